@@ -1,0 +1,63 @@
+# `make` alone prints the manual. Set-up is part of every target: the virtual environment in .venv is built once for
+# each state of the lock files, by tools/setup.sh. PYTHON=/path/to/python chooses the interpreter (3.11 or newer).
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint pytest soak sim bench golden docs lock clean runtime dev
+
+PYTHON ?=
+UV ?= uv
+SEED ?=
+BIN := .venv/bin
+# Two workers, because the smallest machine we care for has two cores; `make test JOBS=8` uses more.
+JOBS ?= 2
+PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
+# No configuration and no index from the surroundings: the lock must be the same wherever it is made.
+COMPILE := env -u UV_INDEX -u UV_INDEX_URL -u UV_EXTRA_INDEX_URL -u UV_DEFAULT_INDEX -u UV_FIND_LINKS \
+	UV_CUSTOM_COMPILE_COMMAND="make lock" $(UV) pip compile --quiet --no-config --upgrade --universal \
+	--python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --group build
+
+help: ## this manual
+	@echo 'Detent. make TARGET, where TARGET is one of:'
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{printf "%-10s %s\n", $$1, $$2}'
+	@echo 'Nothing needs to be installed first but make and Python 3.11 or newer. PYTHON=... chooses another one.'
+
+run: runtime ## play a small scenario: jobs live, fail, retry and end; the ledger is verified, then tampered with
+	@$(BIN)/python examples/lifecycle.py
+
+test: lint pytest ## everything that must hold before a commit: lint, then the tests
+
+lint: dev ## ruff (rules and format) and mypy strict
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+pytest: dev
+	@$(PYTEST)
+
+soak: dev ## all tests with many more examples, and the slow ones: minutes to an hour
+	@HYPOTHESIS_PROFILE=soak $(PYTEST) -m ''
+
+sim: dev ## the simulation alone; make sim SEED=4711 replays one seed
+	@DETENT_SIM_SEED=$(SEED) $(PYTEST) tests/sim
+
+bench: runtime ## side-by-side measurements, printed as ratios of one run
+	@$(BIN)/python bench/run.py
+
+golden: dev ## rewrite the golden files; review their diff as code
+	@$(BIN)/python -m tests.golden.rewrite
+
+docs: dev ## rewrite docs/traceability.md and docs/states.md
+	@$(BIN)/python tools/traceability.py
+	@$(BIN)/python tools/state_diagram.py
+
+lock: ## resolve the dependencies anew into requirements.lock and requirements-dev.lock (needs uv)
+	@command -v $(UV) >/dev/null || { echo 'make lock needs uv on the PATH, or UV=/path/to/uv' >&2; exit 1; }
+	@$(COMPILE) pyproject.toml -o requirements.lock
+	@$(COMPILE) pyproject.toml --extra dev -c requirements.lock -o requirements-dev.lock
+
+clean: ## remove .venv, caches and what builds leave behind
+	@rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache src/detent.egg-info bench/out examples/out
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+runtime dev:
+	@PYTHON='$(PYTHON)' tools/setup.sh $@
