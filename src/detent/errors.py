@@ -1,0 +1,233 @@
+"""The three kinds of "no", and the one registry of their codes.
+
+* A *refusal* is a normal answer: a ``Refused`` value that is returned, never raised.
+* An *error* means that the world failed: an exception under ``DetentError`` that knows whether to try again.
+* A *broken invariant* is our own bug: ``InvariantBroken``. It stands outside ``DetentError`` so that no handler of
+  expected failures can swallow it, and outside ``AssertionError`` so that no test helper can.
+
+Every code stands once in ``CODES``, with its exit code and HTTP status, and is never reused for another meaning.
+Using a code that is not there is itself a broken invariant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import ClassVar, Final
+
+EXIT_FAILED: Final = 1
+"""The work failed, or ``verify`` found something."""
+EXIT_INVALID: Final = 2
+"""Bad usage or invalid input."""
+EXIT_REFUSED: Final = 3
+"""Refused: quota, queue, budget."""
+EXIT_UNAVAILABLE: Final = 4
+"""The store or a service is unavailable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """What one code means and how each border shows it."""
+
+    layer: str
+    meaning: str
+    exit_code: int
+    http_status: int
+    """Status of a request answered with this code; 200 where the code is only ever part of a job that is shown."""
+    retryable: bool
+    """True when the same request, or the same job, may succeed if it is tried again unchanged."""
+    category: str | None
+    """Error category of a platform job that ends with this code; None where it never ends a job."""
+
+
+_INTERNAL: Final = "INTERNAL_ERROR"
+_VALIDATION: Final = "VALIDATION_ERROR"
+_RESOURCE: Final = "RESOURCE_LIMIT"
+
+CODES: Final[Mapping[str, Code]] = MappingProxyType(
+    {
+        # Kernel: the request is refused and nothing is written.
+        "CONTRACT_VIOLATION": Code("kernel", "the transition is not legal", EXIT_FAILED, 409, False, _INTERNAL),
+        "CONFLICT": Code("kernel", "the job has moved on since the caller looked", EXIT_FAILED, 409, False, _INTERNAL),
+        "NOT_PARTITION_OWNER": Code(
+            "kernel", "another owner writes this partition", EXIT_FAILED, 409, False, _INTERNAL
+        ),
+        "UNKNOWN_JOB": Code("kernel", "the tenant has no such job", EXIT_INVALID, 404, False, _INTERNAL),
+        "UNKNOWN_RUN": Code("kernel", "there is no such open run", EXIT_INVALID, 404, False, _INTERNAL),
+        "RUN_NOT_DONE": Code("kernel", "the run has jobs that have not ended", EXIT_FAILED, 409, False, _INTERNAL),
+        "LEASE_INVALID": Code("kernel", "the lease is not the active one", EXIT_FAILED, 409, False, _INTERNAL),
+        "RETRIES_EXHAUSTED": Code("kernel", "no retry is left", EXIT_FAILED, 409, False, _INTERNAL),
+        "NOT_RETRYABLE": Code("kernel", "the reason does not allow a retry", EXIT_FAILED, 409, False, _INTERNAL),
+        "MANIFEST_SIGNATURE_INVALID": Code(
+            "kernel", "no trusted key signed the manifest", EXIT_INVALID, 403, False, _VALIDATION
+        ),
+        "MANIFEST_SCHEMA_INVALID": Code(
+            "kernel", "the manifest does not fit its schema", EXIT_INVALID, 400, False, _VALIDATION
+        ),
+        # Kernel: how an attempt or a job ends.
+        "LEASE_EXPIRED": Code("kernel", "no heartbeat came in time", EXIT_FAILED, 200, True, _INTERNAL),
+        "QUOTA_GPU_TIME": Code("kernel", "the GPU time budget is spent", EXIT_REFUSED, 403, False, _RESOURCE),
+        "QUOTA_CPU_TIME": Code("kernel", "the CPU time budget is spent", EXIT_REFUSED, 403, False, _RESOURCE),
+        "QUOTA_IO_BYTES": Code("kernel", "the I/O budget is spent", EXIT_REFUSED, 403, False, _RESOURCE),
+        "QUOTA_MEMORY_BYTES": Code("kernel", "the memory budget is exceeded", EXIT_REFUSED, 403, False, _RESOURCE),
+        # Admission: no job is made.
+        "INVALID_PARAMS": Code("sched", "an argument has a wrong type or range", EXIT_INVALID, 400, False, None),
+        "POOL_UNREADY": Code("sched", "the pool is not ready yet", EXIT_REFUSED, 503, True, None),
+        "QUEUE_FULL": Code("sched", "the queue has no room", EXIT_REFUSED, 429, True, None),
+        "NO_FEASIBLE_POOL": Code("sched", "no pool could ever run this", EXIT_REFUSED, 422, False, None),
+        "CTX_TOO_LONG": Code("sched", "the context is longer than the model's", EXIT_REFUSED, 422, False, None),
+        "TOKEN_BUDGET_EXCEEDED": Code("sched", "the request asks for too many tokens", EXIT_REFUSED, 422, False, None),
+        "SESSION_BUDGET_EXCEEDED": Code("sched", "the session's budget is spent", EXIT_REFUSED, 429, False, None),
+        # Reasons of a cancellation.
+        "DROPPED_LRU": Code("reason", "dropped to make room, oldest first", EXIT_REFUSED, 200, False, None),
+        "SHED_LOW_PRIORITY": Code("reason", "shed in favour of a higher class", EXIT_REFUSED, 200, False, None),
+        "CANCELLED_BY_USER": Code("reason", "cancelled on request", EXIT_FAILED, 200, False, None),
+        "SUPERSEDED": Code("reason", "replaced by a newer job", EXIT_FAILED, 200, False, None),
+        "WORKFLOW_CANCELLED": Code("reason", "the workflow was cancelled", EXIT_FAILED, 200, False, None),
+        # Deadlines and limits of an execution.
+        "WATCHDOG_WALL": Code("sched", "ran longer than its wall limit", EXIT_FAILED, 200, False, _RESOURCE),
+        "WATCHDOG_IDLE": Code("sched", "made no progress for too long", EXIT_FAILED, 200, False, _RESOURCE),
+        "LIMIT_WALL": Code("executor", "used up its wall time", EXIT_FAILED, 200, False, _RESOURCE),
+        "LIMIT_CPU": Code("executor", "used up its CPU time", EXIT_FAILED, 200, False, _RESOURCE),
+        "LIMIT_MEMORY": Code("executor", "asked for more memory than allowed", EXIT_FAILED, 200, False, _RESOURCE),
+        "LIMIT_OUTPUT": Code("executor", "wrote more output than allowed", EXIT_FAILED, 200, False, _RESOURCE),
+        "LIMIT_ARTIFACTS": Code("executor", "made more artifacts than allowed", EXIT_FAILED, 200, False, _RESOURCE),
+        # Borders.
+        "VALIDATION_ERROR": Code(
+            "workflow", "the contract or payload is not valid", EXIT_INVALID, 400, False, _VALIDATION
+        ),
+        "IDEMPOTENCY_KEY_REUSED": Code("jobs", "the key came before with another body", EXIT_INVALID, 422, False, None),
+        # Bytes and keys.
+        "NOT_CANONICAL": Code("canon", "not deterministic CBOR of our profile", EXIT_INVALID, 400, False, _VALIDATION),
+        "NOT_STRICT_JSON": Code("canon", "not a strict JSON value", EXIT_INVALID, 400, False, _VALIDATION),
+        "KEY_INVALID": Code("canon", "not a usable Ed25519 public key", EXIT_INVALID, 400, False, None),
+        "NOTE_INVALID": Code("ledger", "the signed note does not hold", EXIT_FAILED, 400, False, None),
+        # Trust, home, store, owner.
+        "TRUST_INVALID": Code("ledger", "the trust configuration does not hold", EXIT_INVALID, 500, False, None),
+        "LEDGER_ROLLED_BACK": Code(
+            "ledger", "the ledger is older than a tree head kept elsewhere", EXIT_UNAVAILABLE, 503, False, None
+        ),
+        "HOME_INVALID": Code("engine", "the home cannot be used", EXIT_INVALID, 500, False, None),
+        "STORE_UNAVAILABLE": Code("store", "the store cannot be reached", EXIT_UNAVAILABLE, 503, True, None),
+        "STORE_CORRUPT": Code("store", "the store's contents are damaged", EXIT_UNAVAILABLE, 500, False, None),
+        "OUTCOME_UNKNOWN": Code(
+            "engine", "the commit may or may not be durable; repeating is safe", EXIT_UNAVAILABLE, 503, True, None
+        ),
+        "EPOCH_LOST": Code("engine", "another owner has taken over", EXIT_UNAVAILABLE, 503, False, None),
+        "INBOX_FULL": Code("engine", "the owner's inbox is full", EXIT_REFUSED, 429, True, None),
+        # Our own bug.
+        "INVARIANT_VIOLATION": Code("kernel", "an invariant of ours is broken", EXIT_FAILED, 500, False, _INTERNAL),
+    }
+)
+
+
+class InvariantBroken(Exception):
+    """Our own bug. Nobody below the wiring catches it; the process stops."""
+
+    code: ClassVar[str] = "INVARIANT_VIOLATION"
+
+    def __init__(self, message: str, *, details: Mapping[str, object] | None = None) -> None:
+        super().__init__(message)
+        self.details: dict[str, object] = dict(details or {})
+
+
+class DetentError(Exception):
+    """The world failed. Says what was wrong, under which code, whether to try again, and what to do.
+
+    ``layer`` comes from the registry, and so does ``retryable`` unless the place that raises knows better.
+    """
+
+    code: str = ""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        hint: str | None = None,
+        details: Mapping[str, object] | None = None,
+        retryable: bool | None = None,
+    ) -> None:
+        super().__init__(message)
+        if code is not None:
+            self.code = code
+        entry = registered(self.code)
+        self.layer: str = entry.layer
+        self.retryable: bool = entry.retryable if retryable is None else retryable
+        self.hint: str | None = hint
+        self.details: dict[str, object] = dict(details or {})
+
+
+class InvalidInput(DetentError):
+    """An argument or a document is not what it must be."""
+
+    code = "INVALID_PARAMS"
+
+
+class StoreUnavailable(DetentError):
+    """The store cannot be reached or written right now."""
+
+    code = "STORE_UNAVAILABLE"
+
+
+class StoreCorrupt(DetentError):
+    """What the store holds contradicts itself or cannot be read."""
+
+    code = "STORE_CORRUPT"
+
+
+class OutcomeUnknown(DetentError):
+    """A commit failed in a way that leaves open whether it is durable. Repeating the same request is safe."""
+
+    code = "OUTCOME_UNKNOWN"
+
+
+class EpochLost(DetentError):
+    """Another owner has a higher epoch; this one may write nothing any more."""
+
+    code = "EPOCH_LOST"
+
+
+class InboxFull(DetentError):
+    """The owner has as many commands waiting as it will hold."""
+
+    code = "INBOX_FULL"
+
+
+class TrustError(DetentError):
+    """A key, role, scope or trust configuration does not hold."""
+
+    code = "TRUST_INVALID"
+
+
+class HomeError(DetentError):
+    """The home directory cannot be used as it is."""
+
+    code = "HOME_INVALID"
+
+
+class RolledBack(DetentError):
+    """The ledger is older than a tree head kept outside it; nothing may be signed on top of it."""
+
+    code = "LEDGER_ROLLED_BACK"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A normal "no": returned, never raised. ``details`` holds the numbers that make the answer useful."""
+
+    code: str
+    message: str
+    details: Mapping[str, object] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        registered(self.code)
+
+
+def registered(code: str) -> Code:
+    """The registry's entry for a code; an unregistered code is a broken invariant."""
+    entry = CODES.get(code)
+    if entry is None:
+        raise InvariantBroken(f"code {code!r} is not registered in detent.errors.CODES")
+    return entry
