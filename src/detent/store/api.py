@@ -1,0 +1,259 @@
+"""What a ledger store can do: operations, not SQL.
+
+One append carries everything a group commit decided, and the store makes all of it durable or none of it. The rules that
+every implementation keeps, and that the conformance suite puts to each of them:
+
+* An append names the owner's epoch and the batch number it expects to write. Both are predicates of the write itself, so
+  a deposed owner writes nothing however late it wakes up (X-172).
+* ``(job_id, transition_seq)`` is unique among transition records, and a job's row moves only from the sequence the writer
+  saw. The kernel checks the same thing in memory; here it holds against the whole world (PIPE-065).
+* Records and batches are never updated and never deleted. Content can be erased; what named it stays (PIPE-057).
+* A read sees whole commits only, in the order in which they were appended.
+
+Rows are plain tuples, because the hot path binds tens of thousands of them a second to prepared statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+CONTENT_INLINE_BYTES_MAX = 16 * 1024
+"""Content up to this size lives in the database, in the transaction of the record that names it (X-181)."""
+
+REFUSALS_KEPT_MAX = 10_000
+"""The decision log of refusals is bounded: the oldest go first (X-182)."""
+
+CHECKPOINTS_KEPT = 2
+"""The newest kernel checkpoints kept; the older one is there in case the newest turns out damaged."""
+
+
+class BatchRow(NamedTuple):
+    """A signed batch record with what is stored beside it."""
+
+    partition: int
+    batch_no: int
+    epoch: int
+    body: bytes
+    signature: bytes
+    leaf_hash: bytes
+    nodes: bytes
+    """Interior tree nodes completed by this leaf, level 1 first, 32 bytes each."""
+    commands: bytes
+    first_position: int
+    record_count: int
+    first_tick: int
+    last_tick: int
+
+
+class RecordRow(NamedTuple):
+    """One ledger record: the bytes bound by its batch, and the evidence those bytes name."""
+
+    partition: int
+    position: int
+    batch_no: int
+    kind: str
+    job_id: str | None
+    run_id: str | None
+    transition_seq: int | None
+    body: bytes
+    evidence: bytes | None
+
+
+class JobRow(NamedTuple):
+    """The fold of one job's records: what the log says about it now."""
+
+    partition: int
+    job_id: str
+    tenant_id: str
+    run_id: str | None
+    state: str
+    transition_seq: int
+    attempt_id: int
+    head: bytes
+    """Hash of the job's last transition record, or its chain's genesis hash."""
+    tick: int
+    body: bytes
+    """The kernel's own encoding of the job, handed back to it when a command names a job that has ended."""
+    expected_seq: int
+    """The ``transition_seq`` the row must have for this write to happen; -1 for a job that must not exist yet."""
+
+
+class RunRow(NamedTuple):
+    """The fold of one run's records."""
+
+    partition: int
+    run_id: str
+    tenant_id: str
+    name: str
+    status: str
+    started_tick: int
+    ended_tick: int | None
+    body: bytes
+
+
+class RefusalRow(NamedTuple):
+    """A request that was refused: kept for ``explain``, outside the signed history (X-182)."""
+
+    partition: int
+    tick: int
+    job_id: str | None
+    code: str
+    body: bytes
+
+
+class CheckpointRow(NamedTuple):
+    """The kernel's state after ``batch_no``, with the digest of its bytes."""
+
+    partition: int
+    batch_no: int
+    digest: bytes
+    body: bytes
+
+
+class TreeHeadRow(NamedTuple):
+    """A signed note over the first ``size`` batches."""
+
+    partition: int
+    size: int
+    note: str
+
+
+class JobHead(NamedTuple):
+    """A job's place in the canonical log: how many transitions it has and the hash of the last."""
+
+    job_id: str
+    transition_seq: int
+    head: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Everything one group commit makes durable, together or not at all."""
+
+    batch: BatchRow
+    records: Sequence[RecordRow] = ()
+    jobs: Sequence[JobRow] = ()
+    runs: Sequence[RunRow] = ()
+    content: Sequence[tuple[bytes, bytes]] = ()
+    """(digest, bytes) pairs of at most ``CONTENT_INLINE_BYTES_MAX`` each; a digest already there is left alone."""
+    erased: Sequence[bytes] = ()
+    """Digests whose bytes leave the database in this commit; they stay known as erased."""
+    refusals: Sequence[RefusalRow] = ()
+    checkpoint: CheckpointRow | None = None
+    tree_head: TreeHeadRow | None = None
+
+
+class LedgerHead(NamedTuple):
+    """Where a partition's log stands."""
+
+    epoch: int
+    """Epoch of the present owner (0: never owned)."""
+    size: int
+    """Number of batches; the next batch has this number."""
+    leaf_hash: bytes
+    """Leaf hash of the last batch; 32 zero bytes when there is none."""
+    next_position: int
+    last_tick: int
+
+
+class StoreReader(Protocol):
+    """The reading half: safe from any process, needs no ownership."""
+
+    @property
+    def origin(self) -> str:
+        """The ledger's own name, unique to it and part of every signed batch."""
+
+    @property
+    def partitions(self) -> int:
+        """P, fixed when the ledger was made."""
+
+    def head(self, partition: int) -> LedgerHead: ...
+
+    def batch(self, partition: int, batch_no: int) -> BatchRow | None: ...
+
+    def batches(self, partition: int, first: int = 0, stop: int | None = None) -> Iterator[BatchRow]: ...
+
+    def records(self, partition: int, first: int = 0, stop: int | None = None) -> Iterator[RecordRow]:
+        """Records by position, oldest first."""
+
+    def records_of_job(self, job_id: str) -> Iterator[RecordRow]:
+        """A job's records in the order of their positions, its ``submitted`` record first."""
+
+    def records_of_kind(self, partition: int, kind: str) -> Iterator[RecordRow]: ...
+
+    def records_of_run(self, run_id: str) -> Iterator[RecordRow]:
+        """The run's own records (``run_started``, ``step_reused``, ``run_ended``) and its jobs' ``submitted`` records."""
+
+    def transition(self, job_id: str, transition_seq: int) -> RecordRow | None:
+        """The transition record of a job that carries this sequence number."""
+
+    def job(self, job_id: str) -> JobRow | None:
+        """The job's row, with ``expected_seq`` set to its stored ``transition_seq``."""
+
+    def jobs(
+        self,
+        *,
+        run_id: str | None = None,
+        state: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[JobRow]:
+        """Jobs by id (UTF-8 order), those after ``after`` only."""
+
+    def job_heads(self, *, run_id: str | None = None) -> Iterator[JobHead]:
+        """Every job's head in canonical order, i.e. by the UTF-8 bytes of its id (X-050)."""
+
+    def job_counts(self) -> dict[str, int]:
+        """How many jobs stand in each state."""
+
+    def run(self, run_id: str) -> RunRow | None: ...
+
+    def runs(self, *, limit: int | None = None) -> Iterator[RunRow]:
+        """Runs, newest first."""
+
+    def content(self, digest: bytes) -> bytes | None:
+        """Bytes stored inline under a digest; None when absent or erased."""
+
+    def content_digests(self) -> Iterator[tuple[bytes, int]]:
+        """(digest, size) of all inline content that is still there, by digest."""
+
+    def is_erased(self, digest: bytes) -> bool: ...
+
+    def erased_digests(self) -> Iterator[bytes]: ...
+
+    def checkpoints(self, partition: int) -> Iterator[CheckpointRow]:
+        """Kept checkpoints, newest first."""
+
+    def tree_heads(self, partition: int) -> Iterator[TreeHeadRow]:
+        """Stored tree heads, newest first."""
+
+    def refusals(self, *, job_id: str | None = None, limit: int = 100) -> Iterator[RefusalRow]:
+        """The newest refusals first."""
+
+    def close(self) -> None: ...
+
+
+class Store(StoreReader, Protocol):
+    """The writing half: one owner per partition uses it, from one thread."""
+
+    def take_ownership(self, partition: int) -> int:
+        """Raise the partition's epoch by one, durably, and return it: whoever wrote under an older one no longer can."""
+
+    def append(self, commit: Commit) -> None:
+        """Make one commit durable before returning.
+
+        Raises `EpochLost` when the epoch or the batch number is no longer the caller's to write, or a job's row was not
+        where the writer saw it; `StoreUnavailable` when the world failed (disk full, read-only, locked). In every such
+        case nothing of the commit is there, except that after a failed sync nobody can know: then `OutcomeUnknown`.
+        """
+
+    def append_refusals(self, refusals: Sequence[RefusalRow]) -> None:
+        """Add to the bounded decision log outside a commit."""
+
+    def append_tree_head(self, head: TreeHeadRow) -> None:
+        """Keep a signed tree head over batches that are already durable."""
+
+    def remove_content(self, digests: Sequence[bytes]) -> int:
+        """Delete unreferenced inline content (garbage collection); returns the number of bytes freed."""

@@ -1,0 +1,318 @@
+"""The reference store: the protocol in plain lists and dictionaries.
+
+Nothing here is fast and nothing is clever. Every append first looks whether all of it may happen and then does all of it,
+so "together or not at all" can be read off the code. The conformance suite holds the real stores against this one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Self, TypeVar
+
+from detent.errors import EpochLost, InvariantBroken
+from detent.store.api import (
+    CHECKPOINTS_KEPT,
+    REFUSALS_KEPT_MAX,
+    BatchRow,
+    CheckpointRow,
+    Commit,
+    JobHead,
+    JobRow,
+    LedgerHead,
+    RecordRow,
+    RefusalRow,
+    RunRow,
+    StoreReader,
+    TreeHeadRow,
+)
+from detent.store.checks import (
+    check_commit,
+    check_integers,
+    check_ledger,
+    check_partition,
+    check_refusals,
+    check_rows,
+    check_tree_head,
+)
+
+_Row = TypeVar("_Row")
+
+
+@dataclass(slots=True)
+class _Log:
+    """One partition."""
+
+    epoch: int = 0
+    batches: list[BatchRow] = field(default_factory=list)
+    records: list[RecordRow] = field(default_factory=list)
+    checkpoints: dict[int, CheckpointRow] = field(default_factory=dict)
+    tree_heads: dict[int, TreeHeadRow] = field(default_factory=dict)
+
+
+class MemoryStore:
+    """A ledger that is gone when the process ends."""
+
+    def __init__(self, origin: str, partitions: int) -> None:
+        check_ledger(origin, partitions)
+        self._origin = origin
+        self._logs = [_Log() for _ in range(partitions)]
+        self._named: set[str] = set()
+        self._jobs: dict[str, JobRow] = {}
+        self._runs: dict[str, RunRow] = {}
+        self._transitions: dict[tuple[str, int], RecordRow] = {}
+        self._content: dict[bytes, bytes] = {}
+        self._erased: set[bytes] = set()
+        self._refusals: list[RefusalRow] = []
+
+    @classmethod
+    def create(cls, origin: str, partitions: int) -> Self:
+        """Make an empty ledger."""
+        return cls(origin, partitions)
+
+    # Writing
+
+    def take_ownership(self, partition: int) -> int:
+        """Raise the partition's epoch by one and return it."""
+        log = self._log(partition)
+        log.epoch += 1
+        return log.epoch
+
+    def append(self, commit: Commit) -> None:
+        """Keep the whole commit, or raise and keep nothing of it."""
+        check_commit(commit, self.partitions)
+        check_integers(chain(commit.records, commit.jobs, commit.runs, commit.refusals))
+        check_rows(commit, self.partitions)
+        self._check_ownership(commit.batch)
+        self._check_jobs(commit)
+        log = self._logs[commit.batch.partition]
+        log.batches.append(commit.batch)
+        log.records.extend(commit.records)
+        for record in commit.records:
+            if record.job_id is not None and record.transition_seq is not None:
+                self._transitions[record.job_id, record.transition_seq] = record
+        self._named |= _named_by(commit)
+        self._jobs.update((job.job_id, job._replace(expected_seq=job.transition_seq)) for job in commit.jobs)
+        self._runs.update((run.run_id, run) for run in commit.runs)
+        self._keep_content(commit)
+        self._keep_refusals(commit.refusals)
+        if commit.checkpoint is not None:
+            log.checkpoints[commit.checkpoint.batch_no] = commit.checkpoint
+            for batch_no in sorted(log.checkpoints)[:-CHECKPOINTS_KEPT]:
+                del log.checkpoints[batch_no]
+        if commit.tree_head is not None:
+            log.tree_heads[commit.tree_head.size] = commit.tree_head
+
+    def append_refusals(self, refusals: Sequence[RefusalRow]) -> None:
+        """Add to the bounded decision log outside a commit."""
+        check_integers(refusals)
+        check_refusals(refusals, self.partitions)
+        self._keep_refusals(refusals)
+
+    def append_tree_head(self, head: TreeHeadRow) -> None:
+        """Keep a signed tree head over batches that are already there."""
+        log = self._log(head.partition)
+        check_tree_head(head, head.partition, len(log.batches))
+        log.tree_heads[head.size] = head
+
+    def remove_content(self, digests: Sequence[bytes]) -> int:
+        """Delete unreferenced inline content; returns the number of bytes freed."""
+        return sum(len(self._content.pop(digest, b"")) for digest in digests)
+
+    def close(self) -> None:
+        """Nothing to close: the ledger goes with the object."""
+
+    def _check_ownership(self, batch: BatchRow) -> None:
+        head = self.head(batch.partition)
+        if (batch.epoch, batch.batch_no) != (head.epoch, head.size):
+            raise EpochLost(
+                f"batch {batch.batch_no} of epoch {batch.epoch}: partition {batch.partition} stands at batch {head.size} "
+                f"of epoch {head.epoch}",
+                details={"partition": batch.partition, "epoch": head.epoch, "size": head.size},
+            )
+        if batch.first_position != head.next_position:
+            raise InvariantBroken(f"batch {batch.batch_no} starts at {batch.first_position}, not {head.next_position}")
+        if batch.first_tick < head.last_tick:
+            raise InvariantBroken(f"batch {batch.batch_no} starts at tick {batch.first_tick}, before {head.last_tick}")
+
+    def _check_jobs(self, commit: Commit) -> None:
+        for job in commit.jobs:
+            stored = self._jobs.get(job.job_id)
+            if (stored.transition_seq if stored else -1) != job.expected_seq:
+                raise _moved(job.job_id)
+            if stored and job[:4] != stored[:4]:  # partition, id, tenant and run are for life
+                raise _moved(job.job_id)
+        known = self._named | _named_by(commit)
+        written: set[tuple[str, int]] = set()
+        for record in commit.records:
+            if record.job_id is None or record.transition_seq is None:
+                continue
+            if record.job_id not in known:
+                raise InvariantBroken(f"a transition of job {record.job_id!r}, which nobody submitted")
+            key = (record.job_id, record.transition_seq)
+            if key in self._transitions or key in written:
+                raise _moved(record.job_id)
+            written.add(key)
+
+    def _keep_content(self, commit: Commit) -> None:
+        for digest, data in commit.content:
+            self._content.setdefault(digest, data)
+            self._erased.discard(digest)
+        for digest in commit.erased:
+            self._content.pop(digest, None)
+            self._erased.add(digest)
+
+    def _keep_refusals(self, refusals: Sequence[RefusalRow]) -> None:
+        if refusals:
+            self._refusals = [*self._refusals, *refusals][-REFUSALS_KEPT_MAX:]
+
+    # Reading. Each method copies what it hands out, so that an iterator shows the commits of the moment it was asked for.
+
+    @property
+    def origin(self) -> str:
+        """The ledger's own name."""
+        return self._origin
+
+    @property
+    def partitions(self) -> int:
+        """P, fixed when the ledger was made."""
+        return len(self._logs)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[StoreReader]:
+        """A reader that sees the commits of this moment and none that follow."""
+        yield deepcopy(self)
+
+    def head(self, partition: int) -> LedgerHead:
+        """Where the partition's log stands."""
+        log = self._log(partition)
+        if not log.batches:
+            return LedgerHead(log.epoch, 0, bytes(32), 0, 0)
+        last = log.batches[-1]
+        return LedgerHead(log.epoch, len(log.batches), last.leaf_hash, len(log.records), last.last_tick)
+
+    def batch(self, partition: int, batch_no: int) -> BatchRow | None:
+        """One batch, or None when the log is not that long."""
+        return next(self.batches(partition, batch_no, batch_no + 1), None)
+
+    def batches(self, partition: int, first: int = 0, stop: int | None = None) -> Iterator[BatchRow]:
+        """Batches from ``first`` up to but not including ``stop``."""
+        return iter(_between(self._log(partition).batches, first, stop))
+
+    def records(self, partition: int, first: int = 0, stop: int | None = None) -> Iterator[RecordRow]:
+        """Records from position ``first`` up to but not including ``stop``."""
+        return iter(_between(self._log(partition).records, first, stop))
+
+    def records_of_job(self, job_id: str) -> Iterator[RecordRow]:
+        """A job's records in the order of their positions."""
+        return iter([record for record in self._all_records() if record.job_id == job_id])
+
+    def records_of_kind(self, partition: int, kind: str) -> Iterator[RecordRow]:
+        """A partition's records of one kind, in the order of their positions."""
+        return iter([record for record in self._log(partition).records if record.kind == kind])
+
+    def records_of_run(self, run_id: str) -> Iterator[RecordRow]:
+        """A run's own records and its jobs' submissions, by partition and position."""
+        return iter([row for row in self._all_records() if row.run_id == run_id and row.kind != "transition"])
+
+    def transition(self, job_id: str, transition_seq: int) -> RecordRow | None:
+        """The transition record of a job that carries this sequence number."""
+        return self._transitions.get((job_id, transition_seq))
+
+    def job(self, job_id: str) -> JobRow | None:
+        """The job's row."""
+        return self._jobs.get(job_id)
+
+    def jobs(
+        self,
+        *,
+        run_id: str | None = None,
+        state: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[JobRow]:
+        """Jobs by the UTF-8 bytes of their ids."""
+        chosen = [
+            job
+            for job in sorted(self._jobs.values(), key=lambda job: job.job_id.encode())
+            if (run_id is None or job.run_id == run_id)
+            and (state is None or job.state == state)
+            and (after is None or job.job_id.encode() > after.encode())
+        ]
+        return iter(chosen[:limit])
+
+    def job_heads(self, *, run_id: str | None = None) -> Iterator[JobHead]:
+        """Every job's head in canonical order."""
+        return iter([JobHead(job.job_id, job.transition_seq, job.head) for job in self.jobs(run_id=run_id)])
+
+    def job_counts(self) -> dict[str, int]:
+        """How many jobs stand in each state; states without a job are left out."""
+        return dict(sorted(Counter(job.state for job in self._jobs.values()).items()))
+
+    def run(self, run_id: str) -> RunRow | None:
+        """The run's row."""
+        return self._runs.get(run_id)
+
+    def runs(self, *, limit: int | None = None) -> Iterator[RunRow]:
+        """Runs, newest first."""
+        newest_first = sorted(
+            self._runs.values(), key=lambda run: (run.started_tick, run.run_id.encode()), reverse=True
+        )
+        return iter(newest_first[:limit])
+
+    def content(self, digest: bytes) -> bytes | None:
+        """Bytes stored inline under a digest; None when absent or erased."""
+        return self._content.get(digest)
+
+    def content_digests(self) -> Iterator[tuple[bytes, int]]:
+        """Digest and size of all inline content that is still there, by digest."""
+        return iter(sorted((digest, len(data)) for digest, data in self._content.items()))
+
+    def is_erased(self, digest: bytes) -> bool:
+        """Whether the digest is known as erased."""
+        return digest in self._erased
+
+    def erased_digests(self) -> Iterator[bytes]:
+        """Every digest known as erased, in order."""
+        return iter(sorted(self._erased))
+
+    def checkpoints(self, partition: int) -> Iterator[CheckpointRow]:
+        """Kept checkpoints, newest first."""
+        kept = self._log(partition).checkpoints
+        return iter([kept[batch_no] for batch_no in sorted(kept, reverse=True)])
+
+    def tree_heads(self, partition: int) -> Iterator[TreeHeadRow]:
+        """Stored tree heads, newest first."""
+        kept = self._log(partition).tree_heads
+        return iter([kept[size] for size in sorted(kept, reverse=True)])
+
+    def refusals(self, *, job_id: str | None = None, limit: int = 100) -> Iterator[RefusalRow]:
+        """The newest refusals first."""
+        newest_first = [row for row in reversed(self._refusals) if job_id is None or row.job_id == job_id]
+        return iter(newest_first[:limit])
+
+    def _log(self, partition: int) -> _Log:
+        check_partition(partition, self.partitions)
+        return self._logs[partition]
+
+    def _all_records(self) -> Iterator[RecordRow]:
+        return chain.from_iterable(log.records for log in self._logs)
+
+
+def _between(rows: list[_Row], first: int, stop: int | None) -> list[_Row]:
+    return rows[max(first, 0) : len(rows) if stop is None else max(stop, 0)]
+
+
+def _named_by(commit: Commit) -> set[str]:
+    """Job ids this commit brings in: by a row, or by any record but a transition."""
+    return {job.job_id for job in commit.jobs} | {
+        record.job_id for record in commit.records if record.job_id is not None and record.kind != "transition"
+    }
+
+
+def _moved(job_id: str) -> EpochLost:
+    return EpochLost(f"job {job_id!r} is no longer where the writer saw it", details={"job_id": job_id})

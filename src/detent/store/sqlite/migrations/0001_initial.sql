@@ -1,0 +1,128 @@
+-- The first ledger. The thoughts behind the layout stand in schema.sql.
+
+CREATE TABLE ledger (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    origin TEXT NOT NULL CHECK (length(origin) > 0),
+    partitions INTEGER NOT NULL CHECK (partitions BETWEEN 1 AND 65536)
+) STRICT;
+
+CREATE TABLE partitions (
+    partition INTEGER PRIMARY KEY CHECK (partition >= 0),
+    epoch INTEGER NOT NULL CHECK (epoch >= 0)
+) STRICT;
+
+CREATE TABLE batches (
+    batch_key INTEGER PRIMARY KEY CHECK (batch_key >= 0),
+    partition INTEGER GENERATED ALWAYS AS (batch_key >> 40) VIRTUAL,
+    batch_no INTEGER GENERATED ALWAYS AS (batch_key & 0xFFFFFFFFFF) VIRTUAL,
+    epoch INTEGER NOT NULL CHECK (epoch > 0),
+    body BLOB NOT NULL CHECK (length(body) > 0),
+    signature BLOB NOT NULL CHECK (length(signature) = 64),
+    leaf_hash BLOB NOT NULL CHECK (length(leaf_hash) = 32),
+    nodes BLOB NOT NULL CHECK (length(nodes) % 32 = 0),
+    first_position INTEGER NOT NULL CHECK (first_position >= 0),
+    record_count INTEGER NOT NULL CHECK (record_count >= 0),
+    first_tick INTEGER NOT NULL CHECK (first_tick >= 0),
+    last_tick INTEGER NOT NULL CHECK (last_tick >= first_tick),
+    commands BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE job_names (
+    job_no INTEGER PRIMARY KEY,
+    job_id TEXT NOT NULL UNIQUE CHECK (length(job_id) > 0)
+) STRICT;
+
+CREATE TABLE records (
+    record_key INTEGER PRIMARY KEY CHECK (record_key >= 0),
+    partition INTEGER GENERATED ALWAYS AS (record_key >> 40) VIRTUAL,
+    position INTEGER GENERATED ALWAYS AS (record_key & 0xFFFFFFFFFF) VIRTUAL,
+    batch_no INTEGER NOT NULL CHECK (batch_no >= 0),
+    kind TEXT NOT NULL CHECK (length(kind) > 0),
+    job_no INTEGER REFERENCES job_names (job_no),
+    run_id TEXT CHECK (length(run_id) > 0),
+    transition_seq INTEGER CHECK (transition_seq >= 0),
+    body BLOB NOT NULL CHECK (length(body) BETWEEN 1 AND 61440),
+    evidence BLOB,
+    CHECK ((kind = 'transition') = (transition_seq IS NOT NULL)),
+    CHECK (kind NOT IN ('transition', 'submitted') OR job_no IS NOT NULL)
+) STRICT;
+
+CREATE UNIQUE INDEX records_by_job ON records (job_no, transition_seq) WHERE job_no IS NOT NULL;
+CREATE INDEX records_by_run ON records (run_id) WHERE run_id IS NOT NULL AND kind <> 'transition';
+CREATE INDEX records_by_rare_kind ON records (kind) WHERE kind NOT IN ('transition', 'submitted');
+
+CREATE TABLE jobs (
+    job_no INTEGER PRIMARY KEY REFERENCES job_names (job_no),
+    partition INTEGER NOT NULL CHECK (partition >= 0),
+    tenant_id TEXT NOT NULL CHECK (length(tenant_id) > 0),
+    run_id TEXT CHECK (length(run_id) > 0),
+    state TEXT NOT NULL CHECK (state IN ('QUEUED', 'RUNNING', 'RETRYING', 'SUCCEEDED', 'FAILED', 'CANCELED')),
+    transition_seq INTEGER NOT NULL CHECK (transition_seq >= 0),
+    attempt_id INTEGER NOT NULL CHECK (attempt_id >= 0),
+    head BLOB NOT NULL CHECK (length(head) = 32),
+    tick INTEGER NOT NULL CHECK (tick >= 0),
+    body BLOB NOT NULL
+) STRICT;
+
+CREATE INDEX jobs_by_run ON jobs (run_id) WHERE run_id IS NOT NULL;
+CREATE INDEX jobs_by_state ON jobs (state);
+
+CREATE TABLE runs (
+    run_no INTEGER PRIMARY KEY,
+    partition INTEGER NOT NULL CHECK (partition >= 0),
+    run_id TEXT NOT NULL UNIQUE CHECK (length(run_id) > 0),
+    tenant_id TEXT NOT NULL CHECK (length(tenant_id) > 0),
+    name TEXT NOT NULL,
+    status TEXT NOT NULL CHECK (length(status) > 0),
+    started_tick INTEGER NOT NULL CHECK (started_tick >= 0),
+    ended_tick INTEGER CHECK (ended_tick >= started_tick),
+    body BLOB NOT NULL
+) STRICT;
+
+CREATE INDEX runs_by_start ON runs (started_tick, run_id);
+
+CREATE TABLE content (
+    content_no INTEGER PRIMARY KEY,
+    digest BLOB NOT NULL UNIQUE CHECK (length(digest) = 32),
+    bytes BLOB CHECK (length(bytes) <= 16384)
+) STRICT;
+
+CREATE INDEX content_erased ON content (digest) WHERE bytes IS NULL;
+
+CREATE TABLE checkpoints (
+    checkpoint_no INTEGER PRIMARY KEY,
+    partition INTEGER NOT NULL CHECK (partition >= 0),
+    batch_no INTEGER NOT NULL CHECK (batch_no >= 0),
+    digest BLOB NOT NULL CHECK (length(digest) = 32),
+    body BLOB NOT NULL,
+    UNIQUE (partition, batch_no)
+) STRICT;
+
+CREATE TABLE tree_heads (
+    partition INTEGER NOT NULL CHECK (partition >= 0),
+    size INTEGER NOT NULL CHECK (size > 0),
+    note TEXT NOT NULL CHECK (length(note) > 0),
+    PRIMARY KEY (partition, size)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE refusals (
+    refusal_no INTEGER PRIMARY KEY,
+    partition INTEGER NOT NULL CHECK (partition >= 0),
+    tick INTEGER NOT NULL CHECK (tick >= 0),
+    job_id TEXT CHECK (length(job_id) > 0),
+    code TEXT NOT NULL CHECK (length(code) > 0),
+    body BLOB NOT NULL
+) STRICT;
+
+CREATE TRIGGER batches_are_never_updated BEFORE UPDATE ON batches BEGIN
+    SELECT RAISE(ABORT, 'batches are append-only');
+END;
+CREATE TRIGGER batches_are_never_deleted BEFORE DELETE ON batches BEGIN
+    SELECT RAISE(ABORT, 'batches are append-only');
+END;
+CREATE TRIGGER records_are_never_updated BEFORE UPDATE ON records BEGIN
+    SELECT RAISE(ABORT, 'records are append-only');
+END;
+CREATE TRIGGER records_are_never_deleted BEFORE DELETE ON records BEGIN
+    SELECT RAISE(ABORT, 'records are append-only');
+END;

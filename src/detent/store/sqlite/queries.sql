@@ -1,0 +1,251 @@
+-- Every statement the SQLite store runs, pragmas apart. Each block has a name, a line that says what it does, and the
+-- statement. Parameters are numbered in the order of the row tuple that is bound to them, so that the writer can hand
+-- its rows over as they are.
+
+-- name: begin_write
+-- Takes the write lock at once: a transaction that read first could not be promoted later.
+BEGIN IMMEDIATE
+
+-- name: begin_read
+-- Opens a read transaction; the first read in it fixes what it sees.
+BEGIN DEFERRED
+
+-- name: commit
+-- Makes the transaction durable.
+COMMIT
+
+-- name: rollback
+-- Leaves nothing of the transaction.
+ROLLBACK
+
+-- name: insert_ledger
+-- Gives a new ledger its name and its number of partitions.
+INSERT INTO ledger (id, origin, partitions) VALUES (1, ?1, ?2)
+
+-- name: insert_partition
+-- Makes one empty partition that nobody owns yet.
+INSERT INTO partitions (partition, epoch) VALUES (?1, 0)
+
+-- name: ledger
+-- The ledger's name and its number of partitions.
+SELECT origin, partitions FROM ledger
+
+-- name: take_ownership
+-- Raises the epoch, which deposes whoever wrote under the one before.
+UPDATE partitions SET epoch = epoch + 1 WHERE partition = ?1 RETURNING epoch
+
+-- name: insert_batch
+-- Appends a signed batch record.
+INSERT INTO batches (
+    batch_key, epoch, body, signature, leaf_hash, nodes, commands, first_position, record_count, first_tick, last_tick
+)
+VALUES (?1 << 40 | ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+
+-- name: insert_job_name
+-- Gives a job id its number; an id that has one keeps it.
+INSERT INTO job_names (job_id) VALUES (?1) ON CONFLICT (job_id) DO NOTHING
+
+-- name: insert_record
+-- Appends one record.
+INSERT INTO records (record_key, batch_no, kind, job_no, run_id, transition_seq, body, evidence)
+VALUES (?1 << 40 | ?2, ?3, ?4, (SELECT job_no FROM job_names WHERE job_id = ?5), ?6, ?7, ?8, ?9)
+
+-- name: insert_job
+-- Makes the row of a job that must not exist yet.
+INSERT INTO jobs (job_no, partition, tenant_id, run_id, state, transition_seq, attempt_id, head, tick, body)
+SELECT (SELECT job_no FROM job_names WHERE job_id = ?2), ?1, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 WHERE ?11 = -1
+
+-- name: update_job
+-- Moves a job's row from the sequence number the writer saw, or changes nothing.
+UPDATE jobs
+SET state = ?5, transition_seq = ?6, attempt_id = ?7, head = ?8, tick = ?9, body = ?10
+WHERE job_no = (SELECT job_no FROM job_names WHERE job_id = ?2)
+  AND transition_seq = ?11 AND partition = ?1 AND tenant_id = ?3 AND run_id IS ?4
+
+-- name: upsert_run
+-- Makes or replaces the fold of a run.
+INSERT INTO runs (partition, run_id, tenant_id, name, status, started_tick, ended_tick, body)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+ON CONFLICT (run_id) DO UPDATE
+SET partition = ?1, tenant_id = ?3, name = ?4, status = ?5, started_tick = ?6, ended_tick = ?7, body = ?8
+
+-- name: insert_content
+-- Keeps bytes under their digest; bytes that are there stay, bytes that were erased come back.
+INSERT INTO content (digest, bytes) VALUES (?1, ?2)
+ON CONFLICT (digest) DO UPDATE SET bytes = ?2 WHERE bytes IS NULL
+
+-- name: erase_content
+-- Takes the bytes away and remembers the digest as erased, whether or not the bytes were in the database.
+INSERT INTO content (digest, bytes) VALUES (?1, NULL) ON CONFLICT (digest) DO UPDATE SET bytes = NULL
+
+-- name: delete_content
+-- Forgets unreferenced content; what was erased stays known.
+DELETE FROM content WHERE digest = ?1 AND bytes IS NOT NULL RETURNING length(bytes)
+
+-- name: insert_refusal
+-- Adds to the decision log.
+INSERT INTO refusals (partition, tick, job_id, code, body) VALUES (?1, ?2, ?3, ?4, ?5)
+
+-- name: delete_old_refusals
+-- Keeps the newest ?1 refusals. Numbers have no gaps, because only the oldest are ever taken away.
+DELETE FROM refusals WHERE refusal_no <= (SELECT max(refusal_no) FROM refusals) - ?1
+
+-- name: insert_checkpoint
+-- Keeps a kernel checkpoint.
+INSERT INTO checkpoints (partition, batch_no, digest, body) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (partition, batch_no) DO UPDATE SET digest = ?3, body = ?4
+
+-- name: delete_old_checkpoints
+-- Keeps the newest ?2 checkpoints of a partition.
+DELETE FROM checkpoints
+WHERE partition = ?1
+  AND batch_no < (SELECT min(batch_no) FROM (
+      SELECT batch_no FROM checkpoints WHERE partition = ?1 ORDER BY batch_no DESC LIMIT ?2))
+
+-- name: insert_tree_head
+-- Keeps a signed tree head; one for the same size replaces it, so that a cosigned note can take the plain one's place.
+INSERT INTO tree_heads (partition, size, note) VALUES (?1, ?2, ?3)
+ON CONFLICT (partition, size) DO UPDATE SET note = ?3
+
+-- name: head
+-- Where a partition's log stands: its owner's epoch and what its last batch says. An append reads it first, under the
+-- write lock, so that what it compares with cannot move before it writes.
+SELECT partitions.epoch, ifnull(batch_no + 1, 0), ifnull(leaf_hash, zeroblob(32)),
+       ifnull(first_position + record_count, 0), ifnull(last_tick, 0)
+FROM partitions
+LEFT JOIN batches ON batch_key = (
+    SELECT max(batch_key) FROM batches WHERE batch_key >= ?1 << 40 AND batch_key < ?1 + 1 << 40)
+WHERE partitions.partition = ?1
+
+-- name: batches
+-- Batches of a partition from number ?2 up to but not including ?3.
+SELECT partition, batch_no, epoch, body, signature, leaf_hash, nodes, commands, first_position, record_count,
+       first_tick, last_tick
+FROM batches
+WHERE batch_key >= (?1 << 40 | ?2) AND batch_key < (?1 << 40) + ?3
+ORDER BY batch_key
+
+-- name: records
+-- Records of a partition from position ?2 up to but not including ?3.
+SELECT partition, position, batch_no, kind, job_id, run_id, transition_seq, body, evidence
+FROM records LEFT JOIN job_names USING (job_no)
+WHERE record_key >= (?1 << 40 | ?2) AND record_key < (?1 << 40) + ?3
+ORDER BY record_key
+
+-- name: records_of_job
+-- A job's records in the order in which they were appended.
+SELECT partition, position, batch_no, kind, job_id, run_id, transition_seq, body, evidence
+FROM job_names CROSS JOIN records USING (job_no)
+WHERE job_id = ?1
+ORDER BY record_key
+
+-- name: records_of_rare_kind
+-- Records of any kind but the two that every job has, through an index that holds only those.
+SELECT partition, position, batch_no, kind, job_id, run_id, transition_seq, body, evidence
+FROM records LEFT JOIN job_names USING (job_no)
+WHERE kind NOT IN ('transition', 'submitted') AND kind = ?2
+  AND record_key >= ?1 << 40 AND record_key < ?1 + 1 << 40
+ORDER BY record_key
+
+-- name: records_of_common_kind
+-- Records of a kind that every job has: most of the partition is the answer, so the partition is read through.
+SELECT partition, position, batch_no, kind, job_id, run_id, transition_seq, body, evidence
+FROM records LEFT JOIN job_names USING (job_no)
+WHERE kind = ?2 AND record_key >= ?1 << 40 AND record_key < ?1 + 1 << 40
+ORDER BY record_key
+
+-- name: records_of_run
+-- A run's own records and the submissions of its jobs.
+SELECT partition, position, batch_no, kind, job_id, run_id, transition_seq, body, evidence
+FROM records LEFT JOIN job_names USING (job_no)
+WHERE run_id = ?1 AND kind <> 'transition'
+ORDER BY record_key
+
+-- name: transition
+-- The transition of a job that carries a sequence number.
+SELECT partition, position, batch_no, kind, job_id, run_id, transition_seq, body, evidence
+FROM job_names CROSS JOIN records USING (job_no)
+WHERE job_id = ?1 AND transition_seq = ?2
+
+-- name: job
+-- One job's row.
+SELECT partition, job_id, tenant_id, run_id, state, transition_seq, attempt_id, head, tick, body, transition_seq
+FROM job_names CROSS JOIN jobs USING (job_no)
+WHERE job_id = ?1
+
+-- name: jobs
+-- Jobs by id after ?2, at most ?3 of them, of one state unless ?1 is NULL.
+SELECT partition, job_id, tenant_id, run_id, state, transition_seq, attempt_id, head, tick, body, transition_seq
+FROM job_names CROSS JOIN jobs USING (job_no)
+WHERE job_id > ?2 AND (?1 IS NULL OR state = ?1)
+ORDER BY job_id LIMIT ?3
+
+-- name: jobs_in_state
+-- The same for a state in which few jobs stand: found by state, then sorted.
+SELECT partition, job_id, tenant_id, run_id, state, transition_seq, attempt_id, head, tick, body, transition_seq
+FROM jobs INDEXED BY jobs_by_state CROSS JOIN job_names USING (job_no)
+WHERE state = ?1 AND job_id > ?2
+ORDER BY job_id LIMIT ?3
+
+-- name: jobs_of_run
+-- The same for the jobs of one run.
+SELECT partition, job_id, tenant_id, run_id, state, transition_seq, attempt_id, head, tick, body, transition_seq
+FROM jobs INDEXED BY jobs_by_run CROSS JOIN job_names USING (job_no)
+WHERE run_id = ?4 AND job_id > ?2 AND (?1 IS NULL OR state = ?1)
+ORDER BY job_id LIMIT ?3
+
+-- name: job_heads
+-- Every job's place in the canonical log, by the bytes of its id.
+SELECT job_id, transition_seq, head FROM job_names CROSS JOIN jobs USING (job_no) ORDER BY job_id
+
+-- name: job_heads_of_run
+-- The same for the jobs of one run.
+SELECT job_id, transition_seq, head
+FROM jobs INDEXED BY jobs_by_run CROSS JOIN job_names USING (job_no)
+WHERE run_id = ?1
+ORDER BY job_id
+
+-- name: job_counts
+-- How many jobs stand in each state; reads the index of states, never a job.
+SELECT state, count(*) FROM jobs GROUP BY state ORDER BY state
+
+-- name: run
+-- One run's row.
+SELECT partition, run_id, tenant_id, name, status, started_tick, ended_tick, body FROM runs WHERE run_id = ?1
+
+-- name: runs
+-- Runs, the newest first, at most ?1 of them.
+SELECT partition, run_id, tenant_id, name, status, started_tick, ended_tick, body
+FROM runs
+ORDER BY started_tick DESC, run_id DESC LIMIT ?1
+
+-- name: content
+-- The bytes under a digest; NULL when they were erased.
+SELECT bytes FROM content WHERE digest = ?1
+
+-- name: content_digests
+-- Digest and size of everything that is still there.
+SELECT digest, length(bytes) FROM content WHERE bytes IS NOT NULL ORDER BY digest
+
+-- name: is_erased
+-- One row when the digest is known as erased.
+SELECT 1 FROM content WHERE digest = ?1 AND bytes IS NULL
+
+-- name: erased_digests
+-- Every digest known as erased.
+SELECT digest FROM content WHERE bytes IS NULL ORDER BY digest
+
+-- name: checkpoints
+-- A partition's checkpoints, the newest first.
+SELECT partition, batch_no, digest, body FROM checkpoints WHERE partition = ?1 ORDER BY batch_no DESC
+
+-- name: tree_heads
+-- A partition's tree heads, the newest first.
+SELECT partition, size, note FROM tree_heads WHERE partition = ?1 ORDER BY size DESC
+
+-- name: refusals
+-- The newest refusals first, at most ?2 of them, of one job unless ?1 is NULL. The log is bounded, so it is read through.
+SELECT partition, tick, job_id, code, body
+FROM refusals
+WHERE ?1 IS NULL OR job_id = ?1
+ORDER BY refusal_no DESC LIMIT ?2

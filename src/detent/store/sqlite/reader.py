@@ -1,0 +1,279 @@
+"""The reading half of the SQLite store.
+
+Each iterator is one statement on a connection of its own, so it sees the commits of the moment it was asked for, and
+nothing else that is asked meanwhile is held back to that moment: all statements that are open on one SQLite connection
+share one view. The connections are kept for the next iterator.
+
+An iterator holds its moment until it is used up or dropped, and as long as it does the WAL cannot be emptied: read what is
+needed and let go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+import apsw
+
+from detent.errors import StoreCorrupt
+from detent.store.api import (
+    BatchRow,
+    CheckpointRow,
+    JobHead,
+    JobRow,
+    LedgerHead,
+    RecordRow,
+    RefusalRow,
+    RunRow,
+    StoreReader,
+    TreeHeadRow,
+)
+from detent.store.checks import INTEGER_MAX, JOB_RECORD_KINDS, POSITION_BITS, check_partition
+from detent.store.sqlite.database import DEFAULT_OPTIONS, Options, close_quietly, open_for_reading, queries
+from detent.store.sqlite.errors import translated
+
+_Row = TypeVar("_Row")
+_Binding = int | str | bytes | None
+
+_NUMBERS: Final = 1 << POSITION_BITS
+_UNLIMITED: Final = -1
+_IDLE_CONNECTIONS_MAX: Final = 4
+
+
+class SqliteReader:
+    """A ledger opened for reading: safe from any process, beside any writer."""
+
+    def __init__(self, path: Path, connection: apsw.Connection, options: Options, *, pinned: bool = False) -> None:
+        self._path = path
+        self._connection = connection
+        self._options = options
+        self._pinned = pinned
+        self._idle: list[apsw.Connection] = []
+        self._closed = False
+        self._sql = queries()
+        row = self._one(tuple, "ledger")
+        if row is None:
+            raise StoreCorrupt(
+                f"{path} has lost its name", hint="restore a backup of the file", details={"path": str(path)}
+            )
+        self._origin: str = row[0]
+        self._partitions: int = row[1]
+
+    @classmethod
+    def open(cls, path: Path, *, _options: Options = DEFAULT_OPTIONS) -> Self:
+        """Open an existing ledger without the right to change it."""
+        return cls(path, open_for_reading(path, _options), _options)
+
+    @property
+    def origin(self) -> str:
+        """The ledger's own name."""
+        return self._origin
+
+    @property
+    def partitions(self) -> int:
+        """P, fixed when the ledger was made."""
+        return self._partitions
+
+    @contextmanager
+    def snapshot(self) -> Iterator[StoreReader]:
+        """A reader of its own that sees the commits of this moment and none that follow."""
+        connection = open_for_reading(self._path, self._options)
+        try:
+            connection.execute(self._sql["begin_read"])
+            # Making the reader reads the ledger's name, and the first read is what fixes the moment.
+            yield SqliteReader(self._path, connection, self._options, pinned=True)
+        finally:
+            close_quietly(connection)
+
+    def head(self, partition: int) -> LedgerHead:
+        """Where the partition's log stands."""
+        check_partition(partition, self._partitions)
+        head = self._one(LedgerHead._make, "head", partition)
+        if head is None:
+            raise StoreCorrupt(
+                f"{self._path} has lost partition {partition}",
+                hint="restore a backup of the file",
+                details={"path": str(self._path), "partition": partition},
+            )
+        return head
+
+    def batch(self, partition: int, batch_no: int) -> BatchRow | None:
+        """One batch, or None when the log is not that long."""
+        return next(self.batches(partition, batch_no, batch_no + 1), None)
+
+    def batches(self, partition: int, first: int = 0, stop: int | None = None) -> Iterator[BatchRow]:
+        """Batches from ``first`` up to but not including ``stop``."""
+        check_partition(partition, self._partitions)
+        return self._rows(BatchRow._make, "batches", partition, *_between(first, stop))
+
+    def records(self, partition: int, first: int = 0, stop: int | None = None) -> Iterator[RecordRow]:
+        """Records from position ``first`` up to but not including ``stop``."""
+        check_partition(partition, self._partitions)
+        return self._rows(RecordRow._make, "records", partition, *_between(first, stop))
+
+    def records_of_job(self, job_id: str) -> Iterator[RecordRow]:
+        """A job's records in the order of their positions."""
+        return self._rows(RecordRow._make, "records_of_job", job_id)
+
+    def records_of_kind(self, partition: int, kind: str) -> Iterator[RecordRow]:
+        """A partition's records of one kind, in the order of their positions."""
+        check_partition(partition, self._partitions)
+        name = "records_of_common_kind" if kind in JOB_RECORD_KINDS else "records_of_rare_kind"
+        return self._rows(RecordRow._make, name, partition, kind)
+
+    def records_of_run(self, run_id: str) -> Iterator[RecordRow]:
+        """A run's own records and its jobs' submissions, by partition and position."""
+        return self._rows(RecordRow._make, "records_of_run", run_id)
+
+    def transition(self, job_id: str, transition_seq: int) -> RecordRow | None:
+        """The transition record of a job that carries this sequence number."""
+        if transition_seq > INTEGER_MAX:
+            return None
+        return self._one(RecordRow._make, "transition", job_id, transition_seq)
+
+    def job(self, job_id: str) -> JobRow | None:
+        """The job's row."""
+        return self._one(JobRow._make, "job", job_id)
+
+    def jobs(
+        self,
+        *,
+        run_id: str | None = None,
+        state: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[JobRow]:
+        """Jobs by the UTF-8 bytes of their ids."""
+        page = (state, after or "", _UNLIMITED if limit is None else limit)
+        if run_id is not None:
+            return self._rows(JobRow._make, "jobs_of_run", *page, run_id)
+        # Nearly every job of a long history has succeeded: there the order of ids is the shorter way to the next page.
+        name = "jobs" if state in {None, "SUCCEEDED"} else "jobs_in_state"
+        return self._rows(JobRow._make, name, *page)
+
+    def job_heads(self, *, run_id: str | None = None) -> Iterator[JobHead]:
+        """Every job's head in canonical order."""
+        if run_id is None:
+            return self._rows(JobHead._make, "job_heads")
+        return self._rows(JobHead._make, "job_heads_of_run", run_id)
+
+    def job_counts(self) -> dict[str, int]:
+        """How many jobs stand in each state; states without a job are left out."""
+        return dict(self._rows(_pair, "job_counts"))
+
+    def run(self, run_id: str) -> RunRow | None:
+        """The run's row."""
+        return self._one(RunRow._make, "run", run_id)
+
+    def runs(self, *, limit: int | None = None) -> Iterator[RunRow]:
+        """Runs, newest first."""
+        return self._rows(RunRow._make, "runs", _UNLIMITED if limit is None else limit)
+
+    def content(self, digest: bytes) -> bytes | None:
+        """Bytes stored inline under a digest; None when absent or erased. Raises `StoreCorrupt` for other bytes."""
+        data = self._one(_first, "content", digest)
+        if data is not None and sha256(data).digest() != digest:
+            raise StoreCorrupt(
+                f"{self._path}: the content kept as {digest.hex()} has another digest",
+                hint="the job that made it can be run again, or restore a backup of the file",
+                details={"path": str(self._path), "digest": digest.hex()},
+            )
+        return data
+
+    def content_digests(self) -> Iterator[tuple[bytes, int]]:
+        """Digest and size of all inline content that is still there, by digest."""
+        return self._rows(_pair, "content_digests")
+
+    def is_erased(self, digest: bytes) -> bool:
+        """Whether the digest is known as erased."""
+        return self._one(_first, "is_erased", digest) is not None
+
+    def erased_digests(self) -> Iterator[bytes]:
+        """Every digest known as erased, in order."""
+        return self._rows(_first, "erased_digests")
+
+    def checkpoints(self, partition: int) -> Iterator[CheckpointRow]:
+        """Kept checkpoints, newest first."""
+        check_partition(partition, self._partitions)
+        return self._rows(CheckpointRow._make, "checkpoints", partition)
+
+    def tree_heads(self, partition: int) -> Iterator[TreeHeadRow]:
+        """Stored tree heads, newest first."""
+        check_partition(partition, self._partitions)
+        return self._rows(TreeHeadRow._make, "tree_heads", partition)
+
+    def refusals(self, *, job_id: str | None = None, limit: int = 100) -> Iterator[RefusalRow]:
+        """The newest refusals first."""
+        return self._rows(RefusalRow._make, "refusals", job_id, limit)
+
+    def damage(self) -> list[str]:
+        """What SQLite's own integrity check finds in the file: pages, indexes and ``CHECK``s. Reads all of it."""
+        try:
+            rows = self._connection.pragma("integrity_check")
+        except apsw.Error as exc:
+            return [str(exc)]
+        found = [rows] if isinstance(rows, str) else [str(row) for row in rows]
+        return [] if found == ["ok"] else found
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._closed = True
+        close_quietly(self._connection)
+        while self._idle:
+            close_quietly(self._idle.pop())
+
+    def _rows(self, make: Callable[[tuple[Any, ...]], _Row], name: str, *bindings: _Binding) -> Iterator[_Row]:
+        connection = self._connection_for_rows()
+        # The statement starts here and not at the first row, so that "now" is the moment of the call.
+        try:
+            cursor = connection.execute(self._sql[name], bindings)
+        except (apsw.Error, OverflowError) as exc:
+            raise translated(exc, self._path) from exc
+        return self._made(make, cursor, connection)
+
+    def _made(
+        self, make: Callable[[tuple[Any, ...]], _Row], cursor: apsw.Cursor, connection: apsw.Connection
+    ) -> Iterator[_Row]:
+        try:
+            for row in cursor:
+                yield make(row)
+        except apsw.Error as exc:
+            raise translated(exc, self._path) from exc
+        finally:
+            cursor.close(force=True)
+            self._give_back(connection)
+
+    def _connection_for_rows(self) -> apsw.Connection:
+        if self._pinned or self._closed:  # a closed one answers as closed connections do
+            return self._connection
+        return self._idle.pop() if self._idle else open_for_reading(self._path, self._options)
+
+    def _give_back(self, connection: apsw.Connection) -> None:
+        if connection is self._connection:
+            return
+        if self._closed or len(self._idle) == _IDLE_CONNECTIONS_MAX:
+            close_quietly(connection)
+        else:
+            self._idle.append(connection)
+
+    def _one(self, make: Callable[[tuple[Any, ...]], _Row], name: str, *bindings: _Binding) -> _Row | None:
+        try:
+            row = self._connection.execute(self._sql[name], bindings).fetchone()
+        except (apsw.Error, OverflowError) as exc:
+            raise translated(exc, self._path) from exc
+        return None if row is None else make(row)
+
+
+def _first(row: tuple[Any, ...]) -> Any:
+    return row[0]
+
+
+def _pair(row: tuple[Any, ...]) -> tuple[Any, Any]:
+    return row[0], row[1]
+
+
+def _between(first: int, stop: int | None) -> tuple[int, int]:
+    return min(max(first, 0), _NUMBERS - 1), _NUMBERS if stop is None else min(max(stop, 0), _NUMBERS)

@@ -1,0 +1,126 @@
+"""Whatever is done to it, in whatever order, the SQLite store answers as memory does."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detent.errors import DetentError, InvariantBroken
+from detent.store.api import CheckpointRow, Commit, JobRow, RecordRow, Store, TreeHeadRow
+from detent.store.memory import MemoryStore
+from detent.store.sqlite import SqliteStore
+from detent.store.sqlite.database import Options
+from tests.store.rows import Writer, content, digest, everything, job, note, refusal, run, submitted, transition
+
+JOB_IDS = st.sampled_from(["a", "b", "é", "\U0001f600"])
+RUN_IDS = st.sampled_from([None, "run-1", "run-2"])
+TEXTS = st.sampled_from(["one", "two", "three"])
+STATES = st.sampled_from(["QUEUED", "RUNNING", "RETRYING", "SUCCEEDED", "FAILED", "CANCELED", "LOST"])
+SMALL = st.integers(-1, 3)
+
+JOBS = st.builds(
+    lambda job_id, run_id, state, seq, expected: job(job_id, run_id=run_id, state=state, seq=seq, expected=expected),
+    JOB_IDS, RUN_IDS, STATES, st.integers(0, 3), SMALL,
+)  # fmt: skip
+RECORDS: st.SearchStrategy[RecordRow] = st.one_of(
+    st.builds(lambda job_id, run_id: submitted(job_id, run_id=run_id), JOB_IDS, RUN_IDS),
+    st.builds(transition, JOB_IDS, SMALL),
+    st.builds(lambda job_id, run_id: note("step_reused", job_id=job_id, run_id=run_id), st.none() | JOB_IDS, RUN_IDS),
+)
+
+
+@dataclass(frozen=True)
+class Append:
+    """A commit that is right in itself, most of the time, and fits the store's state some of the time."""
+
+    partition: int
+    records: list[RecordRow]
+    jobs: list[JobRow]
+    content: list[str]
+    erased: list[str]
+    refusals: list[str]
+    run_id: str | None
+    checkpoint: bool
+    tree_size: int | None
+    batch_shift: int
+    epoch_shift: int
+
+    def build(self, writer: Writer) -> Commit:
+        number = writer.store.head(self.partition).size
+        commit = writer.commit(
+            self.records,
+            self.jobs,
+            content=[content(text) for text in self.content],
+            erased=[digest(text) for text in self.erased],
+            refusals=[refusal("CONFLICT", job_id=text)._replace(partition=self.partition) for text in self.refusals],
+            runs=[] if self.run_id is None else [run(self.run_id, started=number)._replace(partition=self.partition)],
+            checkpoint=CheckpointRow(self.partition, number, digest("state"), b"state") if self.checkpoint else None,
+            tree_head=None if self.tree_size is None else TreeHeadRow(self.partition, self.tree_size, "note"),
+        )
+        batch = commit.batch
+        return replace(
+            commit,
+            batch=batch._replace(batch_no=batch.batch_no + self.batch_shift, epoch=batch.epoch + self.epoch_shift),
+        )
+
+
+MOSTLY_ZERO = st.sampled_from([0, 0, 0, 0, 0, 0, 0, -1, 1])
+APPENDS = st.builds(
+    Append,
+    partition=st.integers(0, 1),
+    records=st.lists(RECORDS, max_size=3),
+    jobs=st.lists(JOBS, max_size=2),
+    content=st.lists(TEXTS, max_size=2),
+    erased=st.lists(TEXTS, max_size=1),
+    refusals=st.lists(JOB_IDS, max_size=2),
+    run_id=RUN_IDS,
+    checkpoint=st.booleans(),
+    tree_size=st.none() | st.integers(0, 3),
+    batch_shift=MOSTLY_ZERO,
+    epoch_shift=MOSTLY_ZERO,
+)
+
+Act = Append | int | list[str]
+ACTS: st.SearchStrategy[Act] = st.one_of(
+    APPENDS, APPENDS, APPENDS, APPENDS, st.integers(0, 1), st.lists(TEXTS, min_size=1, max_size=2)
+)
+
+
+def answer(act: Act, store: Store, writers: list[Writer]) -> object:
+    """What the store says to one act: a value, or that it refused.
+
+    Which error it is, test_conformance asks for each fault alone; a commit with two may be answered by either.
+    """
+    try:
+        match act:
+            case Append():
+                return store.append(act.build(writers[act.partition]))  # type: ignore[func-returns-value]
+            case int():
+                writers[act] = Writer(store, act)
+                return writers[act].epoch
+            case list():
+                return store.remove_content([digest(text) for text in act])
+    except (DetentError, InvariantBroken):
+        return "refused"
+
+
+@given(st.lists(ACTS, max_size=12))
+def test_sqlite_answers_as_memory_does(acts: list[Act]) -> None:
+    """PIPE-065"""
+    with tempfile.TemporaryDirectory() as directory:
+        memory = MemoryStore.create("origin", 2)
+        path = Path(directory) / "ledger.db"
+        sqlite = SqliteStore.create(path, "origin", 2, _options=Options(synchronous="OFF"))
+        try:
+            memory_writers = [Writer(memory, partition) for partition in range(2)]
+            sqlite_writers = [Writer(sqlite, partition) for partition in range(2)]
+            for act in acts:
+                assert answer(act, sqlite, sqlite_writers) == answer(act, memory, memory_writers), act
+                assert everything(sqlite) == everything(memory), act
+            assert sqlite.damage() == []
+        finally:
+            sqlite.close()
