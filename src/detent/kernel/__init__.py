@@ -1,0 +1,138 @@
+"""The kernel: one job lifecycle, decided by one pure reducer.
+
+Start reading at `table` (which moves are legal), then `reducer` (how a command is applied), then `handlers` and
+`transition` (how each command is decided).
+"""
+
+from __future__ import annotations
+
+from detent.kernel.checkpoint import checkpoint, checkpoint_digest, restore
+from detent.kernel.commands import (
+    AdvanceTick,
+    Cancel,
+    ChangeTrust,
+    Claim,
+    Command,
+    EndRun,
+    Erase,
+    Finish,
+    Heartbeat,
+    Query,
+    RaiseEpoch,
+    ReportUsage,
+    Resume,
+    ReuseStep,
+    StartRun,
+    Submit,
+    Transition,
+    commands_digest,
+    decode_commands,
+    encode_commands,
+)
+from detent.kernel.compare import LogDifference, LogEntry, canonical_order, compare_logs
+from detent.kernel.evidence import Evidence, evidence_ref
+from detent.kernel.history import History, MemoryHistory, Record
+from detent.kernel.identity import OPERATORS, ORCHESTRATOR_VERSION, Operator
+from detent.kernel.job import Job, Usage
+from detent.kernel.keys import (
+    chain_genesis,
+    lease_key,
+    partition_of,
+    request_digest,
+    transition_key,
+    transition_log_hash,
+)
+from detent.kernel.manifest import MANIFEST_LABEL, Manifest, VerifiedManifest, open_envelope
+from detent.kernel.metrics import Metrics
+from detent.kernel.outcome import ErrorRecord, Grant, HeartbeatRecord, JobState, Outcome, emit_error
+from detent.kernel.policy import (
+    BackoffSchedule,
+    KernelConfig,
+    LeasePolicy,
+    QueuePolicy,
+    QuotaPolicy,
+)
+from detent.kernel.queue import Enqueued, JobQueue, PriorityFifo
+from detent.kernel.records import RECORD_FIELDS
+from detent.kernel.reducer import Kernel
+from detent.kernel.run import RUN_STATUSES, Run
+from detent.kernel.table import LEGAL, TABLE_DIGEST, TABLE_MAJOR, TERMINAL, TRANSITIONS, State
+from detent.kernel.trace import IterEvent, run_end, run_header
+
+__all__ = [
+    "LEGAL",
+    "MANIFEST_LABEL",
+    "OPERATORS",
+    "ORCHESTRATOR_VERSION",
+    "RECORD_FIELDS",
+    "RUN_STATUSES",
+    "TABLE_DIGEST",
+    "TABLE_MAJOR",
+    "TERMINAL",
+    "TRANSITIONS",
+    "AdvanceTick",
+    "BackoffSchedule",
+    "Cancel",
+    "ChangeTrust",
+    "Claim",
+    "Command",
+    "EndRun",
+    "Enqueued",
+    "Erase",
+    "ErrorRecord",
+    "Evidence",
+    "Finish",
+    "Grant",
+    "Heartbeat",
+    "HeartbeatRecord",
+    "History",
+    "IterEvent",
+    "Job",
+    "JobQueue",
+    "JobState",
+    "Kernel",
+    "KernelConfig",
+    "LeasePolicy",
+    "LogDifference",
+    "LogEntry",
+    "Manifest",
+    "MemoryHistory",
+    "Metrics",
+    "Operator",
+    "Outcome",
+    "PriorityFifo",
+    "Query",
+    "QueuePolicy",
+    "QuotaPolicy",
+    "RaiseEpoch",
+    "Record",
+    "ReportUsage",
+    "Resume",
+    "ReuseStep",
+    "Run",
+    "StartRun",
+    "State",
+    "Submit",
+    "Transition",
+    "Usage",
+    "VerifiedManifest",
+    "canonical_order",
+    "chain_genesis",
+    "checkpoint",
+    "checkpoint_digest",
+    "commands_digest",
+    "compare_logs",
+    "decode_commands",
+    "emit_error",
+    "encode_commands",
+    "evidence_ref",
+    "lease_key",
+    "open_envelope",
+    "partition_of",
+    "request_digest",
+    "restore",
+    "run_end",
+    "run_header",
+    "transition_key",
+    "transition_log_hash",
+]

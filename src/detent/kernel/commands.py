@@ -1,0 +1,305 @@
+"""The commands the kernel takes, and their recorded form.
+
+A command is data: whatever may vary (time, ids, new leases' holders) is in it, its tick included. The owner stamps the
+tick, the kernel applies the command, and the batch record binds the bytes made here, so that a restore or a replay
+applies exactly the same thing again (X-165).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TypeAlias
+
+from detent.canon import decode, encode_trusted, sha256
+from detent.errors import InvalidInput, Refused
+from detent.kernel.manifest import Manifest, VerifiedManifest
+
+COMMANDS_LABEL = b"detent/commands/v1\x00"
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Make a job from a verified manifest (``JobSubmit_v1``)."""
+
+    tick: int
+    manifest: VerifiedManifest
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """Move a job by one legal edge (``JobTransition_v1``).
+
+    ``evidence`` are the bytes of the evidence map. Without them ``evidence_ref`` must name evidence of an earlier record
+    of the same job. ``epoch`` says which owner asks; an owner that has been replaced is refused.
+    """
+
+    tick: int
+    tenant_id: str
+    job_id: str
+    attempt_id: int
+    expected_transition_seq: int
+    from_state: str
+    to_state: str
+    evidence: bytes | None = None
+    evidence_ref: str | None = None
+    epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Say that a lease's worker is alive (``JobHeartbeat_v1``)."""
+
+    tick: int
+    job_id: str
+    lease_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Bring a job to CANCELED by legal moves (``JobCancel_v1``)."""
+
+    tick: int
+    tenant_id: str
+    job_id: str
+    reason_code: str = "CANCELLED_BY_USER"
+    expected_transition_seq: int | None = None
+    detail_digest: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Hand the next queued jobs to a worker: dequeue and commit QUEUED->RUNNING for each (X-007)."""
+
+    tick: int
+    replica_id: str
+    limit: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Close the attempt a lease stands for; the kernel decides whether that ends the job (A.7).
+
+    ``kind`` is the evidence: a ``result``, an abort by the ``watchdog``, or an attempt that was ``interrupted`` or whose
+    worker is provably gone (``worker_lost``).
+    """
+
+    tick: int
+    job_id: str
+    lease_id: bytes
+    kind: str = "result"
+    ok: bool = True
+    reason_code: str = "COMPLETED"
+    category: str | None = None
+    detail_digest: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReportUsage:
+    """Add what a running attempt has used to its job's resource ledger."""
+
+    tick: int
+    job_id: str
+    lease_id: bytes
+    bytes_allocated: int = 0
+    """Change of the bytes now allocated; may be negative."""
+    io_bytes_read: int = 0
+    io_bytes_written: int = 0
+    gpu_time_ms: int = 0
+    cpu_time_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceTick:
+    """Let time pass: commits whatever is due."""
+
+    tick: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Advance time after a stall of the owner itself.
+
+    Leases named here sent their heartbeat while nobody could take it, so they are extended before anything expires
+    (X-180).
+    """
+
+    tick: int
+    beats: tuple[tuple[str, bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StartRun:
+    """Open a run: what is about to be executed, by digests."""
+
+    tick: int
+    tenant_id: str
+    run_id: str
+    name: str
+    contract_digest: bytes
+    bindings_digest: bytes
+    inputs_digest: bytes
+    operation_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReuseStep:
+    """Record that a step took its result from an earlier job instead of running."""
+
+    tick: int
+    run_id: str
+    step_id: str
+    job_id: str
+    ingredients_digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EndRun:
+    """Close a run: binds every job of it with its count and head."""
+
+    tick: int
+    run_id: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseEpoch:
+    """A new owner begins: its epoch, its key and the configuration it decides by."""
+
+    tick: int
+    epoch: int
+    signer_key_id: bytes
+    config: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeTrust:
+    """Announce a version of the trust configuration; ``signed_config`` are its stored bytes."""
+
+    tick: int
+    version: int
+    config_digest: bytes
+    signed_config: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Erase:
+    """Record that content has been erased on purpose."""
+
+    tick: int
+    digests: tuple[bytes, ...]
+    reason_code: str = "ERASED_BY_USER"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Read a job's state (``JobQuery_v1``); changes nothing and is never recorded."""
+
+    tenant_id: str
+    job_id: str
+
+
+Command: TypeAlias = (
+    Submit
+    | Transition
+    | Heartbeat
+    | Cancel
+    | Claim
+    | Finish
+    | ReportUsage
+    | AdvanceTick
+    | Resume
+    | StartRun
+    | ReuseStep
+    | EndRun
+    | RaiseEpoch
+    | ChangeTrust
+    | Erase
+)
+
+_NAMES: dict[type[Command], str] = {
+    Submit: "submit",
+    Transition: "transition",
+    Heartbeat: "heartbeat",
+    Cancel: "cancel",
+    Claim: "claim",
+    Finish: "finish",
+    ReportUsage: "usage",
+    AdvanceTick: "tick",
+    Resume: "resume",
+    StartRun: "run_start",
+    ReuseStep: "step_reuse",
+    EndRun: "run_end",
+    RaiseEpoch: "epoch",
+    ChangeTrust: "trust",
+    Erase: "erase",
+}
+_CLASSES = {name: cls for cls, name in _NAMES.items()}
+_FIELDS: dict[type[Command], tuple[str, ...]] = {cls: tuple(field.name for field in fields(cls)) for cls in _NAMES}
+
+
+def encode_commands(commands: Sequence[Command]) -> bytes:
+    """The recorded form of a group commit's commands, in their order."""
+    return encode_trusted([command_to_list(command) for command in commands])
+
+
+def commands_digest(blob: bytes) -> bytes:
+    """The digest by which a batch record binds its commands."""
+    return sha256(COMMANDS_LABEL + blob)
+
+
+def command_to_list(command: Command) -> list[object]:
+    """One command as a list: its name, then its fields in order."""
+    cls = type(command)
+    if cls is Submit:
+        manifest = command.manifest  # type: ignore[union-attr]
+        return ["submit", command.tick, manifest.body, manifest.key_id, manifest.signature, command.run_id]  # type: ignore[union-attr]
+    values = [getattr(command, name) for name in _FIELDS[cls]]
+    if cls is Resume:
+        values[1] = [list(beat) for beat in values[1]]
+    elif cls is Erase:
+        values[1] = list(values[1])
+    return [_NAMES[cls], *values]
+
+
+def decode_commands(blob: bytes) -> list[Command]:
+    """Read recorded commands back; raises `InvalidInput` on anything that `encode_commands` did not make."""
+    value = decode(blob)
+    if not isinstance(value, list):
+        raise InvalidInput("recorded commands are a list")
+    return [command_from_list(item) for item in value]
+
+
+def command_from_list(item: object) -> Command:
+    """Rebuild one command from its recorded list."""
+    if not isinstance(item, list) or not item or not isinstance(item[0], str):
+        raise InvalidInput("a recorded command is a list that starts with its name")
+    name, *values = item
+    cls = _CLASSES.get(name)
+    if cls is None:
+        raise InvalidInput(f"unknown recorded command {name!r}")
+    if cls is Submit:
+        return _submit_from(values)
+    if len(values) != len(_FIELDS[cls]):
+        raise InvalidInput(f"recorded command {name!r} has {len(values)} fields, not {len(_FIELDS[cls])}")
+    if cls is Resume or cls is Erase:
+        values[1] = _tuples(values[1])
+    return cls(*values)
+
+
+def _tuples(value: object) -> object:
+    """Lists as the tuples they were before they were recorded; the kernel judges what is in them."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _submit_from(values: list[object]) -> Submit:
+    if len(values) != 5:
+        raise InvalidInput("recorded command 'submit' has the wrong number of fields")
+    tick, body, key_id, signature, run_id = values
+    manifest = Manifest.parse(body)  # type: ignore[arg-type]
+    if isinstance(manifest, Refused):
+        raise InvalidInput(f"recorded manifest: {manifest.message}")
+    if type(key_id) is not bytes or type(signature) is not bytes:
+        raise InvalidInput("a recorded manifest has the bytes of a key id and a signature beside it")
+    return Submit(tick, VerifiedManifest(manifest, body, key_id, signature), run_id)  # type: ignore[arg-type]

@@ -1,0 +1,351 @@
+"""How each command about a job is decided. The kernel calls these; nothing else does.
+
+Each handler looks, refuses or commits; the first failing check decides the code, in the order of the decisions'
+table A.5, so that the same bad request always gets the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from detent.canon import UINT64_MAX, decode
+from detent.canon.show import show
+from detent.errors import Refused
+from detent.kernel import commands as cmd
+from detent.kernel import evidence as ev
+from detent.kernel import identity, run_handlers
+from detent.kernel.history import Record
+from detent.kernel.job import Job
+from detent.kernel.keys import chain_genesis, lease_key, partition_of
+from detent.kernel.manifest import VerifiedManifest, digest_fault, id_fault
+from detent.kernel.moves import cancel_by_batch, conflict, end_over_quota, extend_lease, succeed
+from detent.kernel.outcome import (
+    CONFLICT,
+    CONTRACT_VIOLATION,
+    DEDUPLICATED,
+    DENIED_QUOTA,
+    Grant,
+    HeartbeatRecord,
+    JobState,
+    Outcome,
+)
+from detent.kernel.policy import QUOTA_OK
+from detent.kernel.queue import Enqueued
+from detent.kernel.quota import add_usage
+from detent.kernel.records import submitted_record
+from detent.kernel.retry import end_attempt
+from detent.kernel.transition import transition
+
+if TYPE_CHECKING:
+    from detent.kernel.reducer import Kernel
+
+CLAIM_LIMIT_MAX = 10_000
+"""Most leases one claim may ask for."""
+
+
+def submit(kernel: Kernel, command: cmd.Submit, out: Outcome) -> None:
+    """``JobSubmit_v1``: make a job in QUEUED, or say why not."""
+    verified = command.manifest
+    if not isinstance(verified, VerifiedManifest):
+        return kernel.refuse(
+            out, "MANIFEST_SIGNATURE_INVALID", "the manifest has not been verified", identity.JOB_SUBMIT
+        )
+    manifest = verified.manifest
+    if partition_of(manifest.job_id, kernel.config.partitions) != kernel.config.partition_id:
+        return kernel.refuse(
+            out, "NOT_PARTITION_OWNER", f"job {manifest.job_id!r} belongs to another partition", identity.JOB_SUBMIT
+        )
+    known = kernel.jobs.get(manifest.job_id) or kernel.history.ended_job(manifest.job_id)
+    if known is not None:
+        return _repeat_submit(kernel, known, verified, out)
+    if fault := manifest.policy_fault(kernel.config):
+        return kernel.refuse(out, "MANIFEST_SCHEMA_INVALID", fault, identity.JOB_SUBMIT)
+    run = None
+    if command.run_id is not None:
+        if fault := id_fault("run_id", command.run_id):
+            return kernel.refuse(out, "INVALID_PARAMS", fault, identity.JOB_SUBMIT)
+        run = kernel.runs.get(command.run_id)
+        if run is None or run.tenant_id != manifest.tenant_id:
+            message = f"tenant {manifest.tenant_id!r} has no open run {command.run_id!r}"
+            return kernel.refuse(out, "UNKNOWN_RUN", message, identity.JOB_SUBMIT, run_id=command.run_id)
+    placed = kernel.queue.enqueue(manifest.job_id, manifest.priority, evictable=manifest.evictable)
+    if not isinstance(placed, Enqueued):
+        return kernel.refuse_with(out, placed, identity.JOB_SUBMIT)
+    job = _new_job(kernel, verified, command.run_id)
+    kernel.add_job(job)
+    if run is not None:
+        run.jobs += 1
+        run.live_jobs += 1
+        kernel.touch_run(run)
+    record = submitted_record(
+        job,
+        verified.envelope(),
+        partition_id=kernel.config.partition_id,
+        tick=kernel.tick,
+        signer_key_id=kernel.signer_key_id,
+    )
+    out.records.append(record)
+    out.record = record
+    for evicted in placed.evicted:
+        cancel_by_batch(kernel, kernel.jobs[evicted], ev.CANCEL, placed.reason_code, None, out)
+    out.job = JobState.of(job)
+    return None
+
+
+def _new_job(kernel: Kernel, verified: VerifiedManifest, run_id: str | None) -> Job:
+    manifest = verified.manifest
+    manifest_hash = verified.hash
+    return Job(
+        job_id=manifest.job_id,
+        tenant_id=manifest.tenant_id,
+        run_id=run_id,
+        job_kind=manifest.job_kind,
+        manifest_hash=manifest_hash,
+        payload_digest=manifest.payload_digest,
+        priority=manifest.priority,
+        lease_policy_id=manifest.lease_policy_id,
+        backoff_schedule_id=manifest.backoff_schedule_id,
+        quota_policy_hash=manifest.quota_policy_hash,
+        max_retries=manifest.max_retries,
+        max_interruptions=manifest.max_interruptions,
+        retry_categories=manifest.retry_categories,
+        submitted_tick=kernel.tick,
+        head=chain_genesis(manifest.tenant_id, manifest.job_id, manifest_hash),
+        queued_tick=kernel.tick,
+    )
+
+
+def _repeat_submit(kernel: Kernel, known: Job, verified: VerifiedManifest, out: Outcome) -> None:
+    """The same manifest again gets the job it made; another one under the same id is a conflict (PIPE-076)."""
+    if known.tenant_id != verified.manifest.tenant_id or known.manifest_hash != verified.hash:
+        return kernel.refuse(
+            out,
+            "CONFLICT",
+            f"job {known.job_id!r} exists with another manifest",
+            identity.JOB_SUBMIT,
+            status=CONFLICT,
+            job_id=known.job_id,
+        )
+    out.status = DEDUPLICATED
+    out.job = JobState.of(known)
+    return None
+
+
+def claim(kernel: Kernel, command: cmd.Claim, out: Outcome) -> None:
+    """Dequeue and lease up to ``limit`` jobs to one replica; a job over its quota is cancelled instead (X-018)."""
+    if fault := id_fault("replica_id", command.replica_id):
+        return kernel.refuse(out, "INVALID_PARAMS", fault, identity.JOB_TRANSITION)
+    if type(command.limit) is not int or not 1 <= command.limit <= CLAIM_LIMIT_MAX:
+        message = f"limit must be an integer from 1 to {CLAIM_LIMIT_MAX}, not {show(command.limit)}"
+        return kernel.refuse(out, "INVALID_PARAMS", message, identity.JOB_TRANSITION)
+    while len(out.grants) < command.limit and (job_id := kernel.queue.dequeue()) is not None:
+        job = kernel.jobs[job_id]
+        verdict = kernel.verdict(job)
+        if verdict != QUOTA_OK:
+            kernel.trace(out, job, "RUNNING", DENIED_QUOTA, verdict=verdict, reason=verdict)
+            cancel_by_batch(kernel, job, ev.QUOTA, verdict, None, out)
+            continue
+        lease_id = lease_key(job.tenant_id, job.job_id, job.attempt_id, job.transition_seq)
+        evidence = ev.encode_evidence(ev.DISPATCH, ev.REASON_DISPATCHED, lease_id, command.replica_id, None, None)
+        out.record = kernel.move(
+            out,
+            job,
+            "RUNNING",
+            evidence,
+            kind=ev.DISPATCH,
+            reason=ev.REASON_DISPATCHED,
+            verdict=verdict,
+            dispatch=True,
+            holder=command.replica_id,
+        )
+        out.grants.append(Grant.of(job))
+    return None
+
+
+def finish(kernel: Kernel, command: cmd.Finish, out: Outcome) -> None:
+    """Close a leased attempt: SUCCEEDED, or what `end_attempt` decides for one that did not succeed."""
+    operator = identity.JOB_TRANSITION
+    ended = ev.Evidence(
+        command.kind,
+        command.reason_code,
+        command.lease_id,
+        detail_digest=command.detail_digest,
+        category=command.category,
+    )
+    if fault := id_fault("job_id", command.job_id) or ended.fault() or _finish_fault(command):
+        return kernel.refuse(out, "INVALID_PARAMS", fault, operator)
+    evidence = ended.encode()
+    job = kernel.jobs.get(command.job_id) or kernel.history.ended_job(command.job_id)
+    if job is None:
+        return kernel.refuse(out, "UNKNOWN_JOB", f"there is no job {command.job_id!r}", operator, job_id=command.job_id)
+    if job.state != "RUNNING" or job.lease_id != command.lease_id:
+        return _late_finish(kernel, job, command, evidence, out)
+    if command.ok:
+        return succeed(kernel, job, evidence, command.reason_code, out)
+    end = end_attempt(job, command.kind, command.category, kernel.config)
+    out.record = kernel.move(out, job, end.to_state, evidence, kind=command.kind, reason=command.reason_code)
+    out.job = JobState.of(job)
+    return None
+
+
+def _finish_fault(command: cmd.Finish) -> str | None:
+    if type(command.ok) is not bool:
+        return f"ok must be true or false, not {show(command.ok)}"
+    if command.lease_id is None:
+        return "lease_id must be a 32-byte digest"
+    if command.kind not in ({ev.RESULT} if command.ok else {ev.RESULT, ev.WATCHDOG, *ev.INTERRUPTIONS}):
+        return f"evidence {command.kind!r} does not end an attempt so"
+    return None
+
+
+def _late_finish(kernel: Kernel, job: Job, command: cmd.Finish, evidence: bytes, out: Outcome) -> None:
+    """A result for a lease that is not active: a repeat of the one that closed it, or too late.
+
+    Success and failure can carry the same evidence, so a repeat must also agree on which of them it was (X-035).
+    """
+    closing = kernel.history.record(job.job_id, job.exit_seq) if job.exit_seq is not None else None
+    if closing is not None and closing.evidence == evidence and _succeeded(closing) == command.ok:
+        out.status = DEDUPLICATED
+        out.record = closing
+        out.job = JobState.of(job)
+        return
+    kernel.refuse(
+        out,
+        "LEASE_INVALID",
+        f"the lease is not the active one of job {job.job_id!r}, which is {job.state}",
+        identity.JOB_TRANSITION,
+        job_id=job.job_id,
+        state=job.state,
+    )
+
+
+def _succeeded(record: Record) -> bool:
+    body = decode(record.body)
+    return isinstance(body, dict) and body["to_state"] == "SUCCEEDED"
+
+
+def cancel(kernel: Kernel, command: cmd.Cancel, out: Outcome) -> None:
+    """``JobCancel_v1``: end a job in CANCELED by legal moves, from wherever it stands."""
+    operator = identity.JOB_CANCEL
+    expected = command.expected_transition_seq
+    fault = id_fault("tenant_id", command.tenant_id) or id_fault("job_id", command.job_id)
+    fault = fault or ev.reason_fault(command.reason_code)
+    if expected is not None and (type(expected) is not int or not 0 <= expected <= UINT64_MAX):
+        fault = fault or f"expected_transition_seq must be an integer from 0 to 2^64-1, not {show(expected)}"
+    if command.detail_digest is not None:
+        fault = fault or digest_fault("detail_digest", command.detail_digest)
+    if fault:
+        return kernel.refuse(out, "INVALID_PARAMS", fault, operator)
+    job = kernel.find(command.tenant_id, command.job_id)
+    if job is None:
+        message = f"tenant {command.tenant_id!r} has no job {command.job_id!r}"
+        return kernel.refuse(out, "UNKNOWN_JOB", message, operator, job_id=command.job_id)
+    if job.state == "CANCELED":
+        out.status = DEDUPLICATED
+        out.record = kernel.history.record(job.job_id, job.transition_seq - 1)
+        out.job = JobState.of(job)
+        return None
+    if job.terminal:
+        kernel.trace(out, job, "CANCELED", CONTRACT_VIOLATION, reason=command.reason_code)
+        message = f"job {job.job_id!r} has already ended in {job.state}"
+        return kernel.refuse(
+            out, "CONTRACT_VIOLATION", message, operator, status=CONTRACT_VIOLATION, job_id=job.job_id, state=job.state
+        )
+    if expected is not None and expected != job.transition_seq:
+        return conflict(kernel, job, expected, "CANCELED", operator, out)
+    if job.state == "RUNNING":
+        evidence = ev.encode_evidence(ev.CANCEL, command.reason_code, job.lease_id, None, command.detail_digest, None)
+        out.record = kernel.move(out, job, "CANCELED", evidence, kind=ev.CANCEL, reason=command.reason_code)
+    else:
+        if job.state == "QUEUED":
+            kernel.forget_queue(job.job_id)
+        out.record = cancel_by_batch(kernel, job, ev.CANCEL, command.reason_code, command.detail_digest, out)
+    out.job = JobState.of(job)
+    return None
+
+
+def heartbeat(kernel: Kernel, command: cmd.Heartbeat, out: Outcome) -> None:
+    """``JobHeartbeat_v1``: extend the lease of the active attempt (PIPE-073, PIPE-074)."""
+    job = _leased_job(kernel, command, out)
+    if job is None:
+        return
+    extended = extend_lease(kernel, job, command.tick)
+    out.changed = extended
+    expiry = job.lease_expiry or 0
+    out.heartbeat = HeartbeatRecord(job.job_id, command.lease_id, command.tick, expiry, extended)
+
+
+def _leased_job(kernel: Kernel, command: cmd.Heartbeat | cmd.ReportUsage, out: Outcome) -> Job | None:
+    """The running job whose active lease a command names; refuses the command when there is none."""
+    job = kernel.jobs.get(command.job_id) if type(command.job_id) is str else None
+    if job is not None and job.lease_id == command.lease_id and job.state == "RUNNING":
+        return job
+    operator = identity.JOB_HEARTBEAT
+    if fault := id_fault("job_id", command.job_id) or digest_fault("lease_id", command.lease_id):
+        kernel.refuse(out, "INVALID_PARAMS", fault, operator)
+    elif job is None and kernel.history.ended_job(command.job_id) is None:
+        kernel.refuse(out, "UNKNOWN_JOB", f"there is no job {command.job_id!r}", operator, job_id=command.job_id)
+    else:
+        message = f"the lease is not the active one of job {command.job_id!r}"
+        kernel.refuse(out, "LEASE_INVALID", message, operator, job_id=command.job_id)
+    return None
+
+
+def take_beats(kernel: Kernel, command: cmd.Resume, out: Outcome) -> bool:
+    """Extend the leases whose heartbeats came during the owner's own stall, before time moves on (X-180).
+
+    A beat for a lease that is not active is not an error: its worker will learn that by its next request.
+    """
+    for beat in command.beats if isinstance(command.beats, tuple) else (None,):
+        if type(beat) is not tuple or len(beat) != 2 or type(beat[0]) is not str:
+            kernel.refuse(out, "INVALID_PARAMS", "beats are pairs of job_id and lease_id", identity.JOB_HEARTBEAT)
+            return False
+    for job_id, lease_id in command.beats:
+        job = kernel.jobs.get(job_id)
+        if job is not None and job.state == "RUNNING" and job.lease_id == lease_id:
+            extend_lease(kernel, job, max(command.tick, kernel.tick))
+    return True
+
+
+def report_usage(kernel: Kernel, command: cmd.ReportUsage, out: Outcome) -> None:
+    """Add usage to the job's ledger; a running job over its budget ends now (A.6)."""
+    job = _leased_job(kernel, command, out)
+    if job is None:
+        return
+    after = add_usage(job.usage, command)
+    if isinstance(after, Refused):
+        kernel.refuse_with(out, after, identity.JOB_HEARTBEAT)
+        return
+    job.usage = after
+    out.changed = True
+    verdict = kernel.verdict(job)
+    if verdict != QUOTA_OK:
+        end_over_quota(kernel, job, verdict, out)
+    else:
+        kernel.touch(job, job.transition_seq)
+    out.job = JobState.of(job)
+
+
+def advance(kernel: Kernel, command: cmd.AdvanceTick | cmd.Resume, out: Outcome) -> None:  # noqa: ARG001 - time has passed already
+    """Nothing is left to decide: time passed before this was called."""
+    out.changed = True
+
+
+HANDLERS: dict[type, Callable[[Kernel, Any, Outcome], None]] = {
+    cmd.Submit: submit,
+    cmd.Transition: transition,
+    cmd.Heartbeat: heartbeat,
+    cmd.Cancel: cancel,
+    cmd.Claim: claim,
+    cmd.Finish: finish,
+    cmd.ReportUsage: report_usage,
+    cmd.AdvanceTick: advance,
+    cmd.Resume: advance,
+    cmd.StartRun: run_handlers.start_run,
+    cmd.ReuseStep: run_handlers.reuse_step,
+    cmd.EndRun: run_handlers.end_run,
+    cmd.RaiseEpoch: run_handlers.raise_epoch,
+    cmd.ChangeTrust: run_handlers.change_trust,
+    cmd.Erase: run_handlers.erase,
+}

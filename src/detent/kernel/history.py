@@ -1,0 +1,95 @@
+"""What the kernel may ask about the past without holding it.
+
+A job that has ended leaves the kernel's memory. When a command names it again, or repeats a transition committed long
+ago, the kernel asks its history. The owner answers from the store, replay from what it has read so far; either way the
+answer is part of the recorded past, so decisions stay a function of recorded inputs (X-168).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from detent.kernel.job import Job
+
+
+class Record(NamedTuple):
+    """A ledger record as the kernel builds it: its bytes, its evidence, and how to find it again."""
+
+    kind: str
+    job_id: str | None
+    run_id: str | None
+    transition_seq: int | None
+    body: bytes
+    evidence: bytes | None
+    hash: bytes
+    """SHA-256 of the body: for a transition the next link of the job's chain."""
+
+
+class History(Protocol):
+    """The past, looked up on demand."""
+
+    def record(self, job_id: str, transition_seq: int) -> Record | None:
+        """The job's transition record with this sequence number."""
+
+    def ended_job(self, job_id: str) -> Job | None:
+        """A job that is in a terminal state."""
+
+    def ended_run(self, run_id: str) -> bytes | None:
+        """The encoded form of a run that has ended."""
+
+    def run_heads(self, run_id: str) -> Iterator[tuple[str, int, bytes]]:
+        """(job id, transitions, head) of every ended job of a run, by the UTF-8 order of the ids."""
+
+    def add_record(self, record: Record) -> None:
+        """A transition record has just been made."""
+
+    def end_job(self, job: Job) -> None:
+        """A job has just ended and leaves the kernel's memory."""
+
+    def end_run(self, run_id: str, body: bytes) -> None:
+        """A run has just ended and leaves the kernel's memory."""
+
+
+class MemoryHistory:
+    """The past in plain dictionaries: for tests, for replays of moderate size, and for a kernel used on its own."""
+
+    def __init__(self) -> None:
+        self.records: dict[tuple[str, int], Record] = {}
+        self.jobs: dict[str, Job] = {}
+        self.runs: dict[str, bytes] = {}
+        self._jobs_of_run: defaultdict[str, list[str]] = defaultdict(list)
+
+    def record(self, job_id: str, transition_seq: int) -> Record | None:
+        """The job's transition record with this sequence number."""
+        return self.records.get((job_id, transition_seq))
+
+    def ended_job(self, job_id: str) -> Job | None:
+        """A job that is in a terminal state."""
+        return self.jobs.get(job_id)
+
+    def ended_run(self, run_id: str) -> bytes | None:
+        """The encoded form of a run that has ended."""
+        return self.runs.get(run_id)
+
+    def run_heads(self, run_id: str) -> Iterator[tuple[str, int, bytes]]:
+        """Heads of the run's ended jobs in canonical order."""
+        for job_id in sorted(self._jobs_of_run[run_id]):
+            job = self.jobs[job_id]
+            yield job_id, job.transition_seq, job.head
+
+    def add_record(self, record: Record) -> None:
+        """Remember a transition record."""
+        if record.job_id is not None and record.transition_seq is not None:
+            self.records[record.job_id, record.transition_seq] = record
+
+    def end_job(self, job: Job) -> None:
+        """Remember a job that has ended."""
+        self.jobs[job.job_id] = job
+        if job.run_id is not None:
+            self._jobs_of_run[job.run_id].append(job.job_id)
+
+    def end_run(self, run_id: str, body: bytes) -> None:
+        """Remember a run that has ended."""
+        self.runs[run_id] = body

@@ -1,0 +1,50 @@
+"""Resource accounting and the quota verdict: pure arithmetic on the job's ledger."""
+
+from __future__ import annotations
+
+from detent.canon import UINT64_MAX
+from detent.canon.show import show
+from detent.errors import Refused
+from detent.kernel.commands import ReportUsage
+from detent.kernel.job import Usage
+from detent.kernel.policy import QUOTA_OK, UNLIMITED, QuotaPolicy
+
+COUNTERS = ("io_bytes_read", "io_bytes_written", "gpu_time_ms", "cpu_time_ms")
+
+
+def quota_verdict(usage: Usage, policy: QuotaPolicy) -> str:
+    """Compare a job's ledger with its budgets: ``OK`` or the first violated budget's code (PIPE-103, PIPE-106)."""
+    checks = (
+        (usage.gpu_time_ms, policy.gpu_time_budget_ms, "QUOTA_GPU_TIME"),
+        (usage.cpu_time_ms, policy.cpu_time_budget_ms, "QUOTA_CPU_TIME"),
+        (usage.io_bytes_read + usage.io_bytes_written, policy.io_bytes_budget, "QUOTA_IO_BYTES"),
+        (usage.peak_bytes, policy.memory_bytes_budget, "QUOTA_MEMORY_BYTES"),
+    )
+    for used, budget, code in checks:
+        if budget != UNLIMITED and used > budget:
+            return code
+    return QUOTA_OK
+
+
+def add_usage(usage: Usage, report: ReportUsage) -> Usage | Refused:
+    """The ledger after a report; refuses what would make a counter shrink or leave uint64 (PIPE-098, PIPE-025)."""
+    for name in COUNTERS:
+        delta = getattr(report, name)
+        if type(delta) is not int or delta < 0:
+            return Refused("INVALID_PARAMS", f"{name} must be an integer of at least 0, not {show(delta)}")
+    if type(report.bytes_allocated) is not int:
+        return Refused("INVALID_PARAMS", f"bytes_allocated must be an integer, not {show(report.bytes_allocated)}")
+    allocated = usage.bytes_allocated + report.bytes_allocated
+    after = Usage(
+        allocated,
+        max(usage.peak_bytes, allocated),
+        usage.io_bytes_read + report.io_bytes_read,
+        usage.io_bytes_written + report.io_bytes_written,
+        usage.gpu_time_ms + report.gpu_time_ms,
+        usage.cpu_time_ms + report.cpu_time_ms,
+    )
+    for name in ("bytes_allocated", "peak_bytes", *COUNTERS):
+        value = getattr(after, name)
+        if not 0 <= value <= UINT64_MAX:
+            return Refused("INVALID_PARAMS", f"{name} would become {show(value)}, outside 0..2^64-1")
+    return after

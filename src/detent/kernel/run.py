@@ -1,0 +1,58 @@
+"""A run as the kernel holds it: which contract, how many of its jobs are alive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from detent.canon import decode, encode_trusted
+from detent.errors import InvariantBroken
+
+RUN_STATUSES = frozenset({"completed", "failed", "cancelled"})
+"""How a run can end, in the words of the workflow contract."""
+
+RUNNING = "running"
+
+
+@dataclass(slots=True)
+class Run:
+    """One run. Its jobs are found by their ``run_id``."""
+
+    run_id: str
+    tenant_id: str
+    name: str
+    contract_digest: bytes
+    bindings_digest: bytes
+    inputs_digest: bytes
+    operation_id: str
+    started_tick: int
+    status: str = RUNNING
+    ended_tick: int | None = None
+    jobs: int = 0
+    live_jobs: int = 0
+    steps_reused: int = 0
+
+    def to_list(self) -> list[object]:
+        """The fields in order, as plain values."""
+        return [getattr(self, name) for name in _NAMES]
+
+    def encode(self) -> bytes:
+        """Canonical bytes of the run."""
+        return encode_trusted(self.to_list())
+
+    @classmethod
+    def from_list(cls, values: list[object]) -> Run:
+        """Rebuild a run from `to_list`."""
+        if len(values) != len(_NAMES):
+            raise InvariantBroken(f"a stored run has {len(values)} fields, not {len(_NAMES)}")
+        return cls(*values)  # type: ignore[arg-type]
+
+    @classmethod
+    def decode(cls, data: bytes) -> Run:
+        """Rebuild a run from `encode`."""
+        values = decode(data)
+        if not isinstance(values, list):
+            raise InvariantBroken("a stored run is a list")
+        return cls.from_list(values)
+
+
+_NAMES = tuple(entry.name for entry in fields(Run))

@@ -1,0 +1,249 @@
+"""How commands about runs, owners, trust and erasures are decided: records that belong to no single job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from detent.canon import UINT64_MAX, sha256
+from detent.canon.show import show
+from detent.errors import InvalidInput
+from detent.kernel import commands as cmd
+from detent.kernel import records
+from detent.kernel.evidence import reason_fault
+from detent.kernel.identity import ORCHESTRATOR_VERSION
+from detent.kernel.keys import transition_log_hash
+from detent.kernel.manifest import digest_fault, id_fault
+from detent.kernel.outcome import CONFLICT, DEDUPLICATED, Outcome
+from detent.kernel.policy import KernelConfig
+from detent.kernel.run import RUN_STATUSES, Run
+
+if TYPE_CHECKING:
+    from detent.kernel.reducer import Kernel
+
+OPERATOR = "kernel"
+
+
+def start_run(kernel: Kernel, command: cmd.StartRun, out: Outcome) -> None:
+    """Open a run; the same run again is the same answer, another one under its id a conflict."""
+    fault = id_fault("tenant_id", command.tenant_id) or id_fault("run_id", command.run_id)
+    fault = fault or id_fault("operation_id", command.operation_id) or id_fault("name", command.name)
+    for name in ("contract_digest", "bindings_digest", "inputs_digest"):
+        fault = fault or digest_fault(name, getattr(command, name))
+    if fault:
+        return kernel.refuse(out, "INVALID_PARAMS", fault, OPERATOR)
+    known = kernel.runs.get(command.run_id)
+    if known is None and (body := kernel.history.ended_run(command.run_id)) is not None:
+        known = Run.decode(body)
+    run = Run(
+        command.run_id,
+        command.tenant_id,
+        command.name,
+        command.contract_digest,
+        command.bindings_digest,
+        command.inputs_digest,
+        command.operation_id,
+        kernel.tick,
+    )
+    if known is not None:
+        same = run.to_list()[:7] == known.to_list()[:7]
+        if not same:
+            message = f"run {command.run_id!r} exists with other inputs"
+            return kernel.refuse(out, "CONFLICT", message, OPERATOR, status=CONFLICT, run_id=command.run_id)
+        out.status = DEDUPLICATED
+        return None
+    kernel.runs[run.run_id] = run
+    kernel.touch_run(run)
+    _emit(
+        kernel,
+        out,
+        records.RUN_STARTED,
+        {
+            "tenant_id": run.tenant_id,
+            "run_id": run.run_id,
+            "name": run.name,
+            "contract_digest": run.contract_digest,
+            "bindings_digest": run.bindings_digest,
+            "inputs_digest": run.inputs_digest,
+            "operation_id": run.operation_id,
+        },
+        run_id=run.run_id,
+    )
+    return None
+
+
+def reuse_step(kernel: Kernel, command: cmd.ReuseStep, out: Outcome) -> None:
+    """Record that a step of an open run took an earlier job's result."""
+    fault = id_fault("run_id", command.run_id) or id_fault("step_id", command.step_id)
+    fault = (
+        fault or id_fault("job_id", command.job_id) or digest_fault("ingredients_digest", command.ingredients_digest)
+    )
+    if fault:
+        return kernel.refuse(out, "INVALID_PARAMS", fault, OPERATOR)
+    run = kernel.runs.get(command.run_id)
+    if run is None:
+        return kernel.refuse(out, "UNKNOWN_RUN", f"run {command.run_id!r} is not open", OPERATOR, run_id=command.run_id)
+    reused = kernel.history.ended_job(command.job_id)
+    if reused is None or reused.state != "SUCCEEDED" or reused.tenant_id != run.tenant_id:
+        message = f"job {command.job_id!r} has no result to reuse"
+        return kernel.refuse(out, "UNKNOWN_JOB", message, OPERATOR, job_id=command.job_id)
+    run.steps_reused += 1
+    kernel.touch_run(run)
+    _emit(
+        kernel,
+        out,
+        records.STEP_REUSED,
+        {
+            "run_id": command.run_id,
+            "step_id": command.step_id,
+            "job_id": command.job_id,
+            "ingredients_digest": command.ingredients_digest,
+        },
+        job_id=None,
+        run_id=command.run_id,
+    )
+    return None
+
+
+def end_run(kernel: Kernel, command: cmd.EndRun, out: Outcome) -> None:
+    """Close a run whose jobs have all ended, binding each of them with its count and head (X-167)."""
+    fault = id_fault("run_id", command.run_id)
+    if not isinstance(command.status, str) or command.status not in RUN_STATUSES:
+        fault = fault or f"a run ends as one of {', '.join(sorted(RUN_STATUSES))}, not {show(command.status)}"
+    if fault:
+        return kernel.refuse(out, "INVALID_PARAMS", fault, OPERATOR)
+    run = kernel.runs.get(command.run_id)
+    if run is None:
+        if (body := kernel.history.ended_run(command.run_id)) is not None:
+            if Run.decode(body).status == command.status:
+                out.status = DEDUPLICATED
+                return None
+            message = f"run {command.run_id!r} has ended otherwise"
+            return kernel.refuse(out, "CONFLICT", message, OPERATOR, status=CONFLICT, run_id=command.run_id)
+        return kernel.refuse(out, "UNKNOWN_RUN", f"there is no run {command.run_id!r}", OPERATOR)
+    if run.live_jobs:
+        message = f"run {run.run_id!r} still has {run.live_jobs} jobs that have not ended"
+        return kernel.refuse(out, "RUN_NOT_DONE", message, OPERATOR, live_jobs=run.live_jobs)
+    run.status, run.ended_tick = command.status, kernel.tick
+    _emit(
+        kernel,
+        out,
+        records.RUN_ENDED,
+        {
+            "tenant_id": run.tenant_id,
+            "run_id": run.run_id,
+            "status": run.status,
+            "job_count": run.jobs,
+            "jobs_digest": transition_log_hash(run.jobs, kernel.history.run_heads(run.run_id)),
+            "steps_reused": run.steps_reused,
+        },
+        run_id=run.run_id,
+    )
+    del kernel.runs[run.run_id]
+    kernel.touch_run(run)
+    kernel.history.end_run(run.run_id, run.encode())
+    return None
+
+
+def raise_epoch(kernel: Kernel, command: cmd.RaiseEpoch, out: Outcome) -> None:
+    """A new owner takes the partition, with its key and configuration; an epoch never comes back (PIPE-060)."""
+    if type(command.epoch) is not int or not 0 <= command.epoch <= UINT64_MAX:
+        message = f"epoch must be an integer from 0 to 2^64-1, not {show(command.epoch)}"
+        return kernel.refuse(out, "INVALID_PARAMS", message, OPERATOR)
+    if command.epoch <= kernel.epoch:
+        message = f"epoch {command.epoch} is not above the present one, {kernel.epoch}"
+        return kernel.refuse(out, "NOT_PARTITION_OWNER", message, OPERATOR, epoch=kernel.epoch)
+    try:
+        config = KernelConfig.decode(command.config)
+    except InvalidInput as exc:
+        return kernel.refuse(out, "INVALID_PARAMS", str(exc), OPERATOR)
+    if fault := digest_fault("signer_key_id", command.signer_key_id) or _config_fault(kernel, config):
+        return kernel.refuse(out, "INVALID_PARAMS", fault, OPERATOR)
+    kernel.epoch = command.epoch
+    kernel.signer_key_id = command.signer_key_id
+    if config.to_map() != kernel.config.to_map():
+        kernel.reconfigure(config)
+    _emit(
+        kernel,
+        out,
+        records.OWNER_EPOCH,
+        {
+            "epoch": command.epoch,
+            "config_digest": sha256(command.config),
+            "queue_policy_hash": config.queue_policy_hash,
+            "replay_token": config.replay_token,
+            "orchestrator_version": ORCHESTRATOR_VERSION,
+        },
+        evidence=command.config,
+    )
+    return None
+
+
+def change_trust(kernel: Kernel, command: cmd.ChangeTrust, out: Outcome) -> None:
+    """Announce the next version of the trust configuration on the ledger."""
+    fault = digest_fault("config_digest", command.config_digest)
+    if type(command.version) is not int or not isinstance(command.signed_config, bytes):
+        fault = fault or "a trust change has an integer version and the bytes of the signed configuration"
+    if fault:
+        return kernel.refuse(out, "INVALID_PARAMS", fault, OPERATOR)
+    if command.version != kernel.trust_version + 1:
+        message = f"trust version {show(command.version)} does not follow version {kernel.trust_version}"
+        return kernel.refuse(out, "CONFLICT", message, OPERATOR, status=CONFLICT)
+    kernel.trust_version = command.version
+    _emit(
+        kernel,
+        out,
+        records.TRUST_CHANGED,
+        {"version": command.version, "config_digest": command.config_digest},
+        evidence=command.signed_config,
+    )
+    return None
+
+
+def erase(kernel: Kernel, command: cmd.Erase, out: Outcome) -> None:
+    """Record which content was erased, so that its absence is explained for ever after."""
+    fault = reason_fault(command.reason_code)
+    digests = command.digests if isinstance(command.digests, tuple) else ()
+    if not 1 <= len(digests) <= records.DIGESTS_PER_ERASED_MAX:
+        fault = fault or f"an erasure names 1 to {records.DIGESTS_PER_ERASED_MAX} digests"
+    for digest in digests:
+        fault = fault or digest_fault("digest", digest)
+    if fault:
+        return kernel.refuse(out, "INVALID_PARAMS", fault, OPERATOR)
+    _emit(kernel, out, records.ERASED, {"digests": sorted(command.digests), "reason_code": command.reason_code})
+    return None
+
+
+def _emit(
+    kernel: Kernel,
+    out: Outcome,
+    kind: str,
+    fields: dict[str, object],
+    *,
+    job_id: str | None = None,
+    run_id: str | None = None,
+    evidence: bytes | None = None,
+) -> None:
+    common = {"partition_id": kernel.config.partition_id, "tick": kernel.tick, "signer_key_id": kernel.signer_key_id}
+    record = records.plain_record(kind, {**fields, **common}, job_id=job_id, run_id=run_id, evidence=evidence)
+    out.records.append(record)
+    out.record = record
+
+
+def _config_fault(kernel: Kernel, config: KernelConfig) -> str | None:
+    """Say why a configuration cannot take over from the present one, or nothing."""
+    present = kernel.config
+    if (config.partitions, config.partition_id, config.tick_ms, config.epoch_base_ms) != (
+        present.partitions,
+        present.partition_id,
+        present.tick_ms,
+        present.epoch_base_ms,
+    ):
+        return "partitions and the meaning of a tick are fixed for the life of a ledger"
+    for job in kernel.jobs.values():
+        if (
+            job.lease_policy_id not in config.leases
+            or job.backoff_schedule_id not in config.backoffs
+            or job.quota_policy_hash not in config.quotas
+        ):
+            return f"the configuration drops a policy that job {job.job_id!r} uses"
+    return None

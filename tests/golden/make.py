@@ -1,0 +1,212 @@
+"""Make the kernel's golden files: short lives of jobs, byte for byte.
+
+`make golden` runs this; the diff is reviewed as code, because every changed byte is a ledger that no longer replays or
+verifies as it did. A file has one item on each line: a name for people, then the bytes in hex.
+
+`transitions.json` beside them is not made here: it states what the contract wants, not what the kernel does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from detent.canon import sha256
+from detent.kernel import (
+    ChangeTrust,
+    Claim,
+    EndRun,
+    Erase,
+    Finish,
+    IterEvent,
+    RaiseEpoch,
+    Record,
+    Resume,
+    ReuseStep,
+    StartRun,
+    checkpoint,
+    checkpoint_digest,
+    encode_commands,
+    run_end,
+    run_header,
+    transition_log_hash,
+)
+from detent.kernel.policy import RULE_LE_ALL_RETRY
+from detent.kernel.trace import encode_trace
+from tests.kernel.builders import NO_LEASE, OWNER_KEY_ID, TENANT, Scene, body_of, config, manifest, queue_of, quota
+
+FOLDER = Path(__file__).resolve().parent
+BUDGET = quota(cpu_time_budget_ms=50)
+BUDGET_WITH_RETRY = quota(cpu_time_budget_ms=50, evaluation_rule_id=RULE_LE_ALL_RETRY)
+DETAIL = bytes(range(32, 64))
+
+
+def succeeded() -> Scene:
+    """One job runs, beats, reports what it used, and succeeds; the result comes twice."""
+    scene = Scene()
+    grant = scene.start()
+    scene.tick = 40
+    scene.heartbeat(grant)
+    scene.usage(grant, cpu_time_ms=12, bytes_allocated=4096, io_bytes_read=100)
+    scene.tick = 90
+    for _ in range(2):
+        scene.finish(grant, detail_digest=DETAIL)
+    return scene
+
+
+def retried() -> Scene:
+    """A lease is lost, a worker is lost, an attempt fails, and the last failure ends the job."""
+    scene = Scene()
+    scene.submit(max_retries=2)
+    scene.claim()
+    scene.at(100)
+    scene.at(110)
+    (grant,) = scene.claim()
+    scene.fail(grant, kind="worker_lost", reason_code="WORKER_LOST", category=None)
+    for _ in range(2):
+        (grant,) = scene.claim()
+        scene.fail(grant)
+        scene.at(scene.tick + 20)
+    return scene
+
+
+def canceled() -> Scene:
+    """Jobs are canceled while queued, running and retrying, and once more after that; one fills the queue meanwhile."""
+    scene = Scene(config(queue=queue_of(2, 2)))
+    running, retrying = scene.start("running"), scene.start("retrying")
+    scene.submit("queued")
+    scene.submit("waiting", priority=9)
+    scene.fail(retrying)
+    scene.at(10)
+    scene.cancel("retrying", reason_code="SUPERSEDED")
+    scene.cancel("queued", detail_digest=DETAIL)
+    scene.cancel("running", expected_transition_seq=1)
+    scene.cancel("queued")
+    scene.finish(running)
+    return scene
+
+
+def denied() -> Scene:
+    """Budgets end an attempt, deny the retry its start, and let a cancel pass."""
+    scene = Scene(config(BUDGET, BUDGET_WITH_RETRY))
+    final = scene.start("final", quota=BUDGET)
+    scene.usage(final, cpu_time_ms=50)
+    scene.usage(final, cpu_time_ms=1)
+    again = scene.start("again", quota=BUDGET_WITH_RETRY)
+    scene.usage(again, cpu_time_ms=51)
+    scene.at(10)
+    scene.claim()
+    return scene
+
+
+def refused() -> Scene:
+    """Every way to be told no, and a request that is repeated."""
+    scene = Scene()
+    grant = scene.start()
+    scene.transition("job-1", "QUEUED", "CANCELED")
+    scene.transition("job-1", "RUNNING", "FAILED", expected_transition_seq=5)
+    scene.transition("job-1", "RUNNING", "FAILED", attempt_id=3)
+    scene.transition("job-1", "QUEUED", "RUNNING")
+    scene.transition("job-1", "QUEUED", "RUNNING", expected_transition_seq=0)
+    scene.apply(Finish(0, "job-1", NO_LEASE))
+    scene.apply(Claim(0, "", 1))
+    scene.submit(priority=6)
+    scene.finish(grant)
+    scene.transition("job-1", "RUNNING", "SUCCEEDED", expected_transition_seq=1)
+    scene.cancel()
+    return scene
+
+
+def run() -> Scene:
+    """An owner takes over, trust changes, a run reuses one step and runs two, the owner stalls, content is erased."""
+    scene = Scene()
+    scene.apply(RaiseEpoch(1, 1, OWNER_KEY_ID, scene.kernel.config.encode()))
+    scene.apply(ChangeTrust(1, 1, sha256(b"trust"), b"trust"))
+    scene.tick = 2
+    scene.finish(scene.start("old"))
+    digests = (sha256(b"contract"), sha256(b"bindings"), sha256(b"inputs"))
+    scene.apply(StartRun(3, TENANT, "run-1", "nightly", *digests, "operation-1"))
+    scene.apply(ReuseStep(3, "run-1", "extract", "old", sha256(b"ingredients")))
+    scene.submit("transform", run_id="run-1", job_kind="action")
+    scene.submit("löad", run_id="run-1", job_kind="action", pool_pin="gpu")
+    one, two = scene.claim(2)
+    scene.tick = 1_000
+    scene.apply(Resume(1_000, ((one.job_id, one.lease_id), (two.job_id, two.lease_id))))
+    for grant in (two, one):
+        scene.finish(grant)
+    scene.apply(EndRun(1_001, "run-1", "completed"))
+    scene.apply(Erase(1_002, (sha256(b"payload"),)))
+    scene.submit("left-over", priority=1)
+    return scene
+
+
+STORIES: dict[str, Callable[[], Scene]] = {
+    story.__name__: story for story in (succeeded, retried, canceled, denied, refused, run)
+}
+
+
+def lines_of(scene: Scene) -> Iterator[tuple[str, bytes]]:
+    """Everything a story leaves behind, named: commands, records with their evidence, trace, errors, checkpoint."""
+    yield "config", scene.kernel.config.encode()
+    yield "commands", encode_commands(scene.commands)
+    for record in scene.records:
+        yield f"record {_name_of(record)}", record.body
+        if record.evidence is not None:
+            yield "evidence", record.evidence
+    yield from _trace_of(scene)
+    for outcome in scene.outcomes:
+        if outcome.error is not None:
+            yield f"error {outcome.error.failure_code} t={outcome.error.t}", outcome.error.encode()
+    yield "checkpoint", checkpoint(scene.kernel)
+    yield "checkpoint digest", checkpoint_digest(checkpoint(scene.kernel))
+
+
+def log_hash_of(scene: Scene) -> bytes:
+    """The transition log hash over all jobs of a scene, ended or alive."""
+    jobs = sorted({**scene.history.jobs, **scene.kernel.jobs}.items())
+    return transition_log_hash(len(jobs), [(job_id, job.transition_seq, job.head) for job_id, job in jobs])
+
+
+def render(story: str) -> str:
+    """A golden file of a story."""
+    return "".join(f"{name}\t{data.hex()}\n" for name, data in lines_of(STORIES[story]()))
+
+
+def render_manifest() -> str:
+    """The golden manifest and its hash."""
+    body = manifest("job-1").body()
+    return f"{body.hex()}\n{sha256(body).hex()}\n"
+
+
+def files() -> dict[str, str]:
+    """Every golden file made here, by name."""
+    return {"manifest.hex": render_manifest(), **{f"lifecycle-{story}.txt": render(story) for story in STORIES}}
+
+
+def main() -> None:
+    """Write the files."""
+    for name, text in files().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+
+
+def _name_of(record: Record) -> str:
+    body = body_of(record)
+    if record.kind == "transition":
+        return f"{record.job_id} {record.transition_seq} {body['from_state']}->{body['to_state']}"
+    return " ".join(filter(None, (record.kind, record.run_id, record.job_id)))
+
+
+def _trace_of(scene: Scene) -> Iterator[tuple[str, bytes]]:
+    settings = scene.kernel.config
+    yield "trace run_header", encode_trace([run_header(settings)])
+    for event in scene.events:
+        yield f"trace {_event_name(event)}", encode_trace([event.to_map()])
+    yield "trace run_end", encode_trace([run_end(settings, len(scene.events), log_hash_of(scene))])
+
+
+def _event_name(event: IterEvent) -> str:
+    return f"{event.t} {event.job_id} {event.from_state}->{event.to_state} {event.status}"
+
+
+if __name__ == "__main__":
+    main()
