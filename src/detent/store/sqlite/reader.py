@@ -210,7 +210,10 @@ class SqliteReader:
         return self._rows(RefusalRow._make, "refusals", job_id, limit)
 
     def damage(self) -> list[str]:
-        """What SQLite's own integrity check finds in the file: pages, indexes and ``CHECK``s. Reads all of it."""
+        """What SQLite's own integrity check finds in the file: pages and indexes. Reads all of it.
+
+        Not the ``CHECK``s: SQLite does not even read them from a file it has opened for reading only.
+        """
         try:
             rows = self._connection.pragma("integrity_check")
         except apsw.Error as exc:

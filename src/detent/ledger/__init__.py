@@ -1,0 +1,115 @@
+"""The signed history: trust, batch records, the Merkle tree and its heads, bundles, verification and replay.
+
+The kernel builds record bodies; this room signs them, binds them and checks them. It reads no file, no clock and no store:
+whoever calls it brings the bytes.
+
+Writing: `trust_config` and `trust` (who may sign), `signing` (manifests, results), `batch` (one signature for a commit),
+`merkle` and `note` (the tree and its heads), `items` and `bundle` (the file). Reading: `verify`, which hands batches to
+`batch_walk`, records to `record_walk`, rows to `rows`, and gathers what they say in `findings` and `claims`; and `replay`.
+"""
+
+from __future__ import annotations
+
+from detent.ledger.batch import (
+    NO_BATCH,
+    BatchHeader,
+    RecordProof,
+    SealedBatch,
+    batch_leaf,
+    open_batch,
+    parse_batch,
+    record_proof,
+    seal,
+    tree_origin,
+    verify_record_proof,
+)
+from detent.ledger.book import VerifyMany
+from detent.ledger.bundle import BundleWriter, read_items, write_bundle
+from detent.ledger.findings import FINDINGS, Finding, Report, TreeState
+from detent.ledger.heads import Heads, MemoryHeads
+from detent.ledger.items import (
+    BatchItem,
+    ContentItem,
+    HeaderItem,
+    HeadItem,
+    Item,
+    JobItem,
+    PartialItem,
+    PartialRecord,
+    RunItem,
+    batch_item,
+    job_item,
+    run_item,
+)
+from detent.ledger.merkle import EMPTY_ROOT, Frontier, Tree, consistency_path, inclusion_path, root_of
+from detent.ledger.note import NoteInvalid, TreeHead, cosign, sign_head, verify_cosignature, verify_head
+from detent.ledger.replay import Difference, ReplayReport, replay_items
+from detent.ledger.signing import SignedResult, sign_manifest, sign_result, verify_manifest, verify_result
+from detent.ledger.trust import Trust
+from detent.ledger.trust_config import ROLES, KeyEntry, SignedTrust, TrustConfig, TrustFault, sign_trust
+from detent.ledger.verify import verify_bundle, verify_items
+
+__all__ = [
+    "EMPTY_ROOT",
+    "FINDINGS",
+    "NO_BATCH",
+    "ROLES",
+    "BatchHeader",
+    "BatchItem",
+    "BundleWriter",
+    "ContentItem",
+    "Difference",
+    "Finding",
+    "Frontier",
+    "HeadItem",
+    "HeaderItem",
+    "Heads",
+    "Item",
+    "JobItem",
+    "KeyEntry",
+    "MemoryHeads",
+    "NoteInvalid",
+    "PartialItem",
+    "PartialRecord",
+    "RecordProof",
+    "ReplayReport",
+    "Report",
+    "RunItem",
+    "SealedBatch",
+    "SignedResult",
+    "SignedTrust",
+    "Tree",
+    "TreeHead",
+    "TreeState",
+    "Trust",
+    "TrustConfig",
+    "TrustFault",
+    "VerifyMany",
+    "batch_item",
+    "batch_leaf",
+    "consistency_path",
+    "cosign",
+    "inclusion_path",
+    "job_item",
+    "open_batch",
+    "parse_batch",
+    "read_items",
+    "record_proof",
+    "replay_items",
+    "root_of",
+    "run_item",
+    "seal",
+    "sign_head",
+    "sign_manifest",
+    "sign_result",
+    "sign_trust",
+    "tree_origin",
+    "verify_bundle",
+    "verify_cosignature",
+    "verify_head",
+    "verify_items",
+    "verify_manifest",
+    "verify_record_proof",
+    "verify_result",
+    "write_bundle",
+]

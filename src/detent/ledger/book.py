@@ -1,0 +1,109 @@
+"""What one verification keeps while it reads: findings, jobs, runs, signatures still to be checked, counts.
+
+Signatures are gathered and checked together, a few hundred at a time, through a function that the caller may replace: a
+shell with threads can spread them. What a signature covers is used before it has been checked; that is safe because every
+finding makes the report red, whenever it comes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from detent.canon import verify
+from detent.kernel import KernelConfig
+from detent.ledger.batch import NO_BATCH
+from detent.ledger.findings import Finding, Findings
+from detent.ledger.fold import CancelBatch
+from detent.ledger.heads import ErasedTable, Heads, JobTable, MemoryHeads, RunTable
+from detent.ledger.items import HeaderItem
+from detent.ledger.merkle import Frontier
+from detent.ledger.schema import VERDICTS
+from detent.ledger.templates import OwnerParts, owner_parts
+from detent.ledger.tree_heads import HeadClaims
+from detent.ledger.trust import Trust
+
+SIGNATURES_GATHERED: Final = 512
+
+Signed: TypeAlias = tuple[bytes, bytes, bytes]
+"""Public key, message, signature."""
+Otherwise: TypeAlias = tuple[str, str, int, int, int | None, str | None]
+"""Code, message, partition, batch, position and job of a finding that has not been made yet."""
+VerifyMany: TypeAlias = Callable[[Sequence[Signed]], Sequence[bool]]
+
+
+def verify_each(signed: Sequence[Signed]) -> list[bool]:
+    """Check signatures one after the other."""
+    return [verify(*one) for one in signed]
+
+
+class Book:
+    """The state of one verification that all partitions share."""
+
+    def __init__(self, *, heads: Heads | None, findings: Findings, root: bytes | None, verify_many: VerifyMany) -> None:
+        store = heads if heads is not None else MemoryHeads()
+        self.findings = findings
+        self.jobs = JobTable(store)
+        self.runs = RunTable(store)
+        self.erased = ErasedTable(store)
+        self.counts: Counter[str] = Counter()
+        self.header: HeaderItem | None = None
+        self.root = root
+        self.versions: dict[int, bytes] = {}
+        """Digest of each trust version, over all partitions."""
+        self._verify_many = verify_many
+        self._pending: list[Signed] = []
+        self._otherwise: list[Otherwise] = []
+
+    def signature(self, signed: Signed, otherwise: Otherwise) -> None:
+        """Have a signature checked, sooner or later; ``otherwise`` are the parts of the finding if it does not verify."""
+        self._pending.append(signed)
+        self._otherwise.append(otherwise)
+        if len(self._pending) >= SIGNATURES_GATHERED:
+            self.check_signatures()
+
+    def check_signatures(self) -> None:
+        """Check all that have been gathered."""
+        if not self._pending:
+            return
+        answers = self._verify_many(self._pending)
+        self.counts["signatures"] += len(self._pending)
+        for good, otherwise in zip(answers, self._otherwise, strict=True):
+            if good is not True:
+                self.findings.add(Finding(*otherwise))
+        self._pending, self._otherwise = [], []
+
+
+@dataclass(slots=True)
+class Partition:
+    """Where the reading of one partition stands."""
+
+    number: int
+    heads: HeadClaims
+    frontier: Frontier = field(default_factory=Frontier)
+    trust: Trust | None = None
+    untrusted: bool = False
+    """Trust could not be established; that has been said and is not said again for every batch."""
+    genesis_seen: bool = False
+    """The record that announces version 1 has been read; it was looked for before, to check the first signature."""
+    next_batch: int = 0
+    leaf: bytes = NO_BATCH
+    next_position: int = 0
+    last_tick: int = 0
+    record_tick: int = 0
+    epoch: int = 0
+    signer: bytes = bytes(32)
+    owner: OwnerParts = field(init=False)
+    """The pieces of records that the signer fixes."""
+    config: KernelConfig | None = None
+    cancel_batch: CancelBatch | None = None
+
+    def __post_init__(self) -> None:
+        self.owner = owner_parts(self.number, self.signer, VERDICTS)
+
+    def change_owner(self, epoch: int, signer: bytes) -> None:
+        """A new owner has begun."""
+        self.epoch, self.signer = epoch, signer
+        self.owner = owner_parts(self.number, signer, VERDICTS)

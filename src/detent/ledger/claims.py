@@ -1,0 +1,140 @@
+"""What a report says was proved, and what was not, in plain sentences (X-178).
+
+A sentence is only said when nothing was found that would make it untrue. What no log can prove is said every time, with
+what would close the gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from detent.ledger.book import Book, Partition
+from detent.ledger.findings import FINDINGS
+from detent.ledger.items import SCOPE_RUN
+
+_TRUST: Final = frozenset(code for code in FINDINGS if code.startswith(("TRUST_", "KEY_")))
+_FILE: Final = frozenset(code for code in FINDINGS if code.startswith(("BUNDLE_", "ITEM_")))
+_BATCHES: Final = frozenset(code for code in FINDINGS if code.startswith(("BATCH_", "EPOCH_", "POSITION_", "TICK_")))
+_TREE: Final = frozenset(code for code in FINDINGS if code.startswith(("HEAD_", "LEDGER_", "COSIGNATURE_", "STORED_")))
+_BESIDE: Final = frozenset(code for code in FINDINGS if code.startswith(("FOLD_", "CONTENT_", "CHECKPOINT_")))
+_RECORDS: Final = frozenset(FINDINGS) - _TRUST - _FILE - _BATCHES - _TREE - _BESIDE
+
+OMISSION: Final = (
+    "That nothing was left out before it was written: what never reached the ledger leaves no trace in it. "
+    "A submitter who keeps the signed batch of his job can show that it was accepted."
+)
+EXECUTOR: Final = (
+    "That results and usage are true: an executor can lie. Running a sample again, or on two executors, would show it."
+)
+TIME: Final = (
+    "That ticks are the true time: whoever holds the owner's key can write any tick that does not go backwards. "
+    "Witnesses' cosignatures bound it."
+)
+KEY_HOLDER: Final = (
+    "That nobody who holds the ledger's keys rewrote it before the first tree head that somebody else keeps."
+)
+HOME: Final = (
+    "That this home was not rewritten as a whole: its keys lie beside it and the root pinned here is its own. "
+    "A root digest and a tree head kept elsewhere would show it."
+)
+NO_KEPT_HEAD: Final = (
+    "That this is the whole ledger and the only one: no tree head kept elsewhere was given, so a cut end, "
+    "an older copy or a fork would not be noticed."
+)
+NO_WITNESS: Final = "That everybody is shown the same ledger: no witness cosigned the newest tree head, so a split view would not be noticed."
+CONTENT: Final = "That content which is not in the file is what its digest names, or still exists."
+RUN_ONLY: Final = (
+    "Anything about the rest of the ledger: this is one run, proved to be part of a signed tree. "
+    "Commands are not in it, so it cannot be replayed; that no later trust version revoked a key used here is not shown."
+)
+MANY_PARTITIONS: Final = "That the run has no jobs in partitions that are not in the file."
+
+
+def proved(book: Book, partitions: list[Partition], *, rows: int) -> Iterator[str]:
+    """The sentences that hold after everything that was read."""
+    codes: AbstractSet[str] = book.findings.codes.keys()
+    counts, header = book.counts, book.header
+    if header is None or codes & (_TRUST | _FILE):
+        return
+    run = header.scope == SCOPE_RUN
+    if counts["batches"] and not codes & _BATCHES:
+        order = (
+            "each is part of the signed tree" if run else "each names the one before it, and none is missing between"
+        )
+        yield (
+            f"{counts['batches']} batches of {header.origin} are signed by keys that were allowed to sign them there; {order}."
+        )
+    if counts["records"] and not codes & (_BATCHES | _RECORDS):
+        yield f"{counts['records']} records are, byte for byte, those the batches bind, with the evidence they name."
+        yield (
+            f"{book.jobs.count} jobs went through legal transitions only, each in an unbroken chain from a manifest "
+            "signed by a key that may submit for its tenant."
+        )
+    if run and not codes & (_BATCHES | _RECORDS):
+        yield f"Run {header.run_id} is complete: its end binds exactly these jobs."
+    yield from _trees(codes, partitions)
+    if rows and not codes & (_BESIDE | _TREE):
+        yield f"{rows} stored rows say what the records say."
+    if counts["contents"] and not codes & _BESIDE:
+        yield f"{counts['contents']} contents are what their digests name; none of them is one the ledger says is erased."
+    if book.erased.count and not codes & _RECORDS:
+        yield f"{book.erased.count} contents were erased on purpose; the history that names them is whole."
+
+
+def _trees(codes: AbstractSet[str], partitions: list[Partition]) -> Iterator[str]:
+    if codes & (_TREE | _BATCHES):
+        return
+    for partition in partitions:
+        shown, kept = partition.heads.newest(kept=False), partition.heads.newest(kept=True)
+        name = f"partition {partition.number}"
+        if shown is not None:
+            yield f"The tree of {name} leads to the signed tree head over {shown.head.size} batches."
+        if kept is not None:
+            yield f"The tree of {name} continues the tree head over {kept.head.size} batches that was kept elsewhere."
+        if partition.heads.witnessed:
+            names = ", ".join(sorted(partition.heads.witnessed))
+            yield f"The newest tree head of {name} is cosigned by {names}."
+
+
+def not_proved(book: Book, partitions: list[Partition], *, pinned_home: bool) -> Iterator[str]:
+    """What this verification cannot have shown, however green it is."""
+    header = book.header
+    run = header is not None and header.scope == SCOPE_RUN
+    if pinned_home:
+        yield HOME
+    if run:
+        yield RUN_ONLY
+        if header is not None and header.partitions > 1:
+            yield MANY_PARTITIONS
+    kept = [partition.heads.newest(kept=True) for partition in partitions]
+    if not any(kept):
+        yield NO_KEPT_HEAD
+    for partition, claim in zip(partitions, kept, strict=True):
+        yield from _tail(partition, None if claim is None else claim.head.size, run=run)
+    if not any(partition.heads.witnessed for partition in partitions):
+        yield NO_WITNESS
+    yield KEY_HOLDER
+    yield OMISSION
+    yield EXECUTOR
+    yield TIME
+    yield CONTENT
+
+
+def _tail(partition: Partition, kept_size: int | None, *, run: bool) -> Iterator[str]:
+    shown = partition.heads.newest()
+    if run or not partition.frontier.size:
+        return
+    covered = max(kept_size or 0, 0 if shown is None else shown.head.size)
+    if covered < partition.frontier.size:
+        count = partition.frontier.size - covered
+        yield (
+            f"That nothing follows in partition {partition.number}: its last {count} batches are under no tree head, "
+            "so cutting them off would not be noticed."
+        )
+    if kept_size is not None and kept_size < partition.frontier.size:
+        yield (
+            f"That the {partition.frontier.size - kept_size} batches of partition {partition.number} after the tree head "
+            "kept elsewhere were not replaced or cut off by a holder of the keys."
+        )

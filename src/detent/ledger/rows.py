@@ -1,0 +1,115 @@
+"""What lies beside the signed history: stored rows, which must say what the records say, and content by digest.
+
+Job rows come in the order of their ids, as the fold does, so the two are walked side by side: a row too many, one too few
+and one that differs are all told apart, and nothing has to be remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from detent.canon import NotCanonical, digest_text, sha256
+from detent.errors import InvariantBroken
+from detent.kernel import Job
+from detent.ledger.book import Book
+from detent.ledger.findings import Finding
+from detent.ledger.heads import JobFold
+from detent.ledger.items import ContentItem, JobItem, RunItem
+
+RUNNING = "running"
+_COMPARED = ("tenant_id", "run_id", "state", "transition_seq", "attempt_id", "head")
+_COMPARED_LIVE = ("manifest_hash", "quota_policy_hash", "failures", "interruptions", "lease_id", "max_retries")
+
+
+class Rows:
+    """The comparison of stored rows and content with what was read before."""
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self._folds: Iterator[tuple[str, JobFold]] | None = None
+        self._fold: tuple[str, JobFold] | None = None
+        self._last: bytes | None = None
+        self.jobs = 0
+        self.runs = 0
+
+    def content(self, item: ContentItem) -> None:
+        """Content must have the digest it is kept under, and must not be what the ledger says is erased."""
+        self._book.counts["contents"] += 1
+        if sha256(item.data) != item.digest:
+            self._note("CONTENT_DIGEST_WRONG", f"the content kept as {digest_text(item.digest)} is something else")
+        if item.digest in self._book.erased:
+            self._note("CONTENT_NOT_ERASED", f"{digest_text(item.digest)} is erased on the ledger and still here")
+
+    def job(self, item: JobItem) -> None:
+        """Walk the fold up to this row's job and compare."""
+        self.jobs += 1
+        name = item.job_id.encode()
+        if self._last is not None and name <= self._last:
+            self._note("ITEM_OUT_OF_ORDER", "job rows are not in the order of their ids", item.job_id)
+            return
+        self._last = name
+        self._start()
+        while self._fold is not None and self._fold[0].encode() < name:
+            self._missing()
+        if self._fold is None or self._fold[0] != item.job_id:
+            self._note("FOLD_ROW_UNKNOWN", "a job row that no record knows", item.job_id)
+            return
+        if wrong := _job_differences(item, self._fold[1]):
+            message = f"the job's row says something else than its records: {', '.join(wrong)}"
+            self._note("FOLD_DIFFERS", message, item.job_id)
+        self._step()
+
+    def run(self, item: RunItem) -> None:
+        """A run's row must say what its records say."""
+        self.runs += 1
+        runs = self._book.runs
+        said = runs.ended(item.partition, item.run_id)
+        if said is None and (run := runs.open(item.partition, item.run_id)) is not None:
+            said = [run.tenant_id, run.name, RUNNING, run.started_tick, None]
+        if said is None:
+            self._note("FOLD_ROW_UNKNOWN", f"a row of run {item.run_id!r}, which no record knows")
+        elif said != [item.tenant_id, item.name, item.status, item.started_tick, item.ended_tick]:
+            self._note("FOLD_DIFFERS", f"the row of run {item.run_id!r} says something else than its records")
+
+    def finish(self, *, expected: bool) -> None:
+        """All rows have come. ``expected``: there had to be one for every job and run."""
+        if not (expected or self.jobs or self.runs):
+            return
+        if expected or self.jobs:
+            self._start()
+            while self._fold is not None:
+                self._missing()
+        if (expected or self.runs) and self.runs != self._book.runs.count:
+            self._note("FOLD_ROW_MISSING", f"{self.runs} run rows for {self._book.runs.count} runs")
+
+    def _start(self) -> None:
+        if self._folds is None:
+            self._folds = self._book.jobs.sorted()
+            self._step()
+
+    def _step(self) -> None:
+        self._fold = next(self._folds, None) if self._folds is not None else None
+
+    def _missing(self) -> None:
+        if self._fold is not None:
+            self._note("FOLD_ROW_MISSING", "a job of the records has no row", self._fold[0])
+        self._step()
+
+    def _note(self, code: str, message: str, job_id: str | None = None) -> None:
+        self._book.findings.add(Finding(code, message, job_id=job_id))
+
+
+def _job_differences(item: JobItem, fold: JobFold) -> list[str]:
+    """The columns, and the parts of the stored job, in which a row differs from the fold."""
+    wrong = [name for name in _COMPARED if getattr(item, name) != getattr(fold, name)]
+    if item.body is None:
+        return wrong
+    try:
+        job = Job.decode(item.body)
+        canonical = job.encode() == item.body
+    except (NotCanonical, InvariantBroken, TypeError, ValueError):
+        return [*wrong, "body"]
+    names = _COMPARED if fold.ended else (*_COMPARED, *_COMPARED_LIVE)
+    if not canonical or job.job_id != item.job_id:
+        wrong.append("body")
+    return wrong + [f"body.{name}" for name in names if getattr(job, name) != getattr(fold, name)]

@@ -1,0 +1,311 @@
+"""The shape of records, evidence and manifests: exact fields, exact types, exact bytes.
+
+Two ways to the same answer. The fast readers (`read_evidence`, `read_manifest`, `read_envelope`) look at every value and
+compare the bytes with an encoding of their own; they say yes or no. When the answer is no, the strict and slow way says
+why, in words: the kernel's own parsers for what the kernel parses, `record_fault` for records.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from operator import itemgetter
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from detent.canon import RECORD_BYTES_MAX, UINT64_MAX, NotCanonical, decode, encode_trusted
+from detent.errors import InvalidInput, Refused
+from detent.kernel import RECORD_FIELDS, RUN_STATUSES, Evidence, Manifest, State, open_envelope
+from detent.kernel import evidence as ev
+from detent.kernel.manifest import JOB_KINDS, PRIORITY_MAX, PRIORITY_MIN, RETRY_CATEGORIES_DEFAULT, id_fault
+from detent.kernel.policy import QUOTA_OK
+from detent.kernel.records import DIGESTS_PER_ERASED_MAX
+from detent.ledger.loose import loose
+from detent.ledger.trust_config import TrustFault
+
+EVIDENCE_BYTES_MAX: Final = 2 * RECORD_BYTES_MAX
+"""Evidence of any record; that of a transition is far smaller."""
+VERDICTS: Final = frozenset({QUOTA_OK, "QUOTA_GPU_TIME", "QUOTA_CPU_TIME", "QUOTA_IO_BYTES", "QUOTA_MEMORY_BYTES"})
+SCHEDULER: Final = "scheduler:"
+
+
+class Grounds(NamedTuple):
+    """Evidence of a transition, read: why it happened."""
+
+    kind: str
+    reason_code: str
+    lease_id: bytes | None
+    replica_id: str | None
+    category: str | None
+
+
+class SubmittedManifest(NamedTuple):
+    """A signed manifest, read but not yet verified: the parts that records and rules refer to."""
+
+    body: bytes
+    key_id: bytes
+    signature: bytes
+    fields: Mapping[str, Any]
+
+
+# -- evidence and manifests ---------------------------------------------------------------------------------------------
+
+
+def read_evidence(data: bytes) -> Grounds | TrustFault:
+    """A transition's evidence; refused unless it is exactly what the kernel writes.
+
+    Evidence differs from record to record only in two digests, the lease and the detail. What is left of it when they are
+    cut out takes few forms; each is parsed strictly once, with zeros in the holes, and remembered. Any 32 bytes are as
+    good as zeros there, so a known form with other digests needs no parsing.
+    """
+    place = data.find(_LEASE)
+    if place >= 0:
+        begin = place + _LEASE_SIZE
+        end = begin + 32
+        last = len(data)
+        if has_detail := data[-_DETAIL_SIZE - 32 : -32] == _DETAIL:
+            last -= 32
+        if end <= last and (form := _form(data[:begin], data[end:last], has_detail)) is not None:
+            return Grounds(form.kind, form.reason_code, data[begin:end], form.replica_id, form.category)
+    return _read_evidence_slowly(data)
+
+
+_LEASE: Final = b"\x68lease_id\x58\x20"
+_LEASE_SIZE: Final = len(_LEASE)
+_DETAIL: Final = b"\x6ddetail_digest\x58\x20"
+_DETAIL_SIZE: Final = len(_DETAIL)
+_HOLE: Final = bytes(32)
+
+
+@lru_cache(maxsize=4096)
+def _form(before: bytes, after: bytes, has_detail: bool) -> Evidence | None:
+    """Evidence with zeros for its digests, if that is valid evidence and the holes are where they seem to be."""
+    try:
+        evidence = Evidence.decode(before + _HOLE + after + (_HOLE if has_detail else b""))
+    except (InvalidInput, TypeError):
+        return None
+    holes = (evidence.lease_id, evidence.detail_digest) == (_HOLE, _HOLE if has_detail else None)
+    return evidence if holes else None
+
+
+def _read_evidence_slowly(data: bytes) -> Grounds | TrustFault:
+    try:
+        evidence = Evidence.decode(data)
+    except (InvalidInput, TypeError) as exc:
+        return TrustFault("EVIDENCE_INVALID", str(exc))
+    return Grounds(evidence.kind, evidence.reason_code, evidence.lease_id, evidence.replica_id, evidence.category)
+
+
+_ENVELOPE: Final = (b"\xa2\x63sig\xa3\x63alg\x67Ed25519\x63sig\x58\x40", b"\x66key_id\x58\x20", b"\x64body")
+_envelope: Final = Struct("24s64s9s32s5s")
+
+
+def read_submitted(data: bytes) -> SubmittedManifest | TrustFault:
+    """The signed manifest beside a ``submitted`` record; refused unless envelope and manifest are exact.
+
+    The envelope's encoding is a fixed text with three holes: signature, key id and, at the end, the body.
+    """
+    place = _envelope.size
+    if place + 3 < len(data) <= EVIDENCE_BYTES_MAX:
+        first, signature, second, key_id, third = _envelope.unpack_from(data)
+        # A manifest has between 256 and 65535 bytes; one that has not is sent the slow way.
+        if (first, second, third) == _ENVELOPE and data[place] == 0x59:
+            body = data[place + 3 :]
+            if len(body) == data[place + 1] << 8 | data[place + 2] > 255 and (fields := _manifest_fields(body)):
+                return SubmittedManifest(body, key_id, signature, fields)
+    return _read_submitted_slowly(data)
+
+
+def _read_submitted_slowly(data: bytes) -> SubmittedManifest | TrustFault:
+    opened = open_envelope(data)
+    if isinstance(opened, Refused):
+        return TrustFault("MANIFEST_INVALID", opened.message)
+    body, key_id, signature = opened
+    manifest = parse_manifest(body)
+    if isinstance(manifest, Refused):
+        return TrustFault("MANIFEST_INVALID", manifest.message)
+    return SubmittedManifest(body, key_id, signature, decode(body))
+
+
+def parse_manifest(body: bytes) -> Manifest | Refused:
+    """`Manifest.parse` for bytes of strangers: values it cannot even compare are a refusal too."""
+    try:
+        return Manifest.parse(body)
+    except TypeError as exc:
+        return Refused("MANIFEST_SCHEMA_INVALID", f"the manifest has a field of a wrong type: {exc}")
+
+
+_MANIFEST_TYPES: Final = {
+    "manifest_version": int,
+    "priority": int,
+    "max_retries": int,
+    "max_interruptions": int,
+    "created_tick": int,
+    "tenant_id": str,
+    "job_id": str,
+    "job_kind": str,
+    "lease_policy_id": str,
+    "backoff_schedule_id": str,
+    "payload_digest": bytes,
+    "quota_policy_hash": bytes,
+    "retry_categories": list,
+}
+_manifest_values: Final = itemgetter(*_MANIFEST_TYPES)
+_MANIFEST_SHAPE: Final = tuple(_MANIFEST_TYPES.values())
+
+
+def _manifest_fields(body: bytes) -> dict[str, Any] | None:
+    """The fields of a manifest of the usual kind; None sends it the slow way, which decides."""
+    fields = loose(body)
+    if type(fields) is not dict or len(fields) != len(_MANIFEST_SHAPE):
+        return None
+    try:
+        values = _manifest_values(fields)
+    except KeyError:
+        return None
+    if tuple(map(type, values)) != _MANIFEST_SHAPE:
+        return None
+    version, priority, retries, interruptions, tick, tenant, job, kind, lease, backoff, payload, quota, categories = (
+        values
+    )
+    if (
+        version == 1
+        and PRIORITY_MIN <= priority <= PRIORITY_MAX
+        and retries >= 0
+        and interruptions >= 0
+        and tick >= 0
+        and len(payload) == len(quota) == 32
+        and categories == _RETRY_CATEGORIES
+        and kind in JOB_KINDS
+        and id_fault("job_id", job) is None
+        and is_id(tenant)
+        and is_id(lease)
+        and is_id(backoff)
+        and encode_trusted(fields) == body
+    ):
+        return fields
+    return None
+
+
+_RETRY_CATEGORIES: Final = list(RETRY_CATEGORIES_DEFAULT)
+
+# -- records ------------------------------------------------------------------------------------------------------------
+
+
+def read_record(body: bytes) -> dict[str, Any] | TrustFault:
+    """A record's fields, strictly: canonical bytes, a known kind, exactly its fields, each of its type."""
+    if len(body) > RECORD_BYTES_MAX:
+        return TrustFault("RECORD_TOO_LARGE", f"the record has {len(body)} bytes, {RECORD_BYTES_MAX} are allowed")
+    try:
+        fields = decode(body, bytes_max=RECORD_BYTES_MAX)
+    except NotCanonical as exc:
+        return TrustFault("RECORD_NOT_CANONICAL", f"the record is not canonical CBOR: {exc}")
+    fault = record_fault(fields)
+    return fields if fault is None else TrustFault("RECORD_FIELDS_WRONG", fault)
+
+
+def record_fault(fields: object) -> str | None:
+    """Say what is wrong with a decoded record's fields, or nothing."""
+    if not isinstance(fields, dict) or not isinstance(fields.get("kind"), str) or fields["kind"] not in RECORD_FIELDS:
+        return "the record is not a map of a known kind"
+    kind = fields["kind"]
+    if missing := sorted(RECORD_FIELDS[kind] - fields.keys()):
+        return f"the {kind} record lacks {', '.join(missing)}"
+    if unknown := sorted(fields.keys() - RECORD_FIELDS[kind]):
+        return f"the {kind} record has unknown fields: {', '.join(unknown)}"
+    for name in sorted(fields.keys() - {"kind"}):
+        if not _CHECKS[name](fields[name]):
+            return f"the {name} of the {kind} record is not what it must be"
+    if kind != "submitted" and fields.get("run_id", "") is None:
+        return f"the {kind} record names no run"
+    return None
+
+
+def is_digest(value: object) -> bool:
+    """Whether a value is the 32 bytes of a digest."""
+    return type(value) is bytes and len(value) == 32
+
+
+def _is_uint64(value: object) -> bool:
+    return type(value) is int and 0 <= value <= UINT64_MAX
+
+
+@lru_cache(maxsize=4096)
+def is_id(value: str) -> bool:
+    """Whether a text may name a job, tenant, run, replica or policy."""
+    return id_fault("id", value) is None
+
+
+@lru_cache(maxsize=4096)
+def is_reason(value: str) -> bool:
+    """Whether a text may be a reason code."""
+    return ev.reason_fault(value) is None
+
+
+def _is_id(value: object) -> bool:
+    return type(value) is str and id_fault("id", value) is None
+
+
+def _is_erased_digests(value: object) -> bool:
+    return type(value) is list and 1 <= len(value) <= DIGESTS_PER_ERASED_MAX and all(map(is_digest, value))
+
+
+_STATES: Final = frozenset(state.value for state in State)
+_REFERENCE: Final = re.compile("sha256:[0-9a-f]{64}")
+"""The only way to name evidence: there is no other algorithm to downgrade to."""
+
+
+def _is_state(value: object) -> bool:
+    return type(value) is str and value in _STATES
+
+
+def _is_reason(value: object) -> bool:
+    return type(value) is str and is_reason(value)
+
+
+_CHECKS: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "tenant_id": _is_id,
+    "job_id": _is_id,
+    "run_id": lambda value: value is None or _is_id(value),
+    "step_id": _is_id,
+    "name": _is_id,
+    "operation_id": _is_id,
+    "job_kind": lambda value: type(value) is str and value in JOB_KINDS,
+    "job_manifest_hash": is_digest,
+    "quota_policy_hash": is_digest,
+    "queue_policy_hash": is_digest,
+    "chain_hash": is_digest,
+    "prev_chain_hash": is_digest,
+    "idempotency_key": is_digest,
+    "request_digest": is_digest,
+    "signer_key_id": is_digest,
+    "batch_id": is_digest,
+    "contract_digest": is_digest,
+    "bindings_digest": is_digest,
+    "inputs_digest": is_digest,
+    "ingredients_digest": is_digest,
+    "jobs_digest": is_digest,
+    "config_digest": is_digest,
+    "replay_token": is_digest,
+    "lease_id": lambda value: value is None or is_digest(value),
+    "attempt_id": _is_uint64,
+    "transition_seq": _is_uint64,
+    "tick": _is_uint64,
+    "partition_id": _is_uint64,
+    "batch_index": _is_uint64,
+    "batch_len": _is_uint64,
+    "job_count": _is_uint64,
+    "steps_reused": _is_uint64,
+    "epoch": _is_uint64,
+    "version": _is_uint64,
+    "from_state": _is_state,
+    "to_state": _is_state,
+    "evidence_ref": lambda value: type(value) is str and _REFERENCE.fullmatch(value) is not None,
+    "dispatch": lambda value: type(value) is bool,
+    "reason_code": _is_reason,
+    "quota_verdict": lambda value: type(value) is str and value in VERDICTS,
+    "status": lambda value: type(value) is str and value in RUN_STATUSES,
+    "orchestrator_version": _is_id,
+    "digests": _is_erased_digests,
+}

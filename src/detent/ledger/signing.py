@@ -1,0 +1,103 @@
+"""What submitters and executors sign: job manifests and results.
+
+"Verified" is a type: a `VerifiedManifest` comes only from here, either because a trusted key's signature was checked or
+because this process made the signature itself.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from detent.canon import NotCanonical, SigningKey, decode, encode, verify
+from detent.canon.ed25519 import SIGNATURE_BYTES
+from detent.errors import InvalidInput, Refused
+from detent.kernel import MANIFEST_LABEL, Manifest, VerifiedManifest, open_envelope
+from detent.ledger.schema import parse_manifest
+from detent.ledger.trust import Trust
+from detent.ledger.trust_config import ALG, MANIFEST, RESULT, TrustFault
+
+RESULT_LABEL: Final = b"detent/result/v1\x00"
+
+
+def sign_manifest(manifest: Manifest, key: SigningKey) -> VerifiedManifest:
+    """Sign a manifest. What this process signed need not be verified again; what fits no schema is not signed."""
+    body = manifest.body()
+    parsed = Manifest.parse(body)
+    if isinstance(parsed, Refused):
+        raise InvalidInput(parsed.message, code=parsed.code)
+    return VerifiedManifest(manifest, body, key.key_id, key.sign(MANIFEST_LABEL + body))
+
+
+def verify_manifest(
+    trust: Trust, signed: bytes | tuple[bytes, bytes, bytes], position: int, *, partition: int | None = None
+) -> VerifiedManifest | Refused:
+    """Check a signed manifest: an envelope's bytes, or (body, key id, signature).
+
+    The key must have the role ``manifest``, be valid at ``position`` (the batch that will hold the job) and may sign for
+    the manifest's tenant. The signature is checked before the body is read.
+    """
+    opened = open_envelope(signed) if isinstance(signed, bytes) else signed
+    if isinstance(opened, Refused):
+        return opened
+    body, key_id, signature = opened
+    entry = trust.entry(key_id, MANIFEST, position)
+    if isinstance(entry, TrustFault):
+        return _refused(entry)
+    if not verify(entry.public_key, MANIFEST_LABEL + body, signature):
+        return Refused("MANIFEST_SIGNATURE_INVALID", "the manifest's signature does not verify")
+    manifest = parse_manifest(body)
+    if isinstance(manifest, Refused):
+        return manifest
+    if fault := entry.scope_fault(manifest.tenant_id, partition):
+        return _refused(fault)
+    return VerifiedManifest(manifest, body, key_id, signature)
+
+
+class SignedResult(NamedTuple):
+    """A result envelope's bytes with the signature of the executor that made it."""
+
+    body: bytes
+    key_id: bytes
+    signature: bytes
+
+    def envelope(self) -> bytes:
+        """Canonical bytes of body and signature block."""
+        return encode({"body": self.body, "sig": {"alg": ALG, "key_id": self.key_id, "sig": self.signature}})
+
+    @classmethod
+    def parse(cls, envelope: bytes) -> SignedResult:
+        """Take an envelope apart without judging the signature; `InvalidInput` for what is none."""
+        try:
+            fields = decode(envelope)
+        except NotCanonical as exc:
+            raise InvalidInput(f"the signed result is not canonical CBOR: {exc}", code="NOT_CANONICAL") from exc
+        block = fields.get("sig") if isinstance(fields, dict) and fields.keys() == {"body", "sig"} else None
+        if not isinstance(block, dict) or block.keys() != {"alg", "key_id", "sig"} or block["alg"] != ALG:
+            raise InvalidInput(f"a signed result is a map of body and sig, signed with {ALG}")
+        body, key_id, signature = fields["body"], block["key_id"], block["sig"]
+        if not all(isinstance(value, bytes) for value in (body, key_id, signature)):
+            raise InvalidInput("a signed result holds bytes")
+        if len(key_id) != 32 or len(signature) != SIGNATURE_BYTES:
+            raise InvalidInput("a signature block holds a 32-byte key_id and a 64-byte sig")
+        return cls(body, key_id, signature)
+
+
+def sign_result(body: bytes, key: SigningKey) -> SignedResult:
+    """Sign a result as its executor."""
+    return SignedResult(body, key.key_id, key.sign(RESULT_LABEL + body))
+
+
+def verify_result(
+    trust: Trust, signed: SignedResult, position: int, *, tenant: str, partition: int | None = None
+) -> TrustFault | None:
+    """Say why a result's signature is not to be believed, or nothing. It says who reported, not whether it is true."""
+    public_key = trust.find(signed.key_id, RESULT, position, tenant, partition)
+    if isinstance(public_key, TrustFault):
+        return public_key
+    if not verify(public_key, RESULT_LABEL + signed.body, signed.signature):
+        return TrustFault("RESULT_SIGNATURE_INVALID", "the result's signature does not verify")
+    return None
+
+
+def _refused(fault: TrustFault) -> Refused:
+    return Refused("MANIFEST_SIGNATURE_INVALID", fault.message, {"fault": fault.code})

@@ -1,0 +1,154 @@
+"""The first record of a job: it must be exactly what the signed manifest beside it leads to.
+
+Only the run a job belongs to and the tick are the record's own; the rest is in the manifest, so again the right record is
+built and compared.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from detent.kernel import MANIFEST_LABEL, chain_genesis, partition_of
+from detent.ledger.book import Partition
+from detent.ledger.heads import JobFold
+from detent.ledger.schema import SubmittedManifest, read_record, read_submitted
+from detent.ledger.templates import job_parts, submitted_body
+from detent.ledger.trust_config import KeyEntry, TrustFault
+
+if TYPE_CHECKING:
+    from detent.ledger.record_walk import RecordWalk
+
+
+def submitted(walk: RecordWalk, loosely: dict[str, Any], body: bytes, evidence: bytes | None, position: int) -> None:
+    """Check a ``submitted`` record with its manifest, and start the job's fold."""
+    signed = (
+        read_submitted(evidence) if evidence is not None else TrustFault("EVIDENCE_MISSING", "there is no manifest")
+    )
+    faults: list[TrustFault] = []
+    fold: JobFold | None = None
+    fields = loosely
+    if type(signed) is SubmittedManifest:
+        fold = _expected(signed, loosely, body, walk.partition)
+    if fold is None:
+        strictly = read_record(body)
+        if isinstance(strictly, TrustFault):
+            return walk.note_all([strictly, signed] if isinstance(signed, TrustFault) else [strictly], position)
+        fields = strictly
+        fold = JobFold(
+            fields["tenant_id"],
+            fields["run_id"],
+            "QUEUED",
+            0,
+            0,
+            fields["chain_hash"],
+            fields["job_manifest_hash"],
+            fields["quota_policy_hash"],
+        )
+        faults += _differences(signed, fields, walk.partition)
+    job_id = fields["job_id"]
+    if not walk.in_time(fields["tick"]):
+        walk.tick(fields["tick"], position, job_id)
+    header = walk.book.header
+    if (
+        header is not None
+        and header.partitions > 1
+        and partition_of(job_id, header.partitions) != walk.partition.number
+    ):
+        faults.append(TrustFault("JOB_PARTITION_WRONG", f"job {job_id!r} belongs to another partition"))
+    if isinstance(signed, SubmittedManifest):
+        _take_policies(fold, signed)
+        faults += _manifest_faults(walk, signed, position)
+    _add_job(walk, job_id, fold, faults)
+    if faults:
+        walk.note_all(faults, position, job_id)
+    walk.submitted += 1
+    return None
+
+
+def _expected(signed: SubmittedManifest, fields: dict[str, Any], body: bytes, partition: Partition) -> JobFold | None:
+    """The fold the record starts, if the record is exactly the one this manifest leads to."""
+    manifest, run_id, tick = signed.fields, fields.get("run_id"), fields.get("tick")
+    if type(tick) is not int or tick < 0 or not (run_id is None or type(run_id) is str):
+        return None
+    manifest_hash = sha256(signed.body).digest()
+    tenant_id, quota_policy_hash = manifest["tenant_id"], manifest["quota_policy_hash"]
+    parts = job_parts(tenant_id, manifest["job_id"], manifest_hash, quota_policy_hash)
+    expected, genesis = submitted_body(parts, partition.owner, tick, run_id, manifest["job_kind"], manifest_hash)
+    if expected != body:
+        return None
+    fold = JobFold(tenant_id, run_id, "QUEUED", 0, 0, genesis, manifest_hash, quota_policy_hash)
+    fold.parts = parts
+    return fold
+
+
+def _differences(
+    signed: SubmittedManifest | TrustFault, fields: dict[str, Any], partition: Partition
+) -> list[TrustFault]:
+    """Which fields of the record are not what they must be."""
+    faults = [signed] if isinstance(signed, TrustFault) else []
+    if fields["partition_id"] != partition.number:
+        faults.append(TrustFault("RECORD_PARTITION_WRONG", f"a record of partition {fields['partition_id']}"))
+    if fields["signer_key_id"] != partition.signer:
+        faults.append(TrustFault("RECORD_SIGNER_WRONG", "the record names another signer than the owner"))
+    genesis = chain_genesis(fields["tenant_id"], fields["job_id"], fields["job_manifest_hash"])
+    if fields["chain_hash"] != genesis:
+        faults.append(TrustFault("CHAIN_BROKEN", "the job's chain does not start from its manifest"))
+    if isinstance(signed, SubmittedManifest):
+        if fields["job_manifest_hash"] != sha256(signed.body).digest():
+            faults.append(TrustFault("MANIFEST_HASH_WRONG", "the manifest is not the one the record names"))
+        names = ("tenant_id", "job_id", "job_kind", "quota_policy_hash")
+        if mixed := [name for name in names if fields[name] != signed.fields[name]]:
+            faults.append(TrustFault("JOB_MIXED", f"the record's {', '.join(mixed)} is not the manifest's"))
+    return faults
+
+
+def _manifest_faults(walk: RecordWalk, signed: SubmittedManifest, position: int) -> list[TrustFault]:
+    """Who signed the manifest, for whom, when; and whether the owner knows the policies it names."""
+    partition, manifest = walk.partition, signed.fields
+    faults: list[TrustFault] = []
+    if partition.trust is not None:
+        entry = walk.submitter(partition.trust, signed.key_id)
+        if isinstance(entry, KeyEntry):
+            unlimited = entry.tenants is None and entry.partitions is None
+            if not unlimited and (fault := entry.scope_fault(manifest["tenant_id"], partition.number)):
+                faults.append(fault)
+            message = "the manifest's signature does not verify"
+            place = (partition.number, walk.batch_no, position, manifest["job_id"])
+            walk.book.signature(
+                (entry.public_key, MANIFEST_LABEL + signed.body, signed.signature),
+                ("MANIFEST_SIGNATURE_INVALID", message, *place),
+            )
+        else:
+            faults.append(entry)
+    config = partition.config
+    if config is not None and not (
+        manifest["lease_policy_id"] in config.leases
+        and manifest["backoff_schedule_id"] in config.backoffs
+        and manifest["quota_policy_hash"] in config.quotas
+    ):
+        faults.append(TrustFault("MANIFEST_POLICY_UNKNOWN", "the manifest names a policy the owner does not have"))
+    return faults
+
+
+def _take_policies(fold: JobFold, signed: SubmittedManifest) -> None:
+    manifest = signed.fields
+    fold.max_retries, fold.max_interruptions = manifest["max_retries"], manifest["max_interruptions"]
+    fold.retry_categories = tuple(manifest["retry_categories"])
+    fold.lease_policy_id = manifest["lease_policy_id"]
+    fold.backoff_schedule_id = manifest["backoff_schedule_id"]
+
+
+def _add_job(walk: RecordWalk, job_id: str, fold: JobFold, faults: list[TrustFault]) -> None:
+    jobs, run_id = walk.book.jobs, fold.run_id
+    if jobs.get(job_id) is not None:
+        faults.append(TrustFault("JOB_REPEATED", f"job {job_id!r} has been submitted before"))
+        return
+    if run_id is not None:
+        run = walk.book.runs.open(walk.partition.number, run_id)
+        if run is None:
+            faults.append(TrustFault("RUN_UNKNOWN", f"run {run_id!r} is not open"))
+        else:
+            run.jobs += 1
+            run.live_jobs += 1
+    jobs.add(job_id, fold)

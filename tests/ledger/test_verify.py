@@ -1,0 +1,417 @@
+"""Verification of whole and honest ledgers: green with a root, red without, and what it says it proved."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from io import BytesIO
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detent.errors import InvalidInput
+from detent.kernel import (
+    LEGAL,
+    BackoffSchedule,
+    Heartbeat,
+    KernelConfig,
+    LeasePolicy,
+    QueuePolicy,
+    QuotaPolicy,
+    ReportUsage,
+    Transition,
+    transition_log_hash,
+)
+from detent.kernel.evidence import Evidence
+from detent.ledger import (
+    FINDINGS,
+    BatchItem,
+    ContentItem,
+    Finding,
+    HeaderItem,
+    HeadItem,
+    cosign,
+    verify_bundle,
+    verify_items,
+)
+from detent.ledger.book import Signed, verify_each
+from tests.ledger.build import Builder, codes, key, lively
+
+WITNESS = "witness.example"
+
+
+def test_an_untouched_ledger_is_green() -> None:
+    report = lively().verify()
+    assert report.findings == ()
+    assert report.ok
+
+
+def test_a_bundle_without_a_pinned_root_is_never_green() -> None:
+    """X-178"""
+    report = verify_bundle(BytesIO(lively().bundle()))
+    assert not report.ok
+    assert codes(report) == {"TRUST_UNPINNED"}
+    assert report.proved == ()
+    assert not report.root_pinned
+
+
+def test_the_root_may_be_given_as_text_or_bytes_and_must_be_a_digest() -> None:
+    ledger = lively()
+    assert ledger.verify(root=ledger.trust_versions[0].digest()).ok
+    for root in ("sha256:", "md5:" + "0" * 64, ledger.root.upper(), b"short"):
+        with pytest.raises(InvalidInput):
+            ledger.verify(root=root)
+
+
+def test_the_report_names_root_origin_scope_and_trees() -> None:
+    ledger = lively()
+    report = ledger.verify()
+    assert (report.root, report.origin, report.scope, report.run_id) == (ledger.root, ledger.origin, "ledger", None)
+    [tree] = report.trees
+    assert (tree.partition, tree.size, tree.head_size) == (0, len(ledger.commits), len(ledger.commits))
+    assert tree.root == ledger.sealed()[0].tree.root()
+
+
+def test_the_report_counts_what_was_read() -> None:
+    counts = lively().verify().counts
+    assert counts["batches"] == 11
+    assert counts["records"] == 35
+    assert counts["jobs"] == counts["submitted"] == 8
+    assert counts["transitions"] == 21
+    assert counts["signatures"] == counts["batches"] + counts["submitted"]
+    assert counts["erased_contents"] == 1
+
+
+def test_the_log_hash_is_that_of_the_jobs_heads() -> None:
+    """X-050"""
+    ledger = lively()
+    rows = [ledger.rows[name] for name in sorted(ledger.rows)]
+    heads = [(job.job_id, job.transition_seq, job.head) for job in rows]
+    assert ledger.verify().transition_log_hash == transition_log_hash(len(heads), heads)
+
+
+def test_the_report_is_json() -> None:
+    report = lively().verify(root=None)
+    value = json.loads(json.dumps(report.to_map()))
+    assert value["ok"] is False
+    assert value["findings"][0]["code"] == "TRUST_UNPINNED"
+    assert value["findings"][0]["usually"]
+    assert value["transition_log_hash"].startswith("sha256:")
+    assert value["trees"][0]["size"] == 11
+
+
+def test_proved_and_not_proved_are_plain_sentences() -> None:
+    """X-178"""
+    report = lively().verify()
+    assert any(line.startswith("11 batches of detent/") for line in report.proved)
+    assert any("legal transitions only" in line for line in report.proved)
+    assert any("no tree head kept elsewhere" in line for line in report.not_proved)
+    assert any("executor can lie" in line for line in report.not_proved)
+    assert any("nothing was left out before it was written" in line for line in report.not_proved)
+    assert all(line[0].isupper() or line[0].isdigit() for line in (*report.proved, *report.not_proved))
+    assert all(line.endswith(".") for line in (*report.proved, *report.not_proved))
+
+
+def test_a_home_pinned_to_its_own_root_says_so() -> None:
+    """X-178"""
+    ledger = lively()
+    report = verify_items(ledger.items(rows=True), root=ledger.root, pinned_home=True, rows_expected=True)
+    assert report.ok
+    assert any("its keys lie beside it" in line for line in report.not_proved)
+    assert any("stored rows say what the records say" in line for line in report.proved)
+    assert not any("its keys lie beside it" in line for line in ledger.verify().not_proved)
+
+
+def test_kept_heads_are_continued_and_the_rest_is_said() -> None:
+    ledger = lively()
+    report = ledger.verify(kept_heads=[ledger.head(size=4), ledger.head(size=6)])
+    assert report.ok
+    assert any("continues the tree head over 6 batches" in line for line in report.proved)
+    assert any("5 batches of partition 0 after the tree head kept elsewhere" in line for line in report.not_proved)
+    assert not any("no tree head kept elsewhere was given" in line for line in report.not_proved)
+    whole = ledger.verify(kept_heads=[ledger.head()])
+    assert not any("after the tree head kept elsewhere" in line for line in whole.not_proved)
+
+
+def test_batches_under_no_tree_head_are_said() -> None:
+    ledger = lively()
+    ledger.heads.pop()
+    report = ledger.verify()
+    assert report.ok
+    assert any("its last 4 batches are under no tree head" in line for line in report.not_proved)
+
+
+def test_a_ledger_without_any_tree_head_verifies_and_says_what_that_leaves_open() -> None:
+    ledger = lively()
+    ledger.heads.clear()
+    report = ledger.verify()
+    assert report.ok
+    assert any("its last 11 batches are under no tree head" in line for line in report.not_proved)
+
+
+def test_every_prefix_of_a_ledger_verifies() -> None:
+    ledger = lively()
+    commits = ledger.commits
+    for length in range(1, len(commits) + 1):
+        ledger.commits, ledger.heads, ledger.contents = commits[:length], [], []
+        assert ledger.verify().findings == ()
+
+
+def test_a_ledger_of_several_partitions_verifies() -> None:
+    """PIPE-061"""
+    ledger = Builder(partitions=3)
+    for number in range(15):
+        ledger.submit(f"job-{number}")
+    for partition in range(3):
+        ledger.claim(3, partition=partition)
+    ledger.commit()
+    ledger.keep_head()
+    report = ledger.verify()
+    assert report.findings == ()
+    assert [tree.size for tree in report.trees] == [2, 2, 2]
+    missing = [item for item in ledger.items() if getattr(item, "partition", 0) != 1]
+    assert codes(verify_items(missing, root=ledger.root)) == {"TRUST_MISSING"}
+
+
+def test_keys_are_rotated_and_the_past_stays_green() -> None:
+    """X-046: a key is valid for a range of positions"""
+    ledger = lively()
+    ledger.rotate("transition", key("second owner"))
+    ledger.submit("after")
+    ledger.commit()
+    ledger.rotate("log", key("second log"))
+    ledger.keep_head()
+    ledger.rotate("manifest", key("second submitter"))
+    ledger.submit("later")
+    ledger.commit()
+    ledger.rotate("root", key("second root"))
+    ledger.rotate("witness", key("second witness"))
+    ledger.keep_head()
+    report = ledger.verify(kept_heads=[ledger.head(size=3, signer=key("log"))])
+    assert report.findings == ()
+    assert report.counts["trust_changed"] == 6
+
+
+def test_a_new_owner_may_bring_another_configuration() -> None:
+    ledger = lively()
+    config = replace(ledger.config, queue=QueuePolicy(3, 3), on_quota_running="cancel")
+    ledger.raise_epoch(config=config)
+    ledger.commit()
+    ledger.heads.clear()
+    assert ledger.verify().findings == ()
+
+
+def test_a_run_is_verified_alone() -> None:
+    """X-166, X-167"""
+    ledger = lively()
+    report = verify_items(ledger.run_items("run-1"), root=ledger.root)
+    assert report.findings == ()
+    assert (report.scope, report.run_id, report.counts["jobs"]) == ("run", "run-1", 2)
+    assert "Run run-1 is complete: its end binds exactly these jobs." in report.proved
+    assert any("this is one run" in line for line in report.not_proved)
+
+
+def test_a_run_that_has_not_ended_is_not_complete() -> None:
+    """X-167"""
+    ledger = lively()
+    ledger.start_run("run-2")
+    ledger.submit("alone", run_id="run-2")
+    ledger.commit()
+    report = verify_items(ledger.run_items("run-2"), root=ledger.root)
+    assert codes(report) == {"RUN_NOT_ENDED"}
+
+
+def test_witnesses_may_be_asked_for() -> None:
+    ledger = lively()
+    plain = ledger.heads[-1]
+    cosigned = cosign(plain.note, WITNESS, key("witness"), 1_000)
+    assert codes(ledger.verify(witnesses_min=1)) == {"HEAD_NOT_WITNESSED"}
+    ledger.heads[-1] = HeadItem(0, cosigned)
+    report = ledger.verify(witnesses_min=1, witnessed_since=1_000)
+    assert report.ok
+    assert any(f"cosigned by {WITNESS}" in line for line in report.proved)
+    assert not any("no witness cosigned" in line for line in report.not_proved)
+    assert codes(ledger.verify(witnessed_since=1_001)) == {"HEAD_STALE"}
+    ledger.heads[-1] = HeadItem(0, cosign(plain.note, WITNESS, key("stranger"), 1_000))
+    assert codes(ledger.verify(witnesses_min=1)) == {"HEAD_NOT_WITNESSED"}
+
+
+def test_findings_are_kept_up_to_a_limit_and_counted_beyond() -> None:
+    ledger = lively()
+    items = [item._replace(signature=bytes(64)) if isinstance(item, BatchItem) else item for item in ledger.items()]
+    report = verify_items(items, root=ledger.root, findings_max=5)
+    assert len(report.findings) == 5
+    assert report.findings_total > 20
+    assert sum(report.codes.values()) == report.findings_total
+    assert not report.ok
+    assert not verify_items(items, root=ledger.root, findings_max=0).ok
+
+
+def test_findings_come_along_the_ledger() -> None:
+    ledger = lively()
+    items = [item._replace(signature=bytes(64)) if isinstance(item, BatchItem) else item for item in ledger.items()]
+    places = [finding.batch_no for finding in verify_items(items, root=ledger.root).findings if finding.batch_no is not None]
+    assert places == sorted(places)
+
+
+def test_every_finding_code_says_what_it_means_and_what_it_usually_is() -> None:
+    assert all(kind.meaning and kind.usually for kind in FINDINGS.values())
+    assert str(Finding("SEQ_WRONG", "why", 1, 2, 3, "job", 4)) == "SEQ_WRONG (partition 1, batch 2, record 3, job job, transition 4): why"
+    assert str(Finding("TRUST_UNPINNED", "why")) == "TRUST_UNPINNED: why"
+
+
+def test_signatures_are_checked_together_by_whoever_is_asked() -> None:
+    ledger = lively()
+    sizes: list[int] = []
+
+    def verify_many(signed: Sequence[Signed]) -> list[bool]:
+        sizes.append(len(signed))
+        return verify_each(signed)
+
+    assert ledger.verify(verify_many=verify_many).ok
+    assert sizes == [19]
+    assert codes(ledger.verify(verify_many=lambda signed: [False] * len(signed))) == {
+        "BATCH_SIGNATURE_INVALID",
+        "MANIFEST_SIGNATURE_INVALID",
+    }
+
+
+def test_an_answer_that_is_not_true_is_not_a_good_signature() -> None:
+    ledger = lively()
+    report = ledger.verify(verify_many=lambda signed: [1] * len(signed))
+    assert not report.ok
+
+
+def test_items_stand_in_their_order() -> None:
+    ledger = lively()
+    items = ledger.items()
+    assert codes(verify_items(items[1:], root=ledger.root)) >= {"ITEM_OUT_OF_ORDER"}
+    assert codes(verify_items([*items, items[0]], root=ledger.root)) == {"ITEM_OUT_OF_ORDER"}
+    assert codes(verify_items([*items, items[1]], root=ledger.root)) == {"ITEM_OUT_OF_ORDER"}
+    whole_in_run = [*ledger.run_items("run-1"), *[item for item in items if isinstance(item, BatchItem)][:1]]
+    assert "ITEM_OUT_OF_ORDER" in codes(verify_items(whole_in_run, root=ledger.root))
+    foreign = HeadItem(7, ledger.heads[0].note)
+    assert codes(verify_items([items[0], foreign, *items[1:]], root=ledger.root)) == {"BATCH_PARTITION_WRONG"}
+
+
+def test_nothing_at_all_is_not_green() -> None:
+    assert codes(verify_items([], root=bytes(32))) == {"BUNDLE_MALFORMED"}
+    empty = verify_items([HeaderItem("detent/x", 2)], root=bytes(32))
+    assert codes(empty) == {"TRUST_MISSING"}
+    assert codes(verify_items([HeaderItem("detent/x", 1, "run", "r")], root=bytes(32))) == {"RUN_MISSING"}
+
+
+def test_erased_content_is_absent_and_its_history_whole() -> None:
+    """X-171"""
+    ledger = lively()
+    assert any("1 contents were erased on purpose" in line for line in ledger.verify().proved)
+    ledger.contents.append(ContentItem(ledger.contents[0].digest, b"a payload that goes"))
+    assert codes(ledger.verify()) == {"CONTENT_DIGEST_WRONG"}
+    data = b"a payload that goes"
+    from detent.canon import sha256
+
+    ledger.contents[-1] = ContentItem(sha256(data), data)
+    assert codes(ledger.verify()) == {"CONTENT_NOT_ERASED"}
+
+
+QUOTA = QuotaPolicy(10, 10, 10, 10)
+RETRY_QUOTA = QuotaPolicy(10, 10, 10, 10, "LE_ALL_RETRY_v1")
+CONFIG = KernelConfig(
+    lease_policies=(LeasePolicy("default", 50, 20),),
+    backoff_schedules=(BackoffSchedule("default", (10, 20)),),
+    quota_policies=(*KernelConfig().quota_policies, QUOTA, RETRY_QUOTA),
+    queue=QueuePolicy(4, 6),
+)
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["submit", "claim", "ok", "crash", "interrupt", "watchdog", "beat", "usage", "cancel", "tick", "commit"]
+            + ["run", "end", "reuse", "erase", "epoch", "rotate", "head", "transition"]
+        ),
+        st.integers(0, 9),
+    ),
+    max_size=60,
+)
+
+
+def play(ledger: Builder, name: str, number: int) -> None:
+    """One step of a random life; whatever the kernel refuses is refused."""
+    job_id = f"job-{number}"
+    grant = ledger.grants.get(job_id)
+    if name == "submit":
+        quota = ledger.config.quota_policies[number % 3].hash()
+        run_id = f"run-{number % 2}" if number % 3 else None
+        ledger.submit(job_id, run_id=run_id, max_retries=number % 3, max_interruptions=number % 2, quota_policy_hash=quota)
+    elif name == "claim":
+        ledger.claim(1 + number % 3)
+    elif name in {"ok", "crash", "interrupt", "watchdog"} and grant is not None:
+        kind = {"interrupt": "worker_lost", "watchdog": "watchdog"}.get(name, "result")
+        ledger.finish(job_id, ok=name == "ok", kind=kind, **({} if kind == "result" else {"category": None}))
+    elif name == "beat" and grant is not None:
+        ledger.apply(Heartbeat(ledger.tick, job_id, grant.lease_id))
+    elif name == "usage" and grant is not None:
+        ledger.apply(ReportUsage(ledger.tick, job_id, grant.lease_id, cpu_time_ms=4 + number))
+    elif name == "cancel":
+        ledger.cancel(job_id)
+    elif name == "tick":
+        ledger.advance(1 + number * 3)
+    elif name == "transition" and grant is not None:
+        evidence = Evidence("result", "FAILED_BY_HAND", grant.lease_id).encode()
+        seq = grant.transition_seq
+        ledger.apply(Transition(ledger.tick, "acme", job_id, grant.attempt_id, seq, "RUNNING", "FAILED", evidence))
+    elif name == "run":
+        ledger.start_run(f"run-{number % 2}")
+    elif name == "end":
+        ledger.end_run(f"run-{number % 2}")
+    elif name == "reuse":
+        ledger.reuse(f"run-{number % 2}", f"step-{number}", job_id)
+    else:
+        play_owner(ledger, name, number)
+
+
+def play_owner(ledger: Builder, name: str, number: int) -> None:
+    if name == "erase":
+        ledger.erase(ledger.content(bytes([number])))
+    elif name == "epoch":
+        ledger.commit()
+        ledger.raise_epoch()
+    elif name == "rotate":
+        ledger.commit()
+        role = ("transition", "manifest", "log")[number % 3]
+        ledger.rotate(role, key(f"{role} after {ledger.size()}"))
+    elif name == "head":
+        ledger.commit()
+        ledger.keep_head()
+    elif name == "commit":
+        ledger.commit()
+        ledger.tick += number
+
+
+@given(steps)
+def test_no_honest_ledger_is_ever_red(moves: list[tuple[str, int]]) -> None:
+    """Tampering rules: false alarms on untouched ledgers: 0"""
+    ledger = Builder(config=CONFIG)
+    for name, number in moves:
+        play(ledger, name, number)
+    ledger.commit()
+    report = verify_items(ledger.items(rows=True), root=ledger.root, rows_expected=True)
+    assert report.findings == ()
+    assert ledger.verify().ok
+    ended = [run_id for (_, run_id), run in ledger.runs.items() if run.status != "running"]
+    for run_id in ended:
+        assert verify_items(ledger.run_items(run_id), root=ledger.root).findings == ()
+
+
+def test_the_random_lives_reach_every_end_and_every_move() -> None:
+    """A property over ledgers in which nothing happens would prove nothing."""
+    ledger, dice = Builder(config=CONFIG), random.Random(4711)
+    for _ in range(1_500):
+        name = dice.choice(["submit", "submit", "claim", "ok", "crash", "interrupt", "usage", "cancel", "tick", "run", "end"])
+        play(ledger, name, dice.randrange(10))
+    ledger.commit()
+    assert {job.state for job in ledger.rows.values()} >= {"SUCCEEDED", "FAILED", "CANCELED"}
+    assert {move for move, count in ledger.kernels[0].metrics.transitions.items() if count} == LEGAL
+    assert ledger.verify().findings == ()

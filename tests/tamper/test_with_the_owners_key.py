@@ -1,0 +1,558 @@
+"""Tampering by whoever holds the owner's key: every signature is good, and the rules still find it.
+
+What even they do not find stands here too, with what does: a tree head kept elsewhere, a witness, a receipt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from detent.canon import decode, encode, sha256
+from detent.kernel import encode_commands
+from detent.kernel.evidence import Evidence
+from detent.ledger import (
+    BatchHeader,
+    HeadItem,
+    TrustFault,
+    cosign,
+    record_proof,
+    replay_items,
+    verify_head,
+    verify_items,
+    verify_record_proof,
+)
+from detent.ledger.batch import SealedBatch, tree_origin
+from tests.ledger.build import ORIGIN, Builder, codes, edit, key, lively, sign_tree
+from tests.tamper.forge import append, check, found, next_record, place_of, position_of, rewrite
+
+LEASE = b"l" * 32
+
+
+def running() -> Builder:
+    """A ledger with a job in each live state and one that has ended; no tree heads."""
+    ledger = Builder()
+    for name in ("running", "failing", "ended"):
+        ledger.submit(name, max_retries=0)
+    ledger.claim(3)
+    ledger.submit("queued")
+    ledger.finish("ended")
+    ledger.commit()
+    ledger.tick += 10
+    return ledger
+
+
+def forged(to_state: str, job_id: str = "running", evidence: Evidence | None = None, **changes: Any) -> Any:
+    """Append one forged transition and give back the finding of a code."""
+    ledger = running()
+    job = ledger.rows[job_id]
+    grounds = evidence or Evidence("result", "COMPLETED", job.lease_id)
+    append(ledger, next_record(ledger, job_id, to_state, grounds, **changes))
+    return check(ledger)
+
+
+def test_the_forgers_own_tools_make_records_that_pass() -> None:
+    """If this were red, the tests below would find the forger's clumsiness instead of his lie."""
+    assert forged("SUCCEEDED").findings == ()
+    ledger = running()
+    job = ledger.rows["running"]
+    append(ledger, next_record(ledger, "running", "CANCELED", Evidence("cancel", "CANCELLED_BY_USER", job.lease_id)))
+    assert check(ledger).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("job_id", "to_state"),
+    [
+        ("queued", "SUCCEEDED"),
+        ("queued", "CANCELED"),
+        ("queued", "FAILED"),
+        ("running", "QUEUED"),
+        ("running", "RUNNING"),
+        ("ended", "RUNNING"),
+        ("ended", "FAILED"),
+    ],
+)
+def test_an_illegal_transition_correctly_signed_is_found(job_id: str, to_state: str) -> None:
+    """Tampering: illegal transition, correctly signed (R). PIPE-037"""
+    finding = found(forged(to_state, job_id), "TRANSITION_ILLEGAL")
+    assert (finding.job_id, finding.batch_no, finding.position) == (job_id, 2, 10)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"tenant_id": "rival"}, "JOB_MIXED"),
+        ({"job_manifest_hash": LEASE}, "JOB_MIXED"),
+        ({"quota_policy_hash": LEASE}, "JOB_MIXED"),
+        ({"transition_seq": 5}, "SEQ_WRONG"),
+        ({"transition_seq": 0}, "SEQ_WRONG"),
+        ({"attempt_id": 1}, "ATTEMPT_WRONG"),
+        ({"from_state": "QUEUED"}, "STATE_WRONG"),
+        ({"prev_chain_hash": LEASE}, "CHAIN_BROKEN"),
+        ({"idempotency_key": LEASE}, "TRANSITION_KEY_WRONG"),
+        ({"request_digest": LEASE}, "REQUEST_DIGEST_WRONG"),
+        ({"evidence_ref": "sha256:" + "0" * 64}, "EVIDENCE_DIGEST_WRONG"),
+        ({"lease_id": LEASE}, "LEASE_WRONG"),
+        ({"lease_id": None}, "LEASE_WRONG"),
+        ({"dispatch": True}, "DISPATCH_WRONG"),
+        ({"reason_code": "OTHER"}, "EVIDENCE_INVALID"),
+        ({"partition_id": 1}, "RECORD_PARTITION_WRONG"),
+        ({"signer_key_id": LEASE}, "RECORD_SIGNER_WRONG"),
+        ({"quota_verdict": "QUOTA_CPU_TIME"}, "QUOTA_WRONG"),
+        ({"quota_verdict": "FINE"}, "RECORD_FIELDS_WRONG"),
+        ({"batch_index": 1}, "CANCEL_BATCH_BROKEN"),
+        ({"batch_len": 2}, "CANCEL_BATCH_BROKEN"),
+        ({"batch_len": 0}, "CANCEL_BATCH_BROKEN"),
+        ({"batch_id": LEASE}, "CANCEL_BATCH_BROKEN"),
+        ({"tick": 2**64 - 1}, "TICK_OUT_OF_BATCH"),
+        ({"tick": 3}, "TICK_OUT_OF_BATCH"),
+    ],
+)
+def test_every_field_of_a_signed_record_is_held_against_the_jobs_history(changes: dict[str, Any], code: str) -> None:
+    """Tampering: duplicate seq with other content, needs key (Q, H). PIPE-063, X-035, X-036, X-050, X-064"""
+    finding = found(forged("SUCCEEDED", **changes), code)
+    assert (finding.batch_no, finding.position) == (2, 10)
+
+
+@pytest.mark.parametrize(
+    ("to_state", "evidence", "code"),
+    [
+        ("SUCCEEDED", Evidence("expiry", "LEASE_EXPIRED"), "EVIDENCE_INVALID"),
+        ("SUCCEEDED", Evidence("result", "COMPLETED", LEASE), "LEASE_WRONG"),
+        ("SUCCEEDED", Evidence("result", "COMPLETED"), "LEASE_WRONG"),
+        ("CANCELED", Evidence("result", "COMPLETED"), "EVIDENCE_INVALID"),
+        ("RETRYING", Evidence("result", "CRASHED", category="INTERNAL_ERROR"), "RETRY_NOT_ALLOWED"),
+        ("RETRYING", Evidence("result", "CRASHED", category="OTHER"), "RETRY_NOT_ALLOWED"),
+        ("RETRYING", Evidence("expiry", "LEASE_EXPIRED"), "RETRY_NOT_ALLOWED"),
+        ("FAILED", Evidence("expiry", "LEASE_EXPIRED"), "LEASE_TIME_WRONG"),
+        ("FAILED", Evidence("expiry", "OTHER"), "EVIDENCE_INVALID"),
+        ("FAILED", Evidence("quota", "QUOTA_CPU_TIME"), "QUOTA_WRONG"),
+        ("CANCELED", Evidence("quota", "QUOTA_CPU_TIME"), "RETRY_NOT_ALLOWED"),
+    ],
+)
+def test_evidence_that_does_not_justify_its_transition_is_found(to_state: str, evidence: Evidence, code: str) -> None:
+    """A.5, A.7, X-018, X-039, X-163: the kernel would not have decided so (R)"""
+    lease = running().rows["running"].lease_id
+    grounds = replace(evidence, lease_id=lease) if evidence.lease_id is None and code != "LEASE_WRONG" else evidence
+    assert found(forged(to_state, evidence=grounds), code).job_id == "running"
+
+
+@pytest.mark.parametrize(
+    ("evidence", "changes", "code"),
+    [
+        (Evidence("dispatch", "DISPATCHED"), {}, "EVIDENCE_INVALID"),
+        (Evidence("cancel", "CANCELLED_BY_USER", replica_id="w"), {}, "EVIDENCE_INVALID"),
+        (Evidence("dispatch", "DISPATCHED", replica_id="w"), {"quota_verdict": "QUOTA_IO_BYTES"}, "QUOTA_WRONG"),
+        (Evidence("dispatch", "DISPATCHED", replica_id="w"), {"dispatch": False}, "DISPATCH_WRONG"),
+        (Evidence("dispatch", "DISPATCHED", replica_id="w"), {"lease_id": LEASE}, "LEASE_WRONG"),
+    ],
+)
+def test_a_start_that_the_kernel_would_not_have_granted_is_found(evidence: Evidence, changes: dict[str, Any], code: str) -> None:
+    assert found(forged("RUNNING", "queued", evidence, **changes), code).job_id == "queued"
+
+
+def test_a_retry_before_its_time_is_found() -> None:
+    """PIPE-092: fixed delays"""
+    ledger = lively()
+    number, index = place_of(ledger, "transition", "flaky", 2)
+    rewrite(ledger, number, index, tick=decode(ledger.commits[number].records[index][0])["tick"] - 1)
+    ledger.commits[number].first_tick -= 1
+    assert found(check(ledger), "LEASE_TIME_WRONG").job_id == "flaky"
+
+
+def test_a_torn_cancel_batch_is_found() -> None:
+    """A.4: atomic, only to CANCELED, under the scheduler's lease"""
+    ledger = lively()
+    number, index = place_of(ledger, "transition", "unwanted", 0)
+    records = ledger.commits[number].records
+    last = records.pop(index + 1)
+    finding = found(check(ledger), "CANCEL_BATCH_BROKEN")
+    assert (finding.job_id, finding.position) == ("unwanted", position_of(ledger, number, index))
+    records.append(last)
+    assert check(ledger, [item for item in ledger.items() if not isinstance(item, HeadItem)]).ok
+    records.insert(index + 1, records.pop(0))
+    assert "CANCEL_BATCH_BROKEN" in codes(check(ledger))
+
+
+def test_a_cancel_batch_that_is_dispatched_or_takes_another_way_is_found() -> None:
+    """A.4"""
+    ledger = lively()
+    number, index = place_of(ledger, "transition", "unwanted", 0)
+    for changes, code in (
+        ({"dispatch": True}, "DISPATCH_WRONG"),
+        ({"batch_len": 3}, "CANCEL_BATCH_BROKEN"),
+        ({"batch_len": 1}, "DISPATCH_WRONG"),
+    ):
+        other = lively()
+        rewrite(other, number, index, **changes)
+        assert found(check(other), code).job_id == "unwanted"
+    wrong = Evidence("cancel", "CANCELLED_BY_USER", LEASE, "scheduler:0")
+    unwatched = Evidence("cancel", "CANCELLED_BY_USER", LEASE, "worker-1")
+    for evidence, code in ((wrong, "LEASE_WRONG"), (unwatched, "EVIDENCE_INVALID")):
+        other = running()
+        append(other, next_record(other, "queued", "RUNNING", evidence, batch_len=2, dispatch=False))
+        assert found(check(other), code).job_id == "queued"
+
+
+def test_a_job_submitted_twice_or_where_it_does_not_belong_is_found() -> None:
+    ledger = running()
+    number, index = place_of(ledger, "submitted", "running")
+    append(ledger, ledger.commits[number].records[index])
+    assert found(check(ledger), "JOB_REPEATED").job_id == "running"
+    two = Builder(partitions=2)
+    job_id = next(name for name in "abcdefgh" if two.owner(name) == 1)
+    two.submit(job_id)
+    two.commit()
+    moved = two.commits[-1]
+    two.commits[-1] = replace(moved, partition=0, records=[(edit(moved.records[0][0], partition_id=0), moved.records[0][1])])
+    assert found(check(two), "JOB_PARTITION_WRONG").job_id == job_id
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"tenant_id": "rival"}, "JOB_MIXED"),
+        ({"job_kind": "platform"}, "JOB_MIXED"),
+        ({"job_manifest_hash": LEASE}, "MANIFEST_HASH_WRONG"),
+        ({"chain_hash": LEASE}, "CHAIN_BROKEN"),
+        ({"partition_id": 1}, "RECORD_PARTITION_WRONG"),
+        ({"signer_key_id": LEASE}, "RECORD_SIGNER_WRONG"),
+        ({"run_id": "nowhere"}, "RUN_UNKNOWN"),
+        ({"tick": 7}, "TICK_OUT_OF_BATCH"),
+    ],
+)
+def test_every_field_of_a_submission_is_held_against_its_manifest(changes: dict[str, Any], code: str) -> None:
+    """X-046, X-050"""
+    ledger = running()
+    number, index = place_of(ledger, "submitted", "queued")
+    rewrite(ledger, number, index, **changes)
+    assert found(check(ledger), code).position == position_of(ledger, number, index)
+
+
+def test_a_manifest_the_owner_signed_himself_is_found() -> None:
+    """Tampering: right key, wrong role (owner signs a manifest) (T). X-046"""
+    ledger = Builder()
+    ledger.keys["manifest"] = ledger.keys["transition"]
+    ledger.submit("mine")
+    ledger.commit()
+    assert found(check(ledger), "KEY_WRONG_ROLE").job_id == "mine"
+
+
+def test_a_batch_the_executor_signed_is_found() -> None:
+    """Tampering: right key, wrong role (executor signs a transition) (T). X-046"""
+    ledger = running()
+    ledger.commits[1].signer = key("result")
+    assert found(check(ledger), "KEY_WRONG_ROLE").batch_no == 1
+
+
+def test_a_manifest_with_a_bad_signature_for_another_tenant_or_of_unknown_policies_is_found() -> None:
+    ledger = running()
+    number, index = place_of(ledger, "submitted", "queued")
+    body, envelope = ledger.commits[number].records[index]
+    assert envelope is not None
+    fields = decode(envelope)
+    fields["sig"]["sig"] = bytes(64)
+    ledger.commits[number].records[index] = (body, encode(fields))
+    assert found(check(ledger), "MANIFEST_SIGNATURE_INVALID").job_id == "queued"
+    limited = Builder(tenants=("acme",))
+    limited.submit("theirs", tenant="rival")
+    limited.commit()
+    assert found(check(limited), "KEY_OUT_OF_SCOPE").job_id == "theirs"
+    ledger = running()
+    ledger.config = replace(ledger.config, lease_policies=(replace(ledger.config.lease_policies[0], lease_policy_id="other"),))
+    ledger.kernels[0].config = ledger.config
+    ledger.submit("elsewhere", lease_policy_id="other")
+    ledger.commit()
+    assert found(check(ledger), "MANIFEST_POLICY_UNKNOWN").job_id == "elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"jobs_digest": LEASE}, "RUN_JOBS_WRONG"),
+        ({"job_count": 3}, "RUN_JOBS_WRONG"),
+        ({"steps_reused": 0}, "RUN_JOBS_WRONG"),
+        ({"tenant_id": "rival"}, "RUN_JOBS_WRONG"),
+        ({"run_id": "other"}, "RUN_UNKNOWN"),
+        ({"status": "fine"}, "RECORD_FIELDS_WRONG"),
+    ],
+)
+def test_an_altered_end_of_a_run_is_found(changes: dict[str, Any], code: str) -> None:
+    """Tampering: canonical log hash in run_end altered (recomputed). X-050, X-167"""
+    ledger = lively()
+    number, index = place_of(ledger, "run_ended")
+    rewrite(ledger, number, index, **changes)
+    assert found(check(ledger), code).position == position_of(ledger, number, index)
+
+
+def test_runs_and_reuse_that_never_were_are_found() -> None:
+    ledger = lively()
+    start, reuse = place_of(ledger, "run_started"), place_of(ledger, "step_reused", "plain")
+    records = [ledger.commits[number].records[index] for number, index in (start, reuse)]
+    append(ledger, records[0])
+    assert "RUN_REPEATED" in codes(check(ledger))
+    ledger.commits.pop()
+    append(ledger, records[1])
+    assert "RUN_UNKNOWN" in codes(check(ledger)), "the run has ended"
+    other = lively()
+    rewrite(other, *reuse, job_id="flaky")
+    assert found(check(other), "REUSE_WRONG").position == position_of(other, *reuse)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"epoch": 1}, "EPOCH_WRONG"),
+        ({"epoch": 3}, "EPOCH_WRONG"),
+        ({"config_digest": LEASE}, "CONFIG_WRONG"),
+        ({"queue_policy_hash": LEASE}, "CONFIG_WRONG"),
+        ({"replay_token": LEASE}, "CONFIG_WRONG"),
+        ({"orchestrator_version": "other"}, "CONFIG_WRONG"),
+        ({"signer_key_id": LEASE}, "RECORD_SIGNER_WRONG"),
+        ({"partition_id": 1}, "RECORD_PARTITION_WRONG"),
+    ],
+)
+def test_an_owners_announcement_is_recomputed_from_its_configuration(changes: dict[str, Any], code: str) -> None:
+    """X-051, PIPE-060"""
+    ledger = running()
+    ledger.raise_epoch()
+    ledger.commit()
+    rewrite(ledger, 2, 0, **changes)
+    assert found(check(ledger), code).batch_no == 2
+
+
+def test_a_deposed_owner_who_goes_on_writing_is_found() -> None:
+    """PIPE-060: an epoch never comes back"""
+    ledger = running()
+    ledger.raise_epoch()
+    ledger.commit()
+    ledger.commits.append(replace(ledger.commits[1], epoch=1, records=[], first_tick=ledger.tick, last_tick=ledger.tick, commands=encode_commands([]), command_count=0))
+    assert found(check(ledger), "EPOCH_WRONG").batch_no == 3
+
+
+def test_configurations_that_cannot_be_are_found() -> None:
+    for change in (
+        {"partitions": 2},
+        {"tick_ms": 7},
+        {"on_quota_running": ["fail"]},
+        {"queue": 7},
+    ):
+        ledger = running()
+        ledger.raise_epoch()
+        ledger.commit()
+        body, config = ledger.commits[2].records[0]
+        assert config is not None
+        other = encode(decode(config) | change)
+        ledger.commits[2].records[0] = (edit(body, config_digest=sha256(other)), other)
+        assert found(check(ledger), "CONFIG_WRONG").position == 10
+
+
+def test_a_clock_set_back_is_found() -> None:
+    """Tampering: clock set back, ticks non-monotone (R: tick monotone per partition). X-009"""
+    ledger = running()
+    commit = append(ledger, tick=3)
+    commit.records.clear()
+    ledger.commits[1].last_tick = ledger.commits[1].first_tick = 5
+    report = check(ledger)
+    assert found(report, "TICK_BACKWARDS").batch_no == 2
+    ledger = running()
+    job = ledger.rows["running"]
+    ledger.tick = 20
+    append(ledger, next_record(ledger, "running", "SUCCEEDED", Evidence("result", "COMPLETED", job.lease_id)))
+    ledger.tick = 19
+    job = ledger.rows["failing"]
+    ledger.commits[-1].records.append(next_record(ledger, "failing", "SUCCEEDED", Evidence("result", "COMPLETED", job.lease_id)))
+    assert found(check(ledger), "TICK_BACKWARDS").job_id == "failing"
+
+
+def test_erased_digests_out_of_order_and_records_of_no_kind_are_found() -> None:
+    ledger = lively()
+    number, index = place_of(ledger, "erased")
+    rewrite(ledger, number, index, digests=[LEASE, b"a" * 32])
+    assert found(check(ledger), "ERASED_WRONG").position == position_of(ledger, number, index)
+    for body in (encode({"kind": "news"}), b"\xff", b"", encode(7)):
+        ledger = running()
+        append(ledger, (body, None))
+        assert found(check(ledger), "RECORD_NOT_CANONICAL" if body in {b"\xff", b""} else "RECORD_FIELDS_WRONG").position == 10
+
+
+def test_a_record_beyond_its_limit_is_found() -> None:
+    ledger = lively()
+    number, index = place_of(ledger, "erased")
+    rewrite(ledger, number, index, digests=[sha256(b"%d" % place) for place in range(2_000)])
+    assert found(check(ledger), "RECORD_TOO_LARGE").position == position_of(ledger, number, index)
+
+
+def test_commands_that_cannot_be_read_are_found() -> None:
+    for blob, count in ((b"\xff", 1), (encode([]), 1), (encode([7]), 1), (encode([["tick", -1]]), 1), (encode([["tick"]]), 1), (encode([["tick", "x"]]), 1)):
+        ledger = running()
+        ledger.commits[1] = replace(ledger.commits[1], commands=blob, command_count=count)
+        assert found(check(ledger), "COMMANDS_MALFORMED").batch_no == 1
+
+
+# -- what no rule finds, and what does ----------------------------------------------------------------------------------
+
+
+def without_last_record(ledger: Builder) -> Builder:
+    """The owner takes back the last thing that happened, as if it never had: signs everything anew."""
+    other = Builder()
+    other.commits = ledger.commits[:-1]
+    other.trust_versions = ledger.trust_versions
+    return other
+
+
+def test_a_dropped_last_record_is_only_found_by_a_tree_head() -> None:
+    """Tampering: drop the last record of one job (M, C; without checkpoint not detectable)"""
+    ledger = running()
+    ledger.finish("running")
+    ledger.commit()
+    kept = ledger.head()
+    rewritten = without_last_record(ledger)
+    assert check(rewritten).ok, "not detectable"
+    assert found(check(rewritten, kept_heads=[kept]), "LEDGER_ROLLED_BACK").batch_no == 2
+    rewritten.heads = [HeadItem(0, kept)]
+    assert found(check(rewritten), "HEAD_BEYOND_LEDGER").batch_no == 2
+
+
+def test_a_rewritten_history_is_only_found_by_a_tree_head_kept_elsewhere_or_a_witness() -> None:
+    """Tampering: delete + re-sign all with the right owner key, rebuild tree and checkpoint (C, W only)"""
+    ledger = running()
+    ledger.finish("running")
+    ledger.commit()
+    kept = ledger.head()
+    forger = without_last_record(ledger)
+    forger.kernels, forger.grants, forger.tick = running().kernels, ledger.grants, ledger.tick
+    forger.finish("running", ok=False)
+    forger.commit()
+    forger.keep_head()
+    assert check(forger).ok, "not detectable"
+    finding = found(check(forger, kept_heads=[kept]), "LEDGER_FORKED")
+    assert finding.batch_no == 2
+    assert "has root sha256:" in finding.message
+    assert "the batches sha256:" in finding.message, "both roots stand in it: proof that somebody signed both"
+    assert found(check(forger, witnesses_min=1), "HEAD_NOT_WITNESSED").partition == 0
+
+
+def test_a_truncation_to_an_older_signed_size_is_only_found_by_a_newer_head_kept_or_witnessed() -> None:
+    """Tampering: truncate the ledger to an older, validly signed size (C or W only); restore of an old backup"""
+    ledger = lively()
+    newest = ledger.head()
+    old = HeadItem(0, cosign(ledger.head(size=6), "witness.example", key("witness"), 1_000))
+    ledger.commits, ledger.heads = ledger.commits[:6], [old]
+    ledger.contents.clear()
+    assert check(ledger).ok, "not detectable"
+    assert found(check(ledger, kept_heads=[newest]), "LEDGER_ROLLED_BACK").batch_no == 6
+    assert found(check(ledger, witnessed_since=2_000), "HEAD_STALE").partition == 0
+
+
+def test_an_old_head_replayed_as_current_is_found_by_the_largest_head_kept() -> None:
+    """Tampering: old checkpoint replayed as current (verifier keeps max size; freshness bound from W time)"""
+    ledger = lively()
+    kept = [ledger.head(size=size) for size in (3, 9)]
+    ledger.commits, ledger.contents = ledger.commits[:6], []
+    ledger.heads = [HeadItem(0, ledger.head(size=6))]
+    report = check(ledger, kept_heads=kept)
+    assert codes(report) == {"LEDGER_ROLLED_BACK"}
+    assert "covers 9 batches, the ledger has 6" in found(report, "LEDGER_ROLLED_BACK").message
+
+
+def test_a_cut_tail_under_no_head_is_not_found_and_the_report_says_how_much_that_can_be() -> None:
+    """Tampering: truncate the un-checkpointed tail (not detectable; exposure = checkpoint interval)"""
+    ledger = lively()
+    kept = ledger.head(size=7)
+    ledger.commits, ledger.contents = ledger.commits[:8], []
+    ledger.heads = [HeadItem(0, kept)]
+    report = check(ledger, kept_heads=[kept])
+    assert report.ok, "not detectable"
+    assert any("its last 1 batches are under no tree head" in line for line in report.not_proved)
+
+
+def test_a_split_view_is_only_found_by_a_witness() -> None:
+    """Tampering: fork shown to different readers, split view (W quorum/gossip only)"""
+    views = []
+    for name in ("for you", "for me"):
+        ledger = running()
+        ledger.submit(name)
+        ledger.commit()
+        ledger.keep_head()
+        views.append(ledger)
+    assert all(check(view).ok for view in views), "not detectable by either reader alone"
+    views[0].heads = [HeadItem(0, cosign(views[0].heads[0].note, "witness.example", key("witness"), 5))]
+    assert check(views[0], witnesses_min=1).ok
+    assert "HEAD_NOT_WITNESSED" in codes(check(views[1], witnesses_min=1))
+    assert "LEDGER_FORKED" in codes(check(views[1], kept_heads=[views[0].heads[0].note])), "or by comparing heads"
+
+
+def test_a_lie_about_time_that_fits_together_is_not_found() -> None:
+    """Tampering: timestamp changed (S; a lying key holder not detectable, bounded by witness times)"""
+    honest, liar = running(), Builder()
+    liar.tick = 77
+    liar.submit("late")
+    liar.commit()
+    assert check(liar).ok, "not detectable"
+    assert replay_items(liar.items()).ok
+    number, index = place_of(honest, "submitted", "queued")
+    items = honest.items()
+    body, evidence = honest.commits[number].records[index]
+    from tests.tamper.forge import with_records
+
+    report = check(honest, with_records(items, number, lambda records: records.__setitem__(index, (edit(body, tick=9), evidence))))
+    assert codes(report) >= {"RECORDS_ROOT_WRONG", "TICK_OUT_OF_BATCH"}
+
+
+def test_an_omission_is_not_found_but_a_receipt_proves_it() -> None:
+    """Tampering: event never written (not detectable by the log; submitter keeps a signed receipt and complains)"""
+    ledger = running()
+    ledger.submit("mine")
+    ledger.commit()
+    part = ledger.sealed()[0]
+    item = part.items[2]
+    sealed = SealedBatch(item.body, item.signature, part.leaves[2], b"")
+    receipt = record_proof(sealed, [body for body, _ in item.records], 0, part.tree.inclusion_path(2))
+    mine = item.records[0][0]
+    note, name = ledger.head(), tree_origin(ORIGIN, 0)
+    head = verify_head(note, name=name, public_key=key("log").public_key, origin=name)
+    assert isinstance(verify_record_proof(mine, receipt, ledger.trust(), head), BatchHeader)
+    forger = without_last_record(ledger)
+    forger.tick = ledger.tick
+    forger.kernels = running().kernels
+    forger.submit("theirs")
+    forger.commit()
+    assert check(forger).ok, "not detectable by the log"
+    shown = verify_head(forger.head(), name=name, public_key=key("log").public_key, origin=name)
+    complaint = verify_record_proof(mine, receipt, forger.trust(), shown)
+    assert isinstance(complaint, TrustFault)
+    assert complaint.code == "BATCH_NOT_INCLUDED", "signed as accepted, and not in the ledger shown"
+
+
+def test_an_executor_who_lies_about_a_result_is_not_found() -> None:
+    """Tampering: executor lies about result or usage (not detectable; re-execution of a sample)"""
+    ledger = running()
+    ledger.finish("running", detail_digest=sha256(b"a result that never was"))
+    ledger.commit()
+    report = check(ledger)
+    assert report.ok, "not detectable"
+    assert any("an executor can lie" in line for line in report.not_proved)
+
+
+def test_two_heads_of_one_size_are_told_apart() -> None:
+    """Tampering: two checkpoints, same size, different root, fork (C/W; keep both as proof of misbehaviour)"""
+    ledger = lively()
+    other = running()
+    other.submit("x")
+    other.commit()
+    size = other.size()
+    fork = sign_tree(other.sealed()[0], 0, size, key("log"))
+    ledger.heads.insert(0, HeadItem(0, fork))
+    assert found(check(ledger), "HEAD_ROOT_MISMATCH").batch_no == size - 1
+    ledger.heads.pop(0)
+    assert found(check(ledger, kept_heads=[fork]), "LEDGER_FORKED").batch_no == size - 1
+
+
+def test_a_whole_ledger_is_rewritten_and_replayed_green_so_only_the_outside_helps() -> None:
+    """The home's holder has all keys (X-178)"""
+    report = verify_items(running().items(), root=running().root, pinned_home=True)
+    assert report.ok
+    assert any("That this home was not rewritten as a whole" in line for line in report.not_proved)
