@@ -1,0 +1,25 @@
+"""`make bench`: every benchmark after the other, each printing both of its sides and their ratio.
+
+Timings are for reading, not for tests. ``--full`` uses the sizes that the published figures were made with.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+
+PROGRAMMES = ("bench.start_up", "bench.owner_rate", "bench.store_append", "bench.verify_rate", "bench.big_ledger")
+
+
+def main() -> None:
+    for name in PROGRAMMES:
+        begun = time.perf_counter()
+        print(f"== {name}")
+        importlib.import_module(name).main()
+        print(f"   ({time.perf_counter() - begun:.0f} s)\n", flush=True)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, ".")
+    main()

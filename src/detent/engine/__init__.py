@@ -1,0 +1,1 @@
+"""Effects around the kernel: the owner of a partition, homes, sessions, content."""

@@ -1,0 +1,177 @@
+"""From a turn's outcomes to one commit: number the records, seal the batch, list the rows that changed.
+
+Nothing here decides anything. It is the border between the kernel's values and the store's rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from detent.canon import SigningKey
+from detent.kernel import Command, Erase, Kernel, Outcome, Record, Submit, checkpoint, checkpoint_digest, encode_commands
+from detent.kernel.manifest import id_fault
+from detent.ledger.batch import seal, tree_origin
+from detent.ledger.merkle import Frontier
+from detent.ledger.note import TreeHead, sign_head
+from detent.store.api import BatchRow, CheckpointRow, Commit, JobRow, RecordRow, RefusalRow, RunRow, TreeHeadRow
+
+
+@dataclass(slots=True)
+class Turn:
+    """What one turn of the owner gathered before its commit."""
+
+    tick: int
+    commands: list[Command] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
+    content: list[tuple[bytes, bytes]] = field(default_factory=list)
+    erased: list[bytes] = field(default_factory=list)
+    refusals: list[RefusalRow] = field(default_factory=list)
+
+    def add(self, command: Command, outcome: Outcome) -> None:
+        """Take in a command that must be recorded."""
+        self.commands.append(command)
+        self.records.extend(outcome.records)
+        if type(command) is Erase and outcome.refusal is None:
+            # Read off the command, so that no bytes ever go without the record that says so.
+            self.erased.extend(command.digests)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to make durable."""
+        return not self.commands
+
+
+@dataclass(slots=True)
+class LogTail:
+    """Where a partition's log ends, as the writer knows it."""
+
+    frontier: Frontier
+    leaf_hash: bytes
+    next_position: int
+    last_tick: int
+
+    @property
+    def size(self) -> int:
+        """Number of batches."""
+        return self.frontier.size
+
+
+class Assembler:
+    """Builds commits for one partition under one epoch."""
+
+    def __init__(  # noqa: PLR0913 - the identity of a writer has this many parts
+        self,
+        *,
+        origin: str,
+        partition: int,
+        epoch: int,
+        tail: LogTail,
+        batch_key: SigningKey,
+        head_key: SigningKey,
+    ) -> None:
+        self.origin = origin
+        self.partition = partition
+        self.epoch = epoch
+        self.tail = tail
+        self._batch_key = batch_key
+        self._head_key = head_key
+
+    def commit(self, turn: Turn, kernel: Kernel, *, with_checkpoint: bool, with_head: bool) -> Commit:
+        """Everything the turn makes durable; advances the tail, so a commit that fails ends this assembler's life."""
+        tail, partition = self.tail, self.partition
+        batch_no, first = tail.size, tail.next_position
+        commands = encode_commands(turn.commands)
+        tick = kernel.tick
+        sealed = seal(
+            self._batch_key,
+            origin=self.origin,
+            partition=partition,
+            epoch=self.epoch,
+            batch_no=batch_no,
+            prev_batch_hash=tail.leaf_hash,
+            commands=commands,
+            command_count=len(turn.commands),
+            records=[record.body for record in turn.records],
+            first_position=first,
+            first_tick=tick,
+            last_tick=tick,
+        )
+        nodes = tail.frontier.append(sealed.leaf_hash)
+        tail.leaf_hash = sealed.leaf_hash
+        tail.next_position = first + len(turn.records)
+        tail.last_tick = tick
+        jobs, runs = kernel.drain_touched()
+        state = checkpoint(kernel) if with_checkpoint else None
+        return Commit(
+            batch=BatchRow(
+                partition,
+                batch_no,
+                self.epoch,
+                sealed.body,
+                sealed.signature,
+                sealed.leaf_hash,
+                b"".join(nodes),
+                commands,
+                first,
+                len(turn.records),
+                tick,
+                tick,
+            ),
+            records=[
+                RecordRow(
+                    partition, position, batch_no, r.kind, r.job_id, r.run_id, r.transition_seq, r.body, r.evidence
+                )
+                for position, r in enumerate(turn.records, first)
+            ],
+            jobs=[
+                JobRow(
+                    partition,
+                    job.job_id,
+                    job.tenant_id,
+                    job.run_id,
+                    job.state,
+                    job.transition_seq,
+                    job.attempt_id,
+                    job.head,
+                    tick,
+                    job.encode(),
+                    seq_before,
+                )
+                for job, seq_before in jobs
+            ],
+            runs=[
+                RunRow(
+                    partition,
+                    run.run_id,
+                    run.tenant_id,
+                    run.name,
+                    run.status,
+                    run.started_tick,
+                    run.ended_tick,
+                    run.encode(),
+                )
+                for run in runs
+            ],
+            content=turn.content,
+            erased=turn.erased,
+            refusals=turn.refusals,
+            checkpoint=None
+            if state is None
+            else CheckpointRow(partition, batch_no, checkpoint_digest(state), state),
+            tree_head=self.tree_head() if with_head else None,
+        )
+
+    def tree_head(self) -> TreeHeadRow:
+        """A signed note over all batches so far."""
+        origin = tree_origin(self.origin, self.partition)
+        head = TreeHead(origin, self.tail.size, self.tail.frontier.root())
+        return TreeHeadRow(self.partition, self.tail.size, sign_head(head, origin, self._head_key))
+
+
+def refusal_rows(partition: int, tick: int, command: Command, outcome: Outcome) -> list[RefusalRow]:
+    """A refused request as a row of the decision log, under the job it was about (X-182)."""
+    if outcome.refusal is None or outcome.error is None:
+        return []
+    job_id = command.manifest.manifest.job_id if isinstance(command, Submit) else getattr(command, "job_id", None)
+    known = job_id if id_fault("job_id", job_id) is None else None
+    return [RefusalRow(partition, tick, known, outcome.refusal.code, outcome.error.encode())]

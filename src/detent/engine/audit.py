@@ -1,0 +1,157 @@
+"""Verification and replay of a home, straight from its store.
+
+Everything a bundle would hold is read from the rows, and beside it what only a store has: unsigned columns, stored tree
+nodes, the fold of every job and run, checkpoints, content. The root is the home's own, which proves less than a root that
+came another way; the report says so (X-178).
+
+What cannot be read is a finding, not an error: whoever damages a file must not get away with a message about the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+
+from detent.canon import digest_text, sha256
+from detent.engine.home import Home
+from detent.engine.keeper import HeadKeeper, state_directory
+from detent.engine.settings import Settings
+from detent.engine.signatures import signature_threads
+from detent.engine.wiring import Parts
+from detent.errors import StoreCorrupt
+from detent.ledger.batch import RECORDS_PER_BATCH_MAX, BatchHeader, parse_batch
+from detent.ledger.findings import Finding, Report
+from detent.ledger.items import ContentItem, HeaderItem, HeadItem, Readable, batch_item, job_item, run_item
+from detent.ledger.verify import verify_items
+from detent.store.api import BatchRow, RecordRow, StoreReader
+from detent.store.content import ContentFiles
+from detent.store.spill import SpilledHeads
+
+CONTENT_LOADED_MAX = 16 * 1024 * 1024
+"""Larger files are hashed piece by piece instead of being held in memory."""
+
+
+def verify_home(
+    home: Home,
+    *,
+    environment: Mapping[str, str],
+    root: bytes | None = None,
+    kept_heads: Iterable[str] = (),
+    parts: Parts | None = None,
+) -> Report:
+    """Verify the ledger of a home and everything stored beside it, as it is at this moment.
+
+    ``root`` is a root digest that came another way than with the home; without one the home's own is pinned. The tree
+    heads in the user's state directory count as kept elsewhere, beside those given.
+    """
+    settings = home.settings()
+    keeper = HeadKeeper(state_directory(environment), settings.origin)
+    kept = [*kept_heads, *(note for _, note in keeper.heads().values())]
+    with SpilledHeads() as heads, signature_threads() as verify_many:
+        return verify_items(
+            home_items(home, settings, parts or Parts()),
+            root=settings.root if root is None else root,
+            heads=heads,
+            kept_heads=kept,
+            pinned_home=root is None,
+            rows_expected=True,
+            verify_many=verify_many,
+        )
+
+
+def home_items(home: Home, settings: Settings, parts: Parts) -> Iterator[Readable]:
+    """Everything a home's store holds, in the order in which it can be checked; damage becomes a finding in its place."""
+    try:
+        with parts.open_snapshot(home.ledger) as reader:
+            if reader.origin != settings.origin:
+                message = f"the database calls itself {reader.origin!r}, the settings belong to {settings.origin!r}"
+                yield Finding("STORED_COLUMN_DIFFERS", message)
+            yield from store_items(reader, home.content_files(), settings.origin)
+            for damage in parts.damage(home.ledger):
+                yield Finding("STORE_DAMAGED", f"SQLite's integrity check: {damage}")
+    except StoreCorrupt as exc:
+        yield Finding("STORE_DAMAGED", str(exc))
+
+
+def store_items(reader: StoreReader, files: ContentFiles, origin: str) -> Iterator[Readable]:
+    """The ledger, its rows and its content, from a reader that stands still."""
+    yield HeaderItem(origin, reader.partitions)
+    for partition in range(reader.partitions):
+        newest = next(reader.tree_heads(partition), None)
+        if newest is not None:
+            yield HeadItem(partition, newest.note)
+    orphans: list[RecordRow] = []
+    for partition in range(reader.partitions):
+        for batch, records in commits(reader, partition, orphans.append):
+            yield batch_item(batch, records)
+    for row in orphans[:1]:
+        message = f"record {row.position} and whatever follows it belong to no batch"
+        yield Finding("POSITION_WRONG", message, row.partition, position=row.position)
+    yield from content_items(reader, files)
+    yield from map(job_item, reader.jobs())
+    yield from map(run_item, reader.runs())
+    yield from _checkpoint_findings(reader)
+
+
+def commits(
+    reader: StoreReader, partition: int, orphan: Callable[[RecordRow], None] = lambda _: None
+) -> Iterator[tuple[BatchRow, list[RecordRow]]]:
+    """Every batch of a partition with its records, whatever state the rows are in.
+
+    Each stored record is given to exactly one batch, by position and by what the batch record itself says, or to
+    ``orphan`` when it comes after all of them: a record that is overlooked could not be found wrong.
+    """
+    records = reader.records(partition)
+    pending = next(records, None)
+    for batch in reader.batches(partition):
+        header = parse_batch(batch.body)
+        said = header if isinstance(header, BatchHeader) else batch
+        end = said.first_position + said.record_count
+        rows: list[RecordRow] = []
+        while pending is not None and pending.position < end and len(rows) < RECORDS_PER_BATCH_MAX:
+            rows.append(pending)
+            pending = next(records, None)
+        yield batch, rows
+    if pending is not None:
+        orphan(pending)
+
+
+def content_items(reader: StoreReader, files: ContentFiles) -> Iterator[Readable]:
+    """All content that is stored, in the database and in files."""
+    for digest, _size in reader.content_digests():
+        yield from _read_content(digest, partial(reader.content, digest))
+    for digest in files.digests():
+        if (files.size(digest) or 0) > CONTENT_LOADED_MAX:
+            yield from _large_file(reader, files, digest)
+        else:
+            yield from _read_content(digest, partial(files.get, digest))
+
+
+def _read_content(digest: bytes, read: Callable[[], bytes | None]) -> Iterator[Readable]:
+    try:
+        data = read()
+    except StoreCorrupt as exc:
+        yield Finding("CONTENT_DIGEST_WRONG", str(exc))
+        return
+    if data is not None:
+        yield ContentItem(digest, data)
+
+
+def _large_file(reader: StoreReader, files: ContentFiles, digest: bytes) -> Iterator[Readable]:
+    try:
+        file = files.open(digest)
+    except StoreCorrupt as exc:
+        yield Finding("CONTENT_DIGEST_WRONG", str(exc))
+        return
+    if file is not None:
+        file.close()
+    if reader.is_erased(digest):
+        yield Finding("CONTENT_NOT_ERASED", f"{digest_text(digest)} is erased on the ledger and still here")
+
+
+def _checkpoint_findings(reader: StoreReader) -> Iterator[Finding]:
+    for partition in range(reader.partitions):
+        for row in reader.checkpoints(partition):
+            if sha256(row.body) != row.digest:
+                message = f"the checkpoint after batch {row.batch_no} is not what its digest names"
+                yield Finding("CHECKPOINT_WRONG", message, partition, row.batch_no)

@@ -1,0 +1,121 @@
+"""Payloads, results and decision records by digest, wherever they lie.
+
+Small content travels inside the commit of the record that names it; large content is synced to a file before that record
+is written. Either way nothing on the ledger ever names bytes that a crash could still take away.
+
+What may be guessed gets a nonce: payload and result envelopes carry random bytes, so that after an erasure the digest on
+the ledger cannot be matched against likely values (X-171). The nonce is an argument, so a replay has the recorded one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from detent.canon import NotCanonical, decode, encode, json_decode, json_encode, sha256
+from detent.errors import InvalidInput, StoreCorrupt
+from detent.kernel import Evidence, Job, Run
+from detent.store.api import CONTENT_INLINE_BYTES_MAX, StoreReader
+from detent.store.content import ContentFiles
+
+NONCE_BYTES = 16
+GC_GRACE_MS = 3_600_000
+"""Files younger than this are left alone by garbage collection: their record may be on its way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Content ready to be named by a record."""
+
+    digest: bytes
+    inline: tuple[tuple[bytes, bytes], ...]
+    """What the commit has to carry; empty when the bytes are on disk already."""
+
+
+def seal_value(value: object, nonce: bytes, *, name: str = "value") -> bytes:
+    """A user's value as the bytes that are stored: strict JSON in an envelope with a nonce.
+
+    A value that is not strict JSON is refused with an error that names the place in it.
+    """
+    if len(nonce) != NONCE_BYTES:
+        raise InvalidInput(f"a nonce has {NONCE_BYTES} bytes")
+    return encode({"json": json_encode(value, name=name), "nonce": nonce})
+
+
+def open_value(data: bytes) -> object:
+    """The value in an envelope made by `seal_value`."""
+    try:
+        envelope = decode(data)
+    except NotCanonical as exc:
+        raise StoreCorrupt(f"stored content is not a value envelope: {exc}") from exc
+    if not isinstance(envelope, dict) or envelope.keys() != {"json", "nonce"} or not isinstance(envelope["json"], bytes):
+        raise StoreCorrupt("stored content is not a value envelope")
+    return json_decode(envelope["json"])
+
+
+class Content:
+    """Content of one home: the database's and the directory's as one."""
+
+    def __init__(self, reader: StoreReader, files: ContentFiles) -> None:
+        self._reader = reader
+        self._files = files
+
+    def stage(self, data: bytes) -> Staged:
+        """Get bytes ready to be named: large ones are durable when this returns, small ones go with the commit."""
+        digest = sha256(data)
+        if len(data) <= CONTENT_INLINE_BYTES_MAX:
+            return Staged(digest, ((digest, data),))
+        self._files.put(data, digest=digest)
+        return Staged(digest, ())
+
+    def get(self, digest: bytes) -> bytes | None:
+        """The bytes with this digest, checked; None when they were erased or never stored here."""
+        data = self._reader.content(digest)
+        if data is None:
+            return self._files.get(digest)
+        if sha256(data) != digest:
+            raise StoreCorrupt(
+                f"content sha256:{digest.hex()} has other bytes in the database",
+                hint="run `detent verify`, then restore the ledger from a backup",
+            )
+        return data
+
+    def digests(self) -> Iterator[tuple[bytes, str]]:
+        """Every digest stored here and where: ``database`` or ``file``."""
+        for digest, _size in self._reader.content_digests():
+            yield digest, "database"
+        for digest in self._files.digests():
+            yield digest, "file"
+
+    def sweep(self) -> int:
+        """Finish erasures that a crash interrupted: delete files whose digest the ledger has as erased."""
+        return sum(1 for digest in self._reader.erased_digests() if self._files.erase(digest))
+
+
+def referenced_digests(reader: StoreReader) -> Iterator[bytes]:
+    """Every digest that a record names, directly or through its evidence: what garbage collection must keep."""
+    for row in reader.jobs():
+        yield Job.decode(row.body).payload_digest
+    for run_row in reader.runs():
+        run = Run.decode(run_row.body)
+        yield from (run.contract_digest, run.bindings_digest, run.inputs_digest)
+    for partition in range(reader.partitions):
+        for record in reader.records(partition):
+            if record.kind == "transition" and record.evidence is not None:
+                detail = Evidence.decode(record.evidence).detail_digest
+                if detail is not None:
+                    yield detail
+            elif record.kind == "step_reused":
+                body = decode(record.body)
+                if isinstance(body, dict) and isinstance(body["ingredients_digest"], bytes):
+                    yield body["ingredients_digest"]
+
+
+def unreferenced(reader: StoreReader, stored: Iterable[tuple[bytes, str]], too_young: Callable[[bytes], bool]) -> list[tuple[bytes, str]]:
+    """Stored content that no record names and that is old enough to be garbage."""
+    named = set(referenced_digests(reader))
+    return [
+        (digest, place)
+        for digest, place in stored
+        if digest not in named and not (place == "file" and too_young(digest))
+    ]

@@ -1,0 +1,199 @@
+"""Looks a home over: files and permissions, keys and trust, the database, the owner, the tree head kept elsewhere.
+
+Each check answers by itself, so that one broken thing does not hide the next. Nothing is changed. What is wrong comes with
+what to do about it.
+"""
+
+from __future__ import annotations
+
+import platform
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from detent import __version__
+from detent.canon import digest_text
+from detent.engine.home import Home
+from detent.engine.inspect import Times
+from detent.engine.keeper import HeadKeeper, state_directory
+from detent.engine.keys import ACTIVE, HERE, keys_view
+from detent.engine.lock import is_held, owner_pid
+from detent.engine.wiring import Parts, check_kept_head
+from detent.errors import DetentError
+from detent.store.api import StoreReader
+from detent.store.mounts import mount_of, refuse_network_file_system
+from detent.store.sqlite.facts import file_facts
+
+OK, NOTE, WRONG = "ok", "note", "wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    status: str
+    text: str
+    hint: str | None = None
+
+    def to_map(self) -> dict[str, object]:
+        """One object of `detent doctor -o json`."""
+        return {"name": self.name, "status": self.status, "text": self.text, "hint": self.hint}
+
+
+def examine(home: Home, *, environment: Mapping[str, str], thorough: bool = True) -> Iterator[Check]:
+    """Every check, in the order in which things depend on each other.
+
+    ``thorough`` also has SQLite read the whole file. A ledger that does not open ends the examination: nothing that
+    follows could be answered.
+    """
+    yield Check("detent", OK, f"{__version__}, Python {platform.python_version()}, {platform.system()}")
+    yield Check("home", OK, str(home.path))
+    yield from _answered("file system", lambda: _file_system(home.path))
+    yield from _permissions(home)
+    yield from _answered("settings", lambda: _settings(home))
+    facts = list(_answered("database", lambda: _database(home)))
+    yield from facts
+    if facts[0].status == WRONG:
+        return
+    if thorough:
+        yield from _answered("integrity", lambda: _integrity(home))
+    with Parts().open_reader(home.ledger) as reader:
+        yield from _answered("keys", lambda: _keys(home, reader))
+        yield from _answered("ledger", lambda: _ledger(reader))
+        yield from _answered("content", lambda: _content(home, reader))
+        for partition in range(reader.partitions):
+            yield from _answered("tree head", partial(_tree_head, reader, partition))
+            yield from _answered("kept tree head", partial(_kept_head, reader, partition, environment))
+    yield _owner(home)
+
+
+def age_text(ms: int) -> str:
+    """A length of time for people; one that has not come yet is none."""
+    seconds = max(0, ms) // 1000
+    for length, unit in ((86_400, "days"), (3_600, "hours"), (60, "minutes")):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
+
+
+def _answered(name: str, look: Callable[[], Check]) -> Iterator[Check]:
+    try:
+        yield look()
+    except DetentError as exc:
+        yield Check(name, WRONG, str(exc), exc.hint)
+    except OSError as exc:
+        yield Check(name, WRONG, f"{exc.filename or name}: {exc.strerror or exc}", "check that you may read it")
+
+
+def _file_system(path: Path) -> Check:
+    refuse_network_file_system(path)
+    return Check("file system", OK, mount_of(path) or "unknown")
+
+
+def _permissions(home: Home) -> Iterator[Check]:
+    wanted = [(home.path, 0o700), (home.path / "keys", 0o700), (home.ledger, 0o600)]
+    wanted += [(path, 0o600) for path in sorted((home.path / "keys").glob("*.key"))]
+    loose = []
+    for path, mode in wanted:
+        try:
+            found = stat.S_IMODE(path.stat().st_mode)
+        except OSError:
+            continue  # Whether it must be there is another check's business.
+        if found & ~mode & 0o077:
+            loose.append((path, found, mode))
+    for path, found, mode in loose:
+        yield Check("permissions", WRONG, f"{path} has mode {found:03o}", f"chmod {mode:o} {path}")
+    if not loose:
+        yield Check("permissions", OK, "nobody else may look in")
+    if not (home.path / ".gitignore").exists():
+        yield Check("gitignore", WRONG, "the home's .gitignore is missing", f"echo '*' > {home.path / '.gitignore'}")
+
+
+def _settings(home: Home) -> Check:
+    settings = home.settings()
+    return Check("settings", OK, f"{settings.origin}, root {digest_text(settings.root)}")
+
+
+def _database(home: Home) -> Check:
+    facts = file_facts(home.ledger)
+    text = (
+        f"SQLite {facts.sqlite_version} (at least {facts.sqlite_version_min} is needed), schema {facts.schema},"
+        f" journal {facts.journal_mode}, {facts.pages} pages of {facts.page_bytes} bytes"
+    )
+    return Check("database", OK if facts.journal_mode == "wal" else WRONG, text)
+
+
+def _integrity(home: Home) -> Check:
+    found = Parts().damage(home.ledger)
+    if not found:
+        return Check("integrity", OK, "SQLite finds no damage; `detent verify` checks the history itself")
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return Check("integrity", WRONG, f"{found[0]}{more}", "keep a copy of ledger.db, then restore a backup")
+
+
+def _keys(home: Home, reader: StoreReader) -> Check:
+    view = keys_view(home, reader)
+    active = [key for key in view.keys if key.state == ACTIVE and key.entry.role != "witness"]
+    lacking = [key for key in active if key.private != HERE]
+    if lacking:
+        first = lacking[0]
+        what = first.why or f"the private {first.entry.role} key {first.entry.key_id.hex()[:16]} is not here"
+        return Check("keys", WRONG, what, "restore the keys directory from a backup")
+    return Check("keys", OK, f"trust version {view.version}, {len(active)} private keys in use")
+
+
+def _ledger(reader: StoreReader) -> Check:
+    heads = [reader.head(partition) for partition in range(reader.partitions)]
+    counts = ", ".join(f"{count} {state}" for state, count in reader.job_counts().items()) or "no jobs"
+    batches, records = sum(head.size for head in heads), sum(head.next_position for head in heads)
+    return Check(
+        "ledger", OK, f"{batches} batches, {records} records, epoch {max(head.epoch for head in heads)}; {counts}"
+    )
+
+
+def _content(home: Home, reader: StoreReader) -> Check:
+    inline = [size for _, size in reader.content_digests()]
+    files = home.content_files()
+    sizes = [files.size(digest) or 0 for digest in files.digests()]
+    erased = sum(1 for _ in reader.erased_digests())
+    return Check(
+        "content",
+        OK,
+        f"{len(inline)} in the database ({sum(inline)} bytes), {len(sizes)} in files ({sum(sizes)} bytes), {erased} erased",
+    )
+
+
+def _tree_head(reader: StoreReader, partition: int) -> Check:
+    size = reader.head(partition).size
+    newest = next(reader.tree_heads(partition), None)
+    if newest is None:
+        return Check("tree head", NOTE, f"partition {partition} has none yet; {size} batches are not covered")
+    times = Times.of(reader)
+    batch = reader.batch(partition, newest.size - 1)
+    at = times.iso(batch.last_tick) if batch is not None else "an unknown time"
+    behind = size - newest.size
+    text = f"partition {partition}: over {newest.size} of {size} batches, the last of them from {at}"
+    if batch is not None:
+        now_ms = time.time_ns() // 1_000_000
+        text += f" ({age_text(now_ms - batch.last_tick * times.tick_ms - times.epoch_base_ms)} ago)"
+    return Check("tree head", OK if behind == 0 else NOTE, text)
+
+
+def _kept_head(reader: StoreReader, partition: int, environment: Mapping[str, str]) -> Check:
+    keeper = HeadKeeper(state_directory(environment), reader.origin)
+    kept = keeper.heads().get(partition)
+    if kept is None:
+        return Check("kept tree head", NOTE, f"none in {keeper.path}: a rollback of this home would not be noticed")
+    check_kept_head(reader, kept, partition)
+    return Check("kept tree head", OK, f"partition {partition}: over {kept[0]} batches, in {keeper.path}; it fits")
+
+
+def _owner(home: Home) -> Check:
+    if not is_held(home.lock):
+        return Check("owner", OK, "nobody owns the home now")
+    listening = "and listens" if home.socket.exists() else "and does not listen"
+    return Check("owner", OK, f"process {owner_pid(home.lock) or 'unknown'} owns the home {listening}")

@@ -1,0 +1,229 @@
+"""Erasing content on purpose, and collecting what nobody names any more.
+
+An erasure is itself a fact: the ledger gets an `erased` record with the digests, the bytes leave the database in that same
+commit, and the files after it. The other way round a crash could leave bytes gone and nothing that explains it. What a
+crash leaves between the two, the next owner finishes (`Content.sweep`).
+
+Garbage collection writes no record: it takes away only what no record names.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from detent.canon import digest_text
+from detent.engine.content import GC_GRACE_MS, Content, unreferenced
+from detent.engine.home import Home
+from detent.engine.lock import owner_pid, try_lock
+from detent.engine.session import Session
+from detent.engine.wiring import Parts
+from detent.errors import DetentError, InvalidInput, StoreCorrupt, StoreUnavailable
+from detent.kernel import Erase, Evidence, Job
+from detent.kernel.records import DIGESTS_PER_ERASED_MAX
+from detent.kernel.table import TERMINAL, State
+from detent.store.api import StoreReader
+from detent.store.content import ContentFiles
+
+REASON = "ERASED_BY_USER"
+LIVE = tuple(state.value for state in State if state not in TERMINAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What an erasure did."""
+
+    erased: tuple[bytes, ...]
+    """Digests whose bytes are gone and whose erasure is on the ledger now."""
+    already: tuple[bytes, ...]
+    """Digests that had been erased before."""
+    shared: tuple[bytes, ...]
+    """Digests left alone because another job names them too."""
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What a garbage collection took away, or would take away."""
+
+    garbage: tuple[tuple[bytes, str], ...]
+    """(digest, place) of each piece of content that no record names; the place is ``database`` or ``file``."""
+    size_bytes: int
+    unfinished: int
+    """Files that interrupted writes had left behind."""
+
+
+def erase(
+    home: Home,
+    digests: Sequence[bytes],
+    *,
+    environment: Mapping[str, str],
+    parts: Parts | None = None,
+    reason_code: str = REASON,
+) -> Erased:
+    """Erase content by digest, wherever it lies, and record it.
+
+    Refuses digests that are not stored here and never were, and payloads of jobs that have not ended.
+    """
+    chosen = parts or Parts()
+    with chosen.open_reader(home.ledger) as reader:
+        already = tuple(digest for digest in digests if reader.is_erased(digest))
+        wanted = tuple(dict.fromkeys(digest for digest in digests if digest not in already))
+        sizes = {digest: _size(reader, home.content_files(), digest) for digest in wanted}
+        for digest, size in sizes.items():
+            if size is None:
+                raise InvalidInput(
+                    f"no content with the digest {digest_text(digest)} is stored here",
+                    hint="`detent show JOB` names the digests of a job",
+                )
+        _refuse_live(reader, frozenset(wanted))
+    _record(home, wanted, chosen, environment, reason_code)
+    return Erased(wanted, already, (), sum(size or 0 for size in sizes.values()))
+
+
+def erase_job(
+    home: Home,
+    job_id: str,
+    *,
+    environment: Mapping[str, str],
+    parts: Parts | None = None,
+    reason_code: str = REASON,
+) -> Erased:
+    """Erase the payload, the results and whatever else the records of one job name.
+
+    Content that another job names as well stays, and is listed. Refuses a job that is not there or has not ended.
+    """
+    chosen = parts or Parts()
+    with chosen.open_reader(home.ledger) as reader:
+        row = reader.job(job_id)
+        if row is None:
+            raise InvalidInput(f"there is no job {job_id!r}", code="UNKNOWN_JOB", hint="`detent list --jobs`")
+        if row.state not in TERMINAL:
+            raise _still_needed(job_id, row.state)
+        named = dict.fromkeys(digests_of_job(reader, job_id))
+        already = tuple(digest for digest in named if reader.is_erased(digest))
+        files = home.content_files()
+        sizes = {digest: _size(reader, files, digest) for digest in named if digest not in already}
+        stored = {digest: size for digest, size in sizes.items() if size is not None}
+        shared = named_elsewhere(reader, job_id, frozenset(stored)) if stored else frozenset()
+    wanted = tuple(digest for digest in stored if digest not in shared)
+    _record(home, wanted, chosen, environment, reason_code)
+    return Erased(
+        wanted,
+        already,
+        tuple(digest for digest in stored if digest in shared),
+        sum(stored[digest] for digest in wanted),
+    )
+
+
+def digests_of_job(reader: StoreReader, job_id: str) -> Iterator[bytes]:
+    """Every digest of content that a job and its evidence name, the payload first."""
+    row = reader.job(job_id)
+    if row is not None:
+        yield Job.decode(row.body).payload_digest
+    for record in reader.records_of_job(job_id):
+        if record.kind == "transition" and record.evidence is not None:
+            detail = Evidence.decode(record.evidence).detail_digest
+            if detail is not None:
+                yield detail
+
+
+def named_elsewhere(reader: StoreReader, job_id: str, digests: frozenset[bytes]) -> frozenset[bytes]:
+    """Those of the digests that a job other than this one names. Reads the whole ledger once."""
+    found = {
+        payload
+        for row in reader.jobs()
+        if row.job_id != job_id and (payload := Job.decode(row.body).payload_digest) in digests
+    }
+    for partition in range(reader.partitions):
+        for record in reader.records(partition):
+            if record.kind == "transition" and record.job_id != job_id and record.evidence is not None:
+                detail = Evidence.decode(record.evidence).detail_digest
+                if detail in digests:
+                    found.add(detail)
+    return frozenset(found)
+
+
+def collect(
+    home: Home,
+    *,
+    parts: Parts | None = None,
+    grace_ms: int = GC_GRACE_MS,
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    dry_run: bool = False,
+) -> Collected:
+    """Take away content that no record names; files only when they are older than the grace.
+
+    A file is written before the record that names it, so a young file without a record may be on its way. Needs the home
+    for itself, because it changes the database.
+    """
+    held = try_lock(home.lock)
+    if held is None:
+        raise StoreUnavailable(
+            f"process {owner_pid(home.lock) or 'unknown'} owns the home {home.path}",
+            hint="garbage is collected while nobody works on the home: end that process first",
+        )
+
+    def young(path: Path) -> bool:
+        try:
+            return now_ms() - path.stat().st_mtime_ns // 1_000_000 < grace_ms
+        except FileNotFoundError:
+            return True
+
+    files = home.content_files()
+    try:
+        with closing((parts or Parts()).open_store(home.ledger)) as store:
+            stored = Content(store, files).digests()
+            garbage = unreferenced(store, stored, lambda digest: young(files.path(digest)))
+            size = sum(_size(store, files, digest) or 0 for digest, _ in garbage)
+            if dry_run:
+                return Collected(tuple(garbage), size, 0)
+            store.remove_content([digest for digest, place in garbage if place == "database"])
+        for digest, place in garbage:
+            if place == "file":
+                files.erase(digest)
+        return Collected(tuple(garbage), size, files.sweep_temporary(young))
+    finally:
+        held.release()
+
+
+def _record(
+    home: Home, digests: Sequence[bytes], parts: Parts, environment: Mapping[str, str], reason_code: str
+) -> None:
+    """Have the erasures recorded, then remove the files; whoever owns the home writes the record."""
+    if not digests:
+        return
+    files = home.content_files()
+    with Session(home, parts, environment=environment) as session:
+        for start in range(0, len(digests), DIGESTS_PER_ERASED_MAX):
+            chunk = tuple(digests[start : start + DIGESTS_PER_ERASED_MAX])
+            (answer,) = session.ask([Erase(0, chunk, reason_code)])
+            if answer.refusal is not None:
+                raise DetentError(answer.refusal.message, code=answer.refusal.code, details=answer.refusal.details)
+            for digest in chunk:
+                files.erase(digest)
+
+
+def _refuse_live(reader: StoreReader, digests: frozenset[bytes]) -> None:
+    for state in LIVE:
+        for row in reader.jobs(state=state):
+            if Job.decode(row.body).payload_digest in digests:
+                raise _still_needed(row.job_id, state)
+
+
+def _still_needed(job_id: str, state: str) -> InvalidInput:
+    return InvalidInput(
+        f"job {job_id!r} is {state} and still needs its payload", hint="wait until it has ended, or cancel it first"
+    )
+
+
+def _size(reader: StoreReader, files: ContentFiles, digest: bytes) -> int | None:
+    """How many bytes are stored under a digest; damaged ones count, or nobody could erase them."""
+    try:
+        data = reader.content(digest)
+    except StoreCorrupt:
+        return 0
+    return files.size(digest) if data is None else len(data)

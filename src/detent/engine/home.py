@@ -1,0 +1,158 @@
+"""A home: the directory one ledger lives in, found like a git repository and made all at once.
+
+    .detent/
+      ledger.db     records, heads, small content       owner.lock    held by the process that owns the home
+      content/      large content by digest             owner.sock    where that process listens
+      keys/         private keys, 0600                  config.toml   settings
+      .gitignore    `*`: nothing in here belongs into a repository
+
+A new home is built under another name and renamed into place, so a crash leaves none or a whole one.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from detent.canon import digest_text, encode, sha256
+from detent.engine.keyring import ROLES, Keyring
+from detent.engine.settings import TEMPLATE, Settings, read_settings
+from detent.errors import HomeError
+from detent.ledger import KeyEntry, SignedTrust, TrustConfig, sign_trust
+from detent.store.content import ContentFiles
+from detent.store.files import DISK
+from detent.store.mounts import refuse_network_file_system
+from detent.store.sqlite import SqliteStore
+
+DIRECTORY = ".detent"
+HOME_VARIABLE = "DETENT_HOME"
+ORIGIN_BYTES = 8
+DEPENDENCIES = ("apsw", "libipld", "pynacl")
+"""Packages whose version can change bytes or durability: part of the environment policy (PIPE-032)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Paths of one home."""
+
+    path: Path
+
+    @property
+    def ledger(self) -> Path:
+        """The database."""
+        return self.path / "ledger.db"
+
+    @property
+    def lock(self) -> Path:
+        """The file whose lock makes a process the owner."""
+        return self.path / "owner.lock"
+
+    @property
+    def socket(self) -> Path:
+        """Where the owner listens."""
+        return self.path / "owner.sock"
+
+    @property
+    def keyring(self) -> Keyring:
+        """The private keys."""
+        return Keyring(self.path / "keys")
+
+    def settings(self) -> Settings:
+        """The settings, read now."""
+        return read_settings(self.path / "config.toml")
+
+    def content_files(self) -> ContentFiles:
+        """Large content."""
+        return ContentFiles(self.path / "content")
+
+
+def find_home(start: Path, environment: Mapping[str, str], explicit: Path | None = None) -> Home | None:
+    """The home to use: the one named, else the one of ``DETENT_HOME``, else the nearest upwards; None if there is none."""
+    named = explicit or (Path(environment[HOME_VARIABLE]) if environment.get(HOME_VARIABLE) else None)
+    if named is not None:
+        return Home(named.absolute()) if (named / "config.toml").exists() else None
+    for directory in (start, *start.parents):
+        if (directory / DIRECTORY / "config.toml").exists():
+            return Home(directory / DIRECTORY)
+    return None
+
+
+def new_home_path(start: Path, environment: Mapping[str, str], explicit: Path | None = None) -> Path:
+    """Where a home would be made if none is found."""
+    if explicit is not None:
+        return explicit.absolute()
+    if environment.get(HOME_VARIABLE):
+        return Path(environment[HOME_VARIABLE]).absolute()
+    return start / DIRECTORY
+
+
+def make_home(
+    path: Path,
+    begin: Callable[[Home, SignedTrust], None],
+    *,
+    partitions: int = 1,
+    random: Callable[[int], bytes] = secrets.token_bytes,
+) -> Home:
+    """Make a new home at ``path``, whole or not at all.
+
+    ``begin`` writes the first batch, which announces the trust configuration. Refuses a path that exists.
+    """
+    if path.exists():
+        raise HomeError(f"{path} exists already", hint="use it, or choose another place with --home or DETENT_HOME")
+    if not path.parent.is_dir():
+        raise HomeError(f"{path.parent} is not a directory", hint="make it first, or choose another place")
+    refuse_network_file_system(path)
+    building = path.with_name(f"{path.name}.new-{random(4).hex()}")
+    try:
+        building.mkdir(mode=0o700)
+        _build(Home(building), begin, partitions, random)
+        _sync_tree(building)
+        building.rename(path)
+        DISK.sync_directory(path.parent)
+    except OSError as exc:
+        raise HomeError(f"{path} cannot be made: {exc.strerror or exc}", hint="check permissions and free space") from exc
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    return Home(path)
+
+
+def environment_policy() -> dict[str, str]:
+    """What this machine runs the ledger with, by digest of the pinned dependencies' versions."""
+    versions = {name: metadata.version(name) for name in DEPENDENCIES}
+    return {"dependencies": digest_text(sha256(encode(versions)))}
+
+
+def genesis_trust(origin: str, public_keys: Mapping[str, bytes]) -> TrustConfig:
+    """The first trust configuration of a ledger: one key for each role, valid from the first batch on."""
+    return TrustConfig(
+        origin=origin,
+        version=1,
+        prev=None,
+        keys=tuple(KeyEntry(public_keys[role], role) for role in ROLES),
+    )
+
+
+def _build(home: Home, begin: Callable[[Home, SignedTrust], None], partitions: int, random: Callable[[int], bytes]) -> None:
+    (home.path / ".gitignore").write_text("*\n")
+    (home.path / "keys").mkdir(mode=0o700)
+    (home.path / "content").mkdir(mode=0o700)
+    origin = f"detent/{random(ORIGIN_BYTES).hex()}"
+    keys = {role: home.keyring.add(role, random(32)) for role in ROLES}
+    signed = sign_trust(genesis_trust(origin, {role: key.public_key for role, key in keys.items()}), keys["root"])
+    (home.path / "config.toml").write_text(TEMPLATE.format(origin=origin, root=digest_text(sha256(signed.body))))
+    SqliteStore.create(home.ledger, origin, partitions).close()
+    begin(home, signed)
+
+
+def _sync_tree(directory: Path) -> None:
+    """Make everything in a directory durable; a name that outlives a power cut must not lead to empty files."""
+    for path in directory.iterdir():
+        if path.is_dir():
+            _sync_tree(path)
+        else:
+            DISK.sync_file(path)
+    DISK.sync_directory(directory)

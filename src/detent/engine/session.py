@@ -1,0 +1,171 @@
+"""A process's way to a ledger: it owns the home, or it is a client of the process that does, and need not care which.
+
+The first process takes the lock, raises the epoch and listens; every other one connects. When the owner ends, however it
+ends, a client takes the lock and goes on as the owner under a higher epoch (X-172). What was in flight at that moment is
+`OutcomeUnknown`; asking again is safe, because every request is decided once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from detent.engine.client import Connection, NotSent
+from detent.engine.home import Home
+from detent.engine.lock import owner_pid, try_lock
+from detent.engine.owner import Make
+from detent.engine.wire import Answer, answer_of
+from detent.engine.wiring import OwnedHome, Parts, open_owned
+from detent.errors import DetentError, OutcomeUnknown, StoreUnavailable
+from detent.kernel import Command, partition_of
+
+_T = TypeVar("_T")
+
+CONNECT_SECONDS = 10.0
+"""How long a process tries to own or reach a home before it says that neither works."""
+CONNECT_PAUSE_SECONDS = 0.02
+
+
+class Session:
+    """A ledger, open for asking."""
+
+    def __init__(
+        self, home: Home, parts: Parts | None = None, *, environment: Mapping[str, str] | None = None, listen: bool = True
+    ) -> None:
+        self.home = home
+        self._parts = parts or Parts()
+        self._environment = os.environ if environment is None else environment
+        self._listen = listen
+        self._lock = threading.RLock()
+        self._link: OwnedHome | Connection | None = None
+        self._closed = False
+        self._connect()
+
+    @property
+    def owns(self) -> bool:
+        """Whether this process is the home's owner now."""
+        return isinstance(self._link, OwnedHome)
+
+    @property
+    def owned(self) -> OwnedHome | None:
+        """The owned home, when this process is the owner."""
+        link = self._link
+        return link if isinstance(link, OwnedHome) else None
+
+    def ask(
+        self,
+        commands: Sequence[Command],
+        *,
+        partition: int = 0,
+        content: Sequence[tuple[bytes, bytes]] = (),
+        timeout: float | None = None,
+    ) -> list[Answer]:
+        """Have commands decided together and wait for the answers. Their ticks are set by the owner."""
+        while True:
+            link = self._ready()
+            if isinstance(link, OwnedHome):
+                owner = link.owners[partition]
+                makes: list[Make] = [_stamped(command) for command in commands]
+                outcomes = _answered(lambda: owner.call(makes, content=content, timeout=timeout), timeout)  # noqa: B023
+                return [answer_of(outcome) for outcome in outcomes]
+            try:
+                asked = link.ask(partition, commands, content=content)
+            except NotSent:
+                self._take_over(link)
+                continue
+            return _answered(lambda: asked.result(timeout), timeout)  # noqa: B023
+
+    def partition(self, job_id: str) -> int:
+        """The partition that owns a job."""
+        return partition_of(job_id, self._partitions())
+
+    def close(self) -> None:
+        """End the session; an owner finishes what waits and gives the home up."""
+        with self._lock:
+            self._closed = True
+            link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _partitions(self) -> int:
+        with self._parts.open_reader(self.home.ledger) as reader:
+            return reader.partitions
+
+    def _ready(self) -> OwnedHome | Connection:
+        with self._lock:
+            if self._closed:
+                raise StoreUnavailable("the session is closed")
+            if isinstance(self._link, OwnedHome) and self._link.failed:
+                self._link.close()
+                self._link = None
+            if self._link is None:
+                self._connect()
+            if self._link is None:
+                raise StoreUnavailable("the ledger is not open")
+            return self._link
+
+    def _connect(self) -> None:
+        """Own the home, or reach its owner; the same loop serves the start and a take-over."""
+        with self._lock:
+            deadline = time.monotonic() + CONNECT_SECONDS
+            while not self._closed:
+                held = try_lock(self.home.lock)
+                if held is not None:
+                    self._link = open_owned(
+                        self.home, held, self._parts, environment=self._environment, listen=self._listen
+                    )
+                    self._link.watch(self._lost)
+                    return
+                try:
+                    self._link = Connection(self.home.socket, self._lost)
+                    return
+                except (OSError, OutcomeUnknown, NotSent, TimeoutError):
+                    if time.monotonic() > deadline:
+                        raise self._unreachable() from None
+                time.sleep(CONNECT_PAUSE_SECONDS)
+
+    def _lost(self, link: OwnedHome | Connection) -> None:
+        """The owner went away, or failed here: go on in the background, so that leases and retries are looked after.
+
+        Whoever tells of it may be the very thread that `close` waits for, so nothing is done on it.
+        """
+        threading.Thread(target=self._take_over, args=(link,), name="detent-take-over", daemon=True).start()
+
+    def _take_over(self, link: OwnedHome | Connection) -> None:
+        with self._lock:
+            if self._closed or self._link is not link:
+                return
+            self._link = None
+            link.close()
+            # What does not work now is tried again by the next request, which tells its caller.
+            with contextlib.suppress(DetentError):
+                self._connect()
+
+    def _unreachable(self) -> StoreUnavailable:
+        pid = owner_pid(self.home.lock)
+        return StoreUnavailable(
+            f"the home {self.home.path} is owned by process {pid or 'unknown'}, which does not answer",
+            hint="wait for that process, or end it; the ledger itself is fine",
+        )
+
+
+def _answered(wait: Callable[[], list[_T]], timeout: float | None) -> list[_T]:
+    try:
+        return wait()
+    except TimeoutError:
+        raise OutcomeUnknown(f"no answer within {timeout} s", hint="repeat the request, or wait longer") from None
+
+
+def _stamped(command: Command) -> Callable[[int], Command]:
+    return lambda tick: replace(command, tick=tick)

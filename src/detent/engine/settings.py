@@ -1,0 +1,146 @@
+"""``config.toml`` of a home: read strictly, turned into the kernel's configuration.
+
+An unknown key is an error, not a comment: a misspelt limit that silently does nothing is worse than a refusal to start.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from detent.canon import ms_to_ticks, parse_digest
+from detent.errors import DetentError, HomeError, InvalidInput
+from detent.kernel import BackoffSchedule, KernelConfig, LeasePolicy, QueuePolicy, QuotaPolicy
+from detent.kernel.policy import UNLIMITED_QUOTA
+
+TEMPLATE = """\
+# The settings of this Detent home. Times are milliseconds. What is decided by them is hashed into every run's records,
+# so a change takes effect, and is recorded, when the next owner opens the home.
+
+[ledger]
+origin = "{origin}"
+# The digest to pin when somebody else verifies what was exported from here.
+root = "{root}"
+
+[queue]
+capacity_per_class = 256
+capacity_total = 2560
+
+[leases.default]
+ttl_ms = 30000
+heartbeat_ms = 30000
+
+[backoffs]
+default = [1000, 2000, 4000]
+"""
+
+_SECTIONS: dict[str, frozenset[str] | None] = {
+    "ledger": frozenset({"origin", "root"}),
+    "queue": frozenset({"capacity_per_class", "capacity_total", "admission_policy"}),
+    "leases": None,
+    "backoffs": None,
+    "quotas": None,
+    "kernel": frozenset({"seed", "on_quota_running", "runtime_class"}),
+}
+DURATION_MS_MAX = 100 * 366 * 24 * 3_600_000
+_LEASE_KEYS = frozenset({"ttl_ms", "heartbeat_ms"})
+_Policy = TypeVar("_Policy")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A home's settings, checked."""
+
+    path: Path
+    origin: str
+    root: bytes
+    raw: Mapping[str, Any]
+
+    def kernel_config(
+        self, *, partitions: int, partition_id: int, environment: Mapping[str, str]
+    ) -> KernelConfig:
+        """The kernel's configuration for one partition; a fault names the file and the key."""
+        kernel = self.raw.get("kernel", {})
+        leases = self._each("leases", _lease)
+        backoffs = self._each("backoffs", lambda name, delays: BackoffSchedule(name, tuple(map(_duration_ms, delays))))
+        quotas = self._each("quotas", lambda _name, fields: QuotaPolicy(**fields))
+        runtime_class = kernel.get("runtime_class", "CPU-only")
+        if not isinstance(runtime_class, str):
+            raise self._fault("kernel.runtime_class", "must be a text")
+        try:
+            queue = QueuePolicy(**self.raw.get("queue", {}))
+        except DetentError as exc:
+            raise self._fault("queue", exc) from exc
+        try:
+            return KernelConfig(
+                partitions=partitions,
+                partition_id=partition_id,
+                lease_policies=leases or KernelConfig().lease_policies,
+                backoff_schedules=backoffs or KernelConfig().backoff_schedules,
+                quota_policies=(UNLIMITED_QUOTA, *quotas),
+                queue=queue,
+                on_quota_running=kernel.get("on_quota_running", "fail"),
+                seed=kernel.get("seed", 0),
+                environment={"runtime_class": runtime_class, **environment},
+            )
+        except DetentError as exc:
+            raise self._fault("kernel", exc) from exc
+
+    def _each(self, section: str, make: Callable[[str, Any], _Policy]) -> tuple[_Policy, ...]:
+        """The policies of a section, by name."""
+        made = []
+        for name, entry in sorted(self.raw.get(section, {}).items()):
+            try:
+                made.append(make(name, entry))
+            except (DetentError, TypeError) as exc:
+                raise self._fault(f"{section}.{name}", exc) from exc
+        return tuple(made)
+
+    def _fault(self, key: str, what: object) -> HomeError:
+        return HomeError(f"{self.path}: {key}: {what}", hint="correct the setting and start again")
+
+
+def _lease(name: str, entry: Mapping[str, int]) -> LeasePolicy:
+    return LeasePolicy(name, _duration_ms(entry["ttl_ms"]), _duration_ms(entry["heartbeat_ms"]))
+
+
+def _duration_ms(value: int) -> int:
+    """A duration in ticks, which are milliseconds; one so long that a sum with it would not fit is a slip of the pen."""
+    ticks = ms_to_ticks(value, 1)
+    if ticks > DURATION_MS_MAX:
+        raise InvalidInput(f"{value} ms are more than a hundred years")
+    return ticks
+
+
+def read_settings(path: Path) -> Settings:
+    """Read a home's settings; every fault names the file and the key."""
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise HomeError(f"{path} is missing", hint="this is not a Detent home; `detent init` makes one") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
+        raise HomeError(f"{path} cannot be read: {exc}", hint="correct the file and start again") from exc
+    for section, keys in tables.items():
+        allowed = _SECTIONS.get(section, frozenset())
+        if section not in _SECTIONS:
+            raise HomeError(f"{path}: unknown section [{section}]", hint=f"known: {', '.join(sorted(_SECTIONS))}")
+        if not isinstance(keys, dict):
+            raise HomeError(f"{path}: {section} must be a section")
+        if allowed is not None and (unknown := sorted(keys.keys() - allowed)):
+            raise HomeError(
+                f"{path}: unknown key {section}.{unknown[0]}", hint=f"known: {', '.join(sorted(allowed))}"
+            )
+    for name, lease in tables.get("leases", {}).items():
+        if not isinstance(lease, dict) or lease.keys() != _LEASE_KEYS:
+            raise HomeError(f"{path}: leases.{name} needs exactly ttl_ms and heartbeat_ms")
+    ledger = tables.get("ledger", {})
+    try:
+        origin, root = ledger["origin"], parse_digest(ledger["root"])
+    except (KeyError, TypeError, DetentError) as exc:
+        raise HomeError(f"{path}: [ledger] needs origin and root (sha256:...)", hint="restore it from a backup") from exc
+    if not isinstance(origin, str):
+        raise HomeError(f"{path}: ledger.origin must be a text")
+    return Settings(path, origin, root, tables)

@@ -1,0 +1,283 @@
+"""The one place that picks concrete parts: store, clock, queue, keeper, and puts an owner together from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from detent.canon import SigningKey, digest_text
+from detent.engine.clock import Clock, SystemClock
+from detent.engine.content import Content
+from detent.engine.home import Home, environment_policy
+from detent.engine.keeper import HeadKeeper, state_directory
+from detent.engine.lock import OwnerLock
+from detent.engine.owner import Owner
+from detent.engine.recover import recover, tree_node
+from detent.engine.service import Service
+from detent.engine.settings import Settings
+from detent.errors import HomeError, Refused, RolledBack, TrustError
+from detent.kernel import ChangeTrust, Grant, KernelConfig, PriorityFifo, VerifiedManifest
+from detent.kernel.reducer import MakeQueue
+from detent.ledger import SignedTrust, Trust, TrustConfig, verify_manifest
+from detent.ledger.merkle import root_at
+from detent.ledger.note import parse_head, parse_note
+from detent.store.api import Store, StoreReader, TreeHeadRow
+from detent.store.sqlite import SqliteStore
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What an owner is made of beside its home; tests put fakes here."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    make_queue: MakeQueue = PriorityFifo
+    open_store: Callable[[Path], Store] = SqliteStore.open
+    crash_point: Callable[[str], None] | None = None
+    on_dispatch: Callable[[Grant], None] | None = None
+    checkpoint_records: int | None = None
+    accept_rollback: bool = False
+
+    @contextmanager
+    def open_reader(self, ledger: Path) -> Iterator[StoreReader]:
+        """A reader for as long as the block lasts."""
+        reader = SqliteStore.open_reader(ledger)
+        try:
+            yield reader
+        finally:
+            reader.close()
+
+    @contextmanager
+    def open_snapshot(self, ledger: Path) -> Iterator[StoreReader]:
+        """A reader that sees the commits of this moment and none that follow, for as long as the block lasts."""
+        reader = SqliteStore.open_reader(ledger)
+        try:
+            with reader.snapshot() as snapshot:
+                yield snapshot
+        finally:
+            reader.close()
+
+    def damage(self, ledger: Path) -> list[str]:
+        """What the store's own check finds in the file."""
+        reader = SqliteStore.open_reader(ledger)
+        try:
+            return reader.damage()
+        finally:
+            reader.close()
+
+
+class OwnedHome:
+    """A home this process owns: one owner for each partition, and the socket for everybody else."""
+
+    def __init__(  # noqa: PLR0913 - the parts of a running home
+        self,
+        home: Home,
+        lock: OwnerLock,
+        owners: list[Owner],
+        stores: list[Store],
+        trust: Trust,
+        service: Service | None,
+    ) -> None:
+        self.home = home
+        self.owners = owners
+        self.trust = trust
+        self._lock = lock
+        self._stores = stores
+        self._service = service
+
+    @property
+    def failed(self) -> bool:
+        """Whether an owner has closed: the home must be opened again."""
+        return any(owner.closed for owner in self.owners)
+
+    def watch(self, on_failed: Callable[[OwnedHome], None]) -> None:
+        """Have it told when an owner fails, which may be at once."""
+        for owner in self.owners:
+            owner.on_failed = partial(on_failed, self)
+        if self.failed:
+            on_failed(self)
+
+    def close(self) -> None:
+        """Stop listening, finish what waits, give the home up."""
+        if self._service is not None:
+            self._service.close()
+        for owner in self.owners:
+            owner.close()
+        for store in self._stores:
+            store.close()
+        self._lock.release()
+
+
+def open_owned(
+    home: Home, lock: OwnerLock, parts: Parts, *, environment: Mapping[str, str], listen: bool = True
+) -> OwnedHome:
+    """Open a home whose lock is held: check it, recover every partition, begin a new epoch in each, listen."""
+    opened: list[Store] = []
+    try:
+        settings = home.settings()
+        first = parts.open_store(home.ledger)
+        opened.append(first)
+        # Queue and policies first, then trust, then the log (PIPE-107 to PIPE-109).
+        for partition in range(first.partitions):
+            parts.make_queue(_config(settings, first, partition).queue)
+        trusts = [load_trust(first, settings, partition) for partition in range(first.partitions)]
+        keeper = HeadKeeper(state_directory(environment), first.origin)
+        if parts.accept_rollback:
+            keeper.forget()
+        opened += [parts.open_store(home.ledger) for _ in range(1, first.partitions)]
+        owners = [
+            begin_owner(home, store, settings, trusts[partition], keeper, parts, partition)
+            for partition, store in enumerate(opened)
+        ]
+        Content(first, home.content_files()).sweep()
+        service = None
+        if listen:
+            # Before the owners' loops: if nobody can be listened to, nothing runs yet that would have to be stopped.
+            service = Service(home.socket, owners, partial(_verify, trusts[0], owners))
+            service.start()
+        for owner in owners:
+            owner.start()
+        return OwnedHome(home, lock, owners, opened, trusts[0], service)
+    except BaseException:
+        for store in opened:
+            store.close()
+        lock.release()
+        raise
+
+
+def begin_ledger(home: Home, signed: SignedTrust, *, parts: Parts | None = None) -> None:
+    """Write the first batch of a new ledger: the trust configuration and the first epoch."""
+    parts = parts or Parts()
+    store = parts.open_store(home.ledger)
+    try:
+        trust = Trust.start(signed.envelope())
+        for partition in range(store.partitions):
+            owner = _owner(home, store, home.settings(), trust, None, parts, partition)
+            owner.begin([partial(_announce, signed=signed)])
+            owner.close()
+    finally:
+        store.close()
+
+
+def load_trust(store: StoreReader, settings: Settings, partition: int = 0) -> Trust:
+    """The trust of a partition as its own batches announce it, pinned to the root its home was made with."""
+    announced = store.records_of_kind(partition, "trust_changed")
+    try:
+        trust = Trust.build((row.batch_no, row.evidence or b"") for row in announced)
+    except TrustError as exc:
+        raise TrustError(
+            f"{settings.path.with_name('ledger.db')}: {exc}",
+            hint="`detent verify` shows what was changed; restore the file from a backup",
+        ) from exc
+    if trust.root_digest != settings.root:
+        raise TrustError(
+            f"the ledger's root is {digest_text(trust.root_digest)}, but {settings.path} pins {digest_text(settings.root)}",
+            hint="the ledger or the settings were replaced; restore the one that belongs here",
+        )
+    return trust
+
+
+def signing_key(home: Home, trust: Trust, role: str, position: int, partition: int = 0) -> SigningKey:
+    """The private key that signs for a role at a position of the log, as the trust configuration says."""
+    for entry in trust.keys(role, position, partition):
+        return home.keyring.find(role, entry.key_id)
+    raise TrustError(f"the trust configuration has no {role} key for position {position}", hint="rotate the key")
+
+
+def check_kept_head(store: StoreReader, kept: tuple[int, str], partition: int) -> None:
+    """Refuse a ledger that is shorter than, or differs from, a tree head kept outside it (X-178)."""
+    size, note = kept
+    now = store.head(partition).size
+    hint = "restore the newest copy of the home; if the loss is accepted, `detent doctor --accept-rollback`"
+    if now < size:
+        raise RolledBack(f"the ledger has {now} batches, but a tree head over {size} was kept outside it", hint=hint)
+    if root_at(size, partial(tree_node, store, partition)) != parse_head(parse_note(note).text).root:
+        raise RolledBack(f"the first {size} batches are not those a kept tree head was signed over", hint=hint)
+
+
+def begin_owner(  # noqa: PLR0913 - the parts an owner is wired from
+    home: Home,
+    store: Store,
+    settings: Settings,
+    trust: Trust,
+    keeper: HeadKeeper,
+    parts: Parts,
+    partition: int,
+    *,
+    announce: Sequence[SignedTrust] = (),
+) -> Owner:
+    """An owner of one partition that has begun its epoch, in a batch that also announces versions of the trust.
+
+    Refuses, with `RolledBack`, a ledger that is not the one whose tree head was kept outside it.
+    """
+    kept = keeper.heads().get(partition)
+    if kept is not None:
+        check_kept_head(store, kept, partition)
+    later = trust
+    for signed in announce:
+        # Refused here, before anything is written, if it does not follow on what is in force.
+        later = later.extend(signed.envelope(), store.head(partition).size)
+    owner = _owner(home, store, settings, trust, keeper, parts, partition, later=later)
+    owner.begin([partial(_announce, signed=signed) for signed in announce])
+    return owner
+
+
+def _owner(  # noqa: PLR0913 - the parts an owner is wired from
+    home: Home,
+    store: Store,
+    settings: Settings,
+    trust: Trust,
+    keeper: HeadKeeper | None,
+    parts: Parts,
+    partition: int,
+    *,
+    later: Trust | None = None,
+) -> Owner:
+    """Recover a partition and put its owner together.
+
+    ``later`` is the trust after the owner's first batch, when that batch announces some: every tree head the owner signs
+    covers that batch and is signed by the log key that is in force after it.
+    """
+    if store.origin != settings.origin:
+        raise HomeError(
+            f"{home.ledger} is the ledger {store.origin}, but {settings.path} belongs to {settings.origin}",
+            hint="put the file back that belongs to this home",
+        )
+    config = _config(settings, store, partition)
+    recovered = recover(store, partition, config, make_queue=parts.make_queue)
+    size = recovered.tail.size
+    keep: Callable[[TreeHeadRow], None] | None = None
+    if keeper is not None:
+        kept = keeper
+        keep = lambda head: kept.keep(head.partition, head.size, head.note)  # noqa: E731 - a name would say no more
+    options = {} if parts.checkpoint_records is None else {"checkpoint_records": parts.checkpoint_records}
+    return Owner(
+        store,
+        recovered,
+        partition=partition,
+        config=config,
+        batch_key=signing_key(home, trust, "transition", size, partition),
+        head_key=signing_key(home, later or trust, "log", size + 1, partition),
+        clock=parts.clock,
+        keep_head=keep,
+        on_dispatch=parts.on_dispatch,
+        crash_point=parts.crash_point,
+        **options,
+    )
+
+
+def _config(settings: Settings, store: StoreReader, partition: int) -> KernelConfig:
+    return settings.kernel_config(
+        partitions=store.partitions, partition_id=partition, environment=environment_policy()
+    )
+
+
+def _announce(tick: int, *, signed: SignedTrust) -> ChangeTrust:
+    return ChangeTrust(tick, TrustConfig.parse(signed.body).version, signed.digest(), signed.envelope())
+
+
+def _verify(trust: Trust, owners: list[Owner], body: bytes, key_id: bytes, signature: bytes) -> VerifiedManifest | Refused:
+    """Check a manifest from another process against the trust in force now."""
+    return verify_manifest(trust, (body, key_id, signature), max(owner.size for owner in owners))

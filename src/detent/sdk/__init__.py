@@ -1,0 +1,1 @@
+"""What `import detent` shows."""

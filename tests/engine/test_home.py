@@ -1,0 +1,343 @@
+"""A home: found like a repository, made all at once, and refused when it is not what it was."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from detent.canon import digest_text
+from detent.engine.home import Home, find_home, make_home, new_home_path
+from detent.engine.keeper import HeadKeeper, state_directory
+from detent.engine.wiring import Parts, begin_ledger
+from detent.errors import DetentError, HomeError, RolledBack, StoreUnavailable, TrustError
+from detent.ledger import SignedTrust
+from detent.store.sqlite import SqliteStore
+from detent.testing import CrashAt
+from tests.engine.homes import House, one
+from tests.engine.rig import cancel
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+# -- finding -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_home_is_found_upwards(house: House, tmp_path: Path) -> None:
+    deep = tmp_path / "a" / "b"
+    deep.mkdir(parents=True)
+    assert find_home(deep, {}) == Home(tmp_path / ".detent")
+    assert find_home(tmp_path, {}) == Home(tmp_path / ".detent")
+
+
+def test_the_variable_and_the_option_come_before_the_directory(house: House, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = House(tmp_path / "other")
+    assert find_home(tmp_path, {"DETENT_HOME": str(other.home.path)}) == other.home
+    assert find_home(tmp_path, {"DETENT_HOME": str(other.home.path)}, house.home.path) == house.home
+
+
+def test_what_is_no_home_is_not_found(tmp_path: Path) -> None:
+    (tmp_path / ".detent").mkdir()
+    assert find_home(tmp_path, {}) is None or find_home(tmp_path, {}) != Home(tmp_path / ".detent")
+    assert find_home(tmp_path, {"DETENT_HOME": str(tmp_path / "nowhere")}) is None
+
+
+def test_a_new_home_is_made_where_it_would_be_looked_for(tmp_path: Path) -> None:
+    assert new_home_path(tmp_path, {}) == tmp_path / ".detent"
+    assert new_home_path(tmp_path, {"DETENT_HOME": str(tmp_path / "x")}) == tmp_path / "x"
+    assert new_home_path(tmp_path, {"DETENT_HOME": str(tmp_path / "x")}, tmp_path / "y") == tmp_path / "y"
+
+
+# -- making ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_home_is_private_and_ignored_by_git(tmp_path: Path) -> None:
+    """X-178"""
+    home = make_home(tmp_path / ".detent", begin_ledger)
+    path = home.path
+    assert mode(path) == 0o700
+    assert (path / ".gitignore").read_text() == "*\n"
+    assert mode(path / "keys") == 0o700
+    keys = sorted((path / "keys").iterdir())
+    assert [key.name.partition("-")[0] for key in keys] == ["log", "manifest", "result", "root", "transition"]
+    assert {mode(key) for key in keys} == {0o600}
+    assert mode(home.ledger) == 0o600
+
+
+def test_a_new_home_pins_the_root_of_its_own_ledger(house: House) -> None:
+    """X-178"""
+    settings = house.home.settings()
+    trust = house.trust()
+    assert trust.root_digest == settings.root
+    assert trust.origin == settings.origin
+    assert digest_text(settings.root) in (house.home.path / "config.toml").read_text()
+
+
+def test_no_two_homes_have_the_same_name_or_keys(tmp_path: Path) -> None:
+    first, second = (make_home(tmp_path / name, begin_ledger) for name in ("a", "b"))
+    assert first.settings().origin != second.settings().origin
+    assert not {path.name for path in (first.path / "keys").iterdir()} & {
+        path.name for path in (second.path / "keys").iterdir()
+    }
+
+
+def test_a_home_is_never_made_over_something_else(tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("something else")
+    with pytest.raises(HomeError, match="exists already"):
+        make_home(tmp_path / "there", begin_ledger)
+    with pytest.raises(HomeError, match="not a directory"):
+        make_home(tmp_path / "no" / "such" / "place", begin_ledger)
+    assert (tmp_path / "there").read_text() == "something else"
+
+
+@pytest.mark.parametrize("point", CrashAt.POINTS)
+def test_a_home_whose_making_fails_is_not_there(tmp_path: Path, point: str) -> None:
+    def begin(home: Home, signed: SignedTrust) -> None:
+        begin_ledger(home, signed, parts=Parts(crash_point=CrashAt(point)))
+
+    with pytest.raises(DetentError):
+        make_home(tmp_path / ".detent", begin)
+    assert list(tmp_path.iterdir()) == []
+    assert make_home(tmp_path / ".detent", begin_ledger).ledger.exists()
+
+
+KILLED_WHILE_MAKING = """
+import os, signal, sys
+from pathlib import Path
+from detent.engine.home import make_home
+from detent.engine.wiring import Parts, begin_ledger
+
+def crash(name):
+    if name == sys.argv[2]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+make_home(Path(sys.argv[1]), lambda home, signed: begin_ledger(home, signed, parts=Parts(crash_point=crash)))
+"""
+
+
+@pytest.mark.parametrize("point", ["sealed", "appended"])
+def test_a_process_killed_while_it_makes_a_home_leaves_none(tmp_path: Path, point: str) -> None:
+    path = tmp_path / ".detent"
+    ended = subprocess.run([sys.executable, "-c", KILLED_WHILE_MAKING, str(path), point], check=False, timeout=60)
+    assert ended.returncode == -signal.SIGKILL
+    assert not path.exists()
+    assert find_home(tmp_path, {"DETENT_HOME": str(path)}) is None
+    make_home(path, begin_ledger)
+
+
+def test_everything_in_a_new_home_is_durable_before_it_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut after the rename must not leave a home with an empty config.toml."""
+    synced: set[str] = set()
+    rename = Path.rename
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.add(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        real(descriptor)
+
+    def renamed(self: Path, target: Path) -> Path:
+        if target.name == ".detent":
+            lacking = {path.name for path in self.rglob("*")} - synced
+            assert lacking == set()
+        return rename(self, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "rename", renamed)
+    make_home(tmp_path / ".detent", begin_ledger)
+    assert tmp_path.name in synced
+
+
+# -- opening -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_home_whose_ledger_was_replaced_is_refused(house: House, tmp_path: Path) -> None:
+    """X-178: the ledger is another one than the home was made with."""
+    (tmp_path / "other").mkdir()
+    other = House(tmp_path / "other", number=1)
+    shutil.copy(other.home.ledger, house.home.ledger)
+    with pytest.raises(TrustError, match="root") as caught:
+        house.session()
+    assert caught.value.hint is not None
+    assert "config.toml" in str(caught.value)
+
+
+def test_settings_of_another_ledger_are_refused(house: House) -> None:
+    config = house.home.path / "config.toml"
+    config.write_text(config.read_text().replace(house.home.settings().origin, "detent/ffffffffffffffff"))
+    with pytest.raises(HomeError, match="ledger.db"):
+        house.session()
+
+
+def test_a_ledger_without_trust_is_refused_and_nothing_is_written(house: House) -> None:
+    """PIPE-108: start without a trust configuration fails."""
+    house.home.ledger.unlink()
+    SqliteStore.create(house.home.ledger, house.home.settings().origin, 1).close()
+    with pytest.raises(TrustError, match="no trust configuration"):
+        house.session()
+    with house.reader() as reader:
+        assert reader.head(0)[:2] == (0, 0)
+
+
+def test_start_up_looks_at_policies_then_trust_then_the_log(house: House, tmp_path: Path) -> None:
+    """PIPE-107, PIPE-108, PIPE-109: of several faults the first in this order is named."""
+    origin = house.home.settings().origin
+    config = house.home.path / "config.toml"
+    good = config.read_text()
+    whole = tmp_path / "whole.db"
+    shutil.copy(house.home.ledger, whole)
+    config.write_text(good.replace("capacity_total = 2560", "capacity_total = 0"))
+    house.home.ledger.unlink()
+    SqliteStore.create(house.home.ledger, origin, 1).close()
+    with pytest.raises(HomeError, match="capacity_total"):
+        house.session()
+    config.write_text(good)
+    with pytest.raises(TrustError):
+        house.session()
+    house.home.ledger.unlink()
+    shutil.copy(whole, house.home.ledger)
+    _spoil_commands(house.home.ledger)
+    with pytest.raises(DetentError) as caught:
+        house.session()
+    assert caught.value.code == "STORE_CORRUPT"
+
+
+def _spoil_commands(ledger: Path) -> None:
+    import apsw
+
+    connection = apsw.Connection(str(ledger))
+    connection.execute("DROP TRIGGER IF EXISTS batches_are_never_updated")
+    for (name,) in list(connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'")):
+        connection.execute(f'DROP TRIGGER "{name}"')
+    connection.execute("UPDATE batches SET commands = x'80'")
+    connection.close()
+
+
+@pytest.mark.parametrize("role", ["transition", "log"])
+def test_a_missing_key_is_named_and_nothing_is_written(house: House, role: str) -> None:
+    (key,) = (house.home.path / "keys").glob(f"{role}-*.key")
+    key.unlink()
+    before = house.epochs()
+    with pytest.raises(HomeError, match=f"the {role} key"):
+        house.session()
+    assert house.epochs() == before
+
+
+def test_a_key_that_others_can_read_is_refused(house: House) -> None:
+    """X-178: keys are 0600."""
+    (key,) = (house.home.path / "keys").glob("transition-*.key")
+    key.chmod(0o640)
+    with pytest.raises(HomeError, match="readable by others") as caught:
+        house.session()
+    assert caught.value.hint == f"chmod 600 {key}"
+
+
+def test_a_home_that_was_given_up_after_a_failure_can_be_opened_at_once(house: House) -> None:
+    """A refused opening holds neither the lock nor a thread."""
+    (key,) = (house.home.path / "keys").glob("transition-*.key")
+    key.chmod(0o640)
+    for _ in range(3):
+        with pytest.raises(HomeError):
+            house.session()
+    key.chmod(0o600)
+    house.session().close()
+
+
+def test_a_missing_ledger_is_named(house: House) -> None:
+    house.home.ledger.unlink()
+    with pytest.raises(StoreUnavailable, match="ledger.db does not exist"):
+        house.session()
+
+
+# -- an older copy -----------------------------------------------------------------------------------------------------
+
+
+def copied(house: House) -> Path:
+    copy = house.directory / "copy"
+    shutil.copytree(house.home.path, copy, ignore=shutil.ignore_patterns("owner.sock"))
+    return copy
+
+
+def restored(house: House, copy: Path) -> None:
+    shutil.rmtree(house.home.path)
+    shutil.copytree(copy, house.home.path)
+
+
+def test_a_home_restored_from_an_older_copy_is_refused(house: House) -> None:
+    """X-178: the tree head kept outside the home remembers more."""
+    house.session().close()
+    copy = copied(house)
+    with house.session() as session:
+        assert one(session, house.submit()).ok
+    restored(house, copy)
+    before = house.size()
+    with pytest.raises(RolledBack, match="batches") as caught:
+        house.session()
+    assert caught.value.hint is not None
+    assert house.size() == before, "nothing may be signed on top"
+
+
+def test_a_home_that_went_another_way_since_is_refused(house: House) -> None:
+    """X-178: as long as before, but not the same."""
+    house.session().close()
+    copy = copied(house)
+    with house.session() as session:
+        one(session, house.submit("job-1"))
+    restored(house, copy)
+    forgetful = {**house.environment, "XDG_STATE_HOME": str(house.directory / "elsewhere")}
+    real, house.environment = house.environment, forgetful
+    with house.session() as session:
+        one(session, house.submit("job-2"))
+        one(session, house.submit("job-3"))
+    house.environment = real
+    with pytest.raises(RolledBack, match="not those"):
+        house.session()
+
+
+def test_a_rollback_is_accepted_only_on_purpose(house: House) -> None:
+    """X-178"""
+    house.session().close()
+    copy = copied(house)
+    with house.session() as session:
+        one(session, house.submit())
+    restored(house, copy)
+    with house.session(Parts(accept_rollback=True)) as session:
+        assert one(session, cancel()).refusal is not None, "the job is lost with the rollback"
+        assert one(session, house.submit()).ok
+    with house.session() as session:
+        assert one(session, house.submit()).status == "DEDUPLICATED"
+
+
+def test_the_newest_head_is_kept_outside_when_an_owner_ends(house: House) -> None:
+    """X-178"""
+    with house.session() as session:
+        one(session, house.submit())
+    keeper = HeadKeeper(state_directory(house.environment), house.home.settings().origin)
+    size, note = keeper.heads()[0]
+    assert size == house.size()
+    with house.reader() as reader:
+        assert next(reader.tree_heads(0)).note == note
+
+
+def test_a_damaged_keeper_is_said_aloud(house: House) -> None:
+    """A keeper that forgets silently keeps nothing."""
+    house.session().close()
+    keeper = HeadKeeper(state_directory(house.environment), house.home.settings().origin)
+    keeper.path.write_bytes(b"\xff")
+    with pytest.raises(HomeError, match="damaged"):
+        house.session()

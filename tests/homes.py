@@ -1,0 +1,160 @@
+"""A home in which things have happened, for tests of what reads, exports, rotates and erases.
+
+It is built once for each test process and copied for each test: a test may break its copy as it likes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+
+import apsw
+
+from detent.canon import digest_text
+from detent.engine.content import Content, seal_value
+from detent.engine.home import Home, make_home
+from detent.engine.session import Session
+from detent.engine.wire import Answer
+from detent.engine.wiring import Parts, begin_ledger, load_trust, signing_key
+from detent.kernel import Cancel, Claim, Command, EndRun, Finish, Grant, Manifest, StartRun, Submit
+from detent.kernel.policy import UNLIMITED_QUOTA
+from detent.ledger import sign_manifest, sign_result
+from detent.testing import FakeClock
+
+TENANT = "demo"
+RUN = "run-1"
+OTHER_RUN = "run-2"
+LARGE = "x" * 40_000
+"""A payload that does not fit into the database and goes to a file."""
+EARLY_MS = 1_700_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A home with two runs: `run-1` has ended, `run-2` is open with one job waiting."""
+
+    home: Home
+    state: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The surroundings in which its tree heads are kept."""
+        return {"XDG_STATE_HOME": str(self.state)}
+
+    @property
+    def root(self) -> str:
+        """The root digest to pin."""
+        return digest_text(self.home.settings().root)
+
+    def session(self, clock: FakeClock | None = None) -> Session:
+        """Open it for asking."""
+        return Session(self.home, Parts(clock=clock or FakeClock(EARLY_MS + 3_600_000)), environment=self.environment)
+
+    def edit(self, change: Callable[[apsw.Connection], object]) -> None:
+        """Change the database behind Detent's back, as whoever has the file can."""
+        connection = apsw.Connection(str(self.home.ledger))
+        try:
+            connection.pragma("ignore_check_constraints", 1)
+            for table in ("batches", "records"):
+                connection.execute(f"DROP TRIGGER IF EXISTS {table}_are_never_updated")
+                connection.execute(f"DROP TRIGGER IF EXISTS {table}_are_never_deleted")
+            change(connection)
+        finally:
+            connection.close()
+
+    def damage_index(self) -> None:
+        """Have an index of the database contradict its table, as a bad sector would."""
+        connection = apsw.Connection(str(self.home.ledger))
+        connection.pragma("wal_checkpoint", "TRUNCATE")
+        page = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'jobs_by_state'").get
+        size = connection.pragma("page_size")
+        connection.close()
+        data = bytearray(self.home.ledger.read_bytes())
+        place = data.index(b"QUEUED", (page - 1) * size, page * size)
+        data[place : place + 6] = b"QUEUEE"
+        self.home.ledger.write_bytes(data)
+
+
+def fresh(directory: Path) -> Played:
+    """A copy of the played home in a directory of the test's own."""
+    source = _template()
+    shutil.copytree(source, directory, dirs_exist_ok=True)
+    return Played(Home(directory / ".detent"), directory / "state")
+
+
+@cache
+def _template() -> Path:
+    directory = Path(tempfile.mkdtemp(prefix="detent-test-home-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    clock = FakeClock(EARLY_MS)
+    home = make_home(directory / ".detent", partial(begin_ledger, parts=Parts(clock=clock)))
+    with Session(home, Parts(clock=clock), environment={"XDG_STATE_HOME": str(directory / "state")}) as session:
+        _play(Hand(home, session), clock)
+    return directory
+
+
+class Hand:
+    """One session with the keys a submitter and an executor need."""
+
+    def __init__(self, home: Home, session: Session) -> None:
+        self.home = home
+        self.session = session
+        with Parts().open_reader(home.ledger) as reader:
+            trust, size = load_trust(reader, home.settings()), reader.head(0).size
+        self._manifest_key = signing_key(home, trust, "manifest", size)
+        self._result_key = signing_key(home, trust, "result", size)
+        self._nonces = iter(range(1, 1_000))
+
+    def ask(self, command: Command, content: tuple[tuple[bytes, bytes], ...] = ()) -> Answer:
+        """Have a command decided and insist that it is granted."""
+        (answer,) = self.session.ask([command], content=content)
+        assert answer.refusal is None, answer.refusal
+        return answer
+
+    def submit(self, job_id: str, value: object = None, run_id: str | None = None, *, max_retries: int = 1) -> bytes:
+        """Submit a job with a payload; gives back the payload's digest."""
+        digest, inline = self.stage(seal_value(value, next(self._nonces).to_bytes(16, "big")))
+        manifest = Manifest(TENANT, job_id, "task", digest, 5, UNLIMITED_QUOTA.hash(), 0, max_retries=max_retries)
+        self.ask(Submit(0, sign_manifest(manifest, self._manifest_key), run_id), inline)
+        return digest
+
+    def claim(self) -> Grant:
+        """Lease the next job."""
+        return self.ask(Claim(0, "worker-a")).grants[0]
+
+    def succeed(self, grant: Grant, value: object = None) -> bytes:
+        """Finish an attempt with a signed result; gives back the result's digest."""
+        envelope = sign_result(seal_value(value, next(self._nonces).to_bytes(16, "big")), self._result_key).envelope()
+        digest, inline = self.stage(envelope)
+        self.ask(Finish(0, grant.job_id, grant.lease_id, detail_digest=digest), inline)
+        return digest
+
+    def stage(self, data: bytes) -> tuple[bytes, tuple[tuple[bytes, bytes], ...]]:
+        """Get content ready to be named."""
+        with Parts().open_reader(self.home.ledger) as reader:
+            staged = Content(reader, self.home.content_files()).stage(data)
+        return staged.digest, staged.inline
+
+
+def _play(hand: Hand, clock: FakeClock) -> None:
+    hand.ask(StartRun(0, TENANT, RUN, "first", bytes(32), bytes(32), bytes(32), "op-1"))
+    for job_id, value in (("done", 1), ("large", LARGE), ("broken", 3), ("slow", 4), ("dropped", 5)):
+        hand.submit(job_id, value, RUN)
+    hand.succeed(hand.claim(), {"answer": 42})
+    hand.succeed(hand.claim(), LARGE)
+    broken = hand.claim()
+    hand.ask(Finish(0, broken.job_id, broken.lease_id, ok=False, reason_code="BAD_INPUT", category="VALIDATION_ERROR"))
+    hand.claim()  # slow: nobody is heard of again
+    hand.ask(Cancel(0, TENANT, "dropped"))
+    for _ in range(8):
+        clock.jump(5_000)
+        hand.session.ask([])
+    hand.succeed(hand.claim())  # slow, second attempt
+    hand.ask(EndRun(0, RUN, "failed"))
+    hand.ask(StartRun(0, TENANT, OTHER_RUN, "second", bytes(32), bytes(32), bytes(32), "op-2"))
+    hand.submit("waiting", 6, OTHER_RUN)

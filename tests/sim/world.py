@@ -1,0 +1,377 @@
+"""A small world on one thread, from one seed: an owner, workers, a lossy way between them, a faulty store, a moving clock.
+
+Every choice is drawn from one generator, so a seed is a whole history and can be played again. Messages are delayed,
+repeated and lost, and so are answers; whoever gets none asks again, as the contract says he may. The owner crashes at its
+crash points, its store fails or leaves everybody in the dark, time jumps, the wall clock is set wrong.
+
+What is checked after every step is in `Truth`; it knows only what was acknowledged and what the ledger says.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+from detent.canon import decode
+from detent.errors import DetentError
+from detent.kernel import Claim, Command, Finish, Grant, Outcome, Submit, checkpoint
+from detent.kernel.table import LEGAL, TERMINAL
+from detent.store.api import Store
+from detent.store.memory import MemoryStore
+from detent.store.sqlite import SqliteStore
+from detent.testing import CrashAt, Faults, faulty
+from tests.engine.rig import GAP_TICKS, ORIGIN, Rig, cancel, end_run, fail, finish, heartbeat, start_run, submit
+from tests.kernel.builders import config, queue_of
+
+WORKERS = ("worker-1", "worker-2", "worker-3")
+DILIGENT = "diligent"
+"""A worker that sends its heartbeats in time whatever happens, and therefore must never lose a lease."""
+STEP_MS_MAX = GAP_TICKS - 3
+DRAIN_ROUNDS_MAX = 500
+
+
+@dataclass(slots=True)
+class Message:
+    """A request on its way, from somebody who will ask again until he is answered."""
+
+    sender: str
+    commands: tuple[Command, ...]
+
+
+class Truth:
+    """What was acknowledged, held against what the ledger says."""
+
+    def __init__(self) -> None:
+        self.committed: Counter[tuple[object, ...]] = Counter()
+        self.records: dict[tuple[str, int], bytes] = {}
+        self.ended: dict[str, str] = {}
+        self.ghosts: set[str] = set()
+        self._states: dict[str, tuple[str, int]] = {}
+        self._position = 0
+        self._tick = 0
+
+    def hear(self, command: Command, outcome: Outcome) -> None:
+        """An answer reached its asker."""
+        if isinstance(command, Submit | Finish) and outcome.status == "COMMITTED":
+            identity = (type(command).__name__, _identity(command))
+            self.committed[identity] += 1
+            assert self.committed[identity] == 1, f"committed twice: {identity}"
+        if outcome.record is not None and outcome.record.transition_seq is not None:
+            key = (outcome.record.job_id or "", outcome.record.transition_seq)
+            assert self.records.setdefault(key, outcome.record.body) == outcome.record.body, f"two records for {key}"
+        if outcome.job is not None and outcome.job.state in TERMINAL:
+            job = outcome.job
+            assert self.ended.setdefault(job.job_id, job.state) == job.state, f"{job.job_id} ended twice"
+
+    def read(self, store: Store) -> None:
+        """Fold what was appended since the last look: legal steps only, one end for each job, time forwards."""
+        for row in store.records(0, self._position):
+            self._position = row.position + 1
+            body = decode(row.body)
+            assert body["tick"] >= self._tick, f"record {row.position} goes back in time"
+            self._tick = body["tick"]
+            if row.kind == "submitted":
+                assert row.job_id not in self._states
+                self._states[str(row.job_id)] = ("QUEUED", 0)
+            elif row.kind == "transition":
+                self._take_step(str(row.job_id), body)
+
+    def _take_step(self, job_id: str, body: dict[str, object]) -> None:
+        state, seq = self._states[job_id]
+        assert (body["from_state"], body["transition_seq"]) == (state, seq), f"{job_id} does not follow on {state}"
+        assert (state, body["to_state"]) in LEGAL
+        assert body["reason_code"] != "LEASE_EXPIRED" or job_id not in self.cared_for, f"{job_id} lost a live lease"
+        self._states[job_id] = (str(body["to_state"]), seq + 1)
+
+    cared_for: set[str] = set()
+    """Jobs that the diligent worker holds."""
+
+    def check(self, store: Store) -> None:
+        """Everything that was acknowledged is there, and nothing that was refused."""
+        for (job_id, seq), body in self.records.items():
+            row = store.transition(job_id, seq)
+            assert row is not None, f"an acknowledged transition of {job_id} is lost"
+            assert row.body == body
+        for job_id, state in self.ended.items():
+            assert self._states[job_id][0] == state, f"{job_id} was acknowledged as {state}"
+        for (kind, *names), _ in self.committed.items():
+            assert kind != "Submit" or names[0] in self._states, f"an acknowledged submission is lost: {names}"
+        assert not self.ghosts & self._states.keys(), "a refused job appeared"
+        for row in store.jobs():
+            assert (row.state, row.transition_seq) == self._states[row.job_id], f"{row.job_id} and its row differ"
+
+
+class World:
+    """One history. `run` plays it; the same seed plays the same one again."""
+
+    def __init__(self, seed: int, directory: Path | None) -> None:
+        self.random = random.Random(seed)
+        self.path = None if directory is None else directory / "ledger.db"
+        self.store: Store = (
+            MemoryStore.create(ORIGIN, 1) if self.path is None else SqliteStore.create(self.path, ORIGIN, 1)
+        )
+        self.faults = Faults()
+        self.rig = Rig(self.store, settings=config(queue=queue_of(4, 12)))
+        self.truth = Truth()
+        self.truth.cared_for = set()
+        self.network: list[Message] = []
+        self.in_flight: list[tuple[Message, Future[list[Outcome]]]] = []
+        self.held: dict[str, dict[str, Grant]] = {name: {} for name in (*WORKERS, DILIGENT)}
+        self.jobs: list[str] = []
+        self.open_runs: list[str] = []
+        self.number = 0
+        self.restarts = 0
+        self.actions: list[tuple[int, Callable[[], None]]] = [
+            (20, self.send_submit),
+            (15, self.send_claim),
+            (18, self.send_result),
+            (10, self.send_heartbeat),
+            (5, self.send_cancel),
+            (3, self.send_ghost),
+            (4, self.send_run),
+            (25, self.deliver),
+            (25, self.turn),
+            (18, self.time_passes),
+            (2, self.stall),
+            (2, self.wall_clock_is_set),
+            (4, self.store_fails),
+            (3, self.crash),
+            (1, self.close),
+        ]
+
+    def run(self, steps: int) -> None:
+        """Play so many steps, then let everything come to its end."""
+        self.restart()
+        weights = [weight for weight, _ in self.actions]
+        for _ in range(steps):
+            (_, action) = self.random.choices(self.actions, weights)[0]
+            action()
+            self.look()
+        self.drain()
+
+    # -- the owner and its trouble --------------------------------------------------------------------------------------
+
+    def restart(self) -> None:
+        """Open the ledger again, as often as it takes: the opening itself may fail, too."""
+        while True:
+            self.restarts += 1
+            self.rig.sent.clear()
+            if self.path is not None:
+                self.store.close()
+                self.store = self.rig.store = SqliteStore.open(self.path)
+            point = CrashAt(self.random.choice(CrashAt.POINTS), self.random.randint(1, 200))
+            try:
+                self.rig.open(
+                    store=faulty(self.store, self.faults),
+                    crash_point=point,
+                    checkpoint_records=self.random.choice([5, 20, 1_000]),
+                )
+            except DetentError:
+                continue
+            break
+        for grant in self.rig.sent:
+            self.held[grant.replica_id][grant.job_id] = grant
+
+    def turn(self) -> None:
+        """The owner takes what waits; those it answers hear it, unless the answer is lost on the way."""
+        self.rig.owner.step()
+        waiting, self.in_flight = self.in_flight, []
+        for message, future in waiting:
+            if not future.done():
+                self.in_flight.append((message, future))
+            elif future.exception(timeout=0) is not None or self.random.random() < 0.1:
+                self.network.append(message)
+            else:
+                self.hear(message, future.result(timeout=0))
+        if self.rig.owner.closed:
+            assert not self.in_flight, "somebody still waits for an owner that is gone"
+            self.restart()
+
+    def hear(self, message: Message, outcomes: list[Outcome]) -> None:
+        """An answer arrives."""
+        for command, outcome in zip(message.commands, outcomes, strict=True):
+            self.truth.hear(command, outcome)
+            if isinstance(command, Claim):
+                self.held[message.sender].update({grant.job_id: grant for grant in outcome.grants})
+            elif isinstance(command, Finish):
+                self.held[message.sender].pop(command.job_id, None)
+
+    def crash(self) -> None:
+        """The owner's process ends: nobody is told anything."""
+        self.network += [message for message, _ in self.in_flight]
+        self.in_flight = []
+        self.restart()
+
+    def close(self) -> None:
+        """The owner ends in good order, or tries to."""
+        self.rig.owner.close()
+        self.turn()
+
+    def store_fails(self) -> None:
+        """One of the next calls of the store goes wrong, in one of three ways."""
+        call = self.random.choice(["append"] * 4 + ["append_refusals", "append_tree_head", "head"])
+        way = self.random.choice([self.faults.fail, self.faults.lose, self.faults.hide])
+        way(call, after=self.random.randint(0, 3))
+
+    # -- time -----------------------------------------------------------------------------------------------------------
+
+    def time_passes(self) -> None:
+        """A little, as it passes for those who are awake."""
+        self.rig.clock.jump(self.random.randint(1, STEP_MS_MAX))
+        self.beat()
+
+    def stall(self) -> None:
+        """A lot, while nobody is awake."""
+        self.rig.clock.jump(self.random.choice([200, 5_000, 3_600_000]))
+        self.beat()
+
+    def wall_clock_is_set(self) -> None:
+        """By an operator, or by a time server that is wrong."""
+        self.rig.clock.set_wall(self.random.choice([0, 500_000, 10**9]))
+
+    def beat(self) -> None:
+        """The diligent worker's heartbeats are asked for again until they are answered."""
+        for grant in list(self.held[DILIGENT].values()):
+            for _ in range(50):
+                message = Message(DILIGENT, (heartbeat(grant),))
+                future = self.rig.ask(*message.commands)
+                self.turn()
+                if future.done() and future.exception(timeout=0) is None:
+                    break
+            (outcome,) = future.result(timeout=0)
+            if outcome.refusal is not None:
+                self.held[DILIGENT].pop(grant.job_id, None)
+        self.truth.cared_for = set(self.held[DILIGENT])
+
+    # -- those who ask ---------------------------------------------------------------------------------------------------
+
+    def send(self, sender: str, *commands: Command) -> None:
+        """Put a message on its way."""
+        self.network.append(Message(sender, commands))
+
+    def deliver(self) -> None:
+        """Some of the messages arrive, in any order, some of them twice."""
+        self.random.shuffle(self.network)
+        for _ in range(min(len(self.network), self.random.randint(1, 6))):
+            message = self.network.pop()
+            if self.random.random() < 0.15:
+                self.network.append(message)
+            self.in_flight.append((message, self.rig.ask(*message.commands)))
+
+    def send_submit(self) -> None:
+        """One or two new jobs together, some of them of a run."""
+        commands: list[Command] = []
+        for _ in range(self.random.randint(1, 2)):
+            self.number += 1
+            job_id = f"job-{self.number}"
+            self.jobs.append(job_id)
+            run_id = self.random.choice(self.open_runs) if self.open_runs and self.random.random() < 0.3 else None
+            priority, retries = self.random.randint(1, 10), self.random.randint(0, 3)
+            commands.append(submit(job_id, run_id=run_id, priority=priority, max_retries=retries))
+        self.send("submitter", *commands)
+
+    def send_claim(self) -> None:
+        """A worker wants work."""
+        worker = self.random.choice([*WORKERS, DILIGENT])
+        if worker != DILIGENT:
+            self.send(worker, Claim(0, worker, self.random.randint(1, 3)))
+        elif len(self.held[DILIGENT]) < 3:
+            future = self.rig.ask(Claim(0, DILIGENT))
+            self.turn()
+            if future.done() and future.exception(timeout=0) is None:
+                self.hear(Message(DILIGENT, (Claim(0, DILIGENT),)), future.result(timeout=0))
+            self.truth.cared_for = set(self.held[DILIGENT])
+
+    def send_result(self) -> None:
+        """A worker reports the end of an attempt, good or bad."""
+        if choice := self.any_held():
+            worker, grant = choice
+            how = self.random.random()
+            if how < 0.7:
+                self.send(worker, finish(grant))
+            elif how < 0.9:
+                self.send(worker, fail(grant))
+            else:
+                self.send(worker, finish(grant, kind="worker_lost", ok=False, reason_code="WORKER_LOST"))
+
+    def send_heartbeat(self) -> None:
+        """A worker says that it lives; the message may take as long as it likes."""
+        if choice := self.any_held():
+            worker, grant = choice
+            self.send(worker, heartbeat(grant))
+
+    def any_held(self) -> tuple[str, Grant] | None:
+        """A worker with a lease it believes to hold."""
+        choices = [(worker, grant) for worker in self.held for grant in self.held[worker].values()]
+        return self.random.choice(choices) if choices else None
+
+    def send_cancel(self) -> None:
+        """Somebody cancels a job, perhaps one that nobody knows yet."""
+        if self.jobs:
+            self.send("user", cancel(self.random.choice(self.jobs)))
+
+    def send_ghost(self) -> None:
+        """Somebody asks for what must be refused."""
+        self.number += 1
+        ghost = f"ghost-{self.number}"
+        self.truth.ghosts.add(ghost)
+        self.send("user", self.random.choice([cancel(ghost), submit(ghost, run_id="no-such-run")]))
+
+    def send_run(self) -> None:
+        """A run opens or closes."""
+        if self.open_runs and self.random.random() < 0.5:
+            self.send("user", end_run(self.random.choice(self.open_runs)))
+        else:
+            self.number += 1
+            self.open_runs.append(f"run-{self.number}")
+            self.send("user", start_run(self.open_runs[-1]))
+
+    # -- looking ---------------------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """What must hold after every step."""
+        self.truth.read(self.store)
+        self.truth.check(self.store)
+        owner = self.rig.owner
+        if owner.closed:
+            return
+        owner._kernel.check()
+        recovered = self.rig.recover(self.store)
+        assert checkpoint(recovered.kernel) == checkpoint(owner._kernel), "a restart would go on from another state"
+
+    def drain(self) -> None:
+        """No more trouble: whatever was asked is answered, and every job comes to its end."""
+        self.faults = Faults()
+        self.restart()
+        self.rig.owner._crash = lambda _point: None
+        for _ in range(DRAIN_ROUNDS_MAX):
+            while self.network:
+                self.deliver()
+                self.turn()
+            self.send(WORKERS[0], Claim(0, WORKERS[0], 100))
+            for grant in [grant for worker in self.held for grant in self.held[worker].values()]:
+                self.send(grant.replica_id, finish(grant))
+            self.time_passes()
+            self.turn()
+            self.look()
+            if not self.rig.owner._kernel.jobs:
+                break
+        assert not self.rig.owner._kernel.jobs, "some jobs never end"
+        self.rig.owner.close()
+        self.truth.check(self.store)
+        assert {row.state for row in self.store.jobs()} <= {state.value for state in TERMINAL}
+
+    def bytes(self) -> Iterator[bytes]:
+        """Everything that was written, for comparing two histories."""
+        for row in self.store.batches(0):
+            yield row.body + row.signature + row.commands
+
+
+def _identity(command: Submit | Finish) -> object:
+    if isinstance(command, Submit):
+        return command.manifest.manifest.job_id
+    return (command.job_id, command.lease_id)
