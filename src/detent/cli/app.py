@@ -1,0 +1,167 @@
+"""The way in: finds the command, runs it, and turns every end into an exit code and a message without a traceback.
+
+The table below is all that `detent --help` needs; a command's module, and everything behind it, is loaded when that command
+is used.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+
+import click
+
+from detent import __version__
+from detent.cli.shell import EXIT_CODES, Ending
+from detent.cli.text import safe
+from detent.errors import EXIT_FAILED, EXIT_INVALID, EXIT_UNAVAILABLE, DetentError, InvariantBroken, registered
+
+INTERRUPTED = 130
+DEBUG_VARIABLE = "DETENT_DEBUG"
+
+COMMANDS: dict[str, dict[str, str]] = {
+    "Look": {
+        "list": "Runs of this home, newest first; or its jobs.",
+        "show": "One run or job: where it stands and how it came there.",
+    },
+    "Prove": {
+        "export": "Write the ledger, or one run, into a file that others can check.",
+        "verify": "Check that a history is complete and untouched.",
+        "replay": "Decide the recorded commands again and compare every byte.",
+    },
+    "Keep": {
+        "init": "Make a home here.",
+        "keys": "Who may sign what; make a new key for a role.",
+        "doctor": "Look the home over and say what is wrong with it.",
+        "erase": "Erase content for good; history still verifies.",
+        "gc": "Take away content that no record names.",
+    },
+}
+
+
+class Commands(click.Group):
+    """All commands by name, loaded one at a time."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Every name, in the order of the help."""
+        return [name for section in COMMANDS.values() for name in section]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load a command's module and give the command in it."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command = import_module(f"detent.cli.{cmd_name}").command
+        return command if isinstance(command, click.Command) else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that was typed, or name the one that was probably meant."""
+        known = self.list_commands(ctx)
+        if args and args[0] not in known and not args[0].startswith("-"):
+            close = get_close_matches(args[0], known, 1)
+            meant = f"; did you mean {close[0]!r}?" if close else ""
+            raise click.UsageError(f"there is no command {args[0]!r}{meant}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands by what they are for, without loading any."""
+        for section, commands in COMMANDS.items():
+            with formatter.section(section):
+                formatter.write_dl(list(commands.items()))
+
+
+cli = Commands(
+    "detent",
+    help="""Detent keeps a signed history of every job: what ran, why, and how it ended. Anybody can check it offline.
+
+\b
+Examples:
+  detent init                     make a home in this directory
+  detent list                     what has run here
+  detent show JOB                 the life of one job, step by step
+  detent export --output a.detent, then
+  detent verify a.detent --root sha256:...
+
+`detent COMMAND --help` explains each command.
+
+"""
+    + EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+cli = click.version_option(__version__, "-V", "--version", prog_name="detent", message="%(prog)s %(version)s")(cli)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code; whatever went wrong has been said on standard error."""
+    ending = Ending()
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # A terminal without UTF-8 is no reason to fail.
+    try:
+        code = cli.main(
+            list(sys.argv[1:] if arguments is None else arguments), "detent", standalone_mode=False, obj=ending
+        )
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has seen enough. The interpreter flushes again at its end, into nothing this time.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ending.code
+    except BaseException as exc:  # noqa: BLE001 - this is where every end becomes an exit code
+        return _explained(exc)
+    return code if isinstance(code, int) else 0
+
+
+def _explained(exc: BaseException) -> int:
+    """Say what went wrong, and give the exit code it stands for."""
+    if isinstance(exc, click.exceptions.Exit):
+        return exc.exit_code
+    if isinstance(exc, click.Abort | KeyboardInterrupt):
+        _say("interrupted")
+        return INTERRUPTED
+    if isinstance(exc, click.exceptions.NoArgsIsHelpError):
+        sys.stderr.write(exc.format_message() + "\n")
+        return EXIT_INVALID
+    if isinstance(exc, click.ClickException):
+        command = exc.ctx.command_path if isinstance(exc, click.UsageError) and exc.ctx is not None else "detent"
+        _say(f"error: {_first_small(exc.format_message())}", f"`{command} --help` shows how it is used")
+        return EXIT_INVALID
+    if isinstance(exc, DetentError):
+        _debug(exc)
+        _say(f"error: {exc} ({exc.code})", exc.hint)
+        return registered(exc.code).exit_code
+    if isinstance(exc, OSError):
+        _debug(exc)
+        where = f"{exc.filename}: " if exc.filename else ""
+        _say(f"error: {where}{exc.strerror or exc}", "check that it is there and that you may use it")
+        return EXIT_UNAVAILABLE
+    if isinstance(exc, SystemExit):
+        return exc.code if isinstance(exc.code, int) else EXIT_FAILED
+    _debug(exc)
+    what = str(exc) if isinstance(exc, InvariantBroken) else f"{type(exc).__name__}: {exc}"
+    _say(
+        f"error: {what} (INVARIANT_VIOLATION)",
+        f"this is a bug in Detent, not in what you did; {DEBUG_VARIABLE}=1 shows where, please report that",
+    )
+    return EXIT_FAILED
+
+
+def _say(what: str, hint: str | None = None) -> None:
+    try:
+        sys.stderr.write(safe(what) + "\n" + (f"hint:  {safe(hint)}\n" if hint else ""))
+        sys.stderr.flush()
+    except OSError:
+        pass  # Nobody listens; the exit code still says it.
+
+
+def _debug(exc: BaseException) -> None:
+    if os.environ.get(DEBUG_VARIABLE):
+        traceback.print_exception(exc)
+
+
+def _first_small(message: str) -> str:
+    return message[:1].lower() + message[1:].rstrip(".")

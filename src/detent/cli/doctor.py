@@ -1,0 +1,113 @@
+"""`detent doctor`: look the home over."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from detent.cli.page import BAD, FAINT, GOOD, WARN, Cell, Page
+from detent.cli.shell import Shell, teaching, with_shell
+from detent.errors import EXIT_FAILED
+
+if TYPE_CHECKING:
+    from detent.store.api import StoreReader
+
+WORD = "forget"
+_STYLES: Mapping[str, str] = {"ok": GOOD, "note": WARN, "wrong": BAD}
+
+
+@click.command(
+    "doctor",
+    help=teaching(
+        """Look the home over: SQLite and its settings, the file system, permissions, keys, who owns the home, the size of the
+ledger, the newest tree head and the one kept outside the home. What is wrong comes with what to do about it; the exit code is
+then 1. Nothing is changed.
+
+--accept-rollback is for one case: the home was replaced by an older copy on purpose, and Detent refuses to go on because a
+tree head kept elsewhere is newer. It drops that tree head after asking.""",
+        """  detent doctor
+  detent doctor --quick -o json
+""",
+    ),
+)
+@click.option("--quick", is_flag=True, help="Leave out SQLite's integrity check, which reads the whole file.")
+@click.option("--accept-rollback", is_flag=True, help="Forget the tree head kept outside the home.")
+@click.option("--yes", is_flag=True, help="Do not ask before forgetting.")
+@with_shell
+def command(shell: Shell, *, quick: bool, accept_rollback: bool, yes: bool) -> int:
+    """Look the home over."""
+    from detent.engine.doctor import WRONG, examine  # noqa: PLC0415 - keeps `--help` fast
+
+    home = shell.home()
+    forgotten = _forget(shell, yes=yes) if accept_rollback else None
+    checks = list(examine(home, environment=os.environ, thorough=not quick))
+    wrong = [check for check in checks if check.status == WRONG]
+    document = {
+        "home": str(home.path),
+        "ok": not wrong,
+        "checks": [check.to_map() for check in checks],
+        "forgotten": forgotten,
+    }
+
+    def draw(page: Page) -> None:
+        longest = max(len(check.name) for check in checks)
+        for check in checks:
+            page.hanging(
+                [Cell(check.status.ljust(5), _STYLES[check.status]), f"  {check.name.ljust(longest)}  "], check.text
+            )
+            if check.hint is not None:
+                page.hanging([" " * (longest + 9)], Cell(check.hint, FAINT))
+
+    return shell.answer(document, draw, code=EXIT_FAILED if wrong else 0)
+
+
+def _forget(shell: Shell, *, yes: bool) -> dict[str, object]:
+    """Drop the kept tree heads of this ledger, once the person has said so."""
+    from detent.engine.keeper import HeadKeeper, state_directory  # noqa: PLC0415
+    from detent.engine.wiring import Parts  # noqa: PLC0415
+    from detent.errors import InvalidInput  # noqa: PLC0415
+
+    home = shell.home()
+    with Parts().open_reader(home.ledger) as reader:
+        sizes = [reader.head(partition).size for partition in range(reader.partitions)]
+        keeper = HeadKeeper(state_directory(os.environ), reader.origin)
+        heads = keeper.heads()
+        rolled_back = any(_contradicts(reader, kept, partition) for partition, kept in heads.items())
+    nothing: dict[str, object] = {"path": str(keeper.path), "heads": {}}
+    if not heads:
+        shell.note(f"nothing is kept in {keeper.path}: there is nothing to forget")
+        return nothing
+    if not rolled_back:
+        shell.note(f"the tree head in {keeper.path} fits: there is nothing to accept")
+        return nothing
+    for partition, (size, _) in sorted(heads.items()):
+        now = sizes[partition] if partition < len(sizes) else 0
+        shell.note(f"partition {partition}: a tree head over {size} batches is kept; the ledger has {now}")
+    shell.note(
+        "Forgetting it means: whatever was on the ledger beyond its present end is given up, and nobody can tell this home"
+        " from one that was rolled back by somebody else. Exports that others hold may show more than this ledger does."
+    )
+    if not yes:
+        if not sys.stdin.isatty():
+            raise InvalidInput(
+                "this needs an answer, and nobody is there to ask", hint="add --yes to go on without asking"
+            )
+        if click.prompt(f"Type {WORD} to go on", default="", show_default=False, err=True) != WORD:
+            raise InvalidInput("nothing was changed")
+    keeper.forget()
+    return {"path": str(keeper.path), "heads": {str(partition): size for partition, (size, _) in sorted(heads.items())}}
+
+
+def _contradicts(reader: StoreReader, kept: tuple[int, str], partition: int) -> bool:
+    from detent.engine.wiring import check_kept_head  # noqa: PLC0415
+    from detent.errors import DetentError  # noqa: PLC0415
+
+    try:
+        check_kept_head(reader, kept, partition)
+    except DetentError:
+        return True
+    return False

@@ -1,0 +1,51 @@
+"""`detent gc`: take away content that no record names."""
+
+from __future__ import annotations
+
+import click
+
+from detent.cli.page import FAINT, GOOD, Cell, Page
+from detent.cli.shell import Shell, teaching, with_shell
+from detent.cli.text import count_text, size_text
+
+
+@click.command(
+    "gc",
+    help=teaching(
+        """Take away content that no record names: what refused requests and interrupted writes left behind. Files younger than
+the grace stay, because their record may be on its way. Nothing on the ledger changes. Nobody may be working on the home
+meanwhile.""",
+        """  detent gc --dry-run
+  detent gc --grace 86400 -o json
+""",
+    ),
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option(
+    "--grace", "grace_s", type=click.IntRange(min=0), default=3600, show_default=True, metavar="SECONDS",
+    help="Leave files alone that are younger.",
+)  # fmt: skip
+@with_shell
+def command(shell: Shell, *, dry_run: bool, grace_s: int) -> int:
+    """Collect garbage."""
+    from detent.canon import digest_text  # noqa: PLC0415 - keeps `--help` fast
+    from detent.engine.erase import collect  # noqa: PLC0415
+
+    done = collect(shell.home(), grace_ms=1000 * grace_s, dry_run=dry_run)
+    document = {
+        "dry_run": dry_run,
+        "garbage": [{"digest": digest_text(digest), "place": place} for digest, place in done.garbage],
+        "size_bytes": done.size_bytes,
+        "unfinished_files": done.unfinished,
+    }
+
+    def draw(page: Page) -> None:
+        verb = "would take away" if dry_run else "took away"
+        what = count_text(len(done.garbage), "piece")
+        page.line(Cell(verb, GOOD), f" {what} of content that no record names, {size_text(done.size_bytes)}")
+        for digest, place in done.garbage:
+            page.line("  ", digest_text(digest), Cell(f"  {place}", FAINT))
+        if done.unfinished:
+            page.line(f"  and {count_text(done.unfinished, 'unfinished file')}")
+
+    return shell.answer(document, draw)

@@ -1,0 +1,187 @@
+"""`detent keys`: who may sign what, and rotation."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from detent.cli.page import BAD, FAINT, GOOD, WARN, Cell, Cellish, Page
+from detent.cli.shell import TEXT, Shell, format_option, home_option, teaching, with_shell
+
+if TYPE_CHECKING:
+    from detent.engine.keys import KeysView, KeyView
+
+ROTATED_ROLES = ("root", "manifest", "transition", "result", "log")
+
+
+@click.group(
+    "keys",
+    invoke_without_command=True,
+    help=teaching(
+        "Show the keys that this ledger trusts: role, range of batches, and whether the private key lies in this home. The"
+        " root digest is what others pin when they verify an export.",
+        """  detent keys
+  detent keys show 1f0c
+  detent keys rotate transition
+""",
+    ),
+)
+@format_option
+@home_option
+@click.pass_context
+def command(context: click.Context, home_path: Path | None, output_format: str) -> int:
+    """Show keys, unless a subcommand was given."""
+    if context.invoked_subcommand is not None:
+        if home_path is not None or output_format != TEXT:
+            raise click.UsageError("options of a subcommand come after its name", context)
+        return 0
+    code = context.invoke(list_keys, home_path=home_path, output_format=output_format)
+    return code if isinstance(code, int) else 0
+
+
+@command.command(
+    "list",
+    help=teaching(
+        "List the keys of the newest trust version, and key files that it does not know.",
+        """  detent keys list
+  detent keys list -o json
+""",
+    ),
+)
+@with_shell
+def list_keys(shell: Shell) -> int:
+    """List keys."""
+    view = _view(shell)
+
+    def draw(page: Page) -> None:
+        page.fields(
+            [
+                ("ledger", view.origin),
+                ("root", str(view.to_map()["root"])),
+                ("trust", f"version {view.version}, {view.size} batches on the ledger"),
+            ]
+        )
+        page.line()
+        page.table(("ROLE", "KEY", "BATCHES", "STATE", "PRIVATE KEY"), [_row(key) for key in view.keys])
+        for role, short in view.unused:
+            page.line(Cell(f"{role}-{short}.key is not known to the ledger; nothing it signs counts", WARN))
+
+    return shell.answer(view.to_map(), draw)
+
+
+@command.command(
+    "show",
+    help=teaching(
+        "Show one key, by the beginning of its id: what it may sign, from which batch to which, its public half.",
+        """  detent keys show 1f0c
+  detent keys show 1f0c -o json
+""",
+    ),
+)
+@click.argument("key_id", metavar="KEY")
+@with_shell
+def show_key(shell: Shell, key_id: str) -> int:
+    """Show one key."""
+    from detent.engine.keys import ROLE_WORDS, versions_of  # noqa: PLC0415 - keeps `--help` fast
+    from detent.engine.wiring import Parts, load_trust  # noqa: PLC0415
+    from detent.errors import InvalidInput  # noqa: PLC0415
+
+    found = [key for key in _view(shell).keys if key.entry.key_id.hex().startswith(key_id.lower())]
+    if len(found) != 1 or not key_id:
+        problem = "no key's id begins" if not found else f"{len(found)} keys' ids begin"
+        raise InvalidInput(f"{problem} with {key_id!r}", hint="`detent keys` lists them")
+    home = shell.home()
+    with Parts().open_reader(home.ledger) as reader:
+        versions = versions_of(load_trust(reader, home.settings()), found[0].entry.key_id)
+    document = {**found[0].to_map(), "trust_versions": versions}
+
+    def draw(page: Page) -> None:
+        key = found[0]
+        page.fields(
+            [
+                ("key", key.entry.key_id.hex()),
+                ("role", f"{key.entry.role}: {ROLE_WORDS[key.entry.role]}"),
+                ("public key", key.entry.public_key.hex()),
+                ("batches", _range(key)),
+                ("state", _state_cell(key)),
+                ("private key", _private_cell(key)),
+                ("trust", "version " + ", ".join(map(str, versions))),
+            ]
+        )
+
+    return shell.answer(document, draw)
+
+
+@command.command(
+    "rotate",
+    help=teaching(
+        "Make a new key for a role and announce it on the ledger. What the old key signed stays valid; from the next batch on"
+        " only the new one counts. The pinned root digest does not change. Nobody may be working on the home meanwhile.",
+        """  detent keys rotate transition
+  detent keys rotate root -o json
+""",
+    ),
+)
+@click.argument("role", type=click.Choice(ROTATED_ROLES))
+@with_shell
+def rotate_key(shell: Shell, role: str) -> int:
+    """Rotate the key of a role."""
+    from detent.engine.rotate import rotate  # noqa: PLC0415 - keeps `--help` fast
+
+    home = shell.home()
+    rotated = rotate(home, role, environment=os.environ)
+    document = {
+        "role": rotated.role,
+        "old_key_ids": [key_id.hex() for key_id in rotated.old_key_ids],
+        "new_key_id": rotated.new_key_id.hex(),
+        "trust_version": rotated.version,
+        "from_position": rotated.from_position,
+    }
+
+    def draw(page: Page) -> None:
+        page.line(Cell("rotated", GOOD), f" the {role} key; trust version {rotated.version} says so on the ledger")
+        page.fields(
+            [
+                (
+                    "old",
+                    f"{', '.join(key.hex()[:16] for key in rotated.old_key_ids)}, valid before batch {rotated.from_position}",
+                ),
+                ("new", f"{rotated.new_key_id.hex()[:16]}, valid from batch {rotated.from_position} on"),
+            ],
+            indent="  ",
+        )
+        page.line(Cell(f"The old private key in {home.path / 'keys'} signs nothing more; it may be removed.", FAINT))
+
+    return shell.answer(document, draw)
+
+
+def _view(shell: Shell) -> KeysView:
+    from detent.engine.keys import keys_view  # noqa: PLC0415 - keeps `--help` fast
+    from detent.engine.wiring import Parts  # noqa: PLC0415
+
+    home = shell.home()
+    with Parts().open_reader(home.ledger) as reader:
+        return keys_view(home, reader)
+
+
+def _row(key: KeyView) -> list[Cellish]:
+    return [key.entry.role, key.entry.key_id.hex()[:16], _range(key), _state_cell(key), _private_cell(key)]
+
+
+def _range(key: KeyView) -> str:
+    last = key.entry.to_position
+    return f"{key.entry.from_position} to {last - 1}" if last is not None else f"{key.entry.from_position} on"
+
+
+def _state_cell(key: KeyView) -> Cell:
+    return Cell(key.state, GOOD if key.state == "active" else FAINT)
+
+
+def _private_cell(key: KeyView) -> Cell:
+    if key.private == "here":
+        return Cell("here")
+    style = BAD if key.state == "active" else FAINT
+    return Cell(key.private if key.why is None else f"{key.private}: {key.why}", style)

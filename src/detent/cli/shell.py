@@ -1,0 +1,121 @@
+"""What all commands share: the options, the way to a home, and the choice between a page and one JSON document."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from detent.cli.page import Page
+
+if TYPE_CHECKING:
+    from detent.engine.home import Home
+
+JSON, TEXT = "json", "text"
+
+EXIT_CODES = """\b
+Exit codes:
+  0    done
+  1    the work failed, or verify found something
+  2    bad usage or invalid input
+  3    refused
+  4    the store or a service is unavailable
+  130  interrupted"""
+
+
+@dataclass(slots=True)
+class Ending:
+    """How the command will end, known before it prints: a reader that closes the pipe early changes nothing about it."""
+
+    code: int = 0
+
+
+@dataclass(slots=True)
+class Shell:
+    """One invocation: where it looks, and how it answers."""
+
+    home_option: Path | None = None
+    format: str = TEXT
+    ending: Ending = field(default_factory=Ending)
+
+    def home(self) -> Home:
+        """The home to work on; a `HomeError` says how to get one when there is none."""
+        from detent.engine.home import HOME_VARIABLE, find_home  # noqa: PLC0415 - keeps `--help` fast
+        from detent.errors import HomeError  # noqa: PLC0415
+
+        found = find_home(Path.cwd(), os.environ, self.home_option)
+        if found is not None:
+            return found
+        named = self.home_option or os.environ.get(HOME_VARIABLE)
+        where = f"{Path.cwd()} or above it" if named is None else str(named)
+        hint = "`detent init` makes one; --home and DETENT_HOME name another place"
+        if named is not None and (Path(named) / ".detent" / "config.toml").exists():
+            hint = f"did you mean {Path(named) / '.detent'}?"
+        raise HomeError(f"no home in {where}", hint=hint)
+
+    def answer(self, document: object, draw: Callable[[Page], None], *, code: int = 0) -> int:
+        """Print the one JSON document or the page, and return the exit code."""
+        self.ending.code = code
+        if self.format == JSON:
+            # ASCII only: what strangers named their jobs reaches no terminal as it is.
+            sys.stdout.write(json.dumps(document, indent=2) + "\n")
+        else:
+            draw(Page())
+        return code
+
+    def note(self, text: str) -> None:
+        """Say something beside the answer."""
+        from detent.cli.text import safe  # noqa: PLC0415
+
+        sys.stderr.write(safe(text) + "\n")
+
+
+def home_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--home DIR`."""
+    return click.option(
+        "--home",
+        "home_path",
+        metavar="DIR",
+        type=click.Path(path_type=Path),
+        help="The home to use. Otherwise DETENT_HOME, else the nearest .detent upwards from here.",
+    )(command)
+
+
+def format_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`-o json`."""
+    return click.option(
+        "-o",
+        "output_format",
+        type=click.Choice([TEXT, JSON]),
+        default=TEXT,
+        show_default=True,
+        help="json: one JSON document on standard output, messages on standard error.",
+    )(command)
+
+
+def with_shell(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command its `Shell`, made from the shared options."""
+
+    @format_option
+    @home_option
+    @click.pass_context
+    @wraps(command)
+    def invoke(
+        context: click.Context, /, *args: Any, home_path: Path | None, output_format: str, **options: Any
+    ) -> int:
+        ending = context.obj if isinstance(context.obj, Ending) else Ending()
+        return command(Shell(home_path, output_format, ending), *args, **options)
+
+    return invoke
+
+
+def teaching(what: str, examples: str) -> str:
+    """A help text: what the command does, examples to copy, and what its exit code means."""
+    return f"{what.strip()}\n\n\b\nExamples:\n{examples.rstrip()}\n\n{EXIT_CODES}"

@@ -1,0 +1,207 @@
+"""`detent show`: one run or one job, with its records as a timeline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from detent.cli.list import attempt_text
+from detent.cli.page import BAD, FAINT, STRONG, WARN, Cell, Cellish, Page, state_cell
+from detent.cli.shell import Shell, teaching, with_shell
+from detent.cli.text import count_text, short, size_text, time_text
+
+if TYPE_CHECKING:
+    from detent.engine.content import Content
+    from detent.engine.inspect import JobView, RecordView, RunView
+    from detent.store.api import StoreReader
+
+JOBS_SHOWN_MAX = 50
+
+
+@click.command(
+    "show",
+    help=teaching(
+        "Show a run or a job: where it stands, its attempts, and every record about it in order, with what moved it and why."
+        " The digests lead to its content, or say that it was erased.",
+        """  detent show RUN
+  detent show JOB -o json
+  detent show --job NAME          when a run has the same name
+""",
+    ),
+)
+@click.argument("identifier", metavar="ID")
+@click.option("--job", "what", flag_value="job", help="ID is a job.")
+@click.option("--run", "what", flag_value="run", help="ID is a run.")
+@with_shell
+def command(shell: Shell, identifier: str, what: str | None) -> int:
+    """Show one run or job."""
+    from detent.engine import inspect  # noqa: PLC0415 - keeps `--help` fast
+    from detent.engine.content import Content  # noqa: PLC0415
+    from detent.engine.wiring import Parts  # noqa: PLC0415
+    from detent.errors import InvalidInput  # noqa: PLC0415
+
+    home = shell.home()
+    with Parts().open_reader(home.ledger) as reader:
+        content = Content(reader, home.content_files())
+        run = inspect.run_view(reader, identifier) if what != "job" else None
+        job = inspect.job_view(reader, identifier) if what != "run" and run is None else None
+        if run is not None:
+            if what is None and reader.job(identifier) is not None:
+                shell.note(f"there is also a job {identifier!r}: `detent show --job`")
+            return _show_run(shell, reader, content, run)
+        if job is not None:
+            return _show_job(shell, reader, content, job)
+    raise InvalidInput(
+        f"there is no {what or 'run or job'} {identifier!r} here",
+        hint="`detent list` and `detent list --jobs` show all",
+    )
+
+
+def _show_run(shell: Shell, reader: StoreReader, content: Content, view: RunView) -> int:
+    from detent.engine import inspect  # noqa: PLC0415
+
+    records = inspect.timeline_of_run(reader, content, view)
+    jobs = list(inspect.jobs(reader, run_id=view.row.run_id))
+    states = inspect.state_counts(reader, view.row.run_id)
+    digests = {
+        name: inspect.plain(getattr(view.run, name)) for name in ("contract_digest", "bindings_digest", "inputs_digest")
+    }
+    document = {
+        "kind": "run",
+        **view.to_map(),
+        "operation_id": view.run.operation_id,
+        **digests,
+        "states": states,
+        "job_list": [job.to_map() for job in jobs],
+        "records": [record.to_map() for record in records],
+    }
+
+    def draw(page: Page) -> None:
+        page.line(Cell("run ", STRONG), Cell(view.row.run_id, STRONG), "  ", state_cell(view.row.status))
+        ended = document["ended_at"]
+        page.fields(
+            [
+                ("name", view.row.name),
+                ("tenant", view.row.tenant_id),
+                ("started", time_text(str(document["started_at"]))),
+                ("ended", time_text(str(ended)) if ended else "-"),
+                ("contract", str(digests["contract_digest"])),
+                ("jobs", ", ".join(f"{count} {state}" for state, count in states.items()) or "none"),
+            ],
+            indent="  ",
+        )
+        page.line()
+        shown = jobs[:JOBS_SHOWN_MAX]
+        if shown:
+            rows: list[list[Cellish]] = [
+                [job.row.job_id, state_cell(job.row.state), attempt_text(job), job.job.reason_code or "-"]
+                for job in shown
+            ]
+            page.table(("JOB", "STATE", "ATTEMPT", "REASON"), rows)
+            if len(jobs) > len(shown):
+                page.line(Cell(f"... and {len(jobs) - len(shown):,} more: `detent list --run`", FAINT))
+            page.line()
+        _draw_timeline(page, records)
+
+    return shell.answer(document, draw)
+
+
+def _show_job(shell: Shell, reader: StoreReader, content: Content, view: JobView) -> int:
+    from detent.engine import inspect  # noqa: PLC0415
+
+    records = inspect.timeline_of_job(reader, content, view)
+    place, size = inspect.whereabouts(reader, content, view.job.payload_digest)
+    job = view.job
+    attempts = sum(1 for record in records if record.fields.get("dispatch") is True)
+    document: dict[str, Any] = {
+        "kind": "job",
+        **view.to_map(),
+        "job_kind": job.job_kind,
+        "attempts": attempts,
+        "failures": job.failures,
+        "interruptions": job.interruptions,
+        "max_retries": job.max_retries,
+        "job_manifest_hash": inspect.plain(job.manifest_hash),
+        "head": inspect.plain(view.row.head),
+        "payload": {"digest": inspect.plain(job.payload_digest), "content": place, "size_bytes": size},
+        "lease": None
+        if job.lease_id is None
+        else {
+            "lease_id": inspect.plain(job.lease_id),
+            "holder": job.lease_holder,
+            **view.times.to_map("expiry", job.lease_expiry),
+        },
+        **view.times.to_map("ready", job.ready_tick),
+        "records": [record.to_map() for record in records],
+    }
+
+    def draw(page: Page) -> None:
+        page.line(Cell("job ", STRONG), Cell(view.row.job_id, STRONG), "  ", state_cell(view.row.state))
+        spent = f"{job.failures} failed of at most {job.max_retries} retries"
+        fields: list[tuple[str, Cellish]] = [
+            ("run", view.row.run_id or "-"),
+            ("tenant", view.row.tenant_id),
+            ("kind", f"{job.job_kind}, priority {job.priority}"),
+            ("attempts", f"{attempts} ({spent}, {count_text(job.interruptions, 'interruption')})"),
+            ("payload", _payload_cell(str(document["payload"]["digest"]), place, size)),
+        ]
+        if document["lease"] is not None:
+            fields.append(("lease", f"{job.lease_holder} until {time_text(str(document['lease']['expiry_at']))}"))
+        if job.ready_tick is not None:
+            fields.append(("retry at", time_text(str(document["ready_at"]))))
+        page.fields(fields, indent="  ")
+        page.line()
+        _draw_timeline(page, records)
+
+    return shell.answer(document, draw)
+
+
+def _payload_cell(digest: str, place: str, size: int | None) -> Cell:
+    if size is not None:
+        return Cell(f"{short(digest)} {size_text(size)}")
+    words = {"erased": "erased", "absent": "not stored here", "damaged": "damaged: `detent verify` says more"}
+    return Cell(f"{short(digest)} {words.get(place, place)}", BAD if place == "damaged" else WARN)
+
+
+def _draw_timeline(page: Page, records: list[RecordView]) -> None:
+    page.table(
+        ("RECORD", "TIME (UTC)", "WHAT", "WHY"),
+        [
+            [
+                str(record.row.position),
+                Cell(time_text(record.times.iso(record.tick)) if record.tick is not None else "?", FAINT),
+                _what(record),
+                _why(record),
+            ]
+            for record in records
+        ],
+    )
+
+
+def _what(record: RecordView) -> Cell:
+    fields = record.fields
+    if not fields:
+        return Cell(f"{record.row.kind}: unreadable", BAD)
+    if record.row.kind == "transition":
+        to_state = str(fields.get("to_state"))
+        return Cell(f"{fields.get('from_state')} -> {to_state}", state_cell(to_state).style)
+    return Cell(record.row.kind.replace("_", " "))
+
+
+def _why(record: RecordView) -> str:
+    if not record.fields:
+        return "`detent verify` says what is wrong"
+    evidence = record.evidence
+    if evidence is None:
+        return str(record.fields.get("status") or record.fields.get("step_id") or "")
+    said = evidence.reason_code.lower().startswith(evidence.kind)
+    what = evidence.kind if said else f"{evidence.kind}: {evidence.reason_code}"
+    if evidence.replica_id is not None:
+        what += f" to {evidence.replica_id}" if evidence.kind == "dispatch" else f" by {evidence.replica_id}"
+    words = [what]
+    if evidence.category is not None:
+        words.append(evidence.category)
+    if record.detail is not None and evidence.detail_digest is not None:
+        words.append(f"{short('sha256:' + evidence.detail_digest.hex(), 8)} {record.detail}")
+    return ", ".join(words)

@@ -1,0 +1,137 @@
+"""`detent verify`: check that a history is complete and untouched."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from detent.cli.page import BAD, FAINT, GOOD, STRONG, WARN, Cell, Page
+from detent.cli.shell import Shell, teaching, with_shell
+from detent.cli.text import count_text
+from detent.errors import EXIT_FAILED
+
+if TYPE_CHECKING:
+    from detent.ledger.findings import Finding, Report
+
+FINDINGS_SHOWN_MAX = 50
+
+
+@click.command(
+    "verify",
+    help=teaching(
+        """Check that a history is complete and untouched: signatures, chains, trees, legal transitions, evidence, content. Says
+what was proved, what was not, and every finding with its place. Any finding makes the exit code 1.
+
+With a FILE that `detent export` wrote, the root digest must come from its owner, another way than the file: without --root the
+answer is never green. Without a FILE the ledger of this home is checked against the home's own root, together with all that is
+stored beside it.""",
+        """  detent verify
+  detent verify run.detent --root sha256:...
+  detent verify run.detent --root sha256:... --head kept.note -o json
+""",
+    ),
+)
+@click.argument("file", metavar="[FILE]", required=False, type=click.Path(path_type=Path))
+@click.option("--root", metavar="DIGEST", help="The trust root to believe in, as the ledger's owner passed it on.")
+@click.option(
+    "--head",
+    "head_files",
+    metavar="NOTE",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A file with a tree head kept from an earlier look: the ledger must continue it.",
+)
+@with_shell
+def command(shell: Shell, file: Path | None, root: str | None, head_files: tuple[Path, ...]) -> int:
+    """Verify a bundle or this home."""
+    from detent.cli.digest import parse_root  # noqa: PLC0415 - keeps `--help` fast
+
+    pinned = None if root is None else parse_root(root)
+    kept = [_note(path) for path in head_files]
+    if file is not None:
+        from detent.sdk.verify import verify  # noqa: PLC0415
+
+        report, what = verify(file, pinned, kept_heads=kept), str(file)
+    else:
+        from detent.engine.audit import verify_home  # noqa: PLC0415
+
+        home = shell.home()
+        report, what = verify_home(home, environment=os.environ, root=pinned, kept_heads=kept), str(home.ledger)
+    document = {"file": what, **report.to_map()}
+    own_root = file is None and root is None
+    return shell.answer(
+        document, lambda page: _draw(page, report, what, own_root=own_root), code=0 if report.ok else EXIT_FAILED
+    )
+
+
+def _note(path: Path) -> str:
+    from detent.errors import InvalidInput  # noqa: PLC0415
+
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise InvalidInput(f"{path} cannot be read: {exc}", hint="give a file with a signed tree head") from exc
+
+
+def _draw(page: Page, report: Report, what: str, *, own_root: bool) -> None:
+    verdict = Cell("verified", GOOD) if report.ok else Cell("NOT VERIFIED", BAD)
+    page.line(verdict, f"  {what}")
+    counts = report.counts
+    scope = (
+        "nothing that can be read"
+        if report.scope is None
+        else f"run {report.run_id}"
+        if report.run_id
+        else "whole ledger"
+    )
+    page.fields(
+        [
+            ("ledger", report.origin or "-"),
+            ("scope", f"{scope}: {_counted(counts)}"),
+            ("root", _root_cell(report, own_root=own_root)),
+        ],
+        indent="  ",
+    )
+    if report.findings:
+        page.line()
+        page.line(Cell(f"{count_text(report.findings_total, 'finding')}:", STRONG))
+        for finding in report.findings[:FINDINGS_SHOWN_MAX]:
+            _draw_finding(page, finding)
+        hidden = report.findings_total - min(len(report.findings), FINDINGS_SHOWN_MAX)
+        if hidden:
+            page.line(Cell(f"  ... and {hidden:,} more; -o json has more of them", FAINT))
+    for title, sentences, mark, style in (
+        ("proved:", report.proved, "+", GOOD),
+        ("not proved:", report.not_proved, "-", FAINT),
+    ):
+        if sentences:
+            page.line()
+            page.line(Cell(title, STRONG))
+        for sentence in sentences:
+            page.hanging([Cell(f"  {mark} ", style)], sentence)
+
+
+def _draw_finding(page: Page, finding: Finding) -> None:
+    shown = finding.to_map()
+    page.line(Cell("  ! ", BAD), Cell(finding.code, BAD), f"  {finding.place}" if finding.place else "")
+    page.hanging(["    "], finding.message)
+    if shown["meaning"] != finding.message:
+        page.hanging(["    "], Cell(f"means: {shown['meaning']}", FAINT))
+    page.hanging(["    "], Cell(f"likely: {shown['usually']}", FAINT))
+
+
+def _root_cell(report: Report, *, own_root: bool) -> Cell:
+    if report.root is None:
+        return Cell("none found", BAD)
+    if not report.root_pinned:
+        return Cell(f"{report.root} (not pinned: believe nothing of this)", BAD)
+    return Cell(f"{report.root} (this home's own)", WARN) if own_root else Cell(f"{report.root} (pinned by you)")
+
+
+def _counted(counts: object) -> str:
+    numbers = counts if isinstance(counts, dict) else {}
+    names = (("batches", "batch", "batches"), ("records", "record", None), ("jobs", "job", None), ("runs", "run", None))
+    return ", ".join(count_text(numbers.get(name, 0), noun, plural) for name, noun, plural in names)

@@ -1,0 +1,220 @@
+"""Finding a command, and turning every end into an exit code and a message."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+
+from detent.cli import app
+from detent.cli.app import COMMANDS
+from detent.errors import CODES, DetentError, InvariantBroken
+from tests.cli.conftest import Cli
+
+ALL = [name for section in COMMANDS.values() for name in section]
+READING = ("list", "show", "keys", "export", "verify", "replay", "doctor")
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, fail: Callable[[], None]) -> None:
+    """Have `detent list` end in a way of the test's choosing."""
+
+    @click.command("list")
+    def command() -> None:
+        fail()
+
+    monkeypatch.setattr(app.Commands, "get_command", lambda *_: command)
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+def test_help_names_every_command(cli: Cli) -> None:
+    result = cli("--help")
+    assert result.code == 0
+    assert all(f"  {name} " in result.out for name in ALL)
+
+
+@pytest.mark.parametrize("name", [*ALL, "keys list", "keys show", "keys rotate"])
+def test_the_help_of_every_command_teaches(cli: Cli, name: str) -> None:
+    """What it does, at least two examples, the exit codes."""
+    result = cli(*name.split(), "--help")
+    assert result.code == 0
+    what, _, rest = result.out.partition("Examples:")
+    examples, _, codes = rest.partition("Exit codes:")
+    assert len(what.split()) > 8
+    assert examples.count(f"detent {name.split(maxsplit=1)[0]}") >= 2
+    assert "130  interrupted" in codes
+
+
+@pytest.mark.parametrize("name", READING)
+def test_every_reading_command_takes_o_json(cli: Cli, name: str) -> None:
+    assert "-o [text|json]" in cli(name, "--help").out
+
+
+def test_the_version_is_the_packages(cli: Cli) -> None:
+    import detent
+
+    assert cli("--version").out == f"detent {detent.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("lsit",), "there is no command 'lsit'; did you mean 'list'?"),
+        (("quux",), "there is no command 'quux'"),
+        (("list", "--nope"), "no such option"),
+        (("list", "--limit", "-1"), "--limit"),
+        (("show",), "missing argument"),
+        (("export",), "missing option '--output'"),
+        (("list", "-o", "yaml"), "'yaml'"),
+        (("keys", "-o", "json", "rotate", "log"), "options of a subcommand come after its name"),
+    ],
+)
+def test_bad_usage_is_said_in_one_line_with_the_way_to_help(cli: Cli, arguments: tuple[str, ...], said: str) -> None:
+    result = cli(*arguments)
+    first, second = result.err.splitlines()
+    assert result.code == 2
+    assert first.startswith("error: ")
+    assert said in first.lower() or said in first
+    assert second.startswith("hint:  `detent")
+    assert result.out == ""
+
+
+def test_nothing_at_all_shows_the_help(cli: Cli) -> None:
+    result = cli()
+    assert result.code == 2
+    assert "Exit codes:" in result.err
+
+
+@pytest.mark.parametrize("code", sorted(CODES))
+def test_an_errors_exit_code_is_the_registrys(cli: Cli, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    failing(monkeypatch, raising(DetentError("it went wrong", code=code, hint="do this")))
+    result = cli("list")
+    assert result.code == CODES[code].exit_code
+    assert result.err == f"error: it went wrong ({code})\nhint:  do this\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (InvariantBroken("two and two"), 1, "two and two (INVARIANT_VIOLATION)"),
+        (ZeroDivisionError("by zero"), 1, "ZeroDivisionError: by zero (INVARIANT_VIOLATION)"),
+        (PermissionError(13, "Permission denied", "/x"), 4, "/x: Permission denied"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (click.Abort(), 130, "interrupted"),
+        (SystemExit(3), 3, ""),
+    ],
+)
+def test_other_ends_have_exit_codes_too(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, said: str
+) -> None:
+    failing(monkeypatch, raising(error))
+    result = cli("list")
+    assert result.code == code
+    assert said in result.err
+
+
+def test_a_bug_of_ours_is_called_one_and_shows_its_traceback_on_request(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(monkeypatch, raising(InvariantBroken("two and two")))
+    assert app.run(["list"]) == 1
+    quiet = capsys.readouterr().err
+    assert "a bug in Detent" in quiet
+    assert "Traceback" not in quiet
+    monkeypatch.setenv("DETENT_DEBUG", "1")
+    assert app.run(["list"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_control_characters_in_a_message_reach_no_terminal(cli: Cli) -> None:
+    result = cli("show", "\x1b[31mred\x07\u202e")
+    assert result.code == 2
+    assert "\x1b" not in result.err
+    assert "\u202e" not in result.err
+    assert "\\x1b[31mred" in result.err
+
+
+def test_no_home_is_said_with_the_way_to_one(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for name in ("list", "keys", "verify", "doctor", "replay"):
+        result = cli(name, "--home", str(empty))
+        assert result.code == 2
+        assert f"no home in {empty}" in result.err
+        assert "`detent init` makes one" in result.err
+    monkeypatch.setenv("DETENT_HOME", str(tmp_path))
+    assert f"did you mean {tmp_path / '.detent'}?" in cli("list").err
+
+
+def test_a_home_is_found_upwards_by_variable_and_by_option(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / "a" / "b"
+    deep.mkdir(parents=True)
+    monkeypatch.chdir(deep)
+    assert len(cli.json("list")) == 2
+    other = tmp_path / "other"
+    assert cli("init", "--home", str(other)).code == 0
+    monkeypatch.setenv("DETENT_HOME", str(other))
+    assert cli.json("list") == []
+    assert len(cli.json("list", "--home", str(tmp_path / ".detent"))) == 2
+
+
+def outside(*arguments: str, home: Path) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "DETENT_HOME": str(home)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "detent", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+    )
+
+
+def test_a_reader_that_closes_early_changes_nothing_about_the_verdict(cli: Cli) -> None:
+    """`detent verify | head -1` must not look green."""
+    cli.played.edit(lambda database: database.execute("UPDATE jobs SET state = 'FAILED' WHERE job_no = 1"))
+    process = outside("verify", home=cli.played.home.path)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    errors = process.stderr.read()
+    process.stderr.close()
+    assert process.wait() == 1
+    assert errors == b""
+
+
+def test_the_module_and_the_exit_code_work_from_outside(cli: Cli) -> None:
+    process = outside("list", "-o", "json", home=cli.played.home.path)
+    out, err = process.communicate()
+    assert (process.returncode, err) == (0, b"")
+    assert b'"run_id": "run-2"' in out
+
+
+def test_a_terminal_without_utf_8_is_no_reason_to_fail(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    process = outside("show", "done", home=cli.played.home.path)
+    out, err = process.communicate()
+    assert (process.returncode, err) == (0, b"")
+    assert rb"\u2026" in out
+
+
+def test_help_loads_neither_the_engine_nor_the_database(cli: Cli) -> None:
+    script = (
+        "import sys\nfrom detent.cli.app import run\n"
+        "for words in (['--help'], *([name, '--help'] for name in sys.argv[1:])):\n    run(words)\n"
+        "heavy = {'apsw', 'nacl', 'rich', 'libipld', 'asyncio', 'detent.engine', 'detent.kernel', 'detent.ledger'}\n"
+        "sys.exit(str(sorted(heavy & set(sys.modules))) if heavy & set(sys.modules) else 0)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", script, *ALL], env=environment, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr

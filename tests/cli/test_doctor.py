@@ -1,0 +1,156 @@
+"""`detent doctor`."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from detent.engine.doctor import age_text
+from detent.engine.keeper import HeadKeeper, state_directory
+from tests.cli.conftest import Cli, Result
+
+
+def statuses(result: Result) -> dict[str, str]:
+    return {check["name"]: check["status"] for check in result.document["checks"]}
+
+
+def text_of(result: Result, name: str) -> str:
+    return next(str(check["text"]) for check in result.document["checks"] if check["name"] == name)
+
+
+def test_a_healthy_home_is_called_healthy(cli: Cli) -> None:
+    result = cli("doctor", "-o", "json")
+    assert result.code == 0
+    assert set(statuses(result).values()) == {"ok"}
+    assert text_of(result, "database").startswith("SQLite 3.")
+    assert "journal wal" in text_of(result, "database")
+    assert "6 batches" not in text_of(result, "ledger")
+    assert "2 in files" in text_of(result, "content")
+    assert str(cli.played.state) in text_of(result, "kept tree head")
+    assert text_of(result, "owner") == "nobody owns the home now"
+
+
+def test_an_owner_at_work_is_named(cli: Cli) -> None:
+    """X-172"""
+    with cli.played.session():
+        text = text_of(cli("doctor", "-o", "json"), "owner")
+    assert text == f"process {os.getpid()} owns the home and listens"
+
+
+def test_what_is_wrong_comes_with_what_to_do(cli: Cli) -> None:
+    keys = cli.played.home.path / "keys"
+    log = next(keys.glob("log-*.key"))
+    log.chmod(0o640)
+    cli.played.home.path.chmod(0o755)
+    (cli.played.home.path / ".gitignore").unlink()
+    result = cli("doctor")
+    assert result.code == 1
+    assert f"{log} has mode 640" in result.out
+    assert f"chmod 600 {log}" in result.out
+    assert f"chmod 700 {cli.played.home.path}" in result.out
+    assert "the home's .gitignore is missing" in result.out
+
+
+def test_one_broken_thing_does_not_hide_the_next(cli: Cli) -> None:
+    (cli.played.home.path / "config.toml").write_text("[ledger]\norigin = 3\n")
+    next((cli.played.home.path / "keys").glob("log-*.key")).unlink()
+    found = statuses(cli("doctor", "-o", "json"))
+    assert (found["settings"], found["keys"], found["ledger"]) == ("wrong", "wrong", "ok")
+
+
+def test_a_missing_private_key_is_said(cli: Cli) -> None:
+    next((cli.played.home.path / "keys").glob("result-*.key")).unlink()
+    result = cli("doctor", "-o", "json")
+    assert result.code == 1
+    assert "the private result key" in text_of(result, "keys")
+
+
+def test_a_damaged_database_is_found_unless_it_is_quick(cli: Cli) -> None:
+    cli.played.damage_index()
+    result = cli("doctor", "-o", "json")
+    assert (result.code, statuses(result)["integrity"]) == (1, "wrong")
+    quick = cli("doctor", "--quick", "-o", "json")
+    assert "integrity" not in statuses(quick)
+
+
+def test_a_ledger_that_does_not_open_ends_the_examination(cli: Cli) -> None:
+    cli.played.home.ledger.write_bytes(b"not a database" * 1000)
+    result = cli("doctor", "-o", "json")
+    assert result.code == 1
+    assert statuses(result)["database"] == "wrong"
+    assert "keys" not in statuses(result)
+
+
+def test_the_age_of_a_tree_head_reads_well() -> None:
+    assert [age_text(ms) for ms in (-5, 999, 119_000, 120_000, 7_200_000, 259_200_000)] == [
+        "0 s",
+        "0 s",
+        "119 s",
+        "2 minutes",
+        "2 hours",
+        "3 days",
+    ]
+
+
+def rolled_back(cli: Cli) -> HeadKeeper:
+    keeper = HeadKeeper(state_directory(os.environ), cli.played.home.settings().origin)
+    size, note = keeper.heads()[0]
+    keeper.keep(0, size + 5, note)
+    return keeper
+
+
+def test_a_rollback_is_said_and_accepted_only_on_purpose(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """X-178"""
+    keeper = rolled_back(cli)
+    result = cli("doctor", "-o", "json")
+    assert (result.code, statuses(result)["kept tree head"]) == (1, "wrong")
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    refused = cli("doctor", "--accept-rollback")
+    assert (refused.code, "--yes" in refused.err) == (2, True)
+    assert keeper.path.exists()
+    accepted = cli("doctor", "--accept-rollback", "--yes", "-o", "json")
+    assert accepted.code == 0
+    assert accepted.document["forgotten"]["heads"] == {"0": keeper_size(accepted)}
+    assert "nobody can tell this home" in accepted.err
+    assert not keeper.path.exists()
+    with cli.played.session():
+        pass
+    assert cli("verify").code == 0
+
+
+def keeper_size(result: Result) -> int:
+    return int(result.document["forgotten"]["heads"]["0"])
+
+
+class Terminal(io.StringIO):
+    """An answer typed by a person."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("typed", "gone"), [("forget\n", True), ("yes\n", False), ("\n", False)])
+def test_a_person_has_to_type_the_word(cli: Cli, monkeypatch: pytest.MonkeyPatch, typed: str, gone: bool) -> None:
+    keeper = rolled_back(cli)
+    monkeypatch.setattr(sys, "stdin", Terminal(typed))
+    result = cli("doctor", "--accept-rollback")
+    assert keeper.path.exists() is not gone
+    assert result.code == (0 if gone else 2)
+
+
+def test_a_kept_tree_head_that_fits_is_not_forgotten(cli: Cli) -> None:
+    result = cli("doctor", "--accept-rollback", "--yes")
+    assert result.code == 0
+    assert "fits: there is nothing to accept" in result.err
+    assert HeadKeeper(state_directory(os.environ), cli.played.home.settings().origin).path.exists()
+
+
+def test_without_a_kept_tree_head_a_note_is_left(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
+    result = cli("doctor", "-o", "json")
+    assert (result.code, statuses(result)["kept tree head"]) == (0, "note")
+    assert "nothing is kept in" in cli("doctor", "--accept-rollback", "--yes").err

@@ -1,0 +1,28 @@
+"""`detent gc`."""
+
+from __future__ import annotations
+
+from detent.canon import digest_text, sha256
+from tests.cli.conftest import Cli
+
+
+def test_garbage_is_shown_then_taken_away(cli: Cli) -> None:
+    data = b"z" * 40_000
+    cli.played.home.content_files().put(data)
+    expected = [{"digest": digest_text(sha256(data)), "place": "file"}]
+    assert cli.json("gc")["garbage"] == []
+    dry = cli.json("gc", "--grace", "0", "--dry-run")
+    assert (dry["garbage"], dry["dry_run"]) == (expected, True)
+    out = cli("gc", "--grace", "0").out
+    assert out.startswith("took away 1 piece of content that no record names, 39.1 KiB\n")
+    assert digest_text(sha256(data)) in out
+    assert cli.json("gc", "--grace", "0")["garbage"] == []
+    assert cli("verify").code == 0
+
+
+def test_a_home_in_use_is_left_alone(cli: Cli) -> None:
+    """X-172"""
+    with cli.played.session():
+        result = cli("gc")
+    assert result.code == 4
+    assert "owns the home" in result.err

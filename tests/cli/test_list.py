@@ -1,0 +1,76 @@
+"""`detent list`."""
+
+from __future__ import annotations
+
+from tests.cli.conftest import Cli
+
+
+def test_runs_are_listed_newest_first_under_their_fixed_names(cli: Cli) -> None:
+    runs = cli.json("list")
+    assert [(run["run_id"], run["name"], run["status"]) for run in runs] == [
+        ("run-2", "second", "running"),
+        ("run-1", "first", "failed"),
+    ]
+    assert runs[1]["jobs"] == 5
+    assert runs[1]["started_at"] == "2023-11-14T22:13:20.000Z"
+    assert runs[1]["ended_at"] == "2023-11-14T22:14:00.000Z"
+    assert (runs[0]["ended_tick"], runs[0]["ended_at"]) == (None, None)
+
+
+def test_jobs_are_listed_by_id_state_and_run(cli: Cli) -> None:
+    states = {job["job_id"]: job["state"] for job in cli.json("list", "--jobs")}
+    assert states == {
+        "broken": "FAILED",
+        "done": "SUCCEEDED",
+        "dropped": "CANCELED",
+        "large": "SUCCEEDED",
+        "slow": "SUCCEEDED",
+        "waiting": "QUEUED",
+    }
+    assert [job["job_id"] for job in cli.json("list", "--jobs", "--state", "failed")] == ["broken"]
+    assert [job["job_id"] for job in cli.json("list", "--run", "run-2")] == ["waiting"]
+    assert cli.json("list", "--run", "run-2", "--state", "FAILED") == []
+
+
+def test_the_page_has_a_row_for_each(cli: Cli) -> None:
+    lines = cli("list").out.splitlines()
+    assert lines[0].split() == ["RUN", "NAME", "STATUS", "JOBS", "STARTED", "(UTC)", "ENDED", "(UTC)"]
+    assert lines[1].split()[:5] == ["run-2", "second", "running", "1", "(1"]
+    jobs = cli("list", "--jobs").out.splitlines()
+    assert [line.split()[:3] for line in jobs[1:]] == [
+        ["broken", "FAILED", "1"],
+        ["done", "SUCCEEDED", "1"],
+        ["dropped", "CANCELED", "-"],
+        ["large", "SUCCEEDED", "1"],
+        ["slow", "SUCCEEDED", "2"],
+        ["waiting", "QUEUED", "-"],
+    ]
+
+
+def test_a_limit_is_said_beside_the_answer(cli: Cli) -> None:
+    result = cli("list", "--jobs", "--limit", "2")
+    assert len(result.out.splitlines()) == 3
+    assert result.err == "only the first 2 rows; --limit 0 shows all\n"
+    assert len(cli.json("list", "--jobs", "--limit", "4")) == 4
+    assert len(cli.json("list", "--jobs", "--limit", "0")) == 6
+    assert cli("list", "--jobs", "--limit", "6").err == ""
+
+
+def test_nothing_to_list_is_said(cli: Cli) -> None:
+    assert cli("list", "--jobs", "--state", "RETRYING").out == "no such jobs\n"
+    cli.played.edit(lambda database: database.execute("DELETE FROM runs"))
+    assert cli("list").out == "no runs; 6 jobs without one, see `detent list --jobs`\n"
+    cli("init", "--home", "fresh")
+    assert cli("list", "--home", "fresh").out == "no runs yet\n"
+
+
+def test_a_run_that_is_not_there_is_refused(cli: Cli) -> None:
+    result = cli("list", "--run", "nix")
+    assert result.code == 2
+    assert "there is no run 'nix'" in result.err
+
+
+def test_a_home_in_use_can_be_listed(cli: Cli) -> None:
+    """X-172"""
+    with cli.played.session():
+        assert len(cli.json("list")) == 2
