@@ -25,7 +25,8 @@ import apsw
 from detent.canon import SigningKey, encode_trusted, sha256
 from detent.engine.home import make_home
 from detent.engine.lock import try_lock
-from detent.engine.owner import Make, Owner
+from detent.engine.owner import Owner
+from detent.engine.request import Make
 from detent.engine.wiring import OwnedHome, Parts, begin_ledger, open_owned, signing_key
 from detent.kernel import Claim, Finish, Grant, Manifest, Submit, VerifiedManifest
 from detent.kernel.policy import UNLIMITED_QUOTA

@@ -60,12 +60,16 @@ class Child:
         self.process.wait(WAIT_SECONDS)
 
 
+def surroundings() -> dict[str, str]:
+    """The environment in which another process finds the code under test."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
 @contextmanager
 def child(*arguments: str) -> Iterator[Child]:
     """Start the program with these arguments; it is gone when the block ends."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     with subprocess.Popen(
-        [sys.executable, str(CHILD), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        [sys.executable, str(CHILD), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=surroundings()
     ) as process:
         try:
             yield Child(process)

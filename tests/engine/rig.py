@@ -13,7 +13,8 @@ from typing import Any
 
 from detent.canon import SigningKey
 from detent.engine.home import genesis_trust
-from detent.engine.owner import Make, Owner
+from detent.engine.owner import Owner
+from detent.engine.request import Make
 from detent.engine.recover import Recovered, recover
 from detent.kernel import (
     Cancel,

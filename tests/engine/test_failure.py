@@ -180,11 +180,16 @@ def test_a_request_given_up_by_its_caller_does_not_disturb_the_bad_news(store: S
     assert isinstance(error_of(waiting), StoreUnavailable)
 
 
-def test_closing_a_failed_owner_returns_at_once(store: Store) -> None:
-    """Its loop may be asleep for a minute; whoever closes must not wait for that."""
+def test_closing_a_failed_owner_returns_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its loop may be asleep for long; whoever closes must not wait for that."""
+    monkeypatch.setattr(owner_module, "HEAD_IDLE_MS", 600_000)
+    monkeypatch.setattr(owner_module, "LOOK_AGAIN_MS", 600_000)
     rig, faults = Rig(store), Faults()
     rig.open(store=faulty(store, faults))
     rig.owner.start()
+    rig.owner.look(lambda kernel: kernel.tick).result(60)
+    with rig.owner._turn_lock:
+        pass  # The loop has let go of the turn, and goes to sleep.
     faults.fail("append")
     with pytest.raises(StoreUnavailable):
         rig.owner.call([stamped(submit())])

@@ -21,6 +21,7 @@ from detent.ledger import SignedTrust
 from detent.store.sqlite import SqliteStore
 from detent.testing import CrashAt
 from tests.engine.homes import House, one
+from tests.engine.processes import surroundings
 from tests.engine.rig import cancel
 
 
@@ -132,7 +133,8 @@ make_home(Path(sys.argv[1]), lambda home, signed: begin_ledger(home, signed, par
 @pytest.mark.parametrize("point", ["sealed", "appended"])
 def test_a_process_killed_while_it_makes_a_home_leaves_none(tmp_path: Path, point: str) -> None:
     path = tmp_path / ".detent"
-    ended = subprocess.run([sys.executable, "-c", KILLED_WHILE_MAKING, str(path), point], check=False, timeout=60)
+    command = [sys.executable, "-c", KILLED_WHILE_MAKING, str(path), point]
+    ended = subprocess.run(command, check=False, timeout=60, env=surroundings())
     assert ended.returncode == -signal.SIGKILL
     assert not path.exists()
     assert find_home(tmp_path, {"DETENT_HOME": str(path)}) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -69,12 +70,17 @@ def test_a_place_that_cannot_be_written_is_a_typed_error_with_the_way_out(tmp_pa
 
 def test_owners_of_many_partitions_keep_their_heads_in_one_file_side_by_side(keeper: HeadKeeper) -> None:
     def keep(partition: int) -> None:
-        for size in range(1, 20):
+        for size in range(1, 41):
             keeper.keep(partition, size, f"{partition}:{size}")
 
-    with ThreadPoolExecutor(6) as pool:
-        list(pool.map(keep, range(6)))
-    assert keeper.heads() == {partition: (19, f"{partition}:19") for partition in range(6)}
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(keep, range(6)))
+    finally:
+        sys.setswitchinterval(before)
+    assert keeper.heads() == {partition: (40, f"{partition}:40") for partition in range(6)}
 
 
 def test_there_is_room_for_the_heads_of_many_partitions(keeper: HeadKeeper) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from detent.engine.lock import is_held, owner_pid, try_lock
 from detent.errors import HomeError
+from tests.engine.processes import surroundings
 
 
 def test_one_holds_it_and_the_next_is_told_so(tmp_path: Path) -> None:
@@ -68,7 +69,11 @@ def test_a_forked_child_does_not_inherit_the_lock(tmp_path: Path) -> None:
     """X-172: a worker that outlives its owner must not keep the home locked."""
     path = tmp_path / "owner.lock"
     with subprocess.Popen(
-        [sys.executable, "-c", FORKS, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", FORKS, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=surroundings(),
     ) as process:
         assert process.stdout is not None
         assert process.stdin is not None

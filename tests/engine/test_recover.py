@@ -17,9 +17,11 @@ from detent.kernel import (
     PriorityFifo,
     ReuseStep,
     checkpoint,
+    commands_digest,
     partition_of,
     transition_log_hash,
 )
+from detent.ledger import batch_leaf
 from detent.store.api import BatchRow, JobHead, RecordRow, Store
 from detent.store.memory import MemoryStore
 from detent.store.sqlite import SqliteStore
@@ -182,9 +184,6 @@ def test_other_commands_under_a_fitting_digest_are_found(told: Rig) -> None:
     commands = decode(row.commands)
     changed = encode([[*command[:2], *command[2:4], "SUPERSEDED", *command[5:]] for command in commands])
     body = decode(row.body)
-    from detent.kernel import commands_digest
-    from detent.ledger import batch_leaf
-
     body["commands_digest"] = commands_digest(changed)
     forged = row._replace(body=encode(body), commands=changed, leaf_hash=batch_leaf(encode(body), row.signature))
     with pytest.raises(StoreCorrupt, match="does not give its records"):
@@ -192,12 +191,11 @@ def test_other_commands_under_a_fitting_digest_are_found(told: Rig) -> None:
 
 
 def test_commands_that_the_kernel_cannot_apply_are_damage_and_no_bug_of_ours(told: Rig) -> None:
-    row = next(row for row in told.store.batches(0) if b"cancel" in row.commands)
+    row = next(row for row in told.store.batches(0) if b"claim" in row.commands)
     body = decode(row.body)
-    from detent.kernel import commands_digest
-    from detent.ledger import batch_leaf
-
-    for changed in (encode([["no-such-command", 1]]), encode({"not": "a list"}), encode([["tick"]]), encode([["tick", 1, 2]])):
+    beyond_time = [["claim", 2**64 - 1, "worker-1", 1]]
+    for value in ([["no-such-command", 1]], {"not": "a list"}, [["tick"]], [["tick", 1, 2]], beyond_time):
+        changed = encode(value)
         body["commands_digest"] = commands_digest(changed)
         forged = row._replace(body=encode(body), commands=changed, leaf_hash=batch_leaf(encode(body), row.signature))
         with pytest.raises(StoreCorrupt):

@@ -54,6 +54,17 @@ def test_the_first_session_owns_the_home(house: House) -> None:
     assert not house.home.socket.exists()
 
 
+def test_the_socket_is_private_from_its_first_moment(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """X-172: not only after somebody has got round to it."""
+    monkeypatch.setattr(Path, "chmod", lambda *_arguments: None)
+    before = os.umask(0)
+    try:
+        with house.session():
+            assert house.home.socket.stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(before)
+
+
 def test_a_closed_session_says_so(house: House) -> None:
     session = house.session()
     session.close()

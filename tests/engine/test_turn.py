@@ -9,6 +9,7 @@ import pytest
 
 from detent.canon import sha256
 from detent.engine import owner as owner_module
+from detent.engine import request as request_module
 from detent.errors import InboxFull, InvalidInput, StoreUnavailable
 from detent.kernel import AdvanceTick, Claim, Command, Erase, Heartbeat, Kernel, Outcome, RaiseEpoch, lease_key
 from detent.store.api import CONTENT_INLINE_BYTES_MAX, Commit, Store
@@ -69,6 +70,7 @@ def test_a_turn_takes_a_bounded_number_of_requests(rig: Rig, monkeypatch: pytest
 
 def test_a_turn_takes_a_bounded_number_of_commands(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owner_module, "TURN_COMMANDS_MAX", 3)
+    monkeypatch.setattr(request_module, "TURN_COMMANDS_MAX", 3)
     futures = [rig.ask(submit(f"job-{n}"), submit(f"job-{n}-b")) for n in range(3)]
     rig.owner.step()
     assert [future.done() for future in futures] == [True, True, False]

@@ -52,6 +52,14 @@ def test_a_heartbeat_never_shortens_a_lease() -> None:
     assert expiries == [100, 100, 100, 101, 150]
 
 
+def test_a_heartbeat_at_the_tick_of_the_last_one_counts() -> None:
+    """X-057: granting is heartbeat 0, and only an older tick changes nothing"""
+    scene = Scene(config(lease_policies=(LeasePolicy("default", 10, 50),)))
+    outcome = scene.heartbeat(scene.start())
+    assert outcome.heartbeat is not None
+    assert (outcome.heartbeat.extended, outcome.heartbeat.lease_expiry) == (True, 50)
+
+
 def test_a_heartbeat_moves_no_sequence_and_writes_no_record() -> None:
     """PIPE-073, X-057"""
     scene = Scene()

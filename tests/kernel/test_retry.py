@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from detent.kernel import AdvanceTick, BackoffSchedule, Cancel, Claim, Finish, Grant, Kernel, Submit
+from detent.kernel import AdvanceTick, BackoffSchedule, Claim, Finish, Grant, Kernel, LeasePolicy, Submit
 from detent.kernel.manifest import MAX_INTERRUPTIONS_DEFAULT
-from tests.kernel.builders import TENANT, Scene, body_of, code_of, config, edges_of, evidence_of, queue_of, verified
+from tests.kernel.builders import Scene, body_of, code_of, config, edges_of, evidence_of, queue_of, verified
 
 NO_DELAY = BackoffSchedule("default", (0,))
 
@@ -296,17 +296,20 @@ def test_a_retry_without_delay_is_queued_before_the_next_command() -> None:
 
 
 def test_timers_of_ended_jobs_do_not_pile_up() -> None:
-    """X-168: memory is bounded by what is alive, however long the leases are"""
-    kernel = Kernel(config())
-    for number in range(3_000):
-        kernel.apply(Submit(0, verified(f"job-{number:04d}")))
+    """X-168: memory is bounded by what is alive, however long the leases are; and those alive keep their order"""
+    ttls = (900, 300, 700, 100, 500)
+    kernel = Kernel(config(lease_policies=tuple(LeasePolicy(f"ttl-{ttl}", ttl, 1) for ttl in ttls)))
+    alive = []
+    for number in range(2_500):
+        job_id, ttl = f"job-{number:04d}", ttls[number * 7 // 3 % 5]
+        kernel.apply(Submit(0, verified(job_id, lease_policy_id=f"ttl-{ttl}")))
         (grant,) = kernel.apply(Claim(0, "worker-1")).grants
-        kernel.apply(Finish(0, grant.job_id, grant.lease_id))
-    assert kernel.jobs == {}
-    assert len(kernel._timers) <= 1_100
-    survivor = "job-last"
-    kernel.apply(Submit(0, verified(survivor)))
-    kernel.apply(Claim(0, "worker-1"))
-    assert kernel.next_due() == 100
-    assert [record.job_id for record in kernel.apply(AdvanceTick(100)).records] == [survivor]
-    assert kernel.apply(Cancel(100, TENANT, survivor)).ok
+        if number % 5:
+            kernel.apply(Finish(0, grant.job_id, grant.lease_id))
+        else:
+            alive.append((ttl, job_id))
+    assert len(kernel.jobs) == len(alive) == 500
+    assert len(kernel._timers) <= 2 * len(alive) + 1_024 + 1
+    expired = [record.job_id for record in kernel.apply(AdvanceTick(899)).records]
+    assert expired == [job_id for ttl, job_id in sorted(alive) if ttl < 899]
+    assert kernel.next_due() == 900

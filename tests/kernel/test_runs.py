@@ -169,6 +169,19 @@ def test_the_shell_is_told_which_rows_to_write() -> None:
     assert [(job.state, before) for job, before in jobs] == [("SUCCEEDED", 1)]
     assert [run.live_jobs for run in runs] == [0]
     assert scene.kernel.drain_touched() == ([], [])
+    scene.apply(EndRun(9, "run-1", "completed"))
+    assert [(run.run_id, run.status) for run in scene.kernel.drain_touched()[1]] == [("run-1", "completed")]
+
+
+def test_reports_of_usage_are_rows_to_write_and_heartbeats_are_not() -> None:
+    """PIPE-041"""
+    scene = Scene()
+    grant = scene.start()
+    scene.kernel.drain_touched()
+    scene.heartbeat(grant)
+    assert scene.kernel.drain_touched() == ([], [])
+    scene.usage(grant, cpu_time_ms=1)
+    assert [(job.job_id, before) for job, before in scene.kernel.drain_touched()[0]] == [("job-1", 1)]
 
 
 # -- reuse ---------------------------------------------------------------------------------------------------------

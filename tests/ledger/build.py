@@ -273,7 +273,11 @@ class Builder:
 
     def finish(self, job_id: str, *, ok: bool = True, **fields: Any) -> Outcome:
         reason = "COMPLETED" if ok else "CRASHED"
-        values: dict[str, Any] = {"ok": ok, "reason_code": reason, "category": None if ok else "INTERNAL_ERROR"} | fields
+        values: dict[str, Any] = {
+            "ok": ok,
+            "reason_code": reason,
+            "category": None if ok else "INTERNAL_ERROR",
+        } | fields
         return self.apply(Finish(self.tick, job_id, self.grants[job_id].lease_id, **values), self.owner(job_id))
 
     def cancel(self, job_id: str, tenant: str = "acme") -> Outcome:
@@ -314,8 +318,8 @@ class Builder:
 
     def keep_head(self) -> None:
         """Have every partition's present tree head go into the bundle."""
-        for number in sorted(self.sealed()):
-            self.heads.append(HeadItem(number, self.head(number)))
+        for number, part in sorted(self.sealed().items()):
+            self.heads.append(HeadItem(number, sign_tree(part, number, None, self.keys["log"], self.origin)))
 
     @property
     def root(self) -> str:

@@ -76,7 +76,7 @@ def test_the_run_table_answers_alike_however_little_it_holds(open_max: int, ende
     assert table.ended(0, "run-1") == ["acme", "demo", "completed", 1, 9]
     assert table.ended(1, "run-1") is None, "a run belongs to its partition"
     assert table.open(0, "run-1") is None
-    assert [(partition, name) for partition, name, _ in table.still_open()] == [(0, "run-3")]
+    assert table.open(0, "run-3") is not None
     assert table.count == 4
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from io import BytesIO
 
 from detent.canon import encode
-from detent.kernel import IterEvent, MemoryHistory, RaiseEpoch, decode_commands, encode_commands
+from detent.kernel import Claim, IterEvent, MemoryHistory, RaiseEpoch, decode_commands, encode_commands
 from detent.ledger import BatchItem, Item, read_items, replay_items, verify_items
 from tests.ledger.build import Builder, edit, key, lively, seal_commits
 
@@ -41,12 +41,15 @@ def test_a_changed_command_is_found() -> None:
     """X-165: verify finds the digest, replay the consequence, even if the owner signs the forgery"""
     ledger = lively()
     commit = ledger.commits[2]
-    commands = [replace(command, replica_id="worker-2") for command in decode_commands(commit.commands)]  # type: ignore[call-arg]
-    forged = encode_commands(commands)
+    [claim] = decode_commands(commit.commands)
+    assert isinstance(claim, Claim)
+    forged = encode_commands([replace(claim, replica_id="worker-2")])
     assert forged != commit.commands
     ledger.commits[2] = replace(commit, commands=forged)
     items = ledger.items()
-    assert verify_items([item for item in items if not hasattr(item, "note")], root=ledger.root).ok, "signed by the owner"
+    assert verify_items([item for item in items if not hasattr(item, "note")], root=ledger.root).ok, (
+        "signed by the owner"
+    )
     report = replay_items(items)
     assert not report.ok
     first = report.differences[0]
@@ -61,7 +64,9 @@ def test_a_forged_record_is_found_by_name_of_its_fields() -> None:
     body, evidence = commit.records[0]
     commit.records[0] = (edit(body, tick=9), evidence)
     report = replay_items(ledger.items())
-    assert [(difference.position, difference.problem) for difference in report.differences] == [(2, "the record differs in tick")]
+    assert [(difference.position, difference.problem) for difference in report.differences] == [
+        (2, "the record differs in tick")
+    ]
     assert not report.ok
 
 
@@ -91,7 +96,13 @@ def test_commands_that_are_not_those_the_batch_binds_are_found() -> None:
 
 def test_hostile_commands_are_a_difference_and_no_error() -> None:
     ledger = lively()
-    for blob in (b"\xff", encode([["tick", []]]), encode([["heartbeat", 5, [], {}]]), encode([["epoch", 1, 2, 3, 4]]), encode([[]])):
+    for blob in (
+        b"\xff",
+        encode([["tick", []]]),
+        encode([["heartbeat", 5, [], {}]]),
+        encode([["epoch", 1, 2, 3, 4]]),
+        encode([[]]),
+    ):
         commits = [replace(ledger.commits[0]), replace(ledger.commits[1], commands=blob, command_count=1)]
         report = replay_items(seal_commits(commits)[0].items)
         assert not report.ok
@@ -151,11 +162,15 @@ def test_the_trace_is_handed_on_and_the_history_is_the_callers() -> None:
 
 def test_a_ledger_that_never_had_an_owner_is_replayed_with_the_plain_configuration() -> None:
     ledger = Builder()
-    without = [command for command in decode_commands(ledger.commits[0].commands) if not isinstance(command, RaiseEpoch)]
+    without = [
+        command for command in decode_commands(ledger.commits[0].commands) if not isinstance(command, RaiseEpoch)
+    ]
     commit = replace(ledger.commits[0], commands=encode_commands(without), command_count=1)
     report = replay_items(seal_commits([commit])[0].items)
     assert not report.ok
-    assert "the commands lead to 1 records, the ledger has 2" in [difference.problem for difference in report.differences]
+    assert "the commands lead to 1 records, the ledger has 2" in [
+        difference.problem for difference in report.differences
+    ]
 
 
 def test_another_signer_in_the_epoch_command_shows_in_every_record() -> None:

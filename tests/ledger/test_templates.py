@@ -100,7 +100,10 @@ def test_a_transition_record_by_hand_is_the_encoders(
 
 
 @given(
-    st.tuples(names, names, st.one_of(st.none(), names)), st.tuples(digests, digests, digests), numbers, st.integers(0, 999)
+    st.tuples(names, names, st.one_of(st.none(), names)),
+    st.tuples(digests, digests, digests),
+    numbers,
+    st.integers(0, 999),
 )
 def test_a_submitted_record_by_hand_is_the_encoders(
     ids: tuple[str, str, str | None], hashes: tuple[bytes, bytes, bytes], tick: int, partition: int

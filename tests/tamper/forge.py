@@ -83,6 +83,18 @@ def with_records(items: Sequence[Item], number: int, change: Callable[[list[Any]
     return with_batch(items, number, changed)
 
 
+def with_record(items: Sequence[Item], number: int, index: int, pair: tuple[bytes, bytes | None]) -> list[Item]:
+    """The items with one record, and what stands beside it, put in the place of another."""
+    return with_records(items, number, lambda records: records.__setitem__(index, pair))
+
+
+def changed(item: Any, **changes: Any) -> Any:
+    """An item with other values; that they are other is insisted on."""
+    new = item._replace(**changes)
+    assert new != item
+    return new
+
+
 def place_of(ledger: Builder, kind: str, job_id: str | None = None, seq: int | None = None) -> tuple[int, int]:
     """(batch, index) of a record."""
     for number, commit in enumerate(ledger.commits):
@@ -123,9 +135,7 @@ def append(ledger: Builder, *records: tuple[bytes, bytes | None], tick: int | No
     return commit
 
 
-def next_record(
-    ledger: Builder, job_id: str, to_state: str, evidence: Evidence, **changes: Any
-) -> tuple[bytes, bytes]:
+def next_record(ledger: Builder, job_id: str, to_state: str, evidence: Evidence, **changes: Any) -> tuple[bytes, bytes]:
     """The record that would move a job on, every formula right, whether the move is or not."""
     job = ledger.rows[job_id]
     data = evidence.encode()
@@ -156,7 +166,9 @@ def next_record(
     key = transition_key(fields["tenant_id"], job_id, fields["attempt_id"], fields["transition_seq"])
     derived = {"idempotency_key": key, "request_digest": request_digest(fields["from_state"], to_state, reference)}
     derived |= {"batch_id": key} | ({"lease_id": key} if to_state == "RUNNING" else {})
-    return encode(derived | fields | ({"lease_id": key} if to_state == "RUNNING" and "lease_id" not in changes else {})), data
+    return encode(
+        derived | fields | ({"lease_id": key} if to_state == "RUNNING" and "lease_id" not in changes else {})
+    ), data
 
 
 def digest(data: bytes) -> str:

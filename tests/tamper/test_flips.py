@@ -23,7 +23,7 @@ from detent.ledger import (
     write_bundle,
 )
 from tests.ledger.build import Builder, digest_of
-from tests.tamper.forge import Remembering, flip
+from tests.tamper.forge import Remembering, changed, flip
 
 
 def small() -> Builder:
@@ -129,8 +129,7 @@ def test_a_flipped_bit_in_any_byte_of_a_batch_record_its_signature_or_its_comman
     for name in ("body", "signature", "commands"):
         data = getattr(item, name)
         for place in range(len(data)):
-            changed = item._replace(**{name: flip(data, place)})
-            report = verified([*BATCHES[:number], changed])
+            report = verified([*BATCHES[:number], changed(item, **{name: flip(data, place)})])
             assert not report.ok, (name, place)
             assert any(finding.batch_no in {number, None} for finding in report.findings)
 
@@ -143,9 +142,7 @@ def test_a_flipped_bit_in_any_byte_of_a_tree_head_is_found() -> None:
             note = flip(data, place).decode()
         except UnicodeDecodeError:
             continue
-        report = verify_items(
-            [*PREFIX, HeadItem(0, note), *BATCHES], root=ROOT, verify_many=REMEMBERING
-        )
+        report = verify_items([*PREFIX, HeadItem(0, note), *BATCHES], root=ROOT, verify_many=REMEMBERING)
         assert report.codes.keys() & {"HEAD_INVALID", "HEAD_ROOT_MISMATCH", "HEAD_BEYOND_LEDGER"}, place
 
 
@@ -174,11 +171,11 @@ def said(data: bytes) -> set[str]:
 def test_a_flipped_bit_in_any_byte_of_a_file_is_found() -> None:
     assert verify_bundle(BytesIO(FILE), TINY_ROOT, verify_many=REMEMBERING).ok
     for place in range(len(FILE)):
-        changed = flip(FILE, place)
-        assert said(changed), place
+        other = flip(FILE, place)
+        assert said(other), place
         if place % 29 == 0:
-            report = verify_bundle(BytesIO(changed), TINY_ROOT, verify_many=REMEMBERING)
-            assert report.codes.keys() >= said(changed)
+            report = verify_bundle(BytesIO(other), TINY_ROOT, verify_many=REMEMBERING)
+            assert report.codes.keys() >= said(other)
             assert not report.ok, place
 
 
@@ -201,6 +198,6 @@ def test_a_flipped_bit_is_found_even_by_whoever_writes_the_file_anew_around_it()
         for name in ("body", "signature"):
             data = getattr(item, name)
             for place in range(0, len(data), 7):
-                forged = [*items[:index], item._replace(**{name: flip(data, place)}), *items[index + 1 :]]  # type: ignore[union-attr]
+                forged = [*items[:index], changed(item, **{name: flip(data, place)}), *items[index + 1 :]]
                 report = verify_bundle(BytesIO(b"".join(write_bundle(forged))), ledger.root, verify_many=REMEMBERING)
                 assert not report.ok, (index, name, place)

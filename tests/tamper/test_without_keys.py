@@ -5,7 +5,17 @@ from __future__ import annotations
 from detent.canon import decode, encode
 from detent.ledger import BatchItem, ContentItem, Item, verify_items
 from tests.ledger.build import Builder, codes, edit, key, lively, resign, seal_commits
-from tests.tamper.forge import batches, check, found, place_of, position_of, rewrite, with_batch, with_records
+from tests.tamper.forge import (
+    batches,
+    check,
+    found,
+    place_of,
+    position_of,
+    rewrite,
+    with_batch,
+    with_record,
+    with_records,
+)
 
 NO_L = 2**252 + 27742317777372353535851937790883648493
 """The order of Ed25519's group."""
@@ -116,17 +126,24 @@ def test_a_record_of_another_job_tenant_or_ledger_is_found() -> None:
     report = check(ledger, with_records(ledger.items(), number, lambda records: records.__setitem__(index, foreign[1])))
     assert found(report, "JOB_MIXED").position == position_of(ledger, number, index)
     assert codes(report) >= {"RECORDS_ROOT_WRONG", "CHAIN_BROKEN", "JOB_MIXED"}
-    whole = check(ledger, with_batch(ledger.items(), number, lambda item: seal_commits(other.commits, other.origin)[0].items[1]))
+    whole = check(
+        ledger, with_batch(ledger.items(), number, lambda item: seal_commits(other.commits, other.origin)[0].items[1])
+    )
     assert found(whole, "BATCH_ORIGIN_WRONG").batch_no == 1
 
 
 def test_a_batch_of_another_partition_is_found() -> None:
     ledger = Builder(partitions=2)
-    ledger.submit("a")
-    ledger.submit("b")
+    for name in "abcdefgh":
+        ledger.submit(name)
     ledger.commit()
     sealed = ledger.sealed()
-    items: list[Item] = [ledger.header(), *sealed[0].items, sealed[1].items[0], sealed[0].items[1]._replace(partition=1)]
+    items: list[Item] = [
+        ledger.header(),
+        *sealed[0].items,
+        sealed[1].items[0],
+        sealed[0].items[1]._replace(partition=1),
+    ]
     report = check(ledger, items)
     assert found(report, "BATCH_PARTITION_WRONG").partition == 1
 
@@ -138,9 +155,7 @@ def test_a_swapped_manifest_is_found_though_the_hash_was_kept() -> None:
     other = ledger.commits[number].records[index + 1][1]
     report = check(
         ledger,
-        with_records(
-            ledger.items(), number, lambda records: records.__setitem__(index, (records[index][0], other))
-        ),
+        with_records(ledger.items(), number, lambda records: records.__setitem__(index, (records[index][0], other))),
     )
     finding = found(report, "MANIFEST_HASH_WRONG")
     assert (finding.position, finding.job_id) == (position_of(ledger, number, index), "plain")
@@ -197,17 +212,16 @@ def test_removed_and_added_evidence_is_found() -> None:
     ledger = lively()
     for kind, job_id, seq in (("transition", "plain", 0), ("submitted", "plain", None)):
         number, index = place_of(ledger, kind, job_id, seq)
-        report = check(
-            ledger,
-            with_records(ledger.items(), number, lambda records, at=index: records.__setitem__(at, (records[at][0], None))),  # type: ignore[misc]
-        )
+        body, _ = ledger.commits[number].records[index]
+        report = check(ledger, with_record(ledger.items(), number, index, (body, None)))
         assert found(report, "EVIDENCE_MISSING").position == position_of(ledger, number, index)
     for index in (0, 1):
-        report = check(ledger, with_records(ledger.items(), 0, lambda records, at=index: records.__setitem__(at, (records[at][0], None))))  # type: ignore[misc]
+        report = check(ledger, with_record(ledger.items(), 0, index, (ledger.commits[0].records[index][0], None)))
         assert found(report, "EVIDENCE_MISSING").position == index
     number, index = place_of(ledger, "run_started")
     report = check(
-        ledger, with_records(ledger.items(), number, lambda records: records.__setitem__(index, (records[index][0], b"x")))
+        ledger,
+        with_records(ledger.items(), number, lambda records: records.__setitem__(index, (records[index][0], b"x"))),
     )
     assert found(report, "EVIDENCE_UNEXPECTED").position == position_of(ledger, number, index)
 
@@ -281,7 +295,7 @@ def test_another_encoding_with_the_same_meaning_is_found() -> None:
         ((body, longer(evidence, b"\x64kind", b"\x78\x04kind")), "EVIDENCE_DIGEST_WRONG"),
     ]
     for pair, code in cases:
-        report = check(ledger, with_records(ledger.items(), number, lambda records, new=pair: records.__setitem__(index, new)))  # type: ignore[misc]
+        report = check(ledger, with_record(ledger.items(), number, index, pair))
         assert found(report, code).position == position_of(ledger, number, index)
     item = batches(ledger.items())[number]
     forged = resign(item, longer(item.body, b"\x65epoch\x01", b"\x65epoch\x18\x01"), ledger.signer)

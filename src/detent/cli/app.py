@@ -16,7 +16,7 @@ from importlib import import_module
 import click
 
 from detent import __version__
-from detent.cli.shell import EXIT_CODES, Ending
+from detent.cli.shell import EXIT_CODES, Ending, ReaderGone
 from detent.cli.text import safe
 from detent.errors import EXIT_FAILED, EXIT_INVALID, EXIT_UNAVAILABLE, DetentError, InvariantBroken, registered
 
@@ -107,7 +107,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             list(sys.argv[1:] if arguments is None else arguments), "detent", standalone_mode=False, obj=ending
         )
         sys.stdout.flush()
-    except BrokenPipeError:
+    except (ReaderGone, BrokenPipeError):
         # The reader has seen enough. The interpreter flushes again at its end, into nothing this time.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ending.code

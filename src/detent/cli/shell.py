@@ -37,6 +37,10 @@ class Ending:
     code: int = 0
 
 
+class ReaderGone(Exception):
+    """Whoever read standard output has closed it. Not an `OSError`: click has an answer of its own to those."""
+
+
 @dataclass(slots=True)
 class Shell:
     """One invocation: where it looks, and how it answers."""
@@ -63,11 +67,15 @@ class Shell:
     def answer(self, document: object, draw: Callable[[Page], None], *, code: int = 0) -> int:
         """Print the one JSON document or the page, and return the exit code."""
         self.ending.code = code
-        if self.format == JSON:
-            # ASCII only: what strangers named their jobs reaches no terminal as it is.
-            sys.stdout.write(json.dumps(document, indent=2) + "\n")
-        else:
-            draw(Page())
+        try:
+            if self.format == JSON:
+                # ASCII only: what strangers named their jobs reaches no terminal as it is.
+                sys.stdout.write(json.dumps(document, indent=2) + "\n")
+            else:
+                draw(Page())
+            sys.stdout.flush()
+        except BrokenPipeError as exc:
+            raise ReaderGone from exc
         return code
 
     def note(self, text: str) -> None:

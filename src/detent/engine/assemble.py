@@ -8,7 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from detent.canon import SigningKey
-from detent.kernel import Command, Erase, Kernel, Outcome, Record, Submit, checkpoint, checkpoint_digest, encode_commands
+from detent.kernel import (
+    Command,
+    Erase,
+    Kernel,
+    Outcome,
+    Record,
+    Submit,
+    checkpoint,
+    checkpoint_digest,
+    encode_commands,
+)
 from detent.kernel.manifest import id_fault
 from detent.ledger.batch import seal, tree_origin
 from detent.ledger.merkle import Frontier
@@ -59,7 +69,7 @@ class LogTail:
 class Assembler:
     """Builds commits for one partition under one epoch."""
 
-    def __init__(  # noqa: PLR0913 - the identity of a writer has this many parts
+    def __init__(
         self,
         *,
         origin: str,
@@ -155,9 +165,7 @@ class Assembler:
             content=turn.content,
             erased=turn.erased,
             refusals=turn.refusals,
-            checkpoint=None
-            if state is None
-            else CheckpointRow(partition, batch_no, checkpoint_digest(state), state),
+            checkpoint=None if state is None else CheckpointRow(partition, batch_no, checkpoint_digest(state), state),
             tree_head=self.tree_head() if with_head else None,
         )
 

@@ -10,13 +10,17 @@ What cannot be read is a finding, not an error: whoever damages a file must not 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
+from itertools import islice
 
-from detent.canon import digest_text, sha256
+from detent.canon import DIGEST_BYTES, digest_text, sha256
+from detent.canon.show import show
 from detent.engine.home import Home
 from detent.engine.keeper import HeadKeeper, state_directory
 from detent.engine.settings import Settings
 from detent.engine.signatures import signature_threads
+from detent.engine.typed import typed
 from detent.engine.wiring import Parts
 from detent.errors import StoreCorrupt
 from detent.ledger.batch import RECORDS_PER_BATCH_MAX, BatchHeader, parse_batch
@@ -29,6 +33,12 @@ from detent.store.spill import SpilledHeads
 
 CONTENT_LOADED_MAX = 16 * 1024 * 1024
 """Larger files are hashed piece by piece instead of being held in memory."""
+TREE_HEADS_MAX = 10_000
+"""Stored tree heads of a partition that are checked, the newest first; each is held until the tree has its size."""
+ROWS = (
+    "That every detail of the stored rows (counters, usage, priorities) is what the commands lead to: `detent replay` "
+    "compares them byte for byte."
+)
 
 
 def verify_home(
@@ -48,7 +58,7 @@ def verify_home(
     keeper = HeadKeeper(state_directory(environment), settings.origin)
     kept = [*kept_heads, *(note for _, note in keeper.heads().values())]
     with SpilledHeads() as heads, signature_threads() as verify_many:
-        return verify_items(
+        report = verify_items(
             home_items(home, settings, parts or Parts()),
             root=settings.root if root is None else root,
             heads=heads,
@@ -57,6 +67,7 @@ def verify_home(
             rows_expected=True,
             verify_many=verify_many,
         )
+    return replace(report, not_proved=(*report.not_proved, ROWS))
 
 
 def home_items(home: Home, settings: Settings, parts: Parts) -> Iterator[Readable]:
@@ -77,9 +88,8 @@ def store_items(reader: StoreReader, files: ContentFiles, origin: str) -> Iterat
     """The ledger, its rows and its content, from a reader that stands still."""
     yield HeaderItem(origin, reader.partitions)
     for partition in range(reader.partitions):
-        newest = next(reader.tree_heads(partition), None)
-        if newest is not None:
-            yield HeadItem(partition, newest.note)
+        for head in islice(typed(reader.tree_heads(partition)), TREE_HEADS_MAX):
+            yield HeadItem(partition, head.note)
     orphans: list[RecordRow] = []
     for partition in range(reader.partitions):
         for batch, records in commits(reader, partition, orphans.append):
@@ -88,8 +98,8 @@ def store_items(reader: StoreReader, files: ContentFiles, origin: str) -> Iterat
         message = f"record {row.position} and whatever follows it belong to no batch"
         yield Finding("POSITION_WRONG", message, row.partition, position=row.position)
     yield from content_items(reader, files)
-    yield from map(job_item, reader.jobs())
-    yield from map(run_item, reader.runs())
+    yield from map(job_item, typed(reader.jobs()))
+    yield from map(run_item, typed(reader.runs()))
     yield from _checkpoint_findings(reader)
 
 
@@ -101,9 +111,9 @@ def commits(
     Each stored record is given to exactly one batch, by position and by what the batch record itself says, or to
     ``orphan`` when it comes after all of them: a record that is overlooked could not be found wrong.
     """
-    records = reader.records(partition)
+    records = typed(reader.records(partition))
     pending = next(records, None)
-    for batch in reader.batches(partition):
+    for batch in typed(reader.batches(partition)):
         header = parse_batch(batch.body)
         said = header if isinstance(header, BatchHeader) else batch
         end = said.first_position + said.record_count
@@ -119,7 +129,10 @@ def commits(
 def content_items(reader: StoreReader, files: ContentFiles) -> Iterator[Readable]:
     """All content that is stored, in the database and in files."""
     for digest, _size in reader.content_digests():
-        yield from _read_content(digest, partial(reader.content, digest))
+        if type(digest) is bytes and len(digest) == DIGEST_BYTES:
+            yield from _read_content(digest, partial(reader.content, digest))
+        else:
+            yield Finding("STORE_DAMAGED", f"content is kept under {show(digest)}, which is no digest")
     for digest in files.digests():
         if (files.size(digest) or 0) > CONTENT_LOADED_MAX:
             yield from _large_file(reader, files, digest)
@@ -130,7 +143,7 @@ def content_items(reader: StoreReader, files: ContentFiles) -> Iterator[Readable
 def _read_content(digest: bytes, read: Callable[[], bytes | None]) -> Iterator[Readable]:
     try:
         data = read()
-    except StoreCorrupt as exc:
+    except (StoreCorrupt, TypeError) as exc:  # A value that is not even bytes has no digest.
         yield Finding("CONTENT_DIGEST_WRONG", str(exc))
         return
     if data is not None:
@@ -151,7 +164,7 @@ def _large_file(reader: StoreReader, files: ContentFiles, digest: bytes) -> Iter
 
 def _checkpoint_findings(reader: StoreReader) -> Iterator[Finding]:
     for partition in range(reader.partitions):
-        for row in reader.checkpoints(partition):
+        for row in typed(reader.checkpoints(partition)):
             if sha256(row.body) != row.digest:
                 message = f"the checkpoint after batch {row.batch_no} is not what its digest names"
                 yield Finding("CHECKPOINT_WRONG", message, partition, row.batch_no)

@@ -159,5 +159,6 @@ def _not_sent() -> NotSent:
 
 def _lost() -> OutcomeUnknown:
     return OutcomeUnknown(
-        "the home's owner went away before it answered", hint="repeat the request: it is decided once, however often asked"
+        "the home's owner went away before it answered",
+        hint="repeat the request: it is decided once, however often asked",
     )

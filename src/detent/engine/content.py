@@ -48,7 +48,11 @@ def open_value(data: bytes) -> object:
         envelope = decode(data)
     except NotCanonical as exc:
         raise StoreCorrupt(f"stored content is not a value envelope: {exc}") from exc
-    if not isinstance(envelope, dict) or envelope.keys() != {"json", "nonce"} or not isinstance(envelope["json"], bytes):
+    if (
+        not isinstance(envelope, dict)
+        or envelope.keys() != {"json", "nonce"}
+        or not isinstance(envelope["json"], bytes)
+    ):
         raise StoreCorrupt("stored content is not a value envelope")
     return json_decode(envelope["json"])
 
@@ -111,7 +115,9 @@ def referenced_digests(reader: StoreReader) -> Iterator[bytes]:
                     yield body["ingredients_digest"]
 
 
-def unreferenced(reader: StoreReader, stored: Iterable[tuple[bytes, str]], too_young: Callable[[bytes], bool]) -> list[tuple[bytes, str]]:
+def unreferenced(
+    reader: StoreReader, stored: Iterable[tuple[bytes, str]], too_young: Callable[[bytes], bool]
+) -> list[tuple[bytes, str]]:
     """Stored content that no record names and that is old enough to be garbage."""
     named = set(referenced_digests(reader))
     return [

@@ -71,8 +71,7 @@ class StoreHistory:
         if row is None or row.status == RUNNING or row.partition != self._partition:
             return None
         if self.horizon is not None and not any(
-            record.kind == "run_ended" and self._is_past(record)
-            for record in self._store.records_of_run(run_id)
+            record.kind == "run_ended" and self._is_past(record) for record in self._store.records_of_run(run_id)
         ):
             return None
         return row.body

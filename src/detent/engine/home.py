@@ -114,7 +114,9 @@ def make_home(
         building.rename(path)
         DISK.sync_directory(path.parent)
     except OSError as exc:
-        raise HomeError(f"{path} cannot be made: {exc.strerror or exc}", hint="check permissions and free space") from exc
+        raise HomeError(
+            f"{path} cannot be made: {exc.strerror or exc}", hint="check permissions and free space"
+        ) from exc
     finally:
         shutil.rmtree(building, ignore_errors=True)
     return Home(path)
@@ -136,7 +138,9 @@ def genesis_trust(origin: str, public_keys: Mapping[str, bytes]) -> TrustConfig:
     )
 
 
-def _build(home: Home, begin: Callable[[Home, SignedTrust], None], partitions: int, random: Callable[[int], bytes]) -> None:
+def _build(
+    home: Home, begin: Callable[[Home, SignedTrust], None], partitions: int, random: Callable[[int], bytes]
+) -> None:
     (home.path / ".gitignore").write_text("*\n")
     (home.path / "keys").mkdir(mode=0o700)
     (home.path / "content").mkdir(mode=0o700)

@@ -12,6 +12,7 @@ from typing import Any
 
 from detent.canon import NotCanonical, decode, digest_text, tick_to_iso
 from detent.engine.content import Content
+from detent.engine.typed import typed
 from detent.errors import DetentError, InvariantBroken, StoreCorrupt
 from detent.kernel import Evidence, Job, KernelConfig, Run
 from detent.store.api import JobRow, RecordRow, RunRow, StoreReader
@@ -165,7 +166,7 @@ _SHOWN = (
 def runs(reader: StoreReader, *, limit: int | None = None) -> Iterator[RunView]:
     """Runs, newest first."""
     times = Times.of(reader)
-    for row in reader.runs(limit=limit):
+    for row in typed(reader.runs(limit=limit)):
         yield RunView(row, _read(Run.decode, row.body, f"run {row.run_id!r}"), times)
 
 
@@ -174,31 +175,37 @@ def jobs(
 ) -> Iterator[JobView]:
     """Jobs by id."""
     times = Times.of(reader)
-    for row in reader.jobs(run_id=run_id, state=state, limit=limit):
+    for row in typed(reader.jobs(run_id=run_id, state=state, limit=limit)):
         yield _job_view(row, times)
 
 
 def run_view(reader: StoreReader, run_id: str) -> RunView | None:
     """One run, or None."""
     row = reader.run(run_id)
-    return None if row is None else RunView(row, _read(Run.decode, row.body, f"run {run_id!r}"), Times.of(reader))
+    if row is None:
+        return None
+    (row,) = typed([row])
+    return RunView(row, _read(Run.decode, row.body, f"run {run_id!r}"), Times.of(reader))
 
 
 def job_view(reader: StoreReader, job_id: str) -> JobView | None:
     """One job, or None."""
     row = reader.job(job_id)
-    return None if row is None else _job_view(row, Times.of(reader))
+    if row is None:
+        return None
+    (row,) = typed([row])
+    return _job_view(row, Times.of(reader))
 
 
 def timeline_of_job(reader: StoreReader, content: Content, view: JobView) -> list[RecordView]:
     """A job's records in order: submitted, then every transition with why it happened."""
-    rows = (row for row in reader.records_of_job(view.row.job_id) if row.partition == view.row.partition)
+    rows = (row for row in typed(reader.records_of_job(view.row.job_id)) if row.partition == view.row.partition)
     return [_record_view(reader, content, row, view.times) for row in rows]
 
 
 def timeline_of_run(reader: StoreReader, content: Content, view: RunView) -> list[RecordView]:
     """A run's own records in order: started, steps reused, ended."""
-    rows = (row for row in reader.records_of_run(view.row.run_id) if row.kind != "submitted")
+    rows = (row for row in typed(reader.records_of_run(view.row.run_id)) if row.kind != "submitted")
     return [_record_view(reader, content, row, view.times) for row in rows]
 
 

@@ -11,27 +11,37 @@ turn is bounded (`TURN_ITEMS_MAX`) for that reason.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass
+from concurrent.futures import Future
 from queue import Empty, SimpleQueue
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeVar
 
-from detent.canon import SigningKey, sha256
+from detent.canon import SigningKey
 from detent.engine.assemble import Assembler, Turn, refusal_rows
 from detent.engine.clock import Clock, SystemClock, TickSource
+from detent.engine.pace import Pace
 from detent.engine.recover import Recovered
+from detent.engine.request import (
+    TURN_COMMANDS_MAX,
+    Look,
+    Make,
+    Reply,
+    Request,
+    Stop,
+    answer_look,
+    command_of,
+    request_of,
+    tell,
+    told,
+)
 from detent.errors import (
     DetentError,
     EpochLost,
     HomeError,
     InboxFull,
-    InvalidInput,
     InvariantBroken,
-    OutcomeUnknown,
     Refused,
     StoreUnavailable,
 )
@@ -45,17 +55,13 @@ from detent.kernel import (
     KernelConfig,
     Outcome,
     RaiseEpoch,
-    Resume,
 )
-from detent.kernel.handlers import HANDLERS
-from detent.store.api import CONTENT_INLINE_BYTES_MAX, Store, TreeHeadRow
+from detent.store.api import Store, TreeHeadRow
 
 INBOX_MAX = 10_000
 """Requests that may wait; one more is refused with `InboxFull`, never silently queued."""
 TURN_ITEMS_MAX = 1_000
 """Requests taken into one group commit."""
-TURN_COMMANDS_MAX = 10_000
-"""Commands after which a group commit takes no further request, and the most that one request may hold."""
 CHECKPOINT_RECORDS = 20_000
 """Records after which the kernel's state is written down again, at least; more when much is alive."""
 HEAD_BATCHES = 256
@@ -65,62 +71,7 @@ HEAD_IDLE_MS = 1_000
 LOOK_AGAIN_MS = 60_000
 """Longest sleep of the loop; nothing depends on it."""
 
-Make: TypeAlias = Callable[[int], Command]
-"""A command without its tick: the owner supplies it."""
-
 T = TypeVar("T")
-
-
-class Reply:
-    """What a caller that takes the turn itself is answered through: a future without the locks it does not need."""
-
-    __slots__ = ("_done", "_error", "_outcomes")
-
-    def __init__(self) -> None:
-        self._done = False
-        self._error: BaseException | None = None
-        self._outcomes: list[Outcome] = []
-
-    def set_running_or_notify_cancel(self) -> bool:
-        """Nobody else knows of it, so nobody can have cancelled it."""
-        return True
-
-    def set_result(self, outcomes: list[Outcome]) -> None:
-        """Answer."""
-        self._done, self._outcomes = True, outcomes
-
-    def set_exception(self, error: BaseException | None) -> None:
-        """Answer with a failure, unless there is an answer."""
-        if not self._done:
-            self._done, self._error = True, error
-
-    def result(self) -> list[Outcome]:
-        """The answer."""
-        if self._error is not None:
-            raise self._error
-        return self._outcomes
-
-
-@dataclass(slots=True)
-class Request:
-    """Commands that one caller wants decided together, with the content they name."""
-
-    makes: Sequence[Make]
-    future: Future[list[Outcome]] | Reply
-    content: Sequence[tuple[bytes, bytes]] = ()
-
-
-@dataclass(slots=True)
-class Look:
-    """A question about the kernel's state, answered on the owner's thread."""
-
-    ask: Callable[[Kernel], Any]
-    future: Future[Any]
-
-
-@dataclass(slots=True)
-class _Stop:
-    future: Future[None]
 
 
 class Owner:
@@ -159,25 +110,22 @@ class Owner:
             batch_key=batch_key,
             head_key=head_key,
         )
-        self._ticks = TickSource(
+        ticks = TickSource(
             clock or SystemClock(),
             tick_ms=config.tick_ms,
             epoch_base_ms=config.epoch_base_ms,
             not_before=recovered.tail.last_tick,
         )
+        self._pace = Pace(ticks, recovered.kernel, config)
         self._keep_head = keep_head or (lambda _head: None)
         self._on_dispatch = on_dispatch
         self._crash = crash_point or (lambda _name: None)
-        self._inbox: SimpleQueue[Request | Look | _Stop] = SimpleQueue()
+        self._inbox: SimpleQueue[Request | Look | Stop] = SimpleQueue()
         self._inbox_max = inbox_max
         self._checkpoint_records = checkpoint_records
         self._since_checkpoint = recovered.replayed
         self._batches_since_head = 0
         self._new_head: TreeHeadRow | None = None
-        self._last_tick = self._kernel.tick
-        self._gap_ticks = min(policy.lease_ttl_ticks for policy in config.lease_policies) // 3
-        self._resume_at: int | None = None
-        self._beats: dict[str, bytes] = {}
         self._thread: threading.Thread | None = None
         self._turn_lock = threading.Lock()
         self._wake = threading.Event()
@@ -202,7 +150,7 @@ class Owner:
     def begin(self, announce: Sequence[Callable[[int], ChangeTrust]] = ()) -> None:
         """Write the first batch of this epoch: trust to announce, then the epoch itself; then redeliver dispatches."""
         config = self.config.encode()
-        tick, due = self._stamp(), self._kernel.next_due()
+        tick, due = self._pace.stamp(), self._kernel.next_due()
         if due is not None and due <= tick:
             # What falls due now is decided under the new epoch and its key, so no time may pass before the epoch stands.
             tick = self._kernel.tick
@@ -238,7 +186,7 @@ class Owner:
         Raises `InboxFull` when too much is waiting, `StoreUnavailable` when the owner has closed: nothing was done.
         """
         future: Future[list[Outcome]] = Future()
-        self._put(_request(makes, future, content))
+        self._put(request_of(makes, future, content))
         self._wake.set()
         return future
 
@@ -260,7 +208,7 @@ class Owner:
             if self.closed:
                 raise self._closed_error()
             reply = Reply()
-            self.step(_request(makes, reply, content))
+            self.step(request_of(makes, reply, content))
             self._plan_wake()
         finally:
             self._turn_lock.release()
@@ -282,7 +230,7 @@ class Owner:
     def close(self) -> None:
         """Finish what waits, sign a last tree head, and stop. Safe to call twice."""
         if not self.closed:
-            self._inbox.put(_Stop(Future()))
+            self._inbox.put(Stop(Future()))
         self._wake.set()
         if self._thread is not None:
             self._thread.join()
@@ -311,10 +259,9 @@ class Owner:
     def _plan_wake(self) -> None:
         """Say when the loop has to look again by itself; wake it if it means to sleep longer than that."""
         wait_ms = HEAD_IDLE_MS if self._batches_since_head else LOOK_AGAIN_MS
-        due = self._resume_at if self._resume_at is not None else self._kernel.next_due()
-        if due is not None:
-            # Never as long as a stall: whoever sleeps until a lease runs out could not tell its own sleep from one.
-            wait_ms = min(wait_ms, self._ticks.ms_until(due), max(1, self._gap_ticks * self.config.tick_ms // 2))
+        due_ms = self._pace.ms_until_due()
+        if due_ms is not None:
+            wait_ms = min(wait_ms, due_ms)
         wake_at = time.monotonic() + wait_ms / 1_000
         sooner = wake_at < self._wake_at
         self._wake_at = wake_at
@@ -326,7 +273,7 @@ class Owner:
 
         ``own`` is the request of a caller that takes the turn itself; it comes after those who waited before.
         """
-        items: list[Request | Look | _Stop] = []
+        items: list[Request | Look | Stop] = []
         commands = 0
         try:
             while len(items) < TURN_ITEMS_MAX and commands < TURN_COMMANDS_MAX:
@@ -340,10 +287,10 @@ class Owner:
             self._turn([item for item in items if isinstance(item, Request)])
             for item in items:
                 if isinstance(item, Look):
-                    _answer(item.future, item.ask, self._kernel)
-                elif isinstance(item, _Stop):
+                    answer_look(item.future, item.ask, self._kernel)
+                elif isinstance(item, Stop):
                     self._finish()
-        except BaseException as exc:  # noqa: BLE001 - every failure ends the owner, and every waiter must hear of it
+        except BaseException as exc:
             self._fail(exc, items)
             if not isinstance(exc, Exception):
                 raise  # An interrupt is for whoever took this turn, too.
@@ -360,16 +307,18 @@ class Owner:
             self._fail_waiting()
 
     def _turn(self, requests: list[Request]) -> None:
-        tick = self._stamp()
+        tick = self._pace.stamp()
         turn = Turn(tick)
         answers: list[tuple[Request, list[Outcome]]] = []
         beats: dict[str, Outcome] = {}
-        self._let_time_pass(turn)
+        passing = self._pace.due(tick)
+        if passing is not None:
+            turn.add(passing, self._kernel.apply(passing))
         for request in requests:
             if not request.future.set_running_or_notify_cancel():
                 continue
             try:
-                commands = [_command(make, tick) for make in request.makes]
+                commands = [command_of(make, tick) for make in request.makes]
             except Exception as exc:  # noqa: BLE001 - a caller's own code; its failure is its answer, not the owner's end
                 request.future.set_exception(exc)
                 continue
@@ -404,10 +353,9 @@ class Owner:
             turn.refusals.extend(refusal_rows(self.partition, turn.tick, command, outcome))
         if outcome.heartbeat is not None:
             beats[outcome.heartbeat.job_id] = outcome
-            if self._resume_at is not None:
-                self._beats[outcome.heartbeat.job_id] = outcome.heartbeat.lease_id
-        if self._resume_at is not None:
-            self._beats.update({grant.job_id: grant.lease_id for grant in outcome.grants})
+            self._pace.hear(outcome.heartbeat.job_id, outcome.heartbeat.lease_id)
+        if outcome.grants:
+            self._pace.hear_all(outcome.grants)
         return outcome
 
     def _repeated_beat(self, command: Heartbeat, beats: dict[str, Outcome]) -> Outcome | None:
@@ -426,51 +374,6 @@ class Owner:
                 f"this owner has epoch {self._epoch}, but partition {self.partition} is at epoch {epoch}",
                 hint="another process has taken over; open the ledger again as its client",
             )
-
-    def _stamp(self) -> int:
-        """The tick of this turn.
-
-        After a stall of the owner itself, time stands still until the workers whose leases would have run out meanwhile
-        have sent a heartbeat, or had as long to send one as they have between two.
-        """
-        now = self._ticks.now()
-        if self._resume_at is None and now - self._last_tick > self._gap_ticks and self._unheard(now + self._gap_ticks):
-            self._resume_at = now + self._gap_ticks
-        if self._resume_at is not None:
-            if now < self._resume_at and self._unheard(self._resume_at):
-                return self._last_tick
-            self._resume_at = now
-        self._last_tick = now
-        return now
-
-    def _unheard(self, until: int) -> bool:
-        """Whether a lease would run out by ``until`` whose worker has not been heard since the stall."""
-        due = self._kernel.next_due()
-        return (
-            due is not None
-            and due <= until
-            and any(
-                job.lease_expiry is not None
-                and job.lease_expiry <= until
-                and self._beats.get(job.job_id) != job.lease_id
-                for job in self._kernel.jobs.values()
-            )
-        )
-
-    def _let_time_pass(self, turn: Turn) -> None:
-        """Commit what is due even if nobody asked for anything."""
-        if self._resume_at is not None:
-            if turn.tick < self._resume_at:
-                return
-            command: Command = Resume(turn.tick, tuple(sorted(self._beats.items())))
-            self._resume_at = None
-            self._beats = {}
-        else:
-            due = self._kernel.next_due()
-            if due is None or due > turn.tick:
-                return
-            command = AdvanceTick(turn.tick)
-        turn.add(command, self._kernel.apply(command))
 
     def _commit(self, turn: Turn) -> None:
         # Heartbeats and the like are commands without records, and a restart applies them all the same.
@@ -525,11 +428,11 @@ class Owner:
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 
-    def _fail(self, exc: BaseException, items: Sequence[Request | Look | _Stop]) -> None:
+    def _fail(self, exc: BaseException, items: Sequence[Request | Look | Stop]) -> None:
         self.failure = exc
         self._closing.set()
         for item in items:
-            _tell(item.future, _told(exc))
+            tell(item.future, told(exc))
         self._fail_waiting()
         self._wake.set()
         self.on_failed()
@@ -541,26 +444,11 @@ class Owner:
                 item = self._inbox.get_nowait()
             except Empty:
                 return
-            _tell(item.future, self._closed_error())
+            tell(item.future, self._closed_error())
 
     def _closed_error(self) -> DetentError:
         why = f": {self.failure}" if self.failure is not None else ""
         return StoreUnavailable(f"the owner has closed{why}", hint="open the ledger again and repeat the request")
-
-
-def _told(exc: BaseException) -> BaseException:
-    """What a caller hears whose turn was under way: a typed error, or that the outcome is not known."""
-    if isinstance(exc, DetentError | InvariantBroken):
-        return exc
-    unknown = OutcomeUnknown(f"the owner failed before it could answer: {exc!r}")
-    unknown.__cause__ = exc
-    return unknown
-
-
-def _tell(future: Future[Any] | Reply, error: BaseException) -> None:
-    """Give a caller bad news, unless the caller has an answer or has stopped waiting for one."""
-    with contextlib.suppress(InvalidStateError):
-        future.set_exception(error)
 
 
 def _refused_to_begin(refusal: Refused) -> Exception:
@@ -571,39 +459,6 @@ def _refused_to_begin(refusal: Refused) -> Exception:
             hint="put what is missing back into config.toml until the jobs that need it have ended",
         )
     return InvariantBroken(f"the kernel refused its owner: {refusal.message}")
-
-
-def _command(make: Make, tick: int) -> Command:
-    command = make(tick)
-    if type(command) not in HANDLERS:
-        raise InvalidInput(f"{type(command).__name__} is not a command of the kernel")
-    return command
-
-
-def _request(
-    makes: Sequence[Make], future: Future[list[Outcome]] | Reply, content: Sequence[tuple[bytes, bytes]]
-) -> Request:
-    """A request within its limits; one that is not could spoil the commit of others."""
-    if len(makes) > TURN_COMMANDS_MAX:
-        raise InvalidInput(f"{len(makes)} commands in one request (limit {TURN_COMMANDS_MAX})", hint="ask in parts")
-    for digest, data in content:
-        if len(data) > CONTENT_INLINE_BYTES_MAX:
-            raise InvalidInput(
-                f"{len(data)} bytes of content are too large to go with a commit (limit {CONTENT_INLINE_BYTES_MAX})",
-                hint="put larger content into the content store first",
-            )
-        if sha256(data) != digest:
-            raise InvalidInput("content does not have the digest it is sent under")
-    return Request(makes, future, content)
-
-
-def _answer(future: Future[T], ask: Callable[[Kernel], T], kernel: Kernel) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    try:
-        future.set_result(ask(kernel))
-    except Exception as exc:  # noqa: BLE001 - the question is the caller's code; its failure is the caller's answer
-        future.set_exception(exc)
 
 
 def _live_grants(kernel: Kernel, replica_id: str | None = None) -> list[Grant]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from detent.engine.audit import commits
 from detent.engine.history import StoreHistory
 from detent.engine.home import Home
+from detent.engine.typed import typed
 from detent.engine.wiring import Parts
 from detent.errors import InvalidInput, StoreCorrupt
 from detent.kernel import Job, Kernel, checkpoint
@@ -24,7 +25,7 @@ from detent.ledger.bundle import read_items
 from detent.ledger.findings import Finding
 from detent.ledger.items import HeaderItem, Readable, batch_item
 from detent.ledger.replay import DIFFERENCES_MAX, Difference, ReplayReport, replay_items
-from detent.store.api import StoreReader
+from detent.store.api import JobRow, StoreReader
 
 
 def replay_file(path: Path) -> ReplayReport:
@@ -78,7 +79,7 @@ class _History(StoreHistory):
     def end_job(self, job: Job) -> None:
         """A job has ended for good: its row must be exactly this."""
         super().end_job(job)
-        self._watch.compare_job(job)
+        self._watch.ended(job)
 
     def end_run(self, run_id: str, body: bytes) -> None:
         """A run has ended for good: its row must be exactly this."""
@@ -96,8 +97,9 @@ class _Watch:
         self._checkpoints = {
             (partition, row.batch_no): row.body
             for partition in range(reader.partitions)
-            for row in reader.checkpoints(partition)
+            for row in typed(reader.checkpoints(partition))
         }
+        self._ended: list[Job] = []
         self._partition = 0
         self._batch_no = 0
         self.differences: list[Difference] = []
@@ -123,23 +125,30 @@ class _Watch:
     def heads_of(self, partition: int, history: object) -> Iterator[tuple[str, int, bytes]]:  # noqa: ARG002 - asked by partition
         """Heads of the jobs that have ended in a partition, as their rows have them: those were compared one by one."""
         live = self._kernels[partition].jobs
-        for row in self._reader.jobs():
+        for row in typed(self._reader.jobs()):
             if row.partition == partition and row.job_id not in live:
                 yield row.job_id, row.transition_seq, row.head
 
     def after_batch(self, partition: int, batch_no: int, kernel: Kernel) -> None:
-        """Compare the checkpoint that was made after this batch, if there is one."""
+        """Compare the jobs that ended in this batch, and the checkpoint that was made after it, if there is one."""
         self._kernels[partition] = kernel
+        for job in self._ended:
+            self._compare_job(job, kernel.tick)
+        self._ended.clear()
         stored = self._checkpoints.get((partition, batch_no))
         if stored is not None and stored != checkpoint(kernel):
             self._differ("the checkpoint is not the state that the commands lead to")
 
-    def compare_job(self, job: Job) -> None:
-        """A job's row must be, byte for byte, the job."""
+    def ended(self, job: Job) -> None:
+        """A job has ended in the batch under way."""
+        self._ended.append(job)
+
+    def _compare_job(self, job: Job, tick: int) -> None:
+        """The row of a job that has ended must be, byte for byte, the job as it was written after its last batch."""
         row = self._reader.job(job.job_id)
         if row is None:
             self._differ(f"job {job.job_id!r} has no row")
-        elif row.body != job.encode() or (row.transition_seq, row.head) != (job.transition_seq, job.head):
+        elif row.body != job.encode() or row.tick != tick or not _fits(row, job):
             self._differ(f"the row of job {job.job_id!r} is not what its commands lead to")
 
     def compare_run(self, run_id: str, body: bytes) -> None:
@@ -170,10 +179,22 @@ class _Watch:
         if stored is not None:
             stored.lease_expiry, stored.heartbeat_tick = job.lease_expiry, job.heartbeat_tick
             stored.conflicts = job.conflicts
-        if stored is None or stored.encode() != job.encode():
+        if stored is None or stored.encode() != job.encode() or not _fits(row, job):
             self._differ(f"the row of job {job.job_id!r} is not what its commands lead to")
 
     def _differ(self, problem: str) -> None:
         self.total += 1
         if len(self.differences) < DIFFERENCES_MAX:
             self.differences.append(Difference(self._partition, self._batch_no, None, problem))
+
+
+def _fits(row: JobRow, job: Job) -> bool:
+    """Whether the columns of a job's row repeat what the job says."""
+    return (row.tenant_id, row.run_id, row.state, row.transition_seq, row.attempt_id, row.head) == (
+        job.tenant_id,
+        job.run_id,
+        job.state,
+        job.transition_seq,
+        job.attempt_id,
+        job.head,
+    )

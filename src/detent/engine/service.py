@@ -17,7 +17,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
-from detent.engine.owner import Make, Owner
+from detent.engine.owner import Owner
+from detent.engine.request import Make
 from detent.engine.wire import (
     CLIENT_COMMANDS,
     FRAME_BYTES_MAX,

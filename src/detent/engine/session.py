@@ -13,12 +13,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from detent.engine.client import Connection, NotSent
 from detent.engine.home import Home
 from detent.engine.lock import owner_pid, try_lock
-from detent.engine.owner import Make
+from detent.engine.request import Make
 from detent.engine.wire import Answer, answer_of
 from detent.engine.wiring import OwnedHome, Parts, open_owned
 from detent.errors import DetentError, OutcomeUnknown, StoreUnavailable
@@ -35,7 +35,12 @@ class Session:
     """A ledger, open for asking."""
 
     def __init__(
-        self, home: Home, parts: Parts | None = None, *, environment: Mapping[str, str] | None = None, listen: bool = True
+        self,
+        home: Home,
+        parts: Parts | None = None,
+        *,
+        environment: Mapping[str, str] | None = None,
+        listen: bool = True,
     ) -> None:
         self.home = home
         self._parts = parts or Parts()
@@ -92,7 +97,7 @@ class Session:
         if link is not None:
             link.close()
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

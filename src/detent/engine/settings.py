@@ -59,9 +59,7 @@ class Settings:
     root: bytes
     raw: Mapping[str, Any]
 
-    def kernel_config(
-        self, *, partitions: int, partition_id: int, environment: Mapping[str, str]
-    ) -> KernelConfig:
+    def kernel_config(self, *, partitions: int, partition_id: int, environment: Mapping[str, str]) -> KernelConfig:
         """The kernel's configuration for one partition; a fault names the file and the key."""
         kernel = self.raw.get("kernel", {})
         leases = self._each("leases", _lease)
@@ -130,9 +128,7 @@ def read_settings(path: Path) -> Settings:
         if not isinstance(keys, dict):
             raise HomeError(f"{path}: {section} must be a section")
         if allowed is not None and (unknown := sorted(keys.keys() - allowed)):
-            raise HomeError(
-                f"{path}: unknown key {section}.{unknown[0]}", hint=f"known: {', '.join(sorted(allowed))}"
-            )
+            raise HomeError(f"{path}: unknown key {section}.{unknown[0]}", hint=f"known: {', '.join(sorted(allowed))}")
     for name, lease in tables.get("leases", {}).items():
         if not isinstance(lease, dict) or lease.keys() != _LEASE_KEYS:
             raise HomeError(f"{path}: leases.{name} needs exactly ttl_ms and heartbeat_ms")
@@ -140,7 +136,9 @@ def read_settings(path: Path) -> Settings:
     try:
         origin, root = ledger["origin"], parse_digest(ledger["root"])
     except (KeyError, TypeError, DetentError) as exc:
-        raise HomeError(f"{path}: [ledger] needs origin and root (sha256:...)", hint="restore it from a backup") from exc
+        raise HomeError(
+            f"{path}: [ledger] needs origin and root (sha256:...)", hint="restore it from a backup"
+        ) from exc
     if not isinstance(origin, str):
         raise HomeError(f"{path}: ledger.origin must be a text")
     return Settings(path, origin, root, tables)

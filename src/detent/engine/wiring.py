@@ -71,7 +71,7 @@ class Parts:
 class OwnedHome:
     """A home this process owns: one owner for each partition, and the socket for everybody else."""
 
-    def __init__(  # noqa: PLR0913 - the parts of a running home
+    def __init__(
         self,
         home: Home,
         lock: OwnerLock,
@@ -269,15 +269,15 @@ def _owner(  # noqa: PLR0913 - the parts an owner is wired from
 
 
 def _config(settings: Settings, store: StoreReader, partition: int) -> KernelConfig:
-    return settings.kernel_config(
-        partitions=store.partitions, partition_id=partition, environment=environment_policy()
-    )
+    return settings.kernel_config(partitions=store.partitions, partition_id=partition, environment=environment_policy())
 
 
 def _announce(tick: int, *, signed: SignedTrust) -> ChangeTrust:
     return ChangeTrust(tick, TrustConfig.parse(signed.body).version, signed.digest(), signed.envelope())
 
 
-def _verify(trust: Trust, owners: list[Owner], body: bytes, key_id: bytes, signature: bytes) -> VerifiedManifest | Refused:
+def _verify(
+    trust: Trust, owners: list[Owner], body: bytes, key_id: bytes, signature: bytes
+) -> VerifiedManifest | Refused:
     """Check a manifest from another process against the trust in force now."""
     return verify_manifest(trust, (body, key_id, signature), max(owner.size for owner in owners))

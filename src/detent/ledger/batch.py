@@ -122,10 +122,14 @@ def tree_origin(origin: str, partition: int) -> str:
 def parse_batch(body: bytes) -> BatchHeader | TrustFault:
     """Read a batch record's body; refuse whatever `seal` would not have written."""
     fields = loose(body) if len(body) <= BATCH_BYTES_MAX else None
-    if type(fields) is not dict or fields.keys() != _FIELDS:
+    if type(fields) is not dict or len(fields) != _FIELD_COUNT:
         return TrustFault("BATCH_MALFORMED", "the batch record is not a map of exactly the fields of a batch record")
-    header = BatchHeader._make(_values(fields))
-    if fault := _header_fault(header, fields["kind"], fields["v"]):
+    try:
+        kind, version, *values = _values(fields)
+    except KeyError as exc:
+        return TrustFault("BATCH_MALFORMED", f"the batch record lacks {exc}")
+    header = BatchHeader._make(values)
+    if fault := _header_fault(header, kind, version):
         return TrustFault("BATCH_MALFORMED", f"the batch record's {fault}")
     # Every value has been looked at, so equal bytes mean that these are the canonical ones.
     if encode_trusted(fields) != body:
@@ -210,8 +214,8 @@ def inclusion_fault(
     return None
 
 
-_FIELDS: Final = frozenset({"kind", "v", *BatchHeader._fields})
-_values: Final = itemgetter(*BatchHeader._fields)
+_FIELD_COUNT: Final = 2 + len(BatchHeader._fields)
+_values: Final = itemgetter("kind", "v", *BatchHeader._fields)
 _TYPES: Final = (str, int, int, int, bytes, bytes, int, bytes, int, int, int, int, bytes)
 _DIGESTS: Final = ("prev_batch_hash", "commands_digest", "records_root", "signer_key_id")
 _LARGEST: Final = {

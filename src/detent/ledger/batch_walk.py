@@ -17,7 +17,6 @@ from detent.ledger.batch import (
     BATCH_LABEL,
     BatchHeader,
     batch_leaf,
-    inclusion_fault,
     parse_batch,
     signer_of,
 )
@@ -251,10 +250,12 @@ class BatchWalk:
         claim = self.partition.heads.largest
         if claim is None:
             return
-        fault = inclusion_fault(header, leaf, item.tree_path, claim.head)
-        claim.agrees = fault is None and claim.agrees is not False
-        if fault is not None:
-            self._note(fault.code, fault.message, header)
+        shown = claim.head
+        included = verify_inclusion(leaf, header.batch_no, shown.size, item.tree_path, shown.root)
+        claim.agrees = included and claim.agrees is not False
+        if not included:
+            message = f"the path does not lead from the batch to the tree head of size {shown.size}"
+            self._note("BATCH_NOT_INCLUDED", message, header)
 
     def _walk_partial(self, header: BatchHeader, item: PartialItem) -> None:
         before = -1

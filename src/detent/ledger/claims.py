@@ -109,7 +109,9 @@ def not_proved(book: Book, partitions: list[Partition], *, pinned_home: bool) ->
         if header is not None and header.partitions > 1:
             yield MANY_PARTITIONS
     kept = [partition.heads.newest(kept=True) for partition in partitions]
-    if not any(kept):
+    if not any(
+        claim.kept for partition in partitions for claims in partition.heads.by_size.values() for claim in claims
+    ):
         yield NO_KEPT_HEAD
     for partition, claim in zip(partitions, kept, strict=True):
         yield from _tail(partition, None if claim is None else claim.head.size, run=run)
@@ -124,6 +126,15 @@ def not_proved(book: Book, partitions: list[Partition], *, pinned_home: bool) ->
 
 def _tail(partition: Partition, kept_size: int | None, *, run: bool) -> Iterator[str]:
     shown = partition.heads.newest()
+    if run:
+        sizes = sorted(
+            size for size, claims in partition.heads.by_size.items() if any(one.agrees is None for one in claims)
+        )
+        for size in sizes:
+            yield (
+                f"That the tree of partition {partition.number} continues the tree head over {size} batches that was kept "
+                "elsewhere: one run cannot show it."
+            )
     if run or not partition.frontier.size:
         return
     covered = max(kept_size or 0, 0 if shown is None else shown.head.size)

@@ -297,14 +297,6 @@ class RunTable:
         value = encode_trusted([run.tenant_id, run.name, status, run.started_tick, tick])
         self._heads.put(_key(_RUN, partition, run_id), value)
 
-    def still_open(self) -> Iterator[tuple[int, str, RunFold]]:
-        """Runs that were started and have not ended."""
-        for (partition, run_id), run in self._open.items():
-            self._put(partition, run_id, run)
-        self._open.clear()
-        for key, data in self._heads.items(_OPEN_RUN):
-            yield int.from_bytes(key[1:9], "big"), key[9:].decode(), RunFold.decode(data)
-
     def _keep(self, partition: int, run_id: str, run: RunFold) -> None:
         self._open[partition, run_id] = run
         if len(self._open) > self._open_max:

@@ -62,6 +62,7 @@ class Rows:
     def run(self, item: RunItem) -> None:
         """A run's row must say what its records say."""
         self.runs += 1
+        self._finish_jobs()
         runs = self._book.runs
         said = runs.ended(item.partition, item.run_id)
         if said is None and (run := runs.open(item.partition, item.run_id)) is not None:
@@ -75,10 +76,9 @@ class Rows:
         """All rows have come. ``expected``: there had to be one for every job and run."""
         if not (expected or self.jobs or self.runs):
             return
-        if expected or self.jobs:
+        if expected:
             self._start()
-            while self._fold is not None:
-                self._missing()
+        self._finish_jobs()
         if (expected or self.runs) and self.runs != self._book.runs.count:
             self._note("FOLD_ROW_MISSING", f"{self.runs} run rows for {self._book.runs.count} runs")
 
@@ -86,6 +86,11 @@ class Rows:
         if self._folds is None:
             self._folds = self._book.jobs.sorted()
             self._step()
+
+    def _finish_jobs(self) -> None:
+        """No more job rows come: what is left of the fold, once it is being walked, has none."""
+        while self._fold is not None:
+            self._missing()
 
     def _step(self) -> None:
         self._fold = next(self._folds, None) if self._folds is not None else None

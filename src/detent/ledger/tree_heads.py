@@ -98,6 +98,11 @@ class HeadClaims:
         """
         if size is not None:
             yield from self.passed(0, EMPTY_ROOT)
+        elif self.largest is not None:
+            # A run's bundle has no tree of its own to compare with; its head stands for it, at that one size.
+            agrees = self.largest.agrees
+            yield from self.passed(self.largest.head.size, self.largest.head.root)
+            self.largest.agrees = agrees
         for claims in self.by_size.values():
             for claim in claims:
                 if size is not None and claim.head.size > size:

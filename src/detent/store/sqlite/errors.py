@@ -79,6 +79,11 @@ def translated(error: Exception, path: Path) -> Exception:
     """The error of ours that an exception of the driver stands for; raise it ``from`` that one."""
     if isinstance(error, OverflowError):
         return integer_too_large()
+    if isinstance(error, UnicodeDecodeError):
+        # SQLite keeps whatever bytes it is given as text; only a damaged or edited file holds some that are none.
+        return StoreCorrupt(
+            f"{path} is damaged (a text in it is not UTF-8)", hint=_RESTORE, details={"path": str(path), "sqlite": None}
+        )
     if isinstance(error, apsw.ConstraintError):
         return _constraint(error, path)
     if isinstance(error, apsw.TooBigError):

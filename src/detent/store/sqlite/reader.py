@@ -233,7 +233,7 @@ class SqliteReader:
         # The statement starts here and not at the first row, so that "now" is the moment of the call.
         try:
             cursor = connection.execute(self._sql[name], bindings)
-        except (apsw.Error, OverflowError) as exc:
+        except (apsw.Error, OverflowError, UnicodeDecodeError) as exc:
             raise translated(exc, self._path) from exc
         return self._made(make, cursor, connection)
 
@@ -243,7 +243,7 @@ class SqliteReader:
         try:
             for row in cursor:
                 yield make(row)
-        except apsw.Error as exc:
+        except (apsw.Error, UnicodeDecodeError) as exc:
             raise translated(exc, self._path) from exc
         finally:
             cursor.close(force=True)
@@ -265,7 +265,7 @@ class SqliteReader:
     def _one(self, make: Callable[[tuple[Any, ...]], _Row], name: str, *bindings: _Binding) -> _Row | None:
         try:
             row = self._connection.execute(self._sql[name], bindings).fetchone()
-        except (apsw.Error, OverflowError) as exc:
+        except (apsw.Error, OverflowError, UnicodeDecodeError) as exc:
             raise translated(exc, self._path) from exc
         return None if row is None else make(row)
 

@@ -1,0 +1,127 @@
+"""What waits in an owner's inbox: requests, questions, and the way each is answered."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+from detent.canon import sha256
+from detent.errors import DetentError, InvalidInput, InvariantBroken, OutcomeUnknown
+from detent.kernel import Command, Kernel, Outcome
+from detent.kernel.handlers import HANDLERS
+from detent.store.api import CONTENT_INLINE_BYTES_MAX
+
+TURN_COMMANDS_MAX = 10_000
+"""Commands after which a group commit takes no further request, and the most that one request may hold."""
+
+Make: TypeAlias = Callable[[int], Command]
+"""A command without its tick: the owner supplies it."""
+
+T = TypeVar("T")
+
+
+class Reply:
+    """What a caller that takes the turn itself is answered through: a future without the locks it does not need."""
+
+    __slots__ = ("_done", "_error", "_outcomes")
+
+    def __init__(self) -> None:
+        self._done = False
+        self._error: BaseException | None = None
+        self._outcomes: list[Outcome] = []
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Nobody else knows of it, so nobody can have cancelled it."""
+        return True
+
+    def set_result(self, outcomes: list[Outcome]) -> None:
+        """Answer."""
+        self._done, self._outcomes = True, outcomes
+
+    def set_exception(self, error: BaseException | None) -> None:
+        """Answer with a failure, unless there is an answer."""
+        if not self._done:
+            self._done, self._error = True, error
+
+    def result(self) -> list[Outcome]:
+        """The answer."""
+        if self._error is not None:
+            raise self._error
+        return self._outcomes
+
+
+@dataclass(slots=True)
+class Request:
+    """Commands that one caller wants decided together, with the content they name."""
+
+    makes: Sequence[Make]
+    future: Future[list[Outcome]] | Reply
+    content: Sequence[tuple[bytes, bytes]] = ()
+
+
+@dataclass(slots=True)
+class Look:
+    """A question about the kernel's state, answered on the owner's thread."""
+
+    ask: Callable[[Kernel], Any]
+    future: Future[Any]
+
+
+@dataclass(slots=True)
+class Stop:
+    """The wish to end the owner once everything before it is done."""
+
+    future: Future[None]
+
+
+def request_of(
+    makes: Sequence[Make], future: Future[list[Outcome]] | Reply, content: Sequence[tuple[bytes, bytes]]
+) -> Request:
+    """A request within its limits; one that is not could spoil the commit of others."""
+    if len(makes) > TURN_COMMANDS_MAX:
+        raise InvalidInput(f"{len(makes)} commands in one request (limit {TURN_COMMANDS_MAX})", hint="ask in parts")
+    for digest, data in content:
+        if len(data) > CONTENT_INLINE_BYTES_MAX:
+            raise InvalidInput(
+                f"{len(data)} bytes of content are too large to go with a commit (limit {CONTENT_INLINE_BYTES_MAX})",
+                hint="put larger content into the content store first",
+            )
+        if sha256(data) != digest:
+            raise InvalidInput("content does not have the digest it is sent under")
+    return Request(makes, future, content)
+
+
+def command_of(make: Make, tick: int) -> Command:
+    """The command itself, with its tick; refuses what the kernel does not know."""
+    command = make(tick)
+    if type(command) not in HANDLERS:
+        raise InvalidInput(f"{type(command).__name__} is not a command of the kernel")
+    return command
+
+
+def answer_look(future: Future[T], ask: Callable[[Kernel], T], kernel: Kernel) -> None:
+    """Answer a question about the kernel's state."""
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(ask(kernel))
+    except Exception as exc:  # noqa: BLE001 - the question is the caller's code; its failure is the caller's answer
+        future.set_exception(exc)
+
+
+def tell(future: Future[Any] | Reply, error: BaseException) -> None:
+    """Give a caller bad news, unless the caller has an answer or has stopped waiting for one."""
+    with contextlib.suppress(InvalidStateError):
+        future.set_exception(error)
+
+
+def told(exc: BaseException) -> BaseException:
+    """What a caller hears whose turn was under way: a typed error, or that the outcome is not known."""
+    if isinstance(exc, DetentError | InvariantBroken):
+        return exc
+    unknown = OutcomeUnknown(f"the owner failed before it could answer: {exc!r}")
+    unknown.__cause__ = exc
+    return unknown
