@@ -3,7 +3,7 @@
 Jobs are submitted, leased, lost, retried, cancelled and finished. The clock is a fake one that jumps, so half a minute of
 leases takes no time. Afterwards the ledger is exported, verified, and verified again with one byte changed.
 
-    python examples/lifecycle.py [DIRECTORY]        default: examples/out, made anew each time
+    python examples/lifecycle.py [DIRECTORY]        a new one; without it examples/out, made anew each time
 """
 
 from __future__ import annotations
@@ -164,8 +164,11 @@ def tamper(page: Page, home: Home, exported: Exported) -> None:
 def main() -> None:
     """Make the home, play, prove, and leave everything there to look at."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends this quietly.
-    here = Path(__file__).resolve().parent
-    out = Path(sys.argv[1]) if len(sys.argv) > 1 else here / "out"
+    out = Path(__file__).resolve().parent / "out"
+    if len(sys.argv) > 1:
+        out = Path(sys.argv[1])
+        if out.exists():
+            raise SystemExit(f"{out} is there already; name a directory that is not")
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     page = Page()

@@ -5,6 +5,7 @@ The example runs as its own process, as `make run` runs it; the command line the
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
@@ -34,7 +35,9 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
 @cache
 def example() -> tuple[Path, str]:
     """What the example leaves behind, and what it says."""
-    out = Path(tempfile.mkdtemp(prefix="detent-example-")) / "out"
+    directory = tempfile.mkdtemp(prefix="detent-example-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    out = Path(directory) / "out"
     done = subprocess.run(
         [sys.executable, ROOT / "examples" / "lifecycle.py", out],
         env=ENVIRONMENT,
@@ -102,6 +105,20 @@ def test_the_example_shows_every_way_a_job_can_go_then_proves_and_finds() -> Non
     assert re.search(r"! EVIDENCE_INVALID \(partition 0, batch \d+, record \d+, job model, transition 1\)", said)
     assert f"list --home {out / '.detent'}" in said
     assert "\x1b" not in said
+
+
+def test_the_example_takes_nothing_away_that_is_not_its_own(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("precious")
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "lifecycle.py", tmp_path],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "is there already" in done.stderr
+    assert (tmp_path / "mine").read_text() == "precious"
 
 
 def test_make_run_plays_the_example() -> None:

@@ -21,7 +21,6 @@ from detent.ledger import Trust, sign_manifest
 from detent.store.sqlite import SqliteReader, SqliteStore
 from tests.kernel.builders import manifest
 
-
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 128 * 1024 * 1024
 

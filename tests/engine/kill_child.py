@@ -101,6 +101,9 @@ def talk(home: Home, state: str) -> None:
         if words[0] == "fork":
             say(forked=fork_idle())
             continue
+        if words[0] == "fork and use":
+            use_in_child(session, submission(key, "job-of-the-child"))
+            continue
         commands: dict[str, Callable[[], Command]] = {
             "submit": lambda: submission(key, words[1]),  # noqa: B023 - called in this round
             "cancel": lambda: Cancel(0, TENANT, words[1]),  # noqa: B023
@@ -124,6 +127,20 @@ def fork_idle() -> int:
         signal.pause()
         os._exit(0)
     return pid
+
+
+def use_in_child(session: Session, command: Command) -> None:
+    """A child that uses what it inherited as if it were its own, and ends as Python ends; the parent waits for that."""
+    pid = os.fork()
+    if pid == 0:
+        with session:
+            try:
+                session.ask([command])
+                say(child="answered")
+            except DetentError as exc:
+                say(child=exc.code)
+        sys.exit(0)
+    os.waitpid(pid, 0)
 
 
 # -- working -----------------------------------------------------------------------------------------------------------

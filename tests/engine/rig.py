@@ -11,11 +11,11 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
-from detent.canon import SigningKey
+from detent.canon import SigningKey, decode
 from detent.engine.home import genesis_trust
 from detent.engine.owner import Owner
-from detent.engine.request import Make
 from detent.engine.recover import Recovered, recover
+from detent.engine.request import Make
 from detent.kernel import (
     Cancel,
     ChangeTrust,
@@ -31,6 +31,7 @@ from detent.kernel import (
     StartRun,
     Submit,
     checkpoint,
+    decode_commands,
 )
 from detent.ledger import sign_trust
 from detent.store.api import Store, TreeHeadRow
@@ -212,8 +213,6 @@ class Rig:
 
     def commands(self, batch_no: int = -1) -> list[Command]:
         """The recorded commands of a batch, the last one unless told otherwise."""
-        from detent.kernel import decode_commands
-
         row = self.store.batch(0, batch_no if batch_no >= 0 else self.size + batch_no)
         assert row is not None
         return decode_commands(row.commands)
@@ -221,6 +220,4 @@ class Rig:
 
 def bodies(store: Store, job_id: str) -> list[dict[str, Any]]:
     """The bodies of a job's records, read."""
-    from detent.canon import decode
-
     return [decode(record.body) for record in store.records_of_job(job_id)]

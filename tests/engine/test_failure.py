@@ -67,9 +67,7 @@ def test_everybody_in_the_failed_turn_hears_that_the_outcome_is_unknown(store: S
         look.result(timeout=0)
 
 
-def test_whoever_was_not_looked_at_hears_that_nothing_was_done(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whoever_was_not_looked_at_hears_that_nothing_was_done(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """X-173"""
     rig, faults = Rig(store), Faults()
     rig.open(store=faulty(store, faults))
@@ -132,12 +130,26 @@ def test_an_interrupt_of_the_thread_that_took_the_turn_reaches_it_and_ends_the_o
     """Ctrl-C in the middle of a turn: nobody knows how far it came, and the user wants out."""
     rig, faults = Rig(store), Faults()
     rig.open(store=faulty(store, faults))
-    faults.fail("append", error=KeyboardInterrupt())  # type: ignore[arg-type]
+    faults.fail("append", error=KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         rig.owner.call([stamped(submit())])
     assert rig.owner.closed
     with pytest.raises(StoreUnavailable):
         rig.owner.call([stamped(submit())])
+
+
+def test_an_interrupt_ends_the_loop_in_silence(store: Store) -> None:
+    """It was meant for the thread that took the turn; a second traceback would help nobody."""
+    rig, faults = Rig(store), Faults()
+    rig.open(store=faulty(store, faults))
+    rig.owner.start()
+    rig.owner.look(lambda kernel: kernel.tick).result(60)
+    with rig.owner._turn_lock:
+        pass
+    faults.fail("append", error=KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        rig.owner.call([stamped(submit())])
+    rig.owner.close()
 
 
 def test_a_tree_head_that_cannot_be_stored_closes_the_owner(store: Store) -> None:

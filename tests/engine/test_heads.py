@@ -61,7 +61,12 @@ def test_an_idle_owner_signs_a_tree_head_over_what_it_wrote(store: Store, monkey
     monkeypatch.setattr(owner_module, "HEAD_IDLE_MS", 1)
     rig = Rig(store)
     kept = threading.Event()
-    rig.owner._keep_head = lambda head: (rig.kept.append(head), kept.set())  # type: ignore[func-returns-value]
+
+    def keep(head: TreeHeadRow) -> None:
+        rig.kept.append(head)
+        kept.set()
+
+    rig.owner._keep_head = keep
     rig.owner.start()
     try:
         rig.owner.call([stamped(submit())])
@@ -79,9 +84,7 @@ def test_an_owner_with_nothing_new_signs_no_second_head(rig: Rig) -> None:
     assert len(rig.kept) == 1
 
 
-def test_a_commit_is_answered_before_its_tree_head_is_kept_outside(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_is_answered_before_its_tree_head_is_kept_outside(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """X-173: a keeper that fails must not make a durable commit look undone."""
     monkeypatch.setattr(owner_module, "HEAD_BATCHES", 1)
 

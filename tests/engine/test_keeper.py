@@ -50,7 +50,9 @@ def test_heads_are_forgotten_only_when_told(keeper: HeadKeeper) -> None:
     assert keeper.heads() == {}
 
 
-@pytest.mark.parametrize("data", [b"", b"\xff", encode(7), encode([7]), encode([[1, 2]]), encode({"a": 1}), b"\x18\x00"])
+@pytest.mark.parametrize(
+    "data", [b"", b"\xff", encode(7), encode([7]), encode([[1, 2]]), encode({"a": 1}), b"\x18\x00"]
+)
 def test_a_damaged_file_is_an_error_and_is_not_written_over(keeper: HeadKeeper, data: bytes) -> None:
     keeper.keep(0, 5, "five")
     keeper.path.write_bytes(data)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from detent.canon import sha256
+from detent.canon import decode, sha256
 from detent.engine.audit import verify_home
 from detent.engine.recover import recover
 from detent.engine.replay import replay_home
@@ -45,7 +46,9 @@ class Watch:
         self.together: list[list[str]] = []
         self.refused: set[str] = set()
 
-    def cycle(self, forks: Child, *, seed: int, acks: int | None = None, point: str | None = None, times: int = 1) -> None:
+    def cycle(
+        self, forks: Child, *, seed: int, acks: int | None = None, point: str | None = None, times: int = 1
+    ) -> None:
         """One life of a worker, ended at a point or after so many acknowledgements."""
         forks.tell(
             {
@@ -114,8 +117,6 @@ class Watch:
 
     def _check_jobs(self, reader: Any) -> None:
         """A simple fold of its own: every job's records lead to its row, by legal steps."""
-        from detent.canon import decode
-
         for row in reader.jobs():
             state, seq = "QUEUED", 0
             first, *transitions = reader.records_of_job(row.job_id)
@@ -173,8 +174,6 @@ def _replayed(house: House) -> None:
 
 def test_the_checks_would_notice_a_loss(forks: Child, tmp_path: Path) -> None:
     """A test that cannot fail is a defect: take a copy from before the last life back, and look again."""
-    import shutil
-
     watch = Watch(House(tmp_path))
     watch.cycle(forks, seed=77, acks=5)
     shutil.copytree(watch.house.home.path, tmp_path / "before", ignore=shutil.ignore_patterns("owner.sock"))

@@ -38,7 +38,7 @@ def test_the_lock_file_is_private(tmp_path: Path) -> None:
 
 
 def test_a_place_that_cannot_be_locked_is_named(tmp_path: Path) -> None:
-    with pytest.raises(HomeError, match="owner.lock"):
+    with pytest.raises(HomeError, match=r"owner\.lock"):
         try_lock(tmp_path / "nowhere" / "owner.lock")
 
 

@@ -105,7 +105,11 @@ def test_nobody_waits_for_ever_when_the_owner_closes_meanwhile(store: Store) -> 
             rig.owner.ask([stamped(cancel(job_id))])
         return acknowledged
 
-    closing = threading.Thread(target=lambda: (begun.acquire(timeout=WAIT_SECONDS), rig.owner.close()))
+    def close() -> None:
+        begun.acquire(timeout=WAIT_SECONDS)
+        rig.owner.close()
+
+    closing = threading.Thread(target=close)
     closing.start()
     with ThreadPoolExecutor(4) as pool:
         futures = [pool.submit(work, number) for number in range(4)]

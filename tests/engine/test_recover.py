@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from detent.canon import decode, encode, sha256
+from detent.engine.owner import Owner
 from detent.engine.recover import recover
 from detent.errors import DetentError, HomeError, InvariantBroken, StoreCorrupt
 from detent.kernel import (
@@ -25,7 +26,8 @@ from detent.ledger import batch_leaf
 from detent.store.api import BatchRow, JobHead, RecordRow, Store
 from detent.store.memory import MemoryStore
 from detent.store.sqlite import SqliteStore
-from tests.engine.rig import ORIGIN, Rig, cancel, end_run, finish, start_run, stamped, submit
+from detent.testing import FakeClock
+from tests.engine.rig import LOG_KEY, ORIGIN, OWNER_KEY, Rig, cancel, end_run, finish, stamped, start_run, submit
 from tests.engine.scenario import story
 from tests.kernel.builders import BACKOFF, LEASE, config
 
@@ -61,7 +63,9 @@ def test_a_story_with_an_owner_for_each_chapter_ends_like_one_with_one_owner() -
     for _ in story(restarted):
         restarted.open()
     ours = [(row.job_id, row.transition_seq, row.body) for row in stayed.store.records(0) if row.job_id is not None]
-    theirs = [(row.job_id, row.transition_seq, row.body) for row in restarted.store.records(0) if row.job_id is not None]
+    theirs = [
+        (row.job_id, row.transition_seq, row.body) for row in restarted.store.records(0) if row.job_id is not None
+    ]
     assert ours == theirs
     assert log_hash(stayed.store) == log_hash(restarted.store)
 
@@ -139,7 +143,7 @@ class Edited:
 def edited(
     store: Store, *, batches: dict[int, BatchRow] | None = None, records: dict[int, RecordRow] | None = None
 ) -> Store:
-    return Edited(store, batches or {}, records or {})  # type: ignore[return-value]
+    return Edited(store, batches or {}, records or {})
 
 
 @pytest.fixture
@@ -160,7 +164,7 @@ def test_a_flipped_bit_of_any_batch_is_found(told: Rig, field: str) -> None:
     for row in told.store.batches(0):
         data = getattr(row, field)
         for index in {0, len(data) // 2, len(data) - 1}:
-            bad = row._replace(**{field: flipped(data, index)})
+            bad = row._replace(**{field: flipped(data, index)})  # type: ignore[arg-type]
             with pytest.raises(StoreCorrupt) as caught:
                 told.recover(edited(told.store, batches={row.batch_no: bad}))
             assert caught.value.details["batch_no"] == row.batch_no
@@ -173,7 +177,7 @@ def test_a_flipped_bit_of_any_record_is_found(told: Rig, field: str) -> None:
         data = getattr(row, field)
         if data is None:
             continue
-        bad = row._replace(**{field: flipped(data, len(data) // 2)})
+        bad = row._replace(**{field: flipped(data, len(data) // 2)})  # type: ignore[arg-type]
         with pytest.raises(StoreCorrupt):
             told.recover(edited(told.store, records={row.position: bad}))
 
@@ -250,10 +254,6 @@ def test_a_kernel_that_refuses_its_owner_for_another_reason_is_a_bug(rig: Rig) -
 
 def test_a_partition_knows_its_own_past_only() -> None:
     """PIPE-062: what another partition decided is no recorded input of this one, so no decision may rest on it."""
-    from detent.engine.owner import Owner
-    from detent.testing import FakeClock
-    from tests.engine.rig import LOG_KEY, OWNER_KEY
-
     store = MemoryStore.create(ORIGIN, 2)
     settings = [config(partitions=2, partition_id=number) for number in range(2)]
     owners = []

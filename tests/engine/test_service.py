@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import random
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
 from detent.canon import SigningKey, encode, sha256
 from detent.engine import service as service_module
+from detent.engine import wire
 from detent.engine.client import Connection
 from detent.engine.session import Session
 from detent.engine.wire import (
     CLIENT_COMMANDS,
     FRAME_BYTES_MAX,
+    OWNER_COMMANDS,
     Answer,
     answer_from_list,
     answer_to_list,
@@ -85,7 +88,7 @@ class Raw:
         assert answer["id"] == 7
         return answer
 
-    def __enter__(self) -> Raw:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -120,7 +123,18 @@ def lives(house: House, owner: Session, job_id: str = "afterwards") -> None:
         b"\xff\xff\xff\xff" + b"x" * 100,
         b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ],
-    ids=["number", "list", "garbage", "not canonical", "empty", "number as key", "indefinite", "too large", "huge", "http"],
+    ids=[
+        "number",
+        "list",
+        "garbage",
+        "not canonical",
+        "empty",
+        "number as key",
+        "indefinite",
+        "too large",
+        "huge",
+        "http",
+    ],
 )
 def test_what_is_no_message_is_answered_with_an_error_and_the_end(house: House, owner: Session, data: bytes) -> None:
     with Raw(house) as raw:
@@ -219,11 +233,20 @@ def test_epoch_trust_and_time_are_the_owners_own(house: House, owner: Session, c
     lives(house, owner)
 
 
+@pytest.mark.parametrize("command", FORBIDDEN, ids=lambda command: type(command).__name__)
+def test_the_owners_own_cannot_be_asked_for_in_its_own_process_either(
+    house: House, owner: Session, command: Command
+) -> None:
+    with pytest.raises(InvalidInput, match="owner's own"):
+        owner.ask([house.submit(), command])
+    assert house.state() is None
+    lives(house, owner)
+
+
 def test_every_command_is_either_for_clients_or_the_owners_own() -> None:
     """A new command must be put on one side or the other."""
-    assert {name for name in _NAMES.values() if name not in CLIENT_COMMANDS} == {
-        command_to_list(command)[0] for command in FORBIDDEN
-    }
+    assert {cls for cls, name in _NAMES.items() if name not in CLIENT_COMMANDS} == set(OWNER_COMMANDS)
+    assert {type(command) for command in FORBIDDEN} == set(OWNER_COMMANDS)
 
 
 def test_the_tick_of_a_client_means_nothing(house: House, owner: Session) -> None:
@@ -287,7 +310,22 @@ def test_a_forged_manifest_does_not_disturb_the_commands_beside_it(house: House,
 
 # -- ill-typed fields --------------------------------------------------------------------------------------------------
 
-VALUES: list[object] = [None, True, -1, 2**63, 2**64 - 1, "", "x" * 10_000, "\x00", b"", bytes(32), [], [[]], {}, {"a": 1}]
+VALUES: list[object] = [
+    None,
+    True,
+    -1,
+    2**63,
+    2**64 - 1,
+    "",
+    "x" * 10_000,
+    "\x00",
+    b"",
+    bytes(32),
+    [],
+    [[]],
+    {},
+    {"a": 1},
+]
 
 
 def test_no_field_of_any_command_can_end_the_owner(house: House, owner: Session) -> None:
@@ -344,8 +382,6 @@ def test_an_answer_too_large_to_send_is_an_unknown_outcome_and_not_a_silence(
     house: House, owner: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """X-173"""
-    from detent.engine import wire
-
     one(owner, house.submit())
     with Raw(house) as raw:
         monkeypatch.setattr(wire, "FRAME_BYTES_MAX", 300)
@@ -378,7 +414,6 @@ def test_an_owner_of_another_version_is_told_apart(tmp_path: Path) -> None:
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     server.bind(str(tmp_path / "owner.sock"))
     server.listen()
-    import threading
 
     def answer() -> None:
         accepted, _ = server.accept()

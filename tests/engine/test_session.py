@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from detent.canon import sha256
+from detent.engine import session as session_module
+from detent.engine.audit import verify_home
 from detent.engine.session import Session
 from detent.engine.wiring import OwnedHome, Parts
 from detent.errors import HomeError, OutcomeUnknown, StoreUnavailable
@@ -33,8 +37,6 @@ def house(tmp_path: Path) -> House:
 
 def eventually(holds: Callable[[], bool], what: str) -> None:
     """Wait for another thread or process to get there; it looks again whenever a take-over has ended."""
-    import time
-
     deadline = time.monotonic() + WAIT_SECONDS
     while not holds():
         assert time.monotonic() < deadline, what
@@ -189,7 +191,7 @@ def test_a_chain_of_take_overs_loses_nothing(house: House) -> None:
         sessions.remove(owner)
         owner.close()
         if sessions:
-            eventually(lambda: any(session.owns for session in sessions), "nobody took over")  # noqa: B023
+            eventually(lambda: any(session.owns for session in sessions), "nobody took over")
     assert [house.state(f"job-{number}") for number in range(4)] == ["QUEUED"] * 4
 
 
@@ -289,7 +291,7 @@ def test_a_home_that_cannot_be_listened_on_is_not_opened_by_half(house: House) -
     """No thread, no lock and no open file may be left behind."""
     house.home.socket.mkdir()
     before = set(threading.enumerate())
-    with pytest.raises(HomeError, match="owner.sock"):
+    with pytest.raises(HomeError, match=r"owner\.sock"):
         house.session()
     assert set(threading.enumerate()) - before == set()
     house.home.socket.rmdir()
@@ -306,8 +308,6 @@ def test_a_crash_between_take_overs_is_no_loss(house: House) -> None:
 
 
 def test_an_owner_that_cannot_be_reached_is_named(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    from detent.engine import session as session_module
-
     monkeypatch.setattr(session_module, "CONNECT_SECONDS", 0.0)
     with house.session(listen=False), pytest.raises(StoreUnavailable, match=f"process {os.getpid()}"):
         house.session()
@@ -415,6 +415,24 @@ def _caught(errors: list[BaseException], work: Callable[[], object]) -> None:
         work()
     except OutcomeUnknown as exc:
         errors.append(exc)
+
+
+@pytest.mark.parametrize("owning", [True, False])
+def test_a_forked_child_cannot_use_or_end_its_parents_session(house: House, owning: bool) -> None:
+    """Its copy has no threads, and what it closed would be closed under the parent."""
+    with ExitStack() as stack:
+        if not owning:
+            stack.enter_context(house.session())
+        talker = stack.enter_context(talking(house))
+        assert talker.hello["owns"] is owning
+        assert talker.ask("submit", "job-1")["ack"]["status"] == "COMMITTED"
+        assert talker.ask("fork and use") == {"child": "STORE_UNAVAILABLE"}
+        assert talker.ask("submit", "job-2")["ack"]["status"] == "COMMITTED"
+        assert talker.ask("owns")["owns"] is owning
+        talker.ask("close")
+    assert house.state("job-of-the-child") is None
+    assert (house.state("job-1"), house.state("job-2")) == ("QUEUED", "QUEUED")
+    assert verify_home(house.home, environment=house.environment).ok
 
 
 def test_children_of_a_killed_owner_do_not_keep_its_clients_waiting(house: House) -> None:

@@ -115,7 +115,7 @@ def test_a_bad_setting_is_named(tmp_path: Path, text: str, named: str) -> None:
 )
 def test_a_file_that_pins_nothing_is_refused(tmp_path: Path, text: str) -> None:
     path = written(tmp_path, text)
-    with pytest.raises(HomeError, match="config.toml"):
+    with pytest.raises(HomeError, match=r"config\.toml"):
         read_settings(path)
 
 

@@ -196,7 +196,7 @@ def test_a_command_that_cannot_be_made_is_its_callers_error_alone(rig: Rig) -> N
 
 
 def test_what_is_no_command_is_its_callers_error_alone(rig: Rig) -> None:
-    bad = rig.owner.ask([lambda _tick: "submit"])  # type: ignore[arg-type, return-value]
+    bad = rig.owner.ask([lambda _tick: "submit"])  # type: ignore[list-item, return-value]
     good = rig.ask(submit("job-2"))
     rig.owner.step()
     with pytest.raises(InvalidInput):
@@ -335,9 +335,7 @@ def test_bytes_leave_only_with_the_record_that_says_so(rig: Rig) -> None:
         piece(b"x" * (CONTENT_INLINE_BYTES_MAX + 1)),
     ],
 )
-def test_content_that_is_not_what_it_is_called_is_refused_where_it_enters(
-    rig: Rig, pair: tuple[bytes, bytes]
-) -> None:
+def test_content_that_is_not_what_it_is_called_is_refused_where_it_enters(rig: Rig, pair: tuple[bytes, bytes]) -> None:
     with pytest.raises(InvalidInput):
         rig.ask(submit(), content=[pair])
     assert rig.one(submit()).ok

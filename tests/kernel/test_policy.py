@@ -95,6 +95,13 @@ def test_an_empty_schedule_is_refused() -> None:
         BackoffSchedule.from_map({**BACKOFF_MAP, "delays_ms": []})
 
 
+@pytest.mark.parametrize("delay", [-1, 2**64, 1.5, True, "1", None])
+def test_a_delay_that_is_no_count_is_refused_by_its_place(delay: Any) -> None:
+    """PIPE-018, PIPE-092"""
+    with pytest.raises(InvalidInput, match=r"delays_ms\[1\]"):
+        BackoffSchedule.from_map({**BACKOFF_MAP, "delays_ms": [0, delay]})
+
+
 def test_retry_k_uses_the_kth_delay_and_then_the_last() -> None:
     """PIPE-093, X-041"""
     schedule = BackoffSchedule("default", (10, 20, 40))

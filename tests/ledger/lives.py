@@ -33,7 +33,21 @@ JOB_STEPS = (
     *("by_hand", "cancel_by_hand"),
 )
 STEPS = (
-    *("submit", "submit", "submit", "claim", "claim", "claim", "tick", "tick", "commit", "cancel", "run", "end", "reuse"),
+    *(
+        "submit",
+        "submit",
+        "submit",
+        "claim",
+        "claim",
+        "claim",
+        "tick",
+        "tick",
+        "commit",
+        "cancel",
+        "run",
+        "end",
+        "reuse",
+    ),
     *("erase", "epoch", "rotate", "head", "resume", "quota"),
     *JOB_STEPS,
 )

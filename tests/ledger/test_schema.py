@@ -13,7 +13,15 @@ from detent.errors import InvalidInput
 from detent.kernel import RECORD_FIELDS, Evidence, KernelConfig, Manifest
 from detent.kernel import evidence as ev
 from detent.ledger import TrustFault, sign_manifest
-from detent.ledger.schema import _CHECKS, Grounds, read_evidence, read_record, read_submitted, record_fault
+from detent.ledger.schema import (
+    _CHECKS,
+    Grounds,
+    _read_submitted_slowly,
+    read_evidence,
+    read_record,
+    read_submitted,
+    record_fault,
+)
 from tests.ledger.build import digest_of, key, lively
 
 digests = st.one_of(st.none(), st.binary(min_size=32, max_size=32), st.just(b"\x01\x55\x12\x02ab" + bytes(26)))
@@ -82,10 +90,10 @@ def test_two_holes_that_overlap_are_no_form() -> None:
 
 
 def signed(**changes: Any) -> bytes:
-    fields: dict[str, Any] = {"payload_digest": digest_of("p"), "priority": 5, "created_tick": 0}
+    fields: dict[str, Any] = {"job_id": "job-1", "payload_digest": digest_of("p"), "priority": 5, "created_tick": 0}
     quota = KernelConfig().quota_policies[0].hash()
     return sign_manifest(
-        Manifest("acme", "job-1", "task", quota_policy_hash=quota, **(fields | changes)), key("manifest")
+        Manifest("acme", job_kind="task", quota_policy_hash=quota, **(fields | changes)), key("manifest")
     ).envelope()
 
 
@@ -105,8 +113,59 @@ def test_a_signed_manifest_is_read_whatever_rare_fields_it_has(changes: dict[str
     assert not isinstance(read, TrustFault)
     manifest = Manifest.parse(read.body)
     assert isinstance(manifest, Manifest)
-    assert all(read.fields[name] == getattr(manifest, name) for name in changes if name != "retry_categories")
+    assert read.job_id == manifest.job_id
+    shared = [name for name in changes if name not in {"retry_categories", "payload_digest", "created_tick"}]
+    assert all(read.fields[name] == getattr(manifest, name) for name in shared)
     assert tuple(read.fields["retry_categories"]) == manifest.retry_categories
+
+
+manifests = st.builds(
+    signed,
+    job_id=st.one_of(
+        st.text("abü-", min_size=1, max_size=100), st.sampled_from(["created_tick", "lcreated_tick\u0661"])
+    ),
+    created_tick=st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([23, 24, 255, 256, 65_535, 65_536, 2**32])),
+    priority=st.integers(1, 10),
+    lease_policy_id=st.sampled_from(["default", "lcreated_tick"]),
+    retry_categories=st.sampled_from([(), ("INTERNAL_ERROR",), ("A", "B")]),
+)
+
+
+def same_answer(data: bytes) -> bool:
+    """Whether the fast reading says what the slow one says."""
+    fast, slow = read_submitted(data), _read_submitted_slowly(data)
+    if isinstance(fast, TrustFault) or isinstance(slow, TrustFault):
+        return isinstance(fast, TrustFault) and isinstance(slow, TrustFault)
+    return fast[:4] == slow[:4] and all(slow.fields[name] == fast.fields[name] for name in SHARED)
+
+
+SHARED = sorted(set(Manifest.REQUIRED) - {"job_id", "created_tick", "payload_digest"})
+
+
+@given(manifests, st.data())
+def test_a_signed_manifest_is_judged_as_the_kernel_judges_it(envelope: bytes, draw: st.DataObject) -> None:
+    """X-046, X-047"""
+    assert same_answer(envelope)
+    assert not isinstance(read_submitted(envelope), TrustFault)
+    data = bytearray(envelope)
+    for _ in range(draw.draw(st.integers(1, 3))):
+        place = draw.draw(st.integers(0, len(data) - 1))
+        if draw.draw(st.booleans()):
+            data[place] = draw.draw(st.integers(0, 255))
+        else:
+            del data[place : place + draw.draw(st.integers(1, 30))]
+    assert same_answer(bytes(data))
+
+
+def test_a_tick_or_a_name_with_a_longer_head_than_needed_is_refused() -> None:
+    """X-047"""
+    envelope = decode(signed())
+    body = envelope["body"]
+    for before, after in ((b"created_tick\x00", b"created_tick\x18\x00"), (b"job_id\x65job-1", b"job_id\x78\x05job-1")):
+        assert before in body
+        data = encode(envelope | {"body": body.replace(before, after)})
+        assert isinstance(read_submitted(data), TrustFault)
+        assert same_answer(data)
 
 
 def test_every_single_flip_in_a_signed_manifest_is_refused_or_shows() -> None:
@@ -117,6 +176,7 @@ def test_every_single_flip_in_a_signed_manifest_is_refused_or_shows() -> None:
         for bit in range(8):
             changed = data[:place] + bytes((data[place] ^ 1 << bit,)) + data[place + 1 :]
             assert read_submitted(changed) != original
+            assert same_answer(changed)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ DILIGENT = "diligent"
 """A worker that sends its heartbeats in time whatever happens, and therefore must never lose a lease."""
 STEP_MS_MAX = GAP_TICKS - 3
 DRAIN_ROUNDS_MAX = 500
+RESTARTS_MAX = 20
 
 
 @dataclass(slots=True)
@@ -50,6 +51,8 @@ class Truth:
         self.records: dict[tuple[str, int], bytes] = {}
         self.ended: dict[str, str] = {}
         self.ghosts: set[str] = set()
+        self.cared_for: set[str] = set()
+        """Jobs that the diligent worker holds."""
         self._states: dict[str, tuple[str, int]] = {}
         self._position = 0
         self._tick = 0
@@ -87,9 +90,6 @@ class Truth:
         assert body["reason_code"] != "LEASE_EXPIRED" or job_id not in self.cared_for, f"{job_id} lost a live lease"
         self._states[job_id] = (str(body["to_state"]), seq + 1)
 
-    cared_for: set[str] = set()
-    """Jobs that the diligent worker holds."""
-
     def check(self, store: Store) -> None:
         """Everything that was acknowledged is there, and nothing that was refused."""
         for (job_id, seq), body in self.records.items():
@@ -98,11 +98,11 @@ class Truth:
             assert row.body == body
         for job_id, state in self.ended.items():
             assert self._states[job_id][0] == state, f"{job_id} was acknowledged as {state}"
-        for (kind, *names), _ in self.committed.items():
+        for kind, *names in self.committed:
             assert kind != "Submit" or names[0] in self._states, f"an acknowledged submission is lost: {names}"
         assert not self.ghosts & self._states.keys(), "a refused job appeared"
-        for row in store.jobs():
-            assert (row.state, row.transition_seq) == self._states[row.job_id], f"{row.job_id} and its row differ"
+        for job in store.jobs():
+            assert (job.state, job.transition_seq) == self._states[job.job_id], f"{job.job_id} and its row differ"
 
 
 class World:
@@ -117,7 +117,6 @@ class World:
         self.faults = Faults()
         self.rig = Rig(self.store, settings=config(queue=queue_of(4, 12)))
         self.truth = Truth()
-        self.truth.cared_for = set()
         self.network: list[Message] = []
         self.in_flight: list[tuple[Message, Future[list[Outcome]]]] = []
         self.held: dict[str, dict[str, Grant]] = {name: {} for name in (*WORKERS, DILIGENT)}
@@ -125,6 +124,8 @@ class World:
         self.open_runs: list[str] = []
         self.number = 0
         self.restarts = 0
+        self.looked_at: tuple[int, bytes] = (0, b"")
+        """How many batches there were at the last look, and the state that they lead to."""
         self.actions: list[tuple[int, Callable[[], None]]] = [
             (20, self.send_submit),
             (15, self.send_claim),
@@ -157,7 +158,7 @@ class World:
 
     def restart(self) -> None:
         """Open the ledger again, as often as it takes: the opening itself may fail, too."""
-        while True:
+        for _ in range(RESTARTS_MAX):
             self.restarts += 1
             self.rig.sent.clear()
             if self.path is not None:
@@ -173,6 +174,8 @@ class World:
             except DetentError:
                 continue
             break
+        else:
+            raise AssertionError("the ledger does not open any more")
         for grant in self.rig.sent:
             self.held[grant.replica_id][grant.job_id] = grant
 
@@ -236,16 +239,18 @@ class World:
     def beat(self) -> None:
         """The diligent worker's heartbeats are asked for again until they are answered."""
         for grant in list(self.held[DILIGENT].values()):
-            for _ in range(50):
-                message = Message(DILIGENT, (heartbeat(grant),))
-                future = self.rig.ask(*message.commands)
-                self.turn()
-                if future.done() and future.exception(timeout=0) is None:
-                    break
-            (outcome,) = future.result(timeout=0)
-            if outcome.refusal is not None:
+            if self.insist(heartbeat(grant)).refusal is not None:
                 self.held[DILIGENT].pop(grant.job_id, None)
         self.truth.cared_for = set(self.held[DILIGENT])
+
+    def insist(self, command: Command) -> Outcome:
+        """Ask until there is an answer."""
+        for _ in range(RESTARTS_MAX):
+            future = self.rig.ask(command)
+            self.turn()
+            if future.done() and future.exception(timeout=0) is None:
+                return future.result(timeout=0)[0]
+        raise AssertionError("a heartbeat is never answered")
 
     # -- those who ask ---------------------------------------------------------------------------------------------------
 
@@ -319,7 +324,8 @@ class World:
         self.number += 1
         ghost = f"ghost-{self.number}"
         self.truth.ghosts.add(ghost)
-        self.send("user", self.random.choice([cancel(ghost), submit(ghost, run_id="no-such-run")]))
+        commands: list[Command] = [cancel(ghost), submit(ghost, run_id="no-such-run")]
+        self.send("user", self.random.choice(commands))
 
     def send_run(self) -> None:
         """A run opens or closes."""
@@ -340,8 +346,10 @@ class World:
         if owner.closed:
             return
         owner._kernel.check()
-        recovered = self.rig.recover(self.store)
-        assert checkpoint(recovered.kernel) == checkpoint(owner._kernel), "a restart would go on from another state"
+        size = self.store.head(0).size
+        if size != self.looked_at[0]:
+            self.looked_at = (size, checkpoint(self.rig.recover(self.store).kernel))
+        assert checkpoint(owner._kernel) == self.looked_at[1], "a restart would go on from another state"
 
     def drain(self) -> None:
         """No more trouble: whatever was asked is answered, and every job comes to its end."""
@@ -349,9 +357,7 @@ class World:
         self.restart()
         self.rig.owner._crash = lambda _point: None
         for _ in range(DRAIN_ROUNDS_MAX):
-            while self.network:
-                self.deliver()
-                self.turn()
+            self.settle()
             self.send(WORKERS[0], Claim(0, WORKERS[0], 100))
             for grant in [grant for worker in self.held for grant in self.held[worker].values()]:
                 self.send(grant.replica_id, finish(grant))
@@ -364,6 +370,15 @@ class World:
         self.rig.owner.close()
         self.truth.check(self.store)
         assert {row.state for row in self.store.jobs()} <= {state.value for state in TERMINAL}
+
+    def settle(self) -> None:
+        """Deliver until everybody has his answer."""
+        for _ in range(DRAIN_ROUNDS_MAX):
+            if not self.network:
+                return
+            self.deliver()
+            self.turn()
+        raise AssertionError("somebody is never answered")
 
     def bytes(self) -> Iterator[bytes]:
         """Everything that was written, for comparing two histories."""

@@ -110,6 +110,10 @@ class FakeFiles:
             return None
         return len(entry.written) if isinstance(entry, _Data) else None
 
+    def touch(self, path: Path) -> None:
+        if self.size(path) is None:
+            raise FileNotFoundError(path)
+
     def rename(self, source: Path, target: Path) -> None:
         self.step()
         entry = self._directory(source.parent).seen[source.name]

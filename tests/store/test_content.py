@@ -104,6 +104,14 @@ def test_content_is_written_once(tmp_path: Path) -> None:
     assert len(created) == 1
 
 
+def test_content_that_comes_again_is_young_again(content: ContentFiles) -> None:
+    """Otherwise garbage collection could take it before the record that names it is written."""
+    found = content.put(LARGE)
+    os.utime(content.path(found), (1_000, 1_000))
+    content.put(LARGE, digest=found)
+    assert content.path(found).stat().st_mtime > 1_000
+
+
 def test_files_and_directories_are_for_their_owner_alone(content: ContentFiles, tmp_path: Path) -> None:
     previous = os.umask(0)
     try:

@@ -377,6 +377,32 @@ def test_a_deposed_owner_who_goes_on_writing_is_found() -> None:
     assert found(check(ledger), "EPOCH_WRONG").batch_no == 3
 
 
+def test_an_epoch_that_does_not_rise_is_found() -> None:
+    """PIPE-060: an epoch never comes back"""
+    ledger = running()
+    ledger.raise_epoch()
+    ledger.commit()
+    rewrite(ledger, 2, 0, epoch=1)
+    ledger.commits[2].epoch = 1
+    finding = found(check(ledger), "EPOCH_WRONG")
+    assert (finding.position, finding.message) == (10, "epoch 1 after epoch 1")
+
+
+@pytest.mark.parametrize(
+    "change", [{"partitions": 2}, {"partitions": 2, "partition_id": 1}, {"tick_ms": 7}, {"epoch_base_ms": 7}]
+)
+def test_what_is_fixed_for_the_life_of_a_ledger_stays_so_however_well_it_is_hashed(change: dict[str, int]) -> None:
+    """X-051, PIPE-061"""
+    ledger = running()
+    ledger.raise_epoch()
+    ledger.commit()
+    config = replace(ledger.config, **change)  # type: ignore[arg-type]
+    body, _ = ledger.commits[2].records[0]
+    hashes = {"queue_policy_hash": config.queue_policy_hash, "replay_token": config.replay_token}
+    ledger.commits[2].records[0] = (edit(body, config_digest=sha256(config.encode()), **hashes), config.encode())
+    assert found(check(ledger), "CONFIG_WRONG").position == 10
+
+
 def test_configurations_that_cannot_be_are_found() -> None:
     for change in (
         {"partitions": 2},

@@ -73,7 +73,6 @@ def command(shell: Shell, run_id: str | None, *, target: Path, with_content: boo
                 ("holds", f"{', '.join(held)}; {size_text(done.size_bytes)}"),
                 ("root", root),
             ],
-            indent="  ",
         )
         for name, why in _LEFT_OUT.items():
             if counts.get(name):

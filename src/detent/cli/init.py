@@ -39,7 +39,6 @@ def command(shell: Shell) -> int:
                 ("ledger", settings.origin),
                 ("root", document["root"]),
             ],
-            indent="  ",
         )
         page.line(
             Cell("The root is what others pin to check what you export: `detent verify FILE --root ROOT`.", FAINT)

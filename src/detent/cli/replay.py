@@ -52,9 +52,8 @@ def command(shell: Shell, file: Path | None) -> int:
         page.fields(
             [
                 ("decided", ", ".join(counts) + (": every byte the same" if report.ok else "")),
-                ("log hash", str(document["transition_log_hash"] or "-")),
+                ("hash", str(document["transition_log_hash"] or "-")),
             ],
-            indent="  ",
         )
         for note in report.notes:
             page.hanging([Cell("  - ", WARN)], note)

@@ -86,7 +86,7 @@ def _show_run(shell: Shell, reader: StoreReader, content: Content, view: RunView
                 ("tenant", view.row.tenant_id),
                 ("started", time_text(str(document["started_at"]))),
                 ("ended", time_text(str(ended)) if ended else "-"),
-                ("contract", str(digests["contract_digest"])),
+                ("contract", short(str(digests["contract_digest"]))),
                 ("jobs", ", ".join(f"{count} {state}" for state, count in states.items()) or "none"),
             ],
             indent="  ",

@@ -93,7 +93,6 @@ def _draw(page: Page, report: Report, what: str, *, own_root: bool) -> None:
             ("scope", f"{scope}: {_counted(counts)}"),
             ("root", _root_cell(report, own_root=own_root)),
         ],
-        indent="  ",
     )
     if report.findings:
         page.line()

@@ -253,8 +253,8 @@ class Owner:
                 self._plan_wake()
                 if not self._inbox.empty():
                     self._wake.set()  # One turn takes a bounded number of requests, and nobody wakes twice for the rest.
-            if isinstance(self.failure, BaseException) and not isinstance(self.failure, DetentError):
-                raise self.failure
+            if isinstance(self.failure, Exception) and not isinstance(self.failure, DetentError):
+                raise self.failure  # A bug of ours. An interrupt has reached the thread it was meant for.
 
     def _plan_wake(self) -> None:
         """Say when the loop has to look again by itself; wake it if it means to sleep longer than that."""

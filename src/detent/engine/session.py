@@ -19,9 +19,9 @@ from detent.engine.client import Connection, NotSent
 from detent.engine.home import Home
 from detent.engine.lock import owner_pid, try_lock
 from detent.engine.request import Make
-from detent.engine.wire import Answer, answer_of
+from detent.engine.wire import OWNER_COMMANDS, Answer, answer_of
 from detent.engine.wiring import OwnedHome, Parts, open_owned
-from detent.errors import DetentError, OutcomeUnknown, StoreUnavailable
+from detent.errors import DetentError, InvalidInput, OutcomeUnknown, StoreUnavailable
 from detent.kernel import Command, partition_of
 
 _T = TypeVar("_T")
@@ -49,6 +49,7 @@ class Session:
         self._lock = threading.RLock()
         self._link: OwnedHome | Connection | None = None
         self._closed = False
+        self._pid = os.getpid()
         self._connect()
 
     @property
@@ -70,7 +71,13 @@ class Session:
         content: Sequence[tuple[bytes, bytes]] = (),
         timeout: float | None = None,
     ) -> list[Answer]:
-        """Have commands decided together and wait for the answers. Their ticks are set by the owner."""
+        """Have commands decided together and wait for the answers. Their ticks are set by the owner.
+
+        Refuses, with `InvalidInput`, what only an owner may say by itself.
+        """
+        for command in commands:
+            if isinstance(command, OWNER_COMMANDS):
+                raise InvalidInput(f"{type(command).__name__} is the owner's own and cannot be asked for")
         while True:
             link = self._ready()
             if isinstance(link, OwnedHome):
@@ -91,6 +98,8 @@ class Session:
 
     def close(self) -> None:
         """End the session; an owner finishes what waits and gives the home up."""
+        if self._forked:
+            return  # It is the parent's, and still open there.
         with self._lock:
             self._closed = True
             link, self._link = self._link, None
@@ -107,7 +116,18 @@ class Session:
         with self._parts.open_reader(self.home.ledger) as reader:
             return reader.partitions
 
+    @property
+    def _forked(self) -> bool:
+        """Whether this is a copy in a child of the process that opened the session: its threads are not here."""
+        return os.getpid() != self._pid
+
     def _ready(self) -> OwnedHome | Connection:
+        if self._forked:
+            raise StoreUnavailable(
+                "this session was opened before the process forked",
+                hint="open another one in the child",
+                retryable=False,
+            )
         with self._lock:
             if self._closed:
                 raise StoreUnavailable("the session is closed")

@@ -7,7 +7,17 @@ from typing import NamedTuple
 
 from detent.canon import NotCanonical, decode, encode_trusted
 from detent.errors import CODES, DetentError, InvalidInput, Refused
-from detent.kernel import Command, Grant, HeartbeatRecord, JobState, Outcome
+from detent.kernel import (
+    AdvanceTick,
+    ChangeTrust,
+    Command,
+    Grant,
+    HeartbeatRecord,
+    JobState,
+    Outcome,
+    RaiseEpoch,
+    Resume,
+)
 from detent.kernel.commands import command_to_list
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
@@ -30,6 +40,9 @@ CLIENT_COMMANDS = frozenset(
     }
 )
 """What another process may ask for. Epochs, trust and the passing of time are the owner's own."""
+
+OWNER_COMMANDS = (AdvanceTick, ChangeTrust, RaiseEpoch, Resume)
+"""The rest: what an owner says by itself and nobody can ask for."""
 
 
 class Answer(NamedTuple):

@@ -37,6 +37,7 @@ class BatchWalk:
         self.book = book
         self.partition = partition
         self._records = RecordWalk(book, partition)
+        self._counted = {"batches": 0, "commands": 0, "records": 0}
 
     def batch(self, item: BatchItem) -> None:
         """Check a whole batch."""
@@ -81,14 +82,25 @@ class BatchWalk:
         self._close(header)
 
     def count(self, counts: Counter[str]) -> None:
-        """Add what was counted apart from the shared counts, because it happens for every record."""
+        """Add what was counted apart from the shared counts, because it happens for every batch or record."""
+        counts.update(self._counted)
         counts["transitions"] += self._records.transitions
         counts["submitted"] += self._records.submitted
 
     # -- a whole batch ---------------------------------------------------------------------------------------------------
 
     def _check_place(self, header: BatchHeader) -> None:
+        """The batch goes on where the one before it ended, in the same ledger and partition."""
         partition = self.partition
+        place = (header.batch_no, header.prev_batch_hash, header.first_position, header.partition)
+        due = (partition.next_batch, partition.leaf, partition.next_position, partition.number)
+        ledger = self.book.header
+        if (
+            place == due
+            and header.first_tick >= partition.last_tick
+            and (ledger is None or header.origin == ledger.origin)
+        ):
+            return
         if header.batch_no != partition.next_batch:
             message = f"batch {header.batch_no} where batch {partition.next_batch} is due"
             self._note("BATCH_NUMBER_WRONG", message, header)
@@ -176,7 +188,7 @@ class BatchWalk:
         if ticks and (ticks[0], ticks[-1]) != (header.first_tick, header.last_tick):
             message = f"the batch spans ticks {header.first_tick} to {header.last_tick}"
             self._note("TICK_OUT_OF_BATCH", f"{message}, its commands {ticks[0]} to {ticks[-1]}", header)
-        self.book.counts["commands"] += len(listed)
+        self._counted["commands"] += len(listed)
         return set(ticks)
 
     def _walk(self, first_position: int, item: BatchItem) -> list[bytes]:
@@ -191,14 +203,14 @@ class BatchWalk:
         for index, (body, evidence) in enumerate(item.records):
             append(sha256(b"\x00" + body).digest())
             record(body, evidence, first_position + index, None if columns is None else columns[index])
-        self.book.counts["records"] += len(leaves)
+        self._counted["records"] += len(leaves)
         return leaves
 
     def _check_records(self, header: BatchHeader, leaves: list[bytes]) -> None:
         if len(leaves) != header.record_count:
             message = f"the batch record binds {header.record_count} records, {len(leaves)} are here"
             self._note("RECORD_COUNT_WRONG", message, header)
-        if root_of(leaves) != header.records_root:
+        if (leaves[0] if len(leaves) == 1 else root_of(leaves)) != header.records_root:
             position = header.first_position if header.record_count == 1 else None
             last = header.first_position + header.record_count - 1
             where = "" if position is not None else f" (records {header.first_position} to {last})"
@@ -228,7 +240,7 @@ class BatchWalk:
         self._records.finish()
         self._grow(batch_no, item)
         partition.next_batch, partition.next_position = batch_no + 1, position + len(item.records)
-        self.book.counts["batches"] += 1
+        self._counted["batches"] += 1
 
     def _check_columns(self, header: BatchHeader, columns: BatchColumns) -> None:
         said = BatchColumns(
@@ -269,7 +281,7 @@ class BatchWalk:
                 message = f"the path does not lead from record {index} to the batch record"
                 self._note("RECORD_NOT_INCLUDED", message, header, position)
             self._records.record(record.body, record.evidence, position)
-            self.book.counts["records"] += 1
+            self._counted["records"] += 1
 
     # -- both ------------------------------------------------------------------------------------------------------------
 
@@ -285,7 +297,7 @@ class BatchWalk:
         partition.next_batch = header.batch_no + 1
         partition.next_position = header.first_position + header.record_count
         partition.last_tick = max(partition.last_tick, header.last_tick)
-        self.book.counts["batches"] += 1
+        self._counted["batches"] += 1
 
     def _note(self, code: str, message: str, header: BatchHeader | None = None, position: int | None = None) -> None:
         partition = self.partition

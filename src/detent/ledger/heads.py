@@ -31,7 +31,8 @@ _OPEN_RUN: Final = b"o"
 _RUN_JOB: Final = b"r"
 _ERASED: Final = b"e"
 _ENDED_VALUES: Final = 6
-_CATEGORIES: Final = 10
+_SEQ, _HEAD, _CATEGORIES = 3, 5, 10
+"""Places in an encoded fold."""
 ENDED_STATES: Final = frozenset(state.value for state in TERMINAL)
 
 
@@ -184,17 +185,21 @@ class JobTable:
 
     def sorted(self) -> Iterator[tuple[str, JobFold]]:
         """Every job by the UTF-8 bytes of its id."""
-        for job_id, fold in self._live.items():
-            self._heads.put(_job_key(job_id), fold.encode())
-        self._live.clear()
-        for key, data in self._heads.items(_JOB):
+        for key, data in self._entries():
             yield key[len(_JOB) :].decode(), JobFold.decode(data)
 
     def log_hash(self) -> bytes:
         """``transition_log_hash`` over all jobs (X-050)."""
-        return transition_log_hash(
-            self.count, ((job_id, fold.transition_seq, fold.head) for job_id, fold in self.sorted())
-        )
+        values = ((key, loose(data)) for key, data in self._entries())
+        heads = ((key[len(_JOB) :].decode(), fold[_SEQ], fold[_HEAD]) for key, fold in values)
+        return transition_log_hash(self.count, heads)
+
+    def _entries(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every job's entry in order, once all of them are in the `Heads`."""
+        for job_id, fold in self._live.items():
+            self._heads.put(_job_key(job_id), fold.encode())
+        self._live.clear()
+        return self._heads.items(_JOB)
 
     def _keep(self, job_id: str, fold: JobFold) -> None:
         self._live[job_id] = fold

@@ -6,6 +6,7 @@ Reading takes the values of a loose decoding and looks at every one of them; the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from detent.ledger.batch import RECORDS_PER_BATCH_MAX, is_signature
@@ -241,6 +242,7 @@ _MAKE: Final[Mapping[str, Callable[[Mapping[str, Any]], Item | Finding]]] = {
 }
 
 
+@lru_cache(maxsize=4096)
 def _bytes_head(size: int) -> bytes:
     return _head(0x40, size)
 

@@ -73,7 +73,7 @@ def _expected(signed: SubmittedManifest, fields: dict[str, Any], body: bytes, pa
         return None
     manifest_hash = sha256(signed.body).digest()
     tenant_id, quota_policy_hash = manifest["tenant_id"], manifest["quota_policy_hash"]
-    parts = job_parts(tenant_id, manifest["job_id"], manifest_hash, quota_policy_hash)
+    parts = job_parts(tenant_id, signed.job_id, manifest_hash, quota_policy_hash)
     expected, genesis = submitted_body(parts, partition.owner, tick, run_id, manifest["job_kind"], manifest_hash)
     if expected != body:
         return None
@@ -97,8 +97,10 @@ def _differences(
     if isinstance(signed, SubmittedManifest):
         if fields["job_manifest_hash"] != sha256(signed.body).digest():
             faults.append(TrustFault("MANIFEST_HASH_WRONG", "the manifest is not the one the record names"))
-        names = ("tenant_id", "job_id", "job_kind", "quota_policy_hash")
-        if mixed := [name for name in names if fields[name] != signed.fields[name]]:
+        theirs = {"job_id": signed.job_id} | {
+            name: signed.fields[name] for name in ("tenant_id", "job_kind", "quota_policy_hash")
+        }
+        if mixed := [name for name, value in theirs.items() if fields[name] != value]:
             faults.append(TrustFault("JOB_MIXED", f"the record's {', '.join(mixed)} is not the manifest's"))
     return faults
 
@@ -114,7 +116,7 @@ def _manifest_faults(walk: RecordWalk, signed: SubmittedManifest, position: int)
             if not unlimited and (fault := entry.scope_fault(manifest["tenant_id"], partition.number)):
                 faults.append(fault)
             message = "the manifest's signature does not verify"
-            place = (partition.number, walk.batch_no, position, manifest["job_id"])
+            place = (partition.number, walk.batch_no, position, signed.job_id)
             walk.book.signature(
                 (entry.public_key, MANIFEST_LABEL + signed.body, signed.signature),
                 ("MANIFEST_SIGNATURE_INVALID", message, *place),

@@ -120,6 +120,10 @@ class _Reading:
 
     def take(self, item: Readable) -> None:
         """Check the next item."""
+        if type(item) is BatchItem and self._stage == _STAGE[BatchItem]:
+            # Nearly all items are batches that follow a batch.
+            self._of_partition(item)
+            return
         if isinstance(item, Finding):
             self._book.findings.add(item)
             return
@@ -191,6 +195,8 @@ class _Reading:
         """Everything has been read: what is missing, and what could not be asked before."""
         book, header = self._book, self._book.header
         book.check_signatures()
+        for walk in self._walks.values():
+            walk.count(book.counts)
         self._rows.finish(expected=rows_expected)
         if book.root is None:
             self._note("TRUST_UNPINNED", "no root was given to check the ledger's trust against")
@@ -241,8 +247,6 @@ class _Reading:
         """What the whole reading says."""
         book, header, partitions = self._book, self._book.header, self._partitions
         log_hash = book.jobs.log_hash() if header is not None else None
-        for walk in self._walks.values():
-            walk.count(book.counts)
         counts = dict(sorted(book.counts.items()))
         counts |= {"jobs": book.jobs.count, "runs": book.runs.count, "rows": self._rows.jobs + self._rows.runs}
         counts["erased_contents"] = book.erased.count

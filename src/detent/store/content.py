@@ -147,6 +147,8 @@ class ContentFiles:
         # Whoever wrote it may not have come to this line yet, and our caller is told that it is durable.
         path = self.path(digest)
         with _translated(path):
+            # Garbage collection leaves young files alone, because the record that names them may be on its way: as here.
+            self._files.touch(path)
             self._files.sync_directory(path.parent)
             self._files.sync_directory(self._directory)
         return True

@@ -39,6 +39,9 @@ class Files(Protocol):
     def size(self, path: Path) -> int | None:
         """The file's length, or None when there is none."""
 
+    def touch(self, path: Path) -> None:
+        """Make a file look as young as a new one."""
+
     def rename(self, source: Path, target: Path) -> None:
         """Give a file another name at once, replacing what has it."""
 
@@ -93,6 +96,10 @@ class DiskFiles:
             return path.stat().st_size
         except FileNotFoundError:
             return None
+
+    def touch(self, path: Path) -> None:
+        """Make a file look as young as a new one."""
+        os.utime(path)
 
     def rename(self, source: Path, target: Path) -> None:
         """Give a file another name at once, replacing what has it."""

@@ -17,7 +17,7 @@ from detent.store.api import Store
 
 class _Fault(NamedTuple):
     at: int
-    error: Exception
+    error: BaseException
     done: bool
 
 
@@ -29,7 +29,7 @@ class Faults:
         """How often each method was called so far, the calls that went wrong included."""
         self._planned: defaultdict[str, list[_Fault]] = defaultdict(list)
 
-    def fail(self, call: str, *, after: int = 0, error: Exception | None = None) -> None:
+    def fail(self, call: str, *, after: int = 0, error: BaseException | None = None) -> None:
         """The call after the next ``after`` ones does nothing and raises; `StoreUnavailable` unless told otherwise."""
         self._plan(call, after, error or StoreUnavailable(f"the store failed at {call}, as planned"), done=False)
 
@@ -41,7 +41,7 @@ class Faults:
         """The call takes effect, and says that nobody can know."""
         self._plan(call, after, OutcomeUnknown(f"the store hid a {call}, as planned"), done=True)
 
-    def _plan(self, call: str, after: int, error: Exception, *, done: bool) -> None:
+    def _plan(self, call: str, after: int, error: BaseException, *, done: bool) -> None:
         self._planned[call].append(_Fault(self.calls[call] + after + 1, error, done))
 
     def _through(self, name: str, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
