@@ -334,6 +334,16 @@ def test_the_newest_head_is_kept_outside_when_an_owner_ends(house: House) -> Non
         assert next(reader.tree_heads(0)).note == note
 
 
+def test_a_home_whose_heads_cannot_be_kept_outside_is_refused_before_anything_is_written(house: House) -> None:
+    """X-178: not a second later, by the first tree head."""
+    (house.directory / "state").write_text("in the way")
+    before = house.epochs()
+    with pytest.raises(HomeError, match="cannot be kept") as caught:
+        house.session()
+    assert "XDG_STATE_HOME" in str(caught.value.hint)
+    assert house.epochs() == before
+
+
 def test_a_damaged_keeper_is_said_aloud(house: House) -> None:
     """A keeper that forgets silently keeps nothing."""
     house.session().close()

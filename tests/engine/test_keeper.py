@@ -65,9 +65,22 @@ def test_a_damaged_file_is_an_error_and_is_not_written_over(keeper: HeadKeeper, 
 
 def test_a_place_that_cannot_be_written_is_a_typed_error_with_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(HomeError) as caught:
-        HeadKeeper(tmp_path / "file" / "heads", "detent/a").keep(0, 1, "note")
-    assert "XDG_STATE_HOME" in str(caught.value.hint) or "cannot be read" in str(caught.value)
+    keeper = HeadKeeper(tmp_path / "file" / "heads", "detent/a")
+    with pytest.raises(HomeError, match="cannot be read"):
+        keeper.keep(0, 1, "note")
+    with pytest.raises(HomeError, match="cannot be kept") as caught:
+        keeper.prepare()
+    assert "XDG_STATE_HOME" in str(caught.value.hint)
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere" / "else")
+    with pytest.raises(HomeError, match="cannot be kept"):
+        HeadKeeper(tmp_path / "dangling", "detent/a").keep(0, 1, "note")
+
+
+def test_preparing_leaves_nothing_behind(keeper: HeadKeeper) -> None:
+    keeper.prepare()
+    keeper.prepare()
+    assert list(keeper.path.parent.iterdir()) == []
+    assert keeper.path.parent.stat().st_mode & 0o077 == 0
 
 
 def test_owners_of_many_partitions_keep_their_heads_in_one_file_side_by_side(keeper: HeadKeeper) -> None:

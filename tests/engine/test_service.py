@@ -378,6 +378,21 @@ def test_a_client_that_does_not_read_blocks_nobody_and_is_hung_up_on(
         assert sent < 2_000, "the owner keeps all answers for a client that reads none"
 
 
+def test_a_client_that_does_not_read_does_not_keep_the_owner_from_ending(house: House) -> None:
+    owner = house.session()
+    with Raw(house) as raw:
+        command = ["cancel", 0, "tenant-a", "nobody", "CANCELLED_BY_USER", None, None]
+        message = frame({"op": "ask", "id": 1, "partition": 0, "commands": [command] * 1_000})
+        for _ in range(20):
+            raw.send(message)
+        with house.session() as client:
+            assert one(client, house.submit()).ok, "what was sent before has been answered by now"
+        closing = threading.Thread(target=owner.close, daemon=True)
+        closing.start()
+        closing.join(WAIT_SECONDS)
+        assert not closing.is_alive()
+
+
 def test_an_answer_too_large_to_send_is_an_unknown_outcome_and_not_a_silence(
     house: House, owner: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:

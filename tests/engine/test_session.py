@@ -15,6 +15,7 @@ import pytest
 from detent.canon import sha256
 from detent.engine import session as session_module
 from detent.engine.audit import verify_home
+from detent.engine.lock import is_held
 from detent.engine.session import Session
 from detent.engine.wiring import OwnedHome, Parts
 from detent.errors import HomeError, OutcomeUnknown, StoreUnavailable
@@ -271,6 +272,43 @@ def _served(client: Session, house: House) -> bool:
         return client.ask([house.submit("job-2")])[0].ok
     except (StoreUnavailable, OutcomeUnknown):
         return False
+
+
+def test_a_home_that_fails_as_often_as_it_is_opened_is_not_opened_over_and_over(house: House) -> None:
+    """Each opening writes an epoch: left to itself, a home with a fault would fill its own disk."""
+    failing = Failing()
+    with house.session(failing.parts()) as session:
+        failed = threading.Event()
+        assert session.owned is not None
+        told = session.owned.owners[0].on_failed
+
+        def tell() -> None:
+            told()
+            failed.set()
+
+        session.owned.owners[0].on_failed = tell
+        failing.faults.fail("append")
+        with pytest.raises(StoreUnavailable):
+            session.ask([house.submit()])
+        assert failed.wait(WAIT_SECONDS)
+        eventually(lambda: not is_held(house.home.lock), "the failed owner keeps the lock")
+        assert house.epochs() == [1, 2]
+        assert one(session, house.submit()).ok, "somebody asks, and it is opened again"
+        assert house.epochs()[-1] == 3
+
+
+def test_an_owner_that_fails_after_a_long_life_is_opened_again_by_itself(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X-172, X-173: leases and retries must be looked after."""
+    monkeypatch.setattr(session_module, "REOPEN_SECONDS", 0.0)
+    failing = Failing()
+    with house.session(failing.parts()) as session:
+        failing.faults.fail("append")
+        with pytest.raises(StoreUnavailable):
+            session.ask([house.submit()])
+        eventually(lambda: session.owned is not None and not session.owned.failed, "it stays closed")
+        assert house.epochs()[-1] == 3
 
 
 def test_a_session_whose_home_broke_for_good_says_so_each_time(house: House) -> None:

@@ -8,7 +8,7 @@ import cbor2
 import pytest
 
 from detent.canon import decode, encode, sha256
-from detent.errors import StoreCorrupt
+from detent.errors import InvariantBroken, StoreCorrupt
 from detent.kernel import AdvanceTick, Job, Kernel, RaiseEpoch, Run, StartRun, checkpoint, checkpoint_digest, restore
 from detent.kernel.checkpoint import FIELDS
 from tests.kernel.builders import OWNER_KEY_ID, TENANT, Scene, config, queue_of
@@ -173,6 +173,17 @@ def test_a_queue_that_does_not_fit_the_jobs_is_refused() -> None:
     state["queue"][1][0][1] = []
     with pytest.raises(StoreCorrupt, match="contradicts"):
         restore(encode(state))
+
+
+@pytest.mark.parametrize("stored", [Job, Run])
+def test_a_stored_row_of_another_shape_is_a_broken_invariant(stored: Any) -> None:
+    """PIPE-033"""
+    scene = busy_scene()
+    good = (scene.live("job-1") if stored is Job else scene.kernel.runs["run-1"]).to_list()
+    shapes: list[object] = [good[:-1], [*good, None], [], {}]
+    for shape in shapes:
+        with pytest.raises(InvariantBroken, match="stored"):
+            stored.decode(encode(shape))
 
 
 @pytest.mark.parametrize("seed", range(8))

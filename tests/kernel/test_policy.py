@@ -127,6 +127,14 @@ def test_a_quota_policy_with_a_foreign_hash_is_refused(name: str) -> None:
         QuotaPolicy.from_map({**KNOWN_QUOTA.to_map(), name: 7})
 
 
+@pytest.mark.parametrize("budget", [-1, 2**64, 1.5, True, "1", None])
+@pytest.mark.parametrize("name", QuotaPolicy.BUDGETS)
+def test_a_budget_that_is_no_count_is_refused_by_name(name: str, budget: Any) -> None:
+    """PIPE-018, PIPE-045"""
+    with pytest.raises(InvalidInput, match=name):
+        replace(KNOWN_QUOTA, **{name: budget})
+
+
 def test_only_the_two_evaluation_rules_exist() -> None:
     """X-049"""
     with pytest.raises(InvalidInput, match="LE_ALL_v1 or LE_ALL_RETRY_v1"):

@@ -24,6 +24,7 @@ from detent.ledger import (
     Finding,
     HeaderItem,
     HeadItem,
+    JobItem,
     KeyEntry,
     TrustConfig,
     cosign,
@@ -308,10 +309,40 @@ def test_items_stand_in_their_order() -> None:
     assert codes(verify_items(items[1:], root=ledger.root)) >= {"ITEM_OUT_OF_ORDER"}
     assert codes(verify_items([*items, items[0]], root=ledger.root)) == {"ITEM_OUT_OF_ORDER"}
     assert codes(verify_items([*items, items[1]], root=ledger.root)) == {"ITEM_OUT_OF_ORDER"}
-    whole_in_run = [*ledger.run_items("run-1"), *[item for item in items if isinstance(item, BatchItem)][:1]]
-    assert "ITEM_OUT_OF_ORDER" in codes(verify_items(whole_in_run, root=ledger.root))
+    run = ledger.run_items("run-1")
+    whole = next(item for item in items if isinstance(item, BatchItem))
+    assert codes(verify_items([*run[:-1], whole, run[-1]], root=ledger.root)) == {"ITEM_OUT_OF_ORDER"}
+    assert codes(verify_items([*items[:3], run[3], *items[3:]], root=ledger.root)) == {"ITEM_OUT_OF_ORDER"}
     foreign = HeadItem(7, ledger.heads[0].note)
     assert codes(verify_items([items[0], foreign, *items[1:]], root=ledger.root)) == {"BATCH_PARTITION_WRONG"}
+
+
+def test_without_a_header_the_rest_is_still_looked_at() -> None:
+    ledger = lively()
+    assert codes(verify_items(ledger.items()[3:], root=ledger.root)) == {"ITEM_OUT_OF_ORDER"}
+    run = ledger.run_items("run-1")
+    assert codes(verify_items(run[2:], root=ledger.root)) == {"ITEM_OUT_OF_ORDER", "HEAD_MISSING", "RUN_MISSING"}
+
+
+def test_what_a_reader_finds_stands_in_the_report() -> None:
+    ledger = lively()
+    finding = Finding("STORE_DAMAGED", "a page cannot be read")
+    report = verify_items([*ledger.items(), finding], root=ledger.root)
+    assert report.findings == (finding,)
+    assert not report.ok
+
+
+def test_more_tree_heads_than_can_be_held_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("detent.ledger.tree_heads.HEADS_MAX", 1)
+    report = lively().verify()
+    assert codes(report) == {"BUNDLE_MALFORMED"}
+    assert "more than 1 tree heads" in report.findings[0].message
+
+
+def test_job_rows_without_their_body_are_compared_by_their_columns() -> None:
+    ledger = lively()
+    items = [item._replace(body=None) if isinstance(item, JobItem) else item for item in ledger.items(rows=True)]
+    assert verify_items(items, root=ledger.root, rows_expected=True).ok
 
 
 def test_nothing_at_all_is_not_green() -> None:

@@ -326,7 +326,7 @@ def test_a_run_without_its_tree_head_trust_or_start_is_found() -> None:
 def test_a_runs_batch_that_is_no_batch_or_breaks_the_chain_is_found() -> None:
     ledger = lively()
     assert "BATCH_MALFORMED" in codes(run_report(ledger, lambda item: item._replace(body=b"\xa0")))
-    items = ledger.run_items("run-1")
+    items, chained = ledger.run_items("run-1"), False
     for place, item in enumerate(items):
         if isinstance(item, PartialItem) and item is not items[2]:
             for changes, code in (
@@ -337,6 +337,9 @@ def test_a_runs_batch_that_is_no_batch_or_breaks_the_chain_is_found() -> None:
                 forged = item._replace(body=body, signature=ledger.signer.sign(b"detent/batch/v1\x00" + body))
                 report = verify_items([*items[:place], forged, *items[place + 1 :]], root=ledger.root)
                 assert codes(report) >= {code, "BATCH_NOT_INCLUDED"}
+                adjoins = item.tree_path and place > 3 and "BATCH_CHAIN_BROKEN" in codes(report)
+                chained = chained or bool(adjoins)
+    assert chained, "two batches of the run follow one another: the second must name the first"
 
 
 def test_a_run_under_a_kept_head_of_the_same_size_must_have_its_root() -> None:

@@ -176,6 +176,38 @@ def test_a_way_back_into_the_queue_has_one_reason(evidence: Evidence, code: str 
     assert codes(check(ledger)) == (set() if code is None else {code})
 
 
+def test_a_record_that_is_wrong_in_two_ways_is_found_in_both() -> None:
+    evidence = Evidence("result", "CRASHED", running().rows["running"].lease_id, category="INTERNAL_ERROR")
+    assert codes(forged("RETRYING", evidence=evidence, prev_chain_hash=LEASE)) == {"CHAIN_BROKEN", "RETRY_NOT_ALLOWED"}
+
+
+def test_one_fault_does_not_look_like_many() -> None:
+    """After a record that cannot be, the job is taken to stand where that record claims."""
+    ledger = running()
+    append(ledger, next_record(ledger, "ended", "RUNNING", Evidence("dispatch", "DISPATCHED", replica_id="w")))
+    body = ledger.commits[-1].records[0][0]
+    job = ledger.rows["ended"]
+    job.state, job.transition_seq, job.head, job.lease_id = "RUNNING", 3, sha256(body), decode(body)["idempotency_key"]
+    append(ledger, next_record(ledger, "ended", "SUCCEEDED", Evidence("result", "COMPLETED", job.lease_id)))
+    report = check(ledger)
+    assert {finding.position for finding in report.findings} == {10}
+    assert "TRANSITION_ILLEGAL" in codes(report)
+
+
+def test_a_record_of_no_job_that_names_another_signer_is_found() -> None:
+    ledger = lively()
+    number, index = place_of(ledger, "run_started")
+    rewrite(ledger, number, index, signer_key_id=LEASE)
+    assert found(check(ledger), "RECORD_SIGNER_WRONG").position == position_of(ledger, number, index)
+
+
+def test_a_batch_that_claims_other_ticks_than_its_commands_have_is_found() -> None:
+    """X-165"""
+    ledger = running()
+    ledger.commits[1].last_tick += 1
+    assert found(check(ledger), "TICK_OUT_OF_BATCH").batch_no == 1
+
+
 def test_an_illegal_transition_without_evidence_is_found_too() -> None:
     ledger = running()
     body, _ = next_record(ledger, "ended", "RUNNING", Evidence("result", "COMPLETED"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,6 +55,15 @@ class HeadKeeper:
                 hint="compare the ledger with a tree head kept elsewhere, then remove the file",
             ) from exc
 
+    def prepare(self) -> None:
+        """Make sure that something can be kept, before an owner begins that would fail with its first tree head."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with tempfile.TemporaryFile(dir=self.path.parent):
+                pass
+        except OSError as exc:
+            raise self._unwritable(exc) from exc
+
     def keep(self, partition: int, size: int, note: str) -> None:
         """Replace the kept head of a partition by a newer one; an older one changes nothing."""
         with self._lock:
@@ -64,14 +74,17 @@ class HeadKeeper:
             try:
                 self._write(encode([[number, *heads[number]] for number in sorted(heads)]))
             except OSError as exc:
-                raise HomeError(
-                    f"a tree head cannot be kept in {self.path}: {exc.strerror or exc}",
-                    hint="make that directory writable, or set XDG_STATE_HOME to one that is",
-                ) from exc
+                raise self._unwritable(exc) from exc
 
     def forget(self) -> None:
         """Drop what is kept: only when a ledger's rollback is accepted on purpose."""
         self.path.unlink(missing_ok=True)
+
+    def _unwritable(self, error: OSError) -> HomeError:
+        return HomeError(
+            f"a tree head cannot be kept in {self.path}: {error.strerror or error}",
+            hint="make that directory writable, or set XDG_STATE_HOME to one that is",
+        )
 
     def _write(self, data: bytes) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -138,12 +138,18 @@ class Service:
                 self._handle(read_message(await reader.readexactly(length)), writer)
         except InvalidInput as exc:
             self._send(writer, {"id": None, "error": error_to_map(exc)})
-        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+        except asyncio.CancelledError:
+            writer.transport.abort()  # The owner ends, and does not wait for those who read no answers.
+        except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
             writer.close()
-            with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+            try:
                 await writer.wait_closed()
+            except asyncio.CancelledError:
+                writer.transport.abort()
+            except ConnectionError:
+                pass
 
     def _handle(self, message: dict[str, object], writer: asyncio.StreamWriter) -> None:
         number = message.get("id")

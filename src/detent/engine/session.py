@@ -29,6 +29,8 @@ _T = TypeVar("_T")
 CONNECT_SECONDS = 10.0
 """How long a process tries to own or reach a home before it says that neither works."""
 CONNECT_PAUSE_SECONDS = 0.02
+REOPEN_SECONDS = 60.0
+"""An owner that failed sooner than this after its opening is opened again when somebody asks, not by itself."""
 
 
 class Session:
@@ -50,6 +52,7 @@ class Session:
         self._link: OwnedHome | Connection | None = None
         self._closed = False
         self._pid = os.getpid()
+        self._opened_at = 0.0
         self._connect()
 
     @property
@@ -150,6 +153,7 @@ class Session:
                     self._link = open_owned(
                         self.home, held, self._parts, environment=self._environment, listen=self._listen
                     )
+                    self._opened_at = time.monotonic()
                     self._link.watch(self._lost)
                     return
                 try:
@@ -173,6 +177,9 @@ class Session:
                 return
             self._link = None
             link.close()
+            # A home that fails whenever it is opened must not be opened over and over: each time writes an epoch.
+            if isinstance(link, OwnedHome) and time.monotonic() - self._opened_at < REOPEN_SECONDS:
+                return
             # What does not work now is tried again by the next request, which tells its caller.
             with contextlib.suppress(DetentError):
                 self._connect()

@@ -124,6 +124,7 @@ def open_owned(
             parts.make_queue(_config(settings, first, partition).queue)
         trusts = [load_trust(first, settings, partition) for partition in range(first.partitions)]
         keeper = HeadKeeper(state_directory(environment), first.origin)
+        keeper.prepare()
         if parts.accept_rollback:
             keeper.forget()
         opened += [parts.open_store(home.ledger) for _ in range(1, first.partitions)]

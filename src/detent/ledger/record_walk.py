@@ -13,7 +13,6 @@ from hashlib import sha256
 from typing import Any, Final
 
 from detent.canon import UINT64_MAX
-from detent.kernel import LEGAL
 from detent.ledger.book import Book, Partition
 from detent.ledger.findings import Finding
 from detent.ledger.fold import CancelBatch, advance, differences, expected_transition, rule_faults
@@ -188,17 +187,10 @@ class RecordWalk:
             faults.append(TrustFault("RECORD_FIELDS_WRONG", "the record is not the one its job's history leads to"))
         self.note_all(faults, position, job_id, seq)
         self.tick(fields["tick"], position, job_id, seq)
-        if (fields["from_state"], fields["to_state"]) in LEGAL:
-            kind = "" if grounds is None else grounds.kind
-            key, head = fields["idempotency_key"], sha256(body).digest()
-            advance(fold, fields["to_state"], key, fields["tick"], kind, head, partition.config)
-            self._moved(fold, fields, position)
-        else:
-            fold.head, fold.transition_seq, fold.state = (
-                sha256(body).digest(),
-                fold.transition_seq + 1,
-                fields["to_state"],
-            )
+        kind = "" if grounds is None else grounds.kind
+        key, head = fields["idempotency_key"], sha256(body).digest()
+        advance(fold, fields["to_state"], key, fields["tick"], kind, head, partition.config)
+        self._moved(fold, fields, position)
         if was_ended or fold.ended:
             jobs.moved(job_id, fold)
         return None
@@ -291,8 +283,9 @@ def _claimed(fields: dict[str, Any]) -> JobFold:
 
 def _follow(fold: JobFold, fields: dict[str, Any]) -> None:
     """Make the fold what a record claims it was before it."""
+    if not fold.manifest_hash:
+        # The job had ended, so all but its place had been forgotten.
+        fold.manifest_hash, fold.quota_policy_hash = fields["job_manifest_hash"], fields["quota_policy_hash"]
     fold.state = fields["from_state"]
     fold.transition_seq = min(fields["transition_seq"], RESYNC_MAX)
     fold.attempt_id = min(fields["attempt_id"], RESYNC_MAX)
-    if fields["to_state"] != "RUNNING":
-        fold.lease_id = fields["lease_id"]

@@ -74,8 +74,6 @@ class Rows:
 
     def finish(self, *, expected: bool) -> None:
         """All rows have come. ``expected``: there had to be one for every job and run."""
-        if not (expected or self.jobs or self.runs):
-            return
         if expected:
             self._start()
         self._finish_jobs()

@@ -25,7 +25,8 @@ def sign_manifest(manifest: Manifest, key: SigningKey) -> VerifiedManifest:
     parsed = Manifest.parse(body)
     if isinstance(parsed, Refused):
         raise InvalidInput(parsed.message, code=parsed.code)
-    return VerifiedManifest(manifest, body, key.key_id, key.sign(MANIFEST_LABEL + body))
+    # The parsed one, which is what a replay will see: a caller's own object may hold a list where the bytes mean a tuple.
+    return VerifiedManifest(parsed, body, key.key_id, key.sign(MANIFEST_LABEL + body))
 
 
 def verify_manifest(
