@@ -118,7 +118,12 @@ class Hand:
 
     def submit(self, job_id: str, value: object = None, run_id: str | None = None, *, max_retries: int = 1) -> bytes:
         """Submit a job with a payload; gives back the payload's digest."""
-        digest, inline = self.stage(seal_value(value, next(self._nonces).to_bytes(16, "big")))
+        sealed = seal_value(value, next(self._nonces).to_bytes(16, "big"))
+        return self.submit_bytes(job_id, sealed, run_id, max_retries=max_retries)
+
+    def submit_bytes(self, job_id: str, sealed: bytes, run_id: str | None = None, *, max_retries: int = 1) -> bytes:
+        """Submit a job with a payload that is sealed already."""
+        digest, inline = self.stage(sealed)
         manifest = Manifest(TENANT, job_id, "task", digest, 5, UNLIMITED_QUOTA.hash(), 0, max_retries=max_retries)
         self.ask(Submit(0, sign_manifest(manifest, self._manifest_key), run_id), inline)
         return digest

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
+from collections.abc import Callable
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -21,6 +23,7 @@ from detent.ledger import Trust, sign_manifest
 from detent.store.sqlite import SqliteReader, SqliteStore
 from tests.kernel.builders import manifest
 
+WAIT_SECONDS = 60
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 128 * 1024 * 1024
 
@@ -108,3 +111,11 @@ def one(session: Session, command: Command) -> Answer:
     """Ask for one thing."""
     (answer,) = ask(session, command)
     return answer
+
+
+def eventually(holds: Callable[[], bool], what: str) -> None:
+    """Wait for another thread or process to get there; it looks again whenever a take-over has ended."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, what
+        os.sched_yield()

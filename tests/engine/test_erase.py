@@ -10,15 +10,17 @@ import detent
 from detent.canon import decode, json_encode, sha256
 from detent.engine.assemble import Turn
 from detent.engine.audit import verify_home
-from detent.engine.content import Content
+from detent.engine.content import Content, seal_value
 from detent.engine.erase import digests_of_job, erase, erase_job
 from detent.engine.export import export
 from detent.engine.session import Session
 from detent.engine.wiring import Parts
 from detent.errors import DetentError, InvalidInput, Refused
-from detent.kernel import Erase, Outcome, records
+from detent.kernel import Cancel, Erase, Outcome, records
 from detent.testing import FakeClock
-from tests.homes import EARLY_MS, LARGE, Hand, Played, fresh
+from tests.homes import EARLY_MS, LARGE, TENANT, Hand, Played, fresh
+
+LATE_MS = EARLY_MS + 10_000_000
 
 
 def content(played: Played, digest: bytes) -> bytes | None:
@@ -55,6 +57,31 @@ def test_large_content_leaves_the_disk(tmp_path: Path) -> None:
     assert all(files.has(digest) for digest in digests)
     erase(played.home, digests, environment=played.environment)
     assert not any(files.has(digest) for digest in digests)
+    assert verify_home(played.home, environment=played.environment).ok
+
+
+@pytest.mark.parametrize("value", [1, LARGE], ids=["small", "large"])
+def test_content_that_a_later_job_brings_back_stays_verifies_and_can_be_erased_again(
+    tmp_path: Path, value: object
+) -> None:
+    """What was erased is gone until somebody submits the very same bytes; then it is content like any other."""
+    played = fresh(tmp_path)
+    again = seal_value(value, bytes(16))
+    with Session(played.home, Parts(clock=FakeClock(LATE_MS)), environment=played.environment) as session:
+        hand = Hand(played.home, session)
+        digest = hand.submit_bytes("first", again)
+        hand.ask(Cancel(0, TENANT, "first"))
+    erase(played.home, [digest], environment=played.environment)
+    assert content(played, digest) is None
+    with Session(played.home, Parts(clock=FakeClock(LATE_MS)), environment=played.environment) as session:
+        hand = Hand(played.home, session)
+        assert hand.submit_bytes("second", again) == digest
+        hand.ask(Cancel(0, TENANT, "second"))
+    Session(played.home, Parts(clock=FakeClock(LATE_MS)), environment=played.environment).close()
+    assert content(played, digest) == again
+    assert verify_home(played.home, environment=played.environment).findings == ()
+    assert erase(played.home, [digest], environment=played.environment).erased == (digest,)
+    assert content(played, digest) is None
     assert verify_home(played.home, environment=played.environment).ok
 
 

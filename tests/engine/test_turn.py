@@ -78,6 +78,42 @@ def test_a_turn_takes_a_bounded_number_of_commands(rig: Rig, monkeypatch: pytest
         rig.ask(*[submit(f"more-{n}") for n in range(4)])
 
 
+def test_a_turn_with_many_records_goes_on_in_another_batch(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch holds a bounded number of records, or nobody could verify it in bounded memory."""
+    monkeypatch.setattr(owner_module, "TURN_RECORDS_MAX", 3)
+    before = rig.size
+    futures = [rig.ask(submit(f"job-{n}"), submit(f"job-{n}-b")) for n in range(5)]
+    rig.owner.step()
+    assert all(outcome.ok for future in futures for outcome in future.result(timeout=0))
+    assert rig.size == before + 3
+    assert [row.record_count for row in rig.store.batches(0, before)] == [4, 4, 2]
+
+
+def test_of_a_turn_in_several_batches_the_durable_ones_are_answered(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X-173"""
+    monkeypatch.setattr(owner_module, "TURN_RECORDS_MAX", 1)
+    rig, faults = Rig(store), Faults()
+    rig.open(store=faulty(store, faults))
+    faults.fail("append", after=1)
+    first, second, third = (rig.ask(submit(f"job-{n}")) for n in range(3))
+    rig.owner.step()
+    assert first.result(timeout=0)[0].ok
+    assert isinstance(second.exception(timeout=0), StoreUnavailable)
+    assert isinstance(third.exception(timeout=0), StoreUnavailable)
+    assert [row.job_id for row in store.jobs()] == ["job-0"]
+
+
+def test_one_request_cannot_claim_more_than_a_batch_may_hold(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_module, "TURN_COMMANDS_MAX", 4)
+    rig.do(*[submit(f"job-{n}") for n in range(4)])
+    greedy = rig.ask(Claim(0, "worker-1", 3), Claim(0, "worker-2", 3))
+    rig.owner.step()
+    assert isinstance(greedy.exception(timeout=0), InvalidInput)
+    assert rig.store.job_counts() == {"QUEUED": 4}
+
+
 def test_the_inbox_is_bounded_and_says_so(store: Store) -> None:
     rig = Rig(store)
     rig.open(inbox_max=2)

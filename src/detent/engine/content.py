@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from detent.canon import NotCanonical, decode, encode, json_decode, json_encode, sha256
 from detent.errors import InvalidInput, StoreCorrupt
 from detent.kernel import Evidence, Job, Run
+from detent.ledger.naming import named_digests
 from detent.store.api import CONTENT_INLINE_BYTES_MAX, StoreReader
 from detent.store.content import ContentFiles
 
@@ -92,8 +93,20 @@ class Content:
             yield digest, "file"
 
     def sweep(self) -> int:
-        """Finish erasures that a crash interrupted: delete files whose digest the ledger has as erased."""
-        return sum(1 for digest in self._reader.erased_digests() if self._files.erase(digest))
+        """Finish erasures that a crash interrupted: delete files that were erased and that nothing has named since."""
+        here = {digest for digest in self._reader.erased_digests() if self._files.has(digest)}
+        left = here & self._erased_last() if here else here
+        return sum(1 for digest in left if self._files.erase(digest))
+
+    def _erased_last(self) -> set[bytes]:
+        """Digests that the ledger names last in an ``erased`` record."""
+        erased: set[bytes] = set()
+        for partition in range(self._reader.partitions):
+            first = next(self._reader.records_of_kind(partition, "erased"), None)
+            for record in self._reader.records(partition, first.position) if first is not None else ():
+                named = set(named_digests(record.body)) | set(named_digests(record.evidence or b""))
+                erased = erased | named if record.kind == "erased" else erased - named
+        return erased
 
 
 def referenced_digests(reader: StoreReader) -> Iterator[bytes]:

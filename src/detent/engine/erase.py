@@ -70,7 +70,7 @@ def erase(
     """
     chosen = parts or Parts()
     with chosen.open_reader(home.ledger) as reader:
-        already = tuple(digest for digest in digests if reader.is_erased(digest))
+        already = tuple(digest for digest in digests if _is_gone(reader, home.content_files(), digest))
         wanted = tuple(dict.fromkeys(digest for digest in digests if digest not in already))
         sizes = {digest: _size(reader, home.content_files(), digest) for digest in wanted}
         for digest, size in sizes.items():
@@ -104,8 +104,8 @@ def erase_job(
         if row.state not in TERMINAL:
             raise _still_needed(job_id, row.state)
         named = dict.fromkeys(digests_of_job(reader, job_id))
-        already = tuple(digest for digest in named if reader.is_erased(digest))
         files = home.content_files()
+        already = tuple(digest for digest in named if _is_gone(reader, files, digest))
         sizes = {digest: _size(reader, files, digest) for digest in named if digest not in already}
         stored = {digest: size for digest, size in sizes.items() if size is not None}
         shared = named_elsewhere(reader, job_id, frozenset(stored)) if stored else frozenset()
@@ -218,6 +218,11 @@ def _still_needed(job_id: str, state: str) -> InvalidInput:
     return InvalidInput(
         f"job {job_id!r} is {state} and still needs its payload", hint="wait until it has ended, or cancel it first"
     )
+
+
+def _is_gone(reader: StoreReader, files: ContentFiles, digest: bytes) -> bool:
+    """Whether content was erased and has not come back since, as a large file can."""
+    return reader.is_erased(digest) and not files.has(digest)
 
 
 def _size(reader: StoreReader, files: ContentFiles, digest: bytes) -> int | None:

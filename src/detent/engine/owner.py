@@ -31,7 +31,7 @@ from detent.engine.request import (
     Request,
     Stop,
     answer_look,
-    command_of,
+    commands_of,
     request_of,
     tell,
     told,
@@ -62,6 +62,8 @@ INBOX_MAX = 10_000
 """Requests that may wait; one more is refused with `InboxFull`, never silently queued."""
 TURN_ITEMS_MAX = 1_000
 """Requests taken into one group commit."""
+TURN_RECORDS_MAX = 20_000
+"""Records after which a turn goes on in another batch, well below what a batch may hold."""
 CHECKPOINT_RECORDS = 20_000
 """Records after which the kernel's state is written down again, at least; more when much is alive."""
 HEAD_BATCHES = 256
@@ -318,7 +320,7 @@ class Owner:
             if not request.future.set_running_or_notify_cancel():
                 continue
             try:
-                commands = [command_of(make, tick) for make in request.makes]
+                commands = commands_of(request, tick)
             except Exception as exc:  # noqa: BLE001 - a caller's own code; its failure is its answer, not the owner's end
                 request.future.set_exception(exc)
                 continue
@@ -326,6 +328,13 @@ class Owner:
             if request.content and any(outcome.records for outcome in outcomes):
                 turn.content.extend(request.content)  # With the record that names it, or not at all.
             answers.append((request, outcomes))
+            if len(turn.records) >= TURN_RECORDS_MAX:
+                self._settle(turn, answers)
+                turn, answers, beats = Turn(tick), [], {}
+        self._settle(turn, answers)
+
+    def _settle(self, turn: Turn, answers: list[tuple[Request, list[Outcome]]]) -> None:
+        """Make a turn durable, then answer it."""
         self._crash("decided")
         if not turn.empty:
             self._commit(turn)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from detent.canon import sha256
 from detent.errors import DetentError, InvalidInput, InvariantBroken, OutcomeUnknown
-from detent.kernel import Command, Kernel, Outcome
+from detent.kernel import Claim, Command, Kernel, Outcome
 from detent.kernel.handlers import HANDLERS
 from detent.store.api import CONTENT_INLINE_BYTES_MAX
 
@@ -94,12 +94,18 @@ def request_of(
     return Request(makes, future, content)
 
 
-def command_of(make: Make, tick: int) -> Command:
-    """The command itself, with its tick; refuses what the kernel does not know."""
-    command = make(tick)
-    if type(command) not in HANDLERS:
-        raise InvalidInput(f"{type(command).__name__} is not a command of the kernel")
-    return command
+def commands_of(request: Request, tick: int) -> list[Command]:
+    """The commands themselves, with their tick; refuses what the kernel does not know, and a batch full of claims."""
+    commands = [make(tick) for make in request.makes]
+    claimed = 0
+    for command in commands:
+        if type(command) not in HANDLERS:
+            raise InvalidInput(f"{type(command).__name__} is not a command of the kernel")
+        if isinstance(command, Claim) and type(command.limit) is int:
+            claimed += command.limit
+    if claimed > TURN_COMMANDS_MAX and len(commands) > 1:  # A single claim has its own limit, and its own refusal.
+        raise InvalidInput(f"one request claims {claimed} jobs (limit {TURN_COMMANDS_MAX})", hint="ask in parts")
+    return commands
 
 
 def answer_look(future: Future[T], ask: Callable[[Kernel], T], kernel: Kernel) -> None:

@@ -17,10 +17,11 @@ from detent.kernel import KernelConfig
 from detent.ledger.batch import NO_BATCH
 from detent.ledger.findings import Finding, Findings
 from detent.ledger.fold import CancelBatch
-from detent.ledger.heads import ErasedTable, Heads, JobTable, MemoryHeads, RunTable
+from detent.ledger.heads import Heads, MemoryHeads
 from detent.ledger.items import HeaderItem
 from detent.ledger.merkle import Frontier
 from detent.ledger.schema import VERDICTS
+from detent.ledger.tables import ErasedTable, JobTable, RunTable
 from detent.ledger.templates import OwnerParts, owner_parts
 from detent.ledger.tree_heads import HeadClaims
 from detent.ledger.trust import Trust

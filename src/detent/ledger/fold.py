@@ -19,8 +19,8 @@ from detent.canon import UINT64_MAX
 from detent.kernel import LEGAL, KernelConfig, State, lease_key, request_digest, transition_key
 from detent.kernel import evidence as ev
 from detent.kernel.policy import QUOTA_OK
-from detent.ledger.heads import JobFold
 from detent.ledger.schema import SCHEDULER, Grounds
+from detent.ledger.tables import JobFold
 from detent.ledger.templates import OwnerParts, job_parts, transition_body
 from detent.ledger.trust_config import TrustFault
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from detent.canon import sha256
 from detent.errors import InvalidInput, TrustError
 from detent.kernel import ORCHESTRATOR_VERSION, KernelConfig, partition_of
-from detent.ledger.heads import RunFold
 from detent.ledger.items import SCOPE_LEDGER
+from detent.ledger.tables import RunFold
 from detent.ledger.trust_config import SignedTrust, TrustFault
 
 if TYPE_CHECKING:

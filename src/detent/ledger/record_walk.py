@@ -16,12 +16,12 @@ from detent.canon import UINT64_MAX
 from detent.ledger.book import Book, Partition
 from detent.ledger.findings import Finding
 from detent.ledger.fold import CancelBatch, advance, differences, expected_transition, rule_faults
-from detent.ledger.heads import ENDED_STATES, JobFold
 from detent.ledger.items import RecordColumns
 from detent.ledger.loose import loose
 from detent.ledger.plain_records import PLAIN_KINDS
 from detent.ledger.schema import Grounds, read_evidence, read_record
 from detent.ledger.submitted import submitted
+from detent.ledger.tables import ENDED_STATES, JobFold
 from detent.ledger.trust import Trust
 from detent.ledger.trust_config import MANIFEST, KeyEntry, TrustFault
 
@@ -68,6 +68,9 @@ class RecordWalk:
         """Check the next record and fold it in."""
         fields = loose(body)
         kind = fields.get("kind") if type(fields) is dict else None
+        if self.book.erased.count and kind != "erased":
+            self.book.erased.named_again(body)
+            self.book.erased.named_again(evidence or b"")
         if kind == "transition":
             self._transition(fields, body, evidence, position)
         elif kind == "submitted":

@@ -13,8 +13,8 @@ from detent.errors import InvariantBroken
 from detent.kernel import Job
 from detent.ledger.book import Book
 from detent.ledger.findings import Finding
-from detent.ledger.heads import JobFold
 from detent.ledger.items import ContentItem, JobItem, RunItem
+from detent.ledger.tables import JobFold
 
 RUNNING = "running"
 _COMPARED = ("tenant_id", "run_id", "state", "transition_seq", "attempt_id", "head")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from detent.kernel import MANIFEST_LABEL, chain_genesis, partition_of
 from detent.ledger.book import Partition
-from detent.ledger.heads import JobFold
 from detent.ledger.schema import SubmittedManifest, read_record, read_submitted
+from detent.ledger.tables import JobFold
 from detent.ledger.templates import job_parts, submitted_body
 from detent.ledger.trust_config import KeyEntry, TrustFault
 

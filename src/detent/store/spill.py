@@ -1,7 +1,8 @@
 """An ordered map that does not grow in memory: what `verify` remembers of a long ledger (X-168).
 
 The newest entries are a dictionary; when there are too many, all of them go into a temporary database in one sorted sweep.
-The file is nobody's truth: it is not synced, not journalled, and gone when the map is closed. Most of what is put here is
+Nearly every new job is looked for before it is put, and is not there; a filter of two bits for each spilled key answers
+that without a look into the file. The file is nobody's truth: it is not synced, not journalled, and gone when the map is closed. Most of what is put here is
 never asked for again before the end, where everything is read once in order.
 """
 
@@ -25,6 +26,8 @@ HOT_MAX: Final = 50_000
 """Entries held in memory before they are spilled; some 15 MB."""
 PAGE_ROWS: Final = 1_000
 _CACHE_KIB: Final = 16 * 1024
+_FILTER_MASK: Final = 2**24 - 1
+"""2 MiB of bits: of a million keys one in seventy is looked for in vain."""
 
 
 class SpilledHeads:
@@ -35,6 +38,8 @@ class SpilledHeads:
         """None stands for a key that has been deleted since the last spill."""
         self._hot_max = hot_max
         self._folder = folder
+        self._filter = bytearray()
+        """Two bits for each key in the file; a key whose bits are not both set is not there."""
         self._directory: tempfile.TemporaryDirectory[str] | None = None
         self._database: apsw.Connection | None = None
 
@@ -60,7 +65,7 @@ class SpilledHeads:
         """The value of a key, or None."""
         if key in self._hot:
             return self._hot[key]
-        if self._database is None:
+        if self._database is None or not self._may_hold(key):
             return None
         rows = self._rows("get", key)
         return rows[0][0] if rows else None
@@ -125,11 +130,24 @@ class SpilledHeads:
             database.executemany(_sql()["delete"], [(key,) for key, value in self._hot.items() if value is None])
             database.executemany(_sql()["put"], puts)
             database.execute(_sql()["commit"])
+            for key, _ in puts:
+                self._remember(key)
         except (apsw.Error, OSError) as exc:
             raise _unavailable(exc) from exc
         self._hot.clear()
 
+    def _may_hold(self, key: bytes) -> bool:
+        bits, number = self._filter, hash(key)
+        low, high = number & _FILTER_MASK, number >> 32 & _FILTER_MASK
+        return bool(bits[low >> 3] >> (low & 7) & 1 and bits[high >> 3] >> (high & 7) & 1)
+
+    def _remember(self, key: bytes) -> None:
+        number = hash(key)
+        for place in (number & _FILTER_MASK, number >> 32 & _FILTER_MASK):
+            self._filter[place >> 3] |= 1 << (place & 7)
+
     def _open(self) -> apsw.Connection:
+        self._filter = bytearray((_FILTER_MASK + 1) >> 3)
         self._directory = tempfile.TemporaryDirectory(prefix="detent-verify-", dir=self._folder)
         database = apsw.Connection(str(Path(self._directory.name) / "heads.db"))
         for setting in (

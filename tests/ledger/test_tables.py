@@ -9,7 +9,7 @@ import pytest
 from detent.canon import sha256
 from detent.kernel import transition_log_hash
 from detent.ledger import Heads, MemoryHeads, verify_items
-from detent.ledger.heads import ErasedTable, JobFold, JobTable, RunFold, RunTable
+from detent.ledger.tables import ErasedTable, JobFold, JobTable, RunFold, RunTable
 from detent.store.spill import SpilledHeads
 from tests.ledger.build import Builder, lively
 
@@ -111,7 +111,6 @@ def test_a_long_run_is_checked_with_little_in_memory(monkeypatch: pytest.MonkeyP
         ledger.finish(f"job-{number}")
     ledger.end_run("run-1")
     ledger.commit()
-    monkeypatch.setattr("detent.ledger.heads.LIVE_JOBS_MAX", 4)
     for table, limit in ((JobTable, 4), (RunTable, 2)):
         monkeypatch.setattr(table.__init__, "__defaults__", (limit,) * len(table.__init__.__defaults__ or ()))
     with SpilledHeads(hot_max=5) as heads:

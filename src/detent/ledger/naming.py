@@ -1,0 +1,23 @@
+"""Which digests a record names: found by the bytes, whatever kind of record it is.
+
+A 32-byte string begins alike wherever it stands in CBOR, also inside a manifest that lies in its envelope as bytes. What is
+found this way may be more than content (keys, hashes, leases), which is harmless for the one question asked of it: has
+anything named this digest again since it was erased?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+_MARK: Final = b"\x58\x20"
+"""How a 32-byte string begins in CBOR."""
+
+
+def named_digests(data: bytes) -> Iterator[bytes]:
+    """Everything in a record's body or evidence that could be a digest."""
+    place = data.find(_MARK)
+    while place >= 0:
+        begin = place + len(_MARK)
+        yield data[begin : begin + 32]
+        place = data.find(_MARK, place + 1)

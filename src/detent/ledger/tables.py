@@ -1,0 +1,307 @@
+"""What a verification remembers of each job and run while it reads on.
+
+Every job's head, every ended run and every erased digest goes into the `Heads`. Jobs and runs that are alive are kept as
+objects, up to a limit. What is read back from the `Heads` was written here, so it is decoded without further questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+from detent.canon import encode_trusted
+from detent.kernel import TERMINAL, transition_log_hash
+from detent.ledger.heads import Heads
+from detent.ledger.loose import loose
+from detent.ledger.naming import named_digests
+from detent.ledger.templates import JobParts
+
+LIVE_JOBS_MAX: Final = 20_000
+"""Jobs held as objects; when there are more, the longest held half is put into the `Heads`."""
+OPEN_RUNS_MAX: Final = 20_000
+"""Open runs held as objects."""
+ENDED_JOBS_MAX: Final = 20_000
+"""Ended jobs of open runs held in memory, over all runs."""
+
+_JOB: Final = b"j"
+_RUN: Final = b"R"
+_OPEN_RUN: Final = b"o"
+_RUN_JOB: Final = b"r"
+_ERASED: Final = b"e"
+_ENDED_VALUES: Final = 6
+_SEQ, _HEAD, _CATEGORIES = 3, 5, 10
+"""Places in an encoded fold."""
+ENDED_STATES: Final = frozenset(state.value for state in TERMINAL)
+
+
+@dataclass(slots=True)
+class JobFold:
+    """One job as its records say it stands."""
+
+    tenant_id: str
+    run_id: str | None
+    state: str
+    transition_seq: int
+    attempt_id: int
+    head: bytes
+    manifest_hash: bytes
+    quota_policy_hash: bytes
+    max_retries: int = 0
+    max_interruptions: int = 0
+    retry_categories: tuple[str, ...] = ()
+    lease_policy_id: str = ""
+    backoff_schedule_id: str = ""
+    failures: int = 0
+    interruptions: int = 0
+    lease_id: bytes | None = None
+    due: int = 0
+    """RUNNING: the first tick at which the lease can have expired. RETRYING: the first at which the wait is over."""
+    parts: JobParts | None = None
+    """The pieces of its records that never change, made when they are first needed."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job is in a terminal state."""
+        return self.state in ENDED_STATES
+
+    def encode(self) -> bytes:
+        """The fold as bytes; of a job that has ended only what can still be asked for."""
+        values: list[object] = [
+            self.tenant_id,
+            self.run_id,
+            self.state,
+            self.transition_seq,
+            self.attempt_id,
+            self.head,
+        ]
+        if self.state not in ENDED_STATES:
+            values += [
+                self.manifest_hash,
+                self.quota_policy_hash,
+                self.max_retries,
+                self.max_interruptions,
+                list(self.retry_categories),
+                self.lease_policy_id,
+                self.backoff_schedule_id,
+                self.failures,
+                self.interruptions,
+                self.lease_id,
+                self.due,
+            ]
+        return encode_trusted(values)
+
+    @classmethod
+    def decode(cls, data: bytes) -> JobFold:
+        """Rebuild a fold from `encode`."""
+        values = loose(data)
+        if len(values) == _ENDED_VALUES:
+            values += [b"", b""]
+        else:
+            values[_CATEGORIES] = tuple(values[_CATEGORIES])
+        return cls(*values)
+
+
+class JobTable:
+    """All jobs seen so far, alive ones at hand."""
+
+    def __init__(self, heads: Heads, live_max: int = LIVE_JOBS_MAX) -> None:
+        self._heads = heads
+        self._live: dict[str, JobFold] = {}
+        self._live_max = live_max
+        self.count = 0
+
+    def get(self, job_id: str) -> JobFold | None:
+        """The fold of a job; None when no record named it yet."""
+        fold = self._live.get(job_id)
+        if fold is not None:
+            return fold
+        data = self._heads.get(_job_key(job_id))
+        if data is None:
+            return None
+        fold = JobFold.decode(data)
+        if not fold.ended:
+            self._keep(job_id, fold)
+        return fold
+
+    def add(self, job_id: str, fold: JobFold) -> None:
+        """A new job."""
+        self.count += 1
+        self._keep(job_id, fold)
+
+    def moved(self, job_id: str, fold: JobFold) -> None:
+        """A job's fold has changed; one that has ended is remembered by its head only."""
+        if fold.state in ENDED_STATES:
+            self._live.pop(job_id, None)
+            self._heads.put(_job_key(job_id), fold.encode())
+        elif job_id not in self._live:
+            self._keep(job_id, fold)
+
+    def sorted(self) -> Iterator[tuple[str, JobFold]]:
+        """Every job by the UTF-8 bytes of its id."""
+        for key, data in self._entries():
+            yield key[len(_JOB) :].decode(), JobFold.decode(data)
+
+    def log_hash(self) -> bytes:
+        """``transition_log_hash`` over all jobs (X-050)."""
+        values = ((key, loose(data)) for key, data in self._entries())
+        heads = ((key[len(_JOB) :].decode(), fold[_SEQ], fold[_HEAD]) for key, fold in values)
+        return transition_log_hash(self.count, heads)
+
+    def _entries(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every job's entry in order, once all of them are in the `Heads`."""
+        for job_id, fold in self._live.items():
+            self._heads.put(_job_key(job_id), fold.encode())
+        self._live.clear()
+        return self._heads.items(_JOB)
+
+    def _keep(self, job_id: str, fold: JobFold) -> None:
+        self._live[job_id] = fold
+        if len(self._live) > self._live_max:
+            for name in list(islice(self._live, self._live_max // 2)):
+                self._heads.put(_job_key(name), self._live.pop(name).encode())
+
+
+@dataclass(slots=True)
+class RunFold:
+    """One open run as its records say it stands."""
+
+    tenant_id: str
+    name: str
+    started_tick: int
+    jobs: int = 0
+    live_jobs: int = 0
+    steps_reused: int = 0
+    ended_jobs: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
+    """(transitions, head) by job id of ended jobs, as far as they are in memory."""
+    spilled: bool = False
+
+    def encode(self) -> bytes:
+        """The fold as bytes, without the ended jobs, which are spilled apart."""
+        return encode_trusted(
+            [self.tenant_id, self.name, self.started_tick, self.jobs, self.live_jobs, self.steps_reused]
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> RunFold:
+        """Rebuild a fold from `encode`."""
+        run = cls(*loose(data))
+        run.spilled = True
+        return run
+
+
+class RunTable:
+    """All runs seen so far, open ones at hand. A run belongs to one partition, like everything else there."""
+
+    def __init__(self, heads: Heads, open_max: int = OPEN_RUNS_MAX, ended_max: int = ENDED_JOBS_MAX) -> None:
+        self._heads = heads
+        self._open: dict[tuple[int, str], RunFold] = {}
+        self._open_max = open_max
+        self._ended_max = ended_max
+        self._ended_held = 0
+        self.count = 0
+
+    def open(self, partition: int, run_id: str) -> RunFold | None:
+        """The run if it has been started and not ended."""
+        run = self._open.get((partition, run_id))
+        if run is None and (data := self._heads.get(_key(_OPEN_RUN, partition, run_id))) is not None:
+            run = RunFold.decode(data)
+            self._keep(partition, run_id, run)
+        return run
+
+    def ended(self, partition: int, run_id: str) -> list[object] | None:
+        """An ended run as [tenant, name, status, started tick, ended tick]; None when it has not ended."""
+        data = self._heads.get(_key(_RUN, partition, run_id))
+        return None if data is None else list(loose(data))
+
+    def start(self, partition: int, run_id: str, run: RunFold) -> None:
+        """A run begins."""
+        self.count += 1
+        self._keep(partition, run_id, run)
+
+    def end_job(self, partition: int, run_id: str, job_id: str, fold: JobFold) -> None:
+        """A job of an open run has ended."""
+        run = self.open(partition, run_id)
+        if run is None:
+            return
+        run.live_jobs -= 1
+        self._ended_held += 1
+        run.ended_jobs[job_id.encode()] = (fold.transition_seq, fold.head)
+        if self._ended_held > self._ended_max:
+            for (place, name), other in self._open.items():
+                self._spill(place, name, other)
+            self._ended_held = 0
+
+    def jobs_digest(self, partition: int, run_id: str, run: RunFold) -> tuple[int, bytes]:
+        """How many jobs of the run have ended, and the hash over their heads: what ``run_ended`` must say."""
+        if not run.spilled:
+            count = len(run.ended_jobs)
+            heads = ((name.decode(), *run.ended_jobs[name]) for name in sorted(run.ended_jobs))
+            return count, transition_log_hash(count, heads)
+        self._spill(partition, run_id, run)
+        prefix = _key(_RUN_JOB, partition, run_id) + b"\x00"
+        count = sum(1 for _ in self._heads.items(prefix))
+        return count, transition_log_hash(
+            count, ((key[len(prefix) :].decode(), *loose(data)) for key, data in self._heads.items(prefix))
+        )
+
+    def end(self, partition: int, run_id: str, run: RunFold, status: str, tick: int) -> None:
+        """A run has ended."""
+        self._open.pop((partition, run_id), None)
+        self._ended_held = max(0, self._ended_held - len(run.ended_jobs))
+        if run.spilled:
+            self._heads.delete(_key(_OPEN_RUN, partition, run_id))
+            for key in [key for key, _ in self._heads.items(_key(_RUN_JOB, partition, run_id) + b"\x00")]:
+                self._heads.delete(key)
+        value = encode_trusted([run.tenant_id, run.name, status, run.started_tick, tick])
+        self._heads.put(_key(_RUN, partition, run_id), value)
+
+    def _keep(self, partition: int, run_id: str, run: RunFold) -> None:
+        self._open[partition, run_id] = run
+        if len(self._open) > self._open_max:
+            for place, name in list(islice(self._open, self._open_max // 2)):
+                self._put(place, name, self._open.pop((place, name)))
+
+    def _put(self, partition: int, run_id: str, run: RunFold) -> None:
+        self._spill(partition, run_id, run)
+        self._heads.put(_key(_OPEN_RUN, partition, run_id), run.encode())
+
+    def _spill(self, partition: int, run_id: str, run: RunFold) -> None:
+        # Ids hold no control characters, so the zero byte ends the run's id.
+        prefix = _key(_RUN_JOB, partition, run_id) + b"\x00"
+        for name, (transitions, head) in run.ended_jobs.items():
+            self._heads.put(prefix + name, encode_trusted([transitions, head]))
+        run.ended_jobs.clear()
+        run.spilled = True
+
+
+class ErasedTable:
+    """Digests that the ledger says are erased."""
+
+    def __init__(self, heads: Heads) -> None:
+        self._heads = heads
+        self.count = 0
+
+    def add(self, digest: bytes) -> None:
+        """A digest has been erased."""
+        if self._heads.get(_ERASED + digest) is None:
+            self.count += 1
+            self._heads.put(_ERASED + digest, b"")
+
+    def named_again(self, data: bytes) -> None:
+        """A later record holds ``data``: content that it names may be here, whatever was erased before."""
+        for digest in named_digests(data):
+            if digest in self:
+                self._heads.delete(_ERASED + digest)
+
+    def __contains__(self, digest: bytes) -> bool:
+        return self._heads.get(_ERASED + digest) is not None
+
+
+def _job_key(job_id: str) -> bytes:
+    return _JOB + job_id.encode()
+
+
+def _key(kind: bytes, partition: int, run_id: str) -> bytes:
+    return kind + partition.to_bytes(8, "big") + run_id.encode()
