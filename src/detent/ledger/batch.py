@@ -29,7 +29,8 @@ KIND: Final = "batch"
 FORMAT_VERSION: Final = 1
 NO_BATCH: Final = bytes(32)
 """``prev_batch_hash`` of the first batch."""
-RECORDS_PER_BATCH_MAX: Final = 65_536
+RECORDS_PER_BATCH_MAX: Final = 262_144
+"""More than any turn of an owner makes, unless that many leases run out at one tick."""
 COMMANDS_PER_BATCH_MAX: Final = 65_536
 
 

@@ -26,8 +26,8 @@ from detent.ledger.loose import loose
 BUNDLE_LABEL: Final = b"detent/bundle/v1\x00"
 BUNDLE_VERSION: Final = 1
 SUFFIX: Final = ".detent"
-ITEM_BYTES_MAX: Final = 2 * CANON_ITEM_BYTES_MAX
-"""Size of one item. A commit of ten thousand records stays below it."""
+ITEM_BYTES_MAX: Final = 16 * CANON_ITEM_BYTES_MAX
+"""Size of one item. A commit of a hundred thousand records stays below it."""
 
 END: Final = "end"
 _BYTE_STRING: Final = 0x40
