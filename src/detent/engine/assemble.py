@@ -5,15 +5,18 @@ Nothing here decides anything. It is the border between the kernel's values and 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from detent.canon import SigningKey
 from detent.kernel import (
     Command,
     Erase,
+    Job,
     Kernel,
     Outcome,
     Record,
+    Run,
     Submit,
     checkpoint,
     checkpoint_digest,
@@ -127,41 +130,9 @@ class Assembler:
                 tick,
                 tick,
             ),
-            records=[
-                RecordRow(
-                    partition, position, batch_no, r.kind, r.job_id, r.run_id, r.transition_seq, r.body, r.evidence
-                )
-                for position, r in enumerate(turn.records, first)
-            ],
-            jobs=[
-                JobRow(
-                    partition,
-                    job.job_id,
-                    job.tenant_id,
-                    job.run_id,
-                    job.state,
-                    job.transition_seq,
-                    job.attempt_id,
-                    job.head,
-                    tick,
-                    job.encode(),
-                    seq_before,
-                )
-                for job, seq_before in jobs
-            ],
-            runs=[
-                RunRow(
-                    partition,
-                    run.run_id,
-                    run.tenant_id,
-                    run.name,
-                    run.status,
-                    run.started_tick,
-                    run.ended_tick,
-                    run.encode(),
-                )
-                for run in runs
-            ],
+            records=_record_rows(turn.records, partition, batch_no, first),
+            jobs=_job_rows(jobs, partition, tick),
+            runs=_run_rows(runs, partition),
             content=turn.content,
             erased=turn.erased,
             refusals=turn.refusals,
@@ -174,6 +145,41 @@ class Assembler:
         origin = tree_origin(self.origin, self.partition)
         head = TreeHead(origin, self.tail.size, self.tail.frontier.root())
         return TreeHeadRow(self.partition, self.tail.size, sign_head(head, origin, self._head_key))
+
+
+def _record_rows(records: Sequence[Record], partition: int, batch_no: int, first: int) -> list[RecordRow]:
+    return [
+        RecordRow(partition, position, batch_no, r.kind, r.job_id, r.run_id, r.transition_seq, r.body, r.evidence)
+        for position, r in enumerate(records, first)
+    ]
+
+
+def _job_rows(jobs: Sequence[tuple[Job, int]], partition: int, tick: int) -> list[JobRow]:
+    return [
+        JobRow(
+            partition,
+            job.job_id,
+            job.tenant_id,
+            job.run_id,
+            job.state,
+            job.transition_seq,
+            job.attempt_id,
+            job.head,
+            tick,
+            job.encode(),
+            seq_before,
+        )
+        for job, seq_before in jobs
+    ]
+
+
+def _run_rows(runs: Sequence[Run], partition: int) -> list[RunRow]:
+    return [
+        RunRow(
+            partition, run.run_id, run.tenant_id, run.name, run.status, run.started_tick, run.ended_tick, run.encode()
+        )
+        for run in runs
+    ]
 
 
 def refusal_rows(partition: int, tick: int, command: Command, outcome: Outcome) -> list[RefusalRow]:
