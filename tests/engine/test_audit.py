@@ -80,6 +80,7 @@ COLUMNS = [
     ("batches", "record_count", "record_count + 1"),
     ("batches", "first_tick", "first_tick - 1"),
     ("batches", "last_tick", "last_tick + 1"),
+    ("jobs", "partition", "1"),
     ("jobs", "state", "'FAILED'"),
     ("jobs", "tenant_id", "'somebody'"),
     ("jobs", "run_id", "'elsewhere'"),

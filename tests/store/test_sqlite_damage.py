@@ -94,6 +94,22 @@ def test_the_database_itself_refuses_to_rewrite_history(path: Path, table: str, 
     connection.close()
 
 
+def test_a_ledger_whose_number_of_partitions_is_unreadable_is_damaged(path: Path) -> None:
+    """A page can be damaged so that a column that is never NULL reads as NULL."""
+    connection = apsw.Connection(str(path))
+    connection.config(apsw.SQLITE_DBCONFIG_WRITABLE_SCHEMA, 1)
+    connection.execute(
+        "UPDATE sqlite_schema SET sql = replace(sql, 'partitions INTEGER NOT NULL', 'partitions INTEGER')"
+        " WHERE name = 'ledger'"
+    )
+    connection.close()
+    connection = apsw.Connection(str(path))
+    connection.execute("UPDATE ledger SET partitions = NULL")
+    connection.close()
+    with pytest.raises(StoreCorrupt, match="number of partitions"):
+        SqliteStore.open_reader(path)
+
+
 def test_a_ledger_that_lost_a_table_or_its_name_is_damaged(path: Path) -> None:
     connection = apsw.Connection(str(path))
     connection.execute("DROP TABLE tree_heads; DELETE FROM ledger")

@@ -186,6 +186,7 @@ _FIELDS: Final[Mapping[str, Mapping[str, _Check]]] = {
         "attempt_id": _is_uint64,
         "head": _is_digest,
         "body": _optional(_is_bytes),
+        "partition": _optional(_is_partition),
     },
     "run": {
         "partition": _is_partition,

@@ -107,6 +107,8 @@ class JobItem(NamedTuple):
     head: bytes
     body: bytes | None = None
     """The kernel's own encoding of the job, where the row has it."""
+    partition: int | None = None
+    """The partition the row says the job is in, where it says so."""
 
 
 class RunItem(NamedTuple):
@@ -180,6 +182,8 @@ class JobRowLike(Protocol):
     """A stored job, as a store's row has it."""
 
     @property
+    def partition(self) -> int: ...
+    @property
     def job_id(self) -> str: ...
     @property
     def tenant_id(self) -> str: ...
@@ -245,7 +249,15 @@ def batch_item(row: BatchRowLike, records: Iterable[RecordRowLike]) -> BatchItem
 def job_item(row: JobRowLike) -> JobItem:
     """A stored job row."""
     return JobItem(
-        row.job_id, row.tenant_id, row.run_id, row.state, row.transition_seq, row.attempt_id, row.head, row.body
+        row.job_id,
+        row.tenant_id,
+        row.run_id,
+        row.state,
+        row.transition_seq,
+        row.attempt_id,
+        row.head,
+        row.body,
+        row.partition,
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from detent.canon import NotCanonical, digest_text, sha256
 from detent.errors import InvariantBroken
-from detent.kernel import Job
+from detent.kernel import Job, partition_of
 from detent.ledger.book import Book
 from detent.ledger.findings import Finding
 from detent.ledger.items import ContentItem, JobItem, RunItem
@@ -54,7 +54,11 @@ class Rows:
         if self._fold is None or self._fold[0] != item.job_id:
             self._note("FOLD_ROW_UNKNOWN", "a job row that no record knows", item.job_id)
             return
-        if wrong := _job_differences(item, self._fold[1]):
+        wrong = _job_differences(item, self._fold[1])
+        header = self._book.header
+        if header is not None and item.partition not in (None, partition_of(item.job_id, header.partitions)):
+            wrong.append("partition")
+        if wrong:
             message = f"the job's row says something else than its records: {', '.join(wrong)}"
             self._note("FOLD_DIFFERS", message, item.job_id)
         self._step()

@@ -55,9 +55,12 @@ class SqliteReader:
         self._closed = False
         self._sql = queries()
         row = self._one(tuple, "ledger")
-        if row is None:
+        # The table is strict when it is written; a damaged page hands out whatever it makes of it.
+        if row is None or not isinstance(row[0], str) or not isinstance(row[1], int) or row[1] < 1:
             raise StoreCorrupt(
-                f"{path} has lost its name", hint="restore a backup of the file", details={"path": str(path)}
+                f"{path} has lost its name or its number of partitions",
+                hint="restore a backup of the file",
+                details={"path": str(path)},
             )
         self._origin: str = row[0]
         self._partitions: int = row[1]
