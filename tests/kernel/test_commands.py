@@ -21,7 +21,6 @@ from detent.kernel import (
     Finish,
     Heartbeat,
     Kernel,
-    Query,
     RaiseEpoch,
     ReportUsage,
     Resume,
@@ -169,7 +168,7 @@ def test_no_argument_however_wrong_makes_the_kernel_raise(command: Command) -> N
                 assert lease_id_now == lease_id
 
 
-@pytest.mark.parametrize("stranger", [Query(TENANT, "job-1"), None, object(), ("tick", 1)])
+@pytest.mark.parametrize("stranger", [None, object(), ("tick", 1)])
 def test_what_is_no_command_is_refused_before_anything_happens(stranger: Any) -> None:
     """PIPE-033"""
     scene = Scene()

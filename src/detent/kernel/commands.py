@@ -192,14 +192,6 @@ class Erase:
     reason_code: str = "ERASED_BY_USER"
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
-    """Read a job's state (``JobQuery_v1``); changes nothing and is never recorded."""
-
-    tenant_id: str
-    job_id: str
-
-
 Command: TypeAlias = (
     Submit
     | Transition
