@@ -106,6 +106,25 @@ def test_a_pure_room_that_touches_the_world_is_found(source: str, text: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("module", "source", "text"),
+    [
+        ("detent.workflow.defaults", "import logging", "imports logging"),
+        ("detent.workflow.defaults", "from uuid import uuid1", "imports uuid.uuid1"),
+        ("detent.workflow.defaults", "import time", "imports time"),
+        ("detent.workflow.facade", "from uuid import uuid4", "imports uuid.uuid4"),
+        ("detent.workflow.facade", "from datetime import datetime\ndatetime.now()", "names now"),
+        ("detent.workflow.facade", "import asyncio", "imports asyncio"),
+        ("detent.workflow.executor", "import logging", "imports logging"),
+        ("detent.workflow.models", "from uuid import uuid4", "imports uuid.uuid4"),
+        ("detent.kernel.facade", "import logging", "imports logging"),
+    ],
+)
+def test_an_exception_holds_for_its_own_module_and_name_only(module: str, source: str, text: str) -> None:
+    """WF-071, X-132"""
+    assert any(text in finding for finding in findings(source, module))
+
+
+@pytest.mark.parametrize(
     ("source", "text"),
     [
         ("import math\nmath.exp(1)", "uses math.exp"),
@@ -149,6 +168,8 @@ def test_a_package_that_loads_rooms_eagerly_is_found(source: str) -> None:
         ("detent.canon.tolerance", "EPS_EQ = 1e-10"),
         ("detent.canon.ticks", "from datetime import UTC, datetime\ndatetime.fromtimestamp(0, UTC)"),
         ("detent.workflow.models", "from uuid import UUID"),
+        ("detent.workflow.defaults", "from uuid import uuid4\nfrom datetime import UTC, datetime\ndatetime.now(UTC)"),
+        ("detent.workflow.facade", "import logging"),
         ("detent.ledger.bundle", "import io\nio.BytesIO()\nfrom detent.kernel import State"),
         ("detent.ledger.verify", "from detent.jobs import JobResult"),
         ("detent.engine.owner", "import threading, time\nfrom detent.store import api\nimportlib.import_module(name)"),

@@ -156,6 +156,8 @@ class DetentError(Exception):
         self.layer: str = entry.layer
         self.retryable: bool = entry.retryable if retryable is None else retryable
         self.hint: str | None = hint
+        if hint is not None:
+            self.add_note(f"hint: {hint}")  # A plain traceback shows it, too.
         self.details: dict[str, object] = dict(details or {})
 
 

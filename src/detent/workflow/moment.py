@@ -1,0 +1,19 @@
+"""Moments: always aware of their zone, always kept in UTC (X-140)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final, TypeAlias
+
+from detent.workflow.errors import ModelOnexError
+
+Moment: TypeAlias = datetime
+
+EPOCH: Final[Moment] = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def as_utc(value: object, name: str) -> Moment:
+    """The same moment in UTC; refuses what is no moment or does not know its zone."""
+    if not isinstance(value, datetime) or value.utcoffset() is None:
+        raise ModelOnexError(f"{name} must be a datetime with a time zone", context={name: str(value)})
+    return value.astimezone(UTC)
