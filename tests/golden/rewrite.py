@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from tests.contract import golden as contract
 from tests.golden import make
 
 
 def main() -> None:
-    """Run every maker in this folder."""
+    """Run every maker."""
     make.main()
+    contract.main()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,214 @@
+"""``run:`` and what stands beside it: from a step's mapping to its binding. The planner never sees any of this (X-023)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from detent.contract.findings import Spot
+from detent.contract.model import RETRY_ON_OWN_FAILURES, Binding, Kind, Retry
+from detent.contract.references import FROM, PARAM, Reference, scan
+from detent.contract.shapes import BAD, Check, check_keys, choice, duration, flag, mapping, text, texts
+from detent.contract.source import check_source
+from detent.contract.words import ENVIRONMENT_NAME, is_python_name, python_target_fault, shown
+
+RETRY_MAX: Final = 10
+CATEGORIES: Final = (
+    "INTERNAL_ERROR",
+    "USER_CODE_ERROR",
+    "RESOURCE_LIMIT",
+    "DEPENDENCY_ERROR",
+    "SANDBOX_VIOLATION",
+    "VALIDATION_ERROR",
+)
+_RUN_HINT: Final = "write for example `run: {python: module:function}` or `run: {shell: make}`"
+
+
+def make_binding(checked: Mapping[str, Any], spot: Spot, found: list[Reference]) -> Binding | None:
+    """The binding that the checked keys of a step say; None without a usable ``run``. References go to ``found``."""
+    run = checked.get("run")
+    if run is None:
+        return None
+    for place in ("args", "with", "job"):
+        if place in run:
+            # A list of arguments or a mapping of them is no level of any argument's own.
+            scan(run[place], spot.at("run", place), found, depth=0 if place == "job" else -1)
+    for name, value in checked.get("env", {}).items():
+        scan(value, spot.at("env", name), found)
+    if "map" in checked:
+        _check_map(checked, run, spot)
+        scan(checked["map"][1], spot.at("map", checked["map"][0]), found)
+    kind = next(key for key in run if key in RUN_KEYS)
+    return Binding(
+        Kind(kind),
+        run[kind],
+        arguments=tuple(run.get("args", ())),
+        keywords=run.get("with", {}),
+        entrypoint=run.get("entrypoint", "main"),
+        version=run.get("version"),
+        inputs=checked.get("inputs", ()),
+        outputs=checked.get("outputs", {}),
+        env=checked.get("env", {}),
+        cwd=checked.get("cwd"),
+        timeout_ms=checked.get("timeout"),
+        retry=checked.get("retry"),
+        cache=checked.get("cache", True),
+        map=checked.get("map"),
+    )
+
+
+def _run(value: Any, spot: Spot) -> Any:
+    if mapping(value, spot) is BAD:
+        return BAD
+    kinds = [key for key in value if key in RUN_KEYS]
+    if len(kinds) != 1:
+        said = f"has {' and '.join(kinds)}" if kinds else "says nothing to run"
+        near = "" if kinds else next(filter(None, (spot.report.nearest(key, RUN_KEYS) for key in value)), "")
+        spot.fault(f"run {said}; it needs one of python, code, shell, job", near or _RUN_HINT)
+        return BAD
+    checked = check_keys(value, RUN_KEYS[kinds[0]], spot, f"run with {kinds[0]}")
+    if kinds[0] not in checked:
+        return BAD
+    if kinds[0] == Kind.CODE:
+        entrypoint = checked.get("entrypoint") if "entrypoint" in value else "main"
+        check_source(checked["code"], entrypoint, spot.at("code"))
+    return checked
+
+
+def _python(value: Any, spot: Spot) -> Any:
+    if text(value, spot) is BAD:
+        return BAD
+    fault = python_target_fault(value)
+    if fault is None:
+        return value
+    spot.fault(f"python target {shown(value)} {fault}", "write module:function or path/file.py:function")
+    return BAD
+
+
+def _job(value: Any, spot: Spot) -> Any:
+    if mapping(value, spot) is BAD:
+        return BAD
+    if type(value.get("job_type")) is str and value["job_type"]:
+        return value
+    spot.fault("a job needs job_type, as text", "write for example `job: {job_type: ..., ...}`")
+    return BAD
+
+
+def _arguments(value: Any, spot: Spot) -> Any:
+    if type(value) is list:
+        return value
+    spot.fault(f"args must be a list, not {shown(value)}", "write `args: [first, second]`, or names under `with:`")
+    return BAD
+
+
+def _entrypoint(value: Any, spot: Spot) -> Any:
+    if type(value) is str and is_python_name(value):
+        return value
+    spot.fault(f"entrypoint cannot be {shown(value)}", "name a function that the code defines")
+    return BAD
+
+
+def _outputs(value: Any, spot: Spot) -> Any:
+    if type(value) is dict:
+        named = {name: text(path, spot.at(name)) for name, path in value.items()}
+        return BAD if BAD in named.values() else named
+    paths = texts(value, spot)
+    if paths is BAD:
+        return BAD
+    if len(set(paths)) != len(paths):
+        spot.fault("an output is listed twice", "keep one of them")
+        return BAD
+    return {path: path for path in paths}
+
+
+def _env(value: Any, spot: Spot) -> Any:
+    if mapping(value, spot) is BAD:
+        return BAD
+    for name, item in value.items():
+        if ENVIRONMENT_NAME.fullmatch(name) is None:
+            spot.at(name).fault(
+                f"{shown(name)} cannot name a variable", "letters, digits and _, no digit first", at_key=True
+            )
+        if type(item) is dict and len(item) == 1 and (FROM in item or PARAM in item):
+            continue
+        if type(item) not in (str, int, float, bool):
+            hint = "write {$from: step} or {$param: name} for a reference"
+            spot.at(name).fault(f"env {name!r:.80} must be text, a number or true/false, not {shown(item)}", hint)
+        elif type(item) is str and "\0" in item:
+            spot.at(name).fault(f"env {name!r:.80} must not hold the character U+0000", "remove it")
+    return value
+
+
+def _retry(value: Any, spot: Spot) -> Any:
+    if type(value) is not dict:
+        count = _retry_max(value, spot)
+        return BAD if count is BAD else Retry(count)
+    checked = check_keys(value, _RETRY_KEYS, spot, "retry")
+    if "max" not in value:
+        spot.fault("retry lacks max", "write `retry: {max: 3}`, or `retry: 3`")
+    return Retry(checked["max"], checked.get("on", RETRY_ON_OWN_FAILURES)) if "max" in checked else BAD
+
+
+def _retry_max(value: Any, spot: Spot) -> Any:
+    if type(value) is int and 0 <= value <= RETRY_MAX:
+        return value
+    spot.fault(f"retry must be a whole number from 0 to {RETRY_MAX}, not {shown(value)}", "write `retry: 3`")
+    return BAD
+
+
+def _retry_on(value: Any, spot: Spot) -> Any:
+    if type(value) is not list or not value:
+        spot.fault(
+            f"on must be a list of error categories, not {shown(value)}", f"one or more of {', '.join(CATEGORIES)}"
+        )
+        return BAD
+    words = [choice(item, spot.at(index), CATEGORIES, "category") for index, item in enumerate(value)]
+    return BAD if any(word is BAD for word in words) else tuple(words)
+
+
+def _map(value: Any, spot: Spot) -> Any:
+    if type(value) is not dict or len(value) != 1:
+        spot.fault("map needs exactly one name", "write `map: {item: {$from: step}}` or `map: {item: [1, 2, 3]}`")
+        return BAD
+    name, items = next(iter(value.items()))
+    if not is_python_name(name):
+        spot.at(name).fault(f"{shown(name)} cannot name an argument", "use letters, digits and _", at_key=True)
+        return BAD
+    if type(items) is not list and not (type(items) is dict and len(items) == 1 and (FROM in items or PARAM in items)):
+        spot.at(name).fault(
+            f"map needs a list to go through, not {shown(items)}", "write {$from: step}, {$param: name} or a list"
+        )
+        return BAD
+    return name, items
+
+
+def _check_map(checked: Mapping[str, Any], run: Mapping[str, Any], spot: Spot) -> None:
+    """An element has to reach what runs: by keyword or, in a shell, by environment variable."""
+    name = checked["map"][0]
+    if "job" in run:
+        spot.at("map").fault("map cannot be used with job", "write one step for each payload", at_key=True)
+    elif name in run.get("with", {}) or name in checked.get("env", {}):
+        spot.at("map", name).fault(
+            f"{name!r:.80} is given twice: by map and by with or env", "give one another name", at_key=True
+        )
+
+
+_RETRY_KEYS: Final[Mapping[str, Check]] = {"max": _retry_max, "on": _retry_on}
+RUN_KEYS: Final[Mapping[str, Mapping[str, Check]]] = {
+    Kind.PYTHON.value: {"python": _python, "with": mapping, "args": _arguments, "version": text},
+    Kind.CODE.value: {"code": text, "with": mapping, "entrypoint": _entrypoint, "version": text},
+    Kind.SHELL.value: {"shell": text, "version": text},
+    Kind.JOB.value: {"job": _job},
+}
+BINDING_KEYS: Final[Mapping[str, Check]] = {
+    "run": _run,
+    "inputs": texts,
+    "outputs": _outputs,
+    "env": _env,
+    "cwd": text,
+    "timeout": duration,
+    "retry": _retry,
+    "cache": flag,
+    "map": _map,
+}
+"""What may stand in a step besides what the planner is told, in both forms."""

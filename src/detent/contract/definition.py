@@ -1,0 +1,116 @@
+"""The upper part of a contract, in either form: name, version, mode, timeout, parameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from detent.contract.durations import BadDuration, parse_duration
+from detent.contract.findings import Path, Spot
+from detent.contract.model_fields import build, refuse_short_timeout, report_unknown
+from detent.contract.shapes import BAD, Check, keep, mapping, text
+from detent.contract.words import shown
+from detent.workflow.enums import EnumExecutionMode
+from detent.workflow.models import ModelSemVer, ModelWorkflowDefinition
+from detent.workflow.modes import RESERVED_MODES
+
+MODE_DEFAULT: Final = EnumExecutionMode.PARALLEL.value
+"""Of the short form. All modes plan one order; what may run at the same time is what people expect to run so."""
+RUN_TIMEOUT_MS_MIN: Final = 1_000
+MODES: Final = tuple(mode.value for mode in EnumExecutionMode if mode not in RESERVED_MODES)
+_FIRST: Final = {"major": 1, "minor": 0, "patch": 0}
+_VERSION: Final = re.compile(r"(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})")
+
+
+def short_definition(checked: Mapping[str, Any]) -> dict[str, Any]:
+    """The definition that the checked keys of a short form stand for."""
+    metadata = {
+        "version": dict(_FIRST),
+        "workflow_name": checked.get("name", "contract"),
+        "workflow_version": checked.get("version", dict(_FIRST)),
+        "description": checked.get("description", ""),
+        "execution_mode": checked.get("mode", MODE_DEFAULT),
+    }
+    if "timeout" in checked:
+        metadata["timeout_ms"] = checked["timeout"]
+    return {"version": dict(_FIRST), "workflow_metadata": metadata, "execution_graph": {"version": dict(_FIRST)}}
+
+
+def build_short(fields: Mapping[str, Any], spot: Spot) -> ModelWorkflowDefinition | None:
+    """The definition of a short form; what the tables let through and the model does not is reported where it is written."""
+    return build(ModelWorkflowDefinition, fields, spot, _written_as)
+
+
+def build_long(value: Any, spot: Spot) -> ModelWorkflowDefinition | None:
+    """The definition of a long form, with every key known and the mode one that can be planned."""
+    if mapping(value, spot) is BAD:
+        return None
+    report_unknown(value, ModelWorkflowDefinition, spot)
+    metadata = value.get("workflow_metadata")
+    if type(metadata) is dict:
+        here = spot.at("workflow_metadata")
+        if refuse_short_timeout(metadata.get("timeout_ms"), here.at("timeout_ms")):
+            metadata = {name: item for name, item in metadata.items() if name != "timeout_ms"}
+            value = {**value, "workflow_metadata": metadata}
+        if type(metadata.get("execution_mode")) is str:
+            _mode(metadata["execution_mode"], here.at("execution_mode"))
+        if type(metadata.get("workflow_name")) is str and metadata["workflow_name"].isspace():
+            here.at("workflow_name").fault("workflow_name must not be empty", "name the workflow")
+    return build(ModelWorkflowDefinition, value, spot)
+
+
+def _written_as(field_path: Path) -> Path:
+    name = field_path[1] if field_path[0] == "workflow_metadata" and len(field_path) > 1 else field_path[0]
+    known = {"workflow_name": "name", "workflow_version": "version", "timeout_ms": "timeout", "execution_mode": "mode"}
+    return (known.get(str(name), name), *field_path[2:])
+
+
+def _mode(value: Any, spot: Spot) -> Any:
+    if type(value) is str and value in MODES:
+        return value
+    known = f"one of {', '.join(MODES)}"
+    if type(value) is str and value in {mode.value for mode in RESERVED_MODES}:
+        spot.fault(f"execution mode {value!r} is reserved for a later version", known)
+    else:
+        spot.fault(f"there is no execution mode {shown(value)}", spot.report.nearest(value, MODES) or known)
+    return BAD
+
+
+def _description(value: Any, spot: Spot) -> Any:
+    if type(value) is str:
+        return value
+    spot.fault(f"description must be text, not {shown(value)}", "put it in quotes")
+    return BAD
+
+
+def _version(value: Any, spot: Spot) -> Any:
+    if type(value) is dict:
+        report_unknown(value, ModelSemVer, spot)
+        return value
+    match = _VERSION.fullmatch(value) if type(value) is str else None
+    if match is None:
+        spot.fault(f"version cannot be {shown(value)}", "write three numbers: `version: 1.0.0`")
+        return BAD
+    return {name: int(number) for name, number in zip(_FIRST, match.groups(), strict=True)}
+
+
+def _run_timeout(value: Any, spot: Spot) -> Any:
+    try:
+        return parse_duration(value, least_ms=RUN_TIMEOUT_MS_MIN)
+    except BadDuration as exc:
+        spot.fault(f"the timeout of a run {exc}", exc.hint)
+        return BAD
+
+
+SHORT_KEYS: Final[Mapping[str, Check]] = {
+    "name": text,
+    "mode": _mode,
+    "description": _description,
+    "version": _version,
+    "timeout": _run_timeout,
+    "params": keep,
+    "steps": keep,
+    "result": keep,
+}
+LONG_KEYS: Final = ("workflow_definition", "params", "steps", "result")

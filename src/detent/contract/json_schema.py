@@ -1,0 +1,240 @@
+"""The JSON Schema of contract files, for editors: both forms, every key with a line of help.
+
+What the planner is told is generated from its models, one way and never back (WF-107, WF-108). What only the loader
+knows (the short form, bindings, parameters) is written here; a test holds it to the tables that the loader checks by.
+
+A schema cannot say everything: references, cycles and Python targets are left to ``detent validate``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from detent.contract.bindings import CATEGORIES, RETRY_MAX
+from detent.contract.definition import LONG_KEYS, MODE_DEFAULT, MODES
+from detent.contract.limits import STEPS_MAX
+from detent.contract.params import TYPES
+from detent.contract.steps import LONG_STEP_KEYS, SHORT_STEP_KEYS
+from detent.contract.words import KEY
+from detent.workflow.models import ModelWorkflowDefinition, ModelWorkflowStep
+from detent.workflow.validation import STEP_TYPES
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+
+def schema() -> dict[str, Any]:
+    """The schema of a contract file in either form."""
+    return {
+        "$schema": DIALECT,
+        "title": "Detent contract",
+        "description": "A workflow: steps, what they need and what they run. See docs/contract-file.md.",
+        "if": {"type": "object", "required": ["workflow_coordination"]},
+        "then": {"$ref": "#/$defs/LongForm"},
+        "else": {"$ref": "#/$defs/ShortForm"},
+        "$defs": _definitions(),
+    }
+
+
+def _definitions() -> dict[str, Any]:
+    models = _model_definitions()
+    step = models.pop("ModelWorkflowStep")
+    fields = step["properties"]
+    fields["step_type"]["enum"] = [name for name in fields["step_type"]["enum"] if name in STEP_TYPES]
+    metadata = models["ModelWorkflowDefinitionMetadata"]["properties"]
+    metadata["execution_mode"] = {"default": metadata["execution_mode"]["default"], "enum": list(MODES)}
+    return {
+        "LongForm": _object({"workflow_coordination": _ref("Coordination")}, "workflow_coordination"),
+        "Coordination": _object(_in_order(_COORDINATION, LONG_KEYS), "workflow_definition"),
+        "LongStep": _object(
+            _in_order({**fields, **_BINDING, "depends_on": _NEEDS, "id": _ID}, LONG_STEP_KEYS), *step["required"]
+        ),
+        "ShortForm": _object(_SHORT, "name", "steps"),
+        "ShortStep": _object(
+            _in_order({**_short_fields(fields), **_BINDING, "needs": _NEEDS, "id": _ID}, SHORT_STEP_KEYS), "id", "run"
+        ),
+        **_PARTS,
+        **models,
+    }
+
+
+def _model_definitions() -> dict[str, Any]:
+    """The models' own schemas. Keys that a model would silently ignore are refused, as the loader refuses them."""
+    _, document = models_json_schema([(ModelWorkflowDefinition, "validation"), (ModelWorkflowStep, "validation")])
+    definitions: dict[str, Any] = _without_titles(document["$defs"])
+    for name, model in _models(ModelWorkflowDefinition, ModelWorkflowStep).items():
+        if model.model_config.get("extra") != "allow":
+            definitions[name]["additionalProperties"] = False
+    return definitions
+
+
+def _models(*roots: type[BaseModel]) -> dict[str, type[BaseModel]]:
+    found = {root.__name__: root for root in roots}
+    for root in roots:
+        for field in root.model_fields.values():
+            inner = [field.annotation, *getattr(field.annotation, "__args__", ())]
+            found |= _models(*(part for part in inner if isinstance(part, type) and issubclass(part, BaseModel)))
+    return found
+
+
+def _short_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What the short form takes from the model under its own name, and what under a shorter one."""
+    return {
+        **{name: fields[name] for name in ("enabled", "priority", "error_action", "skip_on_failure")},
+        "name": {**fields["step_name"], "description": "For people; the id, if left out."},
+        "type": {**fields["step_type"], "description": "Where the action is routed; follows from run, if left out."},
+        "on_error": {"enum": ["stop", "continue"], "description": "What a failure of this step does to the run."},
+    }
+
+
+def _in_order(properties: Mapping[str, Any], keys: Any) -> dict[str, Any]:
+    return {key: properties[key] for key in keys}
+
+
+def _without_titles(value: Any) -> Any:
+    """Pydantic titles everything after its name, which tells an editor nothing."""
+    if isinstance(value, dict):
+        return {key: _without_titles(item) for key, item in value.items() if key != "title" or isinstance(item, dict)}
+    return [_without_titles(item) for item in value] if isinstance(value, list) else value
+
+
+def _object(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
+    made: dict[str, Any] = {"type": "object", "properties": dict(properties), "additionalProperties": False}
+    return made | ({"required": list(required)} if required else {})
+
+
+def _ref(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _anchored(pattern: str) -> str:
+    return f"^(?:{pattern})$"
+
+
+_TEXT: Final = {"type": "string", "pattern": r"\S"}
+_TEXTS: Final = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]}
+_ID: Final = {
+    "type": "string",
+    "pattern": _anchored(KEY.pattern),
+    "description": "The key by which other steps, references and people name this step; unique in the file.",
+}
+_NEEDS: Final = {**_TEXTS, "description": "The steps that have to succeed first."}
+_REFERENCE: Final = {"oneOf": [_object({"$from": _TEXT}, "$from"), _object({"$param": _TEXT}, "$param")]}
+_VERSION: Final = {"type": "string", "pattern": _anchored(r"(0|[1-9][0-9]{0,8})(\.(0|[1-9][0-9]{0,8})){2}")}
+_CODE_VERSION: Final = {**_TEXT, "description": 'Your own word for "the code is the same"; change it to run again.'}
+_WITH: Final = {"type": "object", "description": "Keyword arguments; values may be {$from: step} or {$param: name}."}
+
+_BINDING: Final[Mapping[str, Any]] = {
+    "run": _ref("Run"),
+    "inputs": {**_TEXTS, "description": "Paths or globs whose content decides whether the step is reused."},
+    "outputs": {
+        "anyOf": [*_TEXTS["anyOf"], {"type": "object", "additionalProperties": _TEXT}],
+        "description": "Files or globs that the step leaves behind, in a list or by name.",
+    },
+    "env": {
+        "type": "object",
+        "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
+        "additionalProperties": {"anyOf": [{"type": ["string", "number", "boolean"]}, _ref("Reference")]},
+        "description": "Environment variables.",
+    },
+    "cwd": {**_TEXT, "description": "Working directory."},
+    "timeout": {**_ref("Duration"), "description": "Wall limit of one attempt; no limit if left out."},
+    "retry": {
+        "anyOf": [
+            {"type": "integer", "minimum": 0, "maximum": RETRY_MAX},
+            _object(
+                {
+                    "max": {"type": "integer", "minimum": 0, "maximum": RETRY_MAX},
+                    "on": {"type": "array", "minItems": 1, "items": {"enum": list(CATEGORIES)}},
+                },
+                "max",
+            ),
+        ],
+        "description": "How often a failed attempt is repeated, and after which categories of failure.",
+    },
+    "cache": {"type": "boolean", "default": True, "description": "Whether an earlier result may be reused."},
+    "map": {
+        "type": "object",
+        "minProperties": 1,
+        "maxProperties": 1,
+        "additionalProperties": {"anyOf": [{"type": "array"}, _ref("Reference")]},
+        "description": "Run once for each element of a list; the element is handed over under this name.",
+    },
+}
+_RESULT: Final = {"description": "What a run gives back; values may be {$from: step} or {$param: name}."}
+_STEPS: Final = {"type": "array", "maxItems": STEPS_MAX}
+_COORDINATION: Final[Mapping[str, Any]] = {
+    "workflow_definition": _ref("ModelWorkflowDefinition"),
+    "params": _ref("Params"),
+    "steps": {**_STEPS, "items": _ref("LongStep")},
+    "result": _RESULT,
+}
+_SHORT: Final[Mapping[str, Any]] = {
+    "name": {**_TEXT, "description": "Name of the workflow."},
+    "mode": {"enum": list(MODES), "default": MODE_DEFAULT, "description": "How the workflow is processed."},
+    "description": {"type": "string", "default": ""},
+    "version": {"anyOf": [_VERSION, _ref("ModelSemVer")], "default": "1.0.0"},
+    "timeout": {**_ref("Duration"), "description": "Limit of the whole run, at least 1s; no limit if left out."},
+    "params": _ref("Params"),
+    "steps": {**_STEPS, "items": _ref("ShortStep")},
+    "result": _RESULT,
+}
+_PARTS: Final[Mapping[str, Any]] = {
+    "Run": {
+        "description": "What the step runs: exactly one of python, code, shell, job.",
+        "oneOf": [
+            _object(
+                {
+                    "python": {
+                        "type": "string",
+                        "pattern": ".:.",
+                        "description": "module:function or path/file.py:function",
+                    },
+                    "with": _WITH,
+                    "args": {"type": "array", "description": "Positional arguments."},
+                    "version": _CODE_VERSION,
+                },
+                "python",
+            ),
+            _object(
+                {
+                    "code": {**_TEXT, "description": "Python source; runs in the sandbox."},
+                    "with": _WITH,
+                    "entrypoint": {
+                        "type": "string",
+                        "pattern": r"^[^\W\d]\w*$",
+                        "default": "main",
+                        "description": "The function to call.",
+                    },
+                    "version": _CODE_VERSION,
+                },
+                "code",
+            ),
+            _object(
+                {"shell": {**_TEXT, "description": "A command line for /bin/sh."}, "version": _CODE_VERSION}, "shell"
+            ),
+            _object({"job": {"type": "object", "required": ["job_type"], "properties": {"job_type": _TEXT}}}, "job"),
+        ],
+    },
+    "Params": {
+        "type": "object",
+        "propertyNames": {"pattern": _anchored(KEY.pattern)},
+        "additionalProperties": {
+            "anyOf": [
+                {"type": ["string", "number", "boolean", "array", "null"]},
+                _object({"type": {"enum": list(TYPES)}, "default": True, "description": {"type": "string"}}),
+            ]
+        },
+        "description": "Parameters: a default each, a declaration, or nothing for one that every run must be given.",
+    },
+    "Duration": {
+        "anyOf": [
+            {"type": "number", "minimum": 0.1},
+            {"type": "string", "pattern": r"^(?=[0-9])([0-9.]+d)?([0-9.]+h)?([0-9.]+m)?([0-9.]+s)?([0-9.]+ms)?$"},
+        ]
+    },
+    "Reference": _REFERENCE,
+}

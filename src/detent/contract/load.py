@@ -1,0 +1,204 @@
+"""The loader: bytes or a document in, a checked contract out, or every reason why not.
+
+Reading, structure, names, dependencies and cycles follow one another here; each reports what it finds and leaves the
+next one whatever it could understand. Ids come last, because they follow from the whole. Nothing of the user's is
+imported, opened or run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+from uuid import UUID
+
+from detent.canon import NotStrictJson, json_encode
+from detent.contract.definition import LONG_KEYS, SHORT_KEYS, build_long, build_short, short_definition
+from detent.contract.dependencies import Names, check_result, name_steps, report_cycles, resolve_needs
+from detent.contract.findings import ContractInvalid, Finding, Locate, Report, Spot, invalid
+from detent.contract.identity import CORRELATION_LABEL, STEP_LABEL, id_maker
+from detent.contract.limits import LONG_FORM_BYTES_MAX
+from detent.contract.model import Contract, Param, Place
+from detent.contract.model_fields import build
+from detent.contract.params import check_params
+from detent.contract.places import locate
+from detent.contract.shapes import BAD, check_keys, mapping, unknown_key
+from detent.contract.steps import Draft, read_steps
+from detent.contract.words import shown
+from detent.contract.yaml_reader import read
+from detent.workflow.models import ModelWorkflowDefinition, ModelWorkflowStep
+from detent.workflow.ordering import Edges
+
+LONG: str = "workflow_coordination"
+_ANY_ID = UUID(int=0)
+
+
+def load(data: bytes, *, name: str = "contract", base: str | None = None) -> Contract:
+    """The contract in the bytes of a YAML or JSON file. ``name`` is what findings call the file.
+
+    Raises ``ContractInvalid`` with everything that is wrong, each with its line.
+    """
+    tree = read(data, name=name)
+    return _Loader(tree.value, name, base, partial(locate, tree.text), tree.begins).contract()
+
+
+def from_document(document: Mapping[str, Any], *, name: str = "contract", base: str | None = None) -> Contract:
+    """The contract in a document of plain JSON data, in either form. Raises ``ContractInvalid``; findings have no lines."""
+    try:
+        json_encode(document, name="contract", bytes_max=LONG_FORM_BYTES_MAX)
+    except NotStrictJson as exc:
+        path = str(exc.details.get("path", "")).removeprefix("contract").removeprefix(".")
+        raise ContractInvalid(
+            [
+                Finding(
+                    name, 0, 0, str(exc), exc.hint or "use only dict, list, str, int, float, bool and None", path=path
+                )
+            ]
+        ) from exc
+    return _Loader(_copied(document), name, base, None, {}).contract()
+
+
+def _copied(value: Any) -> Any:
+    """A copy of JSON data of bounded depth; `copy.deepcopy` would spend as long on it as all the rest of loading."""
+    if type(value) is dict:
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if type(value) is list else value
+
+
+class _Loader:
+    """One document on its way to a contract."""
+
+    def __init__(
+        self, document: Any, name: str, base: str | None, locate_faults: Locate | None, begins: Mapping[int, Place]
+    ) -> None:
+        self.document = document
+        self.name = name
+        self.base = base
+        self.locate = locate_faults
+        self.begins = begins
+        self.report = Report()
+        self.short = not (type(document) is dict and LONG in document)
+        self.params: dict[str, Param] = {}
+        self.definition_fields: Mapping[str, Any] = {}
+        self.result: Any = None
+        self.result_at = Spot(self.report)
+
+    def contract(self) -> Contract:
+        top = Spot(self.report)
+        if type(self.document) is not dict:
+            top.fault(f"a contract is a mapping, not {shown(self.document)}", "begin with `name:` and `steps:`")
+            raise self._invalid()
+        definition, raw_steps, steps_at = self._short(top) if self.short else self._long(top)
+        drafts = read_steps(raw_steps, steps_at, short=self.short)
+        names = name_steps(drafts)
+        edges = resolve_needs(drafts, names, self.params, self.report)
+        check_result(self.result, self.result_at, names, self.params)
+        report_cycles(drafts, names, edges)
+        steps = self._steps(drafts, edges)
+        if self.report.count or definition is None:
+            raise self._invalid()
+        return self._assembled(definition, steps, drafts, names, raw_steps)
+
+    def _short(self, top: Spot) -> tuple[ModelWorkflowDefinition | None, Any, Spot]:
+        checked = check_keys(self.document, SHORT_KEYS, top, "the contract")
+        if "name" not in self.document and "steps" not in self.document:
+            top.fault("this is no contract: it has neither name and steps nor workflow_coordination", _BEGIN)
+        else:
+            for missing in ("name", "steps"):
+                if missing not in self.document:
+                    top.fault(f"the contract has no {missing}", _BEGIN)
+        if "params" in checked:
+            self.params = check_params(checked["params"], top.at("params"))
+        self.result, self.result_at = checked.get("result"), top.at("result")
+        self.definition_fields = short_definition(checked)
+        definition = build_short(self.definition_fields, top)
+        return definition, checked.get("steps", []), top.at("steps")
+
+    def _long(self, top: Spot) -> tuple[ModelWorkflowDefinition | None, Any, Spot]:
+        for key in self.document:
+            if key != LONG:
+                top.at(key).fault(f"unknown key {shown(key)} beside {LONG}", f"move it into {LONG}", at_key=True)
+        inside = top.at(LONG)
+        coordination = mapping(self.document[LONG], inside)
+        if coordination is BAD:
+            return None, [], inside
+        for key in coordination:
+            if key not in LONG_KEYS:
+                unknown_key(key, dict.fromkeys(LONG_KEYS), inside, LONG)
+        if "params" in coordination:
+            self.params = check_params(coordination["params"], inside.at("params"))
+        self.result, self.result_at = coordination.get("result"), inside.at("result")
+        if "workflow_definition" not in coordination:
+            inside.fault(f"{LONG} has no workflow_definition", "see docs/contract-file.md for the long form")
+            return None, coordination.get("steps", []), inside.at("steps")
+        self.definition_fields = coordination["workflow_definition"]
+        definition = build_long(self.definition_fields, inside.at("workflow_definition"))
+        return definition, coordination.get("steps", []), inside.at("steps")
+
+    def _steps(self, drafts: Sequence[Draft], edges: Edges) -> list[ModelWorkflowStep]:
+        """The models, with made ids if nothing is wrong so far and with any others if only faults are still wanted."""
+        fields_of = [dict(draft.fields) for draft in drafts]
+        if not self.report.count:
+            self._fill_ids(drafts, edges, fields_of)
+        steps = []
+        for draft, fields in zip(drafts, fields_of, strict=True):
+            if not fields:
+                continue
+            fields.setdefault("step_id", _ANY_ID)
+            fields.setdefault("correlation_id", _ANY_ID)
+            step = build(ModelWorkflowStep, fields, draft.spot, draft.place)
+            if step is not None:
+                steps.append(step)
+        return steps
+
+    def _fill_ids(self, drafts: Sequence[Draft], edges: Edges, fields_of: list[dict[str, Any]]) -> None:
+        make = id_maker(self.definition_fields, self.params, drafts, edges)
+        for index, fields in enumerate(fields_of):
+            if "step_id" not in fields:
+                fields["step_id"] = make(STEP_LABEL, index)
+            if "correlation_id" not in fields:
+                fields["correlation_id"] = make(CORRELATION_LABEL, index)
+        ids = [fields["step_id"] for fields in fields_of]
+        for draft, needed, fields in zip(drafts, edges, fields_of, strict=True):
+            if needed or draft.needs is not None:
+                fields["depends_on"] = [ids[position] for position in needed]
+
+    def _assembled(
+        self,
+        definition: ModelWorkflowDefinition,
+        steps: list[ModelWorkflowStep],
+        drafts: Sequence[Draft],
+        names: Names,
+        raw_steps: Sequence[Any],
+    ) -> Contract:
+        ids = [step.step_id for step in steps]
+        return Contract(
+            definition,
+            tuple(steps),
+            MappingProxyType(
+                {
+                    step_id: draft.binding
+                    for step_id, draft in zip(ids, drafts, strict=True)
+                    if draft.binding is not None
+                }
+            ),
+            MappingProxyType({step_id: key or str(step_id) for step_id, key in zip(ids, names.keys, strict=True)}),
+            MappingProxyType(self.params),
+            self.result,
+            name=self.name,
+            base=self.base,
+            places=MappingProxyType(
+                {
+                    step_id: self.begins[id(raw)]
+                    for step_id, raw in zip(ids, raw_steps, strict=True)
+                    if id(raw) in self.begins
+                }
+            ),
+        )
+
+    def _invalid(self) -> ContractInvalid:
+        return invalid(self.report, self.name, self.locate)
+
+
+_BEGIN = "begin with `name:` and `steps:`, or with `workflow_coordination:`"

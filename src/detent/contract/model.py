@@ -1,0 +1,113 @@
+"""A contract as the rest of Detent sees it: what the planner plans, and beside it what the steps run.
+
+The planner never sees a binding (X-023). Both are keyed by ``step_id``; people name steps by a *key*, a short text that
+is unique in the file, and everything a person reads or writes (``needs``, ``$from``, errors, plans) uses keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final
+from uuid import UUID
+
+from detent.workflow.models import ModelWorkflowDefinition, ModelWorkflowStep
+
+
+class Kind(StrEnum):
+    """What a binding runs. Exactly one of these keys stands in a ``run:`` mapping."""
+
+    PYTHON = "python"
+    """A function of the user's own project: ``module:function`` or ``file.py:function``. Trusted, runs in a process."""
+    CODE = "code"
+    """Python source in the contract itself. Untrusted, runs in the sandbox."""
+    SHELL = "shell"
+    """One command line for ``/bin/sh``. Trusted, runs in a process."""
+    JOB = "job"
+    """A whole job payload, as the job contract writes it."""
+
+
+RETRY_ON_DEFAULT: Final = ("INTERNAL_ERROR",)
+RETRY_ON_OWN_FAILURES: Final = ("INTERNAL_ERROR", "USER_CODE_ERROR")
+"""What ``retry: 3`` means: whoever asks for retries means the failures of their own code too (X-164)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often a step is tried again, and after which categories of failure."""
+
+    max: int
+    on: tuple[str, ...] = RETRY_ON_OWN_FAILURES
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something stands in its file; lines and columns count from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One parameter of a contract. ``type`` is a JSON type name or "any"; a parameter without a default is required."""
+
+    name: str
+    type: str = "any"
+    default: Any = None
+    required: bool = False
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What one step runs, with which arguments, and what decides whether it may be reused.
+
+    ``arguments``, ``keywords``, ``env`` and ``map`` hold plain JSON values in which ``{"$from": key}`` stands for the
+    result of another step and ``{"$param": name}`` for a parameter; see `detent.contract.references`.
+    """
+
+    kind: Kind
+    target: Any
+    """``python``: "module:function"; ``code``: the source; ``shell``: the command line; ``job``: the payload."""
+    arguments: tuple[Any, ...] = ()
+    """Positional arguments (``args:``); python only."""
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+    """Keyword arguments (``with:``); python and code."""
+    entrypoint: str = "main"
+    """The function that ``code`` defines and that is called with ``keywords``."""
+    version: str | None = None
+    """The user's own word for "the code is the same"; needed where it cannot be read off the source (X-176)."""
+    inputs: tuple[str, ...] = ()
+    """Paths or globs whose content decides about reuse (X-175)."""
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    """Files or globs a step leaves behind, by name."""
+    env: Mapping[str, Any] = field(default_factory=dict)
+    cwd: str | None = None
+    timeout_ms: int | None = None
+    """Wall limit of one attempt; replaces the step's ``timeout_ms`` and has no upper bound (X-162)."""
+    retry: Retry | None = None
+    cache: bool = True
+    map: tuple[str, Any] | None = None
+    """(name, list): run once for each element of the list, handed over as the keyword ``name`` (X-185)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """A loaded contract: checked, in declaration order, with nothing of the user's imported or run."""
+
+    definition: ModelWorkflowDefinition
+    steps: tuple[ModelWorkflowStep, ...]
+    bindings: Mapping[UUID, Binding]
+    keys: Mapping[UUID, str]
+    """The key of every step; unique."""
+    params: Mapping[str, Param] = field(default_factory=lambda: MappingProxyType({}))
+    result: Any = None
+    """What the whole run gives back: a plain JSON value in which references stand for results of steps; None: nothing."""
+    name: str = field(default="contract", compare=False)
+    """What errors call the file."""
+    base: str | None = field(default=None, compare=False)
+    """Directory against which paths and modules are resolved; None: the working directory. Never part of a digest."""
+    places: Mapping[UUID, Place] = field(default_factory=lambda: MappingProxyType({}), compare=False)

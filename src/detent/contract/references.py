@@ -1,0 +1,118 @@
+"""References in bindings: plain data that stands for another step's result or for a parameter (X-177).
+
+``{"$from": key}`` is the result of the step with that key, ``{"$param": name}`` a parameter. A reference is a mapping
+with that one key and nothing beside it. A key that begins with ``$$`` is the literal key with one ``$`` less; any other
+key that begins with ``$`` is refused. Nothing is looked up inside text: there is no expression language.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from detent.canon.strict_json import JsonValue
+from detent.contract.findings import Path, Spot
+from detent.contract.limits import VALUE_DEPTH_MAX
+from detent.contract.words import shown
+from detent.errors import InvalidInput
+
+FROM: Final = "$from"
+PARAM: Final = "$param"
+_ESCAPE_HINT: Final = "write $$ for a key that begins with one $"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A reference as it was found: ``word`` is ``$from`` or ``$param``, ``path`` where the name stands."""
+
+    word: str
+    name: str
+    path: Path
+
+
+def step_keys(value: JsonValue) -> tuple[str, ...]:
+    """The keys of the steps whose results ``value`` needs, each once, in the order they appear."""
+    return tuple(dict.fromkeys(name for word, name in _found(value) if word == FROM))
+
+
+def param_names(value: JsonValue) -> tuple[str, ...]:
+    """The names of the parameters that ``value`` needs, each once, in the order they appear."""
+    return tuple(dict.fromkeys(name for word, name in _found(value) if word == PARAM))
+
+
+def resolve(value: JsonValue, results: Mapping[str, JsonValue], params: Mapping[str, JsonValue]) -> JsonValue:
+    """The value with every reference replaced and every ``$$`` key written plain. Raises ``InvalidInput`` by name."""
+    known = {FROM: results, PARAM: params}
+
+    def replace(word: str, name: str) -> JsonValue:
+        if name not in known[word]:
+            what = "result of step" if word == FROM else "parameter"
+            raise InvalidInput(f"there is no {what} {name!r}", details={word: name})
+        return known[word][name]
+
+    return _replaced(value, replace)
+
+
+def scan(value: JsonValue, spot: Spot, found: list[Reference], depth: int = 0) -> None:
+    """Collect the references in ``value``, and report everything in it that only looks like one."""
+    if type(value) is dict:
+        dollars = [key for key in value if key[:1] == "$"]
+        if dollars and _reference(value, dollars, spot, found):
+            return
+        inner: Iterator[tuple[str | int, Any]] = iter(value.items())
+    elif type(value) is list:
+        inner = enumerate(value)
+    else:
+        return
+    if depth == VALUE_DEPTH_MAX:
+        spot.fault(f"a value nested deeper than {VALUE_DEPTH_MAX} lists and mappings", "keep the data in a file")
+        return
+    for key, item in inner:
+        if type(item) is dict or type(item) is list:
+            scan(item, spot.at(key), found, depth + 1)
+
+
+def _reference(value: dict[str, Any], dollars: list[str], spot: Spot, found: list[Reference]) -> bool:
+    """True if ``value`` is a reference or a failed attempt at one: either way nothing inside it is looked at."""
+    word = dollars[0]
+    if word not in (FROM, PARAM):
+        wrong = [key for key in dollars if not key.startswith("$$")]
+        for key in wrong:
+            near = spot.report.nearest(key, (FROM, PARAM))
+            spot.at(key).fault(f"key {shown(key)} is no reference", near or _ESCAPE_HINT, at_key=True)
+        return bool(wrong)
+    if len(value) != 1:
+        spot.fault(f"a reference stands alone: {{{word}: name}}", f"remove the other keys; {_ESCAPE_HINT}")
+    elif type(value[word]) is not str or not value[word]:
+        what = "the id of a step" if word == FROM else "the name of a parameter"
+        spot.at(word).fault(f"{word} needs {what}, not {shown(value[word])}", f"write {{{word}: name}}")
+    else:
+        found.append(Reference(word, value[word], (*spot.path, word)))
+    return True
+
+
+def _is_reference(value: dict[str, Any]) -> bool:
+    return len(value) == 1 and (FROM in value or PARAM in value)
+
+
+def _found(value: JsonValue) -> Iterator[tuple[str, str]]:
+    if type(value) is dict:
+        if _is_reference(value):
+            yield from value.items()
+            return
+        for item in value.values():
+            yield from _found(item)
+    elif type(value) in (list, tuple):
+        for item in value:
+            yield from _found(item)
+
+
+def _replaced(value: JsonValue, replace: Callable[[str, str], JsonValue]) -> JsonValue:
+    if type(value) is dict:
+        if _is_reference(value):
+            return replace(*next(iter(value.items())))
+        return {key[1:] if key.startswith("$$") else key: _replaced(item, replace) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return [_replaced(item, replace) for item in value]
+    return value

@@ -1,0 +1,183 @@
+"""From a step's mapping, in either form, to a draft: what the planner will be told, and what the step runs.
+
+A draft holds whatever could be understood, so that one bad field hides neither the next one nor a wrong dependency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, get_args
+
+from detent.contract.bindings import BINDING_KEYS, make_binding
+from detent.contract.findings import Path, Spot
+from detent.contract.limits import STEPS_MAX
+from detent.contract.model import Binding, Kind
+from detent.contract.model_fields import refuse_short_timeout
+from detent.contract.references import Reference
+from detent.contract.shapes import BAD, Check, check_keys, choice, keep, key, text
+from detent.contract.words import shown
+from detent.workflow.models import ModelWorkflowStep, StepType
+from detent.workflow.validation import STEP_TYPES
+
+_TYPE_OF: Final = {Kind.PYTHON: "compute", Kind.CODE: "compute", Kind.JOB: "compute", Kind.SHELL: "effect"}
+_TYPES: Final[tuple[str, ...]] = get_args(StepType)
+
+
+@dataclass(slots=True)
+class Draft:
+    """One step as far as it was understood."""
+
+    index: int
+    spot: Spot
+    written: Any = None
+    """The step as the document has it."""
+    key: str | None = None
+    """The key that the file gives the step."""
+    fields: dict[str, Any] = field(default_factory=dict)
+    """Fields of the step's model that the file sets, but for ``depends_on``."""
+    needs: list[tuple[str, Path]] | None = None
+    """Dependencies as written, each with its place; None: not written."""
+    references: list[Reference] = field(default_factory=list)
+    binding: Binding | None = None
+
+    def place(self, field_path: Path) -> Path:
+        """Where the step's mapping writes a field of the model: under its own name, or under the short form's."""
+        if field_path and field_path[0] not in self.written:
+            short = next((name for name, field in _SHORT_NAMES.items() if field == field_path[0]), None)
+            if short is not None and short in self.written:
+                return (short, *field_path[1:])
+        return field_path
+
+    @property
+    def label(self) -> str:
+        """What messages call the step."""
+        name = self.key or self.fields.get("step_name")
+        return repr(name[:80]) if type(name) is str else f"number {self.index + 1}"
+
+
+def read_steps(value: Any, spot: Spot, *, short: bool) -> list[Draft]:
+    """The drafts of a list of steps, in the order they are written."""
+    if type(value) is not list:
+        hint = "begin each step with `- id:`" if short else "begin each step with `- step_name:`"
+        spot.fault(f"steps must be a list, not {shown(value)}", hint)
+        return []
+    if len(value) > STEPS_MAX:
+        spot.fault(f"{len(value):,} steps, {STEPS_MAX:,} are allowed", "use `map:`, or split the contract")
+        return []
+    read = _short_step if short else _long_step
+    return [read(item, Draft(index, spot.at(index), item)) for index, item in enumerate(value)]
+
+
+def _short_step(value: Any, draft: Draft) -> Draft:
+    spot = draft.spot
+    if not _is_step(value, spot):
+        return draft
+    checked = check_keys(value, SHORT_STEP_KEYS, spot, _what(value, "id"))
+    draft.key = checked.get("id")
+    for missing in ("id", "run"):
+        if missing not in value:
+            spot.fault(f"{_what(value, 'id')} has no {missing}", _MISSING[missing])
+    if "on_error" in value and "error_action" in value:
+        spot.at("on_error").fault("on_error and error_action say the same thing", "keep one of them", at_key=True)
+    _bind(checked, draft)
+    draft.needs = checked.get("needs")
+    fields = {_SHORT_NAMES.get(name, name): checked[name] for name in _SHORT_FIELDS if name in checked}
+    fields.setdefault("step_name", draft.key or "step")
+    if "step_type" not in fields:
+        fields["step_type"] = "compute" if draft.binding is None else _TYPE_OF[draft.binding.kind]
+    if "retry" in checked:
+        fields["retry_count"] = checked["retry"].max
+    draft.fields = fields
+    return draft
+
+
+def _long_step(value: Any, draft: Draft) -> Draft:
+    spot = draft.spot
+    if not _is_step(value, spot):
+        return draft
+    checked = check_keys(value, LONG_STEP_KEYS, spot, _what(value, "step_name"))
+    draft.key = checked.get("id")
+    draft.needs = checked.get("depends_on")
+    draft.fields = {name: checked[name] for name in ModelWorkflowStep.model_fields if name in checked}
+    draft.fields.pop("depends_on", None)
+    if "step_type" in value:  # what is wrong with it has been said; that it is missing would be wrong
+        draft.fields.setdefault("step_type", "custom")
+    _bind(checked, draft)
+    if "run" not in value:
+        for name in BINDING_KEYS.keys() & value.keys():
+            spot.at(name).fault(f"{name} means nothing without run", "add `run:`, or remove it", at_key=True)
+    elif "retry" in checked:
+        count = draft.fields.setdefault("retry_count", checked["retry"].max)
+        if count != checked["retry"].max:
+            spot.at("retry").fault(f"retry says {checked['retry'].max}, retry_count {shown(count)}", "keep one of them")
+    return draft
+
+
+def _bind(checked: Mapping[str, Any], draft: Draft) -> None:
+    draft.binding = make_binding(checked, draft.spot, draft.references)
+
+
+def _is_step(value: Any, spot: Spot) -> bool:
+    if type(value) is dict:
+        return True
+    spot.fault(
+        f"a step must be a mapping (key: value), not {shown(value)}", "write `- id: name` and its other keys below"
+    )
+    return False
+
+
+def _what(value: Mapping[str, Any], name: str) -> str:
+    return f"step {value[name]!r:.80}" if type(value.get(name)) is str else "a step"
+
+
+def _needs(value: Any, spot: Spot) -> Any:
+    """One key or a list of keys, each with its place."""
+    if type(value) is str:
+        return [(value, spot.path)] if text(value, spot) is not BAD else BAD
+    if type(value) is not list:
+        spot.fault(f"{spot.path[-1]} must be a list of steps, not {shown(value)}", "write `needs: [first, second]`")
+        return BAD
+    return [(item, (*spot.path, index)) for index, item in enumerate(value) if text(item, spot.at(index)) is not BAD]
+
+
+def _step_type(value: Any, spot: Spot) -> Any:
+    known = choice(value, spot, _TYPES, "step type")
+    if known is not BAD and known not in STEP_TYPES:
+        plannable = ", ".join(name for name in _TYPES if name in STEP_TYPES)
+        spot.fault(f"step type {value!r} is reserved for a later version", f"one of {plannable}")
+        return BAD
+    return known
+
+
+def _timeout_ms(value: Any, spot: Spot) -> Any:
+    return BAD if refuse_short_timeout(value, spot) else value
+
+
+_MISSING: Final = {
+    "id": "name the step: `- id: load`",
+    "run": "say what it does: `run: {python: module:function}` or `run: {shell: make}`",
+}
+_SHORT_NAMES: Final = {"name": "step_name", "type": "step_type", "on_error": "error_action"}
+_SHORT_FIELDS: Final = ("name", "type", "enabled", "priority", "on_error", "error_action", "skip_on_failure")
+SHORT_STEP_KEYS: Final[Mapping[str, Check]] = {
+    "id": key,
+    "name": text,
+    "type": _step_type,
+    "needs": _needs,
+    **BINDING_KEYS,
+    "enabled": keep,
+    "priority": keep,
+    "on_error": partial(choice, known=("stop", "continue"), what="on_error"),
+    "error_action": keep,
+    "skip_on_failure": keep,
+}
+LONG_STEP_KEYS: Final[Mapping[str, Check]] = {
+    **dict.fromkeys(ModelWorkflowStep.model_fields, keep),
+    "step_type": _step_type,
+    "timeout_ms": _timeout_ms,
+    "depends_on": _needs,
+    "id": key,
+    **BINDING_KEYS,
+}

@@ -1,0 +1,68 @@
+"""A contract written down again, in the long form, as plain JSON data.
+
+Loading what is written here gives an equal contract, down to which fields were set and which were left to their default:
+the planner and the driver tell these apart (X-101, X-162).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from detent.canon.strict_json import JsonValue
+from detent.contract.durations import format_duration
+from detent.contract.model import Binding, Contract
+from detent.contract.params import declaration_of
+from detent.contract.words import KEY
+from detent.workflow.models import ModelWorkflowStep
+
+
+def long_form(contract: Contract) -> dict[str, JsonValue]:
+    """The contract as a document in the long form, every id written out."""
+    coordination: dict[str, JsonValue] = {
+        "workflow_definition": contract.definition.model_dump(mode="json", exclude_unset=True)
+    }
+    if contract.params:
+        coordination["params"] = {name: declaration_of(param) for name, param in contract.params.items()}
+    coordination["steps"] = [_step(step, contract) for step in contract.steps]
+    if contract.result is not None:
+        coordination["result"] = contract.result
+    return {"workflow_coordination": coordination}
+
+
+def binding_document(binding: Binding) -> dict[str, JsonValue]:
+    """A binding as the keys of a step; what has its default is left out."""
+    run: dict[str, JsonValue] = {binding.kind.value: binding.target}
+    _put(run, "args", list(binding.arguments))
+    _put(run, "with", dict(binding.keywords))
+    _put(run, "entrypoint", binding.entrypoint if binding.entrypoint != "main" else None)
+    _put(run, "version", binding.version)
+    written: dict[str, JsonValue] = {"run": run}
+    _put(written, "inputs", list(binding.inputs))
+    _put(written, "outputs", dict(binding.outputs))
+    _put(written, "env", dict(binding.env))
+    _put(written, "cwd", binding.cwd)
+    if binding.timeout_ms is not None:
+        written["timeout"] = format_duration(binding.timeout_ms)
+    if binding.retry is not None:
+        written["retry"] = {"max": binding.retry.max, "on": list(binding.retry.on)}
+    if not binding.cache:
+        written["cache"] = False
+    if binding.map is not None:
+        written["map"] = {binding.map[0]: binding.map[1]}
+    return written
+
+
+def _step(step: ModelWorkflowStep, contract: Contract) -> dict[str, JsonValue]:
+    key = contract.keys[step.step_id]
+    written: dict[str, Any] = {}
+    # A key that could not be written as an id is the step's name or its step_id, and will be again.
+    if KEY.fullmatch(key):
+        written["id"] = key
+    written |= step.model_dump(mode="json", exclude_unset=True)
+    binding = contract.bindings.get(step.step_id)
+    return written if binding is None else written | binding_document(binding)
+
+
+def _put(target: dict[str, JsonValue], key: str, value: JsonValue) -> None:
+    if value:
+        target[key] = value

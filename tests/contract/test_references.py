@@ -1,0 +1,74 @@
+"""References in bindings: plain data, replaced whole, with a way to write what only looks like one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from detent.contract import references
+from detent.contract.findings import Report, Spot
+from detent.contract.limits import VALUE_DEPTH_MAX
+from detent.errors import InvalidInput
+from tests.contract.contracts import findings, values
+
+VALUE = {
+    "rows": {"$from": "extract"},
+    "n": [{"$param": "count"}, {"$from": "load"}, {"$from": "extract"}],
+    "text": "$from",
+}
+
+
+def test_the_names_in_a_value_come_once_and_in_order() -> None:
+    """X-177"""
+    assert references.step_keys(VALUE) == ("extract", "load")
+    assert references.param_names(VALUE) == ("count",)
+    assert references.step_keys(({"$from": "a"},)) == ("a",)
+
+
+def test_references_are_replaced_and_nothing_else_is() -> None:
+    """X-177: no expressions, nothing inside text"""
+    resolved = references.resolve(VALUE, {"extract": [1, 2], "load": None}, {"count": 3})
+    assert resolved == {"rows": [1, 2], "n": [3, None, [1, 2]], "text": "$from"}
+
+
+def test_a_doubled_dollar_is_the_key_with_one_less() -> None:
+    """X-177: `$$` escapes"""
+    value = {"a": {"$$from": "x"}, "$$$b": 1, "c$": 2}
+    assert references.step_keys(value) == ()
+    assert references.resolve(value, {}, {}) == {"a": {"$from": "x"}, "$$b": 1, "c$": 2}
+
+
+def test_data_with_a_key_from_passes_unchanged() -> None:
+    """X-177"""
+    value = {"from": "x", "param": {"from": ["y"]}}
+    assert references.resolve(value, {"x": 1}, {}) == value
+
+
+@given(values)
+def test_a_value_without_dollars_resolves_to_itself(value: Any) -> None:
+    """X-177"""
+    found: list[references.Reference] = []
+    report = Report()
+    references.scan(value, Spot(report), found)
+    assert (found, report.faults) == ([], [])
+    assert references.resolve(value, {}, {}) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [({"$from": "x"}, "there is no result of step 'x'"), ({"$param": "x"}, "there is no parameter 'x'")],
+)
+def test_a_name_that_is_missing_at_run_time_is_named(value: Any, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        references.resolve(value, {}, {})
+
+
+def test_a_value_may_be_as_deep_as_the_long_form_can_hold() -> None:
+    def text(depth: int) -> str:
+        return f"name: n\nsteps:\n- {{id: a, run: {{python: m:f, with: {{x: {'[' * depth}{']' * depth}}}}}}}\n"
+
+    assert findings(text(VALUE_DEPTH_MAX)) == []
+    found = findings(text(VALUE_DEPTH_MAX + 1))
+    assert [finding.message for finding in found] == ["a value nested deeper than 48 lists and mappings"]
