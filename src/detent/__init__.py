@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from detent.errors import DetentError, InvariantBroken, OutcomeUnknown, Refused
+    from detent.sdk.flow import flow
+    from detent.sdk.task import task
     from detent.sdk.verify import verify
 
 __version__ = "0.1.0"
 
 # Names are looked up when they are first used: `import detent` costs what the interpreter costs.
 _WHERE = {
+    "flow": "detent.sdk.flow",
+    "task": "detent.sdk.task",
     "verify": "detent.sdk.verify",
     "DetentError": "detent.errors",
     "InvariantBroken": "detent.errors",
@@ -20,7 +24,7 @@ _WHERE = {
     "Refused": "detent.errors",
 }
 
-__all__ = ["DetentError", "InvariantBroken", "OutcomeUnknown", "Refused", "verify"]
+__all__ = ["DetentError", "InvariantBroken", "OutcomeUnknown", "Refused", "flow", "task", "verify"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,106 @@
+"""What a step runs and how it is limited, in few words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from detent.cli.text import count_text
+
+if TYPE_CHECKING:
+    from detent.contract.model import Binding
+    from detent.workflow.models import ModelWorkflowStep
+
+VALUE_LENGTH_MAX = 60
+"""Characters of one argument that are shown."""
+TEXT_LENGTH_MAX = 400
+"""Characters of a whole description: a plan shows what runs, the file has it to the letter."""
+
+
+def runs_text(binding: Binding, params: Mapping[str, Any]) -> str:
+    """What a binding runs, as a call: ``etl:extract(source="a", rows=<clean>)``; ``<clean>`` is that step's result."""
+    what = _what(binding, params)
+    if binding.map is not None:
+        name, items = binding.map
+        over = count_text(len(items), "item") if isinstance(items, list) else value_text(items, params)
+        what += f" for each {name} in {over}"
+    return what if len(what) <= TEXT_LENGTH_MAX else what[: TEXT_LENGTH_MAX - 1] + "…"
+
+
+def limits_text(step: ModelWorkflowStep, binding: Binding | None) -> str:
+    """How a step is limited, retried and left; empty where it says nothing about any of it (X-162, X-164)."""
+    from detent.contract.durations import format_duration  # noqa: PLC0415 - keeps `--help` fast
+
+    timeout_ms = timeout_ms_of(step, binding)
+    words = [] if timeout_ms is None else [f"timeout {format_duration(timeout_ms)}"]
+    retries = retries_of(step, binding)
+    if retries is not None:
+        words.append(f"{count_text(retries[0], 'retry', 'retries')} on {', '.join(retries[1])}")
+    if binding is not None and not binding.cache:
+        words.append("never reused")
+    if "error_action" in step.model_fields_set and step.error_action != "stop":
+        words.append("its failure stops nothing")
+    if step.skip_on_failure:
+        words.append("skipped after a failure")
+    if "priority" in step.model_fields_set:
+        words.append(f"priority {step.priority}")
+    return ", ".join(words)
+
+
+def timeout_ms_of(step: ModelWorkflowStep, binding: Binding | None) -> int | None:
+    """The wall limit of one attempt: the binding's, else the step's if it was written down, else none (X-162)."""
+    if binding is not None and binding.timeout_ms is not None:
+        return binding.timeout_ms
+    return step.timeout_ms if "timeout_ms" in step.model_fields_set else None
+
+
+def retries_of(step: ModelWorkflowStep, binding: Binding | None) -> tuple[int, tuple[str, ...]] | None:
+    """How often a step is tried again and after what, where the contract says so."""
+    from detent.contract.model import RETRY_ON_DEFAULT  # noqa: PLC0415
+
+    if binding is not None and binding.retry is not None:
+        return binding.retry.max, binding.retry.on
+    return (step.retry_count, RETRY_ON_DEFAULT) if "retry_count" in step.model_fields_set else None
+
+
+def value_text(value: Any, params: Mapping[str, Any]) -> str:
+    """A value as JSON, cut short, with its references in angle brackets."""
+    text = _written(value, params)
+    return text if len(text) <= VALUE_LENGTH_MAX else text[: VALUE_LENGTH_MAX - 1] + "…"
+
+
+def _what(binding: Binding, params: Mapping[str, Any]) -> str:
+    kind = binding.kind.value
+    if kind == "shell":
+        first, *rest = str(binding.target).strip().splitlines()
+        return f"shell {first}" + (f" (and {count_text(len(rest), 'more line')})" if rest else "")
+    if kind == "job":
+        return f"job {binding.target.get('job_type', '?')}"
+    arguments = [value_text(item, params) for item in binding.arguments]
+    arguments += [f"{name}={value_text(item, params)}" for name, item in binding.keywords.items()]
+    if kind == "code":
+        lines = count_text(len(str(binding.target).splitlines()), "line")
+        return f"code {binding.entrypoint}({', '.join(arguments)}), {lines}"
+    return f"python {binding.target}({', '.join(arguments)})"
+
+
+def _written(value: Any, params: Mapping[str, Any]) -> str:
+    """A value as JSON with its references in angle brackets. Loaded contracts bound the depth."""
+    if isinstance(value, dict):
+        if len(value) == 1:
+            ((word, name),) = value.items()
+            if word == "$from":
+                return f"<{name}>"
+            if word == "$param":
+                return json.dumps(params[name], ensure_ascii=False) if name in params else f"<-p {name}>"
+        items = (
+            f"{json.dumps(key[1:] if key.startswith('$$') else key, ensure_ascii=False)}: {_written(item, params)}"
+            for key, item in value.items()
+        )
+        return "{" + ", ".join(items) + "}"
+    if isinstance(value, list | tuple):
+        # A list of a million numbers is cut anyway: what cannot be seen is not written.
+        shown = [_written(item, params) for item in value[:VALUE_LENGTH_MAX]]
+        return "[" + ", ".join(shown) + "]"
+    return json.dumps(value, ensure_ascii=False)

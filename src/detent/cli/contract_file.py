@@ -1,0 +1,116 @@
+"""What `validate` and `plan` share: reading a contract file, within bounds, and showing what is wrong with one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from detent.cli.page import BAD, FAINT, STRONG, Cell, Page
+from detent.cli.shell import JSON, Ending, Shell, format_option
+from detent.cli.text import count_text
+from detent.errors import EXIT_INVALID
+
+if TYPE_CHECKING:
+    from detent.contract import Contract, ContractInvalid, Finding
+
+STANDARD_INPUT = "-"
+STANDARD_INPUT_NAME = "<stdin>"
+
+
+def without_home(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command its `Shell`; it looks at files alone and has no use for a home."""
+
+    @format_option
+    @click.pass_context
+    @wraps(command)
+    def invoke(context: click.Context, /, *args: Any, output_format: str, **options: Any) -> int:
+        ending = context.obj if isinstance(context.obj, Ending) else Ending()
+        return command(Shell(None, output_format, ending), *args, **options)
+
+    return invoke
+
+
+def read_contract(file: str) -> Contract:
+    """Load a contract file; ``-`` is standard input. Raises `ContractInvalid` with all that is wrong with it.
+
+    Never more is read than a contract may have, so that a device or a file of any size does no harm.
+    """
+    from detent.contract import ContractInvalid, Finding, load  # noqa: PLC0415 - keeps `--help` fast
+    from detent.contract.limits import BYTES_MAX  # noqa: PLC0415
+
+    if file == STANDARD_INPUT:
+        return load(sys.stdin.buffer.read(BYTES_MAX + 1), name=STANDARD_INPUT_NAME)
+    path = Path(file)
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(BYTES_MAX + 1)
+    except IsADirectoryError as exc:
+        raise ContractInvalid([Finding(file, 0, 0, "is a directory", f"name the files: {_inside(path)}")]) from exc
+    except (OSError, ValueError) as exc:
+        why = getattr(exc, "strerror", None) or str(exc)
+        raise ContractInvalid([Finding(file, 0, 0, f"cannot be read: {why}", "check the path")]) from exc
+    try:
+        return load(data, name=file, base=str(path.absolute().parent))
+    except ContractInvalid as exc:
+        if path.suffix != ".py":
+            raise
+        hint = "Python files are not read here: `my_flow.contract()` gives the contract that a flow is"
+        raise ContractInvalid([Finding(file, 0, 0, "is a Python file, not a contract", hint)]) from exc
+
+
+def finding_map(finding: Finding) -> dict[str, Any]:
+    """One finding as JSON; a place that is not known is null."""
+    return {
+        "file": finding.file,
+        "line": finding.line or None,
+        "column": finding.column or None,
+        "path": finding.path,
+        "message": finding.message,
+        "hint": finding.hint,
+        "code": finding.code,
+    }
+
+
+def findings_map(error: ContractInvalid) -> dict[str, Any]:
+    """All findings of one file as JSON; more may have been found than are listed."""
+    findings = [finding_map(finding) for finding in error.findings]
+    return {"findings": findings, "findings_total": len(findings) + error.more}
+
+
+def draw_findings(page: Page, error: ContractInvalid) -> None:
+    """Every finding on a line that editors understand, with what to do about it on the next one."""
+    for finding in error.findings:
+        # Not wrapped: a place and its message on one line is what editors and CI logs turn into links.
+        where = f"{finding.line}:{finding.column}:" if finding.line else f" {finding.path}:" if finding.path else ""
+        page.line(Cell(f"{finding.file}:{where} ", STRONG), Cell(finding.message, BAD))
+        if finding.hint:
+            page.hanging([Cell("  hint: ", FAINT)], finding.hint)
+    if error.more:
+        page.line(Cell(f"... and {count_text(error.more, 'more finding')}", FAINT))
+
+
+def refused(shell: Shell, error: ContractInvalid) -> int:
+    """End a command that cannot go on without a valid contract: the findings are messages, not its answer."""
+    if shell.format == JSON:
+        return shell.answer({"ok": False, **findings_map(error)}, lambda _: None, code=EXIT_INVALID)
+    for finding in error.findings:
+        shell.note(f"error: {finding}")
+        if finding.hint:
+            shell.note(f"hint:  {finding.hint}")
+    if error.more:
+        shell.note(f"... and {count_text(error.more, 'more finding')}")
+    return EXIT_INVALID
+
+
+def _inside(directory: Path) -> str:
+    """The contract files of a directory, a few of them, for a hint."""
+    try:
+        found = sorted(str(path) for path in directory.iterdir() if path.suffix in {".yaml", ".yml", ".json"})
+    except OSError:
+        found = []
+    return " ".join(found[:3]) or f"{directory / '*.yaml'}"

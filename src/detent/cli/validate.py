@@ -1,0 +1,79 @@
+"""`detent validate`: is this a contract that can be planned, and if not, what is wrong with it and where."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from detent.cli.contract_file import STANDARD_INPUT, draw_findings, findings_map, read_contract, without_home
+from detent.cli.page import BAD, GOOD, Cell, Page
+from detent.cli.shell import Shell, teaching
+from detent.cli.text import count_text
+from detent.errors import EXIT_INVALID
+
+if TYPE_CHECKING:
+    from detent.contract import Contract, ContractInvalid
+
+
+@click.command(
+    "validate",
+    help=teaching(
+        """Check contract files: syntax, structure, names, references, dependencies, cycles. Every finding comes with its file,
+line and column, what is wrong and what to do; all files are checked before the command ends. Nothing of yours is imported or
+run: a valid contract may still name a function that does not exist.""",
+        """  detent validate pipeline.yaml
+  detent validate contracts/*.yaml -o json
+  cat pipeline.yaml | detent validate -
+""",
+    ),
+)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@without_home
+def command(shell: Shell, files: tuple[str, ...]) -> int:
+    """Check contract files."""
+    from detent.contract import ContractInvalid  # noqa: PLC0415 - keeps `--help` fast
+    from detent.errors import InvalidInput  # noqa: PLC0415
+
+    if files.count(STANDARD_INPUT) > 1:
+        raise InvalidInput("standard input can be read once", hint="name `-` once")
+    checked: list[tuple[str, Contract | ContractInvalid]] = []
+    for file in files:
+        try:
+            checked.append((file, read_contract(file)))
+        except ContractInvalid as exc:
+            checked.append((file, exc))
+    invalid = [outcome for _, outcome in checked if isinstance(outcome, ContractInvalid)]
+    document = {"ok": not invalid, "files": [_file_map(file, outcome) for file, outcome in checked]}
+
+    def draw(page: Page) -> None:
+        for file, outcome in checked:
+            if isinstance(outcome, ContractInvalid):
+                draw_findings(page, outcome)
+            else:
+                page.line(Cell("valid", GOOD), f"  {file}: {_summary(outcome)}")
+        if invalid:
+            total = sum(len(outcome.findings) + outcome.more for outcome in invalid)
+            where = "" if len(files) == 1 else f" in {len(invalid)} of {count_text(len(files), 'file')}"
+            page.line(Cell("NOT VALID", BAD), f"  {count_text(total, 'finding')}{where}")
+
+    return shell.answer(document, draw, code=EXIT_INVALID if invalid else 0)
+
+
+def _summary(contract: Contract) -> str:
+    return f"{contract.definition.workflow_metadata.workflow_name}, {count_text(len(contract.steps), 'step')}"
+
+
+def _file_map(file: str, outcome: Contract | ContractInvalid) -> dict[str, Any]:
+    from detent.contract import ContractInvalid  # noqa: PLC0415
+
+    if isinstance(outcome, ContractInvalid):
+        return {"file": file, "ok": False, **findings_map(outcome)}
+    return {
+        "file": file,
+        "ok": True,
+        "name": outcome.definition.workflow_metadata.workflow_name,
+        "steps": len(outcome.steps),
+        "findings": [],
+        "findings_total": 0,
+    }

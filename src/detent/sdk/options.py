@@ -1,0 +1,139 @@
+"""What may be said about a task beside its code, checked where it is written down.
+
+The contract says the same with other words; `Options.keys` is the translation. What only the contract can judge (how a
+duration is spelled, which categories of failure exist) is judged when the flow is recorded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, TypedDict
+
+from detent.errors import InvalidInput
+
+RETRIES_MAX: Final = 10
+NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
+ON_ERROR: Final = ("stop", "continue")
+
+Duration = int | float | str | timedelta
+
+
+class TaskOptions(TypedDict, total=False):
+    """The keyword arguments of `task` and of `Task.options`."""
+
+    name: str | None
+    version: str | None
+    retries: int | None
+    retry_on: str | Sequence[str] | None
+    timeout: Duration | None
+    cache: bool
+    inputs: str | Sequence[str] | None
+    outputs: Sequence[str] | Mapping[str, str] | None
+    env: Mapping[str, Any] | None
+    cwd: str | None
+    priority: int | None
+    on_error: str | None
+    skip_on_failure: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a task is to be run. See `detent.task` for what each one means."""
+
+    name: str | None = None
+    version: str | None = None
+    retries: int | None = None
+    retry_on: str | Sequence[str] | None = None
+    timeout: Duration | None = None
+    cache: bool = True
+    inputs: str | Sequence[str] | None = None
+    outputs: Sequence[str] | Mapping[str, str] | None = None
+    env: Mapping[str, Any] | None = None
+    cwd: str | None = None
+    priority: int | None = None
+    on_error: str | None = None
+    skip_on_failure: bool = False
+
+    def __post_init__(self) -> None:
+        if self.name is not None:
+            check_name(self.name, "name")
+        _check_type("version", self.version, str)
+        _check_type("cwd", self.cwd, str)
+        _check_type("cache", self.cache, bool)
+        _check_type("skip_on_failure", self.skip_on_failure, bool)
+        _check_type("priority", self.priority, int)
+        _check_type("retries", self.retries, int)
+        if self.retries is not None and not 0 <= self.retries <= RETRIES_MAX:
+            _wrong("retries", self.retries, f"a number from 0 to {RETRIES_MAX}")
+        if self.retry_on is not None and self.retries is None:
+            raise InvalidInput("retry_on= says after which failures, but not how often", hint="add retries=, say 3")
+        if self.on_error is not None and self.on_error not in ON_ERROR:
+            _wrong("on_error", self.on_error, "'stop' or 'continue'")
+        check_duration("timeout", self.timeout)
+
+    def keys(self) -> dict[str, Any]:
+        """The options as keys of a step in the short form; those that were not given are left out."""
+        keys: dict[str, Any] = {}
+        if self.retries is not None:
+            on = [self.retry_on] if isinstance(self.retry_on, str) else self.retry_on
+            keys["retry"] = self.retries if on is None else {"max": self.retries, "on": list(on)}
+        if self.timeout is not None:
+            keys["timeout"] = duration(self.timeout)
+        if not self.cache:
+            keys["cache"] = False
+        for name, given in (("inputs", self.inputs), ("outputs", self.outputs)):
+            if given is not None:
+                keys[name] = (
+                    given if isinstance(given, str) else dict(given) if isinstance(given, Mapping) else [*given]
+                )
+        if self.env is not None:
+            keys["env"] = dict(self.env)
+        for name in ("cwd", "priority", "on_error"):
+            if getattr(self, name) is not None:
+                keys[name] = getattr(self, name)
+        if self.skip_on_failure:
+            keys["skip_on_failure"] = True
+        return keys
+
+
+def check_name(name: object, what: str) -> None:
+    """Names become keys of steps, which files, commands and links must be able to hold."""
+    if not isinstance(name, str) or NAME.fullmatch(name) is None:
+        _wrong(what, name, "a letter or '_', then up to 99 letters, digits, '_', '.' or '-'")
+
+
+def check_duration(what: str, given: object) -> None:
+    """A duration is a number of seconds, a text like '5m', or a timedelta; `bool` is a number to Python alone."""
+    if given is None or (isinstance(given, int | float | str | timedelta) and not isinstance(given, bool)):
+        return
+    _wrong(what, given, "seconds, a text like '90s' or '5m', or a timedelta")
+
+
+def duration(given: Duration) -> int | float | str:
+    """A duration as the contract takes it."""
+    return given.total_seconds() if isinstance(given, timedelta) else given
+
+
+def options_from(given: Mapping[str, Any], what: str) -> Options:
+    """`Options` from keyword arguments; an unknown one is named, with the one that was probably meant."""
+    known = Options.__dataclass_fields__
+    for name in given:
+        if name not in known:
+            from difflib import get_close_matches  # noqa: PLC0415 - only for a message
+
+            close = get_close_matches(name, known, 1)
+            hint = f"did you mean {close[0]}=?" if close else f"there are: {', '.join(known)}"
+            raise InvalidInput(f"{what} has no option {name!r}", hint=hint)
+    return Options(**given)
+
+
+def _check_type(name: str, given: object, kind: type) -> None:
+    if given is not None and type(given) is not kind:
+        _wrong(name, given, {str: "a text", bool: "True or False", int: "a whole number"}[kind])
+
+
+def _wrong(name: str, given: object, wanted: str) -> None:
+    raise InvalidInput(f"{name}={given!r:.80} is not allowed", hint=f"{name} must be {wanted}")

@@ -1,0 +1,221 @@
+"""A flow that is being recorded: its steps so far, under keys that are the same every time.
+
+One context variable says which recording is under way, so threads and coroutines do not meet in one. A task that is
+called while it is set adds a step and runs nothing. The weak spot: a thread that a flow itself starts knows nothing of the
+recording, and tasks called there run at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from detent.errors import InvalidInput
+from detent.sdk.step import Step
+
+if TYPE_CHECKING:
+    from detent.contract.model import Contract
+    from detent.sdk.reference import Reference
+
+KEY_LENGTH_MAX: Final = 100
+VALUE_DEPTH_MAX: Final = 48
+"""Containers inside one another in an argument. The contract that holds the argument takes its own levels beside it."""
+FLOWS_NESTED_MAX: Final = 8
+"""Flows inside one another; each puts its name into the keys, and keys have an end."""
+
+_NUMBER_LENGTH_MAX: Final = 8
+_NOT_IN_KEYS: Final = re.compile(r"[^A-Za-z0-9_.-]")
+_PLAIN: Final = (str, int, float, bool)
+
+
+class Recording:
+    """The steps of one flow, in the order in which they were called."""
+
+    __slots__ = ("_counts", "_taken", "base", "name", "result", "settings", "steps")
+
+    def __init__(self, name: str, *, base: str | None = None, settings: Mapping[str, Any] | None = None) -> None:
+        self.name = name
+        self.base = base
+        """Directory that file and module names start from; a script's own, once a task of it is recorded."""
+        self.settings = dict(settings or {})
+        """What the short form says beside the steps: mode, timeout, version, description."""
+        self.steps: list[dict[str, Any]] = []
+        """The steps as the short form writes them."""
+        self.result: Any = None
+        """What the flow gave back, with references for its steps."""
+        self._taken: set[str] = set()
+        self._counts: dict[str, int] = {}
+
+    def add(self, name: str, reference: Reference, step: Mapping[str, Any], *, is_async: bool = False) -> Step:
+        """Record a step that calls a function, and give its handle."""
+        if reference.base is not None:
+            self.base = reference.base
+        key = self.free_key(name)
+        self.steps.append({"id": key, **step})
+        return Step(key, self, is_async=is_async)
+
+    def value(self, given: Any, what: str) -> Any:
+        """A value as plain data: handles become references, tuples lists, and keys with a ``$`` are escaped (X-177).
+
+        What strict JSON cannot say is refused under the name ``what`` and the place inside it (X-170).
+        """
+        from detent.canon import json_encode  # noqa: PLC0415 - `detent.task` alone needs none of it
+
+        data = self._plain(given, what, 0)
+        json_encode(data, name=what)
+        return data
+
+    def needs(self, given: tuple[Any, ...], what: str) -> list[str]:
+        """The keys of steps that something comes after; lists of steps are taken apart."""
+        keys: dict[str, None] = {}
+        for item in given:
+            if isinstance(item, list | tuple):
+                keys |= dict.fromkeys(self.needs(tuple(item), what))
+            elif isinstance(item, Step):
+                keys[self._own(item, what).key] = None
+            else:
+                raise InvalidInput(
+                    f"{what} takes steps, not a {type(item).__name__}",
+                    hint="pass what a task gave back inside this flow",
+                )
+        return list(keys)
+
+    def document(self) -> dict[str, Any]:
+        """The short form of the contract, as plain data."""
+        written = {"name": self.name, **self.settings, "steps": self.steps}
+        return written if self.result is None else {**written, "result": self.result}
+
+    def contract(self) -> Contract:
+        """The contract that this recording stands for: the same as if it had been written down."""
+        from detent.contract import from_document  # noqa: PLC0415 - tasks alone need none of it
+
+        return from_document(self.document(), name=self.name, base=self.base)
+
+    def free_key(self, name: str) -> str:
+        """``square``, then ``square-2``, ``square-3``: by the order of calls alone, so the same on every recording."""
+        scope = _CURRENT.get()
+        stem = ("" if scope is None else scope.prefix) + _NOT_IN_KEYS.sub("_", name)
+        if not (stem[0].isalpha() or stem[0] == "_"):
+            stem = "_" + stem
+        if len(stem) > KEY_LENGTH_MAX - _NUMBER_LENGTH_MAX:
+            raise InvalidInput(
+                f"the key {stem!r} would be too long", hint="give a shorter name with name=, or nest fewer flows"
+            )
+        number = self._counts.get(stem, 0)
+        while True:
+            number += 1
+            key = stem if number == 1 else f"{stem}-{number}"
+            if key not in self._taken:
+                break
+        self._counts[stem] = number
+        self._taken.add(key)
+        return key
+
+    def _plain(self, given: Any, what: str, depth: int) -> Any:
+        kind = type(given)
+        if given is None or kind in _PLAIN:
+            return given
+        if kind is Step:
+            return {"$from": self._own(given, what).key}
+        if depth == VALUE_DEPTH_MAX:
+            raise _no_json(f"{what:.200} is nested deeper than {VALUE_DEPTH_MAX}", "pass it as text or as a file")
+        if kind is list or kind is tuple:
+            return [self._plain(item, f"{what}[{place}]", depth + 1) for place, item in enumerate(given)]
+        if kind is dict:
+            return {
+                f"${key}" if isinstance(key, str) and key.startswith("$") else key: self._plain(
+                    item, f"{what}[{key!r:.40}]", depth + 1
+                )
+                for key, item in given.items()
+            }
+        raise _no_json(
+            f"{what} is a {kind.__name__}, which is no JSON value",
+            "pass text, numbers, booleans, None, and lists and dicts of these; " + _instead(given),
+        )
+
+    def _own(self, step: Step, what: str) -> Step:
+        if step.recording is not self:
+            raise InvalidInput(
+                f"{what}: step {step.key!r} belongs to another recording, of flow {step.recording.name!r}",
+                hint="call its task inside this flow",
+            )
+        return step
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where in a recording a task is called: inside which flows that were called by flows."""
+
+    recording: Recording
+    prefix: str = ""
+    depth: int = 0
+
+
+# The place and not only the recording: two flows that one async flow awaits at once must not mix up their prefixes.
+_CURRENT: ContextVar[Scope | None] = ContextVar("detent-recording", default=None)
+
+
+def current() -> Recording | None:
+    """The recording under way here, if any."""
+    scope = _CURRENT.get()
+    return None if scope is None else scope.recording
+
+
+@contextmanager
+def recording_of(recording: Recording) -> Iterator[Recording]:
+    """Record into ``recording`` within the block, in this thread or coroutine alone."""
+    token = _CURRENT.set(Scope(recording))
+    try:
+        yield recording
+    finally:
+        _CURRENT.reset(token)
+
+
+@contextmanager
+def nested(name: str) -> Iterator[None]:
+    """Put a flow's name before the keys of the steps that are recorded within the block: ``inner.square``."""
+    scope = _CURRENT.get()
+    assert scope is not None
+    if scope.depth == FLOWS_NESTED_MAX:
+        raise InvalidInput(
+            f"flow {name!r} is called {FLOWS_NESTED_MAX} flows deep", hint="a flow that calls itself never ends"
+        )
+    prefix = scope.recording.free_key(name) + "."
+    token = _CURRENT.set(Scope(scope.recording, prefix, scope.depth + 1))
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def _no_json(message: str, hint: str) -> InvalidInput:
+    from detent.canon import NotStrictJson  # noqa: PLC0415
+
+    return NotStrictJson(message, hint=hint)
+
+
+def _instead(given: Any) -> str:
+    """What to write in place of a value that is no JSON value."""
+    if isinstance(given, set | frozenset):
+        return "for a set: sorted(...)"
+    if isinstance(given, bytes | bytearray | memoryview):
+        return "for bytes: write a file and pass its path"
+    for kind, call in (
+        (dict, "dict"),
+        (str, "str"),
+        (bool, "bool"),
+        (int, "int"),
+        (float, "float"),
+        (list | tuple, "list"),
+    ):
+        if isinstance(given, kind):
+            return f"here {call}(...) is meant"
+    if hasattr(given, "__await__"):
+        return "await it before it is passed on"
+    if hasattr(given, "__next__"):
+        return "for a generator: list(...)"
+    return "build other things inside the task"
