@@ -1,0 +1,168 @@
+"""Job contracts: what a platform tells an executor, what it is told back, and what it shows of the job meanwhile.
+
+Pure: payloads and results as models, keys of equal work, the status as a projection of the kernel, and the decisions
+about reuse. Start reading at `status`, then `payload` and `result`. The models need Pydantic, which is loaded when the
+first of them is asked for; a status or a key costs nothing of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from detent.jobs.category import ErrorCategory, category_of, is_retryable
+from detent.jobs.dedupe import DedupeRequest, Join, PriorJob, Reuse, Run, dedupe, in_flight_default
+from detent.jobs.idempotency import (
+    IDEMPOTENCY_WINDOW_MS,
+    ClientIdempotencyKey,
+    Fresh,
+    IdempotencyScope,
+    Repeated,
+    StoredAnswer,
+    body_digest,
+    decide_idempotency,
+    parse_idempotency_key,
+)
+from detent.jobs.keys import ExecutionKey, execution_key, input_hash, work_key
+from detent.jobs.status import (
+    STATUS_MOVES,
+    TERMINAL_STATUSES,
+    TIMEOUT_CODES,
+    JobStatus,
+    StatusView,
+    parse_status,
+    project_job,
+    project_status,
+)
+from detent.jobs.supersede import Revised, superseded_by
+from detent.jobs.timeline import Timeline, timeline
+
+if TYPE_CHECKING:
+    from detent.jobs.bounds import Bounds, bound_error, bound_logs, bound_result, bound_text, limit_code
+    from detent.jobs.closing import Closing, closing_of, usage_of, usage_reports
+    from detent.jobs.complete import (
+        complete_payload,
+        encode_payload,
+        ingredients,
+        key_of,
+        manifest_for,
+        read_complete_payload,
+        resubmit,
+    )
+    from detent.jobs.fields import EnvelopeInvalid
+    from detent.jobs.limits import Environment, Limits, Plan, check_plan
+    from detent.jobs.payload import (
+        DocumentExport,
+        JobPayload,
+        JobType,
+        ObjectExecute,
+        ObjectRender,
+        ThumbnailGenerate,
+        read_payload,
+    )
+    from detent.jobs.result import (
+        Artifact,
+        JobError,
+        JobResult,
+        LogEntry,
+        Outputs,
+        ResourceUsage,
+        answer_fault,
+        encode_result,
+        public_result,
+        read_result,
+    )
+    from detent.jobs.schema import payload_schema, result_schema
+
+__all__ = [
+    "IDEMPOTENCY_WINDOW_MS",
+    "STATUS_MOVES",
+    "TERMINAL_STATUSES",
+    "TIMEOUT_CODES",
+    "Artifact",
+    "Bounds",
+    "ClientIdempotencyKey",
+    "Closing",
+    "DedupeRequest",
+    "DocumentExport",
+    "EnvelopeInvalid",
+    "Environment",
+    "ErrorCategory",
+    "ExecutionKey",
+    "Fresh",
+    "IdempotencyScope",
+    "JobError",
+    "JobPayload",
+    "JobResult",
+    "JobStatus",
+    "JobType",
+    "Join",
+    "Limits",
+    "LogEntry",
+    "ObjectExecute",
+    "ObjectRender",
+    "Outputs",
+    "Plan",
+    "PriorJob",
+    "Repeated",
+    "ResourceUsage",
+    "Reuse",
+    "Revised",
+    "Run",
+    "StatusView",
+    "StoredAnswer",
+    "ThumbnailGenerate",
+    "Timeline",
+    "answer_fault",
+    "body_digest",
+    "bound_error",
+    "bound_logs",
+    "bound_result",
+    "bound_text",
+    "category_of",
+    "check_plan",
+    "closing_of",
+    "complete_payload",
+    "decide_idempotency",
+    "dedupe",
+    "encode_payload",
+    "encode_result",
+    "execution_key",
+    "in_flight_default",
+    "ingredients",
+    "input_hash",
+    "is_retryable",
+    "key_of",
+    "limit_code",
+    "manifest_for",
+    "parse_idempotency_key",
+    "parse_status",
+    "payload_schema",
+    "project_job",
+    "project_status",
+    "public_result",
+    "read_complete_payload",
+    "read_payload",
+    "read_result",
+    "resubmit",
+    "result_schema",
+    "superseded_by",
+    "timeline",
+    "usage_of",
+    "usage_reports",
+    "work_key",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from detent.jobs import bounds, closing, complete, fields, limits, payload, result, schema  # noqa: PLC0415
+
+        for module in (bounds, closing, complete, fields, limits, payload, result, schema):
+            if name in vars(module):
+                globals()[name] = vars(module)[name]
+                return globals()[name]
+    raise AttributeError(f"module 'detent.jobs' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
