@@ -9,7 +9,18 @@ import importlib
 import sys
 import time
 
-PROGRAMMES = ("bench.start_up", "bench.owner_rate", "bench.store_append", "bench.verify_rate", "bench.big_ledger")
+PROGRAMMES = (
+    "bench.start_up",
+    "bench.validate_cpu",
+    "bench.plan_rate",
+    "bench.contract_rate",
+    "bench.queue_rate",
+    "bench.placement_rate",
+    "bench.owner_rate",
+    "bench.store_append",
+    "bench.verify_rate",
+    "bench.big_ledger",
+)
 
 
 def main() -> None:

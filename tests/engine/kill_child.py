@@ -76,7 +76,7 @@ def told(command: Command, answer: Answer) -> dict[str, Any]:
 def job_of(command: Command) -> str | None:
     """The job a command is about."""
     if isinstance(command, Submit):
-        return command.manifest.manifest.job_id
+        return command.manifest.job_id
     return getattr(command, "job_id", None)
 
 

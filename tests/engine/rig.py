@@ -27,11 +27,11 @@ from detent.kernel import (
     Heartbeat,
     KernelConfig,
     Outcome,
-    PriorityFifo,
     StartRun,
     Submit,
     checkpoint,
     decode_commands,
+    plain_queue,
 )
 from detent.ledger import sign_trust
 from detent.store.api import Store, TreeHeadRow
@@ -144,7 +144,7 @@ class Rig:
 
     def recover(self, store: Store | None = None) -> Recovered:
         """What an owner that opened the ledger now would start from."""
-        return recover(store or self.store, 0, self.settings, make_queue=PriorityFifo)
+        return recover(store or self.store, 0, self.settings, make_queue=plain_queue)
 
     # -- asking --------------------------------------------------------------------------------------------------------
 

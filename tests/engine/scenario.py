@@ -23,7 +23,7 @@ def story(rig: Rig) -> Iterator[str]:
     assert rig.one(cancel("nobody")).refusal is not None
     assert rig.one(submit("urgent", priority=1)).status == "CONFLICT"
     yield "refused"
-    rig.do(ReportUsage(0, ordinary.job_id, ordinary.lease_id, cpu_time_ms=5))
+    rig.do(ReportUsage(0, ordinary.job_id, ordinary.lease_id, 0, cpu_time_ms=5))
     rig.one(fail(ordinary))
     yield "failed"
     rig.pass_ms(20)
@@ -42,7 +42,7 @@ def story(rig: Rig) -> Iterator[str]:
     yield "run ended"
     rig.do(submit("erased", payload_digest=sha256(PAYLOAD)), content=[(sha256(PAYLOAD), PAYLOAD)])
     rig.one(cancel("erased"))
-    rig.one(Erase(0, (sha256(PAYLOAD),)))
+    rig.one(Erase(0, (sha256(PAYLOAD),), 0))
     yield "erased"
     dead, living = rig.start("stalled-1", "dead"), rig.start("stalled-2", "living")
     rig.stall_ms(3_600_000)

@@ -19,6 +19,7 @@ from detent.engine.replay import replay_home
 from detent.engine.session import Session
 from detent.engine.wiring import Parts
 from detent.errors import InvalidInput
+from detent.kernel import Job
 from detent.ledger.findings import Report
 from detent.testing import FakeClock
 from tests.homes import EARLY_MS, Hand, Played, fresh
@@ -302,6 +303,37 @@ def test_a_flipped_byte_in_any_record_is_found(tmp_path: Path) -> None:
             store_column(played, column, row.position, data)
     assert missed == []
     assert verified(played).ok
+
+
+@pytest.mark.parametrize(
+    ("statement", "named"),
+    [
+        ("UPDATE jobs SET tick = tick + 1 WHERE job_no = 1", "tick"),
+        ("UPDATE runs SET body = CAST(substr(body, 1, length(body) - 1) || x'05' AS BLOB) WHERE run_no = 1", "run-1"),
+    ],
+)
+def test_a_changed_detail_of_a_stored_row_is_found_without_a_replay(tmp_path: Path, statement: str, named: str) -> None:
+    """Tampering: change an unsigned column of the DB row"""
+    played = fresh(tmp_path)
+    played.edit(lambda database: database.execute(statement))
+    assert [(finding.code, named in finding.message) for finding in verified(played).findings] == [
+        ("FOLD_DIFFERS", True)
+    ]
+
+
+@pytest.mark.parametrize(
+    "change", [{"priority": 9}, {"job_kind": "action"}, {"ever_dispatched": False}, {"exit_seq": 0}]
+)
+def test_a_changed_part_of_a_stored_job_is_found_without_a_replay(tmp_path: Path, change: dict[str, object]) -> None:
+    """Tampering: change an unsigned column of the DB row"""
+    played = fresh(tmp_path)
+    with Parts().open_reader(played.home.ledger) as reader:
+        row = reader.job("slow")
+    assert row is not None
+    body = replace(Job.decode(row.body), **change).encode()  # type: ignore[arg-type]
+    where = "job_no = (SELECT job_no FROM job_names WHERE job_id = 'slow')"
+    played.edit(lambda database: database.execute(f"UPDATE jobs SET body = ? WHERE {where}", (body,)))
+    assert [(finding.code, finding.job_id) for finding in verified(played).findings] == [("FOLD_DIFFERS", "slow")]
 
 
 TABLES = ("ledger", "partitions", "batches", "job_names", "records", "jobs", "runs", "content", "tree_heads")

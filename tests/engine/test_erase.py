@@ -195,7 +195,7 @@ def test_bytes_never_go_without_the_record_that_says_so(tmp_path: Path) -> None:
     played = fresh(tmp_path)
     digests = tuple(named(played, "done"))
     with played.session() as session:
-        granted, refused = session.ask([Erase(0, (sha256(b"other"),)), Erase(0, digests, "because")])
+        granted, refused = session.ask([Erase(0, (sha256(b"other"),), 0), Erase(0, digests, 1, "because")])
     assert granted.ok
     assert not refused.ok
     assert all(content(played, digest) is not None for digest in digests)
@@ -204,7 +204,7 @@ def test_bytes_never_go_without_the_record_that_says_so(tmp_path: Path) -> None:
 def test_a_refused_erasure_takes_nothing_along_even_when_it_is_recorded() -> None:
     """Time that passes before a command makes it part of the recorded inputs, whatever is decided about it."""
     turn = Turn(0)
-    turn.add(Erase(0, (bytes(32),)), Outcome(refusal=Refused("INVALID_PARAMS", "no"), changed=True))
+    turn.add(Erase(0, (bytes(32),), 0), Outcome(refusal=Refused("INVALID_PARAMS", "no"), changed=True))
     assert (len(turn.commands), turn.erased) == (1, [])
 
 
@@ -212,7 +212,7 @@ def test_files_that_a_crash_left_after_their_erasure_go_when_the_home_is_opened(
     played = fresh(tmp_path)
     digests = named(played, "large")
     with played.session() as session:
-        session.ask([Erase(0, tuple(digests))])
+        session.ask([Erase(0, tuple(digests), 0)])
     files = played.home.content_files()
     assert all(files.has(digest) for digest in digests)
     with Session(played.home, Parts(clock=FakeClock(EARLY_MS + 3_600_000)), environment=played.environment):
@@ -222,7 +222,9 @@ def test_files_that_a_crash_left_after_their_erasure_go_when_the_home_is_opened(
 
 def test_damaged_content_can_be_erased(tmp_path: Path) -> None:
     played = fresh(tmp_path)
-    played.edit(lambda database: database.execute("UPDATE content SET bytes = x'00' WHERE content_no = 1"))
+    with Parts().open_reader(played.home.ledger) as reader:
+        digest = next(digests_of_job(reader, "done"))
+    played.edit(lambda database: database.execute("UPDATE content SET bytes = x'00' WHERE digest = ?", (digest,)))
     assert "CONTENT_DIGEST_WRONG" in verify_home(played.home, environment=played.environment).codes
     erase_job(played.home, "done", environment=played.environment)
     assert verify_home(played.home, environment=played.environment).ok

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -139,7 +140,57 @@ def test_a_process_killed_while_it_makes_a_home_leaves_none(tmp_path: Path, poin
     assert ended.returncode == -signal.SIGKILL
     assert not path.exists()
     assert find_home(tmp_path, {"DETENT_HOME": str(path)}) is None
+    assert [entry.name[:12] for entry in tmp_path.iterdir()] == [".detent.new-"]
     make_home(path, begin_ledger)
+    assert list(tmp_path.iterdir()) == [path], "what the dead process left has been swept away"
+
+
+def test_a_home_that_somebody_is_making_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / ".detent"
+    seen: list[Path] = []
+
+    def begin(home: Home, signed: SignedTrust) -> None:
+        if not seen:
+            seen.append(home.path)
+            make_home(path, begin)  # Another process would see exactly this.
+            assert home.path.exists()
+        begin_ledger(home, signed)
+
+    with pytest.raises(HomeError, match="cannot be made"):
+        make_home(path, begin)  # The other one was faster.
+    assert list(tmp_path.iterdir()) == [path]
+    assert seen[0].name.startswith(".detent.new-")
+
+
+def test_a_building_swept_away_before_it_was_locked_is_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between making a directory and locking it another process may take it for a dead one's."""
+    path, flock = tmp_path / ".detent", fcntl.flock
+    swept: list[Path] = []
+
+    def sweeping(descriptor: int, operation: int) -> None:
+        if not swept and not operation & fcntl.LOCK_NB:
+            (building,) = tmp_path.iterdir()
+            swept.append(building)
+            building.rmdir()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", sweeping)
+    make_home(path, begin_ledger)
+    assert (len(swept), list(tmp_path.iterdir())) == (1, [path])
+
+
+def test_nothing_else_beside_a_new_home_is_swept_away(tmp_path: Path) -> None:
+    others = [".detent.new-", ".detent.new-0123456", ".detent.new-0123456x", ".detent.new-012345678", "x.new-01234567"]
+    for name in others:
+        (tmp_path / name).mkdir()
+    (tmp_path / ".detent.new-00000000").write_text("a file")
+    (tmp_path / ".detent.new-11111111").symlink_to(tmp_path / "x.new-01234567")
+    (tmp_path / ".detent.new-22222222").mkdir()
+    make_home(tmp_path / ".detent", begin_ledger)
+    kept = {*others, ".detent.new-00000000", ".detent.new-11111111", ".detent"}
+    assert {entry.name for entry in tmp_path.iterdir()} == kept
 
 
 def test_everything_in_a_new_home_is_durable_before_it_gets_its_name(

@@ -20,8 +20,9 @@ from detent.canon import decode, sha256
 from detent.engine.audit import verify_home
 from detent.engine.recover import recover
 from detent.engine.replay import replay_home
-from detent.kernel import KernelConfig, PriorityFifo
+from detent.kernel import KernelConfig
 from detent.kernel.table import LEGAL, TERMINAL
+from detent.scheduling import Scheduler
 from detent.store.sqlite import SqliteStore
 from detent.testing import CrashAt
 from tests.engine.homes import House
@@ -94,7 +95,7 @@ class Watch:
                 assert reader.job(job_id) is None
                 assert list(reader.records_of_job(job_id)) == []
             self._check_jobs(reader)
-            recover(reader, 0, KernelConfig(), make_queue=PriorityFifo).kernel.check()
+            recover(reader, 0, KernelConfig(), make_queue=Scheduler).kernel.check()
         report = verify_home(self.house.home, environment=self.house.environment)
         assert report.findings == ()
         assert report.ok

@@ -15,11 +15,11 @@ from detent.kernel import (
     BackoffSchedule,
     Claim,
     LeasePolicy,
-    PriorityFifo,
     ReuseStep,
     checkpoint,
     commands_digest,
     partition_of,
+    plain_queue,
     transition_log_hash,
 )
 from detent.ledger import batch_leaf
@@ -258,7 +258,7 @@ def test_a_partition_knows_its_own_past_only() -> None:
     settings = [config(partitions=2, partition_id=number) for number in range(2)]
     owners = []
     for number in range(2):
-        recovered = recover(store, number, settings[number], make_queue=PriorityFifo)
+        recovered = recover(store, number, settings[number], make_queue=plain_queue)
         owners.append(
             Owner(
                 store,
@@ -285,14 +285,15 @@ def test_a_partition_knows_its_own_past_only() -> None:
     do(1, submit(job_id))
     (grant,) = [grant for grant in do(1, Claim(0, "w", 100)).grants if grant.job_id == job_id]
     do(1, finish(grant))
-    do(0, start_run())
+    here, there = (next(f"run-{n}" for n in range(100) if partition_of(f"run-{n}", 2) == number) for number in (0, 1))
+    assert do(0, start_run(here)).ok
     assert do(0, cancel(job_id)).refusal.code == "UNKNOWN_JOB"
-    assert do(0, ReuseStep(0, "run-1", "step", job_id, sha256(b"x"))).refusal.code == "UNKNOWN_JOB"
-    do(1, start_run("run-2"))
-    do(1, end_run("run-2"))
-    assert do(0, end_run("run-2")).refusal.code == "UNKNOWN_RUN"
+    assert do(0, ReuseStep(0, here, "step", job_id, sha256(b"x"))).refusal.code == "UNKNOWN_JOB"
+    assert do(1, start_run(there)).ok
+    assert do(1, end_run(there)).ok
+    assert do(0, end_run(there)).refusal.code == "NOT_PARTITION_OWNER"
     for number in range(2):
-        recovered = recover(store, number, settings[number], make_queue=PriorityFifo)
+        recovered = recover(store, number, settings[number], make_queue=plain_queue)
         assert checkpoint(recovered.kernel) == checkpoint(owners[number]._kernel)
 
 

@@ -71,7 +71,7 @@ def store_body(played: Played, job_id: str, body: bytes) -> None:
 
 
 def test_any_byte_of_a_stored_job_is_compared(tmp_path: Path) -> None:
-    """What the records do not say about a job (usage, priorities, reasons) only a replay can know."""
+    """What the records do not say about a job (usage, heartbeats) only a replay can know."""
     played = fresh(tmp_path)
     with Parts().open_reader(played.home.ledger) as reader:
         bodies = {row.job_id: row.body for row in reader.jobs()}

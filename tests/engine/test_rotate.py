@@ -69,7 +69,9 @@ def test_the_announcing_batch_is_the_old_keys_last(tmp_path: Path) -> None:
     assert verify_home(played.home, environment=played.environment).ok
 
 
-def test_what_the_old_key_signs_after_its_time_is_found(tmp_path: Path) -> None:
+def test_what_the_old_key_signs_after_its_time_is_refused_and_found_where_it_was_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """PIPE-083"""
     played = fresh(tmp_path)
     rotated(played, "manifest")
@@ -78,7 +80,10 @@ def test_what_the_old_key_signs_after_its_time_is_found(tmp_path: Path) -> None:
         hand = Hand(played.home, session)
         old = next(entry for entry in trust.config.keys if entry.role == "manifest" and entry.to_position is not None)
         hand._manifest_key = played.home.keyring.find("manifest", old.key_id)
-        # The owner in this process believes what it is handed; whoever verifies does not.
+        with pytest.raises(AssertionError, match="KEY_OUT_OF_RANGE"):
+            hand.submit("backdated")
+        # An owner that believes what it is handed; whoever verifies does not.
+        monkeypatch.setattr("detent.engine.session.signer_refusal", lambda *_: None)
         hand.submit("backdated")
     assert "KEY_OUT_OF_RANGE" in verify_home(played.home, environment=played.environment).codes
 

@@ -23,14 +23,16 @@ from detent.engine.wire import (
     frame,
     read_message,
 )
-from detent.errors import HomeError, InvalidInput, StoreUnavailable
+from detent.errors import HomeError, InvalidInput, Refused, StoreUnavailable
 from detent.kernel import (
+    MANIFEST_LABEL,
     AdvanceTick,
     Cancel,
     ChangeTrust,
     Claim,
     Command,
     RaiseEpoch,
+    RefusedManifest,
     Resume,
     Submit,
     VerifiedManifest,
@@ -194,7 +196,8 @@ def test_random_bytes_disturb_nobody(house: House, owner: Session) -> None:
         {"content": [["x", "y"]]},
         {"content": [[sha256(b"one"), b"two"]]},
         {"content": [[sha256(b"x" * 20_000), b"x" * 20_000]]},
-        {"commands": [["submit", 0, 1, 2, 3, 4]]},
+        {"commands": [["submit", 0, 1, 2, 3, 4, 5]]},
+        {"commands": [["submit", 0, b"", b"", None, None, None]]},
         {"commands": [["submit", 0, b"", b"", b"", None]]},
     ],
 )
@@ -330,15 +333,17 @@ def test_no_field_of_any_command_can_end_the_owner(house: House, owner: Session)
     samples: list[list[object]] = [
         command_to_list(house.submit("job-2")),
         ["transition", 0, "tenant-a", "job-1", 0, 1, "RUNNING", "SUCCEEDED", b"evidence", None, None],
-        ["heartbeat", 0, "job-1", lease],
+        ["heartbeat", 0, "job-1", lease, False],
         ["cancel", 0, "tenant-a", "nobody", "CANCELLED_BY_USER", None, None],
         ["claim", 0, "worker-1", 1],
+        ["dispatch", 0, 1],
+        ["order", 0, "replica", b"\xa0"],
         ["finish", 0, "nobody", lease, "result", True, "COMPLETED", None, None],
-        ["usage", 0, "job-1", lease, 0, 0, 0, 0, 0],
+        ["usage", 0, "job-1", lease, 0, 0, 0, 0, 0, 0],
         ["run_start", 0, "tenant-a", "run-1", "name", bytes(32), bytes(32), bytes(32), "op"],
         ["step_reuse", 0, "run-1", "step", "job-1", bytes(32)],
         ["run_end", 0, "run-1", "completed"],
-        ["erase", 0, [bytes(32)], "REASON"],
+        ["erase", 0, [bytes(32)], 0, "REASON"],
     ]
     assert {str(sample[0]) for sample in samples} == CLIENT_COMMANDS
     with Raw(house) as raw:
@@ -361,15 +366,17 @@ def test_a_client_that_does_not_read_blocks_nobody_and_is_hung_up_on(
     with Raw(house) as raw:
         command = ["cancel", 0, "tenant-a", "nobody", "CANCELLED_BY_USER", None, None]
         message = frame({"op": "ask", "id": 1, "partition": 0, "commands": [command] * 50})
-        sent = 0
-        try:
-            for _ in range(2_000):
+
+        def send() -> None:
+            # However fast it sends, the owner has answered more than it may keep long before this is over.
+            for number in range(20_000):
                 raw.send(message)
-                sent += 1
-        except (BrokenPipeError, ConnectionResetError):
-            pass
+                if number % 500 == 499:
+                    one(owner, house.submit(f"meanwhile-{number}"))
+
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            send()
         lives(house, owner)
-        assert sent < 2_000, "the owner keeps all answers for a client that reads none"
 
 
 def test_a_client_that_does_not_read_does_not_keep_the_owner_from_ending(house: House) -> None:
@@ -437,3 +444,58 @@ def test_an_owner_of_another_version_is_told_apart(tmp_path: Path) -> None:
         Connection(tmp_path / "owner.sock", lambda _connection: None)
     thread.join(WAIT_SECONDS)
     server.close()
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+def refusals(house: House) -> list[tuple[str | None, str]]:
+    with house.reader() as reader:
+        return [(row.job_id, row.code) for row in reader.refusals()]
+
+
+def test_a_manifest_refused_at_the_socket_is_in_the_decision_log(house: House, owner: Session) -> None:
+    """X-182: every refusal, under the job it was about"""
+    forged = Submit(0, sign_manifest(manifest("job-2"), SigningKey(b"\x99" * 32)))
+    with house.session() as client:
+        answers = client.ask([house.submit("job-1"), forged, cancel("nobody")])
+    assert [answer.status for answer in answers] == ["COMMITTED", "REFUSED", "REFUSED"]
+    assert refusals(house) == [("nobody", "UNKNOWN_JOB"), ("job-2", "MANIFEST_SIGNATURE_INVALID")]
+    with Raw(house) as raw:
+        answer = raw.ask(["submit", 0, b"no manifest", bytes(32), bytes(64), None, None])
+    assert answer["answers"][0][3][0] == "MANIFEST_SIGNATURE_INVALID"
+    assert refusals(house)[0] == (None, "MANIFEST_SIGNATURE_INVALID")
+    lives(house, owner)
+
+
+def test_a_manifest_that_is_none_is_refused_though_its_signature_is_good(house: House, owner: Session) -> None:
+    """X-182"""
+    house.verified()
+    key = house._key
+    assert key is not None
+    body = b"no manifest"
+    with Raw(house) as raw:
+        answer = raw.ask(["submit", 0, body, key.key_id, key.sign(MANIFEST_LABEL + body), None, None])
+    assert answer["answers"][0][3][0] == "MANIFEST_SCHEMA_INVALID"
+    assert refusals(house) == [(None, "MANIFEST_SCHEMA_INVALID")]
+
+
+def test_a_manifest_that_nobody_verified_is_refused_in_the_owners_process_too(house: House, owner: Session) -> None:
+    """X-182"""
+    bare: Any = manifest("job-1")
+    refused = RefusedManifest(
+        Refused("MANIFEST_SIGNATURE_INVALID", "the manifest's signature does not verify"), "job-2"
+    )
+    answers = owner.ask([Submit(0, bare), Submit(0, refused)])
+    assert [answer.refusal.code for answer in answers if answer.refusal] == ["MANIFEST_SIGNATURE_INVALID"] * 2
+    assert refusals(house) == [(f"job-{number}", "MANIFEST_SIGNATURE_INVALID") for number in (2, 1)]
+    lives(house, owner)
+
+
+def test_the_decision_log_is_bounded_whoever_fills_it(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """X-182"""
+    monkeypatch.setattr("detent.store.sqlite.store.REFUSALS_KEPT_MAX", 5)
+    forged = [Submit(0, sign_manifest(manifest(f"job-{n}"), SigningKey(b"\x99" * 32))) for n in range(12)]
+    with house.session(), house.session() as client:
+        client.ask(forged)
+    assert [job_id for job_id, _ in refusals(house)] == [f"job-{n}" for n in range(11, 6, -1)]

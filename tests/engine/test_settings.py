@@ -9,8 +9,12 @@ import pytest
 from detent.engine.settings import TEMPLATE, read_settings
 from detent.errors import HomeError
 from detent.kernel import BackoffSchedule, KernelConfig, LeasePolicy, QuotaPolicy
+from detent.scheduling import SchedulingPolicy
 
 LEDGER = '[ledger]\norigin = "detent/00"\nroot = "sha256:' + "ab" * 32 + '"\n'
+
+
+DEFAULT = KernelConfig(scheduling=SchedulingPolicy().to_map())
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -29,11 +33,11 @@ def test_the_template_is_the_default_configuration(tmp_path: Path) -> None:
     settings = read_settings(path)
     assert settings.origin == "detent/00"
     assert settings.root == b"\xab" * 32
-    assert settings.kernel_config(partitions=1, partition_id=0, environment={}) == KernelConfig()
+    assert settings.kernel_config(partitions=1, partition_id=0, environment={}) == DEFAULT
 
 
 def test_without_sections_the_defaults_hold(tmp_path: Path) -> None:
-    assert config_of(tmp_path, "") == KernelConfig()
+    assert config_of(tmp_path, "") == DEFAULT
 
 
 def test_every_setting_reaches_the_kernel(tmp_path: Path) -> None:

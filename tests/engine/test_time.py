@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import pytest
 
+from detent.canon import decode
+from detent.engine import owner as owner_module
+from detent.engine import pace as pace_module
 from detent.engine.clock import SystemClock, TickSource
 from detent.kernel import AdvanceTick, BackoffSchedule, Claim, LeasePolicy, RaiseEpoch, Resume, checkpoint
 from detent.store.api import Store
 from detent.store.memory import MemoryStore
-from detent.testing import FakeClock
-from tests.engine.rig import GAP_TICKS, LEASE_TICKS, ORIGIN, START_MS, Rig, cancel, fail, finish, heartbeat, submit
+from detent.testing import CrashAt, FakeClock
+from tests.engine.rig import (
+    GAP_TICKS,
+    LEASE_TICKS,
+    ORIGIN,
+    START_MS,
+    Rig,
+    cancel,
+    fail,
+    finish,
+    heartbeat,
+    stamped,
+    submit,
+)
 from tests.kernel.builders import config
 
 HOUR_MS = 3_600_000
@@ -328,10 +344,20 @@ def test_the_loop_never_sleeps_as_long_as_a_stall_while_something_will_fall_due(
     """X-180: an owner that slept until a lease ran out would take its own sleep for a stall, and wait once more."""
     rig = Rig(MemoryStore.create(ORIGIN, 1))
     rig.start()
-    owner = rig.owner
     before = time.monotonic()
-    owner._plan_wake()
-    assert owner._wake_at - before <= GAP_TICKS / 1_000
+    assert rig.owner._look_again_at() - before <= GAP_TICKS / 1_000
+
+
+def test_a_turn_wakes_the_loop_only_for_what_cannot_wait_until_it_looks_by_itself() -> None:
+    rig = Rig(MemoryStore.create(ORIGIN, 1))
+    owner = rig.owner
+    owner._wake_at = time.monotonic()
+    owner.call([stamped(submit("job-1"))])
+    assert not owner._wake.is_set()
+    owner._wake_at = asleep = time.monotonic() + 3_600
+    owner.call([stamped(submit("job-2"))])
+    assert owner._wake.is_set()
+    assert owner._wake_at < asleep
 
 
 def test_leases_shorter_than_a_gap_can_be_measured_do_not_stop_time(store: Store) -> None:
@@ -350,3 +376,55 @@ def test_ticks_coarser_than_milliseconds_are_kept(tick_ms: int) -> None:
     assert rig.state() == "RETRYING"
     rig.pass_ms(10, step_ms=10)
     assert rig.state() == "QUEUED"
+
+
+# -- many leases at once -----------------------------------------------------------------------------------------------
+
+
+def test_leases_that_end_at_once_are_ended_in_bounded_batches_before_anybody_is_answered(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PIPE-082, X-065: a batch holds a bounded number of records however many leases run out at one tick"""
+    rig = Rig(store)
+    for number in range(11):
+        rig.one(submit(f"job-{number:02}"))
+    grants = rig.one(Claim(0, "worker-1", 11)).grants
+    monkeypatch.setattr(pace_module, "AdvanceTick", partial(AdvanceTick, due_max=2))
+    monkeypatch.setattr(owner_module, "TURN_RECORDS_MAX", 4)
+    before = rig.size
+    for _ in range(LEASE_TICKS // 10 - 1):
+        rig.clock.jump(10)
+        rig.do()
+    rig.clock.jump(10)
+    late = rig.do(finish(grants[-1]))[0]
+    assert late.refusal is not None
+    assert late.refusal.code == "LEASE_INVALID"
+    rows = list(store.batches(0, before))
+    assert [row.record_count for row in rows] == [4, 4, 3]
+    assert len({row.last_tick for row in rows}) == 1
+    assert {rig.state(grant.job_id) for grant in grants} == {"RETRYING"}
+    assert checkpoint(rig.recover().kernel) == rig.checkpoint()
+
+
+@pytest.mark.parametrize("left", [1, 2, 3])
+def test_an_owner_that_dies_between_two_parts_leaves_the_rest_to_the_next(
+    store: Store, monkeypatch: pytest.MonkeyPatch, left: int
+) -> None:
+    """PIPE-060, X-065: the rest is ended under the new epoch, at no other tick than it would have been"""
+    rig = Rig(store)
+    for number in range(7):
+        rig.one(submit(f"job-{number}"))
+    rig.one(Claim(0, "worker-1", 7))
+    monkeypatch.setattr(pace_module, "AdvanceTick", partial(AdvanceTick, due_max=2))
+    monkeypatch.setattr(owner_module, "TURN_RECORDS_MAX", 2)
+    rig.open(crash_point=CrashAt("appended", left + 1))
+    rig.pass_ms(LEASE_TICKS)
+    assert rig.owner.closed
+    rig.open()
+    assert [type(command) for command in rig.commands()] == [RaiseEpoch]
+    rig.do()
+    assert sorted(rig.edges(f"job-{number}") for number in range(7)) == [["QUEUED->RUNNING", "RUNNING->RETRYING"]] * 7
+    for row in store.records(0):
+        if row.kind == "transition":
+            assert store.batch(0, row.batch_no).last_tick == decode(row.body)["tick"]  # type: ignore[union-attr]
+    assert checkpoint(rig.recover().kernel) == rig.checkpoint()

@@ -258,7 +258,7 @@ def test_what_is_no_command_is_its_callers_error_alone(rig: Rig) -> None:
         lambda value, grant: submit("job-9", run_id=value),
         lambda value, grant: Claim(0, value),
         lambda value, grant: Claim(0, "worker-1", value),
-        lambda value, grant: Erase(0, (value,)),
+        lambda value, grant: Erase(0, (value,), 0),
     ],
 )
 def test_nothing_ill_typed_ends_the_owner(rig: Rig, make: Any, value: Any) -> None:
@@ -344,7 +344,7 @@ def test_a_repeated_submission_does_not_bring_erased_content_back(rig: Rig) -> N
     payload = piece(b"payload")
     rig.do(submit(payload_digest=payload[0]), content=[payload])
     rig.one(cancel())
-    assert rig.one(Erase(0, (payload[0],))).ok
+    assert rig.one(Erase(0, (payload[0],), 0)).ok
     repeated = rig.ask(submit(payload_digest=payload[0]), content=[payload])
     rig.ask(submit("job-2"))
     rig.owner.step()
@@ -356,10 +356,10 @@ def test_a_repeated_submission_does_not_bring_erased_content_back(rig: Rig) -> N
 def test_bytes_leave_only_with_the_record_that_says_so(rig: Rig) -> None:
     payload = piece(b"payload")
     rig.do(submit(payload_digest=payload[0]), content=[payload])
-    refused = rig.one(Erase(0, (payload[0], b"short")))
+    refused = rig.one(Erase(0, (payload[0], b"short"), 0))
     assert refused.refusal is not None
     assert rig.store.content(payload[0]) == b"payload"
-    assert rig.one(Erase(0, (payload[0],))).ok
+    assert rig.one(Erase(0, (payload[0],), 0)).ok
     assert rig.store.content(payload[0]) is None
 
 

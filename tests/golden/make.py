@@ -128,14 +128,14 @@ def run() -> Scene:
     scene.apply(StartRun(3, TENANT, "run-1", "nightly", *digests, "operation-1"))
     scene.apply(ReuseStep(3, "run-1", "extract", "old", sha256(b"ingredients")))
     scene.submit("transform", run_id="run-1", job_kind="action")
-    scene.submit("löad", run_id="run-1", job_kind="action", pool_pin="gpu")
+    scene.submit("löad", run_id="run-1", job_kind="action")
     one, two = scene.claim(2)
     scene.tick = 1_000
     scene.apply(Resume(1_000, ((one.job_id, one.lease_id), (two.job_id, two.lease_id))))
     for grant in (two, one):
         scene.finish(grant)
     scene.apply(EndRun(1_001, "run-1", "completed"))
-    scene.apply(Erase(1_002, (sha256(b"payload"),)))
+    scene.apply(Erase(1_002, (sha256(b"payload"),), 0))
     scene.submit("left-over", priority=1)
     return scene
 

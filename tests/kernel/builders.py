@@ -179,9 +179,12 @@ class Scene:
         """Send a sign of life."""
         return self.apply(Heartbeat(self.tick if tick is None else tick, grant.job_id, grant.lease_id))
 
-    def usage(self, grant: Grant, **deltas: Any) -> Outcome:
-        """Report used resources."""
-        return self.apply(ReportUsage(self.tick, grant.job_id, grant.lease_id, **deltas))
+    def usage(self, grant: Grant, *, report_no: int | None = None, **deltas: Any) -> Outcome:
+        """Report used resources: the lease's next report, unless told otherwise."""
+        if report_no is None:
+            job = self.kernel.jobs.get(grant.job_id)
+            report_no = 0 if job is None else job.reports
+        return self.apply(ReportUsage(self.tick, grant.job_id, grant.lease_id, report_no, **deltas))
 
     def cancel(self, job_id: str = "job-1", **changes: Any) -> Outcome:
         """Cancel a job."""

@@ -40,16 +40,15 @@ class Model:
         self.jobs: dict[str, Job] = {}
         self.line: list[str] = []  # job ids in order of arrival
         self.edges: Counter[tuple[str, str]] = Counter()
-        self.ambiguous = 0
-        self.changed = False
+        self.ambiguous, self.moves, self.changed = 0, 0, False
 
     def apply(self, command: Any) -> Answer:
-        before, self.changed = self.tick, False
+        before, self.changed, self.moves = self.tick, False, 0
         for job_id, lease in getattr(command, "beats", ()):
             if self.leased(job_id, lease):
                 self.extend(self.jobs[job_id], max(self.tick, command.tick))
         self.tick = max(self.tick, command.tick)
-        self.pass_time(before)
+        self.pass_time(before, getattr(command, "due_max", None))
         decide: Callable[[Any], Answer] = getattr(self, type(command).__name__.lower())
         answer = decide(command)
         self.settle()
@@ -64,8 +63,8 @@ class Model:
         retries = [(job["ready"], job["id"]) for job in jobs if job["state"] == "RETRYING" and not job["waiting"]]
         return sorted(expiries + retries)
 
-    def pass_time(self, before: int) -> None:
-        while (moments := self.due()) and moments[0][0] <= self.tick:
+    def pass_time(self, before: int, most: int | None) -> None:
+        while (moments := self.due()) and moments[0][0] <= self.tick and (most is None or self.moves < most):
             job = self.jobs[moments[0][1]]
             if job["state"] == "RUNNING":
                 self.end_attempt(job, "expiry", "LEASE_EXPIRED")
@@ -86,8 +85,8 @@ class Model:
 
     def extend(self, job: Job, tick: int) -> bool:
         if fresh := bool(tick >= job["beat"]):
-            extension = self.config.leases[job["policy"]].heartbeat_extension_ticks
-            job.update(beat=tick, expiry=max(job["expiry"], tick + extension))
+            more = self.config.leases[job["policy"]].heartbeat_extension_ticks
+            job.update(beat=tick, expiry=max(job["expiry"], tick + more))
         return fresh
 
     def order(self) -> list[str]:
@@ -110,11 +109,13 @@ class Model:
         assert (source, to_state) in LEGAL
         job["log"].append((job["attempt"], source, to_state, evidence))
         self.edges[source, to_state] += 1
+        self.moves += 1
         self.changed = True
         job.update(state=to_state, seq=job["seq"] + 1, reason=evidence["reason_code"])
         if to_state == "RUNNING":
             ttl = self.config.leases[job["policy"]].lease_ttl_ticks
-            job.update(lease=key, beat=self.tick, expiry=self.tick + ttl, dispatched=job["dispatched"] or dispatch)
+            job.update(lease=key, grant=key, reports=[], beat=self.tick, expiry=self.tick + ttl)
+            job["dispatched"] |= dispatch
         elif to_state == "QUEUED":
             job.update(attempt=job["attempt"] + 1, ready=None, waiting=False)
         else:
@@ -173,13 +174,11 @@ class Model:
 
     def doubt(self, status: str, code: str | None = None) -> Answer:
         """A request for a transition that is not granted: traced and counted, nothing written."""
-        self.ambiguous += 1
-        self.changed = True
+        self.ambiguous, self.changed = self.ambiguous + 1, True
         return status, code or status
 
     def submit(self, command: Any) -> Answer:
-        wanted = command.manifest.manifest
-        digest = sha256(command.manifest.body).digest()
+        wanted, digest = command.manifest.manifest, sha256(command.manifest.body).digest()
         if known := self.jobs.get(wanted.job_id):
             return AGAIN if known["manifest"] == digest else ("CONFLICT", "CONFLICT")
         if not self.room(wanted.priority):
@@ -190,7 +189,7 @@ class Model:
             "max_retries": wanted.max_retries, "max_interruptions": wanted.max_interruptions,
             "categories": wanted.retry_categories, "state": "QUEUED", "waiting": False, "dispatched": False, "log": [],
             **dict.fromkeys(("seq", "attempt", "failures", "interruptions", "allocated", "peak", "cpu"), 0),
-            **dict.fromkeys(("reason", "lease", "beat", "expiry", "ready")),
+            **dict.fromkeys(("reason", "lease", "grant", "beat", "expiry", "ready")),
         }  # fmt: skip
         self.line.append(wanted.job_id)
         self.changed = True
@@ -219,23 +218,26 @@ class Model:
         self.end_attempt(job, command.kind, command.reason_code, **more)
         return YES
 
-    def no_lease(self, command: Any) -> Answer:
-        return "REFUSED", "LEASE_INVALID" if command.job_id in self.jobs else "UNKNOWN_JOB"
-
     def heartbeat(self, command: Any) -> Answer:
         if not self.leased(command.job_id, command.lease_id):
-            return self.no_lease(command)
+            return "REFUSED", "LEASE_INVALID" if command.job_id in self.jobs else "UNKNOWN_JOB"
         self.changed |= self.extend(self.jobs[command.job_id], command.tick)
         return YES
 
     def reportusage(self, command: Any) -> Answer:
-        if not self.leased(command.job_id, command.lease_id):
-            return self.no_lease(command)
-        job = self.jobs[command.job_id]
+        job, report = self.jobs.get(command.job_id), (command.cpu_time_ms, command.bytes_allocated)
+        if job and job["grant"] == command.lease_id and command.report_no < len(job["reports"]):
+            other = command.report_no + 1 == len(job["reports"]) and job["reports"][-1] != report
+            return ("CONFLICT", "CONFLICT") if other else AGAIN
+        if job is None or job["lease"] != command.lease_id:
+            return "REFUSED", "LEASE_INVALID" if job else "UNKNOWN_JOB"
+        if command.report_no > len(job["reports"]):
+            return "CONFLICT", "CONFLICT"
         allocated = job["allocated"] + command.bytes_allocated
         if allocated < 0:
             return "REFUSED", "INVALID_PARAMS"
         job.update(allocated=allocated, peak=max(job["peak"], allocated), cpu=job["cpu"] + command.cpu_time_ms)
+        job["reports"].append(report)
         self.changed = True
         if violated := self.over(job):
             self.end_attempt(job, "quota", violated)
@@ -244,10 +246,8 @@ class Model:
     def cancel(self, command: Any) -> Answer:
         if not (job := self.jobs.get(command.job_id)) or job["tenant"] != command.tenant_id:
             return "REFUSED", "UNKNOWN_JOB"
-        if job["state"] == "CANCELED":
-            return AGAIN
         if job["state"] in ENDED:
-            return self.doubt("CONTRACT_VIOLATION")
+            return AGAIN if job["state"] == "CANCELED" else self.doubt("CONTRACT_VIOLATION")
         if command.expected_transition_seq not in {None, job["seq"]}:
             return self.doubt("CONFLICT")
         if job["state"] != "RUNNING":
@@ -286,10 +286,10 @@ class Model:
             return self.doubt("REFUSED", "LEASE_INVALID")
         if to_state == "RETRYING" and (code := self.no_retry(job, evidence)):
             return self.doubt("REFUSED", code)
-        if to_state == "RUNNING":
-            return ("DENIED_QUOTA", denied) if (denied := self.start(job, evidence)) else YES
         if to_state == "SUCCEEDED":
             return self.succeed(job, evidence)
+        if to_state == "RUNNING":
+            return ("DENIED_QUOTA", denied) if (denied := self.start(job, evidence)) else YES
         self.move(job, to_state, evidence)
         return YES
 

@@ -9,7 +9,19 @@ import pytest
 
 from detent.canon import decode, encode, sha256
 from detent.errors import InvariantBroken, StoreCorrupt
-from detent.kernel import AdvanceTick, Job, Kernel, RaiseEpoch, Run, StartRun, checkpoint, checkpoint_digest, restore
+from detent.kernel import (
+    AdvanceTick,
+    Erase,
+    Job,
+    Kernel,
+    RaiseEpoch,
+    ReuseStep,
+    Run,
+    StartRun,
+    checkpoint,
+    checkpoint_digest,
+    restore,
+)
 from detent.kernel.checkpoint import FIELDS
 from tests.kernel.builders import OWNER_KEY_ID, TENANT, Scene, config, queue_of
 from tests.kernel.walk import walked
@@ -30,6 +42,8 @@ def busy_scene() -> Scene:
     scene.usage(two, cpu_time_ms=7, bytes_allocated=9)
     scene.transition("job-2", "RUNNING", "FAILED", expected_transition_seq=9)
     scene.finish(scene.start("job-5", priority=10))
+    scene.apply(ReuseStep(5, "run-1", "step-1", "job-5", bytes(32)))
+    scene.apply(Erase(5, (bytes(32),), 0))
     scene.kernel.sections = {"ordered": [1, 2, {"next": 3}]}
     return scene
 
@@ -52,6 +66,7 @@ def test_a_checkpoint_holds_queue_cursor_and_all_else_a_restore_needs() -> None:
     assert jobs == [scene.live(job.job_id) for job in jobs]
     assert (jobs[1].conflicts, jobs[1].transition_seq, jobs[1].head) == (1, 1, scene.live("job-2").head)
     assert [Run.decode(data).run_id for data in state["runs"]] == ["run-1"]
+    assert (state["reused"], state["erasures"]) == ([["run-1", ["step-1"]]], 1)
     assert state["config"] == scene.kernel.config.encode()
     assert state["queue_policy_hash"] == scene.kernel.config.queue_policy_hash
     assert state["sections"] == {"ordered": [1, 2, {"next": 3}]}
@@ -66,7 +81,7 @@ def test_a_restored_kernel_stands_where_the_other_stood() -> None:
     assert kernel.config == scene.kernel.config
     assert kernel.metrics == scene.kernel.metrics
     assert kernel.sections == scene.kernel.sections
-    for name in ("tick", "epoch", "signer_key_id", "trust_version", "trace_length"):
+    for name in ("tick", "epoch", "signer_key_id", "trust_version", "trace_length", "erasures"):
         assert getattr(kernel, name) == getattr(scene.kernel, name)
     assert kernel.next_due() == scene.kernel.next_due()
 

@@ -9,19 +9,22 @@ from typing import Any
 import pytest
 
 from detent.canon import encode
-from detent.errors import InvalidInput
+from detent.errors import InvalidInput, Refused
 from detent.kernel import (
     AdvanceTick,
     Cancel,
     ChangeTrust,
     Claim,
     Command,
+    Dispatch,
     EndRun,
     Erase,
     Finish,
     Heartbeat,
     Kernel,
+    Order,
     RaiseEpoch,
+    RefusedManifest,
     ReportUsage,
     Resume,
     ReuseStep,
@@ -33,29 +36,34 @@ from detent.kernel import (
     decode_commands,
     encode_commands,
 )
-from tests.kernel.builders import NO_LEASE, OWNER_KEY_ID, TENANT, Scene, config, verified
+from tests.kernel.builders import NO_LEASE, OWNER_KEY_ID, TENANT, Scene, code_of, config, verified
 from tests.kernel.walk import walked
 
 DIGEST = b"\x08" * 32
 COMMANDS: list[Command] = [
     Submit(1, verified("job-2"), "run-1"),
     Submit(1, verified("job-3")),
+    Submit(1, verified("job-4"), None, b"\xa0"),
     Transition(2, TENANT, "job-1", 0, 1, "RUNNING", "FAILED", b"\xa0", "sha256:00", 3),
     Transition(2, TENANT, "job-1", 0, 1, "RUNNING", "FAILED"),
     Heartbeat(3, "job-1", DIGEST),
+    Heartbeat(3, "job-1", DIGEST, progress=True),
     Cancel(4, TENANT, "job-1", "SUPERSEDED", 7, DIGEST),
     Claim(5, "worker-1", 9),
+    Dispatch(5, 3),
+    Order(5, "replica", b"\xa0"),
     Finish(6, "job-1", DIGEST, "result", ok=False, reason_code="BAD", category="ValueError", detail_digest=DIGEST),
-    ReportUsage(7, "job-1", DIGEST, -1, 2, 3, 4, 5),
+    ReportUsage(7, "job-1", DIGEST, 6, -1, 2, 3, 4, 5),
     AdvanceTick(8),
-    Resume(9, (("job-1", DIGEST), ("job-2", NO_LEASE))),
+    AdvanceTick(8, 3),
+    Resume(9, (("job-1", DIGEST), ("job-2", NO_LEASE)), 7),
     Resume(9),
     StartRun(10, TENANT, "run-1", "nightly", DIGEST, DIGEST, DIGEST, "op"),
     ReuseStep(11, "run-1", "step-1", "job-1", DIGEST),
     EndRun(12, "run-1", "completed"),
     RaiseEpoch(13, 2, OWNER_KEY_ID, config().encode()),
     ChangeTrust(14, 1, DIGEST, b"signed"),
-    Erase(15, (DIGEST, NO_LEASE), "ERASED_BY_USER"),
+    Erase(15, (DIGEST, NO_LEASE), 2, "ERASED_BY_USER"),
 ]
 
 
@@ -85,8 +93,8 @@ def test_no_commands_are_a_list_too() -> None:
     assert decode_commands(encode_commands([])) == []
 
 
-GOOD: list[Any] = ["tick", 5]
-SUBMIT: list[Any] = ["submit", 1, verified().body, DIGEST, bytes(64), None]
+GOOD: list[Any] = ["tick", 5, 1]
+SUBMIT: list[Any] = ["submit", 1, verified().body, DIGEST, bytes(64), None, None]
 
 
 @pytest.mark.parametrize(
@@ -98,20 +106,20 @@ SUBMIT: list[Any] = ["submit", 1, verified().body, DIGEST, bytes(64), None]
         [[]],
         [[5]],
         [["tick"]],
-        [["tick", 1, 2]],
+        [["tick", 1, 2, 3]],
         [["unknown", 1]],
         [["query", TENANT, "job-1"]],
         [GOOD, None],
         [["submit", 1]],
-        [["submit", 1, b"junk", DIGEST, bytes(64), None]],
-        [["submit", 1, None, DIGEST, bytes(64), None]],
-        [["submit", 1, verified().body, None, bytes(64), None]],
-        [["submit", 1, verified().body, DIGEST, "sig", None]],
+        [["submit", 1, b"junk", DIGEST, bytes(64), None, None]],
+        [["submit", 1, None, DIGEST, bytes(64), None, None]],
+        [["submit", 1, verified().body, None, bytes(64), None, None]],
+        [["submit", 1, verified().body, DIGEST, "sig", None, None]],
     ],
 )
 def test_what_was_not_recorded_so_is_refused(recorded: Any) -> None:
     """X-165"""
-    assert decode_commands(encode([GOOD, SUBMIT]))[0] == AdvanceTick(5)
+    assert decode_commands(encode([GOOD, SUBMIT]))[0] == AdvanceTick(5, 1)
     with pytest.raises(InvalidInput):
         decode_commands(encode(recorded))
 
@@ -120,6 +128,21 @@ def test_bytes_that_are_not_canonical_are_refused() -> None:
     """PIPE-033"""
     with pytest.raises(InvalidInput):
         decode_commands(b"\x81\x82\x64tick\x18\x05")
+
+
+def test_a_submission_refused_at_the_border_is_recorded_as_the_time_it_let_pass() -> None:
+    """X-165, X-182: read back it must not look like one that was granted"""
+    refused = RefusedManifest(Refused("MANIFEST_SIGNATURE_INVALID", "no"), "job-2")
+    scenes = Scene(), Scene()
+    for scene in scenes:
+        scene.start()
+    outcome = scenes[0].apply(Submit(100, refused))
+    assert (code_of(outcome), outcome.recorded) == ("MANIFEST_SIGNATURE_INVALID", True)
+    assert [record.job_id for record in outcome.records] == ["job-1"]
+    (read,) = decode_commands(encode_commands([Submit(100, refused)]))
+    assert read == AdvanceTick(100, 2**64 - 1)
+    assert scenes[1].apply(read).records == outcome.records
+    assert checkpoint(scenes[0].kernel) == checkpoint(scenes[1].kernel)
 
 
 # -- wrong arguments -----------------------------------------------------------------------------------------------

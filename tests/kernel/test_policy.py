@@ -259,6 +259,6 @@ def test_no_change_of_a_configurations_bytes_raises_anything_but_a_refusal() -> 
             except InvalidInput:
                 continue
             # What is left is another configuration that could be followed.
-            assert name in {"environment", "epoch_base_ms", "partitions", "tick_ms", "seed"}
+            assert name in {"environment", "epoch_base_ms", "partitions", "scheduling", "tick_ms", "seed"}
     with pytest.raises(InvalidInput, match="canonical"):
         KernelConfig.decode(b"\xff")

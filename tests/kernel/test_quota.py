@@ -28,7 +28,7 @@ CODES = {
 
 
 def report(**deltas: Any) -> ReportUsage:
-    return ReportUsage(0, "job-1", bytes(32), **deltas)
+    return ReportUsage(0, "job-1", bytes(32), 0, **deltas)
 
 
 def spend(scene: Scene, policy: QuotaPolicy, amount: int = 6, **changes: Any) -> None:

@@ -352,9 +352,10 @@ def test_a_trust_change_of_wrong_parts_is_refused(change: dict[str, Any]) -> Non
 
 def test_an_erasure_names_what_is_gone_in_one_order() -> None:
     """X-167, X-171"""
-    outcome = Scene().apply(Erase(3, (b"\x02" * 32, b"\x01" * 32)))
+    outcome = Scene().apply(Erase(3, (b"\x02" * 32, b"\x01" * 32), 0))
     assert body_of(outcome.record) == {
         "kind": "erased",
+        "erasure_seq": 0,
         "digests": [b"\x01" * 32, b"\x02" * 32],
         "reason_code": "ERASED_BY_USER",
         **COMMON,
@@ -364,10 +365,12 @@ def test_an_erasure_names_what_is_gone_in_one_order() -> None:
 @pytest.mark.parametrize(
     "erasure",
     [
-        Erase(0, ()),
-        Erase(0, (b"short",)),
-        Erase(0, (bytes(32),), "lower case"),
-        Erase(0, (bytes(32),) * (DIGESTS_PER_ERASED_MAX + 1)),
+        Erase(0, (), 0),
+        Erase(0, (b"short",), 0),
+        Erase(0, (bytes(32),), -1),
+        Erase(0, (bytes(32),), True),
+        Erase(0, (bytes(32),), 0, "lower case"),
+        Erase(0, (bytes(32),) * (DIGESTS_PER_ERASED_MAX + 1), 0),
     ],
 )
 def test_an_erasure_of_nothing_or_too_much_is_refused(erasure: Erase) -> None:
@@ -376,7 +379,7 @@ def test_an_erasure_of_nothing_or_too_much_is_refused(erasure: Erase) -> None:
 
 
 def test_the_largest_erasure_fits_into_a_record() -> None:
-    outcome = Scene().apply(Erase(0, (b"\xff" * 32,) * DIGESTS_PER_ERASED_MAX))
+    outcome = Scene().apply(Erase(0, (b"\xff" * 32,) * DIGESTS_PER_ERASED_MAX, 0))
     assert outcome.record is not None
     assert len(outcome.record.body) < 60 * 1024
 

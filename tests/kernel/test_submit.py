@@ -51,6 +51,7 @@ def test_the_record_of_a_submission_binds_the_signed_manifest() -> None:
         "job_manifest_hash": accepted.hash,
         "quota_policy_hash": manifest().quota_policy_hash,
         "chain_hash": chain_genesis(TENANT, "job-1", accepted.hash),
+        "decision_digest": None,
         "partition_id": 0,
         "tick": 0,
         "signer_key_id": bytes(32),
@@ -154,8 +155,8 @@ def test_a_job_joins_only_an_open_run_of_its_own_tenant() -> None:
 class DropOldest(PriorityFifo):
     """A queue that drops its oldest evictable job for a new one, as the scheduler's will."""
 
-    def __init__(self, policy: Any) -> None:
-        super().__init__(policy)
+    def __init__(self, settings: KernelConfig) -> None:
+        super().__init__(settings.queue)
         self.evictable: list[str] = []
 
     def enqueue(self, job_id: str, priority: int, *, evictable: bool = True) -> Enqueued | Refused:

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from detent.kernel import AdvanceTick, BackoffSchedule, Claim, Finish, LeasePolicy, Resume, Submit
-from tests.kernel.builders import NO_LEASE, Scene, code_of, config, edges_of, verified
+from detent.kernel import (
+    AdvanceTick,
+    BackoffSchedule,
+    Claim,
+    Finish,
+    Heartbeat,
+    LeasePolicy,
+    RaiseEpoch,
+    Resume,
+    Submit,
+)
+from tests.kernel.builders import NO_LEASE, OWNER_KEY_ID, Scene, body_of, code_of, config, edges_of, verified
 
 
 @pytest.mark.parametrize(("tick", "state"), [(99, "SUCCEEDED"), (100, "RETRYING"), (101, "RETRYING")])
@@ -145,3 +155,61 @@ def test_a_stale_resume_extends_from_the_present_tick() -> None:
     scene.at(90)
     scene.apply(Resume(10, (("job-1", grant.lease_id),)))
     assert (scene.job().lease_expiry, scene.kernel.tick) == (150, 90)
+
+
+# -- a bounded part of what is due -------------------------------------------------------------------------------------
+
+
+def crowd(size: int) -> Scene:
+    """Leases that all run out at tick 100."""
+    scene = Scene()
+    for number in range(size):
+        scene.submit(f"job-{number}")
+    assert len(scene.claim(size)) == size
+    return scene
+
+
+def test_time_passes_in_parts_and_the_parts_are_the_whole() -> None:
+    """PIPE-082, X-065: the order is that of one pass, and the tick the same"""
+    whole, parts = crowd(7), crowd(7)
+    whole.at(100)
+    sizes = []
+    while (due := parts.kernel.next_due()) is not None and due <= 100:
+        sizes.append(len(parts.apply(AdvanceTick(100, 3)).records))
+    assert sizes == [3, 3, 1]
+    assert [record.body for record in parts.records] == [record.body for record in whole.records]
+
+
+def test_every_other_command_commits_all_that_is_due_before_itself() -> None:
+    """PIPE-082: a lease that has run out cannot be saved because others came first"""
+    scene = crowd(4)
+    scene.apply(AdvanceTick(100, 2))
+    assert len(scene.kernel._timers) >= 2
+    last = scene.live("job-3")
+    outcome = scene.apply(Heartbeat(100, "job-3", last.lease_id or b""))
+    assert code_of(outcome) == "LEASE_INVALID"
+    assert [record.job_id for record in outcome.records] == ["job-2", "job-3"]
+
+
+def test_a_stall_ends_in_parts_too_and_takes_all_heartbeats_first() -> None:
+    """X-180"""
+    scene = crowd(4)
+    beats = tuple((f"job-{number}", scene.live(f"job-{number}").lease_id or b"") for number in (2, 3))
+    assert [record.job_id for record in scene.apply(Resume(150, beats, 1)).records] == ["job-0"]
+    assert [record.job_id for record in scene.apply(AdvanceTick(150, 5)).records] == ["job-1"]
+
+
+@pytest.mark.parametrize("command", [AdvanceTick(5, 0), AdvanceTick(5, -1), AdvanceTick(5, True), Resume(5, (), 0)])
+def test_a_bound_that_lets_nothing_happen_is_refused(command: AdvanceTick) -> None:
+    """PIPE-018"""
+    scene = Scene()
+    assert code_of(scene.apply(command)) == "INVALID_PARAMS"
+    assert scene.kernel.tick == 0
+
+
+def test_nothing_is_decided_between_two_owners() -> None:
+    """PIPE-060: what is due when an owner begins is decided under its key"""
+    scene = crowd(2)
+    outcome = scene.apply(RaiseEpoch(100, 1, OWNER_KEY_ID, scene.kernel.config.encode()))
+    assert [record.kind for record in outcome.records] == ["owner_epoch"]
+    assert [body_of(record)["signer_key_id"] for record in scene.at(100).records] == [OWNER_KEY_ID] * 2

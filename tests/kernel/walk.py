@@ -33,6 +33,7 @@ from detent.kernel import (
     RaiseEpoch,
     ReportUsage,
     Resume,
+    ReuseStep,
     StartRun,
     Submit,
     Transition,
@@ -110,7 +111,7 @@ class Walk:
         tick = max(0, self.tick + passed)
         self.tick = max(self.tick, tick)
         if self.with_runs and kind >= 90:
-            return self._about_runs(tick, which, how)
+            return self._about_runs(tick, which, how, detail)
         if kind < 22:
             return self._submit(tick, which, how, detail, more)
         if kind < 40:
@@ -121,7 +122,10 @@ class Walk:
             return Heartbeat(tick, *self._lease(which, how))
         if kind < 67:
             cpu, memory = (detail % 4, 0) if more % 2 else (0, detail % 9 - 3)
-            return ReportUsage(tick, *self._lease(which, how), cpu_time_ms=cpu, bytes_allocated=memory)
+            job_id, lease_id = self._lease(which, how)
+            taken = self.kernel.jobs[job_id].reports if job_id in self.kernel.jobs else 0
+            number = max(0, taken + (0, 0, 0, 0, 0, 0, 0, -1, 1)[how % 9])
+            return ReportUsage(tick, job_id, lease_id, number, cpu_time_ms=cpu, bytes_allocated=memory)
         if kind < 73:
             return self._cancel(tick, which, how, detail)
         if kind < 79 and self.commands:
@@ -129,8 +133,9 @@ class Walk:
         if kind < 91:
             return self._transition(tick, which, how, detail, more)
         if kind < 93:
-            return Resume(tick, tuple({self._lease(number, how) for number in (which, detail)}))
-        return AdvanceTick(tick)
+            beats = tuple({self._lease(number, how) for number in (which, detail)})
+            return Resume(tick, beats, 1 + more % 4)
+        return AdvanceTick(tick, 1 + more % 4)
 
     def _submit(self, tick: int, which: int, how: int, detail: int, more: int) -> Submit:
         fresh = [job_id for job_id in JOB_IDS if job_id not in self.submitted]
@@ -212,16 +217,21 @@ class Walk:
             fields["category"] = ("INTERNAL_ERROR", "ValueError")[detail % 2]
         return Evidence(kind, ("ENDED", "DISPATCHED")[kind == "dispatch"], **fields).encode()
 
-    def _about_runs(self, tick: int, which: int, how: int) -> Command:
+    def _about_runs(self, tick: int, which: int, how: int, detail: int) -> Command:
         """Commands beside the lifecycle of jobs; a new epoch may also bring other bounds."""
         run_id = f"run-{which % 4}"
         choice = how % 8
+        if detail % 4 == 0:
+            return ReuseStep(
+                tick, run_id, f"step-{how % 3}", JOB_IDS[detail // 4 % len(JOB_IDS)], bytes([how % 2]) * 32
+            )
         if choice < 3:
             return StartRun(tick, TENANT, run_id, "walk", bytes(32), bytes(32), bytes(32), "operation")
         if choice < 6:
             return EndRun(tick, run_id, ("completed", "failed", "cancelled")[which % 3])
         if choice == 6:
-            return Erase(tick, (bytes([which]) * 32,))
+            expected = max(0, self.kernel.erasures + (0, 0, -1, 1)[detail % 4])
+            return Erase(tick, (bytes([which % 2]) * 32,), expected)
         if which % 3:
             settings = replace(self.kernel.config, queue=walk_config(which).queue)
             return RaiseEpoch(tick, self.kernel.epoch + which % 2, OWNER_KEY_ID, settings.encode())

@@ -165,6 +165,7 @@ class Builder:
         self.kernels: list[Kernel] = []
         self.epochs = [0] * self.partitions
         self.rows: dict[str, Job] = {}
+        self.row_ticks: dict[str, int] = {}
         self.runs: dict[tuple[int, str], Run] = {}
         self.grants: dict[str, Grant] = {}
         self.trust_versions: list[TrustConfig] = []
@@ -219,6 +220,7 @@ class Builder:
                 )
             jobs, runs = self.kernels[number].drain_touched()
             self.rows |= {job.job_id: Job.decode(job.encode()) for job, _ in jobs}
+            self.row_ticks |= {job.job_id: self.kernels[number].tick for job, _ in jobs}
             self.runs |= {(number, run.run_id): Run.decode(run.encode()) for run in runs}
             self.pending[number] = ([], [], [])
 
@@ -300,7 +302,7 @@ class Builder:
 
     def erase(self, *digests: bytes) -> Outcome:
         self.contents = [item for item in self.contents if item.digest not in digests]
-        return self.apply(Erase(self.tick, digests))
+        return self.apply(Erase(self.tick, digests, self.kernels[0].erasures))
 
     def content(self, data: bytes) -> bytes:
         item = ContentItem(sha256(data), data)
@@ -358,9 +360,12 @@ class Builder:
                 job.attempt_id,
                 job.head,
                 job.encode(),
+                self.owner(job_id),
+                self.row_ticks.get(job_id),
             )
         for (partition, run_id), run in sorted(self.runs.items()):
-            yield RunItem(partition, run_id, run.tenant_id, run.name, run.status, run.started_tick, run.ended_tick)
+            columns = (run.tenant_id, run.name, run.status, run.started_tick, run.ended_tick)
+            yield RunItem(partition, run_id, *columns, run.encode())
 
     def run_items(self, run_id: str, leave_out: Sequence[str] = ()) -> list[Item]:
         """The bundle of one run: its records and its jobs', owners and trust, each with its proof."""

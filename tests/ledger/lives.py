@@ -101,7 +101,7 @@ def play_running(ledger: Builder, name: str, number: int, job_id: str) -> None:
     elif name == "beat":
         ledger.apply(Heartbeat(ledger.tick, job_id, job.lease_id))
     elif name == "usage":
-        ledger.apply(ReportUsage(ledger.tick, job_id, job.lease_id, cpu_time_ms=2 * number))
+        ledger.apply(ReportUsage(ledger.tick, job_id, job.lease_id, job.reports, cpu_time_ms=2 * number))
     else:
         to_state, kind = ("FAILED", "result") if name == "by_hand" else ("CANCELED", "cancel")
         evidence = Evidence(kind, "BY_HAND", job.lease_id if kind == "result" else None).encode()

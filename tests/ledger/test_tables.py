@@ -21,9 +21,15 @@ def fold(name: str, state: str = "QUEUED", run_id: str | None = None) -> JobFold
 def test_a_live_fold_comes_back_whole_and_an_ended_one_by_its_head() -> None:
     live = fold("a", "RUNNING")
     live.lease_id, live.due, live.failures = sha256(b"lease"), 2**64 - 1, 1
+    live.fixed, live.tick, live.moved_tick, live.dispatched = sha256(b"fixed"), 9, 8, True
+    live.reason, live.exit_seq, live.holder, live.interruptions = "DISPATCHED", 4, "worker-1", 2
     assert JobFold.decode(live.encode()) == live
-    ended = JobFold.decode(fold("a", "FAILED").encode())
+    live.state = "FAILED"
+    ended = JobFold.decode(live.encode())
     assert (ended.state, ended.transition_seq, ended.head) == ("FAILED", 3, sha256(b"a"))
+    assert (ended.fixed, ended.tick, ended.failures, ended.interruptions) == (sha256(b"fixed"), 9, 1, 2)
+    assert (ended.dispatched, ended.reason) == (True, "DISPATCHED")
+    live.state = "RUNNING"
     assert ended.ended
     assert not live.ended
 
@@ -73,7 +79,9 @@ def test_the_run_table_answers_alike_however_little_it_holds(open_max: int, ende
         assert table.jobs_digest(0, f"run-{number}", run) == (5, transition_log_hash(5, jobs))
         assert (run.jobs, run.live_jobs) == (5, 0)
         table.end(0, f"run-{number}", run, "completed", 9)
-    assert table.ended(0, "run-1") == ["acme", "demo", "completed", 1, 9]
+    ended = table.ended(0, "run-1")
+    assert ended is not None
+    assert ended[:5] == ["acme", "demo", "completed", 1, 9]
     assert table.ended(1, "run-1") is None, "a run belongs to its partition"
     assert table.open(0, "run-1") is None
     assert table.open(0, "run-3") is not None

@@ -101,16 +101,16 @@ def test_a_transition_record_by_hand_is_the_encoders(
 
 @given(
     st.tuples(names, names, st.one_of(st.none(), names)),
-    st.tuples(digests, digests, digests),
+    st.tuples(digests, digests, digests, st.one_of(st.none(), digests)),
     numbers,
     st.integers(0, 999),
 )
 def test_a_submitted_record_by_hand_is_the_encoders(
-    ids: tuple[str, str, str | None], hashes: tuple[bytes, bytes, bytes], tick: int, partition: int
+    ids: tuple[str, str, str | None], hashes: tuple[bytes, bytes, bytes, bytes | None], tick: int, partition: int
 ) -> None:
     """X-047, X-050"""
     tenant_id, job_id, run_id = ids
-    manifest_hash, quota_hash, signer = hashes
+    manifest_hash, quota_hash, signer, decision = hashes
     genesis = chain_genesis(tenant_id, job_id, manifest_hash)
     expected = {
         "kind": "submitted",
@@ -121,10 +121,11 @@ def test_a_submitted_record_by_hand_is_the_encoders(
         "job_manifest_hash": manifest_hash,
         "quota_policy_hash": quota_hash,
         "chain_hash": genesis,
+        "decision_digest": decision,
         "partition_id": partition,
         "tick": tick,
         "signer_key_id": signer,
     }
     parts = job_parts(tenant_id, job_id, manifest_hash, quota_hash)
     owner = owner_parts(partition, signer, VERDICTS)
-    assert submitted_body(parts, owner, tick, run_id, "task", manifest_hash) == (encode(expected), genesis)
+    assert submitted_body(parts, owner, tick, run_id, "task", manifest_hash, decision) == (encode(expected), genesis)

@@ -190,8 +190,8 @@ def test_keys_are_rotated_and_the_past_stays_green() -> None:
     assert report.counts["trust_changed"] == 6
 
 
-def test_a_new_owner_with_a_new_key_may_find_leases_that_ran_out_meanwhile() -> None:
-    """PIPE-060: time passes before the new epoch begins, so those records still name the old owner"""
+def test_leases_that_ran_out_before_a_new_owner_began_are_ended_by_it() -> None:
+    """PIPE-060: nothing is decided between two owners, so the records name the one that decided"""
     ledger = Builder()
     ledger.submit("orphan")
     ledger.claim(1)
@@ -202,9 +202,13 @@ def test_a_new_owner_with_a_new_key_may_find_leases_that_ran_out_meanwhile() -> 
     ledger.commit()
     ledger.tick, ledger.signer = 100_000, new
     ledger.raise_epoch()
+    ledger.advance(0)
     ledger.commit()
-    kinds = [decode(body)["kind"] for body, _ in ledger.commits[-1].records]
-    assert kinds == ["transition", "owner_epoch"]
+    bodies = [decode(body) for body, _ in ledger.commits[-1].records]
+    assert [(body["kind"], body["signer_key_id"]) for body in bodies] == [
+        ("owner_epoch", new.key_id),
+        ("transition", new.key_id),
+    ]
     assert ledger.verify().findings == ()
 
 

@@ -74,5 +74,5 @@ class Truth:
 
 def _identity(command: Submit | Finish) -> object:
     if isinstance(command, Submit):
-        return command.manifest.manifest.job_id
+        return command.manifest.job_id
     return (command.job_id, command.lease_id)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from detent.errors import DetentError
-from detent.kernel import Claim, Command, Finish, Grant, Outcome, checkpoint
+from detent.kernel import Claim, Command, Erase, Finish, Grant, Job, Outcome, ReportUsage, checkpoint
 from detent.kernel.table import TERMINAL
 from detent.store.api import Store
 from detent.store.memory import MemoryStore
@@ -59,6 +59,11 @@ class World:
         self.held: dict[str, dict[str, Grant]] = {name: {} for name in (*WORKERS, DILIGENT)}
         self.jobs: list[str] = []
         self.open_runs: list[str] = []
+        self.reports: dict[bytes, int] = {}
+        """For each lease how many reports of usage were answered; the next one has this number."""
+        self.reported: set[tuple[str, bytes, int]] = set()
+        """Every report that was ever sent, however often: job, lease, number."""
+        self.erasures = 0
         self.number = 0
         self.restarts = 0
         self.looked_at: tuple[int, bytes] = (0, b"")
@@ -68,6 +73,8 @@ class World:
             (15, self.send_claim),
             (18, self.send_result),
             (10, self.send_heartbeat),
+            (8, self.send_usage),
+            (2, self.send_erase),
             (5, self.send_cancel),
             (3, self.send_ghost),
             (4, self.send_run),
@@ -139,6 +146,11 @@ class World:
                 self.held[message.sender].update({grant.job_id: grant for grant in outcome.grants})
             elif isinstance(command, Finish):
                 self.held[message.sender].pop(command.job_id, None)
+            elif isinstance(command, ReportUsage) and outcome.ok:
+                self.reports[command.lease_id] = max(self.reports.get(command.lease_id, 0), command.report_no + 1)
+            elif isinstance(command, Erase):
+                assert outcome.ok, outcome.refusal
+                self.erasures = max(self.erasures, command.expected_erasures + 1)
 
     def crash(self) -> None:
         """The owner's process ends: nobody is told anything."""
@@ -246,6 +258,18 @@ class World:
             worker, grant = choice
             self.send(worker, heartbeat(grant))
 
+    def send_usage(self) -> None:
+        """A worker reports one millisecond, under a number that it uses until it is answered."""
+        if choice := self.any_held():
+            worker, grant = choice
+            number = self.reports.get(grant.lease_id, 0)
+            self.reported.add((grant.job_id, grant.lease_id, number))
+            self.send(worker, ReportUsage(0, grant.job_id, grant.lease_id, number, cpu_time_ms=1))
+
+    def send_erase(self) -> None:
+        """The one who erases here wishes for the next erasure until he is answered."""
+        self.send("user", Erase(0, (bytes([self.erasures % 256]) * 32,), self.erasures))
+
     def any_held(self) -> tuple[str, Grant] | None:
         """A worker with a lease it believes to hold."""
         choices = [(worker, grant) for worker in self.held for grant in self.held[worker].values()]
@@ -306,7 +330,17 @@ class World:
         assert not self.rig.owner._kernel.jobs, "some jobs never end"
         self.rig.owner.close()
         self.truth.check(self.store)
+        self.check_counts()
         assert {row.state for row in self.store.jobs()} <= {state.value for state in TERMINAL}
+
+    def check_counts(self) -> None:
+        """What was answered is counted, and nothing twice, however often it was sent (X-173)."""
+        for row in self.store.jobs():
+            sent = {(lease, number) for job_id, lease, number in self.reported if job_id == row.job_id}
+            answered = sum(self.reports.get(lease, 0) for lease in {lease for lease, _ in sent})
+            used = Job.decode(row.body).usage.cpu_time_ms
+            assert answered <= used <= len(sent), f"{row.job_id}: {answered} answered, {used} counted, {len(sent)} sent"
+        assert len(list(self.store.records_of_kind(0, "erased"))) in {self.erasures, self.erasures + 1}
 
     def settle(self) -> None:
         """Deliver until everybody has his answer."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from hypothesis import given
@@ -62,9 +62,8 @@ class Append:
             tree_head=None if self.tree_size is None else TreeHeadRow(self.partition, self.tree_size, "note"),
         )
         batch = commit.batch
-        return replace(
-            commit,
-            batch=batch._replace(batch_no=batch.batch_no + self.batch_shift, epoch=batch.epoch + self.epoch_shift),
+        return commit._replace(
+            batch=batch._replace(batch_no=batch.batch_no + self.batch_shift, epoch=batch.epoch + self.epoch_shift)
         )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -155,28 +154,33 @@ def test_a_deposed_owner_writes_nothing(ledger: Ledger) -> None:
     _refuse(ledger.store, late, EpochLost)
     new.submit("b")
     later = late.batch._replace(batch_no=2, first_position=2, first_tick=2, last_tick=2, nodes=b"")
-    _refuse(ledger.store, replace(late, batch=later), EpochLost)
+    _refuse(ledger.store, late._replace(batch=later), EpochLost)
     assert [record.job_id for record in ledger.store.records(0)] == ["a", "b"]
 
 
 def test_nobody_writes_before_taking_ownership(store: Store) -> None:
     writer = Writer(store, 1)
     commit = writer.commit()
-    _refuse(store, replace(commit, batch=commit.batch._replace(partition=0)), EpochLost)
+    _refuse(store, commit._replace(batch=commit.batch._replace(partition=0)), EpochLost)
 
 
 @pytest.mark.parametrize("batch_no", [0, 2])
 def test_only_the_next_batch_number_is_written(writer: Writer, store: Store, batch_no: int) -> None:
     writer.submit("a")
     commit = writer.commit()
-    _refuse(store, replace(commit, batch=commit.batch._replace(batch_no=batch_no, nodes=b"")), EpochLost)
+    _refuse(store, commit._replace(batch=commit.batch._replace(batch_no=batch_no, nodes=b"")), EpochLost)
+
+
+def test_the_first_batch_starts_at_the_first_position(writer: Writer, store: Store) -> None:
+    commit = writer.commit([])
+    _refuse(store, commit._replace(batch=commit.batch._replace(first_position=1)), InvariantBroken)
 
 
 @pytest.mark.parametrize("first_position", [0, 2])
 def test_a_batch_starts_where_the_last_one_ended(writer: Writer, store: Store, first_position: int) -> None:
     writer.submit("a")
     commit = writer.commit()
-    _refuse(store, replace(commit, batch=commit.batch._replace(first_position=first_position)), InvariantBroken)
+    _refuse(store, commit._replace(batch=commit.batch._replace(first_position=first_position)), InvariantBroken)
 
 
 @pytest.mark.parametrize("expected", [-1, 0, 1, 2, 3])
@@ -233,19 +237,19 @@ def test_of_a_commit_whose_last_row_fails_nothing_stays(writer: Writer, store: S
 
 
 def _batch(**changes: Any) -> Callable[[Commit], Commit]:
-    return lambda commit: replace(commit, batch=commit.batch._replace(**changes))
+    return lambda commit: commit._replace(batch=commit.batch._replace(**changes))
 
 
 def _job(**changes: Any) -> Callable[[Commit], Commit]:
-    return lambda commit: replace(commit, jobs=[commit.jobs[0]._replace(**changes)])
+    return lambda commit: commit._replace(jobs=[commit.jobs[0]._replace(**changes)])
 
 
 def _record(**changes: Any) -> Callable[[Commit], Commit]:
-    return lambda commit: replace(commit, records=[commit.records[0]._replace(**changes), *commit.records[1:]])
+    return lambda commit: commit._replace(records=[commit.records[0]._replace(**changes), *commit.records[1:]])
 
 
 def _with(**parts: Any) -> Callable[[Commit], Commit]:
-    return lambda commit: replace(commit, **parts)
+    return lambda commit: commit._replace(**parts)
 
 
 _LARGE = bytes(CONTENT_INLINE_BYTES_MAX + 1)
@@ -284,7 +288,7 @@ WRONG: dict[str, Callable[[Commit], Commit]] = {
     "job with a negative attempt": _job(attempt_id=-1),
     "job with a negative tick": _job(tick=-1),
     "job with a short head": _job(head=bytes(31)),
-    "job moved twice": lambda commit: replace(commit, jobs=[commit.jobs[0], commit.jobs[0]]),
+    "job moved twice": lambda commit: commit._replace(jobs=[commit.jobs[0], commit.jobs[0]]),
     "run of another partition": _with(runs=[run("r")._replace(partition=1)]),
     "run without id": _with(runs=[run("")]),
     "run without status": _with(runs=[run("r", status="")]),
@@ -340,7 +344,7 @@ def test_integers_beyond_63_bits_are_refused_and_nothing_is_written(
 def test_the_largest_integer_is_kept(writer: Writer, store: Store) -> None:
     row = job("a", tick=2**63 - 1, attempt_id=2**63 - 1)
     commit = writer.commit([submitted("a")], [row])
-    store.append(replace(commit, batch=commit.batch._replace(last_tick=2**63 - 1)))
+    store.append(commit._replace(batch=commit.batch._replace(last_tick=2**63 - 1)))
     assert store.job("a") == stored(row)
     assert store.head(0).last_tick == 2**63 - 1
     assert store.transition("a", 2**64) is None

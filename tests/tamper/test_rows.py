@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from detent.canon import decode
+from detent.canon import decode, encode
+from detent.kernel import Heartbeat, ReportUsage
 from detent.ledger import (
     BatchItem,
     Item,
@@ -22,7 +24,9 @@ from detent.ledger import (
 )
 from detent.ledger.batch import BatchHeader
 from tests.ledger.build import Builder, codes, lively
-from tests.tamper.forge import found
+from tests.tamper.forge import Remembering, found
+
+REMEMBERING = Remembering()
 
 
 def stored() -> tuple[Builder, list[Item]]:
@@ -57,7 +61,7 @@ def stored() -> tuple[Builder, list[Item]]:
 
 
 def verified(items: list[Item], ledger: Builder) -> Report:
-    return verify_items(items, root=ledger.root, pinned_home=True, rows_expected=True)
+    return verify_items(items, root=ledger.root, pinned_home=True, rows_expected=True, verify_many=REMEMBERING)
 
 
 def changed(kind: type, place: int, change: Any) -> Report:
@@ -97,29 +101,78 @@ def test_a_changed_column_of_a_job_row_is_found(change: dict[str, Any]) -> None:
     assert all(name in finding.message for name in change)
 
 
-def test_a_changed_body_of_a_job_row_is_found() -> None:
+NOT_IN_RECORDS = {"reports", "last_report", "usage"}
+"""Parts of a stored job that no record determines: `detent replay` compares them."""
+OTHER_VALUES: dict[type, list[Any]] = {
+    str: ["QUEUED", "other"],
+    bytes: [bytes(32)],
+    int: [0, 7],
+    bool: [False, True],
+    list: [["ValueError"]],
+    type(None): [bytes(32), 7, "other"],
+}
+
+
+@pytest.mark.parametrize("job_id", sorted(lively().rows))
+def test_every_part_of_a_job_row_that_the_records_determine_is_compared(job_id: str) -> None:
     """The kernel is handed this row when a command names an ended job: it must be the job."""
-    ledger = lively()
-    for job_id in ("flaky", "waiting"):
-        place = sorted(ledger.rows).index(job_id)
-        job = ledger.rows[job_id]
-        for name, value in (
-            ("state", "QUEUED"),
-            ("tenant_id", "rival"),
-            ("job_id", "other"),
-            ("failures", 7),
-            ("lease_id", bytes(32)),
-        ):
-            if getattr(job, name) == value:
-                continue
-            values = dict(zip(job.__slots__, job.to_list(), strict=True))
-            values[name] = value
-            body = type(job).from_list(list(values.values())).encode()
-            report = changed(JobItem, place, lambda item, body=body: item._replace(body=body))
-            if name in {"failures", "lease_id"} and job.terminal:
-                assert report.ok, "of an ended job only its place in the log is in the records"
-            else:
-                assert found(report, "FOLD_DIFFERS").job_id == job_id
+    ledger, items = stored()
+    at = next(place for place, item in enumerate(items) if isinstance(item, JobItem) and item.job_id == job_id)
+    job = ledger.rows[job_id]
+    free = NOT_IN_RECORDS if job.terminal else {*NOT_IN_RECORDS, "conflicts"}
+    for place, (name, value) in enumerate(zip(job.__slots__, job.to_list(), strict=True)):
+        for other in [other for other in OTHER_VALUES[type(value)] if other != value and name not in free][:1]:
+            values = [*job.to_list()[:place], other, *job.to_list()[place + 1 :]]
+            row = items[at]._replace(body=encode(values))  # type: ignore[call-arg]
+            report = verified([*items[:at], row, *items[at + 1 :]], ledger)
+            assert found(report, "FOLD_DIFFERS").job_id == job_id, (name, other)
+
+
+def running() -> tuple[Builder, list[Item], JobItem]:
+    """A job that runs, whose lease a heartbeat has moved and which has reported usage."""
+    ledger = Builder()
+    ledger.submit("runs")
+    ledger.claim(1)
+    ledger.commit()
+    ledger.tick = 50
+    ledger.apply(Heartbeat(50, "runs", ledger.grants["runs"].lease_id))
+    ledger.apply(ReportUsage(50, "runs", ledger.grants["runs"].lease_id, 0, cpu_time_ms=3))
+    ledger.commit()
+    items = ledger.items(rows=True)
+    (row,) = (item for item in items if isinstance(item, JobItem))
+    return ledger, items, row
+
+
+def test_a_lease_that_a_heartbeat_moved_is_no_difference_and_one_that_ends_too_early_is() -> None:
+    ledger, items, row = running()
+    assert verified(items, ledger).findings == ()
+    job = ledger.rows["runs"]
+    assert row.tick == 50
+    for change in ({"lease_expiry": 29_999}, {"heartbeat_tick": -1}, {"lease_expiry": None}):
+        body = replace(job, **change).encode()
+        report = verified([row._replace(body=body) if item is row else item for item in items], ledger)
+        assert "".join(change) in found(report, "FOLD_DIFFERS").message
+
+
+@pytest.mark.parametrize("tick", [0, 1, 2**63])
+def test_a_changed_tick_of_a_job_row_is_found(tick: int) -> None:
+    """Tampering: change an unsigned column of the DB row"""
+    ledger, items = stored()
+    for place, item in enumerate(items):
+        if isinstance(item, JobItem) and item.tick != tick:
+            report = verified([*items[:place], item._replace(tick=tick), *items[place + 1 :]], ledger)
+            assert "tick" in found(report, "FOLD_DIFFERS").message, item.job_id
+
+
+def test_a_row_written_with_a_report_of_usage_is_not_older_than_the_jobs_last_record() -> None:
+    ledger, items, row = running()
+    early = [row._replace(tick=0) if item is row else item for item in items]
+    assert verified(early, ledger).findings == (), "its last record is of tick 0, and the report may be as old"
+    ledger.tick = 60
+    ledger.finish("runs")
+    ledger.commit()
+    items = [item._replace(tick=59) if isinstance(item, JobItem) else item for item in ledger.items(rows=True)]
+    assert codes(verified(items, ledger)) == {"FOLD_DIFFERS"}
 
 
 def test_a_missing_an_added_and_a_repeated_job_row_are_found() -> None:
@@ -141,7 +194,16 @@ def test_a_missing_an_added_and_a_repeated_job_row_are_found() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"status": "failed"}, {"tenant_id": "rival"}, {"name": "x"}, {"ended_tick": 1}, {"started_tick": 1}]
+    "change",
+    [
+        {"status": "failed"},
+        {"tenant_id": "rival"},
+        {"name": "x"},
+        {"ended_tick": 1},
+        {"started_tick": 1},
+        {"body": b""},
+        {"body": lively().runs[0, "run-1"].encode()[:-1] + b"\x07"},
+    ],
 )
 def test_a_changed_run_row_is_found(change: dict[str, Any]) -> None:
     """Tampering: change an unsigned column of the DB row"""

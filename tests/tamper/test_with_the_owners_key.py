@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from detent.canon import decode, encode, sha256
-from detent.kernel import encode_commands
+from detent.kernel import AdvanceTick, encode_commands
 from detent.kernel.evidence import Evidence
 from detent.ledger import (
     BatchHeader,
@@ -484,6 +484,71 @@ def test_erased_digests_out_of_order_and_records_of_no_kind_are_found() -> None:
             found(check(ledger), "RECORD_NOT_CANONICAL" if body in {b"\xff", b""} else "RECORD_FIELDS_WRONG").position
             == 10
         )
+
+
+def erasing() -> Builder:
+    """A ledger with three erasures."""
+    ledger = Builder()
+    for number in range(3):
+        ledger.erase(sha256(b"%d" % number))
+        ledger.commit()
+    return ledger
+
+
+@pytest.mark.parametrize("number", [0, 2, 7])
+def test_a_repeated_and_a_missing_erasure_are_found(number: int) -> None:
+    """X-173: erasures are numbered, so that one cannot be recorded twice"""
+    ledger = erasing()
+    assert check(ledger).ok
+    rewrite(ledger, 2, 0, erasure_seq=number)
+    assert found(check(ledger), "ERASED_WRONG").position == position_of(ledger, 2, 0)
+    ledger = erasing()
+    del ledger.commits[2]
+    assert "erasure 2 where erasure 1 is due" in found(check(ledger), "ERASED_WRONG").message
+
+
+def test_an_erasure_in_another_partition_than_the_first_is_found() -> None:
+    ledger = Builder(partitions=2)
+    body = {"kind": "erased", "erasure_seq": 0, "digests": [LEASE], "reason_code": "ERASED_BY_USER"}
+    body |= {"partition_id": 1, "tick": 0, "signer_key_id": ledger.signer.key_id}
+    ledger.apply(AdvanceTick(0), 1)
+    ledger.commit()
+    ledger.commits[-1].records.append((encode(body), None))
+    assert found(check(ledger), "ERASED_WRONG").partition == 1
+
+
+def test_a_step_that_is_reused_twice_is_found() -> None:
+    """X-173"""
+    ledger = lively()
+    ledger.start_run("run-9")
+    for number in range(2):
+        ledger.reuse("run-9", f"step-{number}", "plain")
+    ledger.commit()
+    assert check(ledger).ok
+    number = len(ledger.commits) - 1
+    rewrite(ledger, number, 2, step_id="step-0")
+    assert found(check(ledger), "STEP_REPEATED").position == position_of(ledger, number, 2)
+    ledger = lively()
+    for run_id in ("run-8", "run-9"):
+        ledger.start_run(run_id)
+        ledger.reuse(run_id, "step", "plain")
+        ledger.end_run(run_id)
+    ledger.commit()
+    assert check(ledger).ok, "the same step of another run is another step"
+
+
+def test_a_run_in_a_partition_that_does_not_own_it_is_found() -> None:
+    """X-167: two partitions could open it otherwise"""
+    ledger = Builder(partitions=2)
+    home = ledger.owner("run-1")
+    assert ledger.start_run("run-1", partition=1 - home).refusal is not None
+    assert ledger.start_run("run-1", partition=home).ok
+    ledger.commit()
+    assert check(ledger).ok
+    place = next(number for number, commit in enumerate(ledger.commits) if len(commit.records) == 1)
+    other = next(f"run-{number}" for number in range(99) if ledger.owner(f"run-{number}") != home)
+    rewrite(ledger, place, 0, run_id=other)
+    assert found(check(ledger), "RUN_PARTITION_WRONG").partition == home
 
 
 def test_a_record_beyond_its_limit_is_found() -> None:

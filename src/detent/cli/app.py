@@ -24,9 +24,15 @@ INTERRUPTED = 130
 DEBUG_VARIABLE = "DETENT_DEBUG"
 
 COMMANDS: dict[str, dict[str, str]] = {
+    "Write": {
+        "validate": "Check contract files: what is wrong, where, and what to do.",
+        "plan": "What a contract would run, in which order and within which limits.",
+        "schema": "The JSON Schema of contract files, for editors.",
+    },
     "Look": {
         "list": "Runs of this home, newest first; or its jobs.",
         "show": "One run or job: where it stands and how it came there.",
+        "explain": "Why a job waits, ran where it ran, was retried, refused or dropped.",
     },
     "Prove": {
         "export": "Write the ledger, or one run, into a file that others can check.",
@@ -81,6 +87,7 @@ cli = Commands(
 
 \b
 Examples:
+  detent plan pipeline.yaml       what a contract would run, step by step
   detent init                     make a home in this directory
   detent list                     what has run here
   detent show JOB                 the life of one job, step by step

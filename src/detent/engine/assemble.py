@@ -23,6 +23,7 @@ from detent.kernel import (
     encode_commands,
 )
 from detent.kernel.manifest import id_fault
+from detent.kernel.outcome import COMMITTED
 from detent.ledger.batch import seal, tree_origin
 from detent.ledger.merkle import Frontier
 from detent.ledger.note import TreeHead, sign_head
@@ -44,7 +45,9 @@ class Turn:
         """Take in a command that must be recorded."""
         self.commands.append(command)
         self.records.extend(outcome.records)
-        if type(command) is Erase and outcome.refusal is None:
+        if outcome.content:
+            self.content.extend(outcome.content)
+        if type(command) is Erase and outcome.refusal is None and outcome.status == COMMITTED:
             # Read off the command, so that no bytes ever go without the record that says so.
             self.erased.extend(command.digests)
 
@@ -91,11 +94,11 @@ class Assembler:
 
     def commit(self, turn: Turn, kernel: Kernel, *, with_checkpoint: bool, with_head: bool) -> Commit:
         """Everything the turn makes durable; advances the tail, so a commit that fails ends this assembler's life."""
-        tail, partition = self.tail, self.partition
+        tail, partition, records = self.tail, self.partition, turn.records
         batch_no, first = tail.size, tail.next_position
         commands = encode_commands(turn.commands)
         tick = kernel.tick
-        sealed = seal(
+        body, signature, leaf_hash, _ = seal(
             self._batch_key,
             origin=self.origin,
             partition=partition,
@@ -104,40 +107,29 @@ class Assembler:
             prev_batch_hash=tail.leaf_hash,
             commands=commands,
             command_count=len(turn.commands),
-            records=[record.body for record in turn.records],
+            records=[record.body for record in records],
             first_position=first,
             first_tick=tick,
             last_tick=tick,
         )
-        nodes = tail.frontier.append(sealed.leaf_hash)
-        tail.leaf_hash = sealed.leaf_hash
-        tail.next_position = first + len(turn.records)
+        nodes = b"".join(tail.frontier.append(leaf_hash))
+        count = len(records)
+        tail.leaf_hash = leaf_hash
+        tail.next_position = first + count
         tail.last_tick = tick
         jobs, runs = kernel.drain_touched()
-        state = checkpoint(kernel) if with_checkpoint else None
         return Commit(
-            batch=BatchRow(
-                partition,
-                batch_no,
-                self.epoch,
-                sealed.body,
-                sealed.signature,
-                sealed.leaf_hash,
-                b"".join(nodes),
-                commands,
-                first,
-                len(turn.records),
-                tick,
-                tick,
+            BatchRow(
+                partition, batch_no, self.epoch, body, signature, leaf_hash, nodes, commands, first, count, tick, tick
             ),
-            records=_record_rows(turn.records, partition, batch_no, first),
-            jobs=_job_rows(jobs, partition, tick),
-            runs=_run_rows(runs, partition),
-            content=turn.content,
-            erased=turn.erased,
-            refusals=turn.refusals,
-            checkpoint=None if state is None else CheckpointRow(partition, batch_no, checkpoint_digest(state), state),
-            tree_head=self.tree_head() if with_head else None,
+            _record_rows(records, partition, batch_no, first),
+            _job_rows(jobs, partition, tick),
+            _run_rows(runs, partition) if runs else (),
+            turn.content,
+            turn.erased,
+            turn.refusals,
+            _checkpoint_row(kernel, partition, batch_no) if with_checkpoint else None,
+            self.tree_head() if with_head else None,
         )
 
     def tree_head(self) -> TreeHeadRow:
@@ -145,6 +137,11 @@ class Assembler:
         origin = tree_origin(self.origin, self.partition)
         head = TreeHead(origin, self.tail.size, self.tail.frontier.root())
         return TreeHeadRow(self.partition, self.tail.size, sign_head(head, origin, self._head_key))
+
+
+def _checkpoint_row(kernel: Kernel, partition: int, batch_no: int) -> CheckpointRow:
+    state = checkpoint(kernel)
+    return CheckpointRow(partition, batch_no, checkpoint_digest(state), state)
 
 
 def _record_rows(records: Sequence[Record], partition: int, batch_no: int, first: int) -> list[RecordRow]:
@@ -186,6 +183,7 @@ def refusal_rows(partition: int, tick: int, command: Command, outcome: Outcome) 
     """A refused request as a row of the decision log, under the job it was about (X-182)."""
     if outcome.refusal is None or outcome.error is None:
         return []
-    job_id = command.manifest.manifest.job_id if isinstance(command, Submit) else getattr(command, "job_id", None)
+    named = command.manifest if isinstance(command, Submit) else command
+    job_id = getattr(named, "job_id", None)
     known = job_id if id_fault("job_id", job_id) is None else None
     return [RefusalRow(partition, tick, known, outcome.refusal.code, outcome.error.encode())]

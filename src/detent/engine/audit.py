@@ -36,8 +36,8 @@ CONTENT_LOADED_MAX = 16 * 1024 * 1024
 TREE_HEADS_MAX = 10_000
 """Stored tree heads of a partition that are checked, the newest first; each is held until the tree has its size."""
 ROWS = (
-    "That every detail of the stored rows (counters, usage, priorities) is what the commands lead to: `detent replay` "
-    "compares them byte for byte."
+    "What no record says of a job: the usage it reported, and how far heartbeats have moved the lease of one that runs. "
+    "`detent replay` compares it with the commands, byte for byte."
 )
 
 

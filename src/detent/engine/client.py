@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from typing import TypeVar
 
 from detent.engine.service import short_path
 from detent.engine.wire import (
@@ -20,10 +21,13 @@ from detent.engine.wire import (
     command_items,
     error_from_map,
     frame,
+    grants_from_list,
     read_message,
 )
 from detent.errors import DetentError, HomeError, OutcomeUnknown, StoreUnavailable
-from detent.kernel import Command
+from detent.kernel import Command, Grant
+
+_T = TypeVar("_T")
 
 HELLO_SECONDS = 5.0
 
@@ -85,7 +89,14 @@ class Connection:
                 "content": [list(pair) for pair in content],
             }
         )
-        sent.add_done_callback(lambda done: _resolve(done, answer))
+        sent.add_done_callback(lambda done: _resolve(done, answer, "answers", _answers))
+        return answer
+
+    def grants(self, partition: int, replica_id: str, after: str | None = None) -> Future[list[Grant]]:
+        """A page of the leases that a worker holds in a partition, by job id."""
+        answer: Future[list[Grant]] = Future()
+        sent = self._send({"op": "grants", "partition": partition, "replica_id": replica_id, "after": after})
+        sent.add_done_callback(lambda done: _resolve(done, answer, "grants", grants_from_list))
         return answer
 
     def close(self) -> None:
@@ -138,19 +149,25 @@ class Connection:
             self._on_lost(self)
 
 
-def _resolve(done: Future[dict[str, object]], answer: Future[list[Answer]]) -> None:
+def _resolve(
+    done: Future[dict[str, object]], answer: Future[list[_T]], name: str, read: Callable[[list[object]], list[_T]]
+) -> None:
     error = done.exception()
     if error is not None:
         answer.set_exception(error)
         return
     message = done.result()
-    answers = message.get("answers")
+    items = message.get(name)
     try:
-        if not isinstance(answers, list):
+        if not isinstance(items, list):
             raise error_from_map(message.get("error"))
-        answer.set_result([answer_from_list(item) for item in answers])
+        answer.set_result(read(items))
     except DetentError as exc:
         answer.set_exception(exc)
+
+
+def _answers(items: list[object]) -> list[Answer]:
+    return [answer_from_list(item) for item in items]
 
 
 def _not_sent() -> NotSent:

@@ -122,10 +122,14 @@ def referenced_digests(reader: StoreReader) -> Iterator[bytes]:
                 detail = Evidence.decode(record.evidence).detail_digest
                 if detail is not None:
                     yield detail
-            elif record.kind == "step_reused":
+            elif (field := _NAMING.get(record.kind)) is not None:
                 body = decode(record.body)
-                if isinstance(body, dict) and isinstance(body["ingredients_digest"], bytes):
-                    yield body["ingredients_digest"]
+                if isinstance(body, dict) and isinstance(body[field], bytes):
+                    yield body[field]
+
+
+_NAMING = {"submitted": "decision_digest", "step_reused": "ingredients_digest"}
+"""Records that name content themselves, and the field that does."""
 
 
 def unreferenced(

@@ -21,7 +21,7 @@ from detent.engine.home import Home
 from detent.engine.lock import owner_pid, try_lock
 from detent.engine.session import Session
 from detent.engine.wiring import Parts
-from detent.errors import DetentError, InvalidInput, StoreCorrupt, StoreUnavailable
+from detent.errors import DetentError, InvalidInput, OutcomeUnknown, StoreCorrupt, StoreUnavailable
 from detent.kernel import Erase, Evidence, Job
 from detent.kernel.records import DIGESTS_PER_ERASED_MAX
 from detent.kernel.table import TERMINAL, State
@@ -29,6 +29,10 @@ from detent.store.api import StoreReader
 from detent.store.content import ContentFiles
 
 REASON = "ERASED_BY_USER"
+ERASE_TRIES_MAX = 1_000
+"""How often an erasure steps back behind others before it gives up."""
+UNKNOWN_TRIES_MAX = 3
+"""How often it is asked again when nobody can say what became of it."""
 LIVE = tuple(state.value for state in State if state not in TERMINAL)
 
 
@@ -126,7 +130,8 @@ def digests_of_job(reader: StoreReader, job_id: str) -> Iterator[bytes]:
         yield Job.decode(row.body).payload_digest
     for record in reader.records_of_job(job_id):
         if record.kind == "transition" and record.evidence is not None:
-            detail = Evidence.decode(record.evidence).detail_digest
+            evidence = Evidence.decode(record.evidence)
+            detail = None if evidence.names_decision else evidence.detail_digest
             if detail is not None:
                 yield detail
 
@@ -197,14 +202,37 @@ def _record(
     if not digests:
         return
     files = home.content_files()
+    with parts.open_reader(home.ledger) as reader:
+        expected = sum(1 for _ in reader.records_of_kind(0, "erased"))
     with Session(home, parts, environment=environment) as session:
         for start in range(0, len(digests), DIGESTS_PER_ERASED_MAX):
             chunk = tuple(digests[start : start + DIGESTS_PER_ERASED_MAX])
-            (answer,) = session.ask([Erase(0, chunk, reason_code)])
-            if answer.refusal is not None:
-                raise DetentError(answer.refusal.message, code=answer.refusal.code, details=answer.refusal.details)
+            expected = _erase_chunk(session, chunk, expected, reason_code)
             for digest in chunk:
                 files.erase(digest)
+
+
+def _erase_chunk(session: Session, chunk: tuple[bytes, ...], expected: int, reason_code: str) -> int:
+    """Have one erasure recorded, behind those of others who erase at the same time; gives back the next number.
+
+    An unknown outcome is asked again under the same number, which is answered by the record if there is one (X-173).
+    """
+    lost = 0
+    for _ in range(ERASE_TRIES_MAX):
+        try:
+            (answer,) = session.ask([Erase(0, chunk, expected, reason_code)])
+        except OutcomeUnknown:
+            lost += 1
+            if lost >= UNKNOWN_TRIES_MAX:
+                raise
+            continue
+        if answer.refusal is None:
+            return expected + 1
+        stored = answer.refusal.details.get("stored_erasures")
+        if not isinstance(stored, int):
+            raise DetentError(answer.refusal.message, code=answer.refusal.code, details=answer.refusal.details)
+        expected = stored
+    raise StoreUnavailable("others keep erasing at the same time", hint="try again when they are done")
 
 
 def _refuse_live(reader: StoreReader, digests: frozenset[bytes]) -> None:

@@ -11,9 +11,11 @@ replay of this one could not tell.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, islice
 
 from detent.canon import sha256
 from detent.kernel import Job, Record
+from detent.kernel.history import ERASED, STEP_REUSED, find_reused
 from detent.kernel.table import TERMINAL
 from detent.store.api import RecordRow, StoreReader
 
@@ -34,6 +36,7 @@ class StoreHistory:
         self._records: dict[tuple[str, int], Record] = {}
         self._jobs: dict[str, Job] = {}
         self._runs: dict[str, bytes] = {}
+        self._plain: list[Record] = []
         self.horizon: int | None = None
         """During recovery: the first batch whose records are not the past yet."""
 
@@ -42,6 +45,7 @@ class StoreHistory:
         self._records.clear()
         self._jobs.clear()
         self._runs.clear()
+        self._plain.clear()
 
     def record(self, job_id: str, transition_seq: int) -> Record | None:
         """The job's transition record with this sequence number."""
@@ -76,6 +80,19 @@ class StoreHistory:
             return None
         return row.body
 
+    def reused_step(self, run_id: str, step_id: str) -> Record | None:
+        """The record by which a step of a run was reused; reads the run's own records through."""
+        rows = (record_of(row) for row in self._store.records_of_run(run_id) if self._is_past(row))
+        pending = (record for record in self._plain if record.run_id == run_id)
+        return find_reused(chain(rows, pending), step_id)
+
+    def erasure(self, number: int) -> Record | None:
+        """The ``erased`` record before which there were ``number`` others."""
+        rows = self._store.records_of_kind(self._partition, ERASED)
+        past = (record_of(row) for row in rows if self._is_past(row))
+        pending = (record for record in self._plain if record.kind == ERASED)
+        return next(islice(chain(past, pending), number, None), None)
+
     def run_heads(self, run_id: str) -> Iterator[tuple[str, int, bytes]]:
         """Heads of the run's jobs in canonical order; all have ended when the kernel asks."""
         pending = {job.job_id: job for job in self._jobs.values() if job.run_id == run_id}
@@ -85,9 +102,11 @@ class StoreHistory:
             yield job_id, *heads[job_id]
 
     def add_record(self, record: Record) -> None:
-        """Remember a transition of the turn under way."""
+        """Remember a record of the turn under way."""
         if record.job_id is not None and record.transition_seq is not None:
             self._records[record.job_id, record.transition_seq] = record
+        elif record.kind in {STEP_REUSED, ERASED}:
+            self._plain.append(record)
 
     def end_job(self, job: Job) -> None:
         """Remember a job that ended in the turn under way."""

@@ -6,14 +6,21 @@
       keys/         private keys, 0600                  config.toml   settings
       .gitignore    `*`: nothing in here belongs into a repository
 
-A new home is built under another name and renamed into place, so a crash leaves none or a whole one.
+A new home is built under another name and renamed into place, so a crash leaves none or a whole one. What a crash leaves
+of the building is swept away by the next one who makes a home there: a building is locked while somebody is at it, and the
+lock ends with the process.
 """
 
 from __future__ import annotations
 
+import fcntl
+import glob
+import os
+import re
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -29,10 +36,13 @@ from detent.store.mounts import refuse_network_file_system
 from detent.store.sqlite import SqliteStore
 
 DIRECTORY = ".detent"
+BUILDING = ".new-"
 HOME_VARIABLE = "DETENT_HOME"
 ORIGIN_BYTES = 8
 DEPENDENCIES = ("apsw", "libipld", "pynacl")
 """Packages whose version can change bytes or durability: part of the environment policy (PIPE-032)."""
+_BUILDING_NAME = re.compile(r"\.new-[0-9a-f]{8}")
+"""What follows the home's name in that of a building."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,20 +116,57 @@ def make_home(
     if not path.parent.is_dir():
         raise HomeError(f"{path.parent} is not a directory", hint="make it first, or choose another place")
     refuse_network_file_system(path)
-    building = path.with_name(f"{path.name}.new-{random(4).hex()}")
     try:
-        building.mkdir(mode=0o700)
-        _build(Home(building), begin, partitions, random)
-        _sync_tree(building)
-        building.rename(path)
-        DISK.sync_directory(path.parent)
+        _sweep_buildings(path)
+        with _building(path, random) as building:
+            _build(Home(building), begin, partitions, random)
+            _sync_tree(building)
+            building.rename(path)
+            DISK.sync_directory(path.parent)
     except OSError as exc:
         raise HomeError(
             f"{path} cannot be made: {exc.strerror or exc}", hint="check permissions and free space"
         ) from exc
+    return Home(path)
+
+
+@contextmanager
+def _building(path: Path, random: Callable[[int], bytes]) -> Iterator[Path]:
+    """A new directory beside ``path`` to build a home in, locked, and gone afterwards unless it was renamed."""
+    while True:
+        building = path.with_name(f"{path.name}{BUILDING}{random(4).hex()}")
+        building.mkdir(mode=0o700)
+        try:
+            descriptor = os.open(building, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            continue  # Swept away already: somebody else makes a home here as well.
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if building.exists():
+            break
+        os.close(descriptor)  # Swept away between its making and its lock.
+    try:
+        yield building
     finally:
         shutil.rmtree(building, ignore_errors=True)
-    return Home(path)
+        os.close(descriptor)
+
+
+def _sweep_buildings(path: Path) -> None:
+    """Remove what processes that died while they made this home have left beside it."""
+    for left in path.parent.glob(f"{glob.escape(path.name + BUILDING)}*"):
+        if not _BUILDING_NAME.fullmatch(left.name.removeprefix(path.name)):
+            continue
+        try:
+            descriptor = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            continue  # Not a directory, not ours, or gone meanwhile.
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left, ignore_errors=True)
+        except BlockingIOError:
+            pass  # Somebody is at it.
+        finally:
+            os.close(descriptor)
 
 
 def environment_policy() -> dict[str, str]:

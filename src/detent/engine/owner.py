@@ -211,11 +211,15 @@ class Owner:
                 raise self._closed_error()
             reply = Reply()
             self.step(request_of(makes, reply, content))
-            self._plan_wake()
+            wake_at = self._look_again_at()
+            if sooner := wake_at < self._wake_at:
+                self._wake_at = wake_at
         finally:
             self._turn_lock.release()
-        if not self._inbox.empty():
-            self._wake.set()  # Whoever came while this turn was under way is looked after by the loop.
+        # The loop is woken for what cannot wait until it looks by itself: most turns leave nothing of the kind, and a
+        # thread that wakes for nothing costs as much as the commit. Whoever came while this turn was under way is its too.
+        if sooner or not self._inbox.empty():
+            self._wake.set()
         return reply.result()
 
     def look(self, question: Callable[[Kernel], T]) -> Future[T]:
@@ -252,23 +256,19 @@ class Owner:
                     self.step()
                     if not called and not self._closing.is_set():
                         self._idle()
-                self._plan_wake()
+                self._wake_at = self._look_again_at()
                 if not self._inbox.empty():
                     self._wake.set()  # One turn takes a bounded number of requests, and nobody wakes twice for the rest.
             if isinstance(self.failure, Exception) and not isinstance(self.failure, DetentError):
                 raise self.failure  # A bug of ours. An interrupt has reached the thread it was meant for.
 
-    def _plan_wake(self) -> None:
-        """Say when the loop has to look again by itself; wake it if it means to sleep longer than that."""
+    def _look_again_at(self) -> float:
+        """When the loop has to look again by itself, by the monotonic clock."""
         wait_ms = HEAD_IDLE_MS if self._batches_since_head else LOOK_AGAIN_MS
         due_ms = self._pace.ms_until_due()
         if due_ms is not None:
             wait_ms = min(wait_ms, due_ms)
-        wake_at = time.monotonic() + wait_ms / 1_000
-        sooner = wake_at < self._wake_at
-        self._wake_at = wake_at
-        if sooner and threading.current_thread() is not self._thread:
-            self._wake.set()
+        return time.monotonic() + wait_ms / 1_000
 
     def step(self, own: Request | None = None) -> None:
         """One turn: take what waits, decide it, commit it, answer it. Only whoever holds the turn may call this.
@@ -277,25 +277,28 @@ class Owner:
         """
         items: list[Request | Look | Stop] = []
         commands = 0
-        try:
-            while len(items) < TURN_ITEMS_MAX and commands < TURN_COMMANDS_MAX:
-                items.append(item := self._inbox.get_nowait())
-                commands += len(item.makes) if type(item) is Request else 0
-        except Empty:
-            pass
+        while not self._inbox.empty() and len(items) < TURN_ITEMS_MAX and commands < TURN_COMMANDS_MAX:
+            items.append(item := self._inbox.get_nowait())
+            commands += len(item.makes) if type(item) is Request else 0
         if own is not None:
             items.append(own)
+        requests = [item for item in items if type(item) is Request]
         try:
-            self._turn([item for item in items if isinstance(item, Request)])
-            for item in items:
-                if isinstance(item, Look):
-                    answer_look(item.future, item.ask, self._kernel)
-                elif isinstance(item, Stop):
-                    self._finish()
+            self._turn(requests)
+            if len(requests) < len(items):
+                self._look_around(items)
         except BaseException as exc:
             self._fail(exc, items)
             if not isinstance(exc, Exception):
                 raise  # An interrupt is for whoever took this turn, too.
+
+    def _look_around(self, items: Sequence[Request | Look | Stop]) -> None:
+        """Answer the questions of a turn, and end with it if somebody wishes so."""
+        for item in items:
+            if isinstance(item, Look):
+                answer_look(item.future, item.ask, self._kernel)
+            elif isinstance(item, Stop):
+                self._finish()
 
     def _put(self, item: Request | Look) -> None:
         if self._inbox.qsize() >= self._inbox_max:
@@ -313,9 +316,12 @@ class Owner:
         turn = Turn(tick)
         answers: list[tuple[Request, list[Outcome]]] = []
         beats: dict[str, Outcome] = {}
-        passing = self._pace.due(tick)
-        if passing is not None:
+        while (passing := self._pace.due(tick)) is not None:
+            # Each lets a bounded part of what is due happen; all of it stands before anybody is answered (X-065).
             turn.add(passing, self._kernel.apply(passing))
+            if len(turn.records) >= TURN_RECORDS_MAX:
+                self._settle(turn, [])
+                turn = Turn(tick)
         for request in requests:
             if not request.future.set_running_or_notify_cancel():
                 continue
@@ -368,7 +374,12 @@ class Owner:
         return outcome
 
     def _repeated_beat(self, command: Heartbeat, beats: dict[str, Outcome]) -> Outcome | None:
-        """What an earlier heartbeat of this turn was answered, as long as its lease is in force (X-165)."""
+        """What an earlier heartbeat of this turn was answered, as long as its lease is in force (X-165).
+
+        A report of progress says more than the beat before it and is never left out.
+        """
+        if command.progress is not False:
+            return None
         known = beats.get(command.job_id) if type(command.job_id) is str else None
         if known is None or known.heartbeat is None or known.heartbeat.lease_id != command.lease_id:
             return None
@@ -388,7 +399,8 @@ class Owner:
         # Heartbeats and the like are commands without records, and a restart applies them all the same.
         self._since_checkpoint += max(len(turn.records), len(turn.commands))
         self._batches_since_head += 1
-        with_checkpoint = self._since_checkpoint >= max(self._checkpoint_records, 2 * len(self._kernel.jobs))
+        since = self._since_checkpoint
+        with_checkpoint = since >= self._checkpoint_records and since >= 2 * len(self._kernel.jobs)
         with_head = self._batches_since_head >= HEAD_BATCHES
         commit = self._assembler.commit(turn, self._kernel, with_checkpoint=with_checkpoint, with_head=with_head)
         self._crash("sealed")

@@ -25,10 +25,11 @@ from detent.ledger.bundle import read_items
 from detent.ledger.findings import Finding
 from detent.ledger.items import HeaderItem, Readable, batch_item
 from detent.ledger.replay import DIFFERENCES_MAX, Difference, ReplayReport, replay_items
+from detent.scheduling.scheduler import Scheduler
 from detent.store.api import JobRow, StoreReader
 
 
-def replay_file(path: Path) -> ReplayReport:
+def replay_file(path: Path, *, make_queue: MakeQueue = Scheduler) -> ReplayReport:
     """Replay a bundle. Raises `InvalidInput` when there is no such file; what is wrong inside it is in the report."""
     try:
         file = path.open("rb")
@@ -37,7 +38,7 @@ def replay_file(path: Path) -> ReplayReport:
             f"{path} cannot be read: {exc.strerror or exc}", hint="give the path of a bundle that `detent export` wrote"
         ) from exc
     with closing(file):
-        return replay_items(read_items(file))
+        return replay_items(read_items(file), make_queue=make_queue)
 
 
 def replay_home(home: Home, *, parts: Parts | None = None) -> ReplayReport:

@@ -15,8 +15,10 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 
+from detent.engine.grants import check_asker, open_grants
 from detent.engine.owner import Owner
 from detent.engine.request import Make
 from detent.engine.wire import (
@@ -24,22 +26,21 @@ from detent.engine.wire import (
     FRAME_BYTES_MAX,
     LENGTH_BYTES,
     PROTOCOL,
-    Answer,
     answer_of,
     answer_to_list,
     error_to_map,
     frame,
     read_message,
-    refused,
 )
 from detent.errors import DetentError, HomeError, InvalidInput, OutcomeUnknown, Refused
-from detent.kernel import Command, Outcome, Submit, VerifiedManifest
+from detent.kernel import Command, Grant, Manifest, Outcome, RefusedManifest, Submit, VerifiedManifest
 from detent.kernel.commands import command_from_list
+from detent.ledger.schema import parse_manifest
 
 UNSENT_BYTES_MAX = 64 * 1024 * 1024
 """Answers a connection may leave unread before it is closed."""
 
-VerifyManifest = Callable[[bytes, bytes, bytes], VerifiedManifest | Refused]
+VerifyManifest = Callable[[int, tuple[bytes, bytes, bytes]], VerifiedManifest | Refused]
 
 
 class Service:
@@ -159,66 +160,74 @@ class Service:
                 return self._send(
                     writer, {"id": number, "hello": {"protocol": PROTOCOL, "pid": os.getpid(), "epochs": epochs}}
                 )
+            if message.get("op") == "grants":
+                grants = self._grants(message)
+                grants.add_done_callback(lambda done: self._soon(self._reply_grants, writer, number, done))
+                return None
             if message.get("op") != "ask":
                 raise InvalidInput(f"unknown operation {message.get('op')!r}")
-            future, early = self._ask(message)
+            asked = self._ask(message)
         except Exception as exc:  # noqa: BLE001 - whatever another process sends, it cannot make the owner fail
             return self._send(writer, {"id": number, "error": error_to_map(_typed(exc))})
-        future.add_done_callback(lambda done: self._answer_soon(writer, number, early, done))
+        asked.add_done_callback(lambda done: self._soon(self._reply, writer, number, done))
         return None
 
-    def _answer_soon(
-        self,
-        writer: asyncio.StreamWriter,
-        number: object,
-        early: list[Answer | None],
-        done: Future[list[Outcome]],
-    ) -> None:
+    def _soon(self, reply: Callable[..., None], *arguments: object) -> None:
         # The service may have closed meanwhile; then the client has learnt already that its outcome is unknown.
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._reply, writer, number, early, done)
+            self._loop.call_soon_threadsafe(reply, *arguments)
 
-    def _ask(self, message: dict[str, object]) -> tuple[Future[list[Outcome]], list[Answer | None]]:
-        """Put a client's commands into the inbox; manifests that do not verify are answered without the kernel."""
-        partition, items = message.get("partition"), message.get("commands")
-        if type(partition) is not int or not 0 <= partition < len(self._owners) or not isinstance(items, list):
+    def _ask(self, message: dict[str, object]) -> Future[list[Outcome]]:
+        """Put a client's commands into the inbox."""
+        owner, items = self._owner(message), message.get("commands")
+        if not isinstance(items, list):
             raise InvalidInput("an ask names a partition and a list of commands")
-        makes: list[Make] = []
-        early: list[Answer | None] = []
-        for item in items:
-            made = self._make(item)
-            early.append(refused(made) if isinstance(made, Refused) else None)
-            if not isinstance(made, Refused):
-                makes.append(made)
+        makes = [self._make(item, owner.partition) for item in items]
         content = [_content_pair(pair) for pair in _list(message, "content")]
-        return self._owners[partition].ask(makes, content=content), early
+        return owner.ask(makes, content=content)
 
-    def _make(self, item: object) -> Make | Refused:
+    def _grants(self, message: dict[str, object]) -> Future[list[Grant]]:
+        """Have a worker's leases looked up, for one that lost the answer which granted them."""
+        replica_id, after = check_asker(message.get("replica_id"), message.get("after"))
+        return self._owner(message).look(lambda kernel: open_grants(kernel, replica_id, after))
+
+    def _owner(self, message: dict[str, object]) -> Owner:
+        partition = message.get("partition")
+        if type(partition) is not int or not 0 <= partition < len(self._owners):
+            raise InvalidInput(f"a request names a partition from 0 to {len(self._owners) - 1}")
+        return self._owners[partition]
+
+    def _make(self, item: object, partition: int) -> Make:
         if not isinstance(item, list) or len(item) < 2 or item[0] not in CLIENT_COMMANDS:
             raise InvalidInput("not a command that another process may ask for")
+        if item[0] == "submit":
+            return self._make_submit(item, partition)
         command: Command = command_from_list([item[0], 0, *item[2:]])
-        if isinstance(command, Submit):
-            manifest = command.manifest
-            verified = self._verify(manifest.body, manifest.key_id, manifest.signature)
-            if isinstance(verified, Refused):
-                return verified
-            run_id = command.run_id
-            return lambda tick: Submit(tick, verified, run_id)
-        name, _, *fields = item
-        return lambda tick: command_from_list([name, tick, *fields])
+        return lambda tick: replace(command, tick=tick)
 
-    def _reply(
-        self,
-        writer: asyncio.StreamWriter,
-        number: object,
-        early: list[Answer | None],
-        done: Future[list[Outcome]],
-    ) -> None:
+    def _make_submit(self, item: list[object], partition: int) -> Make:
+        """A job's submission; one whose manifest does not verify goes to the kernel, too, and is refused there."""
+        try:
+            _, _, body, key_id, signature, run_id, request = item
+        except ValueError:
+            raise InvalidInput("a submission is a manifest, a key id, a signature, a run and a request") from None
+        if not (isinstance(body, bytes) and isinstance(key_id, bytes) and isinstance(signature, bytes)):
+            raise InvalidInput("a signed manifest has the bytes of a body, a key id and a signature")
+        verified = self._verify(partition, (body, key_id, signature))
+        manifest = _refused_manifest(body, verified) if isinstance(verified, Refused) else verified
+        return lambda tick: Submit(tick, manifest, run_id, request)  # type: ignore[arg-type] # The kernel looks at both.
+
+    def _reply_grants(self, writer: asyncio.StreamWriter, number: object, done: Future[list[Grant]]) -> None:
         error = done.exception()
         if error is not None:
             return self._send(writer, {"id": number, "error": error_to_map(error)})
-        outcomes = iter(done.result())
-        answers = [answer_to_list(known or answer_of(next(outcomes))) for known in early]
+        return self._send(writer, {"id": number, "grants": [list(grant) for grant in done.result()]})
+
+    def _reply(self, writer: asyncio.StreamWriter, number: object, done: Future[list[Outcome]]) -> None:
+        error = done.exception()
+        if error is not None:
+            return self._send(writer, {"id": number, "error": error_to_map(error)})
+        answers = [answer_to_list(answer_of(outcome)) for outcome in done.result()]
         try:
             return self._send(writer, {"id": number, "answers": answers})
         except InvalidInput as exc:
@@ -271,6 +280,12 @@ class short_path:  # noqa: N801 - reads as the function it stands for in a with 
     def __exit__(self, *_: object) -> None:
         if self._directory is not None:
             os.close(self._directory)
+
+
+def _refused_manifest(body: bytes, refusal: Refused) -> RefusedManifest:
+    """A manifest that did not verify, under the job it names, if it names one."""
+    claimed = parse_manifest(body)
+    return RefusedManifest(refusal, claimed.job_id if isinstance(claimed, Manifest) else None)
 
 
 def _list(message: dict[str, object], name: str) -> list[object]:

@@ -13,16 +13,20 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Self, TypeVar
 
 from detent.engine.client import Connection, NotSent
+from detent.engine.grants import GRANTS_PAGE, check_asker, open_grants
 from detent.engine.home import Home
 from detent.engine.lock import owner_pid, try_lock
+from detent.engine.owner import Owner
 from detent.engine.request import Make
 from detent.engine.wire import OWNER_COMMANDS, Answer, answer_of
 from detent.engine.wiring import OwnedHome, Parts, open_owned
 from detent.errors import DetentError, InvalidInput, OutcomeUnknown, StoreUnavailable
-from detent.kernel import Command, partition_of
+from detent.kernel import Command, Grant, RefusedManifest, Submit, VerifiedManifest, partition_of
+from detent.ledger import Trust, signer_refusal
 
 _T = TypeVar("_T")
 
@@ -84,8 +88,8 @@ class Session:
         while True:
             link = self._ready()
             if isinstance(link, OwnedHome):
-                owner = link.owners[partition]
-                makes: list[Make] = [_stamped(command) for command in commands]
+                owner = _owner(link, partition)
+                makes = [_make(command, link.trusts[partition], owner) for command in commands]
                 outcomes = _answered(lambda: owner.call(makes, content=content, timeout=timeout), timeout)  # noqa: B023
                 return [answer_of(outcome) for outcome in outcomes]
             try:
@@ -95,9 +99,29 @@ class Session:
                 continue
             return _answered(lambda: asked.result(timeout), timeout)  # noqa: B023
 
-    def partition(self, job_id: str) -> int:
-        """The partition that owns a job."""
-        return partition_of(job_id, self._partitions())
+    def grants(self, replica_id: str, *, partition: int = 0, timeout: float | None = None) -> list[Grant]:
+        """The leases that a worker holds, by job id: what to ask after a claim whose answer was lost (X-173)."""
+        replica_id, _ = check_asker(replica_id, None)
+        found: list[Grant] = []
+        while True:
+            after = found[-1].job_id if found else None
+            link = self._ready()
+            try:
+                if isinstance(link, OwnedHome):
+                    asked = _owner(link, partition).look(partial(open_grants, replica_id=replica_id, after=after))
+                else:
+                    asked = link.grants(partition, replica_id, after)
+            except NotSent:
+                self._take_over(link)
+                continue
+            page = _answered(lambda: asked.result(timeout), timeout)  # noqa: B023
+            found += page
+            if len(page) < GRANTS_PAGE:
+                return found
+
+    def partition(self, name: str) -> int:
+        """The partition that owns a job or a run, by its id."""
+        return partition_of(name, self._partitions())
 
     def close(self) -> None:
         """End the session; an owner finishes what waits and gives the home up."""
@@ -192,6 +216,12 @@ class Session:
         )
 
 
+def _owner(link: OwnedHome, partition: int) -> Owner:
+    if type(partition) is not int or not 0 <= partition < len(link.owners):
+        raise InvalidInput(f"the ledger has no partition {partition!r}: they go from 0 to {len(link.owners) - 1}")
+    return link.owners[partition]
+
+
 def _answered(wait: Callable[[], list[_T]], timeout: float | None) -> list[_T]:
     try:
         return wait()
@@ -199,5 +229,11 @@ def _answered(wait: Callable[[], list[_T]], timeout: float | None) -> list[_T]:
         raise OutcomeUnknown(f"no answer within {timeout} s", hint="repeat the request, or wait longer") from None
 
 
-def _stamped(command: Command) -> Callable[[int], Command]:
+def _make(command: Command, trust: Trust, owner: Owner) -> Make:
+    """A command without its tick; a submission by a key that may not submit is refused by the kernel, and so logged."""
+    if isinstance(command, Submit) and isinstance(command.manifest, VerifiedManifest):
+        refusal = signer_refusal(trust, command.manifest, owner.size, owner.partition)
+        if refusal is not None:
+            refused = RefusedManifest(refusal, command.manifest.job_id)
+            return lambda tick: Submit(tick, refused, command.run_id)
     return lambda tick: replace(command, tick=tick)

@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 
 from detent.canon import ms_to_ticks, parse_digest
 from detent.errors import DetentError, HomeError, InvalidInput
-from detent.kernel import BackoffSchedule, KernelConfig, LeasePolicy, QueuePolicy, QuotaPolicy
+from detent.kernel import BackoffSchedule, KernelConfig, LeasePolicy, QuotaPolicy
 from detent.kernel.policy import UNLIMITED_QUOTA
+from detent.scheduling.policy import SchedulingPolicy
 
 TEMPLATE = """\
 # The settings of this Detent home. Times are milliseconds. What is decided by them is hashed into every run's records,
@@ -28,6 +29,12 @@ root = "{root}"
 [queue]
 capacity_per_class = 256
 capacity_total = 2560
+# When it is full: "reject" the newcomer, "drop-lru" the oldest, or "shed-low-priority" for a higher class.
+admission_policy = "reject"
+
+[scheduling]
+# "least-loaded" is the contract's order: most free memory first. "pack" fills the fullest replica that still fits.
+placement_order = "least-loaded"
 
 [leases.default]
 ttl_ms = 30000
@@ -40,6 +47,7 @@ default = [1000, 2000, 4000]
 _SECTIONS: dict[str, frozenset[str] | None] = {
     "ledger": frozenset({"origin", "root"}),
     "queue": frozenset({"capacity_per_class", "capacity_total", "admission_policy"}),
+    "scheduling": None,
     "leases": None,
     "backoffs": None,
     "quotas": None,
@@ -68,10 +76,7 @@ class Settings:
         runtime_class = kernel.get("runtime_class", "CPU-only")
         if not isinstance(runtime_class, str):
             raise self._fault("kernel.runtime_class", "must be a text")
-        try:
-            queue = QueuePolicy(**self.raw.get("queue", {}))
-        except DetentError as exc:
-            raise self._fault("queue", exc) from exc
+        policy = self.scheduling_policy()
         try:
             return KernelConfig(
                 partitions=partitions,
@@ -79,13 +84,23 @@ class Settings:
                 lease_policies=leases or KernelConfig().lease_policies,
                 backoff_schedules=backoffs or KernelConfig().backoff_schedules,
                 quota_policies=(UNLIMITED_QUOTA, *quotas),
-                queue=queue,
+                queue=policy.queue_policy(),
+                scheduling=policy.to_map(),
                 on_quota_running=kernel.get("on_quota_running", "fail"),
                 seed=kernel.get("seed", 0),
                 environment={"runtime_class": runtime_class, **environment},
             )
         except DetentError as exc:
             raise self._fault("kernel", exc) from exc
+
+    def scheduling_policy(self) -> SchedulingPolicy:
+        """What the scheduler is told to do: the bounds under [queue], all else under [scheduling]."""
+        bounds = dict(self.raw.get("queue", {}))
+        capacity = {"capacity": bounds.pop("capacity_per_class")} if "capacity_per_class" in bounds else {}
+        try:
+            return SchedulingPolicy.from_settings({**self.raw.get("scheduling", {}), **capacity, **bounds})
+        except DetentError as exc:
+            raise self._fault("scheduling or queue", exc) from exc
 
     def _each(self, section: str, make: Callable[[str, Any], _Policy]) -> tuple[_Policy, ...]:
         """The policies of a section, by name."""

@@ -31,6 +31,8 @@ CLIENT_COMMANDS = frozenset(
         "heartbeat",
         "cancel",
         "claim",
+        "dispatch",
+        "order",
         "finish",
         "usage",
         "run_start",
@@ -55,6 +57,8 @@ class Answer(NamedTuple):
     refusal: Refused | None
     grants: tuple[Grant, ...]
     heartbeat: HeartbeatRecord | None
+    answer: bytes = b""
+    """What the scheduler answered to an order."""
 
     @property
     def ok(self) -> bool:
@@ -71,12 +75,8 @@ def answer_of(outcome: Outcome) -> Answer:
         outcome.refusal,
         tuple(outcome.grants),
         outcome.heartbeat,
+        outcome.answer,
     )
-
-
-def refused(refusal: Refused) -> Answer:
-    """The answer to a request that was refused before the kernel saw it."""
-    return Answer("REFUSED", None, None, refusal, (), None)
 
 
 def frame(value: object) -> bytes:
@@ -116,13 +116,14 @@ def answer_to_list(answer: Answer) -> list[object]:
         None if refusal is None else [refusal.code, refusal.message, _plain(refusal.details)],
         [list(grant) for grant in answer.grants],
         None if answer.heartbeat is None else list(answer.heartbeat),
+        answer.answer,
     ]
 
 
 def answer_from_list(value: object) -> Answer:
     """Rebuild an answer from `answer_to_list`."""
     try:
-        status, job, record, refusal, grants, heartbeat = value  # type: ignore[misc]
+        status, job, record, refusal, grants, heartbeat, answered = value  # type: ignore[misc]
         return Answer(
             status,  # type: ignore[has-type]
             None if job is None else JobState(*job),  # type: ignore[has-type]
@@ -130,9 +131,18 @@ def answer_from_list(value: object) -> Answer:
             None if refusal is None else Refused(*refusal),  # type: ignore[has-type]
             tuple(Grant(*grant) for grant in grants),  # type: ignore[has-type]
             None if heartbeat is None else HeartbeatRecord(*heartbeat),  # type: ignore[has-type]
+            answered,  # type: ignore[has-type]
         )
     except (TypeError, ValueError) as exc:
         raise InvalidInput(f"not an answer: {exc}") from exc
+
+
+def grants_from_list(value: object) -> list[Grant]:
+    """Rebuild a page of grants that another process sent."""
+    try:
+        return [Grant(*grant) for grant in value]  # type: ignore[attr-defined]
+    except TypeError as exc:
+        raise InvalidInput(f"not a list of grants: {exc}") from exc
 
 
 def error_to_map(error: BaseException) -> dict[str, object]:

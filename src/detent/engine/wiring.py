@@ -19,11 +19,12 @@ from detent.engine.recover import recover, tree_node
 from detent.engine.service import Service
 from detent.engine.settings import Settings
 from detent.errors import HomeError, Refused, RolledBack, TrustError
-from detent.kernel import ChangeTrust, Grant, KernelConfig, PriorityFifo, VerifiedManifest
+from detent.kernel import ChangeTrust, Grant, KernelConfig, VerifiedManifest
 from detent.kernel.reducer import MakeQueue
 from detent.ledger import SignedTrust, Trust, TrustConfig, verify_manifest
 from detent.ledger.merkle import root_at
 from detent.ledger.note import parse_head, parse_note
+from detent.scheduling.scheduler import Scheduler
 from detent.store.api import Store, StoreReader, TreeHeadRow
 from detent.store.sqlite import SqliteStore
 
@@ -33,7 +34,7 @@ class Parts:
     """What an owner is made of beside its home; tests put fakes here."""
 
     clock: Clock = field(default_factory=SystemClock)
-    make_queue: MakeQueue = PriorityFifo
+    make_queue: MakeQueue = Scheduler
     open_store: Callable[[Path], Store] = SqliteStore.open
     crash_point: Callable[[str], None] | None = None
     on_dispatch: Callable[[Grant], None] | None = None
@@ -77,15 +78,20 @@ class OwnedHome:
         lock: OwnerLock,
         owners: list[Owner],
         stores: list[Store],
-        trust: Trust,
+        trusts: list[Trust],
         service: Service | None,
     ) -> None:
         self.home = home
         self.owners = owners
-        self.trust = trust
+        self.trusts = trusts
         self._lock = lock
         self._stores = stores
         self._service = service
+
+    @property
+    def trust(self) -> Trust:
+        """The trust of the first partition; the others announce the same versions."""
+        return self.trusts[0]
 
     @property
     def failed(self) -> bool:
@@ -121,7 +127,7 @@ def open_owned(
         opened.append(first)
         # Queue and policies first, then trust, then the log (PIPE-107 to PIPE-109).
         for partition in range(first.partitions):
-            parts.make_queue(_config(settings, first, partition).queue)
+            parts.make_queue(_config(settings, first, partition))
         trusts = [load_trust(first, settings, partition) for partition in range(first.partitions)]
         keeper = HeadKeeper(state_directory(environment), first.origin)
         keeper.prepare()
@@ -136,11 +142,11 @@ def open_owned(
         service = None
         if listen:
             # Before the owners' loops: if nobody can be listened to, nothing runs yet that would have to be stopped.
-            service = Service(home.socket, owners, partial(_verify, trusts[0], owners))
+            service = Service(home.socket, owners, partial(_verify, trusts, owners))
             service.start()
         for owner in owners:
             owner.start()
-        return OwnedHome(home, lock, owners, opened, trusts[0], service)
+        return OwnedHome(home, lock, owners, opened, trusts, service)
     except BaseException:
         for store in opened:
             store.close()
@@ -278,7 +284,7 @@ def _announce(tick: int, *, signed: SignedTrust) -> ChangeTrust:
 
 
 def _verify(
-    trust: Trust, owners: list[Owner], body: bytes, key_id: bytes, signature: bytes
+    trusts: list[Trust], owners: list[Owner], partition: int, signed: tuple[bytes, bytes, bytes]
 ) -> VerifiedManifest | Refused:
-    """Check a manifest from another process against the trust in force now."""
-    return verify_manifest(trust, (body, key_id, signature), max(owner.size for owner in owners))
+    """Check a manifest from another process against the trust in force now in the partition it is for."""
+    return verify_manifest(trusts[partition], signed, owners[partition].size, partition=partition)

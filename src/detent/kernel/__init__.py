@@ -13,10 +13,12 @@ from detent.kernel.commands import (
     ChangeTrust,
     Claim,
     Command,
+    Dispatch,
     EndRun,
     Erase,
     Finish,
     Heartbeat,
+    Order,
     RaiseEpoch,
     ReportUsage,
     Resume,
@@ -41,7 +43,7 @@ from detent.kernel.keys import (
     transition_key,
     transition_log_hash,
 )
-from detent.kernel.manifest import MANIFEST_LABEL, Manifest, VerifiedManifest, open_envelope
+from detent.kernel.manifest import MANIFEST_LABEL, Manifest, RefusedManifest, VerifiedManifest, open_envelope
 from detent.kernel.metrics import Metrics
 from detent.kernel.outcome import ErrorRecord, Grant, HeartbeatRecord, JobState, Outcome, emit_error
 from detent.kernel.policy import (
@@ -51,7 +53,7 @@ from detent.kernel.policy import (
     QueuePolicy,
     QuotaPolicy,
 )
-from detent.kernel.queue import Enqueued, JobQueue, PriorityFifo
+from detent.kernel.queue import Arrival, Due, Enqueued, JobQueue, Placed, PriorityFifo, plain_queue
 from detent.kernel.records import RECORD_FIELDS
 from detent.kernel.reducer import Kernel
 from detent.kernel.run import RUN_STATUSES, Run
@@ -70,11 +72,14 @@ __all__ = [
     "TERMINAL",
     "TRANSITIONS",
     "AdvanceTick",
+    "Arrival",
     "BackoffSchedule",
     "Cancel",
     "ChangeTrust",
     "Claim",
     "Command",
+    "Dispatch",
+    "Due",
     "EndRun",
     "Enqueued",
     "Erase",
@@ -98,12 +103,15 @@ __all__ = [
     "MemoryHistory",
     "Metrics",
     "Operator",
+    "Order",
     "Outcome",
+    "Placed",
     "PriorityFifo",
     "QueuePolicy",
     "QuotaPolicy",
     "RaiseEpoch",
     "Record",
+    "RefusedManifest",
     "ReportUsage",
     "Resume",
     "ReuseStep",
@@ -127,6 +135,7 @@ __all__ = [
     "lease_key",
     "open_envelope",
     "partition_of",
+    "plain_queue",
     "request_digest",
     "restore",
     "run_end",

@@ -15,7 +15,7 @@ from detent.kernel.job import Job
 from detent.kernel.manifest import digest_fault
 from detent.kernel.metrics import Metrics
 from detent.kernel.policy import KernelConfig
-from detent.kernel.queue import PriorityFifo
+from detent.kernel.queue import plain_queue
 from detent.kernel.reducer import Kernel, MakeQueue
 from detent.kernel.run import Run
 
@@ -30,11 +30,13 @@ FIELDS = (
     "signer_key_id",
     "trust_version",
     "trace_length",
+    "erasures",
     "config",
     "queue_policy_hash",
     "queue",
     "jobs",
     "runs",
+    "reused",
     "metrics",
     "sections",
 )
@@ -51,6 +53,7 @@ def checkpoint(kernel: Kernel) -> bytes:
             "signer_key_id": kernel.signer_key_id,
             "trust_version": kernel.trust_version,
             "trace_length": kernel.trace_length,
+            "erasures": kernel.erasures,
             "config": kernel.config.encode(),
             "queue_policy_hash": kernel.config.queue_policy_hash,
             "queue": kernel.queue.snapshot(),
@@ -58,6 +61,7 @@ def checkpoint(kernel: Kernel) -> bytes:
             # should have to be gone for a single job and not for all of them.
             "jobs": [kernel.jobs[job_id].encode() for job_id in sorted(kernel.jobs)],
             "runs": [kernel.runs[run_id].encode() for run_id in sorted(kernel.runs)],
+            "reused": [[run_id, sorted(run.reused)] for run_id, run in sorted(kernel.runs.items()) if run.reused],
             "metrics": kernel.metrics.to_list(),
             "sections": kernel.sections,
         }
@@ -69,7 +73,7 @@ def checkpoint_digest(data: bytes) -> bytes:
     return sha256(data)
 
 
-def restore(data: bytes, *, make_queue: MakeQueue = PriorityFifo, history: History | None = None) -> Kernel:
+def restore(data: bytes, *, make_queue: MakeQueue = plain_queue, history: History | None = None) -> Kernel:
     """A kernel that goes on exactly where the one that made ``data`` stood.
 
     Raises `StoreCorrupt` for bytes that are not a checkpoint of this version, or whose parts contradict each other.
@@ -93,7 +97,7 @@ def restore(data: bytes, *, make_queue: MakeQueue = PriorityFifo, history: Histo
 
 def _rebuild(state: dict[str, Any], make_queue: MakeQueue, history: History | None) -> Kernel:
     kernel = Kernel(KernelConfig.decode(state["config"]), make_queue=make_queue, history=history)
-    for name in ("tick", "epoch", "trust_version", "trace_length"):
+    for name in ("tick", "epoch", "trust_version", "trace_length", "erasures"):
         setattr(kernel, name, check_uint64(name, state[name]))
     if fault := digest_fault("signer_key_id", state["signer_key_id"]):
         raise InvalidInput(fault)
@@ -101,6 +105,10 @@ def _rebuild(state: dict[str, Any], make_queue: MakeQueue, history: History | No
     kernel.queue.restore(state["queue"])
     kernel.jobs = {job.job_id: job for job in map(Job.decode, state["jobs"])}
     kernel.runs = {run.run_id: run for run in map(Run.decode, state["runs"])}
+    if not isinstance(state["reused"], list):
+        raise InvalidInput("reused steps are a list")
+    for run_id, step_ids in state["reused"]:
+        kernel.runs[run_id].reused = set(step_ids)
     kernel.metrics = Metrics.from_list(state["metrics"])
     kernel.sections = state["sections"]
     kernel.rebuild_timers()

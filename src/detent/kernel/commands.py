@@ -11,20 +11,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TypeAlias
 
-from detent.canon import decode, encode_trusted, sha256
+from detent.canon import UINT64_MAX, decode, encode_trusted, sha256
 from detent.errors import InvalidInput, Refused
-from detent.kernel.manifest import Manifest, VerifiedManifest
+from detent.kernel.manifest import Manifest, RefusedManifest, VerifiedManifest
 
 COMMANDS_LABEL = b"detent/commands/v1\x00"
+DUE_MAX = 10_000
+"""Expiries and requeues that one command commits which only lets time pass; the next one goes on at the same tick."""
 
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Make a job from a verified manifest (``JobSubmit_v1``)."""
+    """Make a job from a verified manifest (``JobSubmit_v1``).
+
+    A manifest that did not verify comes with the reason found at the border, so that its refusal is answered and logged
+    like any other. It can change nothing but the time, and is recorded, if at all, as the time it let pass.
+    """
 
     tick: int
-    manifest: VerifiedManifest
+    manifest: VerifiedManifest | RefusedManifest
     run_id: str | None = None
+    request: bytes | None = None
+    """What the job asks of the place where it runs; for the scheduler to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +62,8 @@ class Heartbeat:
     tick: int
     job_id: str
     lease_id: bytes
+    progress: bool = False
+    """Whether the job itself has got on, not only its worker is alive: sets back its idle limit, if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +88,23 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Place what can be placed now, wherever that is: a claim in the name of every replica (X-007)."""
+
+    tick: int
+    limit: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Tell the scheduler something that only it understands: a replica that came or changed, a session's budget."""
+
+    tick: int
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """Close the attempt a lease stands for; the kernel decides whether that ends the job (A.7).
 
@@ -97,11 +124,16 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class ReportUsage:
-    """Add what a running attempt has used to its job's resource ledger."""
+    """Add what a running attempt has used to its job's resource ledger.
+
+    ``report_no`` counts the reports of one lease from 0 on, without gaps. The same report again is the same answer and
+    adds nothing (X-173).
+    """
 
     tick: int
     job_id: str
     lease_id: bytes
+    report_no: int
     bytes_allocated: int = 0
     """Change of the bytes now allocated; may be negative."""
     io_bytes_read: int = 0
@@ -112,9 +144,14 @@ class ReportUsage:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceTick:
-    """Let time pass: commits whatever is due."""
+    """Let time pass: commits what is due, at most ``due_max`` of it.
+
+    What is left stays due. Every other command commits all of it first, so whoever needs small batches repeats this one
+    until nothing is due.
+    """
 
     tick: int
+    due_max: int = DUE_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +159,12 @@ class Resume:
     """Advance time after a stall of the owner itself.
 
     Leases named here sent their heartbeat while nobody could take it, so they are extended before anything expires
-    (X-180).
+    (X-180). ``due_max`` is that of `AdvanceTick`.
     """
 
     tick: int
     beats: tuple[tuple[str, bytes], ...] = ()
+    due_max: int = DUE_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +183,10 @@ class StartRun:
 
 @dataclass(frozen=True, slots=True)
 class ReuseStep:
-    """Record that a step took its result from an earlier job instead of running."""
+    """Record that a step took its result from an earlier job instead of running.
+
+    A step of a run is reused once: the same again is the same answer, another reuse of it a conflict (X-173).
+    """
 
     tick: int
     run_id: str
@@ -185,10 +226,16 @@ class ChangeTrust:
 
 @dataclass(frozen=True, slots=True)
 class Erase:
-    """Record that content has been erased on purpose."""
+    """Record that content has been erased on purpose.
+
+    ``expected_erasures`` is the number of erasures recorded so far. The same request again is the same answer; one that
+    expects another number is a conflict. Content may come back and be erased again, so the digests alone cannot tell a
+    repeat from a new wish (X-173).
+    """
 
     tick: int
     digests: tuple[bytes, ...]
+    expected_erasures: int
     reason_code: str = "ERASED_BY_USER"
 
 
@@ -198,6 +245,8 @@ Command: TypeAlias = (
     | Heartbeat
     | Cancel
     | Claim
+    | Dispatch
+    | Order
     | Finish
     | ReportUsage
     | AdvanceTick
@@ -216,6 +265,8 @@ _NAMES: dict[type[Command], str] = {
     Heartbeat: "heartbeat",
     Cancel: "cancel",
     Claim: "claim",
+    Dispatch: "dispatch",
+    Order: "order",
     Finish: "finish",
     ReportUsage: "usage",
     AdvanceTick: "tick",
@@ -246,7 +297,10 @@ def command_to_list(command: Command) -> list[object]:
     cls = type(command)
     if cls is Submit:
         manifest = command.manifest  # type: ignore[union-attr]
-        return ["submit", command.tick, manifest.body, manifest.key_id, manifest.signature, command.run_id]  # type: ignore[union-attr]
+        if type(manifest) is RefusedManifest:
+            return ["tick", command.tick, UINT64_MAX]
+        signed = [manifest.body, manifest.key_id, manifest.signature]  # type: ignore[union-attr]
+        return ["submit", command.tick, *signed, command.run_id, command.request]  # type: ignore[union-attr]
     values = [getattr(command, name) for name in _FIELDS[cls]]
     if cls is Resume:
         values[1] = [list(beat) for beat in values[1]]
@@ -286,12 +340,12 @@ def _tuples(value: object) -> object:
 
 
 def _submit_from(values: list[object]) -> Submit:
-    if len(values) != 5:
+    if len(values) != 6:
         raise InvalidInput("recorded command 'submit' has the wrong number of fields")
-    tick, body, key_id, signature, run_id = values
+    tick, body, key_id, signature, run_id, request = values
     manifest = Manifest.parse(body)  # type: ignore[arg-type]
     if isinstance(manifest, Refused):
         raise InvalidInput(f"recorded manifest: {manifest.message}")
     if type(key_id) is not bytes or type(signature) is not bytes:
         raise InvalidInput("a recorded manifest has the bytes of a key id and a signature beside it")
-    return Submit(tick, VerifiedManifest(manifest, body, key_id, signature), run_id)  # type: ignore[arg-type]
+    return Submit(tick, VerifiedManifest(manifest, body, key_id, signature), run_id, request)  # type: ignore[arg-type]

@@ -38,6 +38,12 @@ KINDS = frozenset().union(*KINDS_FOR.values())
 INTERRUPTIONS = frozenset({INTERRUPTED, WORKER_LOST})
 """Ends of an attempt that are not the job's fault: counted by a bound of their own (X-163)."""
 
+CUT_SHORT = frozenset({CANCEL, QUOTA, WATCHDOG})
+"""Ends of an attempt that its worker has not reported and may not know of yet (X-092)."""
+
+EVICTIONS = frozenset({"DROPPED_LRU", "SHED_LOW_PRIORITY"})
+"""Reasons of a cancellation that the queue itself asks for."""
+
 REASON_DISPATCHED = "DISPATCHED"
 REASON_COMPLETED = "COMPLETED"
 REASON_RETRY_READY = "RETRY_READY"
@@ -74,6 +80,11 @@ class Evidence:
         return _fault(
             _fields(self.kind, self.reason_code, self.lease_id, self.replica_id, self.detail_digest, self.category)
         )
+
+    @property
+    def names_decision(self) -> bool:
+        """Whether its detail is a decision record, ours to keep, and not content of the user's."""
+        return self.kind == DISPATCH or self.reason_code in EVICTIONS
 
     def encode(self) -> bytes:
         """Canonical bytes; absent fields are left out."""

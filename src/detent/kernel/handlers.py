@@ -7,6 +7,7 @@ table A.5, so that the same bad request always gets the same answer.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from detent.canon import UINT64_MAX, decode
@@ -18,8 +19,8 @@ from detent.kernel import identity, run_handlers
 from detent.kernel.history import Record
 from detent.kernel.job import Job
 from detent.kernel.keys import chain_genesis, lease_key, partition_of
-from detent.kernel.manifest import VerifiedManifest, digest_fault, id_fault
-from detent.kernel.moves import cancel_by_batch, conflict, end_over_quota, extend_lease, succeed
+from detent.kernel.manifest import RefusedManifest, VerifiedManifest, digest_fault, id_fault
+from detent.kernel.moves import cancel_by_batch, conflict, extend_lease, succeed
 from detent.kernel.outcome import (
     CONFLICT,
     CONTRACT_VIOLATION,
@@ -31,22 +32,28 @@ from detent.kernel.outcome import (
     Outcome,
 )
 from detent.kernel.policy import QUOTA_OK
-from detent.kernel.queue import Enqueued
-from detent.kernel.quota import add_usage
+from detent.kernel.queue import Arrival, Enqueued
 from detent.kernel.records import submitted_record
 from detent.kernel.retry import end_attempt
 from detent.kernel.transition import transition
+from detent.kernel.usage import leased_job, report_usage
 
 if TYPE_CHECKING:
     from detent.kernel.reducer import Kernel
 
 CLAIM_LIMIT_MAX = 10_000
 """Most leases one claim may ask for."""
+REQUEST_BYTES_MAX = 16 * 1024
+"""Size of what a job may ask of the place where it runs."""
+ORDER_BYTES_MAX = 48 * 1024
+"""Size of what a scheduler is told at once."""
 
 
 def submit(kernel: Kernel, command: cmd.Submit, out: Outcome) -> None:
     """``JobSubmit_v1``: make a job in QUEUED, or say why not."""
     verified = command.manifest
+    if isinstance(verified, RefusedManifest):
+        return kernel.refuse_with(out, verified.refusal, identity.JOB_SUBMIT)
     if not isinstance(verified, VerifiedManifest):
         return kernel.refuse(
             out, "MANIFEST_SIGNATURE_INVALID", "the manifest has not been verified", identity.JOB_SUBMIT
@@ -65,13 +72,29 @@ def submit(kernel: Kernel, command: cmd.Submit, out: Outcome) -> None:
     if command.run_id is not None:
         if fault := id_fault("run_id", command.run_id):
             return kernel.refuse(out, "INVALID_PARAMS", fault, identity.JOB_SUBMIT)
+        if refusal := run_handlers.run_elsewhere(kernel, command.run_id):
+            return kernel.refuse_with(out, refusal, identity.JOB_SUBMIT)
         run = kernel.runs.get(command.run_id)
         if run is None or run.tenant_id != manifest.tenant_id:
             message = f"tenant {manifest.tenant_id!r} has no open run {command.run_id!r}"
             return kernel.refuse(out, "UNKNOWN_RUN", message, identity.JOB_SUBMIT, run_id=command.run_id)
-    placed = kernel.queue.enqueue(manifest.job_id, manifest.priority, evictable=manifest.evictable)
+    if command.request is not None and (type(command.request) is not bytes or len(command.request) > REQUEST_BYTES_MAX):
+        message = f"request must be at most {REQUEST_BYTES_MAX} bytes"
+        return kernel.refuse(out, "INVALID_PARAMS", message, identity.JOB_SUBMIT)
+    placed = kernel.queue.admit(
+        Arrival(
+            manifest.job_id,
+            manifest.priority,
+            manifest.job_kind,
+            manifest.evictable,
+            manifest.pool_pin,
+            command.request,
+            kernel.crowded(),
+        )
+    )
     if not isinstance(placed, Enqueued):
         return kernel.refuse_with(out, placed, identity.JOB_SUBMIT)
+    decided = out.decide(placed.decision)
     job = _new_job(kernel, verified, command.run_id)
     kernel.add_job(job)
     if run is not None:
@@ -81,14 +104,15 @@ def submit(kernel: Kernel, command: cmd.Submit, out: Outcome) -> None:
     record = submitted_record(
         job,
         verified.envelope(),
+        decision_digest=decided,
         partition_id=kernel.config.partition_id,
         tick=kernel.tick,
         signer_key_id=kernel.signer_key_id,
     )
     out.records.append(record)
     out.record = record
-    for evicted in placed.evicted:
-        cancel_by_batch(kernel, kernel.jobs[evicted], ev.CANCEL, placed.reason_code, None, out)
+    for evicted, why in zip_longest(placed.evicted, placed.evictions):
+        cancel_by_batch(kernel, kernel.jobs[evicted], ev.CANCEL, placed.reason_code, out.decide(why), out)
     out.job = JobState.of(job)
     return None
 
@@ -136,18 +160,30 @@ def claim(kernel: Kernel, command: cmd.Claim, out: Outcome) -> None:
     """Dequeue and lease up to ``limit`` jobs to one replica; a job over its quota is cancelled instead (X-018)."""
     if fault := id_fault("replica_id", command.replica_id):
         return kernel.refuse(out, "INVALID_PARAMS", fault, identity.JOB_TRANSITION)
-    if type(command.limit) is not int or not 1 <= command.limit <= CLAIM_LIMIT_MAX:
-        message = f"limit must be an integer from 1 to {CLAIM_LIMIT_MAX}, not {show(command.limit)}"
+    return _lease_next(kernel, command.replica_id, command.limit, out)
+
+
+def dispatch(kernel: Kernel, command: cmd.Dispatch, out: Outcome) -> None:
+    """Dequeue and lease up to ``limit`` jobs to the replicas chosen for them."""
+    _lease_next(kernel, None, command.limit, out)
+
+
+def _lease_next(kernel: Kernel, replica_id: str | None, limit: int, out: Outcome) -> None:
+    if type(limit) is not int or not 1 <= limit <= CLAIM_LIMIT_MAX:
+        message = f"limit must be an integer from 1 to {CLAIM_LIMIT_MAX}, not {show(limit)}"
         return kernel.refuse(out, "INVALID_PARAMS", message, identity.JOB_TRANSITION)
-    while len(out.grants) < command.limit and (job_id := kernel.queue.dequeue()) is not None:
-        job = kernel.jobs[job_id]
+    while len(out.grants) < limit and (placed := kernel.queue.take(replica_id)) is not None:
+        if isinstance(placed, Refused):
+            return kernel.refuse_with(out, placed, identity.JOB_TRANSITION)
+        job = kernel.jobs[placed.job_id]
         verdict = kernel.verdict(job)
         if verdict != QUOTA_OK:
             kernel.trace(out, job, "RUNNING", DENIED_QUOTA, verdict=verdict, reason=verdict)
             cancel_by_batch(kernel, job, ev.QUOTA, verdict, None, out)
             continue
         lease_id = lease_key(job.tenant_id, job.job_id, job.attempt_id, job.transition_seq)
-        evidence = ev.encode_evidence(ev.DISPATCH, ev.REASON_DISPATCHED, lease_id, command.replica_id, None, None)
+        decided = out.decide(placed.decision)
+        evidence = ev.encode_evidence(ev.DISPATCH, ev.REASON_DISPATCHED, lease_id, placed.replica_id, decided, None)
         out.record = kernel.move(
             out,
             job,
@@ -157,7 +193,7 @@ def claim(kernel: Kernel, command: cmd.Claim, out: Outcome) -> None:
             reason=ev.REASON_DISPATCHED,
             verdict=verdict,
             dispatch=True,
-            holder=command.replica_id,
+            holder=placed.replica_id,
         )
         out.grants.append(Grant.of(job))
     return None
@@ -267,28 +303,19 @@ def cancel(kernel: Kernel, command: cmd.Cancel, out: Outcome) -> None:
 
 def heartbeat(kernel: Kernel, command: cmd.Heartbeat, out: Outcome) -> None:
     """``JobHeartbeat_v1``: extend the lease of the active attempt (PIPE-073, PIPE-074)."""
-    job = _leased_job(kernel, command, out)
+    if type(command.progress) is not bool:
+        message = f"progress must be true or false, not {show(command.progress)}"
+        return kernel.refuse(out, "INVALID_PARAMS", message, identity.JOB_HEARTBEAT)
+    job = leased_job(kernel, command, out)
     if job is None:
-        return
+        return None
     extended = extend_lease(kernel, job, command.tick)
     out.changed = extended
+    if command.progress:
+        kernel.queue.progressed(job.job_id, kernel.tick)
+        out.changed = True
     expiry = job.lease_expiry or 0
     out.heartbeat = HeartbeatRecord(job.job_id, command.lease_id, command.tick, expiry, extended)
-
-
-def _leased_job(kernel: Kernel, command: cmd.Heartbeat | cmd.ReportUsage, out: Outcome) -> Job | None:
-    """The running job whose active lease a command names; refuses the command when there is none."""
-    job = kernel.jobs.get(command.job_id) if type(command.job_id) is str else None
-    if job is not None and job.lease_id == command.lease_id and job.state == "RUNNING":
-        return job
-    operator = identity.JOB_HEARTBEAT
-    if fault := id_fault("job_id", command.job_id) or digest_fault("lease_id", command.lease_id):
-        kernel.refuse(out, "INVALID_PARAMS", fault, operator)
-    elif job is None and kernel.history.ended_job(command.job_id) is None:
-        kernel.refuse(out, "UNKNOWN_JOB", f"there is no job {command.job_id!r}", operator, job_id=command.job_id)
-    else:
-        message = f"the lease is not the active one of job {command.job_id!r}"
-        kernel.refuse(out, "LEASE_INVALID", message, operator, job_id=command.job_id)
     return None
 
 
@@ -308,23 +335,24 @@ def take_beats(kernel: Kernel, command: cmd.Resume, out: Outcome) -> bool:
     return True
 
 
-def report_usage(kernel: Kernel, command: cmd.ReportUsage, out: Outcome) -> None:
-    """Add usage to the job's ledger; a running job over its budget ends now (A.6)."""
-    job = _leased_job(kernel, command, out)
-    if job is None:
-        return
-    after = add_usage(job.usage, command)
-    if isinstance(after, Refused):
-        kernel.refuse_with(out, after, identity.JOB_HEARTBEAT)
-        return
-    job.usage = after
+def due_fault(command: cmd.AdvanceTick | cmd.Resume) -> str | None:
+    """Say what is wrong with the bound of a command that lets time pass, or nothing."""
+    if type(command.due_max) is not int or not 1 <= command.due_max <= UINT64_MAX:
+        return f"due_max must be an integer from 1 to 2^64-1, not {show(command.due_max)}"
+    return None
+
+
+def order(kernel: Kernel, command: cmd.Order, out: Outcome) -> None:
+    """Hand the scheduler what is meant for it; what it refuses changes nothing."""
+    if type(command.name) is not str or type(command.data) is not bytes or len(command.data) > ORDER_BYTES_MAX:
+        message = f"an order has a name and at most {ORDER_BYTES_MAX} bytes"
+        return kernel.refuse(out, "INVALID_PARAMS", message, identity.JOB_TRANSITION)
+    answer = kernel.queue.order(command.name, command.data, kernel.tick)
+    if isinstance(answer, Refused):
+        return kernel.refuse_with(out, answer, identity.JOB_TRANSITION)
+    out.answer = answer
     out.changed = True
-    verdict = kernel.verdict(job)
-    if verdict != QUOTA_OK:
-        end_over_quota(kernel, job, verdict, out)
-    else:
-        kernel.touch(job, job.transition_seq)
-    out.job = JobState.of(job)
+    return None
 
 
 def advance(kernel: Kernel, command: cmd.AdvanceTick | cmd.Resume, out: Outcome) -> None:  # noqa: ARG001 - time has passed already
@@ -338,6 +366,8 @@ HANDLERS: dict[type, Callable[[Kernel, Any, Outcome], None]] = {
     cmd.Heartbeat: heartbeat,
     cmd.Cancel: cancel,
     cmd.Claim: claim,
+    cmd.Dispatch: dispatch,
+    cmd.Order: order,
     cmd.Finish: finish,
     cmd.ReportUsage: report_usage,
     cmd.AdvanceTick: advance,

@@ -8,10 +8,14 @@ answer is part of the recorded past, so decisions stay a function of recorded in
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple, Protocol
 
+from detent.canon import decode
 from detent.kernel.job import Job
+
+STEP_REUSED: Final = "step_reused"
+ERASED: Final = "erased"
 
 
 class Record(NamedTuple):
@@ -27,6 +31,15 @@ class Record(NamedTuple):
     """SHA-256 of the body: for a transition the next link of the job's chain."""
 
 
+def find_reused(records: Iterable[Record], step_id: str) -> Record | None:
+    """The record among a run's that says a step was reused."""
+    for record in records:
+        body = decode(record.body) if record.kind == STEP_REUSED else None
+        if isinstance(body, dict) and body["step_id"] == step_id:
+            return record
+    return None
+
+
 class History(Protocol):
     """The past, looked up on demand."""
 
@@ -39,11 +52,17 @@ class History(Protocol):
     def ended_run(self, run_id: str) -> bytes | None:
         """The encoded form of a run that has ended."""
 
+    def reused_step(self, run_id: str, step_id: str) -> Record | None:
+        """The record by which a step of a run was reused. Asked for repeats only, so it may take its time."""
+
+    def erasure(self, number: int) -> Record | None:
+        """The ``erased`` record before which there were ``number`` others. Asked for repeats only."""
+
     def run_heads(self, run_id: str) -> Iterator[tuple[str, int, bytes]]:
         """(job id, transitions, head) of every ended job of a run, by the UTF-8 order of the ids."""
 
     def add_record(self, record: Record) -> None:
-        """A transition record has just been made."""
+        """A transition, reuse or erasure has just been recorded."""
 
     def end_job(self, job: Job) -> None:
         """A job has just ended and leaves the kernel's memory."""
@@ -60,6 +79,8 @@ class MemoryHistory:
         self.jobs: dict[str, Job] = {}
         self.runs: dict[str, bytes] = {}
         self._jobs_of_run: defaultdict[str, list[str]] = defaultdict(list)
+        self._reused: defaultdict[str, list[Record]] = defaultdict(list)
+        self._erased: list[Record] = []
 
     def record(self, job_id: str, transition_seq: int) -> Record | None:
         """The job's transition record with this sequence number."""
@@ -73,6 +94,14 @@ class MemoryHistory:
         """The encoded form of a run that has ended."""
         return self.runs.get(run_id)
 
+    def reused_step(self, run_id: str, step_id: str) -> Record | None:
+        """The record by which a step of a run was reused."""
+        return find_reused(self._reused[run_id], step_id)
+
+    def erasure(self, number: int) -> Record | None:
+        """The ``erased`` record before which there were ``number`` others."""
+        return self._erased[number] if number < len(self._erased) else None
+
     def run_heads(self, run_id: str) -> Iterator[tuple[str, int, bytes]]:
         """Heads of the run's ended jobs in canonical order."""
         for job_id in sorted(self._jobs_of_run[run_id]):
@@ -80,9 +109,13 @@ class MemoryHistory:
             yield job_id, job.transition_seq, job.head
 
     def add_record(self, record: Record) -> None:
-        """Remember a transition record."""
+        """Remember a record that may be asked for again."""
         if record.job_id is not None and record.transition_seq is not None:
             self.records[record.job_id, record.transition_seq] = record
+        elif record.kind == STEP_REUSED and record.run_id is not None:
+            self._reused[record.run_id].append(record)
+        elif record.kind == ERASED:
+            self._erased.append(record)
 
     def end_job(self, job: Job) -> None:
         """Remember a job that has ended."""

@@ -12,6 +12,9 @@ from detent.canon import decode, encode_trusted
 from detent.errors import InvariantBroken
 from detent.kernel.table import TERMINAL
 
+FIXED_FIELDS = 14
+"""How many of a job's fields, the first ones, its submission fixes for good."""
+
 
 @dataclass(slots=True)
 class Usage:
@@ -74,6 +77,10 @@ class Job:
     conflicts: int = 0
     """Conflicting requests counted at the present sequence; chooses the back-off they are told (X-066)."""
     reason_code: str | None = None
+    reports: int = 0
+    """Usage reports taken under the last lease; the next one has this number."""
+    last_report: tuple[int, ...] | None = None
+    """What the last of them said: a repeat of it is told from another report under its number."""
     usage: Usage = field(default_factory=Usage)
 
     @property
@@ -86,7 +93,7 @@ class Job:
         return encode_trusted(self.to_list())
 
     def to_list(self) -> list[object]:
-        """The fields in order, as plain values."""
+        """The fields in order, as plain values; the first `FIXED_FIELDS` never change."""
         return [
             self.job_id,
             self.tenant_id,
@@ -118,6 +125,8 @@ class Job:
             self.exit_seq,
             self.conflicts,
             self.reason_code,
+            self.reports,
+            None if self.last_report is None else list(self.last_report),
             self.usage.to_list(),
         ]
 
@@ -128,6 +137,8 @@ class Job:
             raise InvariantBroken(f"a stored job has {len(values)} fields, not {_FIELD_COUNT}")
         values = list(values)
         values[_CATEGORIES] = tuple(values[_CATEGORIES])  # type: ignore[arg-type]
+        if values[_LAST_REPORT] is not None:
+            values[_LAST_REPORT] = tuple(values[_LAST_REPORT])  # type: ignore[arg-type]
         values[-1] = Usage(*values[-1])  # type: ignore[misc]
         return cls(*values)  # type: ignore[arg-type]
 
@@ -143,3 +154,4 @@ class Job:
 _NAMES = tuple(entry.name for entry in fields(Job))
 _FIELD_COUNT = len(_NAMES)
 _CATEGORIES = _NAMES.index("retry_categories")
+_LAST_REPORT = _NAMES.index("last_report")

@@ -141,6 +141,11 @@ class VerifiedManifest:
     signature: bytes
 
     @property
+    def job_id(self) -> str:
+        """The job it is for."""
+        return self.manifest.job_id
+
+    @property
     def hash(self) -> bytes:
         """``job_manifest_hash``."""
         return sha256(self.body)
@@ -149,6 +154,15 @@ class VerifiedManifest:
         """Canonical bytes of body and signature block together: what is stored beside the ``submitted`` record."""
         signature = {"alg": SIGNATURE_ALG, "key_id": self.key_id, "sig": self.signature}
         return encode({"body": self.body, "sig": signature})
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedManifest:
+    """What somebody sent as a signed manifest, and why it is none."""
+
+    refusal: Refused
+    job_id: str | None
+    """The job it claims to be for, where that can be read."""
 
 
 def open_envelope(data: bytes) -> tuple[bytes, bytes, bytes] | Refused:

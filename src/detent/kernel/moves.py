@@ -48,6 +48,13 @@ def expire(kernel: Kernel, job: Job, out: Outcome) -> None:
     kernel.move(out, job, end.to_state, evidence, kind=ev.EXPIRY, reason=ev.REASON_LEASE_EXPIRED)
 
 
+def abort(kernel: Kernel, job: Job, code: str, out: Outcome) -> None:
+    """A running job's own limit is reached: it ends now and is not tried again (X-091)."""
+    evidence = ev.encode_evidence(ev.WATCHDOG, code, job.lease_id, None, None, None)
+    end = end_attempt(job, ev.WATCHDOG, None, kernel.config)
+    kernel.move(out, job, end.to_state, evidence, kind=ev.WATCHDOG, reason=code)
+
+
 def cancel_by_batch(
     kernel: Kernel, job: Job, kind: str, reason: str, detail_digest: bytes | None, out: Outcome
 ) -> Record:
@@ -58,7 +65,7 @@ def cancel_by_batch(
     """
     path = ["RUNNING", "CANCELED"] if job.state == "QUEUED" else ["QUEUED", "RUNNING", "CANCELED"]
     first_key = lease_key(job.tenant_id, job.job_id, job.attempt_id, job.transition_seq)
-    holder = f"scheduler:{kernel.config.partition_id}"
+    holder = kernel.own_holder
     attempt = job.attempt_id + (job.state == "RETRYING")
     lease_id = lease_key(job.tenant_id, job.job_id, attempt, job.transition_seq + len(path) - 2)
     evidence = ev.encode_evidence(kind, reason, lease_id, holder, detail_digest, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from detent.canon import encode
+from detent.canon import encode, sha256
 from detent.errors import Refused
 from detent.kernel.history import Record
 from detent.kernel.identity import ERROR_EMIT
@@ -141,6 +141,18 @@ class Outcome:
     events: list[IterEvent] = field(default_factory=list)
     changed: bool = False
     """State changed beyond records and events (a lease was extended, usage was added)."""
+    content: list[tuple[bytes, bytes]] = field(default_factory=list)
+    """Decision records that the records name, each with its digest: stored in the same commit (X-181)."""
+    answer: bytes = b""
+    """What the scheduler answered to an order."""
+
+    def decide(self, decision: bytes | None) -> bytes | None:
+        """Keep a decision record and give the digest that names it; None for a decision that leaves no record."""
+        if decision is None:
+            return None
+        named = sha256(decision)
+        self.content.append((named, decision))
+        return named
 
     @property
     def ok(self) -> bool:

@@ -208,6 +208,8 @@ class KernelConfig:
     backoff_schedules: tuple[BackoffSchedule, ...] = (DEFAULT_BACKOFF,)
     quota_policies: tuple[QuotaPolicy, ...] = (UNLIMITED_QUOTA,)
     queue: QueuePolicy = field(default_factory=QueuePolicy)
+    scheduling: Mapping[str, object] | None = None
+    """The policy of the scheduler the kernel is handed, as its canonical map; None: that of the plain queue."""
     on_quota_running: str = "fail"
     seed: int = 0
     environment: Mapping[str, str] = field(default_factory=lambda: {"runtime_class": "CPU-only"})
@@ -221,6 +223,7 @@ class KernelConfig:
         "backoff_schedules",
         "quota_policies",
         "queue",
+        "scheduling",
         "on_quota_running",
         "seed",
         "environment",
@@ -242,6 +245,8 @@ class KernelConfig:
         ):
             if not ids or len(set(ids)) != len(ids):
                 raise InvalidInput(f"the configuration needs at least one {what}, each of them once")
+        if self.scheduling is not None and not isinstance(self.scheduling, Mapping):
+            raise InvalidInput("scheduling must be the map of a scheduling policy")
         if "runtime_class" not in self.environment:
             raise InvalidInput("environment needs a runtime_class")
 
@@ -307,6 +312,7 @@ class KernelConfig:
             "backoff_schedules": [schedule.to_map() for schedule in self.backoff_schedules],
             "quota_policies": [policy.to_map() for policy in self.quota_policies],
             "queue": self.queue.to_map(),
+            "scheduling": None if self.scheduling is None else dict(self.scheduling),
             "on_quota_running": self.on_quota_running,
             "seed": self.seed,
             "environment": dict(self.environment),
@@ -335,6 +341,7 @@ class KernelConfig:
             backoff_schedules=tuple(map(BackoffSchedule.from_map, fields["backoff_schedules"])),  # type: ignore[call-overload]
             quota_policies=tuple(map(QuotaPolicy.from_map, fields["quota_policies"])),  # type: ignore[call-overload]
             queue=QueuePolicy.from_map(fields["queue"]),
+            scheduling=fields["scheduling"],  # type: ignore[arg-type]
             on_quota_running=fields["on_quota_running"],  # type: ignore[arg-type]
             seed=fields["seed"],  # type: ignore[arg-type]
             environment=fields["environment"],

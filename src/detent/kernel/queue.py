@@ -1,44 +1,112 @@
-"""The queue the kernel is handed, as a small protocol, and the plain one.
+"""Who waits, who runs next and where: what the kernel asks and does not decide, as a protocol, and the plain answer.
 
-The kernel asks only these questions, so a queue with classes, pools and eviction can take the place of the plain one
-without the kernel noticing. A queue is part of the decisions: its snapshot is part of every checkpoint.
+The kernel is handed a `JobQueue`. The plain one is a bounded first-in-first-out line for each class; the one of
+`detent.scheduling` also knows pools, replicas, budgets and time limits. Neither changes a job: the kernel asks, moves
+the job, and tells the queue what became of it. A queue is part of the decisions, so its snapshot is part of every
+checkpoint, and whatever it decides from comes in through commands.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Collection, Hashable
+from typing import NamedTuple, Protocol
 
 from detent.errors import InvariantBroken, Refused
 from detent.kernel.manifest import PRIORITY_MAX, PRIORITY_MIN
-from detent.kernel.policy import QueuePolicy
+from detent.kernel.policy import KernelConfig, QueuePolicy
 
 
-@dataclass(frozen=True, slots=True)
-class Enqueued:
+class Enqueued(NamedTuple):
     """A job has its place. ``evicted`` names the jobs that lost theirs for it, with the reason."""
 
     arrival: int
     evicted: tuple[str, ...] = ()
     reason_code: str = "DROPPED_LRU"
+    decision: bytes | None = None
+    """Why, as a decision record; the job's first record names it by digest."""
+    evictions: tuple[bytes, ...] = ()
+    """Why each of the evicted had to go, if that is said; their last records name it."""
+
+
+class Arrival(NamedTuple):
+    """A new job as the queue is told of it."""
+
+    job_id: str
+    priority: int
+    job_kind: str
+    evictable: bool
+    pool_pin: str | None
+    request: bytes | None
+    """What the submitter asks of the place where it runs, as the scheduler reads it; None: nothing in particular."""
+    crowded: Collection[Hashable] = ()
+    """Lines in which jobs that are tried again wait for room; nobody new may make room for itself there (X-042)."""
+
+
+class Placed(NamedTuple):
+    """The job that runs next, and where."""
+
+    job_id: str
+    replica_id: str
+    decision: bytes | None
+
+
+class Due(NamedTuple):
+    """What happens at ``tick`` unless something else does before: a running job's limit, or a slot that comes free.
+
+    ``code`` says which limit; None means that the slot of an attempt that was cut short is given back, because its lease
+    would have run out now.
+    """
+
+    tick: int
+    job_id: str
+    code: str | None
 
 
 class JobQueue(Protocol):
     """Who runs next: by priority class first, then first come first served (PIPE-028)."""
 
-    def enqueue(self, job_id: str, priority: int, *, evictable: bool = True) -> Enqueued | Refused:
-        """Give a job the last place of its class, or refuse it when there is no room."""
+    def admit(self, arrival: Arrival) -> Enqueued | Refused:
+        """Give a new job the last place of its line, or refuse it. What is refused leaves no trace here."""
 
-    def dequeue(self, placeable: Callable[[str], bool] | None = None) -> str | None:
-        """Take out the job that runs next; None when nothing waits that could be placed."""
+    def readmit(self, job_id: str, priority: int) -> None:
+        """Give a job that is tried again the last place of its line; `has_room` has said that there is one."""
+
+    def line(self, job_id: str, priority: int) -> Hashable:
+        """Which line a job stands in; jobs of one line compete for the same room."""
+
+    def has_room(self, line: Hashable) -> bool:
+        """Whether one more job could be put into a line now."""
+
+    def take(self, replica_id: str | None) -> Placed | Refused | None:
+        """Take out the job that runs next on a replica (None: on any).
+
+        None when nothing that waits can be placed now; refused when nothing ever can, because nobody knows the replica.
+        """
 
     def cancel(self, job_id: str) -> bool:
         """Take a job out wherever it stands; False when it is not there."""
 
-    def has_room(self, priority: int) -> bool:
-        """Whether a job of this class could be enqueued now."""
+    def leased(self, job_id: str, replica_id: str, tick: int) -> None:
+        """An attempt has begun."""
+
+    def left(self, job_id: str, *, succeeded: bool, held_until: int | None) -> None:
+        """An attempt is over. ``held_until``: its worker does not know yet and may compute until its lease runs out."""
+
+    def lapsed(self, job_id: str) -> None:
+        """The lease of an attempt that was cut short would have run out by now."""
+
+    def forget(self, job_id: str) -> None:
+        """The job has ended."""
+
+    def progressed(self, job_id: str, tick: int) -> None:
+        """A running job has made progress."""
+
+    def next_due(self) -> Due | None:
+        """What is due next without any command; None when nothing is."""
+
+    def order(self, name: str, data: bytes, tick: int) -> bytes | Refused:
+        """Take in what only the queue understands: a replica that came or changed, a session's budget."""
 
     def __len__(self) -> int:
         """Number of jobs waiting."""
@@ -65,6 +133,50 @@ class PriorityFifo:
         self._waiting: dict[str, tuple[int, int]] = {}
         self._counts = dict.fromkeys(self._lines, 0)
         self._arrivals = 0
+
+    def admit(self, arrival: Arrival) -> Enqueued | Refused:
+        """Give a new job the last place of its class. There are no pools here and no replicas to ask anything of."""
+        if arrival.pool_pin is not None or arrival.request is not None:
+            return Refused("INVALID_PARAMS", "this queue has no pools: pool_pin and requests need the scheduler")
+        return self.enqueue(arrival.job_id, arrival.priority, evictable=arrival.evictable)
+
+    def readmit(self, job_id: str, priority: int) -> None:
+        """Give a job that is tried again the last place of its class."""
+        placed = self.enqueue(job_id, priority, evictable=False)
+        if not isinstance(placed, Enqueued):
+            raise InvariantBroken(f"the queue promised room for job {job_id} and refused it")
+
+    def line(self, job_id: str, priority: int) -> Hashable:  # noqa: ARG002 - one line for each class
+        """The class."""
+        return priority
+
+    def take(self, replica_id: str | None) -> Placed | Refused | None:
+        """The next job for whoever asks; nobody is known here who could be chosen instead."""
+        job_id = None if replica_id is None else self.dequeue()
+        return None if job_id is None or replica_id is None else Placed(job_id, replica_id, None)
+
+    def leased(self, job_id: str, replica_id: str, tick: int) -> None:
+        """Nothing here depends on what runs."""
+
+    def left(self, job_id: str, *, succeeded: bool, held_until: int | None) -> None:
+        """Nothing here depends on what runs."""
+
+    def lapsed(self, job_id: str) -> None:
+        """Nothing is held here."""
+
+    def forget(self, job_id: str) -> None:
+        """Nothing is kept here of a job that does not wait."""
+
+    def progressed(self, job_id: str, tick: int) -> None:
+        """Nothing here depends on what runs."""
+
+    def next_due(self) -> Due | None:
+        """No job has a limit here."""
+        return None
+
+    def order(self, name: str, data: bytes, tick: int) -> bytes | Refused:  # noqa: ARG002 - all are refused alike
+        """There is nothing to order here."""
+        return Refused("INVALID_PARAMS", f"this queue takes no orders, so not {name!r} either")
 
     def enqueue(self, job_id: str, priority: int, *, evictable: bool = True) -> Enqueued | Refused:  # noqa: ARG002 - nothing is evicted here
         """Give a job the last place of its class, or refuse it when there is no room."""
@@ -122,10 +234,11 @@ class PriorityFifo:
             )
         return True
 
-    def has_room(self, priority: int) -> bool:
+    def has_room(self, line: Hashable) -> bool:
         """Whether a job of this class could be enqueued now."""
         return (
-            self._counts[priority] < self.policy.capacity_per_class and len(self._waiting) < self.policy.capacity_total
+            self._counts[line] < self.policy.capacity_per_class  # type: ignore[index]
+            and len(self._waiting) < self.policy.capacity_total
         )
 
     def __len__(self) -> int:
@@ -159,3 +272,8 @@ class PriorityFifo:
         fresh._arrivals = arrivals
         self._lines, self._waiting, self._counts = fresh._lines, fresh._waiting, fresh._counts
         self._arrivals = fresh._arrivals
+
+
+def plain_queue(config: KernelConfig) -> PriorityFifo:
+    """The queue of a kernel that was handed no other."""
+    return PriorityFifo(config.queue)

@@ -9,6 +9,9 @@ from detent.kernel.commands import ReportUsage
 from detent.kernel.job import Usage
 from detent.kernel.policy import QUOTA_OK, UNLIMITED, QuotaPolicy
 
+INT64_MIN = -(2**63)
+"""The least integer a record, and so a recorded report, can hold."""
+DELTAS = ("bytes_allocated", "io_bytes_read", "io_bytes_written", "gpu_time_ms", "cpu_time_ms")
 COUNTERS = ("io_bytes_read", "io_bytes_written", "gpu_time_ms", "cpu_time_ms")
 
 
@@ -32,8 +35,9 @@ def add_usage(usage: Usage, report: ReportUsage) -> Usage | Refused:
         delta = getattr(report, name)
         if type(delta) is not int or delta < 0:
             return Refused("INVALID_PARAMS", f"{name} must be an integer of at least 0, not {show(delta)}")
-    if type(report.bytes_allocated) is not int:
-        return Refused("INVALID_PARAMS", f"bytes_allocated must be an integer, not {show(report.bytes_allocated)}")
+    if type(report.bytes_allocated) is not int or report.bytes_allocated < INT64_MIN:
+        message = f"bytes_allocated must be an integer of at least -2^63, not {show(report.bytes_allocated)}"
+        return Refused("INVALID_PARAMS", message)
     allocated = usage.bytes_allocated + report.bytes_allocated
     after = Usage(
         allocated,

@@ -6,17 +6,15 @@ A body is a canonical map; the group commit binds its bytes. The kernel builds b
 from __future__ import annotations
 
 from detent.canon import encode_trusted, sha256
-from detent.kernel.history import Record
+from detent.kernel.history import ERASED, STEP_REUSED, Record
 from detent.kernel.job import Job
 
 SUBMITTED = "submitted"
 TRANSITION = "transition"
 RUN_STARTED = "run_started"
-STEP_REUSED = "step_reused"
 RUN_ENDED = "run_ended"
 OWNER_EPOCH = "owner_epoch"
 TRUST_CHANGED = "trust_changed"
-ERASED = "erased"
 
 RECORD_FIELDS: dict[str, frozenset[str]] = {
     SUBMITTED: frozenset(
@@ -29,6 +27,7 @@ RECORD_FIELDS: dict[str, frozenset[str]] = {
             "job_manifest_hash",
             "quota_policy_hash",
             "chain_hash",
+            "decision_digest",
             "partition_id",
             "tick",
             "signer_key_id",
@@ -107,14 +106,22 @@ RECORD_FIELDS: dict[str, frozenset[str]] = {
         }
     ),
     TRUST_CHANGED: frozenset({"kind", "version", "config_digest", "partition_id", "tick", "signer_key_id"}),
-    ERASED: frozenset({"kind", "digests", "reason_code", "partition_id", "tick", "signer_key_id"}),
+    ERASED: frozenset({"kind", "erasure_seq", "digests", "reason_code", "partition_id", "tick", "signer_key_id"}),
 }
 """Every record kind and exactly the fields it has; the verifier refuses any other."""
 
 DIGESTS_PER_ERASED_MAX = 1_000
 
 
-def submitted_record(job: Job, envelope: bytes, *, partition_id: int, tick: int, signer_key_id: bytes) -> Record:
+def submitted_record(
+    job: Job,
+    envelope: bytes,
+    *,
+    decision_digest: bytes | None,
+    partition_id: int,
+    tick: int,
+    signer_key_id: bytes,
+) -> Record:
     """A job has been accepted; the signed manifest stands beside the record as its evidence."""
     body = encode_trusted(
         {
@@ -126,6 +133,7 @@ def submitted_record(job: Job, envelope: bytes, *, partition_id: int, tick: int,
             "job_manifest_hash": job.manifest_hash,
             "quota_policy_hash": job.quota_policy_hash,
             "chain_hash": job.head,
+            "decision_digest": decision_digest,
             "partition_id": partition_id,
             "tick": tick,
             "signer_key_id": signer_key_id,

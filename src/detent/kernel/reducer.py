@@ -6,7 +6,9 @@ reads no clock and draws nothing: the same commands in the same order give the s
 How a command is applied, always in this order:
 
 1. The kernel's tick becomes the command's, unless it is older.
-2. Whatever is due by then is committed: expired leases and finished backoffs, by (due tick, job id) (X-065).
+2. Whatever is due by then is committed: expired leases and finished backoffs, by (due tick, job id) (X-065). A command
+   that only lets time pass commits a bounded part of it, so that a batch stays bounded however many leases end at once.
+   A new owner and new trust let nothing happen: what is due is decided under them, not before.
 3. The command itself is decided.
 4. Retries that wait for room take what room there is now, before anyone new can ask (X-042).
 
@@ -20,7 +22,7 @@ what is alive, not by what ever was.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Hashable
 from heapq import heapify, heappop, heappush
 
 from detent.canon import UINT64_MAX, add_uint64, encode_trusted, sha256
@@ -35,8 +37,8 @@ from detent.kernel.keys import request_digest, transition_key
 from detent.kernel.manifest import id_fault
 from detent.kernel.metrics import Metrics
 from detent.kernel.outcome import COMMITTED, REFUSED, JobState, Outcome, emit_error
-from detent.kernel.policy import QUOTA_OK, KernelConfig, QueuePolicy
-from detent.kernel.queue import Enqueued, JobQueue, PriorityFifo
+from detent.kernel.policy import QUOTA_OK, KernelConfig
+from detent.kernel.queue import Due, JobQueue, plain_queue
 from detent.kernel.quota import quota_verdict
 from detent.kernel.records import TRANSITION
 from detent.kernel.retry import retry_delay_ticks
@@ -45,13 +47,15 @@ from detent.kernel.table import LEGAL
 from detent.kernel.trace import IterEvent
 
 TERMINAL_NAMES = frozenset({"SUCCEEDED", "FAILED", "CANCELED"})
+TIMELESS = frozenset({cmd.RaiseEpoch, cmd.ChangeTrust})
+"""Commands before which nothing that is due is committed."""
 TIMERS_SWEPT_MIN = 1_024
 """Dead timers that are not worth sweeping."""
 
 NO_KEY = bytes(32)
 """Signer of a kernel that no owner has claimed yet; such records are never written to a ledger."""
 
-MakeQueue = Callable[[QueuePolicy], JobQueue]
+MakeQueue = Callable[[KernelConfig], JobQueue]
 
 
 class Kernel:
@@ -61,13 +65,13 @@ class Kernel:
         self,
         config: KernelConfig | None = None,
         *,
-        make_queue: MakeQueue = PriorityFifo,
+        make_queue: MakeQueue = plain_queue,
         history: History | None = None,
     ) -> None:
         # Start-up order is part of the contract (PIPE-107 to PIPE-109): queue and policies, then trust, then the log.
         self.config = config or KernelConfig()
         self.make_queue = make_queue
-        self.queue = make_queue(self.config.queue)
+        self.queue = make_queue(self.config)
         self.trust_version = 0
         self.history: History = history if history is not None else MemoryHistory()
         self.jobs: dict[str, Job] = {}
@@ -76,11 +80,15 @@ class Kernel:
         self.tick = 0
         self.trace_length = 0
         self.epoch = 0
+        self.erasures = 0
+        """How many ``erased`` records there are."""
         self.signer_key_id = NO_KEY
+        self.own_holder = f"scheduler:{self.config.partition_id}"
+        """Holder of the leases that exist only inside a cancel batch (A.4)."""
         self.sections: dict[str, object] = {}
         """Opaque named state of other rooms that checkpoints carry along (ordered runs, sessions, …)."""
         self._timers: list[tuple[int, str, int]] = []
-        self._waiting: dict[int, list[tuple[int, str, int]]] = {}
+        self._waiting: dict[Hashable, list[tuple[int, str, int]]] = {}
         self._touched: dict[str, tuple[Job, int]] = {}
         self._touched_runs: dict[str, Run] = {}
 
@@ -97,11 +105,18 @@ class Kernel:
         if type(tick) is not int or not 0 <= tick <= UINT64_MAX:
             self.refuse(out, "INVALID_PARAMS", f"tick must be an integer from 0 to 2^64-1, not {show(tick)}", "kernel")
             return out
-        if type(command) is cmd.Resume and not handlers.take_beats(self, command, out):
-            return out
+        due_max: int | None = None
+        if type(command) is cmd.AdvanceTick or type(command) is cmd.Resume:
+            if (fault := handlers.due_fault(command)) is not None:
+                self.refuse(out, "INVALID_PARAMS", fault, "kernel")
+                return out
+            due_max = command.due_max
+            if type(command) is cmd.Resume and not handlers.take_beats(self, command, out):
+                return out
         self.tick = max(self.tick, tick)
-        if self._timers and self._timers[0][0] <= self.tick:
-            self._pass_time(out, tick_before)
+        due = self._first_due()
+        if due is not None and due <= self.tick and type(command) not in TIMELESS:
+            self._pass_time(out, tick_before, due_max)
         handler(self, command, out)
         if self._waiting:
             self._settle(out)
@@ -120,6 +135,19 @@ class Kernel:
 
     def next_due(self) -> int | None:
         """The tick at which something becomes due without any command; None when nothing will."""
+        timer, limit = self._next_timer(), self.queue.next_due()
+        if timer is None or limit is None:
+            return timer if limit is None else limit.tick
+        return min(timer, limit.tick)
+
+    def _first_due(self) -> int | None:
+        """A tick before which certainly nothing is due: what `next_due` says, without looking whether a timer still counts."""
+        limit = self.queue.next_due()
+        if not self._timers:
+            return None if limit is None else limit.tick
+        return self._timers[0][0] if limit is None else min(self._timers[0][0], limit.tick)
+
+    def _next_timer(self) -> int | None:
         while self._timers:
             due, job_id, seq = self._timers[0]
             job = self.jobs.get(job_id)
@@ -142,6 +170,10 @@ class Kernel:
         """The metric schema of the contract (PIPE-035, PIPE-036)."""
         return self.metrics.snapshot(len(self.queue))
 
+    def crowded(self) -> Collection[Hashable]:
+        """The lines of the queue in which retries wait for room."""
+        return self._waiting.keys()
+
     def waiting_retries(self) -> int:
         """Jobs whose backoff is over and that wait for room in the queue."""
         return sum(
@@ -159,6 +191,8 @@ class Kernel:
         alive = Counter(job.run_id for job in self.jobs.values() if job.run_id is not None)
         if alive != Counter({run_id: run.live_jobs for run_id, run in self.runs.items()}):
             raise InvariantBroken("the runs' counts of live jobs are not those of the jobs")
+        if any(len(run.reused) != run.steps_reused for run in self.runs.values()):
+            raise InvariantBroken("the runs' reused steps are not as many as they count")
         for job in self.jobs.values():
             if job.state in TERMINAL_NAMES:
                 raise InvariantBroken(f"ended job {job.job_id} is still in memory")
@@ -191,7 +225,12 @@ class Kernel:
         out.status = status
         out.refusal = refusal
         t = next((event.t for event in out.events if event.status == status), self.trace_length)
-        diagnostics = {"tick": self.tick, "message": refusal.message}
+        diagnostics: dict[str, object] = {"tick": self.tick, "message": refusal.message}
+        if refusal.details:
+            diagnostics["details"] = {
+                name: value if isinstance(value, str | int | bytes) else str(value)
+                for name, value in sorted(refusal.details.items())
+            }
         out.error = emit_error(t, refusal.code, operator, self.config.replay_token, diagnostics)
 
     def trace(  # noqa: PLR0913 - one parameter for each field that varies
@@ -325,9 +364,7 @@ class Kernel:
         """Commit RETRYING->QUEUED and give the job the last place of its class (X-043)."""
         evidence = ev.encode_evidence(ev.RETRY_READY, ev.REASON_RETRY_READY, None, None, None, None)
         self.move(out, job, "QUEUED", evidence, kind=ev.RETRY_READY, reason=ev.REASON_RETRY_READY)
-        placed = self.queue.enqueue(job.job_id, job.priority, evictable=False)
-        if not isinstance(placed, Enqueued):
-            raise InvariantBroken(f"the queue promised room for job {job.job_id} and refused it")
+        self.queue.readmit(job.job_id, job.priority)
 
     def forget_queue(self, job_id: str) -> None:
         """Take a job out of the queue because it leaves QUEUED by another way than its turn."""
@@ -353,7 +390,7 @@ class Kernel:
         """Take over another configuration with all state kept (a new epoch may bring one)."""
         snapshot = self.queue.snapshot()
         self.config = config
-        self.queue = self.make_queue(config.queue)
+        self.queue = self.make_queue(config)
         self.queue.restore(snapshot)
 
     def rebuild_timers(self) -> None:
@@ -367,12 +404,11 @@ class Kernel:
             if job.state == "RUNNING" and job.lease_expiry is not None:
                 self._timers.append((job.lease_expiry, job.job_id, job.transition_seq))
             elif job.state == "RETRYING" and job.ready_tick is not None:
-                if job.ready_tick > self.tick or self.queue.has_room(job.priority):
+                line = self.queue.line(job.job_id, job.priority)
+                if job.ready_tick > self.tick or self.queue.has_room(line):
                     self._timers.append((job.ready_tick, job.job_id, job.transition_seq))
                 else:
-                    heappush(
-                        self._waiting.setdefault(job.priority, []), (job.ready_tick, job.job_id, job.transition_seq)
-                    )
+                    heappush(self._waiting.setdefault(line, []), (job.ready_tick, job.job_id, job.transition_seq))
         heapify(self._timers)
 
     # -- inside --------------------------------------------------------------------------------------------------------
@@ -387,14 +423,19 @@ class Kernel:
             job.lease_expiry = add_uint64(self.tick, policy.lease_ttl_ticks)
             job.heartbeat_tick = self.tick
             job.queued_tick = None
+            job.reports, job.last_report = 0, None
             if dispatch:
                 job.ever_dispatched = True
                 self.schedule(job.lease_expiry, job)
+                self.queue.leased(job.job_id, holder or "", self.tick)
             return
         if to_state == "QUEUED":
             job.attempt_id += 1
             job.ready_tick, job.queued_tick = None, self.tick
             return
+        if job.lease_holder != self.own_holder:
+            held_until = job.lease_expiry if kind in ev.CUT_SHORT else None
+            self.queue.left(job.job_id, succeeded=to_state == "SUCCEEDED", held_until=held_until)
         job.lease_id = job.lease_holder = job.lease_expiry = job.heartbeat_tick = None
         job.exit_seq = seq
         if to_state == "RETRYING":
@@ -408,39 +449,64 @@ class Kernel:
     def _end(self, job: Job) -> None:
         del self.jobs[job.job_id]
         self.history.end_job(job)
+        self.queue.forget(job.job_id)
         run = self.runs.get(job.run_id) if job.run_id is not None else None
         if run is not None:
             run.live_jobs -= 1
             self.touch_run(run)
 
-    def _pass_time(self, out: Outcome, tick_before: int) -> None:
-        """Commit what is due, in the order (due tick, job id)."""
+    def _pass_time(self, out: Outcome, tick_before: int, due_max: int | None) -> None:
+        """Commit what is due, in the order (due tick, job id), all of it or up to a number of records.
+
+        A job whose limit and whose lease run out at the same tick is stopped by the limit: that it ran too long is known,
+        that its worker is lost is a guess.
+        """
         while (due := self.next_due()) is not None and due <= self.tick:
+            if due_max is not None and len(out.records) >= due_max:
+                return
+            limit = self.queue.next_due()
+            timer = (*self._timers[0][:2], 1) if self._timers and self._timers[0][0] == due else None
+            if limit is not None and limit.tick == due and (timer is None or (*limit[:2], 0) < timer):
+                self._reach(limit, out)
+                continue
             _, job_id, _ = heappop(self._timers)
             job = self.jobs[job_id]
             if job.state == "RUNNING":
                 moves.expire(self, job, out)
-            elif not self._waiting.get(job.priority) and self.queue.has_room(job.priority):
+                continue
+            line = self.queue.line(job_id, job.priority)
+            if not self._waiting.get(line) and self.queue.has_room(line):
                 self.requeue(out, job)
             else:
-                waiting = self._waiting.setdefault(job.priority, [])
-                heappush(waiting, (due, job_id, job.transition_seq))
+                heappush(self._waiting.setdefault(line, []), (due, job_id, job.transition_seq))
                 # It waits for room now, no longer for its tick: a clock turned back before that tick would let it go early.
                 out.changed |= due > tick_before
+
+    def _reach(self, due: Due, out: Outcome) -> None:
+        """Carry out what the queue said is due."""
+        if due.code is None:
+            self.queue.lapsed(due.job_id)
+            out.changed = True
+        else:
+            moves.abort(self, self.jobs[due.job_id], due.code, out)
 
     def _settle(self, out: Outcome) -> None:
         """Give free places to waiting retries, by (ready tick, class from the top, job id)."""
         while True:
             best: tuple[int, int, str] | None = None
-            for priority, line in list(self._waiting.items()):
-                while line and ((job := self.jobs.get(line[0][1])) is None or job.transition_seq != line[0][2]):
-                    heappop(line)
-                if not line:
-                    del self._waiting[priority]
-                elif self.queue.has_room(priority):
-                    candidate = (line[0][0], -priority, line[0][1])
-                    best = candidate if best is None or candidate < best else best
+            chosen: Hashable = None
+            for line, retries in list(self._waiting.items()):
+                while retries and (
+                    (job := self.jobs.get(retries[0][1])) is None or job.transition_seq != retries[0][2]
+                ):
+                    heappop(retries)
+                if not retries:
+                    del self._waiting[line]
+                elif self.queue.has_room(line):
+                    candidate = (retries[0][0], -self.jobs[retries[0][1]].priority, retries[0][1])
+                    if best is None or candidate < best:
+                        best, chosen = candidate, line
             if best is None:
                 return
-            heappop(self._waiting[-best[1]])
+            heappop(self._waiting[chosen])
             self.requeue(out, self.jobs[best[2]])

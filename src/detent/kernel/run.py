@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from detent.canon import decode, encode_trusted
 from detent.errors import InvariantBroken
@@ -30,6 +30,8 @@ class Run:
     jobs: int = 0
     live_jobs: int = 0
     steps_reused: int = 0
+    reused: set[str] = field(default_factory=set)
+    """Ids of the steps that were reused. Grows with them, so it is in checkpoints and not in the run's row."""
 
     def to_list(self) -> list[object]:
         """The fields in order, as plain values."""
@@ -55,4 +57,4 @@ class Run:
         return cls.from_list(values)
 
 
-_NAMES = tuple(entry.name for entry in fields(Run))
+_NAMES = tuple(entry.name for entry in fields(Run) if entry.name != "reused")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from detent.canon import UINT64_MAX, sha256
+from detent.canon import UINT64_MAX, decode, sha256
 from detent.canon.show import show
-from detent.errors import InvalidInput
+from detent.errors import InvalidInput, Refused
 from detent.kernel import commands as cmd
 from detent.kernel import records
 from detent.kernel.evidence import reason_fault
+from detent.kernel.history import ERASED, STEP_REUSED, Record
 from detent.kernel.identity import ORCHESTRATOR_VERSION
-from detent.kernel.keys import transition_log_hash
+from detent.kernel.keys import partition_of, transition_log_hash
 from detent.kernel.manifest import digest_fault, id_fault
 from detent.kernel.outcome import CONFLICT, DEDUPLICATED, Outcome
 from detent.kernel.policy import KernelConfig
@@ -31,6 +32,8 @@ def start_run(kernel: Kernel, command: cmd.StartRun, out: Outcome) -> None:
         fault = fault or digest_fault(name, getattr(command, name))
     if fault:
         return kernel.refuse(out, "INVALID_PARAMS", fault, OPERATOR)
+    if refusal := run_elsewhere(kernel, command.run_id):
+        return kernel.refuse_with(out, refusal, OPERATOR)
     known = kernel.runs.get(command.run_id)
     if known is None and (body := kernel.history.ended_run(command.run_id)) is not None:
         known = Run.decode(body)
@@ -79,7 +82,14 @@ def reuse_step(kernel: Kernel, command: cmd.ReuseStep, out: Outcome) -> None:
     )
     if fault:
         return kernel.refuse(out, "INVALID_PARAMS", fault, OPERATOR)
+    if refusal := run_elsewhere(kernel, command.run_id):
+        return kernel.refuse_with(out, refusal, OPERATOR)
     run = kernel.runs.get(command.run_id)
+    known = None
+    if run is None or command.step_id in run.reused:
+        known = kernel.history.reused_step(command.run_id, command.step_id)
+    if known is not None:
+        return _repeat_reuse(kernel, known, command, out)
     if run is None:
         return kernel.refuse(out, "UNKNOWN_RUN", f"run {command.run_id!r} is not open", OPERATOR, run_id=command.run_id)
     reused = kernel.history.ended_job(command.job_id)
@@ -87,11 +97,12 @@ def reuse_step(kernel: Kernel, command: cmd.ReuseStep, out: Outcome) -> None:
         message = f"job {command.job_id!r} has no result to reuse"
         return kernel.refuse(out, "UNKNOWN_JOB", message, OPERATOR, job_id=command.job_id)
     run.steps_reused += 1
+    run.reused.add(command.step_id)
     kernel.touch_run(run)
     _emit(
         kernel,
         out,
-        records.STEP_REUSED,
+        STEP_REUSED,
         {
             "run_id": command.run_id,
             "step_id": command.step_id,
@@ -104,6 +115,35 @@ def reuse_step(kernel: Kernel, command: cmd.ReuseStep, out: Outcome) -> None:
     return None
 
 
+def _repeat_reuse(kernel: Kernel, known: Record, command: cmd.ReuseStep, out: Outcome) -> None:
+    """The same reuse again gets its record; a step takes no second result (X-173)."""
+    body = decode(known.body)
+    said = (body["job_id"], body["ingredients_digest"]) if isinstance(body, dict) else None
+    if said != (command.job_id, command.ingredients_digest):
+        message = f"step {command.step_id!r} of run {command.run_id!r} has been reused otherwise"
+        return kernel.refuse(out, "CONFLICT", message, OPERATOR, status=CONFLICT, run_id=command.run_id)
+    out.status = DEDUPLICATED
+    out.record = known
+    return None
+
+
+def run_elsewhere(kernel: Kernel, run_id: str) -> Refused | None:
+    """Refuse a run that does not live in this partition.
+
+    Runs are placed like jobs, by the digest of their id, so that no two partitions can open one. All jobs of a run are
+    therefore jobs of one partition; with a single partition, as by default, that is no limit at all.
+    """
+    config = kernel.config
+    home = partition_of(run_id, config.partitions)
+    if home == config.partition_id:
+        return None
+    message = (
+        f"run {run_id!r} lives in partition {home} of {config.partitions}, not in {config.partition_id}: "
+        "a run and its jobs must share a partition"
+    )
+    return Refused("NOT_PARTITION_OWNER", message, {"run_id": run_id, "partition": home})
+
+
 def end_run(kernel: Kernel, command: cmd.EndRun, out: Outcome) -> None:
     """Close a run whose jobs have all ended, binding each of them with its count and head (X-167)."""
     fault = id_fault("run_id", command.run_id)
@@ -111,6 +151,8 @@ def end_run(kernel: Kernel, command: cmd.EndRun, out: Outcome) -> None:
         fault = fault or f"a run ends as one of {', '.join(sorted(RUN_STATUSES))}, not {show(command.status)}"
     if fault:
         return kernel.refuse(out, "INVALID_PARAMS", fault, OPERATOR)
+    if refusal := run_elsewhere(kernel, command.run_id):
+        return kernel.refuse_with(out, refusal, OPERATOR)
     run = kernel.runs.get(command.run_id)
     if run is None:
         if (body := kernel.history.ended_run(command.run_id)) is not None:
@@ -200,8 +242,15 @@ def change_trust(kernel: Kernel, command: cmd.ChangeTrust, out: Outcome) -> None
 
 
 def erase(kernel: Kernel, command: cmd.Erase, out: Outcome) -> None:
-    """Record which content was erased, so that its absence is explained for ever after."""
+    """Record which content was erased, so that its absence is explained for ever after.
+
+    Content belongs to no partition, and what was erased may come back. So that the order of both can be read off the
+    ledger, erasures stand in the first partition.
+    """
     fault = reason_fault(command.reason_code)
+    expected = command.expected_erasures
+    if type(expected) is not int or not 0 <= expected <= UINT64_MAX:
+        fault = fault or f"expected_erasures must be an integer from 0 to 2^64-1, not {show(expected)}"
     digests = command.digests if isinstance(command.digests, tuple) else ()
     if not 1 <= len(digests) <= records.DIGESTS_PER_ERASED_MAX:
         fault = fault or f"an erasure names 1 to {records.DIGESTS_PER_ERASED_MAX} digests"
@@ -209,8 +258,29 @@ def erase(kernel: Kernel, command: cmd.Erase, out: Outcome) -> None:
         fault = fault or digest_fault("digest", digest)
     if fault:
         return kernel.refuse(out, "INVALID_PARAMS", fault, OPERATOR)
-    _emit(kernel, out, records.ERASED, {"digests": sorted(command.digests), "reason_code": command.reason_code})
+    if kernel.config.partition_id != 0:
+        return kernel.refuse(out, "NOT_PARTITION_OWNER", "erasures are recorded in partition 0", OPERATOR, partition=0)
+    if expected != kernel.erasures:
+        return _repeat_erase(kernel, command, out)
+    fields = {"erasure_seq": expected, "digests": sorted(digests), "reason_code": command.reason_code}
+    _emit(kernel, out, ERASED, fields)
+    kernel.erasures += 1
     return None
+
+
+def _repeat_erase(kernel: Kernel, command: cmd.Erase, out: Outcome) -> None:
+    """An erasure that was recorded under the expected number is answered by its record; another one is a conflict."""
+    known = kernel.history.erasure(command.expected_erasures) if command.expected_erasures < kernel.erasures else None
+    body = None if known is None else decode(known.body)
+    if isinstance(body, dict) and (body["digests"], body["reason_code"]) == (
+        sorted(command.digests),
+        command.reason_code,
+    ):
+        out.status = DEDUPLICATED
+        out.record = known
+        return
+    message = f"{kernel.erasures} erasures are recorded, the request expects {command.expected_erasures}"
+    kernel.refuse(out, "CONFLICT", message, OPERATOR, status=CONFLICT, stored_erasures=kernel.erasures)
 
 
 def _emit(
@@ -227,6 +297,7 @@ def _emit(
     record = records.plain_record(kind, {**fields, **common}, job_id=job_id, run_id=run_id, evidence=evidence)
     out.records.append(record)
     out.record = record
+    kernel.history.add_record(record)
 
 
 def _config_fault(kernel: Kernel, config: KernelConfig) -> str | None:

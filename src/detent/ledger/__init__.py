@@ -44,7 +44,14 @@ from detent.ledger.items import (
 from detent.ledger.merkle import EMPTY_ROOT, Frontier, Tree, consistency_path, inclusion_path, root_of
 from detent.ledger.note import NoteInvalid, TreeHead, cosign, sign_head, verify_cosignature, verify_head
 from detent.ledger.replay import Difference, ReplayReport, replay_items
-from detent.ledger.signing import SignedResult, sign_manifest, sign_result, verify_manifest, verify_result
+from detent.ledger.signing import (
+    SignedResult,
+    sign_manifest,
+    sign_result,
+    signer_refusal,
+    verify_manifest,
+    verify_result,
+)
 from detent.ledger.trust import Trust
 from detent.ledger.trust_config import ROLES, KeyEntry, SignedTrust, TrustConfig, TrustFault, sign_trust
 from detent.ledger.verify import verify_bundle, verify_items
@@ -103,6 +110,7 @@ __all__ = [
     "sign_manifest",
     "sign_result",
     "sign_trust",
+    "signer_refusal",
     "tree_origin",
     "verify_bundle",
     "verify_cosignature",

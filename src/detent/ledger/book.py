@@ -43,7 +43,15 @@ def verify_each(signed: Sequence[Signed]) -> list[bool]:
 class Book:
     """The state of one verification that all partitions share."""
 
-    def __init__(self, *, heads: Heads | None, findings: Findings, root: bytes | None, verify_many: VerifyMany) -> None:
+    def __init__(
+        self,
+        *,
+        heads: Heads | None,
+        findings: Findings,
+        root: bytes | None,
+        verify_many: VerifyMany,
+        with_rows: bool = False,
+    ) -> None:
         store = heads if heads is not None else MemoryHeads()
         self.findings = findings
         self.jobs = JobTable(store)
@@ -52,6 +60,8 @@ class Book:
         self.counts: Counter[str] = Counter()
         self.header: HeaderItem | None = None
         self.root = root
+        self.with_rows = with_rows
+        """Stored rows will follow: only then are the details of every job worth remembering."""
         self.versions: dict[int, bytes] = {}
         """Digest of each trust version, over all partitions."""
         self._verify_many = verify_many
@@ -95,6 +105,7 @@ class Partition:
     last_tick: int = 0
     record_tick: int = 0
     epoch: int = 0
+    erasures: int = 0
     signer: bytes = bytes(32)
     owner: OwnerParts = field(init=False)
     """The pieces of records that the signer fixes."""

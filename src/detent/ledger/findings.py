@@ -122,6 +122,7 @@ FINDINGS: Final[Mapping[str, Kind]] = {
     "QUOTA_WRONG": Kind("a quota verdict that does not fit its transition", _KEY_HOLDER),
     # Runs, owners, erasures.
     "RUN_UNKNOWN": Kind("a record of a run that is not open", "the run's first record is missing"),
+    "RUN_PARTITION_WRONG": Kind("a run in a partition that does not own it", _KEY_HOLDER),
     "RUN_REPEATED": Kind("a run is started twice", "a record was repeated"),
     "RUN_NOT_ENDED": Kind(
         "the run has no end on the ledger, so nobody can say that it is complete", "exported too early"
@@ -130,7 +131,8 @@ FINDINGS: Final[Mapping[str, Kind]] = {
     "RUN_JOBS_WRONG": Kind("a run's end does not fit its jobs", "a job of the run was left out or changed"),
     "REUSE_WRONG": Kind("a step reuses a job that has no result to reuse", _KEY_HOLDER),
     "CONFIG_WRONG": Kind("a configuration is not the one its record names", "a policy was swapped"),
-    "ERASED_WRONG": Kind("an erasure that names nothing, or not in order", _KEY_HOLDER),
+    "STEP_REPEATED": Kind("a step of a run is reused twice", _KEY_HOLDER),
+    "ERASED_WRONG": Kind("an erasure out of order, or in a partition that records none", _KEY_HOLDER),
     # Beside the ledger.
     "FOLD_DIFFERS": Kind("a stored row says something else than the records", "the database was edited"),
     "FOLD_ROW_MISSING": Kind("a job or run of the records has no row", "the database was edited"),

@@ -118,23 +118,34 @@ def rule_faults(
 
 
 def advance(
-    fold: JobFold, to_state: str, key: bytes, tick: int, kind: str, head: bytes, config: KernelConfig | None
+    fold: JobFold,
+    fields: Mapping[str, Any],
+    key: bytes,
+    grounds: Grounds | None,
+    head: bytes,
+    config: KernelConfig | None,
 ) -> None:
     """Make the fold what it is after the record."""
+    to_state, tick = fields["to_state"], fields["tick"]
     fold.head = head
     fold.transition_seq += 1
     fold.state = to_state
+    fold.moved_tick = tick
+    fold.reason = fields["reason_code"]
     if to_state == "RUNNING":
         fold.lease_id = key
+        fold.holder = None if grounds is None else grounds.replica_id
+        fold.dispatched = fold.dispatched or fields["dispatch"]
         policy = None if config is None else config.leases.get(fold.lease_policy_id)
         fold.due = min(UINT64_MAX, tick + (0 if policy is None else policy.lease_ttl_ticks))
         return
     if to_state == "QUEUED":
         fold.attempt_id += 1
         return
-    fold.lease_id = None
+    fold.lease_id = fold.holder = None
+    fold.exit_seq = fold.transition_seq - 1
     if to_state == "RETRYING":
-        if kind in ev.INTERRUPTIONS:
+        if grounds is not None and grounds.kind in ev.INTERRUPTIONS:
             fold.interruptions += 1
             fold.due = tick
         else:

@@ -187,6 +187,7 @@ _FIELDS: Final[Mapping[str, Mapping[str, _Check]]] = {
         "head": _is_digest,
         "body": _optional(_is_bytes),
         "partition": _optional(_is_partition),
+        "tick": _optional(_is_uint64),
     },
     "run": {
         "partition": _is_partition,
@@ -196,6 +197,7 @@ _FIELDS: Final[Mapping[str, Mapping[str, _Check]]] = {
         "status": _is_text,
         "started_tick": _is_uint64,
         "ended_tick": _optional(_is_uint64),
+        "body": _optional(_is_bytes),
     },
 }
 

@@ -109,6 +109,8 @@ class JobItem(NamedTuple):
     """The kernel's own encoding of the job, where the row has it."""
     partition: int | None = None
     """The partition the row says the job is in, where it says so."""
+    tick: int | None = None
+    """The tick the row says it was written at, where it says so."""
 
 
 class RunItem(NamedTuple):
@@ -121,6 +123,8 @@ class RunItem(NamedTuple):
     status: str
     started_tick: int
     ended_tick: int | None
+    body: bytes | None = None
+    """The kernel's own encoding of the run, where the row has it."""
 
 
 Item: TypeAlias = HeaderItem | BatchItem | PartialItem | HeadItem | ContentItem | JobItem | RunItem
@@ -198,6 +202,8 @@ class JobRowLike(Protocol):
     @property
     def head(self) -> bytes: ...
     @property
+    def tick(self) -> int: ...
+    @property
     def body(self) -> bytes: ...
 
 
@@ -218,6 +224,8 @@ class RunRowLike(Protocol):
     def started_tick(self) -> int: ...
     @property
     def ended_tick(self) -> int | None: ...
+    @property
+    def body(self) -> bytes: ...
 
 
 def batch_item(row: BatchRowLike, records: Iterable[RecordRowLike]) -> BatchItem:
@@ -258,9 +266,19 @@ def job_item(row: JobRowLike) -> JobItem:
         row.head,
         row.body,
         row.partition,
+        row.tick,
     )
 
 
 def run_item(row: RunRowLike) -> RunItem:
     """A stored run row."""
-    return RunItem(row.partition, row.run_id, row.tenant_id, row.name, row.status, row.started_tick, row.ended_tick)
+    return RunItem(
+        row.partition,
+        row.run_id,
+        row.tenant_id,
+        row.name,
+        row.status,
+        row.started_tick,
+        row.ended_tick,
+        row.body,
+    )

@@ -25,10 +25,15 @@ Handler = Callable[["RecordWalk", Mapping[str, Any], bytes], Iterator[TrustFault
 def run_started(walk: RecordWalk, fields: Mapping[str, Any], evidence: bytes) -> Iterator[TrustFault]:  # noqa: ARG001 - has none
     """A run begins, once."""
     runs, partition, run_id = walk.book.runs, walk.partition.number, fields["run_id"]
+    header = walk.book.header
+    if header is not None and partition_of(run_id, header.partitions) != partition:
+        yield TrustFault("RUN_PARTITION_WRONG", f"run {run_id!r} belongs to another partition")
     if runs.open(partition, run_id) is not None or runs.ended(partition, run_id) is not None:
         yield TrustFault("RUN_REPEATED", f"run {run_id!r} has been started before")
         return
-    runs.start(partition, run_id, RunFold(fields["tenant_id"], fields["name"], fields["tick"]))
+    digests = (fields["contract_digest"], fields["bindings_digest"], fields["inputs_digest"])
+    fold = RunFold(fields["tenant_id"], fields["name"], fields["tick"], *digests, fields["operation_id"])
+    runs.start(partition, run_id, fold)
 
 
 def step_reused(walk: RecordWalk, fields: Mapping[str, Any], evidence: bytes) -> Iterator[TrustFault]:  # noqa: ARG001 - has none
@@ -43,6 +48,8 @@ def step_reused(walk: RecordWalk, fields: Mapping[str, Any], evidence: bytes) ->
         yield TrustFault("RUN_UNKNOWN", f"run {fields['run_id']!r} is not open")
         return
     run.steps_reused += 1
+    if not book.runs.reuse(partition, fields["run_id"], fields["step_id"]):
+        yield TrustFault("STEP_REPEATED", f"step {fields['step_id']!r} of run {fields['run_id']!r} was reused before")
     header = book.header
     if header is None or header.scope != SCOPE_LEDGER or partition_of(fields["job_id"], header.partitions) != partition:
         return
@@ -123,7 +130,14 @@ def trust_changed(walk: RecordWalk, fields: Mapping[str, Any], evidence: bytes) 
 
 def erased(walk: RecordWalk, fields: Mapping[str, Any], evidence: bytes) -> Iterator[TrustFault]:  # noqa: ARG001 - has none
     """Content was erased on purpose; its absence is explained from here on."""
-    digests = fields["digests"]
+    digests, number = fields["digests"], fields["erasure_seq"]
+    partition, header = walk.partition, walk.book.header
+    if partition.number != 0:
+        yield TrustFault("ERASED_WRONG", f"an erasure in partition {partition.number}; they stand in partition 0")
+    whole = header is None or header.scope == SCOPE_LEDGER
+    if number < partition.erasures or (whole and number != partition.erasures):
+        yield TrustFault("ERASED_WRONG", f"erasure {number} where erasure {partition.erasures} is due")
+    partition.erasures = number + 1
     if digests != sorted(digests):
         yield TrustFault("ERASED_WRONG", "the erased digests are not in order")
     for digest in digests:

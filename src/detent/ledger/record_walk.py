@@ -96,6 +96,11 @@ class RecordWalk:
                 seen.add(fault.code)
                 self.note(fault.code, fault.message, position, job_id, seq)
 
+    @property
+    def written_tick(self) -> int:
+        """The last tick of the present batch, which the rows written with it carry."""
+        return self._tick_max
+
     def in_time(self, tick: int) -> bool:
         """Whether nothing is wrong with a record's tick; time goes on to it then."""
         partition = self.partition
@@ -136,13 +141,14 @@ class RecordWalk:
         tick = fields["tick"]
         if not self.in_time(tick):
             self.tick(tick, position, job_id, fold.transition_seq)
-        advance(fold, fields["to_state"], expected[1], tick, grounds.kind, sha256(body).digest(), partition.config)
+        advance(fold, fields, expected[1], grounds, sha256(body).digest(), partition.config)
         self._moved(fold, fields, position)
         return None
 
     def _moved(self, fold: JobFold, fields: dict[str, Any], position: int) -> None:
         """A record has been folded into its job: its run, and a cancel batch that begins, goes on or ends."""
         self.transitions += 1
+        fold.tick = self._tick_max
         if fields["batch_len"] != 1:
             self._cancel_batch(fields, position)
         if fold.state in ENDED_STATES:
@@ -190,9 +196,7 @@ class RecordWalk:
             faults.append(TrustFault("RECORD_FIELDS_WRONG", "the record is not the one its job's history leads to"))
         self.note_all(faults, position, job_id, seq)
         self.tick(fields["tick"], position, job_id, seq)
-        kind = "" if grounds is None else grounds.kind
-        key, head = fields["idempotency_key"], sha256(body).digest()
-        advance(fold, fields["to_state"], key, fields["tick"], kind, head, partition.config)
+        advance(fold, fields, fields["idempotency_key"], grounds, sha256(body).digest(), partition.config)
         self._moved(fold, fields, position)
         if was_ended or fold.ended:
             jobs.moved(job_id, fold)

@@ -19,10 +19,10 @@ from detent.kernel import (
     KernelConfig,
     MemoryHistory,
     Outcome,
-    PriorityFifo,
     RaiseEpoch,
     commands_digest,
     decode_commands,
+    plain_queue,
     transition_log_hash,
 )
 from detent.kernel.reducer import MakeQueue
@@ -93,7 +93,7 @@ def replay_items(
     *,
     make_history: MakeHistory | None = None,
     ended_heads: LogHeads | None = None,
-    make_queue: MakeQueue = PriorityFifo,
+    make_queue: MakeQueue = plain_queue,
     trace: Trace | None = None,
     after_batch: AfterBatch | None = None,
 ) -> ReplayReport:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from detent.canon import NotCanonical, digest_text, sha256
+from detent.canon import NotCanonical, digest_text, encode_trusted, sha256
 from detent.errors import InvariantBroken
 from detent.kernel import Job, partition_of
+from detent.kernel.job import FIXED_FIELDS
 from detent.ledger.book import Book
 from detent.ledger.findings import Finding
 from detent.ledger.items import ContentItem, JobItem, RunItem
-from detent.ledger.tables import JobFold
+from detent.ledger.tables import JobFold, fixed_digest
 
 RUNNING = "running"
 _COMPARED = ("tenant_id", "run_id", "state", "transition_seq", "attempt_id", "head")
-_COMPARED_LIVE = ("manifest_hash", "quota_policy_hash", "failures", "interruptions", "lease_id", "max_retries")
 
 
 class Rows:
@@ -70,10 +70,13 @@ class Rows:
         runs = self._book.runs
         said = runs.ended(item.partition, item.run_id)
         if said is None and (run := runs.open(item.partition, item.run_id)) is not None:
-            said = [run.tenant_id, run.name, RUNNING, run.started_tick, None]
+            digest = run.row_digest(item.run_id, RUNNING, None)
+            said = [run.tenant_id, run.name, RUNNING, run.started_tick, None, digest]
         if said is None:
             self._note("FOLD_ROW_UNKNOWN", f"a row of run {item.run_id!r}, which no record knows")
-        elif said != [item.tenant_id, item.name, item.status, item.started_tick, item.ended_tick]:
+        elif said[:-1] != [item.tenant_id, item.name, item.status, item.started_tick, item.ended_tick] or (
+            item.body is not None and sha256(item.body) != said[-1]
+        ):
             self._note("FOLD_DIFFERS", f"the row of run {item.run_id!r} says something else than its records")
 
     def finish(self, *, expected: bool) -> None:
@@ -113,10 +116,53 @@ def _job_differences(item: JobItem, fold: JobFold) -> list[str]:
         return wrong
     try:
         job = Job.decode(item.body)
-        canonical = job.encode() == item.body
+        values = job.to_list()
+        canonical = encode_trusted(values) == item.body
     except (NotCanonical, InvariantBroken, TypeError, ValueError):
         return [*wrong, "body"]
-    names = _COMPARED if fold.ended else (*_COMPARED, *_COMPARED_LIVE)
     if not canonical or job.job_id != item.job_id:
         wrong.append("body")
-    return wrong + [f"body.{name}" for name in names if getattr(job, name) != getattr(fold, name)]
+    if item.tick is not None and fold.fixed and not _written(item.tick, job, fold):
+        wrong.append("tick")
+    if not fold.fixed:
+        return wrong + [f"body.{name}" for name in _COMPARED if getattr(job, name) != getattr(fold, name)]
+    if fixed_digest(values[:FIXED_FIELDS]) != fold.fixed:
+        wrong.append("body (what the submission fixed)")
+    return wrong + [f"body.{name}" for name in _body_differences(job, fold)]
+
+
+def _written(tick: int, job: Job, fold: JobFold) -> bool:
+    """Whether a row can have been written at a tick: with the job's last record, or with a later report of usage."""
+    reported = job.state == "RUNNING" and job.reports > 0
+    return tick >= fold.tick if reported else tick == fold.tick
+
+
+def _body_differences(job: Job, fold: JobFold) -> Iterator[str]:
+    """The fields of a stored job that the job's records determine and that differ from them.
+
+    What is left are usage and its reports, the conflicts counted, and how far heartbeats have moved a lease: these come
+    from commands without records, and only a replay knows them.
+    """
+    running, queued, retrying = (job.state == state for state in ("RUNNING", "QUEUED", "RETRYING"))
+    expected: dict[str, object] = {
+        "failures": fold.failures,
+        "interruptions": fold.interruptions,
+        "ever_dispatched": fold.dispatched,
+        "reason_code": fold.reason,
+        "exit_seq": fold.transition_seq - 1 if fold.ended else fold.exit_seq,
+        "lease_id": fold.lease_id,
+        "lease_holder": fold.holder,
+        "ready_tick": fold.due if retrying else None,
+        "queued_tick": fold.moved_tick if queued else None,
+    }
+    if not running:
+        expected |= {"lease_expiry": None, "heartbeat_tick": None}
+    if fold.ended:
+        expected["conflicts"] = 0
+    for name in (*_COMPARED, *expected):
+        if getattr(job, name) != (expected[name] if name in expected else getattr(fold, name)):
+            yield name
+    if running and (job.lease_expiry is None or job.lease_expiry < fold.due):
+        yield "lease_expiry"
+    if running and (job.heartbeat_tick is None or job.heartbeat_tick < fold.moved_tick):
+        yield "heartbeat_tick"

@@ -46,6 +46,7 @@ class SubmittedManifest(NamedTuple):
     key_id: bytes
     signature: bytes
     job_id: str
+    payload_digest: bytes
     fields: Mapping[str, Any]
     """The fields it shares with other manifests; those of one job alone (payload, tick of its making) may be missing."""
 
@@ -127,7 +128,7 @@ def _read_submitted_slowly(data: bytes) -> SubmittedManifest | TrustFault:
     manifest = parse_manifest(body)
     if isinstance(manifest, Refused):
         return TrustFault("MANIFEST_INVALID", manifest.message)
-    return SubmittedManifest(body, key_id, signature, manifest.job_id, decode(body))
+    return SubmittedManifest(body, key_id, signature, manifest.job_id, manifest.payload_digest, decode(body))
 
 
 def parse_manifest(body: bytes) -> Manifest | Refused:
@@ -144,8 +145,8 @@ _PAYLOAD: Final = b"\x6epayload_digest\x58\x20"
 _WIDTHS: Final = {0x18: 2, 0x19: 3, 0x1A: 5, 0x1B: 9}
 
 
-def _read_manifest(body: bytes) -> tuple[str, Mapping[str, Any]] | None:
-    """A manifest's job and its other fields, if it is of a known or a knowable form; None sends it the slow way.
+def _read_manifest(body: bytes) -> tuple[str, bytes, Mapping[str, Any]] | None:
+    """A manifest's job, its payload and its other fields, if it is of a known or a knowable form; None sends it the slow way.
 
     The idea is that of `read_evidence`: the job's id, the tick and the payload's digest are cut out and looked at, and what
     is left takes few forms.
@@ -171,7 +172,9 @@ def _read_manifest(body: bytes) -> tuple[str, Mapping[str, Any]] | None:
         job_id = body[begin:end].decode()
     except UnicodeDecodeError:
         return None
-    return None if fields is None or id_fault("job_id", job_id) is not None else (job_id, fields)
+    return (
+        None if fields is None or id_fault("job_id", job_id) is not None else (job_id, body[rest - 32 : rest], fields)
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -271,6 +274,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "quota_policy_hash": is_digest,
     "queue_policy_hash": is_digest,
     "chain_hash": is_digest,
+    "decision_digest": lambda value: value is None or is_digest(value),
     "prev_chain_hash": is_digest,
     "idempotency_key": is_digest,
     "request_digest": is_digest,
@@ -292,6 +296,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "batch_len": _is_uint64,
     "job_count": _is_uint64,
     "steps_reused": _is_uint64,
+    "erasure_seq": _is_uint64,
     "epoch": _is_uint64,
     "version": _is_uint64,
     "from_state": _is_state,

@@ -54,6 +54,16 @@ def verify_manifest(
     return VerifiedManifest(manifest, body, key_id, signature)
 
 
+def signer_refusal(trust: Trust, verified: VerifiedManifest, position: int, partition: int) -> Refused | None:
+    """Say why the key that signed a manifest may not submit at a position, or nothing.
+
+    For what this process signed itself: the signature is good, but the key's time may be over, or it is another tenant's.
+    """
+    entry = trust.entry(verified.key_id, MANIFEST, position)
+    fault = entry if isinstance(entry, TrustFault) else entry.scope_fault(verified.manifest.tenant_id, partition)
+    return None if fault is None else _refused(fault)
+
+
 class SignedResult(NamedTuple):
     """A result envelope's bytes with the signature of the executor that made it."""
 

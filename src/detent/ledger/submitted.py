@@ -1,6 +1,6 @@
 """The first record of a job: it must be exactly what the signed manifest beside it leads to.
 
-Only the run a job belongs to and the tick are the record's own; the rest is in the manifest, so again the right record is
+Only the run a job belongs to, the decision that let it in and the tick are the record's own; the rest is in the manifest, so again the right record is
 built and compared.
 """
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from detent.kernel import MANIFEST_LABEL, chain_genesis, partition_of
 from detent.ledger.book import Partition
-from detent.ledger.schema import SubmittedManifest, read_record, read_submitted
-from detent.ledger.tables import JobFold
+from detent.ledger.schema import SubmittedManifest, is_digest, read_record, read_submitted
+from detent.ledger.tables import JobFold, fixed_digest
 from detent.ledger.templates import job_parts, submitted_body
 from detent.ledger.trust_config import KeyEntry, TrustFault
 
@@ -56,8 +56,11 @@ def submitted(walk: RecordWalk, loosely: dict[str, Any], body: bytes, evidence: 
         and partition_of(job_id, header.partitions) != walk.partition.number
     ):
         faults.append(TrustFault("JOB_PARTITION_WRONG", f"job {job_id!r} belongs to another partition"))
+    fold.tick, fold.moved_tick = walk.written_tick, fields["tick"]
     if isinstance(signed, SubmittedManifest):
         _take_policies(fold, signed)
+        if walk.book.with_rows:
+            fold.fixed = _fixed(fold, signed)
         faults += _manifest_faults(walk, signed, position)
     _add_job(walk, job_id, fold, faults)
     if faults:
@@ -69,12 +72,17 @@ def submitted(walk: RecordWalk, loosely: dict[str, Any], body: bytes, evidence: 
 def _expected(signed: SubmittedManifest, fields: dict[str, Any], body: bytes, partition: Partition) -> JobFold | None:
     """The fold the record starts, if the record is exactly the one this manifest leads to."""
     manifest, run_id, tick = signed.fields, fields.get("run_id"), fields.get("tick")
+    decision = fields.get("decision_digest")
     if type(tick) is not int or tick < 0 or not (run_id is None or type(run_id) is str):
+        return None
+    if not (decision is None or is_digest(decision)):
         return None
     manifest_hash = sha256(signed.body).digest()
     tenant_id, quota_policy_hash = manifest["tenant_id"], manifest["quota_policy_hash"]
     parts = job_parts(tenant_id, signed.job_id, manifest_hash, quota_policy_hash)
-    expected, genesis = submitted_body(parts, partition.owner, tick, run_id, manifest["job_kind"], manifest_hash)
+    expected, genesis = submitted_body(
+        parts, partition.owner, tick, run_id, manifest["job_kind"], manifest_hash, decision
+    )
     if expected != body:
         return None
     fold = JobFold(tenant_id, run_id, "QUEUED", 0, 0, genesis, manifest_hash, quota_policy_hash)
@@ -139,6 +147,29 @@ def _take_policies(fold: JobFold, signed: SubmittedManifest) -> None:
     fold.retry_categories = tuple(manifest["retry_categories"])
     fold.lease_policy_id = manifest["lease_policy_id"]
     fold.backoff_schedule_id = manifest["backoff_schedule_id"]
+
+
+def _fixed(fold: JobFold, signed: SubmittedManifest) -> bytes:
+    """Digest of what the submission fixes of the job's stored row."""
+    manifest = signed.fields
+    return fixed_digest(
+        (
+            signed.job_id,
+            fold.tenant_id,
+            fold.run_id,
+            manifest["job_kind"],
+            fold.manifest_hash,
+            signed.payload_digest,
+            manifest["priority"],
+            fold.lease_policy_id,
+            fold.backoff_schedule_id,
+            fold.quota_policy_hash,
+            fold.max_retries,
+            fold.max_interruptions,
+            manifest["retry_categories"],
+            fold.moved_tick,
+        )
+    )
 
 
 def _add_job(walk: RecordWalk, job_id: str, fold: JobFold, faults: list[TrustFault]) -> None:

@@ -6,13 +6,14 @@ objects, up to a limit. What is read back from the `Heads` was written here, so 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from itertools import islice
 from typing import Final
 
 from detent.canon import encode_trusted
-from detent.kernel import TERMINAL, transition_log_hash
+from detent.kernel import TERMINAL, Run, transition_log_hash
 from detent.ledger.heads import Heads
 from detent.ledger.loose import loose
 from detent.ledger.naming import named_digests
@@ -29,9 +30,11 @@ _JOB: Final = b"j"
 _RUN: Final = b"R"
 _OPEN_RUN: Final = b"o"
 _RUN_JOB: Final = b"r"
+_RUN_STEP: Final = b"s"
 _ERASED: Final = b"e"
-_ENDED_VALUES: Final = 6
-_SEQ, _HEAD, _CATEGORIES = 3, 5, 10
+_PLACE_VALUES: Final = 6
+_ENDED_VALUES: Final = 12
+_SEQ, _HEAD, _CATEGORIES = 3, 5, 16
 """Places in an encoded fold."""
 ENDED_STATES: Final = frozenset(state.value for state in TERMINAL)
 
@@ -58,6 +61,17 @@ class JobFold:
     lease_id: bytes | None = None
     due: int = 0
     """RUNNING: the first tick at which the lease can have expired. RETRYING: the first at which the wait is over."""
+    fixed: bytes = b""
+    """Digest of what its submission fixed, as `fixed_digest` gives it; empty when no rows will be compared with it, or the
+    submission could not be read."""
+    tick: int = 0
+    """Last tick of the batch that holds its last record: the row was written then, or later."""
+    moved_tick: int = 0
+    """Tick of its last record."""
+    dispatched: bool = False
+    reason: str | None = None
+    exit_seq: int | None = None
+    holder: str | None = None
     parts: JobParts | None = None
     """The pieces of its records that never change, made when they are first needed."""
 
@@ -76,7 +90,10 @@ class JobFold:
             self.attempt_id,
             self.head,
         ]
-        if self.state not in ENDED_STATES:
+        ended = self.state in ENDED_STATES
+        if self.fixed or not ended:
+            values += [self.fixed, self.tick, self.failures, self.interruptions, self.dispatched, self.reason]
+        if not ended:
             values += [
                 self.manifest_hash,
                 self.quota_policy_hash,
@@ -85,10 +102,11 @@ class JobFold:
                 list(self.retry_categories),
                 self.lease_policy_id,
                 self.backoff_schedule_id,
-                self.failures,
-                self.interruptions,
                 self.lease_id,
                 self.due,
+                self.moved_tick,
+                self.exit_seq,
+                self.holder,
             ]
         return encode_trusted(values)
 
@@ -96,11 +114,23 @@ class JobFold:
     def decode(cls, data: bytes) -> JobFold:
         """Rebuild a fold from `encode`."""
         values = loose(data)
-        if len(values) == _ENDED_VALUES:
-            values += [b"", b""]
+        if len(values) <= _ENDED_VALUES:
+            fold = cls(*[*values[:_PLACE_VALUES], b"", b""])
+            if len(values) == _PLACE_VALUES:
+                return fold
         else:
             values[_CATEGORIES] = tuple(values[_CATEGORIES])
-        return cls(*values)
+            fold = cls(*values[:_PLACE_VALUES], *values[_ENDED_VALUES : _CATEGORIES + 3])
+            fold.lease_id, fold.due, fold.moved_tick, fold.exit_seq, fold.holder = values[_CATEGORIES + 3 :]
+        fold.fixed, fold.tick, fold.failures, fold.interruptions, fold.dispatched, fold.reason = values[
+            _PLACE_VALUES:_ENDED_VALUES
+        ]
+        return fold
+
+
+def fixed_digest(values: Sequence[object]) -> bytes:
+    """Digest of the fields that a job's submission fixes, in the order of the kernel's own encoding."""
+    return sha256(encode_trusted(list(values))).digest()
 
 
 class JobTable:
@@ -170,6 +200,10 @@ class RunFold:
     tenant_id: str
     name: str
     started_tick: int
+    contract_digest: bytes = b""
+    bindings_digest: bytes = b""
+    inputs_digest: bytes = b""
+    operation_id: str = ""
     jobs: int = 0
     live_jobs: int = 0
     steps_reused: int = 0
@@ -180,8 +214,38 @@ class RunFold:
     def encode(self) -> bytes:
         """The fold as bytes, without the ended jobs, which are spilled apart."""
         return encode_trusted(
-            [self.tenant_id, self.name, self.started_tick, self.jobs, self.live_jobs, self.steps_reused]
+            [
+                self.tenant_id,
+                self.name,
+                self.started_tick,
+                self.contract_digest,
+                self.bindings_digest,
+                self.inputs_digest,
+                self.operation_id,
+                self.jobs,
+                self.live_jobs,
+                self.steps_reused,
+            ]
         )
+
+    def row_digest(self, run_id: str, status: str, ended_tick: int | None) -> bytes:
+        """SHA-256 of the kernel's own encoding of the run, which its stored row must have."""
+        run = Run(
+            run_id,
+            self.tenant_id,
+            self.name,
+            self.contract_digest,
+            self.bindings_digest,
+            self.inputs_digest,
+            self.operation_id,
+            self.started_tick,
+            status,
+            ended_tick,
+            self.jobs,
+            self.live_jobs,
+            self.steps_reused,
+        )
+        return sha256(run.encode()).digest()
 
     @classmethod
     def decode(cls, data: bytes) -> RunFold:
@@ -211,7 +275,7 @@ class RunTable:
         return run
 
     def ended(self, partition: int, run_id: str) -> list[object] | None:
-        """An ended run as [tenant, name, status, started tick, ended tick]; None when it has not ended."""
+        """An ended run as [tenant, name, status, started tick, ended tick, digest of its row]; None before its end."""
         data = self._heads.get(_key(_RUN, partition, run_id))
         return None if data is None else list(loose(data))
 
@@ -232,6 +296,14 @@ class RunTable:
             for (place, name), other in self._open.items():
                 self._spill(place, name, other)
             self._ended_held = 0
+
+    def reuse(self, partition: int, run_id: str, step_id: str) -> bool:
+        """A step of an open run is reused; says whether that is the first time."""
+        key = _key(_RUN_STEP, partition, run_id) + b"\x00" + step_id.encode()
+        if self._heads.get(key) is not None:
+            return False
+        self._heads.put(key, b"")
+        return True
 
     def jobs_digest(self, partition: int, run_id: str, run: RunFold) -> tuple[int, bytes]:
         """How many jobs of the run have ended, and the hash over their heads: what ``run_ended`` must say."""
@@ -254,7 +326,11 @@ class RunTable:
             self._heads.delete(_key(_OPEN_RUN, partition, run_id))
             for key in [key for key, _ in self._heads.items(_key(_RUN_JOB, partition, run_id) + b"\x00")]:
                 self._heads.delete(key)
-        value = encode_trusted([run.tenant_id, run.name, status, run.started_tick, tick])
+        if run.steps_reused:
+            for key in [key for key, _ in self._heads.items(_key(_RUN_STEP, partition, run_id) + b"\x00")]:
+                self._heads.delete(key)
+        row = run.row_digest(run_id, status, tick)
+        value = encode_trusted([run.tenant_id, run.name, status, run.started_tick, tick, row])
         self._heads.put(_key(_RUN, partition, run_id), value)
 
     def _keep(self, partition: int, run_id: str, run: RunFold) -> None:

@@ -84,13 +84,19 @@ def owner_parts(partition: int, signer: bytes, verdicts: frozenset[str]) -> Owne
 
 
 def submitted_body(
-    parts: JobParts, owner: OwnerParts, tick: int, run_id: str | None, job_kind: str, manifest_hash: bytes
+    parts: JobParts,
+    owner: OwnerParts,
+    tick: int,
+    run_id: str | None,
+    job_kind: str,
+    manifest_hash: bytes,
+    decision_digest: bytes | None,
 ) -> tuple[bytes, bytes]:
     """The one right encoding of a ``submitted`` record, and the chain's genesis in it."""
     genesis = sha256(b"\x84\x68chain/v1" + parts.key[1:] + b"\x58\x20" + manifest_hash).digest()
     body = b"".join(
         (
-            b"\xab\x64kind\x69submitted\x64tick",
+            b"\xac\x64kind\x69submitted\x64tick",
             uint(tick),
             parts.job,
             b"\x66run_id",
@@ -101,6 +107,8 @@ def submitted_body(
             b"\x6achain_hash\x58\x20",
             genesis,
             owner.submitted,
+            b"\x6fdecision_digest",
+            _NULL if decision_digest is None else b"\x58\x20" + decision_digest,
             parts.tail,
         )
     )

@@ -100,7 +100,13 @@ def verify_items(  # noqa: PLR0913 - each option has its own name
     ``witnesses_min`` and ``witnessed_since`` (POSIX seconds) ask for cosignatures of the newest tree heads. A malformed
     ``root`` is the caller's mistake and raises `InvalidInput`.
     """
-    book = Book(heads=heads, findings=Findings(findings_max), root=_root_of(root), verify_many=verify_many)
+    book = Book(
+        heads=heads,
+        findings=Findings(findings_max),
+        root=_root_of(root),
+        verify_many=verify_many,
+        with_rows=rows_expected,
+    )
     reading = _Reading(book, tuple(kept_heads))
     for item in _in_strides(items):
         reading.take(item)

@@ -16,7 +16,6 @@ Rows are plain tuples, because the hot path binds tens of thousands of them a se
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 CONTENT_INLINE_BYTES_MAX = 16 * 1024
@@ -128,8 +127,7 @@ class JobHead(NamedTuple):
     head: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(NamedTuple):
     """Everything one group commit makes durable, together or not at all."""
 
     batch: BatchRow

@@ -59,29 +59,31 @@ def check_partition(partition: int, partitions: int) -> None:
 
 def check_commit(commit: Commit, partitions: int) -> None:
     """Insist that the parts of a commit belong together."""
-    batch = commit.batch
-    check_partition(batch.partition, partitions)
-    _check_batch(batch)
-    _check_positions(batch, commit.records)
-    if commit.jobs:
-        _check_home(commit.jobs, batch.partition)
-        _check_jobs_once(commit.jobs)
-    if commit.runs:
-        _check_home(commit.runs, batch.partition)
-    if commit.refusals:
-        _check_home(commit.refusals, batch.partition)
-    for digest, data in commit.content:
+    batch, records, jobs, runs, content, erased, refusals, checkpoint, tree_head = commit
+    partition = batch.partition
+    check_partition(partition, partitions)
+    _check_place(batch)
+    _check_positions(batch, records)
+    _check_home(jobs, partition)
+    if len(jobs) > 1:
+        _check_jobs_once(jobs)
+    if runs:
+        _check_home(runs, partition)
+    if refusals:
+        _check_home(refusals, partition)
+    for digest, data in content:
         _check_content(digest, data)
-    if commit.erased:
-        _check_digests(commit.erased)
-    if commit.checkpoint is not None:
-        check_checkpoint(commit.checkpoint, batch.partition, batch.batch_no)
-    if commit.tree_head is not None:
-        check_tree_head(commit.tree_head, batch.partition, batch.batch_no + 1)
+    if erased:
+        _check_digests(erased)
+    if checkpoint is not None:
+        check_checkpoint(checkpoint, partition, batch.batch_no)
+    if tree_head is not None:
+        check_tree_head(tree_head, partition, batch.batch_no + 1)
 
 
 def check_rows(commit: Commit, partitions: int) -> None:
     """Insist that each row is possible by itself: the rules the SQLite schema states as ``CHECK``s."""
+    _check_batch(commit.batch)
     for record in commit.records:
         _check_record(record)
     for job in commit.jobs:
@@ -137,23 +139,16 @@ def check_tree_head(head: TreeHeadRow, partition: int, size: int) -> None:
         raise InvariantBroken("a tree head without its note")
 
 
-def _check_batch(batch: BatchRow) -> None:
-    if batch.batch_no < 0 or batch.first_position < 0:
-        raise InvariantBroken("a batch before the first")
+def _check_place(batch: BatchRow) -> None:
+    # Leaf n completes one interior node for each one at the end of n in binary: n XOR (n + 1) is those ones and one more.
+    batch_no = batch.batch_no
+    node_count = (batch_no ^ (batch_no + 1)).bit_length() - 1
+    if len(batch.nodes) != 32 * node_count:
+        raise InvariantBroken(f"leaf {batch_no} completes {node_count} tree nodes, not {len(batch.nodes) / 32:g}")
+    if (batch.first_position + batch.record_count | batch_no) >> POSITION_BITS > 0:
+        raise InvalidInput(f"partition {batch.partition} is full: it holds 2^{POSITION_BITS} records")
     if batch.epoch <= 0:
         raise InvariantBroken("a batch under epoch 0, which nobody owns")
-    if not batch.body or len(batch.signature) != 64 or len(batch.leaf_hash) != 32:
-        raise InvariantBroken("a batch without a body, a signature of 64 bytes or a leaf hash of 32")
-    if not 0 <= batch.first_tick <= batch.last_tick:
-        raise InvariantBroken("a batch whose ticks run backwards")
-    # Leaf n completes one interior node for each one at the end of n in binary: n XOR (n + 1) is those ones and one more.
-    node_count = (batch.batch_no ^ (batch.batch_no + 1)).bit_length() - 1
-    if len(batch.nodes) != 32 * node_count:
-        raise InvariantBroken(f"leaf {batch.batch_no} completes {node_count} tree nodes, not {len(batch.nodes) / 32:g}")
-    if (batch.first_position + batch.record_count) >> POSITION_BITS or batch.batch_no >> POSITION_BITS:
-        raise InvalidInput(f"partition {batch.partition} is full: it holds 2^{POSITION_BITS} records")
-    if batch.last_tick > INTEGER_MAX or batch.epoch > INTEGER_MAX:
-        raise integer_too_large()
 
 
 def _check_positions(batch: BatchRow, records: Sequence[RecordRow]) -> None:
@@ -191,6 +186,15 @@ def _check_content(digest: bytes, data: bytes) -> None:
 def _check_digests(digests: Iterable[bytes]) -> None:
     for digest in digests:
         _insist(len(digest) == 32, "a digest that is not 32 bytes")
+
+
+def _check_batch(batch: BatchRow) -> None:
+    _insist(batch.batch_no >= 0 and batch.first_position >= 0, "a batch before the first")
+    _insist(
+        bool(batch.body) and len(batch.signature) == 64 and len(batch.leaf_hash) == 32,
+        "a batch without a body, a signature of 64 bytes or a leaf hash of 32",
+    )
+    _insist(0 <= batch.first_tick <= batch.last_tick, "a batch whose ticks run backwards")
 
 
 def _check_record(record: RecordRow) -> None:

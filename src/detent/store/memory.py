@@ -85,7 +85,7 @@ class MemoryStore:
     def append(self, commit: Commit) -> None:
         """Keep the whole commit, or raise and keep nothing of it."""
         check_commit(commit, self.partitions)
-        check_integers(chain(commit.records, commit.jobs, commit.runs, commit.refusals))
+        check_integers(chain((commit.batch,), commit.records, commit.jobs, commit.runs, commit.refusals))
         check_rows(commit, self.partitions)
         self._check_ownership(commit.batch)
         self._check_jobs(commit)

@@ -35,11 +35,19 @@ SELECT origin, partitions FROM ledger
 UPDATE partitions SET epoch = epoch + 1 WHERE partition = ?1 RETURNING epoch
 
 -- name: insert_batch
--- Appends a signed batch record.
+-- Appends a signed batch record; the compare of compare-and-swap is part of it. The epoch is NULL unless the partition is
+-- still at ?3, and the first position is NULL unless the batch goes on where the one before it ended: neither may be.
 INSERT INTO batches (
     batch_key, epoch, body, signature, leaf_hash, nodes, commands, first_position, record_count, first_tick, last_tick
 )
-VALUES (?1 << 40 | ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+VALUES (
+    ?1 << 40 | ?2, (SELECT epoch FROM partitions WHERE partition = ?1 AND epoch = ?3), ?4, ?5, ?6, ?7, ?8,
+    CASE ?2 WHEN 0 THEN iif(?9 = 0, 0, NULL) ELSE (
+        SELECT ?9 FROM batches
+        WHERE batch_key = (?1 << 40 | ?2) - 1 AND first_position + record_count = ?9 AND last_tick <= ?11
+    ) END,
+    ?10, ?11, ?12
+)
 
 -- name: insert_job_name
 -- Gives a job id its number; an id that has one keeps it.
@@ -108,8 +116,7 @@ INSERT INTO tree_heads (partition, size, note) VALUES (?1, ?2, ?3)
 ON CONFLICT (partition, size) DO UPDATE SET note = ?3
 
 -- name: head
--- Where a partition's log stands: its owner's epoch and what its last batch says. An append reads it first, under the
--- write lock, so that what it compares with cannot move before it writes.
+-- Where a partition's log stands: its owner's epoch and what its last batch says.
 SELECT partitions.epoch, ifnull(batch_no + 1, 0), ifnull(leaf_hash, zeroblob(32)),
        ifnull(first_position + record_count, 0), ifnull(last_tick, 0)
 FROM partitions

@@ -227,9 +227,9 @@ class SqliteReader:
     def close(self) -> None:
         """Let go of the file."""
         self._closed = True
-        close_quietly(self._connection)
         while self._idle:
             close_quietly(self._idle.pop())
+        close_quietly(self._connection)  # last: a writer empties the WAL when it is the last to go
 
     def _rows(self, make: Callable[[tuple[Any, ...]], _Row], name: str, *bindings: _Binding) -> Iterator[_Row]:
         connection = self._connection_for_rows()

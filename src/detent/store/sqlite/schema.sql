@@ -67,12 +67,16 @@ CREATE UNIQUE INDEX records_by_job ON records (job_no, transition_seq) WHERE job
 CREATE INDEX records_by_run ON records (run_id) WHERE run_id IS NOT NULL AND kind <> 'transition';
 CREATE INDEX records_by_rare_kind ON records (kind) WHERE kind NOT IN ('transition', 'submitted');
 
+-- The states are compared one by one: SQLite makes a temporary table of a longer list, for every row it checks.
 CREATE TABLE jobs (
     job_no INTEGER PRIMARY KEY REFERENCES job_names (job_no),
     partition INTEGER NOT NULL CHECK (partition >= 0),
     tenant_id TEXT NOT NULL CHECK (length(tenant_id) > 0),
     run_id TEXT CHECK (length(run_id) > 0),
-    state TEXT NOT NULL CHECK (state IN ('QUEUED', 'RUNNING', 'RETRYING', 'SUCCEEDED', 'FAILED', 'CANCELED')),
+    state TEXT NOT NULL CHECK (
+        state = 'QUEUED' OR state = 'RUNNING' OR state = 'SUCCEEDED'
+        OR state = 'RETRYING' OR state = 'FAILED' OR state = 'CANCELED'
+    ),
     transition_seq INTEGER NOT NULL CHECK (transition_seq >= 0),
     attempt_id INTEGER NOT NULL CHECK (attempt_id >= 0),
     head BLOB NOT NULL CHECK (length(head) = 32),

@@ -34,7 +34,6 @@ from detent.store.sqlite.database import (
     Options,
     close_quietly,
     create_file,
-    open_for_reading,
     open_writer,
     queries,
     settle_wal,
@@ -49,6 +48,11 @@ _SQL: Final = queries()
 _BEGIN: Final = _SQL["begin_write"]
 _COMMIT: Final = _SQL["commit"]
 _ROLLBACK: Final = _SQL["rollback"]
+_INSERT_BATCH: Final = _SQL["insert_batch"]
+_INSERT_JOB_NAME: Final = _SQL["insert_job_name"]
+_INSERT_RECORD: Final = _SQL["insert_record"]
+_INSERT_JOB: Final = _SQL["insert_job"]
+_UPDATE_JOB: Final = _SQL["update_job"]
 
 
 class _WalPages:
@@ -64,12 +68,15 @@ class _WalPages:
 class SqliteStore(SqliteReader):
     """A ledger opened for writing, from one thread.
 
-    It reads through connections of their own, so that an iterator shows whole commits even while its owner goes on writing.
+    Iterators read through connections of their own, so that each shows whole commits even while its owner goes on writing.
+    A single row is read through the writer itself, between two transactions: it alone still has in memory what it wrote
+    last, where every other connection begins anew after each commit.
     """
 
-    def __init__(self, path: Path, connection: apsw.Connection, writer: apsw.Connection, options: Options) -> None:
-        super().__init__(path, connection, options)
+    def __init__(self, path: Path, writer: apsw.Connection, options: Options) -> None:
+        super().__init__(path, writer, options)
         self._writer = writer
+        self._cursor = writer.cursor()
         self._wal = _WalPages()
         writer.set_wal_hook(self._wal.noted)
         self._outcome_unknown = False
@@ -86,12 +93,7 @@ class SqliteStore(SqliteReader):
         """Open an existing ledger for writing; an older schema is brought up to date first."""
         writer = open_writer(path, _options)
         try:
-            connection = open_for_reading(path, _options)
-            try:
-                return cls(path, connection, writer, _options)
-            except BaseException:
-                close_quietly(connection)
-                raise
+            return cls(path, writer, _options)
         except BaseException:
             close_quietly(writer)
             raise
@@ -132,11 +134,10 @@ class SqliteStore(SqliteReader):
 
     def close(self) -> None:
         """Copy the WAL into the database and let go of the file."""
-        super().close()
         if self._outcome_unknown:
             with suppress(apsw.Error):
                 self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        close_quietly(self._writer)
+        super().close()
 
     # Transactions
 
@@ -148,7 +149,7 @@ class SqliteStore(SqliteReader):
                 details={"path": str(self._path)},
             )
         try:
-            self._writer.execute(_BEGIN)
+            self._cursor.execute(_BEGIN)
             result = work(argument)
         except (apsw.Error, OverflowError) as exc:
             self._roll_back()
@@ -157,7 +158,7 @@ class SqliteStore(SqliteReader):
             self._roll_back()
             raise
         try:
-            self._writer.execute(_COMMIT)
+            self._cursor.execute(_COMMIT)
         except apsw.Error as exc:
             error = translated_commit(exc, self._path)
             self._outcome_unknown = not isinstance(error, StoreUnavailable)
@@ -199,35 +200,39 @@ class SqliteStore(SqliteReader):
         return epoch
 
     def _write_commit(self, commit: Commit) -> None:
-        write, write_all = self._writer.execute, self._writer.executemany
-        batch = commit.batch
-        self._insist_on_next(batch)
-        write(_SQL["insert_batch"], batch)
-        new = [job for job in commit.jobs if job[10] < 0]
-        names = [(job[1],) for job in new]
-        names += [(record[4],) for record in commit.records if record[4] is not None and record[3] != "transition"]
+        batch, records, jobs, runs, content, erased, refusals, checkpoint, tree_head = commit
+        write, write_all = self._cursor.execute, self._cursor.executemany
+        try:
+            write(_INSERT_BATCH, batch)
+        except apsw.ConstraintError:
+            self._insist_on_next(batch)
+            raise
+        names = {record[4]: None for record in records if record[3] != "transition" and record[4] is not None}
+        new = [job for job in jobs if job[10] < 0]
+        if new:
+            names.update([(job[1], None) for job in new])
         if names:
-            write_all(_SQL["insert_job_name"], names)
-        if commit.records:
-            write_all(_SQL["insert_record"], commit.records)
-        if commit.jobs:
-            self._write_jobs(commit.jobs, new)
-        if commit.runs:
-            write_all(_SQL["upsert_run"], commit.runs)
-        if commit.content:
-            write_all(_SQL["insert_content"], commit.content)
-        if commit.erased:
-            write_all(_SQL["erase_content"], [(digest,) for digest in commit.erased])
-        if commit.refusals:
-            self._write_refusals(commit.refusals)
-        if commit.checkpoint is not None:
-            write(_SQL["insert_checkpoint"], commit.checkpoint)
+            write_all(_INSERT_JOB_NAME, [(name,) for name in names])
+        if records:
+            write_all(_INSERT_RECORD, records)
+        if jobs:
+            self._write_jobs(jobs, new)
+        if runs:
+            write_all(_SQL["upsert_run"], runs)
+        if content:
+            write_all(_SQL["insert_content"], content)
+        if erased:
+            write_all(_SQL["erase_content"], [(digest,) for digest in erased])
+        if refusals:
+            self._write_refusals(refusals)
+        if checkpoint is not None:
+            write(_SQL["insert_checkpoint"], checkpoint)
             write(_SQL["delete_old_checkpoints"], (batch.partition, CHECKPOINTS_KEPT))
-        if commit.tree_head is not None:
-            write(_SQL["insert_tree_head"], commit.tree_head)
+        if tree_head is not None:
+            write(_SQL["insert_tree_head"], tree_head)
 
     def _insist_on_next(self, batch: BatchRow) -> None:
-        """The compare of compare-and-swap; the write lock is held, so nothing moves between it and the swap."""
+        """Say why a batch could not be appended, if it is because of where its partition stands."""
         row = self._writer.execute(_SQL["head"], (batch.partition,)).fetchone()
         if row is None:
             raise InvariantBroken(f"{self._path} has no row for partition {batch.partition}")
@@ -248,10 +253,10 @@ class SqliteStore(SqliteReader):
     def _write_jobs(self, jobs: Sequence[JobRow], new: Sequence[JobRow]) -> None:
         before = self._writer.total_changes()
         if new:
-            self._writer.executemany(_SQL["insert_job"], new)
+            self._cursor.executemany(_INSERT_JOB, new)
         if len(new) < len(jobs):
             moved = [job for job in jobs if job[10] >= 0] if new else jobs
-            self._writer.executemany(_SQL["update_job"], moved)
+            self._cursor.executemany(_UPDATE_JOB, moved)
         changed = self._writer.total_changes() - before
         if changed != len(jobs):
             raise EpochLost(

@@ -56,7 +56,10 @@ CREATE TABLE jobs (
     partition INTEGER NOT NULL CHECK (partition >= 0),
     tenant_id TEXT NOT NULL CHECK (length(tenant_id) > 0),
     run_id TEXT CHECK (length(run_id) > 0),
-    state TEXT NOT NULL CHECK (state IN ('QUEUED', 'RUNNING', 'RETRYING', 'SUCCEEDED', 'FAILED', 'CANCELED')),
+    state TEXT NOT NULL CHECK (
+        state = 'QUEUED' OR state = 'RUNNING' OR state = 'SUCCEEDED'
+        OR state = 'RETRYING' OR state = 'FAILED' OR state = 'CANCELED'
+    ),
     transition_seq INTEGER NOT NULL CHECK (transition_seq >= 0),
     attempt_id INTEGER NOT NULL CHECK (attempt_id >= 0),
     head BLOB NOT NULL CHECK (length(head) = 32),
