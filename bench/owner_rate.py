@@ -7,6 +7,9 @@ Merkle trees, signs the batch, appends with compare-and-swap, and answers after 
 
 Jobs live whole lives here: submitted, leased, finished; three records each. Manifests are signed before the clock starts,
 because that is the submitter's work; the last line shows the rate with that included.
+
+The owner runs twice: with the kernel's plain queue, and with the scheduler, which stores a decision record for every
+admission and every placement. What these cost is the difference between the two.
 """
 
 from __future__ import annotations
@@ -28,9 +31,11 @@ from detent.engine.lock import try_lock
 from detent.engine.owner import Owner
 from detent.engine.request import Make
 from detent.engine.wiring import OwnedHome, Parts, begin_ledger, open_owned, signing_key
-from detent.kernel import Claim, Finish, Grant, Manifest, Submit, VerifiedManifest
+from detent.kernel import Claim, Finish, Grant, Manifest, Submit, VerifiedManifest, plain_queue
 from detent.kernel.policy import UNLIMITED_QUOTA
+from detent.kernel.reducer import MakeQueue
 from detent.ledger import sign_manifest
+from detent.scheduling import Scheduler
 
 RAW_SCHEMA = """
 create table records (position integer primary key, body blob not null, hash blob not null, sig blob not null);
@@ -98,7 +103,7 @@ def raw_body(job_id: str, seq: int, state: str, head: bytes) -> dict[str, object
     }
 
 
-def open_bench_home(directory: Path) -> tuple[OwnedHome, SigningKey]:
+def open_bench_home(directory: Path, make_queue: MakeQueue = Scheduler) -> tuple[OwnedHome, SigningKey]:
     """A home with room in its queue, owned by this process."""
     home = make_home(directory / ".detent", begin_ledger)
     config = home.path / "config.toml"
@@ -110,7 +115,8 @@ def open_bench_home(directory: Path) -> tuple[OwnedHome, SigningKey]:
     held = try_lock(home.lock)
     if held is None:
         sys.exit("the bench home is locked")
-    owned = open_owned(home, held, Parts(), environment={"XDG_STATE_HOME": str(directory / "state")}, listen=False)
+    parts = Parts(make_queue=make_queue)
+    owned = open_owned(home, held, parts, environment={"XDG_STATE_HOME": str(directory / "state")}, listen=False)
     return owned, signing_key(home, owned.trust, "manifest", 1)
 
 
@@ -148,10 +154,12 @@ def finish_job(grant: Grant) -> Make:
     return lambda tick: Finish(tick, grant.job_id, grant.lease_id)
 
 
-def owner_rate(directory: Path, batch: int, total: int, *, sign_inside: bool = False) -> float:
+def owner_rate(
+    directory: Path, batch: int, total: int, *, make_queue: MakeQueue = Scheduler, sign_inside: bool = False
+) -> float:
     """Records a second of the owner."""
     directory.mkdir()
-    owned, key = open_bench_home(directory)
+    owned, key = open_bench_home(directory, make_queue)
     jobs = total // 3
     signed = [] if sign_inside else manifests(key, jobs)
     begun = time.perf_counter()
@@ -180,15 +188,22 @@ def main() -> None:
         for batch, total in sizes.items():
             raw: list[float] = []
             ours: list[float] = []
+            decided: list[float] = []
             for number in range(repeats):
                 where = directory / f"{batch}-{number}"
                 where.mkdir()
                 raw.append(raw_rate(where, batch, total))
-                ours.append(owner_rate(where / "owner", batch, total))
-            ceiling, owner = statistics.median(raw), statistics.median(ours)
+                ours.append(owner_rate(where / "owner", batch, total, make_queue=plain_queue))
+                decided.append(owner_rate(where / "decided", batch, total))
+            ceiling, owner, explained = (statistics.median(side) for side in (raw, ours, decided))
             goal = 0.5 if batch == 100 else 0.6
             print(
                 f"  batch {batch:>3}: raw {ceiling:>8,.0f}   owner {owner:>8,.0f}   ratio {owner / ceiling:.2f} (goal {goal:.2f})"
+            )
+            cost = 1 - explained / owner
+            print(
+                f"             with the scheduler's decision records {explained:>8,.0f}   ratio {explained / ceiling:.2f}, "
+                f"they cost {cost:.0%} (goal 25%)"
             )
         inside = best(lambda n: owner_rate(directory / f"signed-{n}", 100, sizes[100], sign_inside=True), 1)
         print(f"  batch 100 with the submitter's signatures in the same process: {inside:,.0f}")

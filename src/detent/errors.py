@@ -44,6 +44,8 @@ class Code:
 _INTERNAL: Final = "INTERNAL_ERROR"
 _VALIDATION: Final = "VALIDATION_ERROR"
 _RESOURCE: Final = "RESOURCE_LIMIT"
+_VIOLATION: Final = "SANDBOX_VIOLATION"
+_DEPENDENCY: Final = "DEPENDENCY_ERROR"
 
 CODES: Final[Mapping[str, Code]] = MappingProxyType(
     {
@@ -93,6 +95,16 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         "LIMIT_MEMORY": Code("executor", "asked for more memory than allowed", EXIT_FAILED, 200, False, _RESOURCE),
         "LIMIT_OUTPUT": Code("executor", "wrote more output than allowed", EXIT_FAILED, 200, False, _RESOURCE),
         "LIMIT_ARTIFACTS": Code("executor", "made more artifacts than allowed", EXIT_FAILED, 200, False, _RESOURCE),
+        "LIMIT_DISK": Code("executor", "wrote more to files than allowed", EXIT_FAILED, 200, False, _RESOURCE),
+        "LIMIT_PROCESSES": Code("executor", "started more processes than allowed", EXIT_FAILED, 200, False, _RESOURCE),
+        # The sandbox.
+        "SANDBOX_VIOLATION": Code("executor", "tried what the sandbox forbids", EXIT_FAILED, 200, False, _VIOLATION),
+        "SANDBOX_UNAVAILABLE": Code(
+            "executor", "the machine cannot contain untrusted code well enough", EXIT_REFUSED, 503, False, None
+        ),
+        "SANDBOX_FAILED": Code("executor", "the sandbox could not be built or was lost", EXIT_FAILED, 200, True, _INTERNAL),
+        "DEPENDENCY_MISSING": Code("executor", "an input cannot be read", EXIT_FAILED, 200, False, _DEPENDENCY),
+        "DEPENDENCY_MISMATCH": Code("executor", "an input has another digest", EXIT_FAILED, 200, False, _DEPENDENCY),
         # Borders.
         "VALIDATION_ERROR": Code(
             "workflow", "the contract or payload is not valid", EXIT_INVALID, 400, False, _VALIDATION

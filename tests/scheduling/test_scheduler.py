@@ -23,7 +23,8 @@ from detent.kernel import (
     partition_of,
     restore,
 )
-from detent.scheduling import Decision, ReplicaStatus, Scheduler, SchedulingPolicy, TaskRequest
+from detent.scheduling import Decision, Position, ReplicaStatus, Scheduler, SchedulingPolicy, TaskRequest
+from detent.scheduling.decisions import admitted_to_open_pool, placed_on_asker
 from detent.scheduling.request import write_request
 from tests.kernel.builders import LEASE, Scene, body_of, code_of, config, evidence_of, quota, verified
 from tests.scheduling.fleets import generic, needs, replica
@@ -535,3 +536,28 @@ def test_over_quota_at_its_turn_a_job_takes_no_slot() -> None:
     assert house.job("job-1").state == "CANCELED"
     assert house.scheduler.fleet.leases() == {}
     assert house.bodies("job-1")[-1]["to_state"] == "CANCELED"
+
+
+def test_the_commonest_decisions_have_the_bytes_of_any_other() -> None:
+    """X-181: what is written by hand is what the decision itself would write"""
+    stands = Position(5, 17, 3, 9)
+    admitted = Decision("admitted", "job-é", "ANY_WORKER", queue=stands)
+    assert admitted_to_open_pool("job-é", stands) == admitted.encode()
+    placed = Decision("placed", "job-é", "ANY_WORKER", replica_id="worker-1")
+    assert placed_on_asker("job-é", "worker-1") == placed.encode()
+
+
+@pytest.mark.parametrize("asked", [{}, {"wall_ms": 5}])
+def test_jobs_that_ask_for_nothing_and_for_a_limit_stand_in_one_line(asked: dict[str, Any]) -> None:
+    """X-043, X-084"""
+    house = House()
+    house.submit("first")
+    house.apply(Submit(0, verified("second"), None, write_request(**asked)))
+    house.submit("third")
+    places = [house.decision_of(outcome).queue for outcome in house.outcomes]
+    assert [(place.arrival, place.place, place.before) for place in places if place] == [
+        (0, 1, 0),
+        (1, 2, 1),
+        (2, 3, 2),
+    ]
+    assert house.pull("worker-1") == ["first", "second", "third"]

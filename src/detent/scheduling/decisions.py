@@ -10,7 +10,7 @@ Refusals make no job and no transition; their decisions go to a log of their own
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from detent.canon import NotCanonical, decode, encode, encode_trusted, sha256
@@ -110,7 +110,7 @@ class Decision:
         if self.candidates:
             body["candidates"] = [list(candidate) for candidate in self.candidates]
         if self.queue is not None:
-            body["queue"] = asdict(self.queue)
+            body["queue"] = _place_map(self.queue)
         if self.budget_left:
             body["budget_left"] = dict(self.budget_left)
         if self.facts:
@@ -166,6 +166,36 @@ _PLAIN: Final = (
 )
 
 
+def admitted_to_open_pool(job_id: str, queue: Position) -> bytes:
+    """The bytes of the commonest decision: nothing was asked for and no replica is registered. As `Decision.encode`."""
+    return encode_trusted(
+        {
+            "version": DECISION_VERSION,
+            "kind": ADMITTED,
+            "job_id": job_id,
+            "reason": ANY_WORKER,
+            "queue": _place_map(queue),
+        }
+    )
+
+
+def placed_on_asker(job_id: str, replica_id: str) -> bytes:
+    """The bytes of the decision to give a job of the open pool to whoever asked. As `Decision.encode`."""
+    return encode_trusted(
+        {
+            "version": DECISION_VERSION,
+            "kind": PLACED,
+            "job_id": job_id,
+            "reason": ANY_WORKER,
+            "replica_id": replica_id,
+        }
+    )
+
+
+def _place_map(queue: Position) -> dict[str, int]:
+    return {"priority": queue.priority, "arrival": queue.arrival, "place": queue.place, "before": queue.before}
+
+
 def refused(job_id: str, refusal: Refused, **inputs: object) -> Decision:
     """The decision behind a refusal: its code, its words, and what it was decided from."""
     message = refusal.message[:MESSAGE_CHARS_MAX]
@@ -212,7 +242,7 @@ def _well_typed(decision: Decision) -> bool:
     digests = (decision.request_digest, decision.fleet_digest)
     numbers = [*decision.counts, decision.candidate_count, decision.feasible_unready]
     numbers += [amount for _, amount in decision.budget_left]
-    numbers += [] if decision.queue is None else asdict(decision.queue).values()
+    numbers += [] if decision.queue is None else _place_map(decision.queue).values()
     for one in decision.candidates:
         numbers += one[1:3]
         if type(one.replica_id) is not str or one.removed_by not in (None, *STAGES):

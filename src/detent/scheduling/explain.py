@@ -1,4 +1,8 @@
-"""A decision in plain words, one line for each thing worth knowing. Text in, text out: who prints it is somebody else."""
+"""A decision in plain words, one line for each thing worth knowing. Text in, text out: who prints it is somebody else.
+
+`explain_lines` tells what was decided, `waiting_lines` what a job waits for now, which nobody has decided: it is what the
+scheduler answers when it is asked.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from detent.errors import CODES
 from detent.scheduling import decisions as kinds
 from detent.scheduling.decisions import CANDIDATES_MAX, STAGES, Candidate, Decision
 from detent.scheduling.index import LEAST_LOADED, PACK
+from detent.scheduling.queues import Position
 
 STAGE_WORDS: Final[Mapping[str, str]] = {
     "pin": "in other pools",
@@ -29,6 +34,7 @@ _WAITS: Final[Mapping[str, str]] = {
     kinds.NOT_READY: "no replica that could take it is ready",
     kinds.NO_FEASIBLE_REPLICA: "no replica that is registered now could ever take it",
     kinds.NOT_FIRST: "others of its class came first",
+    kinds.ANY_WORKER: "no worker has asked for it yet",
 }
 _POOLS: Final[Mapping[str, str]] = {
     kinds.PINNED: "the request pins it to that pool",
@@ -36,72 +42,118 @@ _POOLS: Final[Mapping[str, str]] = {
     kinds.ANY_WORKER: "no replica is registered, so whichever worker asks first takes it",
     kinds.FEASIBLE_POOL: "no replica that could run it is ready, and that is the first pool that has one",
 }
+_REMEDIES: Final[Mapping[str, str]] = {
+    kinds.NO_FREE_SLOT: "It runs when one of them ends what it does.",
+    kinds.NOT_READY: "It runs when one of them becomes ready.",
+    kinds.NO_FEASIBLE_REPLICA: "It runs when a replica is registered that fits, or never.",
+}
+
+Moment = Callable[[int], str]
 
 
-def explain_lines(decision: Decision) -> list[str]:
-    """Tell a decision: what was decided and why, who was looked at, who lost by what, where the job stood."""
-    lines = [_HEADLINES[decision.kind](decision)]
-    if decision.counts:
-        lines += _funnel(decision)
-    lines += [_candidate_line(number, one, decision) for number, one in enumerate(decision.candidates, 1)]
-    hidden = decision.candidate_count - CANDIDATES_MAX
-    if hidden > 0:
-        lines.append(f"  and {hidden} more that could have taken it")
+def explain_lines(
+    decision: Decision,
+    *,
+    subject: str | None = None,
+    moment: Moment | None = None,
+    candidates_max: int = CANDIDATES_MAX,
+) -> list[str]:
+    """Tell a decision: what was decided and why, who was looked at, who lost by what, where the job stood.
+
+    ``subject`` is what the job is called, ``moment`` turns a tick into a time; without them the text stands for itself. At
+    most ``candidates_max`` candidates are listed, and the others counted.
+    """
+    who = f"Job {decision.job_id}" if subject is None else subject
+    lines = [_HEADLINES[decision.kind](decision, who, moment or _tick)]
+    lines += _looked_at(decision, candidates_max)
     if decision.queue is not None:
         place = decision.queue
-        lines.append(
-            f"It was number {place.place} in class {place.priority}, with {place.before} jobs to go before it."
-        )
+        jobs = _count(place.before, "job")
+        lines.append(f"It was number {place.place} in class {place.priority}, with {jobs} to go before it.")
     if decision.budget_left:
         left = ", ".join(f"{amount} {name}" for name, amount in decision.budget_left)
         lines.append(f"Its session had left: {left}.")
     return lines
 
 
-def _admitted(decision: Decision) -> str:
-    if decision.pool_id is None:
-        return f"Job {decision.job_id} was admitted: {_POOLS.get(decision.reason, decision.reason)}."
-    return f"Job {decision.job_id} was admitted to pool {decision.pool_id}: {_POOLS.get(decision.reason, decision.reason)}."
+def waiting_lines(decision: Decision, *, candidates_max: int = CANDIDATES_MAX) -> list[str]:
+    """Tell what a waiting job waits for, from what the scheduler says of it now."""
+    lines = [_waits_for(decision)]
+    if decision.kind == kinds.WAITING and decision.reason in _REMEDIES:
+        lines.append(_REMEDIES[decision.reason])
+    lines += _looked_at(decision, candidates_max)
+    if decision.queue is not None:
+        lines.append(_stands(decision.queue))
+    return lines
 
 
-def _refused(decision: Decision) -> str:
-    return f"Job {decision.job_id} was refused ({decision.reason}): {decision.message}."
+def because(decision: Decision) -> str:
+    """In half a sentence why a job waits: for telling of it beside another."""
+    if decision.kind == kinds.PLACED:
+        return f"it is given to replica {decision.replica_id} next"
+    return _WAITS.get(decision.reason, decision.reason)
 
 
-def _evicted(decision: Decision) -> str:
-    by = _fact(decision, "by_job_id")
-    return f"Job {decision.job_id} lost its place in the queue to job {by} ({_code(decision.reason)})."
-
-
-def _placed(decision: Decision) -> str:
+def _waits_for(decision: Decision) -> str:
+    before = 0 if decision.queue is None else decision.queue.before
+    where = "" if decision.pool_id is None else f" in pool {decision.pool_id}"
+    if decision.kind == kinds.PLACED:
+        after = "" if not before else " when the higher classes have had their turn"
+        return f"It waits to be given out: replica {decision.replica_id}{where} has room for it{after}."
     if decision.reason == kinds.ANY_WORKER:
-        return (
-            f"Job {decision.job_id} was given to {decision.replica_id}: it asked first, and no replica is registered."
-        )
-    where = f"Job {decision.job_id} was placed on replica {decision.replica_id} of pool {decision.pool_id}"
+        return "It waits for its turn." if before else "It waits for a worker: the next one that asks gets it."
+    return f"It waits{where}: {because(decision)}."
+
+
+def _stands(place: Position) -> str:
+    stands = f"number {place.place} of class {place.priority}"
+    if not place.before:
+        return f"It is next: {stands}, and nobody goes before it."
+    return f"It is {stands}; {_count(place.before, 'job goes', 'jobs go')} before it."
+
+
+def _admitted(decision: Decision, who: str, _: Moment) -> str:
+    where = "" if decision.pool_id is None else f" to pool {decision.pool_id}"
+    return f"{who} was admitted{where}: {_POOLS.get(decision.reason, decision.reason)}."
+
+
+def _refused(decision: Decision, who: str, _: Moment) -> str:
+    return f"{who} was refused ({decision.reason}): {decision.message}."
+
+
+def _evicted(decision: Decision, who: str, _: Moment) -> str:
+    by = _fact(decision, "by_job_id")
+    return f"{who} lost its place in the queue to job {by} ({code_words(decision.reason)})."
+
+
+def _placed(decision: Decision, who: str, _: Moment) -> str:
+    if decision.reason == kinds.ANY_WORKER:
+        return f"{who} was given to {decision.replica_id}: it asked first, and no replica is registered."
+    where = f"{who} was placed on replica {decision.replica_id} of pool {decision.pool_id}"
     if decision.reason == kinds.SESSION_AFFINITY:
         return f"{where}: its session last succeeded there."
     return f"{where}: it came first in order."
 
 
-def _waiting(decision: Decision) -> str:
+def _waiting(decision: Decision, who: str, _: Moment) -> str:
     where = "" if decision.pool_id is None else f" in pool {decision.pool_id}"
-    return f"Job {decision.job_id} waits{where}: {_WAITS.get(decision.reason, decision.reason)}."
+    return f"{who} waits{where}: {because(decision)}."
 
 
-def _retrying(decision: Decision) -> str:
-    when = f"tick {_fact(decision, 'ready_tick')}"
+def _retrying(decision: Decision, who: str, moment: Moment) -> str:
+    when = _when(decision, "ready_tick", moment)
     when += ", when the queue has room" if _fact(decision, "waits_for_room") == 1 else ""
-    ended = f"Attempt {_fact(decision, 'attempt_id')} of job {decision.job_id} ended ({_code(decision.reason)})"
+    of = "" if who == "It" else f" of {who[:1].lower()}{who[1:]}"
+    ended = f"Attempt {_fact(decision, 'attempt_id')}{of} ended ({code_words(decision.reason)})"
     return f"{ended}; the next one is queued at {when}."
 
 
-def _expired(decision: Decision) -> str:
+def _expired(decision: Decision, who: str, moment: Moment) -> str:
     where = f"attempt {_fact(decision, 'attempt_id')} on replica {decision.replica_id}"
-    return f"Job {decision.job_id}: {where} was ended at tick {_fact(decision, 'tick')} ({_code(decision.reason)})."
+    return f"{who}: {where} was ended at {_when(decision, 'tick', moment)} ({code_words(decision.reason)})."
 
 
-_HEADLINES: Final[Mapping[str, Callable[[Decision], str]]] = {
+_HEADLINES: Final[Mapping[str, Callable[[Decision, str, Moment], str]]] = {
     kinds.ADMITTED: _admitted,
     kinds.REFUSED: _refused,
     kinds.EVICTED: _evicted,
@@ -110,6 +162,17 @@ _HEADLINES: Final[Mapping[str, Callable[[Decision], str]]] = {
     kinds.RETRYING: _retrying,
     kinds.EXPIRED: _expired,
 }
+
+
+def _looked_at(decision: Decision, candidates_max: int) -> list[str]:
+    lines = _funnel(decision) if decision.counts else []
+    shown = decision.candidates[:candidates_max]
+    lines += [_candidate_line(number, one, decision) for number, one in enumerate(shown, 1)]
+    passed = sum(1 for one in shown if one.removed_by in (None, "affinity"))
+    hidden = decision.candidate_count - passed if decision.counts else 0
+    if hidden > 0:
+        lines.append(f"  and {hidden} more that could have taken it")
+    return lines
 
 
 def _funnel(decision: Decision) -> list[str]:
@@ -132,7 +195,8 @@ def _funnel(decision: Decision) -> list[str]:
 
 
 def _candidate_line(number: int, one: Candidate, decision: Decision) -> str:
-    keys = f"  {number}. {one.replica_id}: {one.free_vram_mb} MB free, {one.active_slots} slots taken"
+    slots = _count(one.active_slots, "slot")
+    keys = f"  {number}. {one.replica_id}: {one.free_vram_mb} MB free, {slots} taken"
     if one.replica_id == decision.replica_id:
         return f"{keys}, chosen"
     return keys if one.removed_by is None else f"{keys}, {STAGE_WORDS[one.removed_by]}"
@@ -142,7 +206,20 @@ def _fact(decision: Decision, name: str) -> int | str:
     return dict(decision.facts).get(name, "unknown")
 
 
-def _code(reason: str) -> str:
-    """A reason with the registry's words for it, where it has some."""
-    entry = CODES.get(reason)
-    return reason if entry is None else f"{reason}: {entry.meaning}"
+def _when(decision: Decision, name: str, moment: Moment) -> str:
+    fact = _fact(decision, name)
+    return moment(fact) if isinstance(fact, int) and fact >= 0 else str(fact)
+
+
+def _tick(tick: int) -> str:
+    return f"tick {tick}"
+
+
+def _count(count: int, one: str, many: str | None = None) -> str:
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def code_words(code: str) -> str:
+    """A code with the registry's words for it, where it has some."""
+    entry = CODES.get(code)
+    return code if entry is None else f"{code}: {entry.meaning}"

@@ -202,6 +202,13 @@ class ClassQueues:
         """How many jobs wait in each class, from the top; all ten are there."""
         return {priority: self._depth(priority) for priority in CLASSES}
 
+    def counts(self, priority: int) -> tuple[int, int]:
+        """How many jobs wait in a class, and how many in all the classes above it."""
+        own = self._depth(priority)
+        if priority >= self._top:
+            return own, 0
+        return own, sum(map(self._depth, range(priority + 1, self._top + 1)))
+
     def heads(self) -> tuple[Head, ...]:
         """The job that goes next in each class where somebody waits, from the top."""
         found = []

@@ -21,12 +21,22 @@ from detent.errors import InvalidInput, InvariantBroken, Refused
 from detent.kernel import Arrival, Due, Enqueued, KernelConfig, Placed
 from detent.scheduling import orders
 from detent.scheduling.admission import admit
-from detent.scheduling.decisions import ADMITTED, ANY_WORKER, PLACED, Decision, evicted, refused, waits_behind
+from detent.scheduling.decisions import (
+    ADMITTED,
+    ANY_WORKER,
+    PLACED,
+    Decision,
+    admitted_to_open_pool,
+    evicted,
+    placed_on_asker,
+    refused,
+    waits_behind,
+)
 from detent.scheduling.fleet import Fleet
 from detent.scheduling.placement import LastGood, Remembered, place
 from detent.scheduling.policy import SchedulingPolicy
 from detent.scheduling.pool_queues import NO_POOL, PoolQueues
-from detent.scheduling.queues import ClassQueues, Position
+from detent.scheduling.queues import ClassQueues
 from detent.scheduling.request import Asked, read_request
 from detent.scheduling.sessions import Sessions
 from detent.scheduling.types import TaskRequest
@@ -66,6 +76,7 @@ class Scheduler:
         self.watchdog = Watchdog()
         self.known: dict[str, Known] = {}
         self._lapses: list[tuple[int, str]] = []
+        self._no_limit = self.policy.watchdog_wall_ms is None
 
     def _make_queues(self, _: object) -> ClassQueues:
         return ClassQueues(self.policy.capacity(), self.policy.capacity_total, self.policy.admission_policy)
@@ -75,14 +86,17 @@ class Scheduler:
     def admit(self, arrival: Arrival) -> Enqueued | Refused:
         """Decide whether a new job may wait, and for which pool; give it the last place of its line."""
         policy = self.policy
+        priority = arrival.priority
+        if arrival.job_kind == "action":
+            priority = min(priority, policy.workflow_priority_cap)
+        plain = arrival.request is None and arrival.pool_pin is None and priority == arrival.priority and self._no_limit
+        if plain and not self.fleet:
+            return self._enqueue_plain(arrival)
         asked = read_request(
             arrival, wall_ms=policy.watchdog_wall_ms, idle_ms=policy.watchdog_idle_ms, tick_ms=self.tick_ms
         )
         if isinstance(asked, Refused):
             return asked
-        priority = arrival.priority
-        if arrival.job_kind == "action":
-            priority = min(priority, policy.workflow_priority_cap)
         # A session that has paid elsewhere is not asked again (X-030).
         task = replace(asked.task, session_id=None) if asked.debited else asked.task
         if not self.fleet and asked.demands_nothing:
@@ -96,37 +110,39 @@ class Scheduler:
             return _not_admitted(admitted, admitted.decision)
         return self._enqueue(Known(arrival, asked, admitted.pool_id, priority), admitted.decision)
 
+    def _enqueue_plain(self, arrival: Arrival) -> Enqueued | Refused:
+        """The way of nearly every job on a single machine: it asks for nothing, so there is nothing to read or keep."""
+        placed = self._line_up(arrival, NO_POOL, arrival.priority)
+        if isinstance(placed, Refused):
+            return _not_admitted(placed, refused(arrival.job_id, placed))
+        stands = self.queues.last(NO_POOL, arrival.priority, placed.arrival)
+        return self._enqueued(arrival, placed, admitted_to_open_pool(arrival.job_id, stands))
+
     def _enqueue(self, known: Known, decision: Decision) -> Enqueued | Refused:
-        arrival, pool_id, priority = known.arrival, known.pool_id, known.priority
-        job_id = arrival.job_id
+        arrival, asked, pool_id, priority = known.arrival, known.asked, known.pool_id, known.priority
+        placed = self._line_up(arrival, pool_id, priority)
+        if isinstance(placed, Refused):
+            inputs = {"request_digest": decision.request_digest, "fleet_digest": decision.fleet_digest}
+            return _not_admitted(placed, refused(arrival.job_id, placed, pool_id=decision.pool_id, **inputs))
+        if not asked.debited and self.sessions.debit(asked.task) is not None:
+            raise InvariantBroken(f"job {arrival.job_id} was admitted and cannot be paid for")
+        self.known[arrival.job_id] = known
+        stands = self.queues.last(pool_id, priority, placed.arrival)
+        left = self.sessions.left(asked.task.session_id)
+        return self._enqueued(arrival, placed, replace(decision, queue=stands, budget_left=left).encode())
+
+    def _line_up(self, arrival: Arrival, pool_id: str, priority: int) -> Enqueued | Refused:
+        """Give a job the last place of a line. Nobody new makes room for itself where a retry waits for some (X-042)."""
         if arrival.crowded and not self.queues.has_room(priority, pool_id=pool_id):
             lines = [line for line in arrival.crowded if isinstance(line, tuple) and line[0] == pool_id]
             if lines:
                 message = f"jobs that are tried again wait for room in pool {show(pool_id)} before anybody new"
-                return self._full(decision, Refused("QUEUE_FULL", message, {"lines_crowded": len(lines)}))
-        placed = self.queues.enqueue(job_id, priority, evictable=arrival.evictable, pool_id=pool_id)
-        if isinstance(placed, Refused):
-            return self._full(decision, placed)
-        if not known.asked.debited and self.sessions.debit(known.asked.task) is not None:
-            raise InvariantBroken(f"job {job_id} was admitted and cannot be paid for")
-        if pool_id or priority != arrival.priority or arrival.request is not None or known.asked.limits != _UNLIMITED:
-            self.known[job_id] = known
-        place_in_class, turn = self._ahead(pool_id, priority)
-        stands = Position(priority, placed.arrival, place_in_class, turn - 1)
-        left = self.sessions.left(known.asked.task.session_id)
-        evictions = tuple(evicted(lost, placed.reason_code, job_id).encode() for lost in placed.evicted)
-        data = replace(decision, queue=stands, budget_left=left).encode()
-        return Enqueued(placed.arrival, placed.evicted, placed.reason_code, data, evictions)
+                return Refused("QUEUE_FULL", message, {"lines_crowded": len(lines)})
+        return self.queues.enqueue(arrival.job_id, priority, evictable=arrival.evictable, pool_id=pool_id)
 
-    def _ahead(self, pool_id: str, priority: int) -> tuple[int, int]:
-        """Jobs of a class, and jobs that go before the next one of it."""
-        depths = self.queues.depths(pool_id)
-        own = depths.get(priority, 0)
-        return own, own + sum(count for other, count in depths.items() if other > priority)
-
-    def _full(self, decision: Decision, refusal: Refused) -> Refused:
-        inputs = {"request_digest": decision.request_digest, "fleet_digest": decision.fleet_digest}
-        return _not_admitted(refusal, refused(decision.job_id, refusal, pool_id=decision.pool_id, **inputs))
+    def _enqueued(self, arrival: Arrival, placed: Enqueued, decision: bytes) -> Enqueued:
+        evictions = tuple(evicted(lost, placed.reason_code, arrival.job_id).encode() for lost in placed.evicted)
+        return Enqueued(placed.arrival, placed.evicted, placed.reason_code, decision, evictions)
 
     def readmit(self, job_id: str, priority: int) -> None:
         """Give a job that is tried again the last place of its line; it is never evicted from there."""
@@ -164,7 +180,7 @@ class Scheduler:
             job_id = None if replica_id is None else self.queues.dequeue(pool_id=NO_POOL)
             if job_id is None or replica_id is None:
                 return None
-            return Placed(job_id, replica_id, Decision(PLACED, job_id, ANY_WORKER, replica_id=replica_id).encode())
+            return Placed(job_id, replica_id, placed_on_asker(job_id, replica_id))
         own = None
         if replica_id is not None:
             status = self.fleet.get(replica_id)
@@ -304,9 +320,19 @@ class Scheduler:
         if position is None:
             return None
         pool_id = self.queues.pool_of(job_id)
-        if position.place > 1 or not self.fleet:
+        if position.place > 1:
             return waits_behind(job_id, pool_id or None, position)
+        if not self.fleet and not pool_id:
+            return Decision(WAITING, job_id, ANY_WORKER, queue=position)
         return replace(self.placement(job_id), queue=position)
+
+    def head_of_line(self, job_id: str) -> Decision | None:
+        """Why the first of a waiting job's line waits; None for a job that does not wait or is the first itself."""
+        position, pool_id = self.queues.position(job_id), self.queues.pool_of(job_id)
+        if position is None or position.place == 1:
+            return None
+        heads = self.queues.heads(pool_id=pool_id)
+        return next((self.waiting(head.job_id) for head in heads if head.priority == position.priority), None)
 
     def deadline(self, job_id: str) -> Due | None:
         """When a running job is stopped unless it gets on or ends, and by which limit; None when it has none."""
