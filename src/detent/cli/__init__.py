@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
+
+ALLOCATIONS_BEFORE_COLLECTION = 50_000
+"""A command makes many small objects and ends: looking through them every 700 allocations costs a tenth of its time."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command line and end the process with its exit code."""
+    gc.set_threshold(ALLOCATIONS_BEFORE_COLLECTION, 10, 10)
     from detent.cli.app import run  # noqa: PLC0415 - `import detent.cli` stays free
 
     raise SystemExit(run(arguments))

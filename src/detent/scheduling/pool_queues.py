@@ -110,6 +110,11 @@ class PoolQueues:
         """The queues of every pool that somebody waits for, by pool id in order; to look at, not to change."""
         return {pool_id: self._pools[pool_id] for pool_id in sorted(self._pools) if self._pools[pool_id]}
 
+    def depths(self, pool_id: str) -> Mapping[int, int]:
+        """How many jobs wait for a pool in each class; nothing for a pool that nobody ever waited for."""
+        queues = self._pools.get(pool_id)
+        return {} if queues is None else queues.depths()
+
     def last(self, pool_id: str, priority: int, arrival: int) -> Position:
         """Where the last one of a class stands, who arrived just now."""
         own, above = self._pools[pool_id].counts(priority)
