@@ -6,7 +6,7 @@ scheduler answers when it is asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from detent.errors import CODES
@@ -68,8 +68,8 @@ def explain_lines(
     lines += _looked_at(decision, candidates_max)
     if decision.queue is not None:
         place = decision.queue
-        jobs = _count(place.before, "job")
-        lines.append(f"It was number {place.place} in class {place.priority}, with {jobs} to go before it.")
+        before = f"{_count(place.before, 'job')} to go" if place.before else "nobody"
+        lines.append(f"It was number {place.place} in class {place.priority}, with {before} before it.")
     if decision.budget_left:
         left = ", ".join(f"{amount} {name}" for name, amount in decision.budget_left)
         lines.append(f"Its session had left: {left}.")
@@ -85,6 +85,15 @@ def waiting_lines(decision: Decision, *, candidates_max: int = CANDIDATES_MAX) -
     if decision.queue is not None:
         lines.append(_stands(decision.queue))
     return lines
+
+
+def replica_lines(decision: Decision, replicas: Sequence[Candidate], shown_max: int) -> list[str]:
+    """Every replica that was looked at, in placement order, and the filter that removed it or the key it lost by."""
+    if decision.reason == kinds.SESSION_AFFINITY:
+        replicas = [one if one.removed_by else one._replace(removed_by=STAGES[-1]) for one in replicas]
+    lines = [_candidate_line(number, one, decision) for number, one in enumerate(replicas[:shown_max], 1)]
+    hidden = len(replicas) - len(lines)
+    return [*lines, f"  and {hidden} more"] if hidden > 0 else lines
 
 
 def because(decision: Decision) -> str:
@@ -168,8 +177,8 @@ def _looked_at(decision: Decision, candidates_max: int) -> list[str]:
     lines = _funnel(decision) if decision.counts else []
     shown = decision.candidates[:candidates_max]
     lines += [_candidate_line(number, one, decision) for number, one in enumerate(shown, 1)]
-    passed = sum(1 for one in shown if one.removed_by in (None, "affinity"))
-    hidden = decision.candidate_count - passed if decision.counts else 0
+    # Those that only lacked room come after all that could have taken it.
+    hidden = decision.candidate_count - len(shown)
     if hidden > 0:
         lines.append(f"  and {hidden} more that could have taken it")
     return lines
@@ -181,6 +190,8 @@ def _funnel(decision: Decision) -> list[str]:
     removed = sum(decision.counts[:-1])
     fell = [f"{count} {STAGE_WORDS[stage]}" for stage, count in zip(STAGES, decision.counts, strict=True) if count]
     looked_at = removed + decision.candidate_count
+    if not looked_at:
+        return ["No replica is registered."]
     seen = "1 replica was looked at" if looked_at == 1 else f"{looked_at} replicas were looked at"
     lines = [
         f"{seen}: {', '.join(fell)}; {decision.candidate_count} could take it."
@@ -199,7 +210,17 @@ def _candidate_line(number: int, one: Candidate, decision: Decision) -> str:
     keys = f"  {number}. {one.replica_id}: {one.free_vram_mb} MB free, {slots} taken"
     if one.replica_id == decision.replica_id:
         return f"{keys}, chosen"
-    return keys if one.removed_by is None else f"{keys}, {STAGE_WORDS[one.removed_by]}"
+    if one.removed_by is not None:
+        return f"{keys}, {'in another pool' if one.removed_by == STAGES[0] else STAGE_WORDS[one.removed_by]}"
+    winner = next((other for other in decision.candidates if other.replica_id == decision.replica_id), None)
+    return keys if winner is None else f"{keys}, lost by {_lost_by(one, winner)}"
+
+
+def _lost_by(one: Candidate, winner: Candidate) -> str:
+    """The first sort key in which a candidate differs from the chosen one; every order compares them in this sequence."""
+    if one.free_vram_mb != winner.free_vram_mb:
+        return "free memory"
+    return "taken slots" if one.active_slots != winner.active_slots else "name"
 
 
 def _fact(decision: Decision, name: str) -> int | str:

@@ -25,6 +25,7 @@ from detent.scheduling.decisions import (
     ADMITTED,
     ANY_WORKER,
     PLACED,
+    WAITING,
     Decision,
     admitted_to_open_pool,
     evicted,

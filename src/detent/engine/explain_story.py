@@ -1,0 +1,216 @@
+"""How a job came to stand where it stands: its records in words, with the decisions that they name.
+
+A chapter is one thing that happened. The two or three moves by which a waiting job is cancelled are one thing, because they
+are one atomic batch. Requests about the job that were refused stand among its records; they come from the decision log,
+which is bounded and not signed (X-182), so what it says is told and never built upon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Final
+
+from detent.engine.content import Content
+from detent.engine.explain_chapter import Chapter, capital, decision_lines, read_decision, span
+from detent.engine.explain_refusals import refusals_of
+from detent.engine.explain_remake import Remade
+from detent.engine.inspect import ABSENT, DAMAGED, ERASED, HERE, JobView, RecordView, whereabouts
+from detent.kernel import Job
+from detent.kernel import evidence as ev
+from detent.scheduling import Decision
+from detent.scheduling.explain import code_words
+from detent.store.api import StoreReader
+
+REMADE: Final = "remade"
+UNREADABLE: Final = "unreadable"
+_LOST: Final[Mapping[str, str]] = {
+    ERASED: "was erased",
+    ABSENT: "is not stored here",
+    DAMAGED: "is damaged, `detent verify` says more",
+    UNREADABLE: "is none that can be read",
+}
+_WHILE: Final[Mapping[str, str]] = {
+    "QUEUED": "while it waited in the queue",
+    "RETRYING": "while it waited to be tried again",
+    "RUNNING": "while it ran",
+}
+
+
+def story_of(
+    reader: StoreReader,
+    content: Content,
+    view: JobView,
+    records: Sequence[RecordView],
+    remade: Mapping[bytes, Remade] | None = None,
+) -> tuple[tuple[Chapter, ...], str | None]:
+    """All chapters in order, and the sentence about the last move; None when nothing has moved the job yet.
+
+    ``remade`` holds decisions that were made again, by digest: they stand in for those that are not here.
+    """
+    teller = _Teller(reader, content, view, remade or {})
+    told = [teller.tell(batch) for batch in _batches(records)]
+    chapters = sorted([*told, *refusals_of(reader, view.row.job_id, view.times)], key=_when)
+    last = told[-1].why if told and told[-1].what != "submitted" else ()
+    return tuple(chapters), last[0] if last else None
+
+
+def named_decision(record: RecordView) -> bytes | None:
+    """The digest of the decision record that a record of a job names, if it names one."""
+    named = record.fields.get("decision_digest")
+    if record.evidence is not None and record.evidence.names_decision:
+        named = record.evidence.detail_digest
+    return named if isinstance(named, bytes) else None
+
+
+def why_final(job: Job, last: ev.Evidence | None) -> list[str]:
+    """Why a job that has ended without success is not tried again, and what it had used where that is the reason."""
+    if last is None or last.kind == ev.CANCEL:
+        return []
+    if last.kind == ev.WATCHDOG:
+        return ["A limit that was reached would be reached again, so it is not retried."]
+    if last.kind == ev.QUOTA:
+        return [_used(job, last.reason_code), "A budget is for all attempts together: another one would not help."]
+    if last.kind in ev.INTERRUPTIONS:
+        return [f"It may be interrupted {_times(job.max_interruptions)}, and that is used up."]
+    if last.kind == ev.RESULT and last.category not in job.retry_categories:
+        kept = ", ".join(job.retry_categories) or "none"
+        return [f"A failure of category {last.category or 'unknown'} is not retried; for this job these are: {kept}."]
+    if not job.max_retries:
+        return ["It allows no retries."]
+    return [f"It may be retried {_times(job.max_retries)}, and that is used up."]
+
+
+class _Teller:
+    """Walks a job's records in order and remembers what a later one leaves out: who ran it, since when, how often."""
+
+    def __init__(self, reader: StoreReader, content: Content, view: JobView, remade: Mapping[bytes, Remade]) -> None:
+        self._reader, self._content, self._remade = reader, content, remade
+        self._job, self._times = view.job, view.times
+        self._worker = "its worker"
+        self._since = 0
+        self._failures = self._interruptions = 0
+
+    def tell(self, batch: Sequence[RecordView]) -> Chapter:
+        """One chapter from the records of one atomic batch."""
+        record = batch[-1]
+        fields, evidence, named = record.fields, record.evidence, named_decision(record)
+        # One that cannot be read happened after the one before it, whenever that was.
+        tick = max(record.tick or 0, self._since)
+        decision, became = self._decision(named)
+        if record.row.kind == "submitted" and fields:
+            what, why = "submitted", self._decided(decision, ["It was submitted."])
+            self._since = tick
+        elif evidence is None or not fields:
+            what, why = f"{record.row.kind}, unreadable", ["`detent verify` says what is wrong with this record."]
+        else:
+            from_state, to_state = str(batch[0].fields.get("from_state")), str(fields.get("to_state"))
+            what = f"{from_state} -> {to_state}"
+            why = self._moved(from_state, to_state, evidence, decision, tick)
+        if became is not None and became in _LOST:
+            why.append(f"The decision record that says more {_LOST[became]}.")
+        positions = tuple(one.row.position for one in batch)
+        attempt = fields.get("attempt_id")
+        return Chapter(
+            tick,
+            record.times.iso(tick),
+            what,
+            tuple(why),
+            attempt=attempt + 1 if isinstance(attempt, int) else None,
+            records=positions,
+            decision=decision,
+            decision_digest=named,
+            decision_content=became,
+            replicas=again.replicas if named is not None and (again := self._remade.get(named)) else None,
+        )
+
+    def _moved(
+        self, from_state: str, to_state: str, evidence: ev.Evidence, decision: Decision | None, tick: int
+    ) -> list[str]:
+        """Why a transition happened: its decision record says it, or its evidence does."""
+        words = code_words(evidence.reason_code)
+        passed = span((tick - self._since) * self._times.tick_ms)
+        self._since = tick
+        if evidence.kind == ev.DISPATCH:
+            self._worker = evidence.replica_id or "a worker"
+            return [*self._decided(decision, [f"It was given to {self._worker}."]), f"It had waited {passed}."]
+        if evidence.kind == ev.RETRY_READY:
+            return [f"After {passed} its delay is over and there is room: it stands at the end of its class again."]
+        if evidence.kind == ev.CANCEL:
+            if evidence.reason_code in ev.EVICTIONS:
+                return self._decided(decision, [f"It lost its place in the queue to another job ({words})."])
+            where = f" on {self._worker}" if from_state == "RUNNING" else ""
+            return [f"It was cancelled {_WHILE.get(from_state, '')}{where} ({words})."]
+        if evidence.kind == ev.QUOTA and from_state != "RUNNING":
+            return [f"When its turn came it was over its quota ({words})."]
+        if to_state == "SUCCEEDED":
+            return [f"{capital(self._worker)} reported a result after {passed}."]
+        return [self._ended(evidence, words, passed), *self._follows(to_state, evidence)]
+
+    def _ended(self, evidence: ev.Evidence, words: str, passed: str) -> str:
+        worker = capital(self._worker)
+        if evidence.kind == ev.EXPIRY:
+            return f"{worker} gave no sign of life in time and counts as lost, {passed} after the start ({words})."
+        if evidence.kind in ev.INTERRUPTIONS:
+            return f"It was interrupted on {self._worker} after {passed}, by no fault of its own ({words})."
+        if evidence.kind == ev.WATCHDOG:
+            return f"The watchdog stopped it on {self._worker} after {passed} ({words})."
+        if evidence.kind == ev.QUOTA:
+            return f"It was over its quota on {self._worker} after {passed} ({words})."
+        category = "" if evidence.category is None else f", {evidence.category}"
+        return f"{worker} reported a failure after {passed} ({words}{category})."
+
+    def _follows(self, to_state: str, evidence: ev.Evidence) -> list[str]:
+        if to_state != "RETRYING":
+            return ["It is not tried again."]
+        if evidence.kind in ev.INTERRUPTIONS:
+            self._interruptions += 1
+            return [f"It is tried again: interruption {self._interruptions} of at most {self._job.max_interruptions}."]
+        self._failures += 1
+        return [f"It is tried again: retry {self._failures} of at most {self._job.max_retries}."]
+
+    def _decided(self, decision: Decision | None, otherwise: list[str]) -> list[str]:
+        if decision is None:
+            return otherwise
+        return decision_lines(decision, self._times)
+
+    def _decision(self, named: bytes | None) -> tuple[Decision | None, str | None]:
+        """The decision record that a record names, and what became of it."""
+        if named is None:
+            return None, None
+        became, _ = whereabouts(self._reader, self._content, named)
+        decision = read_decision(self._content.get(named)) if became == HERE else None
+        if decision is not None:
+            return decision, HERE
+        if (again := self._remade.get(named)) is not None:
+            return again.decision, REMADE
+        return None, UNREADABLE if became == HERE else became
+
+
+def _batches(records: Sequence[RecordView]) -> Iterator[list[RecordView]]:
+    """The records of each atomic batch together, in order."""
+
+    def batch_of(record: RecordView) -> object:
+        batch_id = record.fields.get("batch_id")
+        return batch_id if isinstance(batch_id, bytes) else record.row.position
+
+    return (list(group) for _, group in groupby(records, key=batch_of))
+
+
+def _when(chapter: Chapter) -> tuple[int, int, int]:
+    return chapter.tick, chapter.rank, chapter.records[0] if chapter.records else 0
+
+
+def _used(job: Job, code: str) -> str:
+    usage = job.usage
+    used = {
+        "QUOTA_GPU_TIME": f"{span(usage.gpu_time_ms)} of GPU time",
+        "QUOTA_CPU_TIME": f"{span(usage.cpu_time_ms)} of CPU time",
+        "QUOTA_IO_BYTES": f"{usage.io_bytes_read + usage.io_bytes_written} bytes of input and output",
+        "QUOTA_MEMORY_BYTES": f"{usage.peak_bytes} bytes of memory at once",
+    }
+    return f"It had used {used.get(code, 'more than it may')}."
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
