@@ -18,9 +18,7 @@ from detent.scheduling.decisions import (
     Candidate,
     Decision,
     evicted,
-    expired,
     refused,
-    retrying,
     waits_behind,
 )
 from detent.scheduling.explain import explain_lines
@@ -56,8 +54,6 @@ def examples() -> dict[str, Decision]:
         "evicted": evicted("job-1", "DROPPED_LRU", "job-2", PLACE),
         "placed": place(asked, fleet(), sessions),
         "waiting": replace(place(asked, Fleet([replica("off", ready=False)]), sessions), queue=PLACE),
-        "retrying": retrying("job-1", "LEASE_EXPIRED", 0, 1500),
-        "expired": expired("job-1", "WATCHDOG_WALL", "best", 2, 900),
     }
 
 
@@ -214,7 +210,7 @@ def test_a_wait_is_told_in_words() -> None:
     ]
 
 
-def test_refusal_eviction_retry_and_expiry_are_told_in_words() -> None:
+def test_refusal_and_eviction_are_told_in_words() -> None:
     told = examples()
     assert explain_lines(told["refused"]) == [
         "Job job-1 was refused (SESSION_BUDGET_EXCEEDED): the tokens budget of session 's' has 50 left, 60 are needed.",
@@ -223,15 +219,6 @@ def test_refusal_eviction_retry_and_expiry_are_told_in_words() -> None:
     assert explain_lines(told["evicted"]) == [
         "Job job-1 lost its place in the queue to job job-2 (DROPPED_LRU: dropped to make room, oldest first).",
         "It was number 3 in class 5, with 7 jobs to go before it.",
-    ]
-    assert explain_lines(told["retrying"]) == [
-        "Attempt 0 of job job-1 ended (LEASE_EXPIRED: no heartbeat came in time); the next one is queued at tick 1500."
-    ]
-    assert explain_lines(retrying("job-1", "WORKER_LOST", 1, 9, room=False)) == [
-        "Attempt 1 of job job-1 ended (WORKER_LOST); the next one is queued at tick 9, when the queue has room."
-    ]
-    assert explain_lines(told["expired"]) == [
-        "Job job-1: attempt 2 on replica best was ended at tick 900 (WATCHDOG_WALL: ran longer than its wall limit)."
     ]
 
 

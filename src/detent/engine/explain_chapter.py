@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from detent.engine.inspect import Times, plain
@@ -54,9 +53,9 @@ class Chapter:
         }
 
 
-def decision_lines(decision: Decision, times: Times) -> list[str]:
-    """A decision about the job of which everything here is told, with times instead of ticks."""
-    return explain_lines(decision, subject="It", moment=partial(moment, times), candidates_max=CANDIDATES_TOLD_MAX)
+def decision_lines(decision: Decision) -> list[str]:
+    """A decision about the job of which everything here is told."""
+    return explain_lines(decision, subject="It", candidates_max=CANDIDATES_TOLD_MAX)
 
 
 def read_decision(data: object) -> Decision | None:

@@ -46,7 +46,7 @@ def _refusal(row: RefusalRow, times: Times) -> Chapter:
         said = f"{capital(str(message))} ({row.code})." if message else f"The reason cannot be read ({row.code})."
         why = [said]
     else:
-        why = decision_lines(decision, times)
+        why = decision_lines(decision)
     operator = error.get("failure_operator")
     what = _WHAT.get(str(operator), "request refused")
     # Whoever is told that the job exists already asked after it was made; any other submission came before.

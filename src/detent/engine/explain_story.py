@@ -172,7 +172,7 @@ class _Teller:
     def _decided(self, decision: Decision | None, otherwise: list[str]) -> list[str]:
         if decision is None:
             return otherwise
-        return decision_lines(decision, self._times)
+        return decision_lines(decision)
 
     def _decision(self, named: bytes | None) -> tuple[Decision | None, str | None]:
         """The decision record that a record names, and what became of it."""

@@ -1,10 +1,11 @@
-"""Decision records: why a job was admitted, refused, evicted, placed, kept waiting, retried or given up on.
+"""Decision records: why a job was admitted, refused, evicted, placed or kept waiting.
 
 A decision is a value, made by a pure function from recorded inputs, so whoever has the request and the fleet as it was can
 make it again and get the same bytes. It is stored as evidence by digest, and therefore bounded: counts for each filter and
 the best few candidates stand in it, the other thousands follow from the fleet whose digest it names (X-181).
 
-Refusals make no job and no transition; their decisions go to a log of their own (X-182).
+Refusals make no job and no transition; their decisions go to a log of their own (X-182). Why an attempt was ended or a job
+is tried again needs no record of its own: the evidence of that transition says it, and `explain` reads it there.
 """
 
 from __future__ import annotations
@@ -27,9 +28,7 @@ REFUSED: Final = "refused"
 EVICTED: Final = "evicted"
 PLACED: Final = "placed"
 WAITING: Final = "waiting"
-RETRYING: Final = "retrying"
-EXPIRED: Final = "expired"
-KINDS: Final = (ADMITTED, REFUSED, EVICTED, PLACED, WAITING, RETRYING, EXPIRED)
+KINDS: Final = (ADMITTED, REFUSED, EVICTED, PLACED, WAITING)
 
 STAGES: Final = (
     "pin",
@@ -90,7 +89,7 @@ class Decision:
     queue: Position | None = None
     budget_left: tuple[tuple[str, int], ...] = ()
     facts: tuple[tuple[str, int | str], ...] = ()
-    """What only this kind has: who evicted whom, at which tick a retry is ready."""
+    """What only this kind has: who evicted whom, the numbers of a refusal."""
 
     def to_map(self) -> dict[str, object]:
         """The canonical map; what is empty is left out."""
@@ -210,18 +209,6 @@ def evicted(job_id: str, reason_code: str, by_job_id: str, queue: Position | Non
 def waits_behind(job_id: str, pool_id: str | None, queue: Position) -> Decision:
     """A job that is not the head of its class waits for those before it, wherever there is room (X-084)."""
     return Decision(WAITING, job_id, NOT_FIRST, pool_id=pool_id, queue=queue)
-
-
-def retrying(job_id: str, reason_code: str, attempt_id: int, ready_tick: int, *, room: bool = True) -> Decision:
-    """An attempt ended and another follows, at ``ready_tick`` and when the queue has room (X-042)."""
-    facts = (("attempt_id", attempt_id), ("ready_tick", ready_tick), ("waits_for_room", int(not room)))
-    return Decision(RETRYING, job_id, reason_code, facts=facts)
-
-
-def expired(job_id: str, reason_code: str, replica_id: str, attempt_id: int, tick: int) -> Decision:
-    """A lease ran out, or the watchdog's limit did, on a replica."""
-    facts = (("attempt_id", attempt_id), ("tick", tick))
-    return Decision(EXPIRED, job_id, reason_code, replica_id=replica_id, facts=facts)
 
 
 def _facts(details: Mapping[str, object]) -> tuple[tuple[str, int | str], ...]:

@@ -48,23 +48,20 @@ _REMEDIES: Final[Mapping[str, str]] = {
     kinds.NO_FEASIBLE_REPLICA: "It runs when a replica is registered that fits, or never.",
 }
 
-Moment = Callable[[int], str]
-
 
 def explain_lines(
     decision: Decision,
     *,
     subject: str | None = None,
-    moment: Moment | None = None,
     candidates_max: int = CANDIDATES_MAX,
 ) -> list[str]:
     """Tell a decision: what was decided and why, who was looked at, who lost by what, where the job stood.
 
-    ``subject`` is what the job is called, ``moment`` turns a tick into a time; without them the text stands for itself. At
-    most ``candidates_max`` candidates are listed, and the others counted.
+    ``subject`` is what the job is called; without it the text stands for itself. At most ``candidates_max`` candidates are
+    listed, and the others counted.
     """
     who = f"Job {decision.job_id}" if subject is None else subject
-    lines = [_HEADLINES[decision.kind](decision, who, moment or _tick)]
+    lines = [_HEADLINES[decision.kind](decision, who)]
     lines += _looked_at(decision, candidates_max)
     if decision.queue is not None:
         place = decision.queue
@@ -121,21 +118,21 @@ def _stands(place: Position) -> str:
     return f"It is {stands}; {_count(place.before, 'job goes', 'jobs go')} before it."
 
 
-def _admitted(decision: Decision, who: str, _: Moment) -> str:
+def _admitted(decision: Decision, who: str) -> str:
     where = "" if decision.pool_id is None else f" to pool {decision.pool_id}"
     return f"{who} was admitted{where}: {_POOLS.get(decision.reason, decision.reason)}."
 
 
-def _refused(decision: Decision, who: str, _: Moment) -> str:
+def _refused(decision: Decision, who: str) -> str:
     return f"{who} was refused ({decision.reason}): {decision.message}."
 
 
-def _evicted(decision: Decision, who: str, _: Moment) -> str:
+def _evicted(decision: Decision, who: str) -> str:
     by = _fact(decision, "by_job_id")
     return f"{who} lost its place in the queue to job {by} ({code_words(decision.reason)})."
 
 
-def _placed(decision: Decision, who: str, _: Moment) -> str:
+def _placed(decision: Decision, who: str) -> str:
     if decision.reason == kinds.ANY_WORKER:
         return f"{who} was given to {decision.replica_id}: it asked first, and no replica is registered."
     where = f"{who} was placed on replica {decision.replica_id} of pool {decision.pool_id}"
@@ -144,32 +141,17 @@ def _placed(decision: Decision, who: str, _: Moment) -> str:
     return f"{where}: it came first in order."
 
 
-def _waiting(decision: Decision, who: str, _: Moment) -> str:
+def _waiting(decision: Decision, who: str) -> str:
     where = "" if decision.pool_id is None else f" in pool {decision.pool_id}"
     return f"{who} waits{where}: {because(decision)}."
 
 
-def _retrying(decision: Decision, who: str, moment: Moment) -> str:
-    when = _when(decision, "ready_tick", moment)
-    when += ", when the queue has room" if _fact(decision, "waits_for_room") == 1 else ""
-    of = "" if who == "It" else f" of {who[:1].lower()}{who[1:]}"
-    ended = f"Attempt {_fact(decision, 'attempt_id')}{of} ended ({code_words(decision.reason)})"
-    return f"{ended}; the next one is queued at {when}."
-
-
-def _expired(decision: Decision, who: str, moment: Moment) -> str:
-    where = f"attempt {_fact(decision, 'attempt_id')} on replica {decision.replica_id}"
-    return f"{who}: {where} was ended at {_when(decision, 'tick', moment)} ({code_words(decision.reason)})."
-
-
-_HEADLINES: Final[Mapping[str, Callable[[Decision, str, Moment], str]]] = {
+_HEADLINES: Final[Mapping[str, Callable[[Decision, str], str]]] = {
     kinds.ADMITTED: _admitted,
     kinds.REFUSED: _refused,
     kinds.EVICTED: _evicted,
     kinds.PLACED: _placed,
     kinds.WAITING: _waiting,
-    kinds.RETRYING: _retrying,
-    kinds.EXPIRED: _expired,
 }
 
 
@@ -225,15 +207,6 @@ def _lost_by(one: Candidate, winner: Candidate) -> str:
 
 def _fact(decision: Decision, name: str) -> int | str:
     return dict(decision.facts).get(name, "unknown")
-
-
-def _when(decision: Decision, name: str, moment: Moment) -> str:
-    fact = _fact(decision, name)
-    return moment(fact) if isinstance(fact, int) and fact >= 0 else str(fact)
-
-
-def _tick(tick: int) -> str:
-    return f"tick {tick}"
 
 
 def _count(count: int, one: str, many: str | None = None) -> str:
