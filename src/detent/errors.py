@@ -102,7 +102,9 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         "SANDBOX_UNAVAILABLE": Code(
             "executor", "the machine cannot contain untrusted code well enough", EXIT_REFUSED, 503, False, None
         ),
-        "SANDBOX_FAILED": Code("executor", "the sandbox could not be built or was lost", EXIT_FAILED, 200, True, _INTERNAL),
+        "SANDBOX_FAILED": Code(
+            "executor", "the sandbox could not be built or was lost", EXIT_FAILED, 200, True, _INTERNAL
+        ),
         "DEPENDENCY_MISSING": Code("executor", "an input cannot be read", EXIT_FAILED, 200, False, _DEPENDENCY),
         "DEPENDENCY_MISMATCH": Code("executor", "an input has another digest", EXIT_FAILED, 200, False, _DEPENDENCY),
         # Borders.

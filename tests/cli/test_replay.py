@@ -41,3 +41,57 @@ def test_what_cannot_be_replayed_is_said(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "no.detent").write_bytes(b"nothing")
     assert cli("replay", "no.detent").code == 1
     assert cli("replay", "nix.detent").code == 2
+
+
+POLICY = '[queue]\ncapacity_total = 2\nadmission_policy = "drop-lru"\n'
+
+
+def test_another_policy_is_shown_beside_the_recorded_one(cli: Cli, tmp_path: Path) -> None:
+    """Five jobs came at one tick: of two places the last two keep theirs, and one of those is cancelled."""
+    (tmp_path / "policy.toml").write_text(POLICY)
+    shown = cli("replay", "--policy", "policy.toml")
+    assert shown.code == 0
+    lines = {line.split("  ")[0].strip(): line.split()[-4:] for line in shown.out.splitlines() if line.strip()}
+    assert lines["evicted"] == ["0", "0", "3", "+3"]
+    assert lines["jobs"] == ["6", "6", "6", "="]
+    assert lines["worker-a"] == ["worker-a", "6", "3", "-3"]
+    assert "capacity_total    2560 -> 2" in shown.out
+    assert "admission_policy  reject -> drop-lru" in shown.out
+    assert "is not tried again" in shown.out
+
+
+def test_a_comparison_is_data_of_a_home_and_of_its_bundle(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text(POLICY)
+    cli.json("export", "--output", "all.detent")
+    at_home = cli.json("replay", "--policy", "policy.toml")
+    bundle = cli.json("replay", "all.detent", "--policy", "policy.toml")
+    assert (at_home.pop("file"), bundle.pop("file")) == (str(tmp_path / ".detent" / "ledger.db"), "all.detent")
+    assert at_home == bundle
+    assert (at_home["before"]["evicted"], at_home["after"]["evicted"], at_home["same"]) == (0, 3, False)
+    assert at_home["placements_changed"] == [{"replica_id": "worker-a", "before": 6, "after": 3}]
+    assert at_home["jobs_turned"] == [
+        {"before": "failed", "after": "evicted", "jobs": 1},
+        {"before": "succeeded", "after": "evicted", "jobs": 2},
+    ]
+
+
+def test_the_recorded_policy_itself_makes_no_difference(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text("")
+    result = cli("replay", "--policy", "policy.toml")
+    assert result.code == 0
+    assert result.out.startswith("no difference")
+    assert "the policy is the one the ledger ended with" in result.out
+
+
+def test_a_policy_or_bundle_that_cannot_be_used_is_said(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text("[queue]\nsize = 3\n")
+    result = cli("replay", "--policy", "policy.toml")
+    assert result.code == 2
+    assert "policy.toml: unknown key queue.size" in result.err
+    assert "[queue] and [scheduling]" in result.err
+    (tmp_path / "policy.toml").write_text("")
+    cli.json("export", "run-1", "--output", "run.detent")
+    result = cli("replay", "run.detent", "--policy", "policy.toml")
+    assert result.code == 2
+    assert "bundle of one run; commands are not in it" in result.err
+    assert cli("replay", "--policy", "nix.toml").code == 2

@@ -22,16 +22,30 @@ shows that everything was decided by the rules, which a signature cannot show. I
 `detent verify` does.
 
 With a FILE, a bundle of a whole ledger is replayed; the bundle of one run holds no commands. Without one, this home's ledger is
-replayed, and its stored rows and checkpoints are compared as well. Any difference makes the exit code 1.""",
+replayed, and its stored rows and checkpoints are compared as well. Any difference makes the exit code 1.
+
+With --policy, nothing is compared byte for byte. Instead the recorded arrivals are put through another scheduling policy in
+virtual time, and what would have changed is shown: waits, evictions, refusals, placements. The file has the sections [queue]
+and [scheduling] of a home's config.toml; what it leaves out has its default. The exit code is 0 whatever the difference.""",
         """  detent replay
   detent replay ledger.detent -o json
+  detent replay --policy new-policy.toml
 """,
     ),
 )
 @click.argument("file", metavar="[FILE]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--policy",
+    "policy_path",
+    metavar="TOML",
+    type=click.Path(path_type=Path),
+    help="Show what another scheduling policy would have changed.",
+)
 @with_shell
-def command(shell: Shell, file: Path | None) -> int:
-    """Replay a bundle or this home."""
+def command(shell: Shell, file: Path | None, policy_path: Path | None) -> int:
+    """Replay a bundle or this home, by the policy that was in force or by another one."""
+    if policy_path is not None:
+        return _what_if(shell, file, policy_path)
     from detent.engine.replay import replay_file, replay_home  # noqa: PLC0415 - keeps `--help` fast
 
     if file is not None:
@@ -70,3 +84,18 @@ def command(shell: Shell, file: Path | None) -> int:
             page.line(Cell(f"  ... and {hidden:,} more", FAINT))
 
     return shell.answer(document, draw, code=0 if report.ok else EXIT_FAILED)
+
+
+def _what_if(shell: Shell, file: Path | None, policy_path: Path) -> int:
+    from detent.cli.what_if_page import draw_comparison  # noqa: PLC0415 - keeps `--help` fast
+    from detent.engine.settings import read_policy  # noqa: PLC0415
+    from detent.engine.what_if import what_if_file, what_if_home  # noqa: PLC0415
+
+    policy = read_policy(policy_path)
+    if file is not None:
+        comparison, what = what_if_file(file, policy), str(file)
+    else:
+        home = shell.home()
+        comparison, what = what_if_home(home, policy), str(home.ledger)
+    document = {"file": what, "policy": str(policy_path), **comparison.to_map()}
+    return shell.answer(document, lambda page: draw_comparison(page, comparison, what, str(policy_path)))

@@ -130,20 +130,7 @@ def _duration_ms(value: int) -> int:
 
 def read_settings(path: Path) -> Settings:
     """Read a home's settings; every fault names the file and the key."""
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise HomeError(f"{path} is missing", hint="this is not a Detent home; `detent init` makes one") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
-        raise HomeError(f"{path} cannot be read: {exc}", hint="correct the file and start again") from exc
-    for section, keys in tables.items():
-        allowed = _SECTIONS.get(section, frozenset())
-        if section not in _SECTIONS:
-            raise HomeError(f"{path}: unknown section [{section}]", hint=f"known: {', '.join(sorted(_SECTIONS))}")
-        if not isinstance(keys, dict):
-            raise HomeError(f"{path}: {section} must be a section")
-        if allowed is not None and (unknown := sorted(keys.keys() - allowed)):
-            raise HomeError(f"{path}: unknown key {section}.{unknown[0]}", hint=f"known: {', '.join(sorted(allowed))}")
+    tables = _read_tables(path, _SECTIONS)
     for name, lease in tables.get("leases", {}).items():
         if not isinstance(lease, dict) or lease.keys() != _LEASE_KEYS:
             raise HomeError(f"{path}: leases.{name} needs exactly ttl_ms and heartbeat_ms")
@@ -157,3 +144,35 @@ def read_settings(path: Path) -> Settings:
     if not isinstance(origin, str):
         raise HomeError(f"{path}: ledger.origin must be a text")
     return Settings(path, origin, root, tables)
+
+
+def read_policy(path: Path) -> SchedulingPolicy:
+    """Read a scheduling policy from a file of its own: [queue] and [scheduling] as a home's settings have them.
+
+    What is left out has its default, as in a home. Every fault is an `InvalidInput` that names the file and the key.
+    """
+    try:
+        tables = _read_tables(path, {name: _SECTIONS[name] for name in ("queue", "scheduling")})
+        return Settings(path, "", b"", tables).scheduling_policy()
+    except HomeError as exc:
+        hint = "a policy file has the sections [queue] and [scheduling], as config.toml has them"
+        raise InvalidInput(str(exc), hint=hint) from exc
+
+
+def _read_tables(path: Path, sections: Mapping[str, frozenset[str] | None]) -> dict[str, Any]:
+    """The sections of a file; none but these, and where their keys are known, none but those."""
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise HomeError(f"{path} is missing", hint="this is not a Detent home; `detent init` makes one") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
+        raise HomeError(f"{path} cannot be read: {exc}", hint="correct the file and start again") from exc
+    for section, keys in tables.items():
+        allowed = sections.get(section, frozenset())
+        if section not in sections:
+            raise HomeError(f"{path}: unknown section [{section}]", hint=f"known: {', '.join(sorted(sections))}")
+        if not isinstance(keys, dict):
+            raise HomeError(f"{path}: {section} must be a section")
+        if allowed is not None and (unknown := sorted(keys.keys() - allowed)):
+            raise HomeError(f"{path}: unknown key {section}.{unknown[0]}", hint=f"known: {', '.join(sorted(allowed))}")
+    return tables
