@@ -24,6 +24,7 @@ from detent.errors import (
     StoreUnavailable,
     TrustError,
 )
+from detent.jobs import ErrorCategory
 
 SOURCE = Path(detent.errors.__file__).parent
 
@@ -125,7 +126,7 @@ def test_every_code_maps_to_a_known_exit_code_status_and_category(code: str) -> 
     assert re.fullmatch("[A-Z]+(_[A-Z]+)*", code)
     assert entry.exit_code in {1, 2, 3, 4}
     assert entry.http_status in {200, 400, 403, 404, 409, 422, 429, 500, 503}
-    assert entry.category in {None, "INTERNAL_ERROR", "VALIDATION_ERROR", "RESOURCE_LIMIT"}
+    assert entry.category is None or entry.category in set(ErrorCategory)
     assert entry.layer
     assert entry.meaning
 
