@@ -18,6 +18,7 @@ from detent.kernel import (
     MemoryHistory,
     Order,
     Outcome,
+    PriorityFifo,
     Submit,
     checkpoint,
     partition_of,
@@ -561,3 +562,63 @@ def test_jobs_that_ask_for_nothing_and_for_a_limit_stand_in_one_line(asked: dict
         (2, 3, 2),
     ]
     assert house.pull("worker-1") == ["first", "second", "third"]
+
+
+def test_a_session_does_not_stay_where_it_failed() -> None:
+    """OC-CORE-1013, X-085: the last *good* replica"""
+    house = House(replica("large", free_vram_mb=900), replica("small", free_vram_mb=100))
+    house.order("replica_ready", replica_id="large", ready=False)
+    house.ask("one", requirements=needs(), session_id="s")
+    (grant,) = house.apply(Dispatch(0, 1)).grants
+    house.fail(grant, category="USER_CODE_ERROR")
+    house.order("replica_ready", replica_id="large", ready=True)
+    house.ask("two", requirements=needs(), session_id="s")
+    assert house.push() == [("two", "large")]
+
+
+@pytest.mark.parametrize(
+    "asked", [{"engine": "llama"}, {"device_mask": "gpu0"}, {"vram_mb": 1}, {"sampler_profile_version": "s1"}]
+)
+def test_a_job_that_needs_a_certain_replica_does_not_go_to_just_anybody(asked: dict[str, Any]) -> None:
+    """X-086, X-093"""
+    house = House()
+    assert code_of(house.ask("job-1", **asked)) == "NO_FEASIBLE_POOL"
+    assert house.ask("job-2", engine="generic").ok
+
+
+def test_a_slot_that_comes_free_by_itself_is_part_of_the_recorded_history() -> None:
+    """X-092, X-165: a replay must free it at the same command"""
+    house = House(generic("g1", max_slots=1))
+    house.submit("one")
+    house.push()
+    house.cancel("one")
+    early = house.apply(Dispatch(LEASE.lease_ttl_ticks - 1, 1))
+    assert (early.recorded, early.grants) == (False, [])
+    due = house.apply(Dispatch(LEASE.lease_ttl_ticks, 1))
+    assert (due.recorded, due.grants, house.scheduler.fleet.leases()) == (True, [], {})
+
+
+class Witness(PriorityFifo):
+    """A plain queue that remembers what it is told of attempts."""
+
+    def __init__(self, settings: KernelConfig) -> None:
+        super().__init__(settings.queue)
+        self.told: list[tuple[str, str]] = []
+
+    def leased(self, job_id: str, replica_id: str, tick: int) -> None:
+        self.told.append(("leased", job_id))
+
+    def left(self, job_id: str, *, succeeded: bool, held_until: int | None) -> None:
+        self.told.append(("left", job_id))
+
+
+def test_a_queue_hears_of_every_attempt_and_of_no_lease_that_was_never_dispatched() -> None:
+    """X-001: the leases inside a cancel batch are nobody's attempts"""
+    witness = Witness(config())
+    scene = Scene(kernel=Kernel(config(), make_queue=lambda _: witness, history=MemoryHistory()))
+    scene.finish(scene.start("ran"))
+    scene.submit("waited")
+    scene.cancel("waited")
+    scene.fail(scene.start("failed"))
+    scene.cancel("failed")
+    assert witness.told == [("leased", "ran"), ("left", "ran"), ("leased", "failed"), ("left", "failed")]
