@@ -1,0 +1,1 @@
+"""Runs jobs: the sandbox, and one runner for each type of job."""

@@ -1,0 +1,153 @@
+"""Control groups, version 1 or 2, where this process may make them: they count memory and processes of a whole tree.
+
+A jail's groups lie below the group this process is in, so that what was given to us stays the most a job can use. The
+spawner makes them, and removes them once the jail is empty; the jail's own process enters them, since entering waits
+for the kernel and must not hold up the spawner.
+"""
+
+# pathlib would be the largest thing that the spawner loads.
+# ruff: noqa: PTH102, PTH106, PTH110, PTH118, PTH123
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+PREFIX = "detent-"
+CONTROLLERS = ("memory", "pids")
+
+
+def find(mounts: str, membership: str) -> dict[str, Any] | None:
+    """Where groups can be made, from the texts of /proc/self/mountinfo and /proc/self/cgroup; None when nowhere."""
+    kinds: dict[str, tuple[str, str]] = {}
+    for line in mounts.splitlines():
+        fields, _, tail = line.partition(" - ")
+        words, kind = fields.split(), tail.split()
+        if len(words) < 5 or len(kind) < 3 or not kind[0].startswith("cgroup"):
+            continue
+        names = ["2"] if kind[0] == "cgroup2" else [name for name in kind[2].split(",") if name in CONTROLLERS]
+        for name in names:
+            kinds[name] = (words[3], words[4])
+    own = {}
+    for line in membership.splitlines():
+        number, names_text, path = line.split(":", 2)
+        for name in ["2"] if number == "0" else names_text.split(","):
+            own[name] = path
+    if all(name in kinds and name in own for name in CONTROLLERS):
+        found = {name: _below(*kinds[name], own[name]) for name in CONTROLLERS}
+        return {"version": 1, **found}
+    if "2" in kinds and "2" in own:
+        place = _below(*kinds["2"], own["2"])
+        return {"version": 2, "memory": place, "pids": place}
+    return None
+
+
+def usable(place: dict[str, Any], name: str) -> bool:
+    """Whether a group can really be made there, limited, and removed again."""
+    group = PREFIX + name
+    try:
+        make(place, group, memory_bytes=64 << 20, processes=16)
+        return all(os.path.exists(os.path.join(place[key], group, file)) for key, file in _gauges(place))
+    except OSError:
+        return False
+    finally:
+        remove(place, group)
+
+
+def make(place: dict[str, Any], group: str, *, memory_bytes: int, processes: int) -> None:
+    """Make a jail's groups with their limits."""
+    if place["version"] == 2:
+        _turn_on_controllers(place["memory"])
+    for directory in dict.fromkeys((place["memory"], place["pids"])):
+        os.mkdir(os.path.join(directory, group))
+    limit(place, group, memory_bytes=memory_bytes, processes=processes)
+
+
+def limit(place: dict[str, Any], group: str, *, memory_bytes: int, processes: int) -> None:
+    """Set the limits of a group that exists."""
+    memory = os.path.join(place["memory"], group)
+    if place["version"] == 2:
+        _write(os.path.join(memory, "memory.max"), memory_bytes)
+        for name, value in (("memory.swap.max", 0), ("memory.oom.group", 1)):
+            if os.path.exists(os.path.join(memory, name)):
+                _write(os.path.join(memory, name), value)
+    else:
+        _write(os.path.join(memory, "memory.limit_in_bytes"), memory_bytes)
+        swap = os.path.join(memory, "memory.memsw.limit_in_bytes")
+        if os.path.exists(swap):
+            _write(swap, memory_bytes)
+    _write(os.path.join(place["pids"], group, "pids.max"), processes)
+
+
+def enter(place: dict[str, Any], group: str) -> None:
+    """Move this process into a group."""
+    for directory in dict.fromkeys((place["memory"], place["pids"])):
+        _write(os.path.join(directory, group, "cgroup.procs"), 0)
+
+
+def open_gauges(place: dict[str, Any], group: str) -> list[int]:
+    """Descriptors of the counters that say a limit was met: memory first, then processes."""
+    return [os.open(os.path.join(place[key], group, file), os.O_RDONLY | os.O_CLOEXEC) for key, file in _gauges(place)]
+
+
+def read_gauges(gauges: list[int]) -> tuple[int, int]:
+    """How often the memory limit killed, and how often the process limit refused."""
+    return _field(gauges[0], b"oom_kill "), _field(gauges[1], b"max ")
+
+
+def peak_bytes(place: dict[str, Any], group: str) -> int:
+    """The most memory the group held at once, page cache and tmpfs included; 0 when the kernel does not say."""
+    name = "memory.peak" if place["version"] == 2 else "memory.max_usage_in_bytes"
+    try:
+        with open(os.path.join(place["memory"], group, name), "rb") as file:
+            return int(file.read())
+    except OSError:
+        return 0
+
+
+def remove(place: dict[str, Any], group: str) -> bool:
+    """Remove a jail's groups; False while something is still in them."""
+    gone = True
+    for directory in dict.fromkeys((place["memory"], place["pids"])):
+        try:
+            os.rmdir(os.path.join(directory, group))
+        except FileNotFoundError:
+            continue
+        except OSError:
+            gone = False
+    return gone
+
+
+def _below(root: str, mount: str, own: str) -> str:
+    """The directory of our own group, as this mount shows it."""
+    inside = own[len(root.rstrip("/")) :] if root != "/" and own.startswith(root) else own
+    return os.path.normpath(mount + "/" + inside)
+
+
+def _gauges(place: dict[str, Any]) -> list[tuple[str, str]]:
+    return [("memory", "memory.events" if place["version"] == 2 else "memory.oom_control"), ("pids", "pids.events")]
+
+
+def _turn_on_controllers(directory: str) -> None:
+    path = os.path.join(directory, "cgroup.subtree_control")
+    with open(path, encoding="ascii") as file:
+        turned_on = file.read().split()
+    lacking = [name for name in CONTROLLERS if name not in turned_on]
+    if lacking:
+        with open(path, "w", encoding="ascii") as file:
+            file.write(" ".join("+" + name for name in lacking))
+
+
+def _field(gauge: int, name: bytes) -> int:
+    for line in os.pread(gauge, 4096, 0).splitlines():
+        if line.startswith(name):
+            return int(line[len(name) :])
+    return 0
+
+
+def _write(path: str, value: int) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(file, b"%d" % value)
+    finally:
+        os.close(file)

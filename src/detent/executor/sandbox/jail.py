@@ -1,0 +1,153 @@
+"""Builds the jail around this process: its root, its identity, and nothing else of the host.
+
+Called in a fresh child that the spawner cloned into new user, pid, mount, network, ipc and uts namespaces. The order
+matters. Sources are opened first, while the identity can still reach them (an interpreter may lie under a home nobody
+else may enter) and before anything is mounted over them. Only then does the process become the jail's user, who owns
+what is made in the new root. The root is one tmpfs of limited size; what may be written are two directories of it,
+mounted once more without `noexec` being a question: nothing written can be run.
+"""
+
+# pathlib would be the largest thing that the spawner loads.
+# ruff: noqa: PTH103, PTH120, PTH211
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+
+from detent.executor.sandbox import cgroup, linux
+
+NAMESPACES = (
+    linux.CLONE_NEWUSER
+    | linux.CLONE_NEWPID
+    | linux.CLONE_NEWNS
+    | linux.CLONE_NEWNET
+    | linux.CLONE_NEWIPC
+    | linux.CLONE_NEWUTS
+)
+UID = 1000
+"""Who a guest is, inside. Outside it is somebody with no other process, or the user who runs the supervisor."""
+
+JOB = "/job"
+INPUTS = "/job/inputs"
+OUTPUTS = "/job/out"
+TEMPORARY = "/tmp"  # noqa: S108  # the jail's own
+WRITABLE = (JOB, TEMPORARY)
+HOST_NAME = "job"
+
+_READ_ONLY = linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV
+_WRITE = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
+_DEVICES = ("null", "zero", "full", "random", "urandom")
+_USERS = "job:x:1000:1000:job:/job:/nonexistent\n"
+_GROUP = "job:x:1000:\n"
+_FIRST_FILES = 64
+"""Inodes that the jail's own furniture may take beside the job's."""
+_FIRST_BYTES = 1 << 20
+
+
+class InputChanged(Exception):
+    """An input is not the file the supervisor looked at."""
+
+
+def map_own_identity(uid: int, gid: int) -> None:
+    """Become the jail's user in its namespace, without privilege: only oneself can be mapped."""
+    _write("/proc/self/setgroups", "deny")
+    _write("/proc/self/uid_map", f"{UID} {uid} 1")
+    _write("/proc/self/gid_map", f"{UID} {gid} 1")
+
+
+def map_other_identity(pid: int, outside: int) -> None:
+    """The same for a child, by root: inside it is the jail's user, outside it is nobody who exists."""
+    _write(f"/proc/{pid}/uid_map", f"{UID} {outside} 1")
+    _write(f"/proc/{pid}/gid_map", f"{UID} {outside} 1")
+
+
+def enter_groups(settings: dict[str, Any], group: str) -> list[int]:
+    """Enter the jail's control groups; returns the counters to watch, none where there are no groups."""
+    place = settings["cgroup"]
+    if place is None:
+        return []
+    gauges = cgroup.open_gauges(place, group)
+    cgroup.enter(place, group)
+    return gauges
+
+
+def build(settings: dict[str, Any], spec: dict[str, Any]) -> int:
+    """Make the new root and move into it; returns a descriptor of the namespace's /proc, which no path leads to."""
+    sources = [(path, os.open(path, os.O_PATH | os.O_CLOEXEC)) for path in settings["binds"]]
+    devices = [os.open(f"/dev/{name}", os.O_PATH | os.O_CLOEXEC) for name in _DEVICES]
+    inputs = [(entry[0], _open_input(entry)) for entry in spec["inputs"]]
+    linux.mount("none", "/", "", linux.MS_REC | linux.MS_PRIVATE)
+    if settings["uid_base"] is not None:
+        os.setgroups([])
+        os.setresgid(UID, UID, UID)
+        os.setresuid(UID, UID, UID)
+    size, files = spec["disk_bytes"] + _FIRST_BYTES, spec["disk_files"] + _FIRST_FILES
+    # The new root is mounted over a directory that surely exists; all that lay below it is open already.
+    linux.mount("jail", settings["scratch"], "tmpfs", linux.MS_NOSUID, f"size={size},nr_inodes={files},mode=755")
+    os.chdir(settings["scratch"])
+    for path in (*WRITABLE, INPUTS, OUTPUTS, "/dev", "/etc", "/proc"):
+        os.makedirs("." + path, exist_ok=True)
+    for path, source in sources:
+        _bind("." + path, source)
+    for path in settings["masks"]:
+        linux.mount("./proc", "." + path, "", linux.MS_BIND)
+    for name, source in inputs:
+        _bind(f".{INPUTS}/{name}", source)
+    _make_read_only([path for path, _ in sources] + settings["masks"] + [f"{INPUTS}/{name}" for name, _ in inputs])
+    for name, source in zip(_DEVICES, devices, strict=True):
+        _bind(f"./dev/{name}", source)
+    os.symlink(TEMPORARY, "./dev/shm")
+    _write("./etc/passwd", _USERS)
+    _write("./etc/group", _GROUP)
+    linux.mount("proc", "./proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
+    proc = os.open("./proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    linux.umount("./proc")
+    for path in WRITABLE:
+        # Recursively, or what is mounted below would be hidden by the directory mounted over itself.
+        linux.mount("." + path, "." + path, "", linux.MS_BIND | linux.MS_REC)
+        linux.mount("none", "." + path, "", linux.MS_REMOUNT | linux.MS_BIND | _WRITE)
+    linux.mount("none", settings["scratch"], "", linux.MS_REMOUNT | linux.MS_BIND | linux.MS_RDONLY | linux.MS_NOSUID)
+    os.chdir(settings["scratch"])
+    linux.pivot_here()
+    for descriptor in (*devices, *(source for _, source in sources), *(source for _, source in inputs)):
+        os.close(descriptor)
+    socket.sethostname(HOST_NAME)
+    return proc
+
+
+def _open_input(entry: list[Any]) -> int:
+    _, path, device, inode = entry
+    source = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    found = os.fstat(source)
+    if (found.st_dev, found.st_ino) != (device, inode):
+        raise InputChanged(path)
+    return source
+
+
+def _bind(target: str, source: int) -> None:
+    if (os.fstat(source).st_mode & 0o170000) == 0o040000:
+        os.makedirs(target, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+    linux.mount(f"/proc/self/fd/{source}", target, "", linux.MS_BIND)
+
+
+def _make_read_only(paths: list[str]) -> None:
+    flags = linux.MS_REMOUNT | linux.MS_BIND | _READ_ONLY
+    for path in paths:
+        try:
+            linux.mount("none", "." + path, "", flags)
+        except PermissionError:
+            # What the host mounted without the right to run anything must stay so.
+            linux.mount("none", "." + path, "", flags | linux.MS_NOEXEC)
+
+
+def _write(path: str, text: str) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(file, text.encode())
+    finally:
+        os.close(file)

@@ -1,0 +1,230 @@
+"""What init does with a reported system call: keep it as evidence and end the job, let it go on, or refuse it.
+
+Paths and structures are read from the guest's memory, which the guest may change behind our back. That is why nothing
+here *permits* anything: a call that goes on still meets the mount tree, Landlock and the limits. What is read decides
+only what the evidence says, and whether there is any.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import posixpath
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from detent.executor.sandbox import linux
+from detent.executor.sandbox.seccomp import EAGAIN, ENOSYS
+from detent.executor.sandbox.syscalls import Machine
+from detent.executor.sandbox.tree import Tree
+
+_RECEIVE, _SEND = 0xC0502100, 0xC0182101
+_NOTICE_BYTES, _ANSWER_BYTES = 80, 24
+_CONTINUE = 1
+PATH_BYTES_MAX = 4096
+SHOWN_BYTES_MAX = 256
+"""How much of a path evidence quotes."""
+
+_ECONNREFUSED = 111
+_NSCD = b"/var/run/nscd/socket"
+"""The C library asks the name service's cache before it reads /etc/passwd. Nobody meant anything by it."""
+_SET_IDENTITY = frozenset(
+    ("setuid", "setgid", "setreuid", "setregid", "setresuid", "setresgid", "setfsuid", "setfsgid")
+)
+_RESIZE = frozenset(("truncate", "ftruncate", "fallocate", "pwrite64"))
+_NEW_PROCESS = frozenset(("clone", "fork", "vfork"))
+_PROT_WRITE, _MAP_SHARED_MASK, _MAP_ANONYMOUS = 2, 0x3, 0x20
+
+VIOLATION, LIMIT = "violation", "limit"
+
+
+class Notice:
+    """One reported call."""
+
+    __slots__ = ("arch", "arguments", "id", "name", "number", "pid")
+
+    def __init__(self, data: bytes, machine: Machine) -> None:
+        self.id, self.pid, _, self.number, self.arch, _, *arguments = struct.unpack("=QIIiIQ6Q", data)
+        self.arguments: list[int] = arguments
+        known = machine.names.get(self.number) if self.arch == machine.audit_arch else None
+        self.name = known or f"syscall_{self.number & 0xFFFFFFFF:#x}"
+
+    def evidence(self, kind: str, what: str, path: bytes | None = None) -> dict[str, Any]:
+        """The call as the record shows it."""
+        return {
+            "kind": kind,
+            "what": what,
+            "syscall": self.name,
+            "arguments": self.arguments,
+            "path": None if path is None else path[:SHOWN_BYTES_MAX].decode("utf-8", "backslashreplace"),
+        }
+
+
+class Watch:
+    """Answers reports for one jail. ``proc`` is a descriptor of its /proc; the rest are the limits in force."""
+
+    def __init__(
+        self, listener: int, machine: Machine, proc: int, *, writable: tuple[bytes, ...], harmless: bytes
+    ) -> None:
+        self.listener = listener
+        self.machine = machine
+        self.proc = proc
+        self.writable = writable
+        self.harmless = harmless
+        self.identity = frozenset((os.getuid(), os.getgid(), 0xFFFFFFFF))
+        self.exit_status: int | None = None
+        """Set when the guest has called exit and stands still there."""
+        self.processes_max: int | None = None
+        self.memory_max: int | None = None
+
+    def answer_one(self, below: Tree, leaving: Callable[[int], bool]) -> dict[str, Any] | None:
+        """Take one report, answer it, and return evidence if there is any; the caller then ends the job.
+
+        ``leaving`` is asked about a process that wants to exit: True leaves it standing there, unanswered.
+        """
+        buffer = bytearray(_NOTICE_BYTES)
+        try:
+            fcntl.ioctl(self.listener, _RECEIVE, buffer, True)
+        except OSError:
+            return None  # The caller of the call was killed before anybody could look.
+        notice = Notice(bytes(buffer), self.machine)
+        if notice.name == "exit_group" and leaving(notice.pid):
+            self.exit_status = (notice.arguments[0] & 0xFF) << 8
+            return None
+        found, error = self._judge(notice, below)
+        flags = _CONTINUE if found is None and error == 0 else 0
+        answer = bytearray(struct.pack("=QqiI", notice.id, 0, 0 if flags else -(error or EAGAIN), flags))
+        if found is None:
+            try:
+                fcntl.ioctl(self.listener, _SEND, answer, True)
+            except OSError:
+                return None
+        # With evidence there is no answer: the call never happens, and the guest never learns that it was seen.
+        return found
+
+    def _judge(self, notice: Notice, below: Tree) -> tuple[dict[str, Any] | None, int]:
+        """Evidence, or None with the error to answer; 0 lets the call go on."""
+        name, arguments = notice.name, notice.arguments
+        if name == "exit_group":
+            return None, 0
+        if name in ("open", "openat", "creat"):
+            directory = arguments[0] if name == "openat" else linux.AT_FDCWD
+            path = self._path(notice.pid, directory, arguments[1 if name == "openat" else 0])
+            return (
+                (None, 0)
+                if path is None or self._may_write(path)
+                else (
+                    notice.evidence(VIOLATION, "write outside the job's directory", path),
+                    0,
+                )
+            )
+        if name == "connect":
+            address = self._read(notice.pid, arguments[1], min(arguments[2] & 0xFFFFFFFF, 128)) or b""
+            path = address[2:].split(b"\0")[0] if address[2:3] != b"\0" else b"@" + address[3:]
+            if path == _NSCD:
+                return None, _ECONNREFUSED
+            return notice.evidence(VIOLATION, "connect to a socket", path), 0
+        if name in ("prlimit64", "setrlimit"):
+            return self._limit_raised(notice), 0
+        if name in _SET_IDENTITY:
+            width = {"setreuid": 2, "setregid": 2, "setresuid": 3, "setresgid": 3}.get(name, 1)
+            wanted = {argument & 0xFFFFFFFF for argument in arguments[:width]}
+            return (None, 0) if wanted <= self.identity else (notice.evidence(VIOLATION, "change identity"), 0)
+        if name == "lseek" or name in _RESIZE:
+            return self._too_large(notice), 0
+        if name in ("mmap", "mremap"):
+            return self._too_much_memory(notice), 0
+        if name in _NEW_PROCESS and not (name == "clone" and arguments[0] & 0x7E020000):
+            if self.processes_max is not None and below.sample().tasks >= self.processes_max:
+                return notice.evidence(LIMIT, "processes"), EAGAIN
+            return None, 0
+        if name in ("socket", "socketpair", "sendto", "bind", "listen"):
+            return notice.evidence(VIOLATION, "use the network"), 0
+        return notice.evidence(VIOLATION, "forbidden system call"), ENOSYS
+
+    def _limit_raised(self, notice: Notice) -> dict[str, Any] | None:
+        import resource  # noqa: PLC0415  # loaded by the spawner already
+
+        offset = 2 if notice.name == "prlimit64" else 1
+        which = notice.arguments[offset - 1] & 0xFFFFFFFF
+        data = self._read(notice.pid, notice.arguments[offset], 16)
+        if data is None or len(data) < 16:
+            return None
+        wanted = struct.unpack("=QQ", data)[1]
+        try:
+            hard = resource.prlimit(notice.pid, which)[1]
+        except (OSError, ValueError):
+            return None
+        if hard != resource.RLIM_INFINITY and wanted > hard:
+            return notice.evidence(VIOLATION, "raise a limit")
+        return None
+
+    def _too_large(self, notice: Notice) -> dict[str, Any] | None:
+        """A file that would reach beyond the quota. Seeking far in what may only be read is nobody's business."""
+        if notice.name == "truncate":
+            path = self._path(notice.pid, linux.AT_FDCWD, notice.arguments[0])
+        else:
+            path = self._link(f"{notice.pid}/fd/{notice.arguments[0] & 0xFFFFFFFF}")
+        if path is None or not self._inside(path):
+            return None
+        return notice.evidence(LIMIT, "disk", path)
+
+    def _too_much_memory(self, notice: Notice) -> dict[str, Any] | None:
+        if self.memory_max is None:
+            return None
+        if notice.name == "mremap":
+            return notice.evidence(LIMIT, "memory") if notice.arguments[2] > self.memory_max else None
+        _, length, protection, flags = notice.arguments[:4]
+        if protection & _PROT_WRITE and flags & _MAP_ANONYMOUS and length > self.memory_max:
+            return notice.evidence(LIMIT, "memory")
+        return None
+
+    def _may_write(self, path: bytes) -> bool:
+        """Inside the job's places; or a device, which is there or is not, but never the host's disk."""
+        return self._inside(path) or path.startswith(self.harmless)
+
+    def _inside(self, path: bytes) -> bool:
+        # A memory file has a name of this form; its bytes are counted elsewhere.
+        return path.startswith(b"/memfd:") or any(
+            path == root or path.startswith(root + b"/") for root in self.writable
+        )
+
+    def _path(self, pid: int, directory: int, address: int) -> bytes | None:
+        """The path a call names, made absolute by its words alone; None when it cannot be read."""
+        text = (self._read(pid, address, PATH_BYTES_MAX, text=True) or b"").split(b"\0")[0]
+        if not text:
+            return None
+        if not text.startswith(b"/"):
+            number = (directory + (1 << 31)) % (1 << 32) - (1 << 31)  # A descriptor is a signed 32-bit number.
+            base = self._link(f"{pid}/cwd" if number == linux.AT_FDCWD else f"{pid}/fd/{number}")
+            if base is None or base.endswith(b" (deleted)"):
+                return None
+            text = base + b"/" + text
+        return posixpath.normpath(text).replace(b"//", b"/")
+
+    def _link(self, name: str) -> bytes | None:
+        try:
+            return os.fsencode(os.readlink(name, dir_fd=self.proc))
+        except OSError:
+            return None
+
+    def _read(self, pid: int, address: int, size: int, *, text: bool = False) -> bytes | None:
+        try:
+            memory = os.open(f"{pid}/mem", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.proc)
+        except OSError:
+            return None
+        data = b""
+        try:
+            # One page at a time: the text may end at the last mapped byte.
+            while len(data) < size:
+                step = min(size - len(data), 4096 - (address + len(data)) % 4096)
+                piece = os.pread(memory, step, address + len(data))
+                data += piece
+                if len(piece) < step or (text and b"\0" in piece):
+                    break
+            return data
+        except (OSError, OverflowError):
+            return data or None
+        finally:
+            os.close(memory)

@@ -1,0 +1,183 @@
+"""The guest's seccomp filter: built here instruction by instruction, installed with a listener.
+
+Classic BPF over (number, machine, arguments). First the machine: code that switches to another instruction set would
+be read with the wrong table, so that is reported like any forbidden call. Then the calls whose arguments decide, each
+in its own block; then the fixed answers, neighbours of one answer joined into a range; last, ENOSYS.
+
+The kernel remembers calls that are allowed whatever their arguments, so the long list costs a job nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+
+from detent.executor.sandbox import filter_rules, linux
+from detent.executor.sandbox.syscalls import Machine
+
+ALLOW = 0x7FFF0000
+NOTIFY = 0x7FC00000
+ERRNO = 0x00050000
+EPERM, EAGAIN, ENOMEM, EFBIG, ENOSYS = 1, 11, 12, 27, 38
+
+SECCOMP_SET_MODE_FILTER = 1
+FLAG_NEW_LISTENER = 8
+FLAG_WAIT_KILLABLE = 32
+
+X32_BIT = 0x40000000
+LARGE_MAPPING_BYTES = 64 * 1024 * 1024
+"""A writable mapping of this size is worth asking about where no cgroup counts memory."""
+
+_LD, _JEQ, _JGT, _JGE, _JSET, _AND, _RET = 0x20, 0x15, 0x25, 0x35, 0x45, 0x54, 0x06
+_NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
+
+Instruction = tuple[int, int, int, int]
+"""Operation, steps to skip when true, steps to skip when false, operand."""
+
+
+def program(machine: Machine, *, memory_counted: bool, processes_counted: bool, file_bytes_max: int) -> bytes:
+    """The filter as the kernel takes it.
+
+    Where no cgroup counts memory, memory that no process maps is refused and large mappings are reported; where none
+    counts processes, every new one is. ``file_bytes_max`` is the size beyond which a file may not even seem to reach.
+    """
+    code: list[Instruction] = [
+        (_LD, 0, 0, _ARCH),
+        (_JEQ, 1, 0, machine.audit_arch),
+        (_RET, 0, 0, NOTIFY),
+        (_LD, 0, 0, _NUMBER),
+    ]
+    if machine.name == "x86_64":
+        code += [(_JGE, 0, 1, X32_BIT), (_RET, 0, 0, NOTIFY)]
+    fixed = dict.fromkeys(filter_rules.ALLOWED, ALLOW)
+    fixed |= dict.fromkeys(filter_rules.NEVER | filter_rules.EXAMINED, NOTIFY)
+    fixed |= dict.fromkeys(filter_rules.MEMORY_UNCOUNTED, ALLOW if memory_counted else ERRNO | ENOSYS)
+    special = _special(memory_counted, processes_counted, file_bytes_max)
+    for name, block in special.items():
+        fixed.pop(name, None)
+        if name in machine.numbers:
+            code += [(_JEQ, 0, len(block), machine.numbers[name]), *block]
+    answers = sorted((machine.numbers[name], answer) for name, answer in fixed.items() if name in machine.numbers)
+    for first, last, answer in _ranges(answers):
+        code += [(_JGE, 0, 2, first), (_JGT, 1, 0, last), (_RET, 0, 0, answer)]
+    code.append((_RET, 0, 0, ERRNO | ENOSYS))
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
+
+
+def install(code: bytes) -> tuple[int, bool]:
+    """Put the filter on this process, for good.
+
+    Returns the descriptor on which its reports arrive, and whether a process whose call was reported stands still until
+    it is answered or killed; on older kernels a signal may wake it.
+    """
+    body = ctypes.create_string_buffer(code, len(code))
+    head = struct.pack("@HP", len(code) // 8, ctypes.addressof(body))
+    try:
+        return linux.call("seccomp", SECCOMP_SET_MODE_FILTER, FLAG_NEW_LISTENER | FLAG_WAIT_KILLABLE, head), True
+    except OSError:
+        return linux.call("seccomp", SECCOMP_SET_MODE_FILTER, FLAG_NEW_LISTENER, head), False
+
+
+def _special(memory_counted: bool, processes_counted: bool, file_bytes_max: int) -> dict[str, list[Instruction]]:
+    """The blocks for calls whose arguments decide."""
+    new_process = ALLOW if processes_counted else NOTIFY
+    blocks = {
+        "clone": [_low(0), *_if_any(linux.CLONE_NEW_ANY, NOTIFY), _ret(new_process)],
+        "clone3": [_ret(ERRNO | ENOSYS)],  # The C library falls back to clone, whose flags can be read.
+        "unshare": [_low(0), *_if_any(linux.CLONE_NEW_ANY | linux.CLONE_NEWTIME, NOTIFY), _ret(ALLOW)],
+        "open": [_low(1), *_if_any(_WRITING, NOTIFY), _ret(ALLOW)],
+        "openat": [_low(2), *_if_any(_WRITING, NOTIFY), _ret(ALLOW)],
+        "socket": _local_stream(),
+        "socketpair": _local_stream(),
+        "sendto": [_low(4), (_JEQ, 0, 3, 0), _high(4), (_JEQ, 0, 1, 0), _ret(ALLOW), _ret(NOTIFY)],
+        "ioctl": [_low(1), *_if_is(_TIOCSTI, NOTIFY), *_if_is(_TIOCLINUX, NOTIFY), _ret(ALLOW)],
+        "mknod": _no_device(1),
+        "mknodat": _no_device(2),
+        "prctl": [_low(0), *_if_is(linux.PR_SET_SECCOMP, NOTIFY), _ret(ALLOW)],
+        "prlimit64": [_low(2), (_JEQ, 0, 3, 0), _high(2), (_JEQ, 0, 1, 0), _ret(ALLOW), _ret(NOTIFY)],
+        "personality": [_low(0), *_if_is(0xFFFFFFFF, ALLOW), *_if_is(0, ALLOW), _ret(ERRNO | EPERM)],
+        # Backwards from the end is negative, and harmless.
+        "lseek": [_high(1), (_JGE, 0, 1, 1 << 31), _ret(ALLOW), *_above((1,), file_bytes_max)],
+        "truncate": _above((1,), file_bytes_max),
+        "ftruncate": _above((1,), file_bytes_max),
+        "pwrite64": _above((3,), file_bytes_max),
+        "fallocate": _above((2, 3), file_bytes_max),
+    }
+    if not processes_counted:
+        blocks |= {"fork": [_ret(NOTIFY)], "vfork": [_ret(NOTIFY)]}
+    if memory_counted:
+        blocks |= {"mmap": [_ret(ALLOW)], "mremap": [_ret(ALLOW)]}
+    else:
+        # The third argument says whether it may be written; a large read-only view of a data set is nobody's memory.
+        blocks["mmap"] = [_low(2), (_JSET, 1, 0, 2), _ret(ALLOW), *_above((1,), LARGE_MAPPING_BYTES)]
+        blocks["mremap"] = _above((2,), LARGE_MAPPING_BYTES)
+    return blocks
+
+
+_WRITING = 0o1 | 0o2 | 0o100 | 0o1000
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+
+
+def _low(argument: int) -> Instruction:
+    return (_LD, 0, 0, _ARGUMENTS + 8 * argument)
+
+
+def _high(argument: int) -> Instruction:
+    return (_LD, 0, 0, _ARGUMENTS + 8 * argument + 4)
+
+
+def _ret(answer: int) -> Instruction:
+    return (_RET, 0, 0, answer)
+
+
+def _if_any(bits: int, answer: int) -> list[Instruction]:
+    return [(_JSET, 0, 1, bits), _ret(answer)]
+
+
+def _if_is(value: int, answer: int) -> list[Instruction]:
+    return [(_JEQ, 0, 1, value), _ret(answer)]
+
+
+def _local_stream() -> list[Instruction]:
+    """AF_UNIX and a kind that cannot name a peer in a message; everything else is the network, or a way around."""
+    return [
+        _low(0),
+        (_JEQ, 0, 5, 1),
+        _low(1),
+        (_AND, 0, 0, 0xF),
+        (_JEQ, 1, 0, 1),  # SOCK_STREAM
+        (_JEQ, 0, 1, 5),  # SOCK_SEQPACKET
+        _ret(ALLOW),
+        _ret(NOTIFY),
+    ]
+
+
+def _no_device(argument: int) -> list[Instruction]:
+    block = [_low(argument), (_AND, 0, 0, 0o170000)]
+    for kind in (0, 0o100000, 0o010000):
+        block += _if_is(kind, ALLOW)
+    return [*block, _ret(NOTIFY)]
+
+
+def _above(arguments: tuple[int, ...], most: int) -> list[Instruction]:
+    """Report when one of these 64-bit arguments is above ``most``."""
+    block: list[Instruction] = []
+    for left, argument in zip(range(len(arguments), 0, -1), arguments, strict=True):
+        block += [
+            _high(argument),
+            (_JGT, 5 * left - 1, 0, most >> 32),
+            (_JEQ, 0, 2, most >> 32),
+            _low(argument),
+            (_JGT, 5 * left - 4, 0, most & 0xFFFFFFFF),
+        ]
+    return [*block, _ret(ALLOW), _ret(NOTIFY)]
+
+
+def _ranges(answers: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
+    joined: list[tuple[int, int, int]] = []
+    for number, answer in answers:
+        if joined and joined[-1][1] == number - 1 and joined[-1][2] == answer:
+            joined[-1] = (joined[-1][0], number, answer)
+        else:
+            joined.append((number, number, answer))
+    return joined

@@ -1,0 +1,365 @@
+"""Runs untrusted jobs: asks the spawner for jails, hands each one job, listens, and gives the verdict.
+
+A jail serves one job and is gone. Some wait ready-made (``warm``), with an interpreter inside that waits for its job; a
+job that needs more than they offer gets one built for it. The supervisor itself never forks: the spawner does, which was
+exec'd with an empty environment and never sees a job. Each execution is watched by the thread that waits for it; several
+threads may run jobs at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import queue
+import secrets
+import shutil
+import socket
+import stat
+import subprocess
+import tempfile
+import threading
+from collections import deque
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from detent.errors import DetentError, InvalidInput, Refused
+from detent.executor.sandbox import bare, cgroup, channel, collect
+from detent.executor.sandbox.capabilities import Capabilities, group_place, probe, profile_of
+from detent.executor.sandbox.interpreter import furniture, readable_by_others
+from detent.executor.sandbox.model import DEFAULT_REQUIRED, Execution, Job, Limits, Profile
+from detent.executor.sandbox.names import name_fault
+from detent.executor.sandbox.running import Jail, Running
+
+START_SECONDS_MAX: Final = 30
+WARM_MAX: Final = 256
+UID_BASE: Final = 2_000_000_000
+UID_COUNT: Final = 100_000
+_NOBODY: Final = 65_534
+_PRELOADED: Final = ("traceback", "linecache", "math", "re", "collections", "functools", "threading")
+
+
+class SandboxFailed(DetentError):
+    """The spawner could not be started or has gone; no job was harmed, the next supervisor may do better."""
+
+    code = "SANDBOX_FAILED"
+
+
+class Supervisor:
+    """Owns a spawner and its jails. Use it as a context manager, or close it: nothing is left behind then.
+
+    ``required`` is what untrusted code needs; lowering it is the operator's word and stands in every execution.
+    ``profile`` chooses a weaker way than the machine offers, for tests and for machines that lie about themselves.
+    """
+
+    def __init__(
+        self,
+        *,
+        required: Profile = DEFAULT_REQUIRED,
+        profile: Profile | None = None,
+        warm: int = 0,
+        warm_limits: Limits | None = None,
+        library_paths: tuple[Path, ...] = (),
+        staging: Path | None = None,
+        capabilities: Capabilities | None = None,
+    ) -> None:
+        if not 0 <= warm <= WARM_MAX:
+            raise InvalidInput(f"warm must be from 0 to {WARM_MAX}, not {warm}")
+        self.capabilities = probe() if capabilities is None else capabilities
+        best = profile_of(self.capabilities)
+        if profile is not None and profile.strength > best.strength:
+            raise InvalidInput(f"this machine offers {best.value}, not {profile.value}", code="SANDBOX_UNAVAILABLE")
+        self.required = required
+        self.profile = best if profile is None else profile
+        self.warm_limits = Limits() if warm_limits is None else warm_limits
+        self._library_paths = tuple(path.resolve() for path in library_paths)
+        self._own_staging = staging is None
+        self.staging = Path(tempfile.mkdtemp(prefix="detent-sandbox-")) if staging is None else staging
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._ready: deque[Jail] = deque()
+        self._closed = False
+        self.group = f"{cgroup.PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+        self._warm = warm
+        self._served: queue.Queue[Jail | None] = queue.Queue()
+        self._keeper = threading.Thread(target=self._keep, name="detent-jails", daemon=True)
+        try:
+            self._settings = self._make_settings()
+            self._process, self._control = self._start()
+        except BaseException:
+            self._remove_staging()
+            raise
+        self._keeper.start()
+        if self._refusal() is None:
+            for _ in range(warm):
+                self._ready.append(self._spawn(self._spec(self.warm_limits, [])))
+
+    def run(self, job: Job) -> Execution | Refused:
+        """Run a job to its end. Refuses untrusted code where the profile is weaker than required."""
+        running = self.start(job)
+        return running if isinstance(running, Refused | Execution) else running.wait()
+
+    def start(self, job: Job) -> Running | Execution | Refused:
+        """Hand a job over and return at once. A job that cannot start has its Execution already."""
+        refusal = self._refusal()
+        if refusal is not None:
+            return refusal
+        inputs = self._open_inputs(job)
+        if isinstance(inputs, Refused):
+            return inputs
+        jail = self._take(job, inputs)
+        jail.copies = tuple(Path(entry[1]) for entry in inputs if Path(entry[1]).parent == self.staging)
+        return Running(self, jail, job, self.staging)
+
+    def await_warm(self) -> None:
+        """Wait until every jail that is to be built ahead waits for its job."""
+        self._served.join()
+        with self._lock:
+            jails = list(self._ready)
+        for jail in jails:
+            jail.await_ready()
+
+    def settle(self) -> None:
+        """Wait until every jail that has served is gone, its control groups and directories included."""
+        self._served.join()
+        while True:
+            with self._lock:
+                channel.send(self._control, channel.REPORT)
+                _, data, _ = channel.receive(self._control, bytes_max=1 << 20)
+                answer = channel.decode(data)
+                waiting = {jail.pid for jail in self._ready if jail.pid is not None}
+                unknown = sum(jail.pid is None for jail in self._ready)
+            if not answer["leftover"] and len(set(answer["jails"]) - waiting) <= unknown:
+                return
+            threading.Event().wait(0.002)
+
+    def discard(self, execution: Execution) -> None:
+        """Remove an execution's copies of its output files."""
+        for directory in {file.path.parent for file in execution.files}:
+            if directory.parent == self.staging:
+                shutil.rmtree(directory)
+
+    def close(self) -> None:
+        """End everything at once and wait until it is gone."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._control.close()
+            jails = list(self._ready)
+            self._ready.clear()
+        self._served.put(None)
+        self._keeper.join()
+        for jail in jails:
+            jail.close()
+        try:
+            self._process.wait(timeout=START_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._remove_staging()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # For `Running`, in the thread that waits for the job.
+
+    def finished(self, jail: Jail) -> None:
+        """A jail has served. What follows need not keep the caller waiting."""
+        with self._lock:
+            if not self._closed:
+                self._served.put(jail)
+                return
+        self._clear(jail)
+
+    def _keep(self) -> None:
+        """In a thread of its own: let served jails go, clear their directories, have the next ones built."""
+        while (jail := self._served.get()) is not None:
+            with contextlib.suppress(SandboxFailed, OSError):
+                self._replace(jail)
+            self._served.task_done()
+
+    def _clear(self, jail: Jail) -> None:
+        jail.close()
+        for copy in jail.copies:
+            copy.unlink(missing_ok=True)
+        if jail.directory is not None:
+            collect.remove_tree(jail.directory)
+
+    def _replace(self, jail: Jail) -> None:
+        self._clear(jail)
+        with self._lock:
+            lacking = not self._closed and len(self._ready) < self._warm
+        if lacking:
+            fresh = self._spawn(self._spec(self.warm_limits, []))
+            with self._lock:
+                self._ready.append(fresh)
+
+    @property
+    def place(self) -> dict[str, Any] | None:
+        """Where the jails' control groups are; None when there are none."""
+        place: dict[str, Any] | None = self._settings["cgroup"]
+        return place
+
+    @property
+    def library_paths(self) -> tuple[Path, ...]:
+        """Directories of packages that every job may import."""
+        return self._library_paths
+
+    def _refusal(self) -> Refused | None:
+        if self.profile.strength >= self.required.strength:
+            return None
+        lacking = [f"{name} ({why})" for name, works, why in self.capabilities.lines() if not works]
+        return Refused(
+            "SANDBOX_UNAVAILABLE",
+            f"untrusted code needs the profile {self.required.value}; this is {self.profile.value}",
+            {"required": self.required.value, "profile": self.profile.value, "lacking": lacking},
+        )
+
+    def _make_settings(self) -> dict[str, Any]:
+        found = furniture(self._library_paths)
+        namespaces = self.profile in {Profile.FULL, Profile.FULL_ROOTLESS}
+        filtered = self.profile is not Profile.NONE
+        drops = self.capabilities.is_root and (namespaces or readable_by_others(found.binds))
+        return {
+            "namespaces": namespaces,
+            "landlock_abi": self.capabilities.landlock_abi if filtered else 0,
+            "seccomp": filtered,
+            "cgroup": group_place() if self.profile is Profile.FULL else None,
+            "group": self.group,
+            "uid_base": (UID_BASE if _maps_all_ids() else _NOBODY) if drops else None,
+            "uid_count": UID_COUNT if _maps_all_ids() else 1,
+            "scratch": tempfile.gettempdir(),
+            "binds": list(found.binds),
+            "masks": list(found.masks),
+            "programs": list(found.programs),
+            "preload": list(_PRELOADED),
+        }
+
+    def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        ours, theirs = channel.pair()
+        process = bare.start("spawner.py", str(theirs.fileno()), descriptors=(theirs.fileno(),))
+        theirs.close()
+        ours.settimeout(START_SECONDS_MAX)
+        try:
+            channel.send_json(ours, channel.SETTINGS, self._settings)
+            channel.receive(ours, bytes_max=1 << 20)
+        except (channel.Closed, TimeoutError) as exc:
+            process.kill()
+            process.wait()
+            ours.close()
+            raise SandboxFailed("the spawner did not start") from exc
+        return process, ours
+
+    def _open_inputs(self, job: Job) -> list[list[Any]] | Refused:
+        """Each input as name, real path, device and inode; refused when it is missing or has another digest."""
+        found = []
+        for name, given in job.inputs.items():
+            fault = name_fault(name)
+            if fault is not None or "/" in name:
+                raise InvalidInput(f"input {name!r}: its name {fault.why if fault else 'has more than one part'}")
+            path = given.path.resolve()
+            try:
+                facts = path.stat()
+                plain = stat.S_ISREG(facts.st_mode) or (stat.S_ISDIR(facts.st_mode) and given.digest is None)
+                if not plain or (given.digest is not None and collect.file_digest(path) != given.digest):
+                    return _dependency("DEPENDENCY_MISMATCH", name, "does not have the declared digest")
+            except OSError as exc:
+                return _dependency("DEPENDENCY_MISSING", name, f"cannot be read: {exc.strerror}")
+            if self._settings["uid_base"] is not None and not facts.st_mode & stat.S_IROTH:
+                path = self._readable_copy(path)
+                facts = path.stat()
+            found.append([name, str(path), facts.st_dev, facts.st_ino])
+        return found
+
+    def _readable_copy(self, path: Path) -> Path:
+        """A copy that the jail's user may read of a file that only root may. Named by a number, gone with the jail."""
+        copy = self.staging / f"input-{next(self._numbers)}"
+        if not path.is_file():
+            raise InvalidInput(f"{path.name}: only root may enter this directory, and the job does not run as root")
+        with path.open("rb") as source, copy.open("xb") as target:
+            shutil.copyfileobj(source, target, collect.COPY_BYTES)
+        copy.chmod(0o444)
+        return copy
+
+    def _take(self, job: Job, inputs: list[list[Any]]) -> Jail:
+        """A waiting jail if one fits, else one built for this job."""
+        limits, warm = job.limits, self.warm_limits
+        fits = (limits.disk_bytes, limits.disk_files) == (warm.disk_bytes, warm.disk_files)
+        with self._lock:
+            if fits and not inputs and self._ready:
+                return self._ready.popleft()
+        return self._spawn(self._spec(limits, inputs))
+
+    def _spec(self, limits: Limits, inputs: list[list[Any]]) -> dict[str, Any]:
+        return {
+            "disk_bytes": limits.disk_bytes,
+            "disk_files": limits.disk_files,
+            "memory_bytes": limits.memory_bytes,
+            "processes": limits.processes,
+            "inputs": inputs,
+            "directory": None,
+        }
+
+    def _spawn(self, spec: dict[str, Any]) -> Jail:
+        number = next(self._numbers)
+        directory = None
+        if not self._settings["namespaces"]:
+            directory = self._make_directory(number, spec["inputs"])
+            spec["directory"] = str(directory)
+        ours, theirs = channel.pair()
+        try:
+            with self._lock:
+                if self._closed:
+                    raise SandboxFailed("the supervisor is closed")
+                request = b"%d %d %d" % (number, spec["memory_bytes"], spec["processes"] + 1)
+                channel.send(self._control, channel.SPEC, request, (theirs.fileno(),))
+            channel.send_json(ours, channel.SPEC, spec)
+        except channel.Closed as exc:
+            ours.close()
+            raise SandboxFailed("the spawner has gone") from exc
+        except SandboxFailed:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return Jail(number, ours, f"{self.group}-{number}", spec["memory_bytes"], spec["processes"], directory)
+
+    def _make_directory(self, number: int, inputs: list[list[Any]]) -> Path:
+        """A job's directory on the host, for the profiles that have no root of their own."""
+        directory = self.staging / f"job-{number}"
+        directory.mkdir(mode=0o700)
+        for name in ("out", "inputs", "tmp"):
+            (directory / name).mkdir()
+        for name, path, _, _ in inputs:
+            (directory / "inputs" / name).symlink_to(path)
+        if self._settings["uid_base"] is not None:
+            self.staging.chmod(0o711)
+            for path in (directory, directory / "out", directory / "tmp"):
+                os.chown(path, self._settings["uid_base"], self._settings["uid_base"])
+        return directory
+
+    def _remove_staging(self) -> None:
+        if self._own_staging:
+            for path in self.staging.glob("job-*"):
+                collect.remove_tree(path)
+            shutil.rmtree(self.staging, ignore_errors=True)
+
+
+def _dependency(code: str, name: str, why: str) -> Refused:
+    return Refused(code, f"input {name!r} {why}", {"input": name})
+
+
+def _maps_all_ids() -> bool:
+    """Whether identities far up can be given away: not so inside a container that was given a few."""
+    try:
+        first, _, count = (int(word) for word in Path("/proc/self/uid_map").read_text().split()[:3])
+    except (OSError, ValueError):
+        return False
+    return first <= UID_BASE < first + count

@@ -1,0 +1,113 @@
+"""Looks at the processes of one job: how many, how much processor time, how much memory.
+
+Inside a pid namespace its /proc shows the job and nobody else. Without one, the job is what descends from its init, as far
+as /proc of the host tells; whoever forks fast enough can slip through that, which is one reason why it is the weaker way.
+"""
+
+# pathlib would be the largest thing that the spawner loads.
+# ruff: noqa: PTH208
+
+from __future__ import annotations
+
+import os
+import time
+
+_TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+PROCESSES_MAX = 4096
+"""How many processes one look reads at most."""
+
+
+class Sample:
+    """What one look found."""
+
+    __slots__ = ("cpu_ms", "resident_bytes", "tasks")
+
+    def __init__(self, tasks: int, cpu_ms: int, resident_bytes: int) -> None:
+        self.tasks = tasks
+        self.cpu_ms = cpu_ms
+        self.resident_bytes = resident_bytes
+
+
+class Tree:
+    """The processes below init; ``own`` says that /proc belongs to their own pid namespace."""
+
+    def __init__(self, proc: int, *, own: bool) -> None:
+        self.proc = proc
+        self.own = own
+        self.init = os.getpid()
+
+    def pids(self) -> list[int]:
+        """Everybody but init."""
+        numbers = [int(name) for name in os.listdir(self.proc) if name.isdigit()]
+        if self.own:
+            return [number for number in numbers if number != self.init][:PROCESSES_MAX]
+        parents = {}
+        for number in numbers:
+            fields = self._stat(number)
+            if fields is not None:
+                parents[number] = int(fields[1])
+        found, edge = [], [self.init]
+        while edge:
+            edge = [number for number, parent in parents.items() if parent in edge]
+            found += edge
+        return found[:PROCESSES_MAX]
+
+    def sample(self) -> Sample:
+        """Add up everybody; who ends meanwhile is left out, and counted by init when it is reaped."""
+        tasks = cpu = resident = 0
+        for number in self.pids():
+            fields = self._stat(number)
+            if fields is not None:
+                tasks += max(1, int(fields[17]))
+                cpu += sum(int(field) for field in fields[11:15])
+                resident += int(fields[21])
+        return Sample(tasks, cpu * _TICK_MS, resident * _PAGE)
+
+    def is_alone(self, pid: int) -> bool:
+        """Whether the job is this one process with one thread, and it never waited for a child."""
+        if self.pids() != [pid]:
+            return False
+        fields = self._stat(pid)
+        return fields is not None and int(fields[17]) == 1 and int(fields[8]) == 0
+
+    def peak_bytes(self, pid: int) -> int:
+        """The most memory a process that still exists ever held."""
+        for line in self.read(f"{pid}/status").splitlines():
+            if line.startswith(b"VmHWM:"):
+                return int(line.split()[1]) * 1024
+        return 0
+
+    def proportional_bytes(self) -> int:
+        """Resident memory with shared pages counted once; slow, so only asked when the plain sum looks too large."""
+        total = 0
+        for number in self.pids():
+            for line in self.read(f"{number}/smaps_rollup").splitlines():
+                if line.startswith(b"Pss:"):
+                    total += int(line.split()[1]) * 1024
+        return total
+
+    def read(self, name: str) -> bytes:
+        """A small file of /proc; empty when its process is gone."""
+        try:
+            file = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.proc)
+        except OSError:
+            return b""
+        try:
+            return os.read(file, 8192)
+        except OSError:
+            return b""
+        finally:
+            os.close(file)
+
+    def _stat(self, pid: int) -> list[bytes] | None:
+        fields = self.read(f"{pid}/stat").rpartition(b")")[2].split()
+        return fields if len(fields) > 21 else None
+
+
+def cpu_ms_of(pid: int) -> float:
+    """Processor time of one process with its threads, by its own clock."""
+    try:
+        return time.clock_gettime((~pid << 3) | 2) * 1000
+    except OSError:
+        return 0.0

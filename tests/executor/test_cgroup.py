@@ -1,0 +1,35 @@
+"""Where control groups are, read from texts of machines that are not at hand."""
+
+from __future__ import annotations
+
+from detent.executor.sandbox import cgroup
+
+V1 = """
+35 24 0:30 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory
+36 24 0:31 / /sys/fs/cgroup/pids rw,relatime shared:10 - cgroup cgroup rw,pids
+37 24 0:32 / /sys/fs/cgroup/unified rw shared:11 - cgroup2 cgroup2 rw
+"""
+V2 = "30 24 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
+CONTAINER = "30 24 0:26 /docker/abc /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n"
+
+
+def test_version_1_is_found_below_our_own_groups() -> None:
+    found = cgroup.find(V1, "8:pids:/\n4:memory:/system/one\n0::/\n")
+    assert found == {"version": 1, "memory": "/sys/fs/cgroup/memory/system/one", "pids": "/sys/fs/cgroup/pids"}
+
+
+def test_version_2_is_found_below_our_own_group() -> None:
+    place = "/sys/fs/cgroup/user.slice/user@1000.service"
+    found = cgroup.find(V2, "0::/user.slice/user@1000.service\n")
+    assert found == {"version": 2, "memory": place, "pids": place}
+
+
+def test_a_containers_own_root_is_taken_into_account() -> None:
+    found = cgroup.find(CONTAINER, "0::/docker/abc/inner\n")
+    assert found is not None
+    assert found["memory"] == "/sys/fs/cgroup/inner"
+
+
+def test_nothing_mounted_means_no_groups() -> None:
+    assert cgroup.find("24 1 8:1 / / rw - ext4 /dev/vda rw\n", "0::/\n") is None
+    assert cgroup.find(V1.replace(",pids", ",cpu"), "8:cpu:/\n4:memory:/\n") is None

@@ -1,0 +1,144 @@
+"""The filter of both machines, asked call by call."""
+
+from __future__ import annotations
+
+import pytest
+
+from detent.executor.sandbox import filter_rules, seccomp
+from detent.executor.sandbox.linux import CLONE_NEWNET, CLONE_NEWTIME, CLONE_NEWUSER
+from detent.executor.sandbox.seccomp import ALLOW, ENOSYS, EPERM, ERRNO, NOTIFY
+from detent.executor.sandbox.syscalls import AUDIT_ARCH_AARCH64, AUDIT_ARCH_X86_64, MACHINES, Machine
+from tests.executor.bpf import answer
+
+MB = 1024 * 1024
+SPECIAL = frozenset(seccomp._special(True, True, 1)) - {"mmap", "mremap"}
+machines = pytest.mark.parametrize("machine", list(MACHINES.values()), ids=list(MACHINES))
+
+
+def asked(machine: Machine, name: str, *arguments: int, counted: bool = True) -> int:
+    code = seccomp.program(machine, memory_counted=counted, processes_counted=counted, file_bytes_max=8 * MB)
+    return answer(code, number=machine.numbers[name], arch=machine.audit_arch, arguments=arguments)
+
+
+@machines
+def test_every_call_has_exactly_one_answer(machine: Machine) -> None:
+    """What is on no list is answered as if the kernel had never heard of it."""
+    lists = (filter_rules.ALLOWED, filter_rules.NEVER, filter_rules.EXAMINED, filter_rules.MEMORY_UNCOUNTED)
+    names = [name for one in lists for name in one]
+    assert len(names) == len(set(names))
+    for name in machine.numbers:
+        if name in SPECIAL:
+            continue
+        allowed = name in filter_rules.ALLOWED | filter_rules.MEMORY_UNCOUNTED | {"mmap", "mremap"}
+        reported = name in filter_rules.NEVER | filter_rules.EXAMINED
+        assert asked(machine, name) == (ALLOW if allowed else NOTIFY if reported else ERRNO | ENOSYS), name
+
+
+@machines
+def test_every_name_on_the_lists_exists_on_some_machine(machine: Machine) -> None:
+    known = {name for one in MACHINES.values() for name in one.numbers}
+    assert (filter_rules.ALLOWED | filter_rules.NEVER | filter_rules.EXAMINED) - known == set()
+    assert len(machine.names) == len(machine.numbers)
+
+
+def test_the_calls_of_the_list_are_never_allowed() -> None:
+    """JOB-060"""
+    wanted = (
+        "mount umount2 pivot_root chroot open_tree move_mount setns add_key request_key keyctl bpf perf_event_open "
+        "userfaultfd kexec_load init_module finit_module clock_settime adjtimex reboot sethostname swapon syslog ptrace "
+        "process_vm_readv process_vm_writev io_uring_setup open_by_handle_at bind listen setgroups capset seccomp"
+    )
+    assert set(wanted.split()) <= filter_rules.NEVER
+
+
+@machines
+def test_another_instruction_set_is_reported(machine: Machine) -> None:
+    code = seccomp.program(machine, memory_counted=True, processes_counted=True, file_bytes_max=1)
+    for arch in {AUDIT_ARCH_X86_64, AUDIT_ARCH_AARCH64, 0x40000003} - {machine.audit_arch}:
+        assert answer(code, number=machine.numbers["read"], arch=arch) == NOTIFY
+    if machine.name == "x86_64":
+        assert answer(code, number=0x40000000, arch=machine.audit_arch) == NOTIFY
+    assert answer(code, number=9999, arch=machine.audit_arch) == ERRNO | ENOSYS
+
+
+@machines
+def test_new_namespaces_are_reported_and_new_processes_are_not(machine: Machine) -> None:
+    """JOB-060"""
+    assert asked(machine, "clone", 17) == ALLOW
+    assert asked(machine, "clone", CLONE_NEWUSER | 17) == NOTIFY
+    assert asked(machine, "clone", 17, counted=False) == NOTIFY
+    assert asked(machine, "clone3", 0, 88) == ERRNO | ENOSYS
+    assert asked(machine, "unshare", 0x400) == ALLOW
+    assert [asked(machine, "unshare", flag) for flag in (CLONE_NEWNET, CLONE_NEWTIME)] == [NOTIFY, NOTIFY]
+
+
+@machines
+@pytest.mark.parametrize("name", ["socket", "socketpair"])
+def test_only_local_streams_come_to_be(machine: Machine, name: str) -> None:
+    """JOB-072"""
+    allowed = {(1, 1), (1, 5)}
+    for family in range(46):
+        for kind in range(1, 11):
+            expected = ALLOW if (family, kind) in allowed else NOTIFY
+            assert asked(machine, name, family, kind | 0o2000000) == expected, (family, kind)
+
+
+@machines
+def test_a_message_may_not_name_its_receiver(machine: Machine) -> None:
+    assert asked(machine, "sendto", 3, 0, 1, 0, 0) == ALLOW
+    assert asked(machine, "sendto", 3, 0, 1, 0, 0x7FFF0000) == NOTIFY
+    assert asked(machine, "sendto", 3, 0, 1, 0, 1 << 40) == NOTIFY
+
+
+@machines
+def test_opening_to_write_is_reported_and_to_read_is_not(machine: Machine) -> None:
+    """JOB-073"""
+    assert asked(machine, "openat", 0, 0, 0o2000000) == ALLOW
+    assert [asked(machine, "openat", 0, 0, flag) for flag in (0o1, 0o2, 0o100, 0o1000)] == [NOTIFY] * 4
+    assert asked(machine, "openat2") == ERRNO | ENOSYS
+    if machine.name == "x86_64":
+        assert [asked(machine, "open", 0, flag) for flag in (0, 0o1)] == [ALLOW, NOTIFY]
+        assert asked(machine, "creat") == NOTIFY
+
+
+@machines
+def test_files_beyond_the_quota_are_reported(machine: Machine) -> None:
+    """JOB-037"""
+    most = 8 * MB
+    for size, expected in ((0, ALLOW), (most, ALLOW), (most + 1, NOTIFY), (1 << 32, NOTIFY), (1 << 40, NOTIFY)):
+        assert asked(machine, "ftruncate", 3, size) == expected
+        assert asked(machine, "truncate", 3, size) == expected
+        assert asked(machine, "pwrite64", 3, 0, 1, size) == expected
+        assert asked(machine, "lseek", 3, size) == expected
+        assert asked(machine, "fallocate", 3, 0, size, 0) == expected
+        assert asked(machine, "fallocate", 3, 0, 0, size) == expected
+    assert asked(machine, "lseek", 3, -10, 2) == ALLOW
+
+
+@machines
+def test_memory_is_asked_about_where_nobody_counts_it(machine: Machine) -> None:
+    """JOB-037"""
+    large, writable = 65 * MB, 3
+    assert asked(machine, "mmap", 0, large, writable) == ALLOW
+    assert asked(machine, "mmap", 0, large, writable, counted=False) == NOTIFY
+    assert asked(machine, "mmap", 0, MB, writable, counted=False) == ALLOW
+    assert asked(machine, "mmap", 0, large, 1, counted=False) == ALLOW
+    assert asked(machine, "mremap", 0, 1, large, counted=False) == NOTIFY
+    for name in filter_rules.MEMORY_UNCOUNTED:
+        assert (asked(machine, name), asked(machine, name, counted=False)) == (ALLOW, ERRNO | ENOSYS)
+
+
+@machines
+def test_arguments_decide_about_devices_terminals_limits_and_filters(machine: Machine) -> None:
+    assert [asked(machine, "mknodat", 0, 0, mode) for mode in (0o100644, 0o10644, 0o20644, 0o60644)] == [
+        ALLOW,
+        ALLOW,
+        NOTIFY,
+        NOTIFY,
+    ]
+    assert [asked(machine, "ioctl", 0, command) for command in (0x5401, 0x5412, 0x541C)] == [ALLOW, NOTIFY, NOTIFY]
+    # The kernel reads the low half of a command alone, so the filter must not be fooled by the other.
+    assert asked(machine, "ioctl", 0, 0x5412 | 1 << 40) == NOTIFY
+    assert [asked(machine, "prctl", option) for option in (1, 15, 22)] == [ALLOW, ALLOW, NOTIFY]
+    assert [asked(machine, "prlimit64", 0, 7, pointer) for pointer in (0, 1, 1 << 40)] == [ALLOW, NOTIFY, NOTIFY]
+    assert asked(machine, "personality", 0x0040000) == ERRNO | EPERM

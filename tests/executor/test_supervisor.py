@@ -1,0 +1,410 @@
+"""The supervisor with real jails: what goes in, what comes out, and that it can be ended."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from detent.errors import InvalidInput, Refused
+from detent.executor.sandbox import (
+    Execution,
+    Input,
+    Job,
+    Limits,
+    Profile,
+    Running,
+    SandboxFailed,
+    Supervisor,
+    bare,
+    bare_interpreter,
+    limits_of,
+)
+from detent.jobs import ErrorCategory
+from detent.jobs import Limits as ContractLimits
+from tests.hostile.payloads import SMALL
+from tests.hostile.rig import CONTAINED, run, traces
+
+SIMPLE = Job(source="def main(): return 1", entry="main", limits=SMALL)
+
+
+@pytest.fixture(scope="module", params=CONTAINED, ids=lambda profile: profile.value)
+def shared(request: pytest.FixtureRequest) -> Iterator[Supervisor]:
+    with Supervisor(profile=request.param, warm=1, warm_limits=SMALL) as made:
+        yield made
+
+
+@pytest.fixture
+def supervisor(shared: Supervisor) -> Iterator[Supervisor]:
+    yield shared
+    assert traces(shared) == []
+
+
+def test_an_entry_is_called_with_the_parameters_by_name(supervisor: Supervisor) -> None:
+    """JOB-007"""
+    job = Job(source="def f(x, y): return {'sum': x + y}", entry="f", parameters={"x": 1, "y": 2.5}, limits=SMALL)
+    execution = run(supervisor, job)
+    assert (execution.ok, execution.result, execution.status) == (True, b'{"sum":3.5}', 0)
+    assert execution.profile is supervisor.profile
+    assert not execution.lowered
+
+
+def test_an_exception_names_line_and_column_of_the_users_code(supervisor: Supervisor) -> None:
+    """JOB-058, JOB-059"""
+    source = "import json\ndef main(text):\n    return json.loads(text)\n"
+    execution = run(supervisor, Job(source=source, entry="main", parameters={"text": "{"}, limits=SMALL))
+    assert execution.category is ErrorCategory.USER_CODE_ERROR
+    assert execution.raised is not None
+    assert (execution.raised.type, execution.raised.line, execution.raised.column) == ("JSONDecodeError", 3, 12)
+    assert "return json.loads(text)" in execution.raised.traceback
+    assert "guest.py" not in execution.raised.traceback
+
+
+def test_a_syntax_error_names_its_place(supervisor: Supervisor) -> None:
+    """JOB-059"""
+    execution = run(supervisor, Job(source="x = 1\ny = (2 +\n", limits=SMALL))
+    assert execution.raised is not None
+    assert (execution.raised.type, execution.raised.line, execution.raised.column) == ("SyntaxError", 2, 5)
+
+
+def test_a_missing_entry_is_the_users_error(supervisor: Supervisor) -> None:
+    execution = run(supervisor, Job(source="x = 1", entry="main", limits=SMALL))
+    assert (execution.code, execution.message) == ("PYTHON_EXCEPTION", "NameError: the code defines no 'main'")
+
+
+def test_leaving_with_a_status_is_told(supervisor: Supervisor) -> None:
+    assert run(supervisor, Job(source="import sys; sys.exit()", limits=SMALL)).ok
+    execution = run(supervisor, Job(source="import sys; sys.exit('no')", limits=SMALL))
+    assert (execution.code, execution.status, execution.stderr.data) == ("EXITED", 256, b"no\n")
+
+
+def test_output_files_are_copied_and_named_by_their_bytes(supervisor: Supervisor) -> None:
+    """JOB-074"""
+    source = "import os\nos.mkdir('/job/out/d')\nopen('/job/out/d/a.txt', 'w').write('abc')\nopen('/job/out/b', 'w')"
+    execution = run(supervisor, Job(source=source, limits=SMALL))
+    files = {file.name: file for file in execution.files}
+    assert set(files) == {"d/a.txt", "b"}
+    assert files["d/a.txt"].digest == hashlib.sha256(b"abc").digest()
+    assert files["d/a.txt"].path.read_bytes() == b"abc"
+    assert files["d/a.txt"].path.parent.parent == supervisor.staging
+    supervisor.discard(execution)
+    assert not files["b"].path.exists()
+
+
+def test_files_a_job_forgot_to_close_are_written(supervisor: Supervisor) -> None:
+    execution = run(supervisor, Job(source="f = open('/job/out/x', 'w')\nf.write('abc')", limits=SMALL))
+    assert [file.size_bytes for file in execution.files] == [3]
+    supervisor.discard(execution)
+
+
+def test_inputs_are_there_to_read_and_nothing_else(supervisor: Supervisor, tmp_path: Path) -> None:
+    """JOB-071"""
+    (tmp_path / "data").write_bytes(b"points")
+    (tmp_path / "secret").write_bytes(b"secret")
+    directory = tmp_path / "d"
+    directory.mkdir()
+    (directory / "inner").write_bytes(b"in")
+    source = """
+import os
+def main():
+    seen = [open('/job/inputs/points.csv').read(), open('/job/inputs/d/inner').read(), sorted(os.listdir('/job/inputs'))]
+    for path in ('/job/inputs/d/new', '/job/inputs/points.csv'):
+        try:
+            os.open(path, os.O_WRONLY | os.O_CREAT)
+            seen.append('written')
+        except OSError as exc:
+            seen.append('refused')
+    return seen
+"""
+    digest = hashlib.sha256(b"points").digest()
+    inputs = {"points.csv": Input(tmp_path / "data", digest), "d": Input(directory)}
+    execution = run(supervisor, Job(source=source, entry="main", inputs=inputs, limits=SMALL))
+    assert json.loads(execution.result or b"") == ["points", "in", ["d", "points.csv"], *["refused"] * 2]
+    assert (tmp_path / "data").read_bytes() == b"points"
+
+
+def test_an_input_that_only_its_owner_may_read_is_readable_inside(supervisor: Supervisor, tmp_path: Path) -> None:
+    """JOB-071"""
+    (tmp_path / "data").write_bytes(b"points")
+    (tmp_path / "data").chmod(0o600)
+    job = Job(
+        source="def main(): return open('/job/inputs/x').read()",
+        entry="main",
+        inputs={"x": Input(tmp_path / "data", hashlib.sha256(b"points").digest())},
+        limits=SMALL,
+    )
+    assert run(supervisor, job).result == b'"points"'
+
+
+def test_a_missing_or_altered_input_is_refused_before_the_start(supervisor: Supervisor, tmp_path: Path) -> None:
+    """JOB-060, JOB-065, JOB-071"""
+    (tmp_path / "data").write_bytes(b"other")
+    for given, code in (
+        (Input(tmp_path / "none"), "DEPENDENCY_MISSING"),
+        (Input(tmp_path / "data", bytes(32)), "DEPENDENCY_MISMATCH"),
+        (Input(tmp_path, bytes(32)), "DEPENDENCY_MISMATCH"),
+    ):
+        refused = supervisor.run(replace(SIMPLE, inputs={"x": given}))
+        assert isinstance(refused, Refused)
+        assert refused.code == code
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".x", "a\n"])
+def test_an_input_with_an_odd_name_is_refused(supervisor: Supervisor, tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidInput):
+        supervisor.run(replace(SIMPLE, inputs={name: Input(tmp_path)}))
+
+
+def test_an_input_that_was_swapped_meanwhile_is_not_mounted(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(b"x")
+    with Supervisor() as supervisor:
+        spec = supervisor._spec(SMALL, [["data", str(tmp_path / "data"), 1, 2]])
+        jail = supervisor._spawn(spec)
+        why = jail.await_ready()
+        jail.close()
+    assert why is not None
+    assert "InputChanged" in why
+
+
+def test_a_program_is_run_and_writes_its_result_to_descriptor_3(supervisor: Supervisor) -> None:
+    code = "import os, sys; os.write(3, b'[1]'); print('out'); sys.exit(0)"
+    job = Job(argv=(bare_interpreter(), "-S", "-c", code), limits=SMALL)
+    execution = run(supervisor, job)
+    assert (execution.ok, execution.result, execution.stdout.data) == (True, b"[1]", b"out\n")
+    execution = run(supervisor, Job(argv=("/bin/sh", "-c", "true"), limits=SMALL))
+    assert (execution.code, execution.status) == ("EXITED", 127 << 8)
+
+
+def test_equal_jobs_see_sets_in_equal_order(supervisor: Supervisor) -> None:
+    job = Job(source="def main(): return list({'a', 'b', 'c', 'd', 'e'})", entry="main", limits=SMALL)
+    assert run(supervisor, job).result == run(supervisor, job).result
+
+
+def test_random_numbers_differ_between_jobs(supervisor: Supervisor) -> None:
+    """Forked from one process, and yet not with one state."""
+    job = Job(
+        source="import random, uuid\ndef main(): return [random.random(), str(uuid.uuid4())]",
+        entry="main",
+        limits=SMALL,
+    )
+    first, second = (json.loads(run(supervisor, job).result or b"") for _ in range(2))
+    assert first[0] != second[0]
+    assert first[1] != second[1]
+
+
+def test_cancelling_ends_the_whole_tree(supervisor: Supervisor) -> None:
+    """JOB-068"""
+    source = "import os, time\nfor _ in range(3):\n    os.fork()\nprint('there', flush=True)\ntime.sleep(600)"
+    running = supervisor.start(Job(source=source, limits=replace(SMALL, wall_ms=None)))
+    assert isinstance(running, Running)
+    answer: list[Execution] = []
+    thread = threading.Thread(target=lambda: answer.append(running.wait()))
+    thread.start()
+    while thread.is_alive() and b"there" not in bytes(running._streams[b"o"]):
+        os.sched_yield()
+    running.cancel()
+    thread.join()
+    assert answer[0].cancelled
+    assert not answer[0].ok
+    assert answer[0].category is None
+
+
+def test_a_job_cancelled_before_its_jail_is_ready_never_runs() -> None:
+    with Supervisor() as supervisor:
+        running = supervisor.start(replace(SIMPLE, source="import time\ntime.sleep(600)", entry=None))
+        assert isinstance(running, Running)
+        running.cancel()
+        assert running.wait().cancelled
+        assert traces(supervisor) == []
+
+
+def facts_of(pid: int | str) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def test_a_waiting_guest_seen_from_outside_has_no_rights_at_all(supervisor: Supervisor) -> None:
+    """JOB-070, JOB-080: what the kernel itself says about the process that will run the user's code."""
+    supervisor.await_warm()
+    init = supervisor._ready[0].pid
+    (guest,) = Path(f"/proc/{init}/task/{init}/children").read_text().split()
+    facts = facts_of(guest)
+    assert (facts["NoNewPrivs"], facts["Seccomp"], facts["NSpid"].split()[-1]) == ("1", "2", "2")
+    assert {facts[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
+    outside = int(facts["Uid"].split()[0])
+    assert outside != 0
+    assert outside == os.getuid() or outside >= 65_534
+    for name in ("user", "pid", "mnt", "net", "ipc", "uts"):
+        assert Path(f"/proc/{guest}/ns/{name}").readlink() != Path(f"/proc/self/ns/{name}").readlink()
+    # The processes of two jobs are strangers to each other, too.
+    if os.geteuid() == 0:
+        other = supervisor._spawn(supervisor._spec(SMALL, []))
+        other.await_ready()
+        identity = facts_of(other.pid or 0)["Uid"]
+        other.close()
+        assert identity != facts["Uid"]
+
+
+def test_init_keeps_three_rights_and_cannot_be_looked_into(supervisor: Supervisor) -> None:
+    supervisor.await_warm()
+    facts = facts_of(supervisor._ready[0].pid or 0)
+    assert int(facts["CapEff"], 16) == 1 << 2 | 1 << 5 | 1 << 19
+    assert facts["NoNewPrivs"] == "1"
+    # The kernel gives the files of a process that must not be looked into to root, whoever the process is.
+    assert Path(f"/proc/{supervisor._ready[0].pid}/mem").stat().st_uid == 0
+
+
+def test_limits_of_a_contract_are_taken_over() -> None:
+    """JOB-036"""
+    limits = limits_of(
+        ContractLimits(timeout_ms=5, cpu_ms=6, memory_mb=7, max_output_kb=8, max_artifacts=9), processes=3
+    )
+    assert (limits.wall_ms, limits.cpu_ms, limits.memory_bytes) == (5, 6, 7 * 1024 * 1024)
+    assert (limits.output_bytes, limits.artifacts_max, limits.processes) == (8192, 9, 3)
+
+
+def test_several_threads_run_jobs_at_once(supervisor: Supervisor) -> None:
+    results: list[bytes | None] = []
+
+    def work(number: int) -> None:
+        job = replace(SIMPLE, source=f"def main(): return {number}")
+        results.extend(run(supervisor, job).result for _ in range(3))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(result or b"" for result in results) == sorted([b"0", b"1", b"2", b"3"] * 3)
+
+
+def test_limits_of_a_job_hold_in_a_jail_that_waited_with_others(supervisor: Supervisor) -> None:
+    """JOB-037"""
+    source = "keep = bytearray(b'x') * 60_000_000"
+    assert run(supervisor, Job(source=source, limits=SMALL)).ok
+    supervisor.await_warm()
+    tight = replace(SMALL, memory_bytes=40 * 1024 * 1024)
+    assert run(supervisor, Job(source=source, limits=tight)).code == "LIMIT_MEMORY"
+
+
+def test_closing_ends_jails_that_run_and_jails_that_wait() -> None:
+    supervisor = Supervisor(warm=2, warm_limits=SMALL)
+    running = supervisor.start(Job(source="import time\ntime.sleep(600)", limits=SMALL))
+    assert isinstance(running, Running)
+    thread = threading.Thread(target=running.wait)
+    thread.start()
+    pid = supervisor._process.pid
+    supervisor.close()
+    thread.join()
+    assert not Path(f"/proc/{pid}").exists()
+    assert not supervisor.staging.exists()
+    place = supervisor.place
+    if place is not None:
+        assert not list(Path(place["memory"]).glob(f"{supervisor.group}*"))
+    supervisor.close()
+    with pytest.raises(SandboxFailed):
+        supervisor.run(SIMPLE)
+
+
+def test_a_lost_init_is_our_failure_and_can_be_tried_again(supervisor: Supervisor) -> None:
+    """JOB-066: the only category that is retried by itself; no payload reaches it."""
+    running = supervisor.start(Job(source="import time\ntime.sleep(600)", limits=SMALL))
+    assert isinstance(running, Running)
+    running._jail.await_ready()
+    running._jail.kill()
+    execution = running.wait()
+    assert (execution.category, execution.code) == (ErrorCategory.INTERNAL_ERROR, "SANDBOX_FAILED")
+
+
+def test_when_the_caller_dies_everything_dies() -> None:
+    script = (
+        "import os, sys, time\n"
+        "from detent.executor.sandbox import Supervisor, Job\n"
+        "s = Supervisor(warm=1)\n"
+        "s.await_warm()\n"
+        "print(s._process.pid, s._ready[0].pid, s.staging, flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(bare.__file__).resolve().parents[3])}
+    caller = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, env=environment)
+    spawner, init, staging = caller.stdout.decode().split()
+    for pid in (spawner, init):
+        while Path(f"/proc/{pid}/stat").exists() and ") Z" not in Path(f"/proc/{pid}/stat").read_text():
+            os.sched_yield()
+    Path(staging).rmdir()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"source": "x", "argv": ("a",)},
+        {},
+        {"argv": ()},
+        {"argv": ("a",), "entry": "main"},
+        {"source": "x" * (9 * 1024 * 1024)},
+        {"source": "x", "parameters": {"a": float("nan")}},
+        {"source": "x", "parameters": {"a": object()}},
+    ],
+)
+def test_a_job_that_makes_no_sense_is_refused(arguments: dict[str, object]) -> None:
+    with pytest.raises(InvalidInput):
+        Job(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"wall_ms": 0},
+        {"memory_bytes": 1},
+        {"processes": 0},
+        {"disk_bytes": 0},
+        {"output_bytes": None},
+        {"artifacts_max": 1001},
+    ],
+)
+def test_limits_out_of_range_are_refused(change: dict[str, int]) -> None:
+    """JOB-036"""
+    with pytest.raises(InvalidInput):
+        replace(Limits(), **change)
+
+
+def test_the_spawner_loads_next_to_nothing_and_nothing_of_the_house() -> None:
+    """X-179: it is exec'd, and thin."""
+    script = (
+        "import sys, types\n"
+        f"here = {str(bare.HERE)!r}\n"
+        "for name, path in (('detent', here + '/../..'), ('detent.executor', here + '/..'), ('detent.executor.sandbox', here)):\n"
+        "    module = types.ModuleType(name); module.__path__ = [path]; sys.modules[name] = module\n"
+        "import detent.executor.sandbox.spawner\n"
+        "print(' '.join(sorted(sys.modules)))\n"
+    )
+    out = subprocess.run(
+        [bare_interpreter(), "-P", "-s", "-S", "-c", script], capture_output=True, check=True, env=bare.ENVIRONMENT
+    ).stdout.decode()
+    modules = set(out.split())
+    assert {
+        "pydantic",
+        "dataclasses",
+        "inspect",
+        "pathlib",
+        "subprocess",
+        "asyncio",
+        "detent.errors",
+    } & modules == set()
+    ours = {name for name in modules if name.startswith("detent.executor.sandbox.")}
+    assert {name.rpartition(".")[2] for name in ours} == {
+        *("cgroup", "channel", "filter_rules", "guest", "init", "jail", "landlock", "linux", "notify", "seccomp"),
+        *("spawner", "syscalls", "tree", "walk", "watcher"),
+    }
+
+
+def test_profiles_are_ordered() -> None:
+    assert [profile.strength for profile in Profile] == sorted((profile.strength for profile in Profile), reverse=True)

@@ -1,0 +1,106 @@
+"""Where a machine cannot contain untrusted code it is not run, unless an operator says so, and then the record says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from detent.errors import InvalidInput, Refused
+from detent.executor.sandbox import Capabilities, Execution, Job, Profile, Supervisor, probe, profile_of
+from tests.hostile.payloads import NETWORK, PRIVILEGES, SMALL, Payload
+from tests.hostile.rig import STRONG, faults, job_of, run
+
+WEAK = [profile for profile in (Profile.KERNEL_FILTER, Profile.NONE) if profile.strength <= STRONG.strength]
+SIMPLE = Job(source="def main(): return 1", entry="main", limits=SMALL)
+
+
+@pytest.mark.parametrize("profile", WEAK, ids=lambda profile: profile.value)
+def test_untrusted_code_is_refused_below_the_required_profile(profile: Profile) -> None:
+    """JOB-072, JOB-073"""
+    with Supervisor(profile=profile) as supervisor:
+        refused = supervisor.run(SIMPLE)
+        assert isinstance(refused, Refused)
+        assert refused.code == "SANDBOX_UNAVAILABLE"
+        assert refused.details["required"] == "full-rootless"
+        assert refused.details["profile"] == profile.value
+
+
+@pytest.mark.parametrize("profile", WEAK, ids=lambda profile: profile.value)
+def test_an_operator_may_lower_it_and_every_execution_says_so(profile: Profile, tmp_path: Path) -> None:
+    with Supervisor(profile=profile, required=Profile.NONE, staging=tmp_path) as supervisor:
+        execution = supervisor.run(SIMPLE)
+        assert isinstance(execution, Execution)
+        assert (execution.result, execution.profile, execution.lowered) == (b"1", profile, True)
+        supervisor.settle()
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stronger_profile_than_the_machine_has_cannot_be_asked_for() -> None:
+    nothing = Capabilities({}, 0, is_root=False)
+    assert profile_of(nothing) is Profile.NONE
+    with pytest.raises(InvalidInput) as caught:
+        Supervisor(profile=Profile.FULL, capabilities=nothing)
+    assert caught.value.code == "SANDBOX_UNAVAILABLE"
+
+
+def test_a_machine_that_offers_nothing_refuses_and_says_what_is_lacking() -> None:
+    with Supervisor(capabilities=Capabilities({"landlock": "turned off"}, 0, probe().is_root)) as supervisor:
+        refused = supervisor.run(SIMPLE)
+        assert isinstance(refused, Refused)
+        assert any("turned off" in line for line in refused.details["lacking"])  # type: ignore[attr-defined]
+
+
+# The filter holds without namespaces too: these end before the kernel does anything for them.
+FILTERED = [
+    *NETWORK,
+    *(
+        payload
+        for payload in PRIVILEGES
+        # Without a namespace of its own a guest may be root by name, where root's interpreter is nobody else's.
+        if payload.category == "SANDBOX_VIOLATION" and not payload.name.startswith(("trace", "become root"))
+    ),
+]
+
+
+def test_the_filter_alone_stops_network_and_privileges() -> None:
+    """JOB-072"""
+    if Profile.KERNEL_FILTER not in WEAK:
+        assert not probe().has("seccomp") or not probe().has("landlock")
+        return
+    found = {}
+    with Supervisor(profile=Profile.KERNEL_FILTER, required=Profile.KERNEL_FILTER) as supervisor:
+        for payload in FILTERED:
+            if wrong := faults(payload, run(supervisor, job_of(payload))):
+                found[payload.name] = wrong
+        supervisor.settle()
+    assert found == {}
+
+
+def test_the_filter_alone_still_bounds_time_memory_processes_and_places() -> None:
+    """JOB-037, JOB-073"""
+    if Profile.KERNEL_FILTER not in WEAK:
+        assert not probe().has("seccomp") or not probe().has("landlock")
+        return
+    outside = str(Path(__file__).resolve())
+    payloads = [
+        Payload("read outside", f"open({outside!r})", "USER_CODE_ERROR", raises="PermissionError"),
+        Payload("write outside", f"open({outside + 'x'!r}, 'w')", "SANDBOX_VIOLATION"),
+        Payload("memory", "keep = []\nwhile True:\n    keep.append(bytearray(b'x') * 1000000)", "RESOURCE_LIMIT", "LIMIT_MEMORY"),
+        Payload(
+            "threads",
+            "import threading\nlock = threading.Lock()\nlock.acquire()\nfor _ in range(60):\n    threading.Thread(target=lock.acquire, daemon=True).start()\n",
+            "RESOURCE_LIMIT",
+            "LIMIT_PROCESSES",
+        ),
+        Payload("link in the output", "import os\nos.symlink('/etc/passwd', 'out/x')", "SANDBOX_VIOLATION"),
+        Payload("deep directories", "import os\nos.chdir('out')\nfor _ in range(1500):\n    os.mkdir('d')\n    os.chdir('d')", "RESOURCE_LIMIT", "LIMIT_ARTIFACTS"),
+        Payload("a file", "open('out/x', 'w').write('abc')", None),
+    ]  # fmt: skip
+    with Supervisor(profile=Profile.KERNEL_FILTER, required=Profile.KERNEL_FILTER) as supervisor:
+        found = {payload.name: faults(payload, run(supervisor, job_of(payload))) for payload in payloads}
+        supervisor.settle()
+        left = [path for path in supervisor.staging.iterdir() if path.name.startswith("job-")]
+    assert {name: wrong for name, wrong in found.items() if wrong} == {}
+    assert left == []
+    assert not Path(outside + "x").exists()
