@@ -113,7 +113,7 @@ def test_a_long_line_and_a_long_text_are_no_trouble() -> None:
         ("1+" * 60_000 + "1", "the code cannot be parsed: it is nested too deeply"),
         ("x = " + "9" * 100_000, "the code is no Python: Exceeds the limit"),
         ("#" * (SOURCE_BYTES_MAX + 1), "code of more than 256 KiB"),
-        ("\u2028".join(["x = 1"] * 3), "the code is no Python: invalid non-printable character U+2028"),
+        ("\u2028".join(["x = 1"] * 3), "the code is no Python: invalid "),
     ],
     ids=["parentheses", "signs", "attributes", "sums", "digits", "size", "separators"],
 )

@@ -26,6 +26,7 @@ from detent.executor.sandbox import (
     Supervisor,
     bare,
     bare_interpreter,
+    cgroup,
     limits_of,
 )
 from detent.jobs import ErrorCategory
@@ -322,6 +323,39 @@ def test_a_lost_init_is_our_failure_and_can_be_tried_again(supervisor: Superviso
     running._jail.kill()
     execution = running.wait()
     assert (execution.category, execution.code) == (ErrorCategory.INTERNAL_ERROR, "SANDBOX_FAILED")
+
+
+def test_a_spawner_that_was_killed_takes_its_jails_along_and_the_supervisor_says_so() -> None:
+    """X-179"""
+    supervisor = Supervisor(warm=2, warm_limits=SMALL)
+    supervisor.await_warm()
+    inits = [jail.pid for jail in supervisor._ready]
+    supervisor._process.kill()
+    supervisor._process.wait()
+    for pid in inits:
+        while Path(f"/proc/{pid}").exists():
+            os.sched_yield()
+    execution = run(supervisor, SIMPLE)
+    assert execution.code == "SANDBOX_FAILED"
+    with pytest.raises(SandboxFailed):
+        supervisor.run(replace(SIMPLE, limits=Limits()))
+    supervisor.close()
+    place = supervisor.place
+    if place is not None:
+        assert not list(Path(place["memory"]).glob(f"{supervisor.group}*"))
+
+
+def test_groups_of_supervisors_that_are_gone_are_swept_away() -> None:
+    with Supervisor() as supervisor:
+        place = supervisor.place
+        if place is None:
+            assert supervisor.profile is not Profile.FULL
+            return
+        dead = f"{cgroup.PREFIX}4194304-x-1"  # One more than the largest process id there can be.
+        cgroup.make(place, dead, memory_bytes=1 << 20, processes=1)
+    with Supervisor():
+        assert not (Path(place["memory"]) / dead).exists()
+        assert not (Path(place["pids"]) / dead).exists()
 
 
 def test_when_the_caller_dies_everything_dies() -> None:

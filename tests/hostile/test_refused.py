@@ -93,6 +93,7 @@ def test_the_filter_alone_still_bounds_time_memory_processes_and_places() -> Non
             "RESOURCE_LIMIT",
             "LIMIT_PROCESSES",
         ),
+        Payload("run a file it wrote", "import os\nopen('x', 'wb').write(b'\x7fELF')\nos.chmod('x', 0o755)\nos.execv('x', ['x'])", "USER_CODE_ERROR", raises="PermissionError"),
         Payload("link in the output", "import os\nos.symlink('/etc/passwd', 'out/x')", "SANDBOX_VIOLATION"),
         Payload("deep directories", "import os\nos.chdir('out')\nfor _ in range(1500):\n    os.mkdir('d')\n    os.chdir('d')", "RESOURCE_LIMIT", "LIMIT_ARTIFACTS"),
         Payload("a file", "open('out/x', 'w').write('abc')", None),
