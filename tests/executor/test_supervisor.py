@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -227,6 +229,14 @@ def test_a_job_cancelled_before_its_jail_is_ready_never_runs() -> None:
         assert traces(supervisor) == []
 
 
+def await_ends(handles: list[int]) -> bool:
+    """Whether all these processes end; they are closed."""
+    ended = [bool(select.select([handle], [], [], 20)[0]) for handle in handles]
+    for handle in handles:
+        os.close(handle)
+    return all(ended)
+
+
 def facts_of(pid: int | str) -> dict[str, str]:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
@@ -325,16 +335,30 @@ def test_a_lost_init_is_our_failure_and_can_be_tried_again(supervisor: Superviso
     assert (execution.category, execution.code) == (ErrorCategory.INTERNAL_ERROR, "SANDBOX_FAILED")
 
 
+def test_an_init_lost_to_the_memory_limit_is_the_jobs_failure(supervisor: Supervisor) -> None:
+    """JOB-037, JOB-066: out of memory, the kernel may take init as well; the counter still says why."""
+    running = supervisor.start(Job(source="import time\ntime.sleep(600)", limits=SMALL))
+    assert isinstance(running, Running)
+    running._jail.await_ready()
+    running._jail.kill()
+    running._converse()
+    assert set(running._last_words) >= {"oom_kills", "process_refusals", "resident_bytes"}
+    assert running._conclude(None, "gone", 0).code == "SANDBOX_FAILED"
+    for words, code in (({"oom_kills": 1}, "LIMIT_MEMORY"), ({"process_refusals": 1}, "LIMIT_PROCESSES")):
+        running._last_words |= words
+        assert running._conclude(None, "gone", 0).code == code
+        running._last_words |= dict.fromkeys(words, 0)
+    supervisor.finished(running._jail)
+
+
 def test_a_spawner_that_was_killed_takes_its_jails_along_and_the_supervisor_says_so() -> None:
     """X-179"""
     supervisor = Supervisor(warm=2, warm_limits=SMALL)
     supervisor.await_warm()
-    inits = [jail.pid for jail in supervisor._ready]
+    inits = [os.pidfd_open(jail.pid or 0) for jail in supervisor._ready]
     supervisor._process.kill()
     supervisor._process.wait()
-    for pid in inits:
-        while Path(f"/proc/{pid}").exists():
-            os.sched_yield()
+    assert await_ends(inits)
     execution = run(supervisor, SIMPLE)
     assert execution.code == "SANDBOX_FAILED"
     with pytest.raises(SandboxFailed):
@@ -370,9 +394,11 @@ def test_when_the_caller_dies_everything_dies() -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(bare.__file__).resolve().parents[3])}
     caller = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, env=environment)
     spawner, init, staging = caller.stdout.decode().split()
+    handles = []
     for pid in (spawner, init):
-        while Path(f"/proc/{pid}/stat").exists() and ") Z" not in Path(f"/proc/{pid}/stat").read_text():
-            os.sched_yield()
+        with contextlib.suppress(ProcessLookupError):
+            handles.append(os.pidfd_open(int(pid)))
+    assert await_ends(handles)
     Path(staging).rmdir()
 
 

@@ -6,7 +6,7 @@ for the kernel and must not hold up the spawner.
 """
 
 # pathlib would be the largest thing that the spawner loads.
-# ruff: noqa: PTH102, PTH106, PTH110, PTH118, PTH123
+# ruff: noqa: PTH102, PTH106, PTH110, PTH118, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -95,6 +95,19 @@ def read_gauges(gauges: list[int]) -> tuple[int, int]:
     return _field(gauges[0], b"oom_kill "), _field(gauges[1], b"max ")
 
 
+def read_counters(place: dict[str, Any], group: str) -> tuple[int, int]:
+    """The same for somebody who is not inside and has nothing open."""
+    gauges: list[int] = []
+    try:
+        gauges = open_gauges(place, group)
+        return read_gauges(gauges)
+    except OSError:
+        return 0, 0
+    finally:
+        for gauge in gauges:
+            os.close(gauge)
+
+
 def peak_bytes(place: dict[str, Any], group: str) -> int:
     """The most memory the group held at once, page cache and tmpfs included; 0 when the kernel does not say."""
     name = "memory.peak" if place["version"] == 2 else "memory.max_usage_in_bytes"
@@ -116,6 +129,16 @@ def remove(place: dict[str, Any], group: str) -> bool:
         except OSError:
             gone = False
     return gone
+
+
+def sweep(place: dict[str, Any], *, own: str | None = None) -> None:
+    """Remove empty groups that nobody will: those of supervisors whose process is gone, and those named after ``own``."""
+    for directory in dict.fromkeys((place["memory"], place["pids"])):
+        for name in os.listdir(directory):
+            owner = name.removeprefix(PREFIX).partition("-")[0]
+            orphaned = name.startswith(PREFIX) and owner.isdigit() and not os.path.exists(f"/proc/{owner}")
+            if orphaned or (own is not None and name.startswith(own + "-")):
+                remove(place, name)
 
 
 def _below(root: str, mount: str, own: str) -> str:

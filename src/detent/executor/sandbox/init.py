@@ -67,7 +67,6 @@ def _fail(end: socket.socket, why: str) -> NoReturn:
 
 
 def _set_up(settings: dict[str, Any], spec: dict[str, Any], end: socket.socket, group: str) -> Watcher:
-    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     os.setsid()
     namespaces = settings["namespaces"]
     gauges = jail.enter_groups(settings, group)
@@ -112,6 +111,8 @@ def _set_up(settings: dict[str, Any], spec: dict[str, Any], end: socket.socket, 
         linux.set_capabilities((linux.CAP_DAC_READ_SEARCH, linux.CAP_KILL, linux.CAP_SYS_PTRACE))
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
     linux.prctl(linux.PR_SET_DUMPABLE, 0)
+    # Whoever changes its identity or its rights loses this, so it comes last.
+    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     watch = None
     if listener is not None:
         assert linux.MACHINE is not None
@@ -163,11 +164,11 @@ def _arm(
         os.setsid()
         for name, value in (("CORE", 0), ("MEMLOCK", 0), ("NOFILE", OPEN_FILES_MAX)):
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
-        if not settings["namespaces"]:
-            linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
         linux.prctl(linux.PR_SET_DUMPABLE, 1)
         if settings["namespaces"] or os.geteuid() == 0:
             linux.set_capabilities(())
+        if not settings["namespaces"]:
+            linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
         linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
         ours = socket.socket(fileno=4)
         if settings["landlock_abi"]:

@@ -31,6 +31,8 @@ OVERTIME_SECONDS: Final = 5.0
 MESSAGE_BYTES_MAX: Final = 1 << 20
 ANSWER_BYTES_MAX: Final = 80 << 20
 EVIDENCE_MAX: Final = 16
+LAST_WORDS_TRIES: Final = 3
+"""A socket that was reset says so once, and then gives what it holds."""
 
 
 class Jail:
@@ -120,6 +122,8 @@ class Running:
         self._bytes_left = job.limits.disk_bytes
         self._fault: dict[str, Any] | None = None
         self._overtime = False
+        self._last_words: dict[str, Any] = {}
+        """What the spawner knows of an init that went without a report."""
         self._why: str | None = None
 
     def cancel(self) -> None:
@@ -164,12 +168,27 @@ class Running:
                     told, _, self._said = data.partition(b"\n")
                     report: dict[str, Any] = json.loads(told)
                     return report
-                if kind in {channel.ENDED, channel.FAILED}:
-                    self._why = data.decode("utf-8", "replace") if kind == channel.FAILED else None
+                if kind == channel.FAILED:
+                    self._why = data.decode("utf-8", "replace")
+                    return None
+                if kind == channel.ENDED:
+                    self._last_words = json.loads(data)
                     return None
                 self._hear(kind, data, descriptors)
         except (channel.Closed, OSError):
+            self._hear_last_words()
             return None
+
+    def _hear_last_words(self) -> None:
+        """The spawner's word about an init that went before it was spoken to may still be on its way, or wait here."""
+        for _ in range(LAST_WORDS_TRIES):
+            with contextlib.suppress(channel.Closed, OSError):
+                kind, data, descriptors = channel.receive(self._jail.end, bytes_max=ANSWER_BYTES_MAX)
+                for descriptor in descriptors:
+                    os.close(descriptor)
+                if kind == channel.ENDED:
+                    self._last_words = json.loads(data)
+                    return
 
     def _order(self) -> dict[str, Any]:
         limits = self._job.limits
@@ -252,7 +271,7 @@ class Running:
 
     def _conclude(self, report: dict[str, Any] | None, why: str | None, peak: int) -> Execution:
         job, limits = self._job, self._job.limits
-        report = report or {}
+        report = report or self._last_words
         cut = set(report.get("cut", ()))
         said = self._said
         if job.source is None:

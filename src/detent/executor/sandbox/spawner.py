@@ -37,6 +37,7 @@ import contextlib
 import gc
 import importlib
 import json
+import resource
 import select
 import signal
 import socket
@@ -191,15 +192,25 @@ class Spawner:
             if group and self.settings["cgroup"] is not None:
                 self.leftover.append(group)
             if end >= 0:
-                facts = {
-                    "status": status,
-                    "cpu_ms": round((usage.ru_utime + usage.ru_stime) * 1000),
-                    "resident_bytes": usage.ru_maxrss * 1024,
-                }
-                self._tell(end, channel.ENDED, json.dumps(facts).encode())
+                self._tell(end, channel.ENDED, json.dumps(self._last_words(status, usage, group)).encode())
         place = self.settings["cgroup"]
         if place is not None:
             self.leftover = [group for group in self.leftover if not cgroup.remove(place, group)]
+
+    def _last_words(self, status: int, usage: resource.struct_rusage, group: str) -> dict[str, Any]:
+        """What is known of a jail whose init has gone: needed when it went without a report.
+
+        Out of memory, the kernel takes the guest first; but what it frees may come too late to save init.
+        """
+        place = self.settings["cgroup"]
+        oom_kills, refusals = (0, 0) if place is None else cgroup.read_counters(place, group)
+        return {
+            "init_status": status,
+            "cpu_ms": round((usage.ru_utime + usage.ru_stime) * 1000),
+            "resident_bytes": usage.ru_maxrss * 1024,
+            "oom_kills": oom_kills,
+            "process_refusals": refusals,
+        }
 
     def _close(self) -> None:
         for pid in self.jails:

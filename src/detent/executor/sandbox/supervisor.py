@@ -19,6 +19,7 @@ import stat
 import subprocess
 import tempfile
 import threading
+import time
 from collections import deque
 from pathlib import Path
 from types import TracebackType
@@ -86,6 +87,7 @@ class Supervisor:
         self._keeper = threading.Thread(target=self._keep, name="detent-jails", daemon=True)
         try:
             self._settings = self._make_settings()
+            self._sweep()
             self._process, self._control = self._start()
         except BaseException:
             self._remove_staging()
@@ -121,9 +123,13 @@ class Supervisor:
             jail.await_ready()
 
     def settle(self) -> None:
-        """Wait until every jail that has served is gone, its control groups and directories included."""
+        """Wait until every jail that has served is gone, its control groups and directories included.
+
+        Raises SandboxFailed when that takes too long: then something is left that nobody can clear away.
+        """
         self._served.join()
-        while True:
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while time.monotonic() < deadline:
             with self._lock:
                 channel.send(self._control, channel.REPORT)
                 _, data, _ = channel.receive(self._control, bytes_max=1 << 20)
@@ -133,6 +139,7 @@ class Supervisor:
             if not answer["leftover"] and len(set(answer["jails"]) - waiting) <= unknown:
                 return
             threading.Event().wait(0.002)
+        raise SandboxFailed("jails that have served do not go away")
 
     def discard(self, execution: Execution) -> None:
         """Remove an execution's copies of its output files."""
@@ -158,6 +165,8 @@ class Supervisor:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        # The spawner has cleared away what it made, unless somebody ended it.
+        self._sweep(self.group)
         self._remove_staging()
 
     def __enter__(self) -> Self:
@@ -241,6 +250,11 @@ class Supervisor:
             "programs": list(found.programs),
             "preload": list(_PRELOADED),
         }
+
+    def _sweep(self, own: str | None = None) -> None:
+        if self.place is not None:
+            with contextlib.suppress(OSError):
+                cgroup.sweep(self.place, own=own)
 
     def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
         ours, theirs = channel.pair()
