@@ -16,6 +16,7 @@ PROGRAMMES = (
     "bench.contract_rate",
     "bench.queue_rate",
     "bench.placement_rate",
+    "bench.sandbox_rate",
     "bench.owner_rate",
     "bench.store_append",
     "bench.verify_rate",

@@ -15,9 +15,9 @@ TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")
 
 
 def write_process(
-    proc: Path, pid: int, *, parent: int = 1, threads: int = 1, cpu: tuple[int, ...] = (0, 0, 0, 0), reaped_faults: int = 0, pages: int = 0
+    proc: Path, pid: int, *, parent: int = 1, threads: int = 1, cpu: tuple[int, ...] = (0, 0, 0, 0), pages: int = 0
 ) -> None:  # fmt: skip
-    fields = ["S", str(parent), *["0"] * 6, str(reaped_faults), "0", "0", *map(str, cpu), "20", "0", str(threads)]
+    fields = ["S", str(parent), *["0"] * 9, *map(str, cpu), "20", "0", str(threads)]
     fields += ["0", "0", "0", str(pages), *["0"] * 10]
     (proc / str(pid)).mkdir()
     # A process may call itself what it likes.
@@ -44,21 +44,22 @@ def test_everybody_is_added_up(proc: Path, tree: Tree) -> None:
     assert (sample.tasks, sample.cpu_ms, sample.resident_bytes) == (4, 15 * TICK_MS, 11 * PAGE)
 
 
-def test_one_thread_without_relatives_is_alone(proc: Path, tree: Tree) -> None:
-    write_process(proc, 2)
+def test_who_was_started_last_is_alone(proc: Path, tree: Tree) -> None:
+    (proc / "loadavg").write_text("0.42 0.40 0.38 1/123 2\n")
     assert tree.is_alone(2)
 
 
-def test_who_has_company_is_not_alone(proc: Path, tree: Tree) -> None:
-    write_process(proc, 2)
-    write_process(proc, 3)
+@pytest.mark.parametrize("text", ["0.42 0.40 0.38 1/123 3\n", "0.42 0.40 0.38 1/123 22\n", ""])
+def test_who_started_anybody_or_cannot_tell_is_not_alone(proc: Path, tree: Tree, text: str) -> None:
+    (proc / "loadavg").write_text(text)
     assert not tree.is_alone(2)
 
 
-@pytest.mark.parametrize("change", [{"threads": 2}, {"reaped_faults": 1}])
-def test_who_has_threads_or_had_children_is_not_alone(proc: Path, tree: Tree, change: dict[str, int]) -> None:
-    write_process(proc, 2, **change)  # type: ignore[arg-type]
-    assert not tree.is_alone(2)
+def test_without_a_namespace_of_their_own_nobody_is_alone(proc: Path) -> None:
+    (proc / "loadavg").write_text("0.42 0.40 0.38 1/123 2\n")
+    directory = os.open(proc, os.O_RDONLY | os.O_DIRECTORY)
+    assert not Tree(directory, own=False).is_alone(2)
+    os.close(directory)
 
 
 def test_on_the_hosts_proc_only_descendants_belong_to_the_job(proc: Path) -> None:

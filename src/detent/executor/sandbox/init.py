@@ -121,6 +121,8 @@ def _set_up(settings: dict[str, Any], spec: dict[str, Any], end: socket.socket, 
             listener, linux.MACHINE, proc, writable=tuple(os.fsencode(path) for path in writable), harmless=b"/dev/"
         )
     readers = tuple(read for read, _ in pipes)
+    for reader in readers:
+        os.set_blocking(reader, False)
     ward = Ward(child, ours, readers, stands_still and namespaces)
     watcher = Watcher(end, ward, watch, gauges, tree.Tree(proc, own=namespaces), directory)
     watcher.rehearse()

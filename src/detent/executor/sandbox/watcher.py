@@ -136,7 +136,8 @@ class Watcher:
 
     def _usage_standing(self) -> tuple[float, int]:
         """Processor time and peak of a guest that is about to exit and never had a child."""
-        return tree.cpu_ms_of(self.child) + time.process_time() * 1000, self.tree.peak_bytes(self.child)
+        peak = 0 if self.gauges else self.tree.peak_bytes(self.child)
+        return tree.cpu_ms_of(self.child) + time.process_time() * 1000, peak
 
     def _usage_ended(self) -> tuple[float, int]:
         """The same once everybody has ended, by the kernel's sum over all of them."""
@@ -210,7 +211,7 @@ class Watcher:
                     os._exit(0)  # Nobody waits for this job any more.
                 elif self.watch is not None and descriptor == self.watch.listener:
                     self._answer(self.watch, poll)
-                elif not self._read(descriptor):
+                elif not self._take(descriptor):
                     poll.unregister(descriptor)
             if self.raised and self.grace is None:
                 self.grace = time.monotonic() + MESSAGE_GRACE_SECONDS
@@ -307,14 +308,17 @@ class Watcher:
             channel.send(self.end, kind, data[:room])
         return True
 
-    def _drain(self, descriptor: int) -> None:
-        os.set_blocking(descriptor, False)
+    def _take(self, descriptor: int) -> bool:
         try:
+            return self._read(descriptor)
+        except BlockingIOError:
+            return True
+
+    def _drain(self, descriptor: int) -> None:
+        with contextlib.suppress(BlockingIOError):
             for _ in range(DRAINS_MAX):
                 if not self._read(descriptor):
                     return
-        except BlockingIOError:
-            return
 
     def _io_bytes(self) -> tuple[int, int]:
         """What the guest and its reaped children read and wrote through system calls."""
