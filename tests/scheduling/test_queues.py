@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,6 +11,7 @@ from detent.canon import decode, encode
 from detent.errors import InvalidInput, Refused
 from detent.kernel import Enqueued, PriorityFifo, QueuePolicy
 from detent.scheduling import ADMISSION_POLICIES, ClassQueues, Head, Position
+from tests.lines_run import lines_run
 
 
 def filled(queue: ClassQueues, *jobs: tuple[str, int], evictable: bool = True) -> ClassQueues:
@@ -337,24 +336,6 @@ def test_a_snapshot_that_no_queue_wrote_is_refused_and_changes_nothing(snapshot:
     with pytest.raises(InvalidInput):
         queue.restore(snapshot)
     assert drained(queue) == ["old"]
-
-
-def lines_run(do: Callable[[], object]) -> int:
-    """How many lines of Python an action runs: what its cost grows with, and the same on every machine."""
-    count = 0
-
-    def watch(_frame: object, event: str, _: object) -> Any:
-        nonlocal count
-        count += event == "line"
-        return watch
-
-    before = sys.gettrace()
-    sys.settrace(watch)
-    try:
-        do()
-    finally:
-        sys.settrace(before)
-    return count
 
 
 def test_a_step_costs_the_same_however_many_wait() -> None:

@@ -6,11 +6,7 @@ every machine, and a line takes well under a microsecond, so a count bounds a ti
 
 from __future__ import annotations
 
-import sys
 import tracemalloc
-from collections.abc import Callable
-from types import FrameType
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -24,6 +20,7 @@ from detent.workflow import (
     plan_workflow,
     validate_workflow_definition,
 )
+from tests.lines_run import lines_run
 from tests.workflow.builders import WORKFLOW, definition
 
 COUNT = 3_000
@@ -70,24 +67,6 @@ def test_any_shape_is_planned_in_little_memory(shape: str, count: int) -> None:
     assert not _has_dependency_cycles(steps)
     assert [str(step_id) for step_id in get_execution_order(steps)] == result.completed_steps
     assert validate_workflow_definition(definition(), steps) == []
-
-
-def lines_run(work: Callable[[], object]) -> int:
-    """How many lines of Python a piece of work runs."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        nonlocal count
-        count += event == "line"
-        return trace
-
-    outer = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(outer)
-    return count
 
 
 def test_the_contracts_limits_are_kept_by_the_number_of_lines_run() -> None:

@@ -37,6 +37,7 @@ from detent.scheduling.fleet import Fleet
 from detent.scheduling.placement import LastGood, Remembered, place
 from detent.scheduling.policy import SchedulingPolicy
 from detent.scheduling.pool_queues import NO_POOL, PoolQueues
+from detent.scheduling.priority import workflow_priority
 from detent.scheduling.queues import ClassQueues
 from detent.scheduling.request import Asked, read_request
 from detent.scheduling.sessions import Sessions
@@ -89,7 +90,7 @@ class Scheduler:
         policy = self.policy
         priority = arrival.priority
         if arrival.job_kind == "action":
-            priority = min(priority, policy.workflow_priority_cap)
+            priority = workflow_priority(priority, policy.workflow_priority_cap)
         plain = arrival.request is None and arrival.pool_pin is None and priority == arrival.priority and self._no_limit
         if plain and not self.fleet:
             return self._enqueue_plain(arrival)
