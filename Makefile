@@ -21,8 +21,10 @@ help: ## this manual
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{printf "%-10s %s\n", $$1, $$2}'
 	@echo 'Nothing needs to be installed first but make and Python 3.11 or newer. PYTHON=... chooses another one.'
 
-run: runtime ## play a small scenario: jobs live, fail, retry and end; the ledger is verified, then tampered with
-	@$(BIN)/python examples/lifecycle.py
+run: runtime ## run the example pipeline, then verify what it left on the ledger; again: everything is reused
+	@$(BIN)/detent run examples/pipeline/pipeline.yaml --home examples/pipeline/.detent
+	@echo
+	@$(BIN)/detent verify --home examples/pipeline/.detent
 
 test: lint pytest ## everything that must hold before a commit: lint, then the tests
 
@@ -34,8 +36,9 @@ lint: dev ## ruff (rules and format) and mypy strict
 pytest: dev
 	@$(PYTEST)
 
-soak: dev ## all tests with many more examples, and the slow ones: minutes to an hour
+soak: dev ## all tests with many more examples, the slow ones, and a thousand faults: minutes to an hour
 	@HYPOTHESIS_PROFILE=soak $(PYTEST) -m ''
+	@$(BIN)/python -m tests.faults.programme --cycles 1000 $(if $(SEED),--seed $(SEED))
 
 sim: dev ## the simulation alone; make sim SEED=4711 replays one seed
 	@DETENT_SIM_SEED=$(SEED) $(PYTEST) tests/sim
@@ -46,14 +49,15 @@ bench: runtime ## side-by-side measurements, printed as ratios of one run
 golden: dev ## rewrite the golden files; review their diff as code
 	@$(BIN)/python -m tests.golden.rewrite
 
-docs: dev ## rewrite docs/traceability.md and docs/states.md
+docs: dev ## rewrite docs/traceability.md, docs/states.md and docs/reference/
 	@$(BIN)/python tools/traceability.py
 	@$(BIN)/python tools/state_diagram.py
+	@$(BIN)/python tools/reference.py
 
 lock: ## resolve the dependencies anew into requirements.lock and requirements-dev.lock (needs uv)
 	@command -v $(UV) >/dev/null || { echo 'make lock needs uv on the PATH, or UV=/path/to/uv' >&2; exit 1; }
-	@$(COMPILE) pyproject.toml -o requirements.lock
-	@$(COMPILE) pyproject.toml --extra dev -c requirements.lock -o requirements-dev.lock
+	@$(COMPILE) pyproject.toml --extra render --extra s3 -o requirements.lock
+	@$(COMPILE) pyproject.toml --extra dev --extra render --extra s3 -c requirements.lock -o requirements-dev.lock
 
 clean: ## remove .venv, caches and what builds leave behind
 	@rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache src/detent.egg-info bench/out examples/out

@@ -71,7 +71,10 @@ def test_an_address_in_a_lock_would_be_found(line: str) -> None:
     assert ADDRESS.search(line)
 
 
-@pytest.mark.parametrize(("lock", "extras"), [("requirements.lock", ()), ("requirements-dev.lock", ("dev",))])
+@pytest.mark.parametrize(
+    ("lock", "extras"),
+    [("requirements.lock", ("render", "s3")), ("requirements-dev.lock", ("dev", "render", "s3"))],
+)
 def test_a_lock_answers_what_the_project_asks_for(lock: str, extras: tuple[str, ...]) -> None:
     """PIPE-032"""
     locked = pins(lock)

@@ -6,8 +6,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from detent.engine.ordered_runtime.skip import SKIP
     from detent.errors import DetentError, InvariantBroken, OutcomeUnknown, Refused
+    from detent.sdk.client import Client, TaskCancelled, TaskFailed
+    from detent.sdk.context import context
+    from detent.sdk.file import File
     from detent.sdk.flow import flow
+    from detent.sdk.ordered_map import ordered_map
+    from detent.sdk.run import RunFailed, run
     from detent.sdk.task import task
     from detent.sdk.verify import verify
 
@@ -15,16 +21,42 @@ __version__ = "0.1.0"
 
 # Names are looked up when they are first used: `import detent` costs what the interpreter costs.
 _WHERE = {
+    "File": "detent.sdk.file",
+    "context": "detent.sdk.context",
+    "Client": "detent.sdk.client",
     "flow": "detent.sdk.flow",
+    "ordered_map": "detent.sdk.ordered_map",
+    "SKIP": "detent.engine.ordered_runtime.skip",
+    "run": "detent.sdk.run",
     "task": "detent.sdk.task",
     "verify": "detent.sdk.verify",
     "DetentError": "detent.errors",
     "InvariantBroken": "detent.errors",
     "OutcomeUnknown": "detent.errors",
     "Refused": "detent.errors",
+    "RunFailed": "detent.sdk.run",
+    "TaskCancelled": "detent.sdk.client",
+    "TaskFailed": "detent.sdk.client",
 }
 
-__all__ = ["DetentError", "InvariantBroken", "OutcomeUnknown", "Refused", "flow", "task", "verify"]
+__all__ = [
+    "SKIP",
+    "Client",
+    "DetentError",
+    "File",
+    "InvariantBroken",
+    "OutcomeUnknown",
+    "Refused",
+    "RunFailed",
+    "TaskCancelled",
+    "TaskFailed",
+    "context",
+    "flow",
+    "ordered_map",
+    "run",
+    "task",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:

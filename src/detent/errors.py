@@ -67,6 +67,10 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         "MANIFEST_SCHEMA_INVALID": Code(
             "kernel", "the manifest does not fit its schema", EXIT_INVALID, 400, False, _VALIDATION
         ),
+        # Reports of workers: discarded, and kept by digest in the decision log.
+        "REPORT_SIGNATURE_INVALID": Code("engine", "no trusted key signed the report", EXIT_INVALID, 403, False, None),
+        "REPORT_INVALID": Code("engine", "the report does not fit its form", EXIT_INVALID, 400, False, None),
+        "REPORT_MISMATCH": Code("engine", "the report is about another job or attempt", EXIT_FAILED, 409, False, None),
         # Kernel: how an attempt or a job ends.
         "LEASE_EXPIRED": Code("kernel", "no heartbeat came in time", EXIT_FAILED, 200, True, _INTERNAL),
         "QUOTA_GPU_TIME": Code("kernel", "the GPU time budget is spent", EXIT_REFUSED, 403, False, _RESOURCE),
@@ -111,6 +115,7 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         "VALIDATION_ERROR": Code(
             "workflow", "the contract or payload is not valid", EXIT_INVALID, 400, False, _VALIDATION
         ),
+        "URL_INVALID": Code("artifacts", "the signed URL does not hold", EXIT_REFUSED, 403, False, None),
         "IDEMPOTENCY_KEY_REUSED": Code("jobs", "the key came before with another body", EXIT_INVALID, 422, False, None),
         # Bytes and keys.
         "NOT_CANONICAL": Code("canon", "not deterministic CBOR of our profile", EXIT_INVALID, 400, False, _VALIDATION),
@@ -129,6 +134,12 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
             "engine", "the commit may or may not be durable; repeating is safe", EXIT_UNAVAILABLE, 503, True, None
         ),
         "EPOCH_LOST": Code("engine", "another owner has taken over", EXIT_UNAVAILABLE, 503, False, None),
+        "WORK_FAILED": Code("sdk", "a task did not succeed", EXIT_FAILED, 409, False, None),
+        "WORK_CANCELLED": Code("sdk", "a task was cancelled", EXIT_FAILED, 409, False, None),
+        "DOWNSTREAM_WRITE_FAILED": Code(
+            "ordered", "the destination took no more items", EXIT_UNAVAILABLE, 503, False, None
+        ),
+        "RUN_FAILED": Code("engine", "a run did not succeed", EXIT_FAILED, 409, False, None),
         "INBOX_FULL": Code("engine", "the owner's inbox is full", EXIT_REFUSED, 429, True, None),
         # Our own bug.
         "INVARIANT_VIOLATION": Code("kernel", "an invariant of ours is broken", EXIT_FAILED, 500, False, _INTERNAL),

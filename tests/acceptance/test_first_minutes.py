@@ -121,10 +121,23 @@ def test_the_example_takes_nothing_away_that_is_not_its_own(tmp_path: Path) -> N
     assert (tmp_path / "mine").read_text() == "precious"
 
 
-def test_make_run_plays_the_example() -> None:
-    assert re.search(
-        r"^run:.*\n\t@\$\(BIN\)/python examples/lifecycle\.py$", (ROOT / "Makefile").read_text(), re.MULTILINE
+def test_make_run_runs_the_pipeline_and_verifies_what_it_left(tmp_path: Path) -> None:
+    """The commands of the target, played on a copy: the steps run, then all of them are reused, and the ledger is proved."""
+    recipe = re.search(r"^run:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert recipe is not None
+    lines = [line.removeprefix("\t@") for line in recipe[1].splitlines() if "detent" in line]
+    assert [line.split()[1] for line in lines] == ["run", "verify"]
+    copy = tmp_path / "examples" / "pipeline"
+    shutil.copytree(
+        ROOT / "examples" / "pipeline", copy, ignore=shutil.ignore_patterns(".detent", "out", "__pycache__")
     )
+    environment = {**ENVIRONMENT, "XDG_STATE_HOME": str(tmp_path / "state")}
+    for said in ("7 run, 0 reused", "0 run, 7 reused"):
+        for line, wanted in zip(lines, (said, "verified"), strict=True):
+            command = [sys.executable, "-m", "detent", *line.split()[1:]]
+            done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            assert wanted in done.stdout
 
 
 def test_what_the_example_says_to_type_works(minutes: Minutes) -> None:
@@ -144,27 +157,6 @@ def test_what_the_example_says_to_type_works(minutes: Minutes) -> None:
 
 def readme() -> str:
     return (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def test_the_readmes_python_runs_and_its_commands_work_on_what_it_made(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (script,) = re.findall(r"```python\n(.*?)```", readme(), re.DOTALL)
-    environment = {**ENVIRONMENT, "XDG_STATE_HOME": str(tmp_path / "state")}
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert (done.stdout, done.stderr) == ("SUCCEEDED\n", "")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.delenv("DETENT_HOME", raising=False)
-    assert run(["show", "job-1"]) == 0
-    assert run(["verify"]) == 0
-    capsys.readouterr()
-    assert run(["export", "--output", "ledger.detent", "-o", "json"]) == 0
-    root = json.loads(capsys.readouterr().out)["root"]
-    assert run(["verify", "ledger.detent", "--root", root]) == 0
-    assert run(["replay", "ledger.detent"]) == 0
 
 
 def test_the_readme_names_only_commands_and_files_that_exist() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.canon import NotStrictJson, json_decode, json_digest, json_encode
+from detent.canon import NotStrictJson, json_decode, json_decode_trusted, json_digest, json_encode
 from detent.canon.strict_json import INTEGER_BITS_MAX, INTEGER_DIGITS_MAX, JSON_DEPTH_MAX
 
 VALUES = st.recursive(
@@ -30,6 +30,12 @@ def test_decoding_undoes_encoding_exactly(value: Any) -> None:
     assert repr(_sorted(json_decode(data))) == repr(_sorted(value))
     assert json.loads(data) == value, "any other JSON reader reads the same"
     assert json_encode(json_decode(data)) == data
+
+
+@given(VALUES)
+def test_reading_without_a_check_gives_the_same_value(value: Any) -> None:
+    data = json_encode(value)
+    assert repr(json_decode_trusted(data)) == repr(json_decode(data))
 
 
 @given(st.dictionaries(st.text(), st.integers(), max_size=8), st.randoms(use_true_random=False))
@@ -75,8 +81,10 @@ def test_the_digest_of_a_value_is_stable_and_has_a_label_of_its_own() -> None:
         ([b"x"], r"^rate\[0\] is a bytes"),
         ({"d": Decimal(1)}, r"^rate\.d is a Decimal"),
         ("\ud800", "^rate is text with a lone surrogate"),
+        ({"a": ["\ud800"]}, r"^rate\.a\[0\] is text with a lone surrogate"),
         ({"\udfff": 1}, "^rate has the key .* not valid Unicode"),
         (2**INTEGER_BITS_MAX, "^rate is an integer of more than 2048 bits"),
+        ([1, -(2**INTEGER_BITS_MAX)], r"^rate\[1\] is an integer of more than 2048 bits"),
         ({10**5000: 1}, "^rate has the key an integer of 16610 bits"),
     ],
 )

@@ -11,6 +11,9 @@ import pytest
 
 from detent.engine.doctor import age_text
 from detent.engine.keeper import HeadKeeper, state_directory
+from detent.engine.sandbox_view import sandbox_view
+from detent.executor.sandbox import Capabilities, Profile, probe, profile_of
+from detent.executor.sandbox.capabilities import WORDS
 from tests.cli.conftest import Cli, Result
 
 
@@ -25,7 +28,8 @@ def text_of(result: Result, name: str) -> str:
 def test_a_healthy_home_is_called_healthy(cli: Cli) -> None:
     result = cli("doctor", "-o", "json")
     assert result.code == 0
-    assert set(statuses(result).values()) == {"ok"}
+    # What the machine lacks for a sandbox is no fault of the home.
+    assert {status for name, status in statuses(result).items() if not name.startswith("sandbox")} == {"ok"}
     assert text_of(result, "database").startswith("SQLite 3.")
     assert "journal wal" in text_of(result, "database")
     assert "6 batches" not in text_of(result, "ledger")
@@ -83,6 +87,52 @@ def test_a_ledger_that_does_not_open_ends_the_examination(cli: Cli) -> None:
     assert result.code == 1
     assert statuses(result)["database"] == "wrong"
     assert "keys" not in statuses(result)
+
+
+def test_each_primitive_of_the_sandbox_is_told_with_the_profile_they_make(cli: Cli) -> None:
+    capabilities = probe()
+    result = cli("doctor", "-o", "json")
+    parts = [(each["status"], each["text"]) for each in result.document["checks"] if each["name"] == "sandbox part"]
+    assert parts == [
+        ("ok", f"{name} yes: {text}") if works else ("note", f"{name} no: {text}")
+        for name, works, text in capabilities.lines()
+    ]
+    told = result.document["sandbox"]
+    assert (told["profile"], told["required"]) == (profile_of(capabilities).value, "full-rootless")
+    assert [line["name"] for line in told["primitives"]] == [name for name, _, _ in capabilities.lines()]
+    assert f"profile {profile_of(capabilities).value}" in cli("doctor").out
+
+
+def test_the_required_profile_is_that_of_the_settings(cli: Cli) -> None:
+    """Explicitly lowered, and told so."""
+    settings = cli.played.home.path / "config.toml"
+    settings.write_text(settings.read_text().replace('required = "full-rootless"', 'required = "none"'))
+    result = cli("doctor", "-o", "json")
+    told = result.document["sandbox"]
+    assert (told["required"], told["contained"], told["lowered"]) == ("none", True, True)
+    assert (result.code, statuses(result)["sandbox"]) == (0, "note")
+    assert "every result says that less was required" in text_of(result, "sandbox")
+
+
+def test_a_machine_that_cannot_contain_untrusted_code_says_that_it_is_refused() -> None:
+    weak = Capabilities(dict.fromkeys(("landlock", "seccomp", "pidfd", "openat2"), ""), 6)
+    view = sandbox_view("full-rootless", weak)
+    assert (view.profile, view.contained) == (Profile.KERNEL_FILTER, False)
+    assert "untrusted code is refused (SANDBOX_UNAVAILABLE)" in view.verdict()
+    assert "user_namespace" in (view.hint() or "")
+    allowed = sandbox_view("kernel-filter", weak)
+    assert (allowed.contained, allowed.lowered, allowed.hint()) == (True, True, None)
+    assert (
+        sandbox_view("full", Capabilities())
+        .verdict()
+        .startswith("profile none, required is full: untrusted code is refused")
+    )
+
+
+def test_a_full_sandbox_is_no_note() -> None:
+    full = sandbox_view("full-rootless", Capabilities(dict.fromkeys(WORDS, ""), 6))
+    assert (full.profile, full.contained, full.lowered) == (Profile.FULL, True, False)
+    assert {line.works for line in full.primitives} == {True}
 
 
 def test_the_age_of_a_tree_head_reads_well() -> None:

@@ -12,7 +12,7 @@ from tests.engine.explained import Stage
 from tests.engine.processes import surroundings
 from tests.scheduling.fleets import needs, replica
 
-KEYS = ["job_id", "state", "as_of", "now", "waiting", "head", "ahead", "ahead_total", "story"]
+KEYS = ["job_id", "state", "as_of", "now", "waiting", "head", "ahead", "ahead_total", "story", "reuse", "reason"]
 CHAPTER_KEYS = [
     *("tick", "at", "what", "why", "attempt", "records", "times"),
     *("decision_digest", "decision_content", "decision", "replicas"),
@@ -66,12 +66,12 @@ def test_json_is_one_document_with_the_same_keys_for_every_state(cli: Cli) -> No
 def test_a_job_nobody_knows_is_bad_input_with_a_hint(cli: Cli) -> None:
     result = cli("explain", "nix", "-o", "json")
     assert (result.code, result.out) == (2, "")
-    assert "there is no job 'nix' here" in result.err
-    assert "`detent list --jobs` shows all" in result.err
+    assert "there is no job, run or step 'nix'" in result.err
+    assert "`detent list --jobs` show all" in result.err
     result = cli("explain", "run-1")
     assert result.code == 2
-    assert "'run-1' is a run, and jobs are explained" in result.err
-    assert "`detent show run-1`" in result.err
+    assert "what run 'run-1' was started with is not here, so its steps cannot be told" in result.err
+    assert "`detent show run-1` lists its jobs" in result.err
 
 
 def test_a_refused_job_is_explained_as_refused(cli: Cli, tmp_path: Path) -> None:

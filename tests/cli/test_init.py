@@ -48,3 +48,38 @@ def test_a_place_that_is_not_there_is_named(cli: Cli, tmp_path: Path) -> None:
     result = cli("init", "--home", str(tmp_path / "no" / "where"))
     assert result.code == 2
     assert f"{tmp_path / 'no'} is not a directory" in result.err
+
+
+def test_an_empty_directory_gets_a_first_project_that_runs_and_is_reused(cli: Cli, empty: Path) -> None:
+    (empty / ".git").mkdir()
+    (empty / "README.md").write_text("mine\n")
+    document = cli.json("init")
+    assert (document["files"], document["next"]) == (["pipeline.yaml", "tasks.py"], "detent run pipeline.yaml")
+    plan = cli.json("plan", "pipeline.yaml")
+    assert {step["foreseen"]["why"] for step in plan["steps"][:1]} == {"never done before"}
+    first = cli.json("run", "pipeline.yaml", "-w", "1")
+    assert first["result"] == {"words": 17, "longest": ["mechanism", "something", "holds"]}
+    assert (first["steps"]["run"], first["steps"]["reused"]) == (3, 0)
+    assert (empty / "report.txt").read_text() == "17 words; the longest: mechanism, something, holds\n"
+    second = cli.json("run", "pipeline.yaml", "-w", "1")
+    assert (second["steps"]["run"], second["steps"]["reused"]) == (0, 3)
+    fewer = cli.json("run", "pipeline.yaml", "-w", "1", "-p", "longest=1")
+    assert (fewer["steps"]["run"], fewer["steps"]["reused"]) == (1, 2)
+    assert cli("verify").code == 0
+
+
+def test_the_page_says_what_to_type_next(cli: Cli, empty: Path) -> None:
+    out = cli("init").out
+    assert out.endswith(
+        "\nwrote pipeline.yaml and tasks.py: a first project, to run and to change\n  detent run pipeline.yaml\n"
+    )
+    assert (empty / "tasks.py").exists()
+
+
+def test_a_directory_with_files_and_a_home_elsewhere_get_nothing_but_the_home(cli: Cli, empty: Path) -> None:
+    (empty / ".elsewhere").mkdir()
+    assert cli.json("init", "--home", str(empty / ".elsewhere" / "home"))["files"] == []
+    (empty / "mine.py").write_text("")
+    document = cli.json("init")
+    assert (document["files"], document["next"]) == ([], None)
+    assert sorted(path.name for path in empty.iterdir()) == [".detent", ".elsewhere", "mine.py"]

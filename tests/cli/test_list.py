@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from detent.cli.list import age_text
 from tests.cli.conftest import Cli
 
 
@@ -34,8 +37,10 @@ def test_jobs_are_listed_by_id_state_and_run(cli: Cli) -> None:
 
 def test_the_page_has_a_row_for_each(cli: Cli) -> None:
     lines = cli("list").out.splitlines()
-    assert lines[0].split() == ["RUN", "NAME", "STATUS", "JOBS", "STARTED", "(UTC)", "ENDED", "(UTC)"]
-    assert lines[1].split()[:5] == ["run-2", "second", "running", "1", "(1"]
+    assert lines[0].split() == ["RUN", "NAME", "STATUS", "JOBS", "REUSED", "TOOK", "AGE"]
+    assert lines[1].split()[:6] == ["run-2", "second", "running,", "idle", "1", "(1"]
+    assert lines[2].split()[:6] == ["run-1", "first", "failed", "5", "-", "40.0s"]
+    assert lines[2].endswith("d")
     jobs = cli("list", "--jobs").out.splitlines()
     assert [line.split()[:3] for line in jobs[1:]] == [
         ["broken", "FAILED", "1"],
@@ -45,6 +50,13 @@ def test_the_page_has_a_row_for_each(cli: Cli) -> None:
         ["slow", "SUCCEEDED", "2"],
         ["waiting", "QUEUED", "-"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"), [(-5, "0s"), (59_999, "59s"), (60_000, "1m"), (7_200_000, "2h"), (10**10, "115d")]
+)
+def test_an_age_is_said_in_its_largest_unit(ms: int, text: str) -> None:
+    assert age_text(ms) == text
 
 
 def test_a_limit_is_said_beside_the_answer(cli: Cli) -> None:

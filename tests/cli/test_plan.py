@@ -79,6 +79,7 @@ def test_json_has_the_long_form_the_actions_and_the_steps(desk: Desk) -> None:
         "timeout_ms": 90_000,
         "retry": {"max": 2, "on": ["INTERNAL_ERROR", "USER_CODE_ERROR"]},
         "line": 6,
+        "foreseen": None,
     }
     assert (steps[4]["enabled"], steps[4]["target"]) == (False, None)
     assert document["params"] == {"rows": 3, "region": "eu"}
@@ -285,3 +286,15 @@ def test_an_empty_workflow_has_a_plan(desk: Desk) -> None:
     """WF-101"""
     said = desk("plan", desk.write("name: x\nsteps: []\n"))
     assert (said.code, said.out) == (0, "x  no steps, parallel\n  file  pipeline.yaml\n")
+
+
+def test_a_flow_in_a_python_file_is_planned_as_it_would_run(cli: Any, tmp_path: Path) -> None:
+    flow = tmp_path / "planned_flow.py"
+    flow.write_text(
+        "import detent\n\n@detent.task\ndef double(x):\n    return 2 * x\n\n"
+        "@detent.flow\ndef doubles(n: int):\n    return [double(i) for i in range(n)]\n"
+    )
+    said = cli("plan", f"{flow}:doubles", "-p", "n=3", "-o", "json")
+    assert said.code == 0
+    assert [step["key"] for step in said.document["steps"]] == ["double", "double-2", "double-3"]
+    assert cli("plan", str(flow)).code == 2, "a parameter is missing"

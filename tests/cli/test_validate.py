@@ -137,7 +137,15 @@ def test_json_is_one_document_for_all_files(desk: Desk) -> None:
     assert said.code == 2
     assert said.document["ok"] is False
     good, bad, absent = said.document["files"]
-    assert good == {"file": "good.yaml", "ok": True, "name": "small", "steps": 5, "findings": [], "findings_total": 0}
+    assert good == {
+        "file": "good.yaml",
+        "ok": True,
+        "name": "small",
+        "steps": 5,
+        "schedule": None,
+        "findings": [],
+        "findings_total": 0,
+    }
     assert bad["findings"] == [
         {
             "file": "bad.yaml",

@@ -91,6 +91,9 @@ _HEADS = st.fixed_dictionaries(
         "description": texts,
         "version": st.sampled_from(["2.1.0", "0.0.1"]),
         "timeout": st.sampled_from(["10m", 60, "1h30m"]),
+        "schedule": st.sampled_from(
+            [{"every": "15m"}, {"every": 90, "offset": 0}, {"cron": "0 6 * * 1-5", "timezone": "Asia/Tokyo"}]
+        ),
     },
 )
 _OPTIONS = st.fixed_dictionaries(

@@ -11,8 +11,11 @@ import pytest
 
 from detent.contract import load
 from detent.contract.bindings import BINDING_KEYS, CATEGORIES, RUN_KEYS
+from detent.contract.cron import MACROS
 from detent.contract.definition import SHORT_KEYS
 from detent.contract.params import TYPES
+from detent.contract.schedule import KEYS as SCHEDULE_KEYS
+from detent.contract.schedule import OVERLAPS
 from detent.contract.steps import LONG_STEP_KEYS, SHORT_STEP_KEYS
 from detent.contract.yaml_reader import read
 from detent.workflow.models import ModelWorkflowDefinition
@@ -37,6 +40,12 @@ def test_every_fragment_is_read() -> None:
     assert findings(str(document).replace("'", '"').replace("None", "null").encode()) == []
 
 
+def test_every_schedule_in_the_guide_is_one() -> None:
+    (examples,) = (text for text in YAML if text.startswith("schedule:"))
+    for example in examples.split("---\n"):
+        assert load(f"name: n\nsteps: []\n{example}".encode()).schedule is not None
+
+
 def test_the_broken_example_says_what_is_printed() -> None:
     broken = next(text for text in YAML if text.startswith("# broken.yaml"))
     printed = next(text for language, text in BLOCKS if language == "console")
@@ -53,8 +62,9 @@ def test_the_python_example_prints_what_is_said() -> None:
 
 
 def test_every_key_has_a_place_in_the_guide() -> None:
-    words = set(re.findall(r"[a-z_$]+|[A-Z_]+", " ".join(re.findall(r"`([^`\n]+)`", GUIDE))))
+    words = set(re.findall(r"@?[a-z_$]+|[A-Z_]+", " ".join(re.findall(r"`([^`\n]+)`", GUIDE))))
     keys = {*SHORT_KEYS, *SHORT_STEP_KEYS, *LONG_STEP_KEYS, *BINDING_KEYS, *CATEGORIES, *TYPES}
+    keys |= {*SCHEDULE_KEYS, *MACROS, *OVERLAPS}
     keys |= {key for keys_of_kind in RUN_KEYS.values() for key in keys_of_kind}
     for model in (
         ModelWorkflowDefinition,

@@ -13,6 +13,7 @@ from hypothesis import given
 from detent.contract import from_document, long_form, schema
 from detent.contract.bindings import RUN_KEYS
 from detent.contract.definition import LONG_KEYS, SHORT_KEYS
+from detent.contract.schedule import KEYS as SCHEDULE_KEYS
 from detent.contract.steps import LONG_STEP_KEYS, SHORT_STEP_KEYS
 from detent.contract.yaml_reader import read
 from detent.workflow.models import ModelWorkflowDefinition
@@ -57,6 +58,7 @@ def test_the_schema_and_the_loader_know_the_same_keys() -> None:
     assert list(parts["Coordination"]["properties"]) == list(LONG_KEYS)
     runs = {run["required"][0]: list(run["properties"]) for run in parts["Run"]["oneOf"]}
     assert runs == {kind: list(keys) for kind, keys in RUN_KEYS.items()}
+    assert list(parts["Schedule"]["properties"]) == list(SCHEDULE_KEYS)
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*/*.yaml")), ids=lambda path: path.stem)

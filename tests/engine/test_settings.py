@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from detent.engine.settings import TEMPLATE, read_settings
+from detent.engine.settings import SANDBOX_PROFILES, SANDBOX_REQUIRED, TEMPLATE, read_settings
 from detent.errors import HomeError
+from detent.executor.sandbox import DEFAULT_REQUIRED, Profile
 from detent.kernel import BackoffSchedule, KernelConfig, LeasePolicy, QuotaPolicy
 from detent.scheduling import SchedulingPolicy
 
@@ -34,6 +35,16 @@ def test_the_template_is_the_default_configuration(tmp_path: Path) -> None:
     assert settings.origin == "detent/00"
     assert settings.root == b"\xab" * 32
     assert settings.kernel_config(partitions=1, partition_id=0, environment={}) == DEFAULT
+    assert settings.sandbox_required == SANDBOX_REQUIRED
+
+
+def test_the_profiles_of_the_settings_are_those_of_the_sandbox(tmp_path: Path) -> None:
+    assert [profile.value for profile in Profile] == list(SANDBOX_PROFILES)
+    assert DEFAULT_REQUIRED.value == SANDBOX_REQUIRED
+    for profile in SANDBOX_PROFILES:
+        path = written(tmp_path, LEDGER + f'[sandbox]\nrequired = "{profile}"\n')
+        assert read_settings(path).sandbox_required == profile
+    assert read_settings(written(tmp_path, LEDGER)).sandbox_required == SANDBOX_REQUIRED
 
 
 def test_without_sections_the_defaults_hold(tmp_path: Path) -> None:
@@ -94,6 +105,9 @@ runtime_class = "GPU"
         ("[kernel]\nseed = 'x'\n", "seed"),
         ("[kernel]\non_quota_running = 'explode'\n", "on_quota_running"),
         ("[kernel]\nruntime_class = 1\n", "runtime_class"),
+        ("[sandbox]\nrequired = 'some'\n", "sandbox.required"),
+        ("[sandbox]\nrequired = ['full']\n", "sandbox.required"),
+        ("[sandbox]\nlimit = 1\n", "sandbox.limit"),
         ("kernel = 7\n", "kernel"),
     ],
 )

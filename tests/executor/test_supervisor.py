@@ -31,6 +31,7 @@ from detent.executor.sandbox import (
     cgroup,
     limits_of,
 )
+from detent.executor.sandbox.staging import sweep
 from detent.jobs import ErrorCategory
 from detent.jobs import Limits as ContractLimits
 from tests.hostile.payloads import SMALL
@@ -399,7 +400,8 @@ def test_when_the_caller_dies_everything_dies() -> None:
         with contextlib.suppress(ProcessLookupError):
             handles.append(os.pidfd_open(int(pid)))
     assert await_ends(handles)
-    Path(staging).rmdir()
+    sweep()
+    assert not Path(staging).exists()
 
 
 @pytest.mark.parametrize(

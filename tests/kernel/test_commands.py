@@ -36,6 +36,7 @@ from detent.kernel import (
     decode_commands,
     encode_commands,
 )
+from detent.kernel.commands import stamped
 from tests.kernel.builders import NO_LEASE, OWNER_KEY_ID, TENANT, Scene, code_of, config, verified
 from tests.kernel.walk import walked
 
@@ -73,6 +74,12 @@ def test_every_command_survives_its_recorded_form() -> None:
     blob = encode_commands(COMMANDS)
     assert decode_commands(blob) == COMMANDS
     assert encode_commands(decode_commands(blob)) == blob
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
+def test_a_stamped_command_differs_in_its_tick_alone(command: Command) -> None:
+    assert stamped(command, command.tick + 5) == replace(command, tick=command.tick + 5)
+    assert stamped(command, command.tick + 5) != command
 
 
 @pytest.mark.parametrize("seed", range(6))

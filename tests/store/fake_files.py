@@ -46,7 +46,7 @@ class _NewFile:
         self._files = files
         self._data = data
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         self._files.step()
         self._data.written += data
 
@@ -88,7 +88,7 @@ class FakeFiles:
         parent.change(path.name, _Directory())
         return True
 
-    def create(self, path: Path) -> _NewFile:
+    def create(self, path: Path, *, streamed: bool = False) -> _NewFile:
         self.step()
         data = _Data()
         parent = self._directory(path.parent)

@@ -6,7 +6,18 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from detent.store.api import BatchRow, Commit, JobRow, RecordRow, RefusalRow, RunRow, Store, StoreReader
+from detent.store.api import (
+    AnswerRow,
+    BatchRow,
+    Commit,
+    JobRow,
+    RecordRow,
+    RefusalRow,
+    RunRow,
+    Store,
+    StoreReader,
+    WorkRow,
+)
 
 ORIGIN = "detent/0123456789abcdef"
 PARTITIONS = 3
@@ -72,6 +83,17 @@ def refusal(code: str, *, tick: int = 0, job_id: str | None = None) -> RefusalRo
     return RefusalRow(0, tick, job_id, code, b"why")
 
 
+def work(
+    job_id: str, key: str = "key", *, workspace: str = "here", label: str = "flow/step", **changes: Any
+) -> WorkRow:
+    row = WorkRow(workspace, digest(key), job_id, label, tick=0, payload_digest=digest(f"payload of {job_id}"))
+    return row._replace(**changes)
+
+
+def answer(scope: str, *, response: bytes = b"{}", at_ms: int = 0) -> AnswerRow:
+    return AnswerRow(digest(scope), digest("body"), response, at_ms)
+
+
 class Writer:
     """The owner of a partition, as far as a store can tell: it knows where its log stands."""
 
@@ -131,6 +153,11 @@ def everything(store: StoreReader) -> dict[str, object]:
         "content": [(found, size, store.content(found)) for found, size in store.content_digests()],
         "erased": list(store.erased_digests()),
         "refusals": list(store.refusals(limit=20_000)),
+        "work": [
+            list(store.work(workspace, digest(key))) for workspace in ("here", "there") for key in ("key", "other")
+        ],
+        "labels": [list(store.work_labelled("here", label)) for label in ("flow/step", "flow/other")],
+        "answers": [store.answer(digest(scope)) for scope in ("one", "two", "three")],
     }
     for partition in range(store.partitions):
         answers[f"partition {partition}"] = (

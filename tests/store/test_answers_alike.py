@@ -10,11 +10,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detent.errors import DetentError, InvariantBroken
-from detent.store.api import CheckpointRow, Commit, JobRow, RecordRow, Store, TreeHeadRow
+from detent.store.api import (
+    ANSWERS_KEPT_MS,
+    AnswerRow,
+    CheckpointRow,
+    Commit,
+    JobRow,
+    RecordRow,
+    Store,
+    TreeHeadRow,
+    WorkRow,
+)
 from detent.store.memory import MemoryStore
 from detent.store.sqlite import SqliteStore
 from detent.store.sqlite.database import Options
-from tests.store.rows import Writer, content, digest, everything, job, note, refusal, run, submitted, transition
+from tests.store.rows import (
+    Writer,
+    content,
+    digest,
+    everything,
+    job,
+    note,
+    refusal,
+    run,
+    submitted,
+    transition,
+    work,
+)
+from tests.store.rows import answer as kept
 
 JOB_IDS = st.sampled_from(["a", "b", "é", "\U0001f600"])
 RUN_IDS = st.sampled_from([None, "run-1", "run-2"])
@@ -31,6 +54,15 @@ RECORDS: st.SearchStrategy[RecordRow] = st.one_of(
     st.builds(transition, JOB_IDS, SMALL),
     st.builds(lambda job_id, run_id: note("step_reused", job_id=job_id, run_id=run_id), st.none() | JOB_IDS, RUN_IDS),
 )
+WORK = st.builds(
+    lambda job_id, key, place, label, text: work(job_id, key, workspace=place, label=label, payload_digest=digest(text)),
+    JOB_IDS, st.sampled_from(["key", "other"]), st.sampled_from(["here", "there"]),
+    st.sampled_from(["flow/step", "flow/other"]), TEXTS,
+)  # fmt: skip
+ANSWERS = st.builds(
+    lambda scope, days, response: kept(scope, response=response, at_ms=days * ANSWERS_KEPT_MS // 2),
+    TEXTS, st.integers(0, 4), st.sampled_from([b"a", b"b"]),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -48,6 +80,8 @@ class Append:
     tree_size: int | None
     batch_shift: int
     epoch_shift: int
+    work: list[WorkRow]
+    answers: list[AnswerRow]
 
     def build(self, writer: Writer) -> Commit:
         number = writer.store.head(self.partition).size
@@ -60,6 +94,8 @@ class Append:
             runs=[] if self.run_id is None else [run(self.run_id, started=number)._replace(partition=self.partition)],
             checkpoint=CheckpointRow(self.partition, number, digest("state"), b"state") if self.checkpoint else None,
             tree_head=None if self.tree_size is None else TreeHeadRow(self.partition, self.tree_size, "note"),
+            work=self.work,
+            answers=self.answers,
         )
         batch = commit.batch
         return commit._replace(
@@ -81,12 +117,15 @@ APPENDS = st.builds(
     tree_size=st.none() | st.integers(0, 3),
     batch_shift=MOSTLY_ZERO,
     epoch_shift=MOSTLY_ZERO,
+    work=st.lists(WORK, max_size=2),
+    answers=st.lists(ANSWERS, max_size=2),
 )
 
-Act = Append | int | list[str]
+Act = Append | int | list[str] | tuple[list[WorkRow], list[AnswerRow]]
 ACTS: st.SearchStrategy[Act] = st.one_of(
-    APPENDS, APPENDS, APPENDS, APPENDS, st.integers(0, 1), st.lists(TEXTS, min_size=1, max_size=2)
-)
+    APPENDS, APPENDS, APPENDS, APPENDS, st.integers(0, 1), st.lists(TEXTS, min_size=1, max_size=2),
+    st.tuples(st.lists(WORK, max_size=1), st.lists(ANSWERS, max_size=2)),
+)  # fmt: skip
 
 
 def answer(act: Act, store: Store, writers: list[Writer]) -> object:
@@ -103,6 +142,8 @@ def answer(act: Act, store: Store, writers: list[Writer]) -> object:
                 return writers[act].epoch
             case list():
                 return store.remove_content([digest(text) for text in act])
+            case tuple():
+                return store.append_beside(*act)  # type: ignore[func-returns-value]
     except (DetentError, InvariantBroken):
         return "refused"
 

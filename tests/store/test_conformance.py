@@ -13,6 +13,7 @@ from detent.errors import EpochLost, InvalidInput, InvariantBroken
 from detent.kernel.table import State
 from detent.store import checks
 from detent.store.api import (
+    ANSWER_BYTES_MAX,
     CONTENT_INLINE_BYTES_MAX,
     CheckpointRow,
     Commit,
@@ -27,6 +28,7 @@ from tests.store.rows import (
     ORIGIN,
     PARTITIONS,
     Writer,
+    answer,
     content,
     digest,
     everything,
@@ -36,6 +38,7 @@ from tests.store.rows import (
     stored,
     submitted,
     transition,
+    work,
 )
 
 # The shape of the protocol
@@ -56,7 +59,14 @@ def test_no_operation_updates_or_deletes_a_record() -> None:
     writing = {
         name for name in dir(Store) if name.split("_")[0] in {"append", "take", "remove", "update", "delete", "set"}
     }
-    assert writing == {"append", "append_refusals", "append_tree_head", "remove_content", "take_ownership"}
+    assert writing == {
+        "append",
+        "append_beside",
+        "append_refusals",
+        "append_tree_head",
+        "remove_content",
+        "take_ownership",
+    }
 
 
 def test_the_states_a_store_accepts_are_those_of_the_kernel() -> None:
@@ -227,6 +237,8 @@ def test_of_a_commit_whose_last_row_fails_nothing_stays(writer: Writer, store: S
         refusals=[refusal("QUEUE_FULL")],
         checkpoint=CheckpointRow(0, 1, digest("state"), b"state"),
         tree_head=TreeHeadRow(0, 2, "note"),
+        work=[work("a")],
+        answers=[answer("one")],
     )
     _refuse(store, doomed, EpochLost)
     writer.submit("c")
@@ -307,6 +319,16 @@ WRONG: dict[str, Callable[[Commit], Commit]] = {
     "tree head of batches to come": _with(tree_head=TreeHeadRow(0, 3, "note")),
     "tree head over nothing": _with(tree_head=TreeHeadRow(0, 0, "note")),
     "tree head without note": _with(tree_head=TreeHeadRow(0, 1, "")),
+    "work of a job nobody submitted": _with(work=[work("nobody")]),
+    "work without workspace": _with(work=[work("a", workspace="")]),
+    "work without label": _with(work=[work("a", label="")]),
+    "work with a short key": _with(work=[work("a", execution_key=bytes(31))]),
+    "work with a short payload digest": _with(work=[work("a", payload_digest=bytes(31))]),
+    "work before tick 0": _with(work=[work("a", tick=-1)]),
+    "answer under a short scope": _with(answers=[answer("one")._replace(scope=bytes(31))]),
+    "answer to a short digest": _with(answers=[answer("one")._replace(body_digest=bytes(31))]),
+    "answer from before 1970": _with(answers=[answer("one", at_ms=-1)]),
+    "answer that is too large": _with(answers=[answer("one", response=bytes(ANSWER_BYTES_MAX + 1))]),
 }
 
 
@@ -330,6 +352,8 @@ def test_a_commit_put_together_wrongly_is_a_broken_invariant_and_leaves_nothing(
         _record(kind="transition", transition_seq=2**63),
         _with(runs=[run("r", started=2**63)]),
         _with(refusals=[refusal("C", tick=2**63)]),
+        _with(work=[work("a", tick=2**63)]),
+        _with(answers=[answer("one", at_ms=2**63)]),
         _batch(batch_no=2**40 - 1, nodes=bytes(32 * 40), first_position=2**40 - 1),
     ],
 )

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
+import io
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from detent.errors import InvalidInput, StoreCorrupt, StoreUnavailable
-from detent.store.content import ContentFiles
+from detent.store.content import ContentFiles, marked_name
 from detent.store.files import DISK, DiskFiles, NewFile
+from detent.store.streams import BUFFER_BYTES
 from tests.store.fake_files import FakeFiles, PowerCut
 from tests.store.rows import digest
 
@@ -94,9 +101,9 @@ def test_content_is_written_once(tmp_path: Path) -> None:
     created: list[Path] = []
 
     class Counting(DiskFiles):
-        def create(self, path: Path) -> NewFile:
+        def create(self, path: Path, *, streamed: bool = False) -> NewFile:
             created.append(path)
-            return super().create(path)
+            return super().create(path, streamed=streamed)
 
     content = ContentFiles(tmp_path / "content", files=Counting())
     for _ in range(3):
@@ -180,13 +187,13 @@ class FullDisk(DiskFiles):
         if step == self.failing:
             raise OSError(28, "No space left on device")
 
-    def create(self, path: Path) -> NewFile:
+    def create(self, path: Path, *, streamed: bool = False) -> NewFile:
         self.check("create")
-        inner = super().create(path)
+        inner = super().create(path, streamed=streamed)
         outer = self
 
         class File:
-            def write(self, data: bytes) -> None:
+            def write(self, data: bytes | memoryview) -> None:
                 outer.check("write")
                 inner.write(data)
 
@@ -208,10 +215,96 @@ class FullDisk(DiskFiles):
         super().sync_directory(path)
 
 
+class Plain(DiskFiles):
+    """A file system that writes through the page cache only, or wants larger blocks than ours; counts what it refused."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, refuses: str) -> None:
+        self.refused = 0
+        name, real = ("fcntl", fcntl.fcntl) if refuses == "flag" else ("write", os.write)
+
+        def refuse(handle: int, *rest: Any) -> Any:
+            direct = name == "write" and fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_DIRECT
+            if direct or (name == "fcntl" and len(rest) == 2 and rest[1] & os.O_DIRECT):
+                self.refused += 1
+                raise OSError(errno.EINVAL, "Invalid argument")
+            return real(handle, *rest)
+
+        monkeypatch.setattr(f"detent.store.files.{'fcntl' if name == 'fcntl' else 'os'}.{name}", refuse)
+
+
+@pytest.mark.skipif(not hasattr(os, "O_DIRECT"), reason="there is no way past the page cache here")
+@pytest.mark.parametrize("refuses", ["flag", "write"])
+def test_where_the_page_cache_cannot_be_passed_by_it_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: str
+) -> None:
+    data = LARGE + b"odd"
+    files = Plain(monkeypatch, refuses=refuses)
+    content = ContentFiles(tmp_path / "content", files=files)
+    assert content.put_from(io.BytesIO(data)) == (digest(data), len(data))
+    monkeypatch.undo()
+    assert files.refused or scratch_refuses_direct(tmp_path)
+    assert content.get(digest(data)) == data
+
+
+def scratch_refuses_direct(directory: Path) -> bool:
+    with (directory / "probe").open("wb") as file, suppress(OSError):
+        fcntl.fcntl(file, fcntl.F_SETFL, os.O_DIRECT)
+        return False
+    return True
+
+
+@pytest.mark.parametrize("size", [0, 1, BUFFER_BYTES - 1, BUFFER_BYTES, BUFFER_BYTES + 1, 2 * BUFFER_BYTES, len(LARGE)])
+def test_a_stream_is_kept_whatever_its_size(content: ContentFiles, size: int) -> None:
+    data = LARGE[:size]
+    assert content.put_from(io.BytesIO(data)) == (digest(data), size)
+    assert content.get(digest(data)) == data
+    stream = content.stream(digest(data))
+    assert stream is not None
+    with stream:
+        assert stream.read() == data
+
+
+def test_a_stream_of_content_that_is_not_there_is_none(content: ContentFiles) -> None:
+    assert content.stream(digest("nothing")) is None
+
+
+@pytest.mark.parametrize("again", ["bytes", "pieces", "stream"])
+def test_content_that_comes_again_without_its_digest_keeps_its_file_and_is_young_again(
+    content: ContentFiles, again: str
+) -> None:
+    path = content.path(content.put(LARGE))
+    os.utime(path, (1_000, 1_000))
+    node = path.stat().st_ino
+    if again == "bytes":
+        content.put(LARGE)
+    elif again == "pieces":
+        content.put(iter([LARGE]))
+    else:
+        content.put_from(io.BytesIO(LARGE))
+    assert path.stat().st_ino == node
+    assert path.stat().st_mtime > 1_000
+
+
+def test_damage_of_the_same_size_is_mended_by_content_that_comes_again(content: ContentFiles) -> None:
+    path = content.path(content.put(LARGE))
+    path.write_bytes(b"x" + LARGE[1:])
+    content.put_from(io.BytesIO(LARGE))
+    assert content.get(digest(LARGE)) == LARGE
+
+
 # Power cuts
 
 HOME = Path("/content")
 PIECES = [bytes([number]) * 600 for number in range(6)]
+
+
+def put_one_way(content: ContentFiles, number: int, data: bytes) -> bytes:
+    """Bytes, pieces and a stream come in by different doors."""
+    if number % 3 == 0:
+        return content.put(data)
+    if number % 3 == 1:
+        return content.put(iter([data[:256], data[256:]]))
+    return content.put_from(io.BytesIO(data)).digest
 
 
 def cut_after(steps: int, random: Random, files: FakeFiles) -> tuple[set[bytes], set[bytes], ContentFiles]:
@@ -224,7 +317,7 @@ def cut_after(steps: int, random: Random, files: FakeFiles) -> tuple[set[bytes],
         content = ContentFiles(HOME, files=files, new_name=lambda: str(next(names)))
         for number, data in enumerate(PIECES):
             possible.add(digest(data))
-            kept.add(content.put(iter([data[:256], data[256:]]) if number % 2 else data))
+            kept.add(put_one_way(content, number, data))
             if number == 3:
                 kept.discard(digest(PIECES[1]))  # from here on it may be gone
                 content.erase(digest(PIECES[1]))
@@ -285,3 +378,17 @@ def test_on_a_disk_that_does_not_sync_files_the_same_cuts_damage_content() -> No
 
 def test_on_a_disk_that_does_not_sync_directories_the_same_cuts_lose_content() -> None:
     assert survey(200, syncs_directories=False)[0] > 0
+
+
+def test_what_a_dead_process_was_writing_is_swept_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
+    """Beside it lies what nobody can tell: it stays for garbage collection, which goes by age."""
+    files = ContentFiles(tmp_path / "content")
+    script = "import sys; from detent.store.content import marked_name; print(marked_name())"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    of_the_dead, of_the_living = f"new-{done.stdout.strip()}", f"new-{marked_name()}"
+    for name in (of_the_dead, of_the_living, "new-0123456789abcdef"):
+        (tmp_path / "content" / name).write_bytes(b"half")
+    assert files.sweep_abandoned() == 1
+    assert sorted(path.name for path in (tmp_path / "content").iterdir()) == sorted(
+        [of_the_living, "new-0123456789abcdef"]
+    )

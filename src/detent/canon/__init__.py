@@ -11,13 +11,21 @@ from detent.canon.cbor import (
     RECORD_BYTES_MAX,
     NotCanonical,
     decode,
+    decode_trusted,
     encode,
     encode_trusted,
 )
 from detent.canon.digest import DIGEST_BYTES, digest, digest_text, parse_digest, sha256
 from detent.canon.ed25519 import BadKey, SigningKey, check_public_key, key_id_of, verify
 from detent.canon.philox import PRNG_FAMILY, Philox, philox4x32_10, seed_to_key
-from detent.canon.strict_json import NotStrictJson, json_decode, json_digest, json_encode
+from detent.canon.strict_json import (
+    NotStrictJson,
+    json_decode,
+    json_decode_trusted,
+    json_digest,
+    json_encode,
+    json_encode_trusted,
+)
 from detent.canon.ticks import UINT64_MAX, add_uint64, check_uint64, ms_to_ticks, sub_uint64, tick_to_iso
 from detent.canon.tolerance import EPS_DENOM, EPS_EQ, approx_equal, bucket, compare, rank_key
 
@@ -42,13 +50,16 @@ __all__ = [
     "check_uint64",
     "compare",
     "decode",
+    "decode_trusted",
     "digest",
     "digest_text",
     "encode",
     "encode_trusted",
     "json_decode",
+    "json_decode_trusted",
     "json_digest",
     "json_encode",
+    "json_encode_trusted",
     "key_id_of",
     "ms_to_ticks",
     "parse_digest",

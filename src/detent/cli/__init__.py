@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Sequence
 
-ALLOCATIONS_BEFORE_COLLECTION = 50_000
+ALLOCATIONS_BEFORE_COLLECTION = 200_000
 """A command makes many small objects and ends: looking through them every 700 allocations costs a tenth of its time."""
 
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
 
 import click
@@ -24,15 +22,22 @@ INTERRUPTED = 130
 DEBUG_VARIABLE = "DETENT_DEBUG"
 
 COMMANDS: dict[str, dict[str, str]] = {
+    "Run": {
+        "run": "Run a pipeline to its end; a killed one goes on where it stopped.",
+        "map": "Call a function on every file or row; results in order, exactly once.",
+        "cancel": "Cancel a run or a job, wherever it runs.",
+        "retry": "Run again what failed of a run.",
+    },
     "Write": {
         "validate": "Check contract files: what is wrong, where, and what to do.",
-        "plan": "What a contract would run, in which order and within which limits.",
+        "plan": "What a contract would run, in which order, and what is done already.",
         "schema": "The JSON Schema of contract files, for editors.",
     },
     "Look": {
         "list": "Runs of this home, newest first; or its jobs.",
         "show": "One run or job: where it stands and how it came there.",
-        "explain": "Why a job waits, ran where it ran, was retried, refused or dropped.",
+        "logs": "What jobs printed, of every attempt; -f follows them.",
+        "explain": "Why a job or step waits, ran, was reused, retried, refused or dropped.",
     },
     "Prove": {
         "export": "Write the ledger, or one run, into a file that others can check.",
@@ -40,7 +45,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "replay": "Decide the recorded commands again and compare every byte.",
     },
     "Keep": {
-        "init": "Make a home here.",
+        "init": "Make a home here; in an empty directory, a first project too.",
         "keys": "Who may sign what; make a new key for a role.",
         "doctor": "Look the home over and say what is wrong with it.",
         "erase": "Erase content for good; history still verifies.",
@@ -69,6 +74,8 @@ class Commands(click.Group):
         """Find the command that was typed, or name the one that was probably meant."""
         known = self.list_commands(ctx)
         if args and args[0] not in known and not args[0].startswith("-"):
+            from difflib import get_close_matches  # noqa: PLC0415 - for mistakes alone
+
             close = get_close_matches(args[0], known, 1)
             meant = f"; did you mean {close[0]!r}?" if close else ""
             raise click.UsageError(f"there is no command {args[0]!r}{meant}", ctx)
@@ -87,8 +94,9 @@ cli = Commands(
 
 \b
 Examples:
-  detent plan pipeline.yaml       what a contract would run, step by step
-  detent init                     make a home in this directory
+  detent init                     make a home, and a first project where there is none
+  detent run pipeline.yaml        run it; what is done already is not done again
+  detent plan pipeline.yaml       what it would run, step by step, and why
   detent list                     what has run here
   detent show JOB                 the life of one job, step by step
   detent export --output a.detent, then
@@ -167,6 +175,8 @@ def _say(what: str, hint: str | None = None) -> None:
 
 def _debug(exc: BaseException) -> None:
     if os.environ.get(DEBUG_VARIABLE):
+        import traceback  # noqa: PLC0415 - for bugs alone
+
         traceback.print_exception(exc)
 
 

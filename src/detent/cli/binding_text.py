@@ -31,6 +31,7 @@ def runs_text(binding: Binding, params: Mapping[str, Any]) -> str:
 def limits_text(step: ModelWorkflowStep, binding: Binding | None) -> str:
     """How a step is limited, retried and left; empty where it says nothing about any of it (X-162, X-164)."""
     from detent.contract.durations import format_duration  # noqa: PLC0415 - keeps `--help` fast
+    from detent.contract.step_limits import retries_of, timeout_ms_of  # noqa: PLC0415
 
     timeout_ms = timeout_ms_of(step, binding)
     words = [] if timeout_ms is None else [f"timeout {format_duration(timeout_ms)}"]
@@ -46,22 +47,6 @@ def limits_text(step: ModelWorkflowStep, binding: Binding | None) -> str:
     if "priority" in step.model_fields_set:
         words.append(f"priority {step.priority}")
     return ", ".join(words)
-
-
-def timeout_ms_of(step: ModelWorkflowStep, binding: Binding | None) -> int | None:
-    """The wall limit of one attempt: the binding's, else the step's if it was written down, else none (X-162)."""
-    if binding is not None and binding.timeout_ms is not None:
-        return binding.timeout_ms
-    return step.timeout_ms if "timeout_ms" in step.model_fields_set else None
-
-
-def retries_of(step: ModelWorkflowStep, binding: Binding | None) -> tuple[int, tuple[str, ...]] | None:
-    """How often a step is tried again and after what, where the contract says so."""
-    from detent.contract.model import RETRY_ON_DEFAULT  # noqa: PLC0415
-
-    if binding is not None and binding.retry is not None:
-        return binding.retry.max, binding.retry.on
-    return (step.retry_count, RETRY_ON_DEFAULT) if "retry_count" in step.model_fields_set else None
 
 
 def value_text(value: Any, params: Mapping[str, Any]) -> str:

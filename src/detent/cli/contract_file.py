@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from detent.cli.coming import refuse_unknown_zone
 from detent.cli.page import BAD, FAINT, STRONG, Cell, Page
 from detent.cli.shell import JSON, Ending, Shell, format_option
 from detent.cli.text import count_text
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = "-"
 STANDARD_INPUT_NAME = "<stdin>"
+PLUGINS_VARIABLE = "PYDANTIC_DISABLE_PLUGINS"
 
 
 def without_home(command: Callable[..., int]) -> Callable[..., int]:
@@ -35,16 +38,38 @@ def without_home(command: Callable[..., int]) -> Callable[..., int]:
     return invoke
 
 
+def load_models() -> None:
+    """Load the models of contracts without a search for plugins of Pydantic.
+
+    Pydantic reads the metadata of everything that is installed when the first model is built. Whatever a user's own module
+    builds afterwards finds its plugins as ever.
+    """
+    asked = os.environ.get(PLUGINS_VARIABLE)
+    os.environ[PLUGINS_VARIABLE] = "__all__"
+    try:
+        from detent.workflow import models  # noqa: PLC0415
+
+        built = (models.ModelSemVer, models.ModelCoordinationRules, models.ModelWorkflowDefinition)
+        for model in (*built, models.ModelWorkflowStep, models.ModelAction):
+            model.model_rebuild()
+    finally:
+        if asked is None:
+            del os.environ[PLUGINS_VARIABLE]
+        else:
+            os.environ[PLUGINS_VARIABLE] = asked
+
+
 def read_contract(file: str) -> Contract:
     """Load a contract file; ``-`` is standard input. Raises `ContractInvalid` with all that is wrong with it.
 
     Never more is read than a contract may have, so that a device or a file of any size does no harm.
     """
+    load_models()
     from detent.contract import ContractInvalid, Finding, load  # noqa: PLC0415 - keeps `--help` fast
     from detent.contract.limits import BYTES_MAX  # noqa: PLC0415
 
     if file == STANDARD_INPUT:
-        return load(sys.stdin.buffer.read(BYTES_MAX + 1), name=STANDARD_INPUT_NAME)
+        return _checked(load(sys.stdin.buffer.read(BYTES_MAX + 1), name=STANDARD_INPUT_NAME))
     path = Path(file)
     try:
         with path.open("rb") as stream:
@@ -55,7 +80,7 @@ def read_contract(file: str) -> Contract:
         why = getattr(exc, "strerror", None) or str(exc)
         raise ContractInvalid([Finding(file, 0, 0, f"cannot be read: {why}", "check the path")]) from exc
     try:
-        return load(data, name=file, base=str(path.absolute().parent))
+        return _checked(load(data, name=file, base=str(path.absolute().parent)))
     except ContractInvalid as exc:
         if path.suffix != ".py":
             raise
@@ -105,6 +130,11 @@ def refused(shell: Shell, error: ContractInvalid) -> int:
     if error.more:
         shell.note(f"... and {count_text(error.more, 'more finding')}")
     return EXIT_INVALID
+
+
+def _checked(contract: Contract) -> Contract:
+    refuse_unknown_zone(contract)
+    return contract
 
 
 def _inside(directory: Path) -> str:

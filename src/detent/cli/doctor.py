@@ -27,6 +27,9 @@ _STYLES: Mapping[str, str] = {"ok": GOOD, "note": WARN, "wrong": BAD}
 ledger, the newest tree head and the one kept outside the home. What is wrong comes with what to do about it; the exit code is
 then 1. Nothing is changed.
 
+It also tries what this machine offers to contain untrusted code, names the profile that makes, and says whether such code
+is run here or refused. That is decided by sandbox.required in config.toml.
+
 --accept-rollback is for one case: the home was replaced by an older copy on purpose, and Detent refuses to go on because a
 tree head kept elsewhere is newer. It drops that tree head after asking.""",
         """  detent doctor
@@ -40,15 +43,17 @@ tree head kept elsewhere is newer. It drops that tree head after asking.""",
 @with_shell
 def command(shell: Shell, *, quick: bool, accept_rollback: bool, yes: bool) -> int:
     """Look the home over."""
-    from detent.engine.doctor import WRONG, examine  # noqa: PLC0415 - keeps `--help` fast
+    from detent.engine.doctor import WRONG, examine, sandbox_of  # noqa: PLC0415 - keeps `--help` fast
 
     home = shell.home()
     forgotten = _forget(shell, yes=yes) if accept_rollback else None
-    checks = list(examine(home, environment=os.environ, thorough=not quick))
+    sandbox = sandbox_of(home)
+    checks = list(examine(home, environment=os.environ, thorough=not quick, sandbox=sandbox))
     wrong = [check for check in checks if check.status == WRONG]
     document = {
         "home": str(home.path),
         "ok": not wrong,
+        "sandbox": sandbox.to_map(),
         "checks": [check.to_map() for check in checks],
         "forgotten": forgotten,
     }

@@ -1,4 +1,4 @@
-"""`detent explain`: why a job waits, why it ran where it ran, why it was tried again, refused or dropped."""
+"""`detent explain`: why a job waits, ran where it ran, was tried again, refused or dropped; why a step ran or was reused."""
 
 from __future__ import annotations
 
@@ -13,8 +13,13 @@ from detent.cli.text import count_text, time_text
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from detent.engine.content import Content
     from detent.engine.explain import Explanation
     from detent.engine.explain_chapter import Chapter
+    from detent.engine.explain_reuse import WhyRun
+    from detent.engine.explain_run import RunExplanation, ToldStep
+    from detent.engine.home import Home
+    from detent.store.api import StoreReader
 
 FIRST_SHOWN, LAST_SHOWN = 3, 9
 """Chapters at both ends of a story that are shown when it is longer."""
@@ -24,40 +29,102 @@ REPLICAS_SHOWN_MAX = 200
 @click.command(
     "explain",
     help=teaching(
-        "Tell why a job stands where it stands: what it waits for now and who goes before it, where it was placed and who"
-        " lost by what, why it was retried, refused, dropped or stopped. Everything is read from the ledger, now or a year"
-        " later.",
+        "Tell why a job stands where it stands: why it was run at all and not taken from before, what it waits for now and"
+        " who goes before it, where it was placed and who lost by what, why it was retried, refused, dropped or stopped. Of a"
+        " run, or one step of it, tell for each step whether it ran or was reused and why, what it waits for, or what blocks"
+        " it. Everything is read from the ledger, now or a year later. The beginning of an id is enough, and so is the name"
+        " of a step in a recent run.",
         """  detent explain JOB
-  detent explain JOB -o json
+  detent explain RUN
+  detent explain RUN STEP -o json
   detent explain JOB --replicas
 """,
     ),
 )
-@click.argument("job_id", metavar="JOB")
+@click.argument("identifier", metavar="ID")
+@click.argument("step", metavar="[STEP]", required=False)
 @click.option(
     "--replicas",
     is_flag=True,
     help="Make the job's decisions again from the recorded commands, and list every replica with the filter that removed it.",
 )
 @with_shell
-def command(shell: Shell, job_id: str, *, replicas: bool) -> int:
-    """Explain one job."""
+def command(shell: Shell, identifier: str, step: str | None, *, replicas: bool) -> int:
+    """Explain one job, run or step."""
     from detent.engine.content import Content  # noqa: PLC0415 - keeps `--help` fast
-    from detent.engine.explain import explain  # noqa: PLC0415
-    from detent.engine.lock import is_held  # noqa: PLC0415
     from detent.engine.wiring import Parts  # noqa: PLC0415
 
     home = shell.home()
     with Parts().open_snapshot(home.ledger) as reader:
         content = Content(reader, home.content_files())
-        told = explain(reader, content, job_id, at_work=is_held(home.lock), again=replicas)
-    return shell.answer(told.to_map(), lambda page: _draw(page, told))
+        kind, identifier, step = _meant(reader, content, identifier, step)
+        if kind == "run":
+            return _explain_run(shell, home, reader, content, identifier, step)
+        return _explain_job(shell, home, reader, content, identifier, again=replicas)
 
 
-def _draw(page: Page, told: Explanation) -> None:
+def _meant(reader: StoreReader, content: Content, identifier: str, step: str | None) -> tuple[str, str, str | None]:
+    """What an identifier stands for: ("job" or "run", its id, the step of the run if one is meant)."""
+    from detent.engine.find_jobs import find_jobs  # noqa: PLC0415
+
+    refused = next(iter(reader.refusals(job_id=identifier, limit=1)), None)
+    if step is None and (refused is not None or reader.job(identifier) is not None):
+        return "job", identifier, None
+    if reader.run(identifier) is not None:
+        return "run", identifier, step
+    found = find_jobs(reader, content, identifier)
+    if found.kind == "job" and step is None:
+        return "job", found.jobs[0].job_id, None
+    return "run", found.run_id or identifier, identifier if found.kind == "step" and step is None else step
+
+
+def _explain_job(shell: Shell, home: Home, reader: StoreReader, content: Content, job_id: str, *, again: bool) -> int:
+    from detent.engine.cancel import given_reason  # noqa: PLC0415
+    from detent.engine.explain import explain  # noqa: PLC0415
+    from detent.engine.explain_reuse import why_run  # noqa: PLC0415
+    from detent.engine.inspect import job_view  # noqa: PLC0415
+    from detent.engine.lock import is_held  # noqa: PLC0415
+
+    told = explain(reader, content, job_id, at_work=is_held(home.lock), again=again)
+    view = job_view(reader, job_id)
+    why = None if view is None else why_run(reader, content, view)
+    reason = None if view is None else given_reason(reader, content, view.row)
+    document = {**told.to_map(), "reuse": None if why is None else why.to_map(), "reason": reason}
+    return shell.answer(document, lambda page: _draw(page, told, why, reason))
+
+
+def _explain_run(shell: Shell, home: Home, reader: StoreReader, content: Content, run_id: str, step: str | None) -> int:
+    from detent.engine.explain_run import explain_run  # noqa: PLC0415
+    from detent.engine.run_inputs import is_driven  # noqa: PLC0415
+
+    told = explain_run(reader, content, run_id, step, driven=is_driven(home.path, run_id))
+    return shell.answer(told.to_map(), lambda page: _draw_run(page, told))
+
+
+def _draw_run(page: Page, told: RunExplanation) -> None:
+    row = told.view.row
+    page.line(Cell("run ", STRONG), Cell(row.run_id, STRONG), "  ", state_cell(row.status), f"  {row.name}")
+    if told.driven is False:
+        page.hanging(["  "], "No process drives it: the line that started it goes on from where it stands.")
+    page.line()
+    for step in told.steps:
+        _draw_step(page, step)
+
+
+def _draw_step(page: Page, step: ToldStep) -> None:
+    jobs = f"  {step.elements[0].job_id}" if len(step.elements) == 1 else ""
+    page.line(Cell(step.key, STRONG), "  ", state_cell(step.state), Cell(jobs, FAINT))
+    _lines(page, "    ", step.lines)
+
+
+def _draw(page: Page, told: Explanation, why: WhyRun | None, reason: str | None) -> None:
     state = Cell("refused", BAD) if told.state is None else state_cell(told.state)
     page.line(Cell("job ", STRONG), Cell(told.job_id, STRONG), "  ", state, "  ", Cell(_as_of(told), FAINT))
     _lines(page, "  ", told.now)
+    if reason is not None:
+        page.hanging(["  "], f"The reason that was given: {reason}")
+    if why is not None:
+        _lines(page, "  ", why.lines)
     present = told.present
     if present.ahead:
         more = present.ahead_total - len(present.ahead)

@@ -1,4 +1,4 @@
-"""`detent init`: make a home."""
+"""`detent init`: make a home, and in an empty directory a first project beside it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from detent.cli.page import FAINT, GOOD, Cell, Page
+from detent.cli.first_project import PIPELINE, write_first_project
+from detent.cli.page import FAINT, GOOD, NOTE, Cell, Page
 from detent.cli.shell import Shell, teaching, with_shell
 
 
@@ -15,8 +16,10 @@ from detent.cli.shell import Shell, teaching, with_shell
     "init",
     help=teaching(
         "Make a home: a directory with an empty ledger, new keys and settings, in `.detent` here or where --home or"
-        " DETENT_HOME says. A home that is there already stays as it is.",
+        " DETENT_HOME says. A home that is there already stays as it is. In a directory without files it also writes a"
+        " first project to try and to change: pipeline.yaml and tasks.py.",
         """  detent init
+  mkdir words && cd words && detent init && detent run pipeline.yaml
   detent init --home /srv/detent -o json
 """,
     ),
@@ -28,20 +31,32 @@ def command(shell: Shell) -> int:
     from detent.engine.home import make_home, new_home_path  # noqa: PLC0415
     from detent.engine.wiring import begin_ledger  # noqa: PLC0415
 
-    home = make_home(new_home_path(Path.cwd(), os.environ, shell.home_option), begin_ledger)
+    here = Path.cwd()
+    home = make_home(new_home_path(here, os.environ, shell.home_option), begin_ledger)
+    files = write_first_project(here) if home.path.parent == here else []
     settings = home.settings()
-    document = {"home": str(home.path), "origin": settings.origin, "root": digest_text(settings.root)}
+    document = {
+        "home": str(home.path),
+        "origin": settings.origin,
+        "root": digest_text(settings.root),
+        "files": files,
+        "next": f"detent run {PIPELINE}" if files else None,
+    }
 
     def draw(page: Page) -> None:
         page.line(Cell("made", GOOD), " ", str(home.path))
         page.fields(
             [
                 ("ledger", settings.origin),
-                ("root", document["root"]),
+                ("root", digest_text(settings.root)),
             ],
         )
         page.line(
             Cell("The root is what others pin to check what you export: `detent verify FILE --root ROOT`.", FAINT)
         )
+        if files:
+            page.line()
+            page.line(Cell("wrote", GOOD), f" {' and '.join(files)}: a first project, to run and to change")
+            page.line("  ", Cell(f"detent run {PIPELINE}", NOTE))
 
     return shell.answer(document, draw)

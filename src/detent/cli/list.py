@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detent.cli.page import FAINT, Cell, Cellish, Page, state_cell
+from detent.cli.page import FAINT, WARN, Cell, Cellish, Page, state_cell
 from detent.cli.shell import JSON, Shell, teaching, with_shell
 from detent.cli.text import count_text, time_text
 
 if TYPE_CHECKING:
+    from detent.engine.home import Home
     from detent.engine.inspect import JobView, RunView
 
 SHOWN_MAX = 50
@@ -39,12 +40,14 @@ STATES = ("QUEUED", "RUNNING", "RETRYING", "SUCCEEDED", "FAILED", "CANCELED")
 def command(shell: Shell, *, show_jobs: bool, run_id: str | None, state: str | None, limit: int | None) -> int:
     """List runs or jobs."""
     from detent.engine import inspect  # noqa: PLC0415 - keeps `--help` fast
+    from detent.engine.clock import SystemClock  # noqa: PLC0415
     from detent.engine.wiring import Parts  # noqa: PLC0415
     from detent.errors import InvalidInput  # noqa: PLC0415
 
     by_job = show_jobs or run_id is not None or state is not None
     most = (limit or None) if limit is not None else None if shell.format == JSON else SHOWN_MAX
-    with Parts().open_reader(shell.home().ledger) as reader:
+    home, now_ms = shell.home(), SystemClock().wall_ms()
+    with Parts().open_reader(home.ledger) as reader:
         if run_id is not None and reader.run(run_id) is None:
             raise InvalidInput(f"there is no run {run_id!r}", code="UNKNOWN_RUN", hint="`detent list` shows the runs")
         fetch = None if most is None else most + 1  # One more, to know whether there is more.
@@ -57,8 +60,8 @@ def command(shell: Shell, *, show_jobs: bool, run_id: str | None, state: str | N
             rows = [_job_row(view) for view in jobs[:most]]
             page.table(("JOB", "STATE", "ATTEMPT", "CHANGED (UTC)", "RUN", "REASON"), rows)
         elif runs:
-            rows = [_run_row(view) for view in runs[:most]]
-            page.table(("RUN", "NAME", "STATUS", "JOBS", "STARTED (UTC)", "ENDED (UTC)"), rows)
+            rows = [_run_row(home, view, now_ms) for view in runs[:most]]
+            page.table(("RUN", "NAME", "STATUS", "JOBS", "REUSED", "TOOK", "AGE"), rows)
         else:
             page.line(_nothing(by_job=by_job, jobs_total=jobs_total))
 
@@ -74,18 +77,35 @@ def attempt_text(view: JobView) -> str:
     return str(view.row.attempt_id + 1) if view.job.ever_dispatched else "-"
 
 
-def _run_row(view: RunView) -> list[Cellish]:
-    shown = view.to_map()
-    jobs = f"{view.run.jobs}" if not view.run.live_jobs else f"{view.run.jobs} ({view.run.live_jobs} live)"
-    ended = shown["ended_at"]
+def _run_row(home: Home, view: RunView, now_ms: int) -> list[Cellish]:
+    from detent.cli.progress_frame import span_text  # noqa: PLC0415 - keeps `--help` fast
+    from detent.engine.run_inputs import is_driven  # noqa: PLC0415
+
+    row, run, times = view.row, view.run, view.times
+    jobs = f"{run.jobs}" if not run.live_jobs else f"{run.jobs} ({run.live_jobs} live)"
+    status = state_cell(row.status)
+    if row.ended_tick is None and not is_driven(home.path, row.run_id):
+        status = Cell(f"{row.status}, idle", WARN)  # Nobody drives it: it can be taken up again.
+    started_ms = row.started_tick * times.tick_ms + times.epoch_base_ms
+    took_ms = None if row.ended_tick is None else (row.ended_tick - row.started_tick) * times.tick_ms
     return [
-        view.row.run_id,
-        view.row.name,
-        state_cell(view.row.status),
+        row.run_id,
+        row.name,
+        status,
         jobs,
-        Cell(_seconds(str(shown["started_at"])), FAINT),
-        Cell(_seconds(str(ended)) if ended else "-", FAINT),
+        str(run.steps_reused) if run.steps_reused else "-",
+        "-" if took_ms is None else span_text(took_ms),
+        Cell(age_text(now_ms - started_ms), FAINT),
     ]
+
+
+def age_text(ms: int) -> str:
+    """How long ago something was, in its largest unit: ``5s``, ``3m``, ``2h``, ``40d``."""
+    seconds = max(0, ms) // 1_000
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
 
 
 def _job_row(view: JobView) -> list[Cellish]:

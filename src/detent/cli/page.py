@@ -43,8 +43,11 @@ STATE_STYLES: Mapping[str, str] = {
     "failed": BAD,
     "cancelled": WARN,
     "running": NOTE,
+    "succeeded": GOOD,
+    "cached": GOOD,
+    "blocked": BAD,
 }
-"""How the states of jobs and runs are coloured; the others stay plain."""
+"""How the states of jobs, runs and steps are coloured; the others stay plain."""
 
 
 class Cell(NamedTuple):

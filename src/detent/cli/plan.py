@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
-from detent.cli.contract_file import STANDARD_INPUT, STANDARD_INPUT_NAME, read_contract, refused, without_home
+from detent.cli.coming import coming_of
+from detent.cli.contract_file import STANDARD_INPUT, STANDARD_INPUT_NAME, read_contract, refused
 from detent.cli.plan_page import SHOWN_MAX, draw_plan
-from detent.cli.planned import plan_map, planned
-from detent.cli.shell import JSON, Shell, teaching
+from detent.cli.planned import Planned, plan_map, planned
+from detent.cli.shell import JSON, Shell, teaching, with_shell
+
+if TYPE_CHECKING:
+    from detent.engine.foresee import Foresight
 
 
 @click.command(
@@ -15,11 +23,13 @@ from detent.cli.shell import JSON, Shell, teaching
     help=teaching(
         """Show what a contract would run: its steps in their order, wave by wave, each with where it goes, what it runs, what it
 comes after and how it is limited. Steps of one wave may run at once. `<extract>` stands for the result of the step
-`extract`. Nothing is run, imported or written.
+`extract`. Where there is a home, each step also says whether it would run or take an earlier result, and why. No step is
+run and nothing is written; of a flow in a Python file, the file is imported and the flow recorded.
 
 With -o json the contract is printed in its long form, together with the actions that the planner makes of it.""",
         """  detent plan pipeline.yaml
   detent plan pipeline.yaml -p rows=1000 -p region=eu
+  detent plan pipeline.py:nightly -p day=2026-01-31
   detent plan pipeline.yaml -o json | jq '.actions | length'
 """,
     ),
@@ -27,16 +37,41 @@ With -o json the contract is printed in its long form, together with the actions
 @click.argument("file", metavar="FILE")
 @click.option("-p", "assignments", metavar="NAME=VALUE", multiple=True, help="A parameter's value; may be repeated.")
 @click.option("--all", "show_all", is_flag=True, help=f"Show every step of a plan that has more than {SHOWN_MAX}.")
-@without_home
+@with_shell
 def command(shell: Shell, file: str, assignments: tuple[str, ...], *, show_all: bool) -> int:
     """Plan a contract."""
     from detent.contract import ContractInvalid  # noqa: PLC0415 - keeps `--help` fast
+    from detent.sdk.flow_file import arguments_of, is_flow_name, load_flow  # noqa: PLC0415
 
     try:
-        contract = read_contract(file)
+        if is_flow_name(file):
+            flow = load_flow(file)
+            contract, assignments = flow.contract(**arguments_of(flow, assignments)), ()
+        else:
+            contract = read_contract(file)
     except ContractInvalid as exc:
         return refused(shell, exc)
     plan = planned(contract, assignments)
     shown = STANDARD_INPUT_NAME if file == STANDARD_INPUT else file
-    document = plan_map(plan, shown) if shell.format == JSON else None
-    return shell.answer(document, lambda page: draw_plan(page, plan, shown, show_all=show_all))
+    coming, foresight = coming_of(contract), _foresight(shell, plan)
+    document = plan_map(plan, shown, coming, foresight) if shell.format == JSON else None
+    return shell.answer(
+        document, lambda page: draw_plan(page, plan, shown, coming, foresight=foresight, show_all=show_all)
+    )
+
+
+def _foresight(shell: Shell, plan: Planned) -> Foresight | None:
+    """What a run would do, where there is a home to tell it from; a home that cannot be read is no reason not to plan."""
+    from detent.engine.home import find_home  # noqa: PLC0415
+
+    home = shell.home() if shell.home_option is not None else find_home(Path.cwd(), os.environ)
+    if home is None:
+        return None
+    from detent.engine.foresee import foresee  # noqa: PLC0415
+    from detent.errors import DetentError  # noqa: PLC0415
+
+    try:
+        return foresee(home, plan.contract, plan.values, plan.missing)
+    except (DetentError, OSError) as exc:
+        shell.note(f"what was done before in {home.path} cannot be told: {exc}")
+        return None

@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from detent.cli.binding_text import limits_text, runs_text, value_text
-from detent.cli.page import BAD, FAINT, NOTE, STRONG, WARN, Cell, Cellish, Page
+from detent.cli.coming import Coming
+from detent.cli.page import BAD, FAINT, GOOD, NOTE, STRONG, WARN, Cell, Cellish, Page
 from detent.cli.planned import Planned
 from detent.cli.text import count_text, safe, width
 
 if TYPE_CHECKING:
+    from detent.engine.foresee import Foresight
     from detent.workflow.models import ModelWorkflowStep
 
 SHOWN_MAX = 60
@@ -20,13 +22,29 @@ SHOWN_IN_WAVE_MAX = 12
 NEEDS_SHOWN_MAX = 8
 KEY_WIDTH_MAX = 24
 _MARGIN = 6
+_VERDICTS = {
+    "run": ("would run", NOTE),
+    "reuse": ("reused", GOOD),
+    "join": ("under way", NOTE),
+    "depends": ("", FAINT),
+    "unknown": ("unknown", WARN),
+}
+"""How what is foreseen of a step is said."""
 
 
-def draw_plan(page: Page, plan: Planned, file: str, *, show_all: bool) -> None:
+def draw_plan(
+    page: Page,
+    plan: Planned,
+    file: str,
+    coming: Coming | None = None,
+    *,
+    foresight: Foresight | None = None,
+    show_all: bool,
+) -> None:
     """What it is, then its steps in waves, then what is skipped."""
     total = sum(len(wave) for wave in plan.waves)
-    _draw_head(page, plan, file, total)
-    _Waves(page, plan, total, show_all=show_all).draw()
+    _draw_head(page, plan, file, coming, total, foresight)
+    _Waves(page, plan, total, foresight, show_all=show_all).draw()
     if not plan.skipped:
         return
     shown = plan.skipped if show_all else plan.skipped[:SHOWN_IN_WAVE_MAX]
@@ -40,7 +58,9 @@ def draw_plan(page: Page, plan: Planned, file: str, *, show_all: bool) -> None:
         _draw_more(page, " " * _MARGIN, f"... and {len(plan.skipped) - len(shown):,} more")
 
 
-def _draw_head(page: Page, plan: Planned, file: str, total: int) -> None:
+def _draw_head(
+    page: Page, plan: Planned, file: str, coming: Coming | None, total: int, foresight: Foresight | None
+) -> None:
     from detent.contract.durations import format_duration  # noqa: PLC0415 - keeps `--help` fast
 
     metadata = plan.contract.definition.workflow_metadata
@@ -51,10 +71,29 @@ def _draw_head(page: Page, plan: Planned, file: str, total: int) -> None:
         fields.append(("about", metadata.description))
     if "timeout_ms" in metadata.model_fields_set:
         fields.append(("timeout", format_duration(metadata.timeout_ms)))
+    if coming is not None:
+        fields += [("schedule", coming.text), ("next", coming.next_text)]
     fields += [("param", _param_cell(plan, name)) for name in plan.contract.params]
     if plan.contract.result is not None:
         fields.append(("result", value_text(plan.contract.result, plan.values)))
+    if foresight is not None:
+        fields.append(("now", _now_text(foresight)))
     page.fields(fields, indent="  ")
+
+
+def _now_text(foresight: Foresight) -> str:
+    """What a run would do in all."""
+    words = (
+        ("run", "would run"),
+        ("reuse", "reused"),
+        ("join", "under way"),
+        ("depends", "open"),
+        ("unknown", "unknown"),
+    )
+    said = ", ".join(f"{number:,} {word}" for verdict, word in words if (number := foresight.count(verdict)))
+    if foresight.resumes is not None:
+        said += f"; `detent run` goes on with run {foresight.resumes}"
+    return said or "nothing to do"
 
 
 def _param_cell(plan: Planned, name: str) -> Cell:
@@ -69,9 +108,10 @@ def _param_cell(plan: Planned, name: str) -> Cell:
 class _Waves:
     """The waves on a page, cut where a reader would have stopped reading."""
 
-    def __init__(self, page: Page, plan: Planned, total: int, *, show_all: bool) -> None:
+    def __init__(self, page: Page, plan: Planned, total: int, foresight: Foresight | None, *, show_all: bool) -> None:
         self.page = page
         self.plan = plan
+        self.foreseen = {} if foresight is None else foresight.steps
         self.total = total
         self.disabled = {step.step_id for step in plan.skipped}
         bounded = not show_all and total > SHOWN_MAX
@@ -117,6 +157,11 @@ class _Waves:
         beside = "; ".join(text for text in (self._needs(step), limits_text(step, binding)) if text)
         if beside:
             self.page.hanging([" " * (_MARGIN + self.key_width + 2)], Cell(beside, FAINT))
+        foreseen = self.foreseen.get(contract.keys[step.step_id])
+        if foreseen is not None:
+            word, style = _VERDICTS[foreseen.verdict]
+            indent = " " * (_MARGIN + self.key_width + 2)
+            self.page.hanging([indent, Cell(word, style), ": " if word else ""], Cell(foreseen.why, style))
 
     def _needs(self, step: ModelWorkflowStep) -> str:
         keys = self.plan.contract.keys

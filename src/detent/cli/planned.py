@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from detent.cli.binding_text import retries_of, runs_text, timeout_ms_of
+from detent.cli.binding_text import runs_text
 
 if TYPE_CHECKING:
+    from detent.cli.coming import Coming
     from detent.contract import Contract
+    from detent.engine.foresee import Foresight
     from detent.workflow.models import ModelAction, ModelWorkflowStep
 
 PLAN_LABEL = b"detent/plan/v1\0"
@@ -63,7 +65,9 @@ def planned(contract: Contract, assignments: Sequence[str]) -> Planned:
     )
 
 
-def plan_map(plan: Planned, file: str) -> dict[str, Any]:
+def plan_map(
+    plan: Planned, file: str, coming: Coming | None = None, foresight: Foresight | None = None
+) -> dict[str, Any]:
     """The plan as JSON: the contract in its long form, the actions, and the steps in order as people call them."""
     from detent.contract import bindings_digest, contract_digest, long_form  # noqa: PLC0415
 
@@ -75,20 +79,26 @@ def plan_map(plan: Planned, file: str) -> dict[str, Any]:
         "name": contract.definition.workflow_metadata.workflow_name,
         "contract_digest": contract_digest(contract),
         "bindings_digest": bindings_digest(contract),
+        "schedule": None if coming is None else coming.map(),
         "params": dict(plan.values),
         "params_missing": list(plan.missing),
-        "steps": [_step_map(plan, step) for step in (*steps, *plan.skipped)],
+        "home": None if foresight is None else foresight.home,
+        "resumes": None if foresight is None else foresight.resumes,
+        "steps": [_step_map(plan, step, foresight) for step in (*steps, *plan.skipped)],
         "actions": [action.model_dump(mode="json") for action in plan.actions.values()],
         "contract": long_form(contract),
     }
 
 
-def _step_map(plan: Planned, step: ModelWorkflowStep) -> dict[str, Any]:
+def _step_map(plan: Planned, step: ModelWorkflowStep, foresight: Foresight | None) -> dict[str, Any]:
+    from detent.contract.step_limits import retries_of, timeout_ms_of  # noqa: PLC0415
+
     contract = plan.contract
     binding = contract.bindings.get(step.step_id)
     action = plan.actions.get(step.step_id)
     retries = retries_of(step, binding)
     place = contract.places.get(step.step_id)
+    foreseen = None if foresight is None else foresight.steps.get(contract.keys[step.step_id])
     return {
         "key": contract.keys[step.step_id],
         "step_id": str(step.step_id),
@@ -100,6 +110,7 @@ def _step_map(plan: Planned, step: ModelWorkflowStep) -> dict[str, Any]:
         "timeout_ms": timeout_ms_of(step, binding),
         "retry": None if retries is None else {"max": retries[0], "on": list(retries[1])},
         "line": None if place is None else place.line,
+        "foreseen": None if foreseen is None else foreseen.to_map(),
     }
 
 

@@ -12,18 +12,23 @@ from detent.cli.shell import Shell, teaching, with_shell
 from detent.cli.text import count_text, short, size_text, time_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from detent.engine.content import Content
+    from detent.engine.home import Home
     from detent.engine.inspect import JobView, RecordView, RunView
     from detent.store.api import StoreReader
 
 JOBS_SHOWN_MAX = 50
+RECORDS_SHOWN_MAX = 50
 
 
 @click.command(
     "show",
     help=teaching(
-        "Show a run or a job: where it stands, its attempts, and every record about it in order, with what moved it and why."
-        " The digests lead to its content, or say that it was erased.",
+        "Show a run: its steps with what became of them, their results and files. Or a job: what it ran with which arguments,"
+        " what came of it, where and at what cost. Of both, every record in order, with what moved it and why. The digests"
+        " lead to content, or say that it was erased. The beginning of an id is enough.",
         """  detent show RUN
   detent show JOB -o json
   detent show --job NAME          when a run has the same name
@@ -45,21 +50,43 @@ def command(shell: Shell, identifier: str, what: str | None) -> int:
     with Parts().open_reader(home.ledger) as reader:
         content = Content(reader, home.content_files())
         run = inspect.run_view(reader, identifier) if what != "job" else None
+        if run is None and what is None and reader.job(identifier) is None:
+            identifier = _whole(reader, content, identifier)
+            run = inspect.run_view(reader, identifier)
         job = inspect.job_view(reader, identifier) if what != "run" and run is None else None
         if run is not None:
             if what is None and reader.job(identifier) is not None:
                 shell.note(f"there is also a job {identifier!r}: `detent show --job`")
-            return _show_run(shell, reader, content, run)
+            return _show_run(shell, home, reader, content, run)
         if job is not None:
             return _show_job(shell, reader, content, job)
     raise InvalidInput(
-        f"there is no {what or 'run or job'} {identifier!r} here",
+        f"there is no {what} {identifier!r} here",
         hint="`detent list` and `detent list --jobs` show all",
     )
 
 
-def _show_run(shell: Shell, reader: StoreReader, content: Content, view: RunView) -> int:
+def _whole(reader: StoreReader, content: Content, beginning: str) -> str:
+    """The id that somebody means by its beginning, or the run of a step that they name."""
+    from detent.engine.find_jobs import find_jobs  # noqa: PLC0415
+
+    found = find_jobs(reader, content, beginning)
+    if found.kind == "step" and len(found.jobs) == 1:
+        return found.jobs[0].job_id
+    return found.jobs[0].job_id if found.kind == "job" else found.run_id or beginning
+
+
+def _show_run(shell: Shell, home: Home, reader: StoreReader, content: Content, view: RunView) -> int:
+    from detent.cli.map_page import ordered_fields  # noqa: PLC0415
+    from detent.cli.show_run import RunSteps  # noqa: PLC0415
     from detent.engine import inspect  # noqa: PLC0415
+    from detent.engine.clock import SystemClock  # noqa: PLC0415
+    from detent.engine.ordered_runtime.recorded import recorded_ordered  # noqa: PLC0415
+    from detent.engine.recorded_run import recorded_run  # noqa: PLC0415
+
+    recorded = recorded_run(reader, content, view.run)
+    ordered = recorded_ordered(reader, content, view.run) if recorded is None else None
+    steps = None if recorded is None else RunSteps(home, reader, content, recorded, SystemClock().wall_ms())
 
     records = inspect.timeline_of_run(reader, content, view)
     jobs = list(inspect.jobs(reader, run_id=view.row.run_id))
@@ -73,6 +100,8 @@ def _show_run(shell: Shell, reader: StoreReader, content: Content, view: RunView
         "operation_id": view.run.operation_id,
         **digests,
         "states": states,
+        **({} if steps is None else steps.to_map()),
+        **({} if ordered is None else ordered.to_map()),
         "job_list": [job.to_map() for job in jobs],
         "records": [record.to_map() for record in records],
     }
@@ -88,12 +117,17 @@ def _show_run(shell: Shell, reader: StoreReader, content: Content, view: RunView
                 ("ended", time_text(str(ended)) if ended else "-"),
                 ("contract", short(str(digests["contract_digest"]))),
                 ("jobs", ", ".join(f"{count} {state}" for state, count in states.items()) or "none"),
+                *(() if steps is None else steps.fields()),
+                *(() if ordered is None else ordered_fields(ordered)),
             ],
             indent="  ",
         )
         page.line()
         shown = jobs[:JOBS_SHOWN_MAX]
-        if shown:
+        if steps is not None:
+            steps.draw(page)
+            page.line()
+        elif shown:
             rows: list[list[Cellish]] = [
                 [job.row.job_id, state_cell(job.row.state), attempt_text(job), job.job.reason_code or "-"]
                 for job in shown
@@ -102,15 +136,23 @@ def _show_run(shell: Shell, reader: StoreReader, content: Content, view: RunView
             if len(jobs) > len(shown):
                 page.line(Cell(f"... and {len(jobs) - len(shown):,} more: `detent list --run`", FAINT))
             page.line()
-        _draw_timeline(page, records)
+        _draw_timeline(page, records[:RECORDS_SHOWN_MAX], {} if steps is None else steps.names)
+        if len(records) > RECORDS_SHOWN_MAX:
+            page.line(Cell(f"... and {len(records) - RECORDS_SHOWN_MAX:,} more: `-o json` has all", FAINT))
 
     return shell.answer(document, draw)
 
 
 def _show_job(shell: Shell, reader: StoreReader, content: Content, view: JobView) -> int:
+    from detent.cli.work_page import draw_error, order_fields, order_map, report_fields, report_map  # noqa: PLC0415
     from detent.engine import inspect  # noqa: PLC0415
+    from detent.engine.cancel import given_reason  # noqa: PLC0415
+    from detent.engine.find_jobs import order_of  # noqa: PLC0415
+    from detent.engine.recorded_run import report_of  # noqa: PLC0415
 
     records = inspect.timeline_of_job(reader, content, view)
+    order, report = order_of(content, view.row), report_of(reader, content, view.row)
+    reason = given_reason(reader, content, view.row)
     place, size = inspect.whereabouts(reader, content, view.job.payload_digest)
     job = view.job
     attempts = sum(1 for record in records if record.fields.get("dispatch") is True)
@@ -133,6 +175,9 @@ def _show_job(shell: Shell, reader: StoreReader, content: Content, view: JobView
             **view.times.to_map("expiry", job.lease_expiry),
         },
         **view.times.to_map("ready", job.ready_tick),
+        "order": order_map(order),
+        "report": report_map(content, report),
+        "reason": reason,
         "records": [record.to_map() for record in records],
     }
 
@@ -150,7 +195,13 @@ def _show_job(shell: Shell, reader: StoreReader, content: Content, view: JobView
             fields.append(("lease", f"{job.lease_holder} until {time_text(str(document['lease']['expiry_at']))}"))
         if job.ready_tick is not None:
             fields.append(("retry at", time_text(str(document["ready_at"]))))
+        if reason is not None:
+            fields.append(("reason", reason))
+        fields += [] if order is None else order_fields(order)
+        fields += [] if report is None else report_fields(content, report)
         page.fields(fields, indent="  ")
+        if report is not None:
+            draw_error(page, report)
         page.line()
         _draw_timeline(page, records)
 
@@ -164,7 +215,7 @@ def _payload_cell(digest: str, place: str, size: int | None) -> Cell:
     return Cell(f"{short(digest)} {words.get(place, place)}", BAD if place == "damaged" else WARN)
 
 
-def _draw_timeline(page: Page, records: list[RecordView]) -> None:
+def _draw_timeline(page: Page, records: list[RecordView], names: Mapping[str, str] | None = None) -> None:
     page.table(
         ("RECORD", "TIME (UTC)", "WHAT", "WHY"),
         [
@@ -172,7 +223,7 @@ def _draw_timeline(page: Page, records: list[RecordView]) -> None:
                 str(record.row.position),
                 Cell(time_text(record.times.iso(record.tick)) if record.tick is not None else "?", FAINT),
                 _what(record),
-                _why(record),
+                _why(record, names or {}),
             ]
             for record in records
         ],
@@ -189,11 +240,14 @@ def _what(record: RecordView) -> Cell:
     return Cell(record.row.kind.replace("_", " "))
 
 
-def _why(record: RecordView) -> str:
+def _why(record: RecordView, names: Mapping[str, str]) -> str:
     if not record.fields:
         return "`detent verify` says what is wrong"
     evidence = record.evidence
     if evidence is None:
+        step, bracket, index = str(record.fields.get("step_id") or "").partition("[")
+        if step in names:
+            return f"{names[step]}{bracket}{index} from job {record.fields.get('job_id')}"
         return str(record.fields.get("status") or record.fields.get("step_id") or "")
     said = evidence.reason_code.lower().startswith(evidence.kind)
     what = evidence.kind if said else f"{evidence.kind}: {evidence.reason_code}"

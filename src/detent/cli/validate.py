@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from detent.cli.coming import coming_of
 from detent.cli.contract_file import STANDARD_INPUT, draw_findings, findings_map, read_contract, without_home
-from detent.cli.page import BAD, GOOD, Cell, Page
+from detent.cli.page import BAD, FAINT, GOOD, Cell, Page
 from detent.cli.shell import Shell, teaching
 from detent.cli.text import count_text
 from detent.errors import EXIT_INVALID
@@ -52,6 +53,8 @@ def command(shell: Shell, files: tuple[str, ...]) -> int:
                 draw_findings(page, outcome)
             else:
                 page.line(Cell("valid", GOOD), f"  {file}: {_summary(outcome)}")
+                if (coming := coming_of(outcome)) is not None:
+                    page.line(Cell(f"       {coming.text}; next: {coming.next_text}", FAINT))
         if invalid:
             total = sum(len(outcome.findings) + outcome.more for outcome in invalid)
             where = "" if len(files) == 1 else f" in {len(invalid)} of {count_text(len(files), 'file')}"
@@ -69,11 +72,13 @@ def _file_map(file: str, outcome: Contract | ContractInvalid) -> dict[str, Any]:
 
     if isinstance(outcome, ContractInvalid):
         return {"file": file, "ok": False, **findings_map(outcome)}
+    coming = coming_of(outcome)
     return {
         "file": file,
         "ok": True,
         "name": outcome.definition.workflow_metadata.workflow_name,
         "steps": len(outcome.steps),
+        "schedule": None if coming is None else coming.map(),
         "findings": [],
         "findings_total": 0,
     }

@@ -1,4 +1,4 @@
-"""The upper part of a contract, in either form: name, version, mode, timeout, parameters."""
+"""The upper part of a contract, in either form: name, version, mode, timeout, schedule, parameters."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Final
 from detent.contract.durations import BadDuration, parse_duration
 from detent.contract.findings import Path, Spot
 from detent.contract.model_fields import build, refuse_short_timeout, report_unknown
+from detent.contract.schedule import check_schedule
 from detent.contract.shapes import BAD, Check, keep, mapping, text
 from detent.contract.words import shown
 from detent.workflow.enums import EnumExecutionMode
@@ -109,8 +110,9 @@ SHORT_KEYS: Final[Mapping[str, Check]] = {
     "description": _description,
     "version": _version,
     "timeout": _run_timeout,
+    "schedule": check_schedule,
     "params": keep,
     "steps": keep,
     "result": keep,
 }
-LONG_KEYS: Final = ("workflow_definition", "params", "steps", "result")
+LONG_KEYS: Final = ("workflow_definition", "schedule", "params", "steps", "result")

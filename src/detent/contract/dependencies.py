@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
+from detent.canon.late import dataclass
 from detent.contract.findings import ELSEWHERE, Path, Report, Spot, Stage
 from detent.contract.model import Param
 from detent.contract.references import FROM, Reference, scan

@@ -11,10 +11,10 @@ dependencies, in the order the steps are declared; then cycles.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, TypeAlias
 
+from detent.canon.late import dataclass
 from detent.canon.show import step as path_step
 from detent.contract.model import Place
 from detent.workflow.errors import ModelOnexError

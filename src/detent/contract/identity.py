@@ -2,7 +2,7 @@
 
 A step without an id of its own gets one made of the contract's digest and the step's position (X-122): the same file
 gives the same ids wherever and whenever it is loaded. What a step runs is not part of that digest, so that editing a
-binding leaves the ids alone.
+binding leaves the ids alone. When a contract is run (`schedule:`) is part of none: it changes nothing in a run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from detent.canon import digest_text, encode_trusted, json_digest, json_encode, sha256
+from detent.canon import digest_text, encode_trusted, json_digest, json_encode, json_encode_trusted, sha256
 from detent.canon.strict_json import JsonValue
 from detent.contract.limits import LONG_FORM_BYTES_MAX
 from detent.contract.model import Contract, Param
@@ -51,16 +51,15 @@ def id_maker(
     definition: Mapping[str, Any], params: Mapping[str, Param], drafts: Sequence[Draft], edges: Edges
 ) -> Callable[[str, int], UUID]:
     """A function from label and position to an id. Computed from the document without any id that is to be made."""
-    seed = _digest(
-        {
-            "definition": definition,
-            "params": {name: declaration_of(param) for name, param in params.items()},
-            "steps": [
-                {"id": draft.key, "fields": draft.fields, "needs": list(needed)}
-                for draft, needed in zip(drafts, edges, strict=True)
-            ],
-        }
-    )
+    document = {
+        "definition": definition,
+        "params": {name: declaration_of(param) for name, param in params.items()},
+        "steps": [
+            {"id": draft.key, "fields": draft.fields, "needs": list(needed)}
+            for draft, needed in zip(drafts, edges, strict=True)
+        ],
+    }
+    seed = json_digest(json_encode(document, name="contract", bytes_max=LONG_FORM_BYTES_MAX))
 
     def make(label: str, index: int) -> UUID:
         return uuid8(sha256(encode_trusted([label, seed, index]))[:16])
@@ -69,4 +68,5 @@ def id_maker(
 
 
 def _digest(document: JsonValue) -> bytes:
-    return json_digest(json_encode(document, name="contract", bytes_max=LONG_FORM_BYTES_MAX))
+    """The digest of a document whose parts were checked when the contract was loaded."""
+    return json_digest(json_encode_trusted(document))

@@ -15,9 +15,12 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from detent.contract.bindings import CATEGORIES, RETRY_MAX
+from detent.contract.cron import MACROS
 from detent.contract.definition import LONG_KEYS, MODE_DEFAULT, MODES
 from detent.contract.limits import STEPS_MAX
 from detent.contract.params import TYPES
+from detent.contract.schedule import KEYS as SCHEDULE_KEYS
+from detent.contract.schedule import OVERLAPS, SKIP, UTC
 from detent.contract.steps import LONG_STEP_KEYS, SHORT_STEP_KEYS
 from detent.contract.words import KEY
 from detent.workflow.models import ModelWorkflowDefinition, ModelWorkflowStep
@@ -164,10 +167,37 @@ _BINDING: Final[Mapping[str, Any]] = {
         "description": "Run once for each element of a list; the element is handed over under this name.",
     },
 }
+_DURATION_TEXT: Final = {
+    "type": "string",
+    "pattern": r"^(?=[0-9])([0-9.]+d)?([0-9.]+h)?([0-9.]+m)?([0-9.]+s)?([0-9.]+ms)?$",
+}
+_SCHEDULE: Final[Mapping[str, Any]] = {
+    "every": {
+        "anyOf": [{"type": "number", "minimum": 1}, _DURATION_TEXT],
+        "description": "A period, counted from 1970-01-01 00:00 UTC; from 1s to 366 days.",
+    },
+    "offset": {
+        "anyOf": [{"type": "number", "minimum": 0}, _DURATION_TEXT],
+        "default": 0,
+        "description": "How long after the beginning of each period.",
+    },
+    "cron": {
+        "type": "string",
+        "pattern": rf"^\s*({'|'.join(MACROS)}|\S+(\s+\S+){{4}})\s*$",
+        "description": "Minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly.",
+    },
+    "timezone": {**_TEXT, "default": UTC, "description": "The time zone of the cron line, such as Europe/Berlin."},
+    "overlap": {
+        "enum": list(OVERLAPS),
+        "default": SKIP,
+        "description": "What happens to an occurrence whose predecessor still runs: it is missed, or it waits.",
+    },
+}
 _RESULT: Final = {"description": "What a run gives back; values may be {$from: step} or {$param: name}."}
 _STEPS: Final = {"type": "array", "maxItems": STEPS_MAX}
 _COORDINATION: Final[Mapping[str, Any]] = {
     "workflow_definition": _ref("ModelWorkflowDefinition"),
+    "schedule": _ref("Schedule"),
     "params": _ref("Params"),
     "steps": {**_STEPS, "items": _ref("LongStep")},
     "result": _RESULT,
@@ -178,6 +208,7 @@ _SHORT: Final[Mapping[str, Any]] = {
     "description": {"type": "string", "default": ""},
     "version": {"anyOf": [_VERSION, _ref("ModelSemVer")], "default": "1.0.0"},
     "timeout": {**_ref("Duration"), "description": "Limit of the whole run, at least 1s; no limit if left out."},
+    "schedule": _ref("Schedule"),
     "params": _ref("Params"),
     "steps": {**_STEPS, "items": _ref("ShortStep")},
     "result": _RESULT,
@@ -233,8 +264,16 @@ _PARTS: Final[Mapping[str, Any]] = {
     "Duration": {
         "anyOf": [
             {"type": "number", "minimum": 0.1},
-            {"type": "string", "pattern": r"^(?=[0-9])([0-9.]+d)?([0-9.]+h)?([0-9.]+m)?([0-9.]+s)?([0-9.]+ms)?$"},
+            _DURATION_TEXT,
         ]
+    },
+    "Schedule": {
+        **_object(_in_order(_SCHEDULE, SCHEDULE_KEYS)),
+        "description": "When the contract is run again, with `detent run --watch`: either every or cron.",
+        "oneOf": [
+            {"required": ["every"], "properties": {"timezone": False}},
+            {"required": ["cron"], "properties": {"offset": False}},
+        ],
     },
     "Reference": _REFERENCE,
 }

@@ -23,6 +23,7 @@ from detent.contract.model import Contract, Param, Place
 from detent.contract.model_fields import build
 from detent.contract.params import check_params
 from detent.contract.places import locate
+from detent.contract.schedule import Schedule, check_schedule
 from detent.contract.shapes import BAD, check_keys, mapping, unknown_key
 from detent.contract.steps import Draft, read_steps
 from detent.contract.words import shown
@@ -81,6 +82,8 @@ class _Loader:
         self.short = not (type(document) is dict and LONG in document)
         self.params: dict[str, Param] = {}
         self.definition_fields: Mapping[str, Any] = {}
+        self.schedule: Schedule | None = None
+        self.schedule_place: Place | None = None
         self.result: Any = None
         self.result_at = Spot(self.report)
 
@@ -110,6 +113,9 @@ class _Loader:
                     top.fault(f"the contract has no {missing}", _BEGIN)
         if "params" in checked:
             self.params = check_params(checked["params"], top.at("params"))
+        if "schedule" in checked:
+            self.schedule = checked["schedule"]
+            self.schedule_place = self.begins.get(id(self.document["schedule"]))
         self.result, self.result_at = checked.get("result"), top.at("result")
         self.definition_fields = short_definition(checked)
         definition = build_short(self.definition_fields, top)
@@ -128,6 +134,9 @@ class _Loader:
                 unknown_key(key, dict.fromkeys(LONG_KEYS), inside, LONG)
         if "params" in coordination:
             self.params = check_params(coordination["params"], inside.at("params"))
+        if "schedule" in coordination:
+            self.schedule = check_schedule(coordination["schedule"], inside.at("schedule"))
+            self.schedule_place = self.begins.get(id(coordination["schedule"]))
         self.result, self.result_at = coordination.get("result"), inside.at("result")
         if "workflow_definition" not in coordination:
             inside.fault(f"{LONG} has no workflow_definition", "see docs/contract-file.md for the long form")
@@ -186,6 +195,7 @@ class _Loader:
             MappingProxyType({step_id: key or str(step_id) for step_id, key in zip(ids, names.keys, strict=True)}),
             MappingProxyType(self.params),
             self.result,
+            self.schedule,
             name=self.name,
             base=self.base,
             places=MappingProxyType(
@@ -195,6 +205,7 @@ class _Loader:
                     if id(raw) in self.begins
                 }
             ),
+            schedule_place=self.schedule_place,
         )
 
     def _invalid(self) -> ContractInvalid:

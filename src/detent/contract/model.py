@@ -7,13 +7,17 @@ is unique in the file, and everything a person reads or writes (``needs``, ``$fr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from detent.canon.late import dataclass
 from detent.workflow.models import ModelWorkflowDefinition, ModelWorkflowStep
+
+if TYPE_CHECKING:
+    from detent.contract.schedule import Schedule
 
 
 class Kind(StrEnum):
@@ -106,8 +110,11 @@ class Contract:
     params: Mapping[str, Param] = field(default_factory=lambda: MappingProxyType({}))
     result: Any = None
     """What the whole run gives back: a plain JSON value in which references stand for results of steps; None: nothing."""
+    schedule: Schedule | None = None
+    """When it is run again, for those who run it on a schedule; part of no digest, because it changes nothing in a run."""
     name: str = field(default="contract", compare=False)
     """What errors call the file."""
     base: str | None = field(default=None, compare=False)
     """Directory against which paths and modules are resolved; None: the working directory. Never part of a digest."""
     places: Mapping[UUID, Place] = field(default_factory=lambda: MappingProxyType({}), compare=False)
+    schedule_place: Place | None = field(default=None, compare=False)

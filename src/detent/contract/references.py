@@ -8,9 +8,9 @@ key that begins with ``$`` is refused. Nothing is looked up inside text: there i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
+from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.contract.findings import Path, Spot
 from detent.contract.limits import VALUE_DEPTH_MAX

@@ -29,6 +29,8 @@ _ELSEWHERE: Final[Mapping[str, tuple[str, str]]] = {
     "retry_count": ("retry", "write `retry: 3`"),
     "step_name": ("name", "write `name:`"),
     "step_type": ("type", "write `type:`"),
+    "cron": ("schedule", "write `schedule: {cron: ...}`"),
+    "every": ("schedule", "write `schedule: {every: ...}`"),
 }
 
 

@@ -6,10 +6,11 @@ A draft holds whatever could be understood, so that one bad field hides neither 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, Final, get_args
 
+from detent.canon.late import dataclass
 from detent.contract.bindings import BINDING_KEYS, make_binding
 from detent.contract.findings import Path, Spot
 from detent.contract.limits import STEPS_MAX

@@ -12,6 +12,7 @@ from detent.canon.strict_json import JsonValue
 from detent.contract.durations import format_duration
 from detent.contract.model import Binding, Contract
 from detent.contract.params import declaration_of
+from detent.contract.schedule import schedule_document
 from detent.contract.words import KEY
 from detent.workflow.models import ModelWorkflowStep
 
@@ -21,6 +22,8 @@ def long_form(contract: Contract) -> dict[str, JsonValue]:
     coordination: dict[str, JsonValue] = {
         "workflow_definition": contract.definition.model_dump(mode="json", exclude_unset=True)
     }
+    if contract.schedule is not None:
+        coordination["schedule"] = schedule_document(contract.schedule)
     if contract.params:
         coordination["params"] = {name: declaration_of(param) for name, param in contract.params.items()}
     coordination["steps"] = [_step(step, contract) for step in contract.steps]

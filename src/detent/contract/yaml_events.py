@@ -122,7 +122,7 @@ _WORDS: Final = (
     ("flow node", False, "a value is missing here", "a bracket or brace is not closed, or there is a comma too many"),
     ("block scalar", False, "this cannot follow '|' or '>'", "begin the text on the next line, indented by spaces"),
     ("anchor", False, "anchors (&name) are not read here", "write the value out where it is used"),
-    ("alias", False, "aliases (*name) are not read here", "write the value out where it is used"),
+    ("alias", False, "aliases (*name) are not read here", "write the value out where it is used, and text that begins with * in quotes"),
     ("tag", False, "tags (!name) are not read here", "leave the tag out: types follow from how a value is written"),
     ("sequence entries are not allowed", False, "a list item cannot stand here", "begin the list on a line of its own"),
     ("mapping keys are not allowed", False, "a '? ' key cannot stand here", "write 'key: value' on a line of its own"),

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, NoReturn
 
+from detent.canon.late import dataclass
 from detent.contract.findings import FINDINGS_MAX, ContractInvalid, Finding
 from detent.contract.limits import BYTES_MAX, DEPTH_MAX, NODES_MAX
 from detent.contract.model import Place
@@ -190,7 +191,11 @@ class _Builder:
                 current, key = self._container(event, kind is MappingStartEvent, len(stack)), _NO_KEY
                 continue
             elif event.start_mark is not None and hasattr(event, "anchor"):
-                self._fault(event, "aliases (*name) are not read here", "write the value out where it is used")
+                self._fault(
+                    event,
+                    "aliases (*name) are not read here",
+                    "write the value out where it is used, and text that begins with * in quotes",
+                )
                 value = "*"
             else:
                 value = current

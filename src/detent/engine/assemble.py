@@ -6,12 +6,14 @@ Nothing here decides anything. It is the border between the kernel's values and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from detent.canon import SigningKey
+from detent.canon.late import dataclass
 from detent.kernel import (
     Command,
     Erase,
+    Finish,
     Job,
     Kernel,
     Outcome,
@@ -27,7 +29,18 @@ from detent.kernel.outcome import COMMITTED
 from detent.ledger.batch import seal, tree_origin
 from detent.ledger.merkle import Frontier
 from detent.ledger.note import TreeHead, sign_head
-from detent.store.api import BatchRow, CheckpointRow, Commit, JobRow, RecordRow, RefusalRow, RunRow, TreeHeadRow
+from detent.store.api import (
+    AnswerRow,
+    BatchRow,
+    CheckpointRow,
+    Commit,
+    JobRow,
+    RecordRow,
+    RefusalRow,
+    RunRow,
+    TreeHeadRow,
+    WorkRow,
+)
 
 
 @dataclass(slots=True)
@@ -40,6 +53,8 @@ class Turn:
     content: list[tuple[bytes, bytes]] = field(default_factory=list)
     erased: list[bytes] = field(default_factory=list)
     refusals: list[RefusalRow] = field(default_factory=list)
+    work: list[WorkRow] = field(default_factory=list)
+    answers: list[AnswerRow] = field(default_factory=list)
 
     def add(self, command: Command, outcome: Outcome) -> None:
         """Take in a command that must be recorded."""
@@ -130,6 +145,8 @@ class Assembler:
             turn.refusals,
             _checkpoint_row(kernel, partition, batch_no) if with_checkpoint else None,
             self.tree_head() if with_head else None,
+            turn.work,
+            turn.answers,
         )
 
     def tree_head(self) -> TreeHeadRow:
@@ -179,11 +196,22 @@ def _run_rows(runs: Sequence[Run], partition: int) -> list[RunRow]:
     ]
 
 
-def refusal_rows(partition: int, tick: int, command: Command, outcome: Outcome) -> list[RefusalRow]:
-    """A refused request as a row of the decision log, under the job it was about (X-182)."""
+def refusal_rows(partition: int, tick: int, command: Command | None, outcome: Outcome) -> list[RefusalRow]:
+    """A refused request as a row of the decision log, under the job it was about (X-182).
+
+    Of a result that is discarded the log keeps the digest, and nothing else does (X-157). A request without a command
+    says in its refusal what it was about.
+    """
     if outcome.refusal is None or outcome.error is None:
         return []
-    named = command.manifest if isinstance(command, Submit) else command
-    job_id = getattr(named, "job_id", None)
-    known = job_id if id_fault("job_id", job_id) is None else None
-    return [RefusalRow(partition, tick, known, outcome.refusal.code, outcome.error.encode())]
+    if command is None:
+        job_id = outcome.refusal.details.get("job_id")
+    else:
+        job_id = getattr(command.manifest if isinstance(command, Submit) else command, "job_id", None)
+    known = job_id if isinstance(job_id, str) and id_fault("job_id", job_id) is None else None
+    error = outcome.error
+    if isinstance(command, Finish) and isinstance(command.detail_digest, bytes):
+        details = error.diagnostics.get("details")
+        details = {**(details if isinstance(details, dict) else {}), "result_digest": command.detail_digest}
+        error = error._replace(diagnostics={**error.diagnostics, "details": details})
+    return [RefusalRow(partition, tick, known, outcome.refusal.code, error.encode())]

@@ -23,9 +23,11 @@ from detent.engine.wire import (
     frame,
     grants_from_list,
     read_message,
+    work_items,
 )
 from detent.errors import DetentError, HomeError, OutcomeUnknown, StoreUnavailable
 from detent.kernel import Command, Grant
+from detent.store.api import AnswerRow, WorkRow
 
 _T = TypeVar("_T")
 
@@ -74,6 +76,8 @@ class Connection:
         commands: Sequence[Command],
         *,
         content: Sequence[tuple[bytes, bytes]] = (),
+        work: Sequence[WorkRow] = (),
+        answers: Sequence[AnswerRow] = (),
     ) -> Future[list[Answer]]:
         """Have the owner decide commands; answered after its commit.
 
@@ -81,13 +85,27 @@ class Connection:
         has ended already.
         """
         answer: Future[list[Answer]] = Future()
+        message: dict[str, object] = {
+            "op": "ask",
+            "partition": partition,
+            "commands": command_items(commands),
+            "content": [list(pair) for pair in content],
+        }
+        if work:
+            message["work"] = work_items(work)
+        if answers:
+            message["keep"] = [list(row) for row in answers]
+        sent = self._send(message)
+        sent.add_done_callback(lambda done: _resolve(done, answer, "answers", _answers))
+        return answer
+
+    def result(
+        self, partition: int, envelope: bytes, *, content: Sequence[tuple[bytes, bytes]] = ()
+    ) -> Future[list[Answer]]:
+        """Hand in a signed report; the last answer is that to the attempt's end."""
+        answer: Future[list[Answer]] = Future()
         sent = self._send(
-            {
-                "op": "ask",
-                "partition": partition,
-                "commands": command_items(commands),
-                "content": [list(pair) for pair in content],
-            }
+            {"op": "result", "partition": partition, "envelope": envelope, "content": [list(pair) for pair in content]}
         )
         sent.add_done_callback(lambda done: _resolve(done, answer, "answers", _answers))
         return answer

@@ -9,10 +9,22 @@ the ledger cannot be matched against likely values (X-171). The nonce is an argu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
-from detent.canon import NotCanonical, decode, encode, json_decode, json_encode, sha256
+from detent.canon import (
+    DIGEST_BYTES,
+    ITEM_BYTES_MAX,
+    NotCanonical,
+    decode,
+    encode,
+    encode_trusted,
+    json_decode,
+    json_encode,
+    json_encode_trusted,
+    sha256,
+)
+from detent.canon.late import dataclass
 from detent.errors import InvalidInput, StoreCorrupt
 from detent.kernel import Evidence, Job, Run
 from detent.ledger.naming import named_digests
@@ -43,6 +55,11 @@ def seal_value(value: object, nonce: bytes, *, name: str = "value") -> bytes:
     return encode({"json": json_encode(value, name=name), "nonce": nonce})
 
 
+def seal_trusted(value: object, nonce: bytes) -> bytes:
+    """The same for a value that this program put together out of checked parts."""
+    return encode_trusted({"json": json_encode_trusted(value), "nonce": nonce})
+
+
 def open_value(data: bytes) -> object:
     """The value in an envelope made by `seal_value`."""
     try:
@@ -65,6 +82,11 @@ class Content:
         self._reader = reader
         self._files = files
 
+    @property
+    def reader(self) -> StoreReader:
+        """The ledger this content belongs to."""
+        return self._reader
+
     def stage(self, data: bytes) -> Staged:
         """Get bytes ready to be named: large ones are durable when this returns, small ones go with the commit."""
         digest = sha256(data)
@@ -85,6 +107,10 @@ class Content:
             )
         return data
 
+    def has(self, digest: bytes) -> bool:
+        """Whether bytes are stored under this digest; they are checked when they are read."""
+        return self._reader.content(digest) is not None or self._files.has(digest)
+
     def digests(self) -> Iterator[tuple[bytes, str]]:
         """Every digest stored here and where: ``database`` or ``file``."""
         for digest, _size in self._reader.content_digests():
@@ -95,7 +121,10 @@ class Content:
     def sweep(self) -> int:
         """Finish erasures that a crash interrupted: delete files that were erased and that nothing has named since."""
         here = {digest for digest in self._reader.erased_digests() if self._files.has(digest)}
-        left = here & self._erased_last() if here else here
+        try:
+            left = here & self._erased_last() if here else here
+        except StoreCorrupt:
+            return 0  # Damaged content may have named any of them again. Who opens the home must not fail for that.
         return sum(1 for digest in left if self._files.erase(digest))
 
     def _erased_last(self) -> set[bytes]:
@@ -105,23 +134,92 @@ class Content:
             first = next(self._reader.records_of_kind(partition, "erased"), None)
             for record in self._reader.records(partition, first.position) if first is not None else ():
                 named = set(named_digests(record.body)) | set(named_digests(record.evidence or b""))
-                erased = erased | named if record.kind == "erased" else erased - named
+                if record.kind == "erased":
+                    erased |= named
+                else:
+                    erased -= named.union(*map(self.named_by, named))
         return erased
 
+    def named_by(self, digest: bytes) -> Iterator[bytes]:
+        """The digests that stored content names: a sealed value (an order, a run's inputs) or a signed report.
 
-def referenced_digests(reader: StoreReader) -> Iterator[bytes]:
-    """Every digest that a record names, directly or through its evidence: what garbage collection must keep."""
+        Found by the bytes, as `ledger.naming` finds them in records: whatever a later version of either adds is found too.
+        What is neither names nothing, and so does what is not there. May give more than content (hashes, leases).
+        """
+        # No envelope is larger than canonical bytes may be, so an artifact of gigabytes is not read to see if it is one.
+        if len(digest) != DIGEST_BYTES or (self._files.size(digest) or 0) > ITEM_BYTES_MAX:
+            return
+        data = self.get(digest)
+        if data is None:
+            return
+        envelope = _map(data)
+        if envelope.keys() == {"json", "nonce"}:
+            yield from written_digests([data])
+        elif envelope.keys() == {"body", "sig"} and isinstance(envelope["body"], bytes):
+            yield from named_digests(envelope["body"])
+            yield from written_digests([data])
+            # A large value lies in content of its own, as plain JSON, and may name files as a small one may.
+            value = _map(envelope["body"]).get("value_content")
+            if isinstance(value, bytes):
+                yield from self._written_in(value)
+
+    def _written_in(self, digest: bytes) -> Iterator[bytes]:
+        if len(digest) != DIGEST_BYTES:
+            return
+        data = self._reader.content(digest)
+        if data is not None:
+            yield from written_digests([data])
+            return
+        stream = self._files.stream(digest)
+        if stream is not None:
+            with stream:
+                yield from written_digests(iter(stream.read1, b""))
+
+
+def written_digests(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Every digest that stands in text as ``sha256:`` and 64 digits, also across the pieces that the text comes in."""
+    rest = b""
+    for piece in pieces:
+        text = rest + piece
+        for match in _WRITTEN.finditer(text):
+            yield bytes.fromhex(match[1].decode())
+        rest = text[-(_WRITTEN_BYTES - 1) :]
+
+
+_WRITTEN = re.compile(rb"sha256:([0-9a-f]{64})")
+_WRITTEN_BYTES = len("sha256:") + 64
+
+
+def _map(data: bytes) -> dict[str, object]:
+    """What canonical bytes say, if it is a map; empty for anything else."""
+    try:
+        value = decode(data)
+    except NotCanonical:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def referenced_digests(content: Content) -> Iterator[bytes]:
+    """Every digest that a record names, directly, through its evidence or through content: what must be kept.
+
+    Content counts as far as it can be read: what an erased report or payload named is named by it no longer. Damaged content
+    is an error, because nobody can say what it named.
+    """
+    reader = content.reader
     for row in reader.jobs():
-        yield Job.decode(row.body).payload_digest
+        yield from _with_inner(content, Job.decode(row.body).payload_digest)
     for run_row in reader.runs():
         run = Run.decode(run_row.body)
-        yield from (run.contract_digest, run.bindings_digest, run.inputs_digest)
+        yield from (run.contract_digest, run.bindings_digest)
+        yield from _with_inner(content, run.inputs_digest)
     for partition in range(reader.partitions):
         for record in reader.records(partition):
             if record.kind == "transition" and record.evidence is not None:
-                detail = Evidence.decode(record.evidence).detail_digest
-                if detail is not None:
-                    yield detail
+                evidence = Evidence.decode(record.evidence)
+                if evidence.detail_digest is not None:
+                    yield evidence.detail_digest
+                    if not evidence.names_decision:
+                        yield from content.named_by(evidence.detail_digest)
             elif (field := _NAMING.get(record.kind)) is not None:
                 body = decode(record.body)
                 if isinstance(body, dict) and isinstance(body[field], bytes):
@@ -132,11 +230,16 @@ _NAMING = {"submitted": "decision_digest", "step_reused": "ingredients_digest"}
 """Records that name content themselves, and the field that does."""
 
 
+def _with_inner(content: Content, digest: bytes) -> Iterator[bytes]:
+    yield digest
+    yield from content.named_by(digest)
+
+
 def unreferenced(
-    reader: StoreReader, stored: Iterable[tuple[bytes, str]], too_young: Callable[[bytes], bool]
+    content: Content, stored: Iterable[tuple[bytes, str]], too_young: Callable[[bytes], bool]
 ) -> list[tuple[bytes, str]]:
     """Stored content that no record names and that is old enough to be garbage."""
-    named = set(referenced_digests(reader))
+    named = set(referenced_digests(content))
     return [
         (digest, place)
         for digest, place in stored

@@ -1,4 +1,5 @@
-"""Looks a home over: files and permissions, keys and trust, the database, the owner, the tree head kept elsewhere.
+"""Looks a home over: files and permissions, the sandbox, keys and trust, the database, the owner, the tree head kept
+elsewhere.
 
 Each check answers by itself, so that one broken thing does not hide the next. Nothing is changed. What is wrong comes with
 what to do about it.
@@ -10,17 +11,19 @@ import platform
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from detent import __version__
 from detent.canon import digest_text
+from detent.canon.late import dataclass
 from detent.engine.home import Home
 from detent.engine.inspect import Times
 from detent.engine.keeper import HeadKeeper, state_directory
 from detent.engine.keys import ACTIVE, HERE, keys_view
 from detent.engine.lock import is_held, owner_pid
+from detent.engine.sandbox_view import SandboxView, sandbox_view
+from detent.engine.settings import SANDBOX_REQUIRED
 from detent.engine.wiring import Parts, check_kept_head
 from detent.errors import DetentError
 from detent.store.api import StoreReader
@@ -44,17 +47,20 @@ class Check:
         return {"name": self.name, "status": self.status, "text": self.text, "hint": self.hint}
 
 
-def examine(home: Home, *, environment: Mapping[str, str], thorough: bool = True) -> Iterator[Check]:
+def examine(
+    home: Home, *, environment: Mapping[str, str], thorough: bool = True, sandbox: SandboxView | None = None
+) -> Iterator[Check]:
     """Every check, in the order in which things depend on each other.
 
     ``thorough`` also has SQLite read the whole file. A ledger that does not open ends the examination: nothing that
-    follows could be answered.
+    follows could be answered. ``sandbox`` is what `sandbox_of` found, if somebody has asked.
     """
     yield Check("detent", OK, f"{__version__}, Python {platform.python_version()}, {platform.system()}")
     yield Check("home", OK, str(home.path))
     yield from _answered("file system", lambda: _file_system(home.path))
     yield from _permissions(home)
     yield from _answered("settings", lambda: _settings(home))
+    yield from _sandbox(sandbox or sandbox_of(home))
     facts = list(_answered("database", lambda: _database(home)))
     yield from facts
     if facts[0].status == WRONG:
@@ -69,6 +75,15 @@ def examine(home: Home, *, environment: Mapping[str, str], thorough: bool = True
             yield from _answered("tree head", partial(_tree_head, reader, partition))
             yield from _answered("kept tree head", partial(_kept_head, reader, partition, environment))
     yield _owner(home)
+
+
+def sandbox_of(home: Home) -> SandboxView:
+    """This machine's sandbox against what the home requires; settings that cannot be read are another check's business."""
+    try:
+        required = home.settings().sandbox_required
+    except DetentError:
+        required = SANDBOX_REQUIRED
+    return sandbox_view(required)
 
 
 def age_text(ms: int) -> str:
@@ -116,6 +131,15 @@ def _permissions(home: Home) -> Iterator[Check]:
 def _settings(home: Home) -> Check:
     settings = home.settings()
     return Check("settings", OK, f"{settings.origin}, root {digest_text(settings.root)}")
+
+
+def _sandbox(view: SandboxView) -> Iterator[Check]:
+    """The verdict, then what it is made of. A machine that cannot contain untrusted code is not broken: nothing is wrong."""
+    status = OK if view.contained and not view.lowered else NOTE
+    yield Check("sandbox", status, view.verdict(), view.hint())
+    for primitive in view.primitives:
+        text = f"{primitive.name} {'yes' if primitive.works else 'no'}: {primitive.text}"
+        yield Check("sandbox part", OK if primitive.works else NOTE, text)
 
 
 def _database(home: Home) -> Check:

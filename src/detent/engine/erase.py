@@ -12,10 +12,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 from detent.canon import digest_text
+from detent.canon.late import dataclass
 from detent.engine.content import GC_GRACE_MS, Content, unreferenced
 from detent.engine.home import Home
 from detent.engine.lock import owner_pid, try_lock
@@ -181,8 +181,8 @@ def collect(
     files = home.content_files()
     try:
         with closing((parts or Parts()).open_store(home.ledger)) as store:
-            stored = Content(store, files).digests()
-            garbage = unreferenced(store, stored, lambda digest: young(files.path(digest)))
+            content = Content(store, files)
+            garbage = unreferenced(content, content.digests(), lambda digest: young(files.path(digest)))
             size = sum(_size(store, files, digest) or 0 for digest, _ in garbage)
             if dry_run:
                 return Collected(tuple(garbage), size, 0)

@@ -9,8 +9,7 @@ Nothing here changes anything, and no owner is needed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from detent.canon.late import dataclass
 from detent.engine.content import Content
 from detent.engine.explain_chapter import Chapter, plain_decision
 from detent.engine.explain_now import Present, present_of

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from detent.canon.late import dataclass
 from detent.engine.inspect import Times, plain
 from detent.errors import DetentError
 from detent.scheduling import Candidate, Decision, explain_lines

@@ -7,9 +7,9 @@ the owner without asking the owner. Leases are read off it, too: a heartbeat mov
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from detent.canon.late import dataclass
 from detent.engine.explain_chapter import CANDIDATES_TOLD_MAX, moment, span
 from detent.engine.explain_story import why_final
 from detent.engine.inspect import JobView, RecordView

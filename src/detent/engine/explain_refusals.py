@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, Final
 
-from detent.canon import NotCanonical, decode
+from detent.canon import NotCanonical, decode, digest_text
 from detent.engine.explain_chapter import Chapter, capital, decision_lines, read_decision
 from detent.engine.inspect import Times
 from detent.kernel import identity
@@ -49,6 +49,10 @@ def _refusal(row: RefusalRow, times: Times) -> Chapter:
         why = decision_lines(decision)
     operator = error.get("failure_operator")
     what = _WHAT.get(str(operator), "request refused")
+    result = details.get("result_digest") if isinstance(details, dict) else None
+    if isinstance(result, bytes):
+        what = "result discarded"
+        why.append(f"Nothing of it was kept but its digest, {digest_text(result)}.")
     # Whoever is told that the job exists already asked after it was made; any other submission came before.
     rank = 0 if operator == identity.JOB_SUBMIT and row.code != "CONFLICT" else 2
     return Chapter(row.tick, times.iso(row.tick), what, tuple(why), decision=decision, rank=rank)

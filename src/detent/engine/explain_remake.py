@@ -10,10 +10,10 @@ It costs what `detent replay` costs, up to the job's last decision.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from detent.canon import sha256
+from detent.canon.late import dataclass
 from detent.engine.history import StoreHistory
 from detent.engine.typed import typed
 from detent.errors import DetentError, InvariantBroken, Refused, StoreCorrupt

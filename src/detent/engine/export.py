@@ -14,13 +14,13 @@ import secrets
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
 from detent.canon import decode
+from detent.canon.late import dataclass
 from detent.engine.audit import commits
 from detent.engine.content import Content
 from detent.engine.erase import digests_of_job

@@ -65,7 +65,7 @@ class StoreHistory:
             last = self._store.transition(job_id, row.transition_seq - 1)
             if last is None or not self._is_past(last):
                 return None
-        return Job.decode(row.body)
+        return Job.read(row.body)
 
     def ended_run(self, run_id: str) -> bytes | None:
         """The encoded form of a run that has ended."""

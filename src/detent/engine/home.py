@@ -21,11 +21,11 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 from detent.canon import digest_text, encode, sha256
+from detent.canon.late import dataclass
 from detent.engine.keyring import ROLES, Keyring
 from detent.engine.settings import TEMPLATE, Settings, read_settings
 from detent.errors import HomeError

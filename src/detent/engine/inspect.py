@@ -7,10 +7,10 @@ that `detent list` and `detent show` print: digests as ``sha256:…``, ticks als
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from detent.canon import NotCanonical, decode, digest_text, tick_to_iso
+from detent.canon.late import dataclass
 from detent.engine.content import Content
 from detent.engine.typed import typed
 from detent.errors import DetentError, InvariantBroken, StoreCorrupt

@@ -6,6 +6,7 @@ here is still there, and the owner refuses to sign on top of a ledger that is sh
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import tempfile
@@ -61,6 +62,7 @@ class HeadKeeper:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with tempfile.TemporaryFile(dir=self.path.parent):
                 pass
+            self._sweep()
         except OSError as exc:
             raise self._unwritable(exc) from exc
 
@@ -79,6 +81,13 @@ class HeadKeeper:
     def forget(self) -> None:
         """Drop what is kept: only when a ledger's rollback is accepted on purpose."""
         self.path.unlink(missing_ok=True)
+
+    def _sweep(self) -> None:
+        """Remove what processes left that were killed while they wrote."""
+        for left in self.path.parent.glob(f"{glob.escape(self.path.name)}.*.tmp"):
+            pid = left.name.split(".")[-2]
+            if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+                left.unlink(missing_ok=True)
 
     def _unwritable(self, error: OSError) -> HomeError:
         return HomeError(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from detent.canon import digest_text
+from detent.canon.late import dataclass
 from detent.engine.home import Home
 from detent.engine.wiring import load_trust
 from detent.errors import HomeError

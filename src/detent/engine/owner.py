@@ -11,6 +11,7 @@ turn is bounded (`TURN_ITEMS_MAX`) for that reason.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ from detent.engine.pace import Pace
 from detent.engine.recover import Recovered
 from detent.engine.request import (
     TURN_COMMANDS_MAX,
+    Judge,
     Look,
     Make,
     Reply,
@@ -32,6 +34,7 @@ from detent.engine.request import (
     Stop,
     answer_look,
     commands_of,
+    indexed,
     request_of,
     tell,
     told,
@@ -55,8 +58,11 @@ from detent.kernel import (
     KernelConfig,
     Outcome,
     RaiseEpoch,
+    Record,
 )
-from detent.store.api import Store, TreeHeadRow
+from detent.kernel.identity import JOB_TRANSITION
+from detent.kernel.outcome import DEDUPLICATED
+from detent.store.api import AnswerRow, Store, TreeHeadRow, WorkRow
 
 INBOX_MAX = 10_000
 """Requests that may wait; one more is refused with `InboxFull`, never silently queued."""
@@ -74,6 +80,8 @@ LOOK_AGAIN_MS = 60_000
 """Longest sleep of the loop; nothing depends on it."""
 
 T = TypeVar("T")
+
+logger = logging.getLogger("detent.engine")
 
 
 class Owner:
@@ -99,6 +107,11 @@ class Owner:
         self.config = config
         self.failure: BaseException | None = None
         self.on_failed: Callable[[], None] = lambda: None
+        self.observers: list[Callable[[int, Sequence[Record]], None]] = []
+        """Told of every commit's records and of the position of the first, in order, once their callers were answered.
+
+        They are called within the turn, so they may take note but ask this owner nothing.
+        """
         self._store = store
         self._kernel = recovered.kernel
         self._history = recovered.history
@@ -182,13 +195,20 @@ class Owner:
         makes: Sequence[Make],
         *,
         content: Sequence[tuple[bytes, bytes]] = (),
+        work: Sequence[WorkRow] = (),
+        answers: Sequence[AnswerRow] = (),
+        judge: Judge | None = None,
     ) -> Future[list[Outcome]]:
         """Have commands decided in one turn; the future is answered after the commit, never before.
+
+        ``work`` goes into the index of work in that same commit, each row only if this request submits its job or finds
+        it submitted; ``answers`` are kept only if every command of it was granted. ``judge`` makes further commands, or
+        refuses them, from what stands when the turn has come.
 
         Raises `InboxFull` when too much is waiting, `StoreUnavailable` when the owner has closed: nothing was done.
         """
         future: Future[list[Outcome]] = Future()
-        self._put(request_of(makes, future, content))
+        self._put(request_of(makes, future, content, work, answers, judge))
         self._wake.set()
         return future
 
@@ -197,6 +217,9 @@ class Owner:
         makes: Sequence[Make],
         *,
         content: Sequence[tuple[bytes, bytes]] = (),
+        work: Sequence[WorkRow] = (),
+        answers: Sequence[AnswerRow] = (),
+        judge: Judge | None = None,
         timeout: float | None = None,
     ) -> list[Outcome]:
         """Like `ask`, and wait for the answer.
@@ -205,12 +228,12 @@ class Owner:
         change of threads, which on a small machine takes as long as the commit.
         """
         if not self._turn_lock.acquire(blocking=False):
-            return self.ask(makes, content=content).result(timeout)
+            return self.ask(makes, content=content, work=work, answers=answers, judge=judge).result(timeout)
         try:
             if self.closed:
                 raise self._closed_error()
             reply = Reply()
-            self.step(request_of(makes, reply, content))
+            self.step(request_of(makes, reply, content, work, answers, judge))
             wake_at = self._look_again_at()
             if sooner := wake_at < self._wake_at:
                 self._wake_at = wake_at
@@ -326,13 +349,18 @@ class Owner:
             if not request.future.set_running_or_notify_cancel():
                 continue
             try:
-                commands = commands_of(request, tick)
+                commands = commands_of(request, tick, self._kernel)
             except Exception as exc:  # noqa: BLE001 - a caller's own code; its failure is its answer, not the owner's end
                 request.future.set_exception(exc)
+                continue
+            if isinstance(commands, Refused):
+                answers.append((request, [self._turn_away(commands, turn)]))
                 continue
             outcomes = [self._apply(command, turn, beats) for command in commands]
             if request.content and any(outcome.records for outcome in outcomes):
                 turn.content.extend(request.content)  # With the record that names it, or not at all.
+            if request.work or request.answers:
+                self._keep_beside(request, commands, outcomes, turn)
             answers.append((request, outcomes))
             if len(turn.records) >= TURN_RECORDS_MAX:
                 self._settle(turn, answers)
@@ -348,6 +376,8 @@ class Owner:
             self._insist_on_epoch()
             if turn.refusals:
                 self._store.append_refusals(turn.refusals)
+            if turn.work or turn.answers:
+                self._store.append_beside(turn.work, turn.answers)
         self._crash("committed")
         for request, outcomes in answers:
             request.future.set_result(outcomes)
@@ -357,6 +387,35 @@ class Owner:
                     for grant in outcome.grants:
                         self._on_dispatch(grant)
         self._keep_new_head()
+        if self.observers and turn.records:
+            self._tell_observers(turn.records)
+
+    def _tell_observers(self, records: Sequence[Record]) -> None:
+        first = self._assembler.tail.next_position - len(records)
+        for observer in tuple(self.observers):
+            try:
+                observer(first, records)
+            except Exception:
+                logger.exception("an observer of the ledger failed")  # It is a guest here; the commit stands.
+
+    def _turn_away(self, refusal: Refused, turn: Turn) -> Outcome:
+        """Answer a request that was refused before the kernel heard of it; the decision log gets it all the same."""
+        outcome = Outcome()
+        self._kernel.refuse_with(outcome, refusal, JOB_TRANSITION)
+        turn.refusals.extend(refusal_rows(self.partition, turn.tick, None, outcome))
+        return outcome
+
+    def _keep_beside(
+        self, request: Request, commands: Sequence[Command], outcomes: Sequence[Outcome], turn: Turn
+    ) -> None:
+        """Take over what a request wants kept beside the ledger, as far as it was granted."""
+        rows = indexed(request.work, commands, outcomes, turn.tick)
+        if any(outcome.status == DEDUPLICATED for outcome in outcomes):
+            # A job found submitted may have lost its payload since; its key must not come back (X-171).
+            rows = [row for row in rows if not self._store.is_erased(row.payload_digest)]
+        turn.work.extend(rows)
+        if all(outcome.refusal is None for outcome in outcomes):
+            turn.answers.extend(request.answers)
 
     def _apply(self, command: Command, turn: Turn, beats: dict[str, Outcome]) -> Outcome:
         if type(command) is Heartbeat and (repeated := self._repeated_beat(command, beats)) is not None:
@@ -436,7 +495,8 @@ class Owner:
 
     def _finish(self) -> None:
         """The last turn: a checkpoint when reopening would otherwise replay much, and a tree head over everything."""
-        if self._since_checkpoint > self._checkpoint_records // 10:
+        # Applying a record again takes about as long as writing a waiting job into a checkpoint.
+        if self._since_checkpoint > max(self._checkpoint_records // 100, len(self._kernel.jobs)):
             turn = Turn(self._kernel.tick)
             command = AdvanceTick(turn.tick)  # Lets no time pass: it only carries the checkpoint.
             turn.add(command, self._kernel.apply(command))

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from detent.canon import sha256
+from detent.canon.late import dataclass
 from detent.engine.assemble import LogTail
 from detent.engine.history import StoreHistory
 from detent.errors import DetentError, InvariantBroken, StoreCorrupt

@@ -5,20 +5,28 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from detent.canon import sha256
-from detent.errors import DetentError, InvalidInput, InvariantBroken, OutcomeUnknown
-from detent.kernel import Claim, Command, Kernel, Outcome
+from detent.canon import check_uint64, sha256
+from detent.canon.late import dataclass
+from detent.errors import DetentError, InvalidInput, InvariantBroken, OutcomeUnknown, Refused
+from detent.kernel import Claim, Command, Kernel, Outcome, Submit
+from detent.kernel.commands import stamped
 from detent.kernel.handlers import HANDLERS
-from detent.store.api import CONTENT_INLINE_BYTES_MAX
+from detent.kernel.manifest import digest_fault, id_fault
+from detent.store.api import ANSWER_BYTES_MAX, CONTENT_INLINE_BYTES_MAX, AnswerRow, WorkRow
 
 TURN_COMMANDS_MAX = 10_000
 """Commands after which a group commit takes no further request, and the most that one request may hold."""
 
+LABEL_BYTES_MAX = 1024
+"""The longest name that work is indexed under."""
+
 Make: TypeAlias = Callable[[int], Command]
 """A command without its tick: the owner supplies it."""
+
+Judge: TypeAlias = Callable[[Kernel], Sequence[Command] | Refused]
+"""Makes the commands of a request within its turn, from what stands then; or refuses it, which is logged."""
 
 T = TypeVar("T")
 
@@ -55,11 +63,14 @@ class Reply:
 
 @dataclass(slots=True)
 class Request:
-    """Commands that one caller wants decided together, with the content they name."""
+    """Commands that one caller wants decided together, with the content they name and what is kept beside the ledger."""
 
     makes: Sequence[Make]
     future: Future[list[Outcome]] | Reply
     content: Sequence[tuple[bytes, bytes]] = ()
+    work: Sequence[WorkRow] = ()
+    answers: Sequence[AnswerRow] = ()
+    judge: Judge | None = None
 
 
 @dataclass(slots=True)
@@ -78,7 +89,12 @@ class Stop:
 
 
 def request_of(
-    makes: Sequence[Make], future: Future[list[Outcome]] | Reply, content: Sequence[tuple[bytes, bytes]]
+    makes: Sequence[Make],
+    future: Future[list[Outcome]] | Reply,
+    content: Sequence[tuple[bytes, bytes]],
+    work: Sequence[WorkRow] = (),
+    answers: Sequence[AnswerRow] = (),
+    judge: Judge | None = None,
 ) -> Request:
     """A request within its limits; one that is not could spoil the commit of others."""
     if len(makes) > TURN_COMMANDS_MAX:
@@ -91,12 +107,19 @@ def request_of(
             )
         if sha256(data) != digest:
             raise InvalidInput("content does not have the digest it is sent under")
-    return Request(makes, future, content)
+    if work or answers:
+        _check_beside(work, answers)
+    return Request(makes, future, content, work, answers, judge)
 
 
-def commands_of(request: Request, tick: int) -> list[Command]:
+def commands_of(request: Request, tick: int, kernel: Kernel) -> list[Command] | Refused:
     """The commands themselves, with their tick; refuses what the kernel does not know, and a batch full of claims."""
     commands = [make(tick) for make in request.makes]
+    if request.judge is not None:
+        judged = request.judge(kernel)
+        if isinstance(judged, Refused):
+            return judged
+        commands += [stamped(command, tick) for command in judged]
     claimed = 0
     for command in commands:
         if type(command) not in HANDLERS:
@@ -106,6 +129,18 @@ def commands_of(request: Request, tick: int) -> list[Command]:
     if claimed > TURN_COMMANDS_MAX and len(commands) > 1:  # A single claim has its own limit, and its own refusal.
         raise InvalidInput(f"one request claims {claimed} jobs (limit {TURN_COMMANDS_MAX})", hint="ask in parts")
     return commands
+
+
+def indexed(
+    work: Sequence[WorkRow], commands: Sequence[Command], outcomes: Sequence[Outcome], tick: int
+) -> list[WorkRow]:
+    """Those rows of the work index whose job this very request submitted, now or before; a refused one leaves no row."""
+    payloads = {
+        outcome.job.job_id: outcome.job.payload_digest
+        for command, outcome in zip(commands, outcomes, strict=True)
+        if type(command) is Submit and outcome.refusal is None and outcome.job is not None
+    }
+    return [row._replace(tick=tick, payload_digest=payloads[row.job_id]) for row in work if row.job_id in payloads]
 
 
 def answer_look(future: Future[T], ask: Callable[[Kernel], T], kernel: Kernel) -> None:
@@ -131,3 +166,32 @@ def told(exc: BaseException) -> BaseException:
     unknown = OutcomeUnknown(f"the owner failed before it could answer: {exc!r}")
     unknown.__cause__ = exc
     return unknown
+
+
+def _check_beside(work: Sequence[WorkRow], answers: Sequence[AnswerRow]) -> None:
+    if max(len(work), len(answers)) > TURN_COMMANDS_MAX:
+        raise InvalidInput(f"more than {TURN_COMMANDS_MAX} rows beside one request", hint="ask in parts")
+    for row in work:
+        fault = (
+            id_fault("workspace", row.workspace)
+            or id_fault("job_id", row.job_id)
+            or digest_fault("execution_key", row.execution_key)
+            or _label_fault(row.label)
+        )
+        if fault:
+            raise InvalidInput(fault)
+    for answer in answers:
+        fault = digest_fault("scope", answer.scope) or digest_fault("body_digest", answer.body_digest)
+        if fault:
+            raise InvalidInput(fault)
+        check_uint64("stored_at_ms", answer.stored_at_ms)
+        if type(answer.response) is not bytes or len(answer.response) > ANSWER_BYTES_MAX:
+            raise InvalidInput(f"a stored answer has at most {ANSWER_BYTES_MAX} bytes")
+
+
+def _label_fault(label: object) -> str | None:
+    try:
+        fits = type(label) is str and 1 <= len(label.encode()) <= LABEL_BYTES_MAX
+    except UnicodeEncodeError:
+        fits = False
+    return None if fits else f"a label is a text of 1 to {LABEL_BYTES_MAX} bytes"

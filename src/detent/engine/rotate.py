@@ -14,8 +14,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from detent.canon.late import dataclass
 from detent.engine.home import Home
 from detent.engine.keeper import HeadKeeper, state_directory
 from detent.engine.keyring import ROLES

@@ -7,20 +7,21 @@ answered with an error and closed; it cannot make the owner fail.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
+import select
 import socket
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from detent.engine.grants import check_asker, open_grants
 from detent.engine.owner import Owner
-from detent.engine.request import Make
+from detent.engine.request import Judge, Make
 from detent.engine.wire import (
     CLIENT_COMMANDS,
     FRAME_BYTES_MAX,
@@ -28,59 +29,100 @@ from detent.engine.wire import (
     PROTOCOL,
     answer_of,
     answer_to_list,
+    answers_from_list,
     error_to_map,
     frame,
     read_message,
+    work_from_list,
 )
 from detent.errors import DetentError, HomeError, InvalidInput, OutcomeUnknown, Refused
 from detent.kernel import Command, Grant, Manifest, Outcome, RefusedManifest, Submit, VerifiedManifest
 from detent.kernel.commands import command_from_list
 from detent.ledger.schema import parse_manifest
 
+if TYPE_CHECKING:
+    import asyncio
+
 UNSENT_BYTES_MAX = 64 * 1024 * 1024
 """Answers a connection may leave unread before it is closed."""
 
+JudgeReport = Callable[[int, bytes, list[tuple[bytes, bytes]]], tuple[Judge, Sequence[tuple[bytes, bytes]]]]
 VerifyManifest = Callable[[int, tuple[bytes, bytes, bytes]], VerifiedManifest | Refused]
 
 
 class Service:
     """Listens on a socket and feeds owners."""
 
-    def __init__(self, path: Path, owners: list[Owner], verify: VerifyManifest) -> None:
+    def __init__(self, path: Path, owners: list[Owner], verify: VerifyManifest, judge: JudgeReport) -> None:
         self._path = path
         self._owners = owners
         self._verify = verify
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="detent-service", daemon=True)
-        self._ready: Future[None] = Future()
+        self._judge = judge
+        self._bound: socket.socket | None = None
+        self._bell, self._bell_heard = socket.socketpair()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
-        self._descriptors: set[int] = set()
+        self._thread = threading.Thread(target=self._run, name="detent-service", daemon=True)
+        self._lock = threading.Lock()
+        self._closing = False
+        self._descriptors: set[int] = {self._bell.fileno(), self._bell_heard.fileno()}
         _listening.add(self)
 
     def start(self) -> None:
-        """Listen; returns when clients can connect."""
-        self._thread.start()
+        """Listen; when this returns, clients can connect."""
         try:
-            self._ready.result()
+            self._bound = self._bind()
+            self._bound.listen()
         except BaseException:
-            self._thread.join()
+            self._hang_up()
             raise
+        self._descriptors.add(self._bound.fileno())
+        self._thread.start()
 
     def close(self) -> None:
         """Close all connections and stop listening."""
-        if self._stop is not None:
-            self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
+        with self._lock:
+            self._closing = True
+            loop, stop = self._loop, self._stop
+        if loop is not None and stop is not None:
+            loop.call_soon_threadsafe(stop.set)
+        self._bell.send(b"!")
+        if self._thread.is_alive():
+            self._thread.join()
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        for end in (self._bell, self._bell_heard, self._bound):
+            if end is not None:
+                self._descriptors.discard(end.fileno())
+                end.close()
+        with contextlib.suppress(OSError):
+            self._path.unlink()
 
     def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_until_complete(self._serve())
-        finally:
-            self._loop.close()
+        """Wait for somebody to come. Most processes end before anybody does, and never load an event loop."""
+        if self._bound is None:
+            return
+        waiting = select.poll()
+        for end in (self._bound, self._bell_heard):
+            waiting.register(end, select.POLLIN)
+        waiting.poll()
+        if self._closing:
+            return
+        import asyncio  # noqa: PLC0415 - see above
 
-    async def _serve(self) -> None:
-        self._stop = asyncio.Event()
+        loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_until_complete(self._serve(loop, self._bound))
+        finally:
+            with self._lock:
+                self._loop = None
+            loop.close()
+
+    async def _serve(self, loop: asyncio.AbstractEventLoop, bound: socket.socket) -> None:
+        import asyncio  # noqa: PLC0415
+
         connections: set[asyncio.Task[None]] = set()
 
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -95,22 +137,20 @@ class Service:
             finally:
                 self._descriptors.discard(descriptor)
 
-        try:
-            bound = self._bind()
-            self._descriptors.add(bound.fileno())
-            server = await asyncio.start_unix_server(accept, sock=bound, limit=FRAME_BYTES_MAX)
-        except BaseException as exc:  # noqa: BLE001 - whoever called start() must hear of it
-            self._ready.set_exception(exc)
-            return
-        self._ready.set_result(None)
-        await self._stop.wait()
-        self._descriptors.discard(bound.fileno())
+        stop = asyncio.Event()
+        with self._lock:
+            if self._closing:
+                return
+            self._loop, self._stop = loop, stop
+        served = bound.dup()
+        self._descriptors.add(served.fileno())
+        server = await asyncio.start_unix_server(accept, sock=served, limit=FRAME_BYTES_MAX)
+        await stop.wait()
+        self._descriptors.discard(served.fileno())
         server.close()
         for task in list(connections):
             task.cancel()
         await asyncio.gather(*connections, return_exceptions=True)
-        with contextlib.suppress(OSError):
-            self._path.unlink()
 
     def _bind(self) -> socket.socket:
         """Bind the socket, 0600 from its first moment; a socket left by a dead owner is in the way and removed."""
@@ -131,6 +171,8 @@ class Service:
         return made
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        import asyncio  # noqa: PLC0415
+
         try:
             while True:
                 length = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big")
@@ -164,9 +206,10 @@ class Service:
                 grants = self._grants(message)
                 grants.add_done_callback(lambda done: self._soon(self._reply_grants, writer, number, done))
                 return None
-            if message.get("op") != "ask":
+            operation = {"ask": self._ask, "result": self._result}.get(str(message.get("op")))
+            if operation is None:
                 raise InvalidInput(f"unknown operation {message.get('op')!r}")
-            asked = self._ask(message)
+            asked = operation(message)
         except Exception as exc:  # noqa: BLE001 - whatever another process sends, it cannot make the owner fail
             return self._send(writer, {"id": number, "error": error_to_map(_typed(exc))})
         asked.add_done_callback(lambda done: self._soon(self._reply, writer, number, done))
@@ -174,8 +217,10 @@ class Service:
 
     def _soon(self, reply: Callable[..., None], *arguments: object) -> None:
         # The service may have closed meanwhile; then the client has learnt already that its outcome is unknown.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(reply, *arguments)
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(reply, *arguments)
 
     def _ask(self, message: dict[str, object]) -> Future[list[Outcome]]:
         """Put a client's commands into the inbox."""
@@ -184,7 +229,17 @@ class Service:
             raise InvalidInput("an ask names a partition and a list of commands")
         makes = [self._make(item, owner.partition) for item in items]
         content = [_content_pair(pair) for pair in _list(message, "content")]
-        return owner.ask(makes, content=content)
+        work, answers = work_from_list(_list(message, "work")), answers_from_list(_list(message, "keep"))
+        return owner.ask(makes, content=content, work=work, answers=answers)
+
+    def _result(self, message: dict[str, object]) -> Future[list[Outcome]]:
+        """Have a worker's signed report judged, and its attempt closed if it holds."""
+        owner, envelope = self._owner(message), message.get("envelope")
+        if not isinstance(envelope, bytes):
+            raise InvalidInput("a result is the bytes of a signed report")
+        content = [_content_pair(pair) for pair in _list(message, "content")]
+        judge, kept = self._judge(owner.partition, envelope, content)
+        return owner.ask((), content=kept, judge=judge)
 
     def _grants(self, message: dict[str, object]) -> Future[list[Grant]]:
         """Have a worker's leases looked up, for one that lost the answer which granted them."""

@@ -12,21 +12,24 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Self, TypeVar
 
+from detent.engine.acceptance import ENVELOPE_BYTES_MAX, VerifiedReport, job_of
 from detent.engine.client import Connection, NotSent
 from detent.engine.grants import GRANTS_PAGE, check_asker, open_grants
 from detent.engine.home import Home
 from detent.engine.lock import owner_pid, try_lock
+from detent.engine.observe import Observer, Tail
 from detent.engine.owner import Owner
 from detent.engine.request import Make
 from detent.engine.wire import OWNER_COMMANDS, Answer, answer_of
-from detent.engine.wiring import OwnedHome, Parts, open_owned
+from detent.engine.wiring import OwnedHome, Parts, judge_report, open_owned
 from detent.errors import DetentError, InvalidInput, OutcomeUnknown, StoreUnavailable
 from detent.kernel import Command, Grant, RefusedManifest, Submit, VerifiedManifest, partition_of
+from detent.kernel.commands import stamped
 from detent.ledger import Trust, signer_refusal
+from detent.store.api import CONTENT_INLINE_BYTES_MAX, AnswerRow, WorkRow
 
 _T = TypeVar("_T")
 
@@ -54,6 +57,7 @@ class Session:
         self._listen = listen
         self._lock = threading.RLock()
         self._link: OwnedHome | Connection | None = None
+        self._tail: Tail | None = None
         self._closed = False
         self._pid = os.getpid()
         self._opened_at = 0.0
@@ -76,9 +80,14 @@ class Session:
         *,
         partition: int = 0,
         content: Sequence[tuple[bytes, bytes]] = (),
+        work: Sequence[WorkRow] = (),
+        answers: Sequence[AnswerRow] = (),
         timeout: float | None = None,
     ) -> list[Answer]:
         """Have commands decided together and wait for the answers. Their ticks are set by the owner.
+
+        ``work`` and ``answers`` are kept beside the ledger in the same commit: a row of work if this request submits its
+        job or finds it submitted, the answers if every command is granted.
 
         Refuses, with `InvalidInput`, what only an owner may say by itself.
         """
@@ -90,10 +99,11 @@ class Session:
             if isinstance(link, OwnedHome):
                 owner = _owner(link, partition)
                 makes = [_make(command, link.trusts[partition], owner) for command in commands]
-                outcomes = _answered(lambda: owner.call(makes, content=content, timeout=timeout), timeout)  # noqa: B023
+                call = partial(owner.call, makes, content=content, work=work, answers=answers, timeout=timeout)
+                outcomes = _answered(call, timeout)
                 return [answer_of(outcome) for outcome in outcomes]
             try:
-                asked = link.ask(partition, commands, content=content)
+                asked = link.ask(partition, commands, content=content, work=work, answers=answers)
             except NotSent:
                 self._take_over(link)
                 continue
@@ -119,6 +129,52 @@ class Session:
             if len(page) < GRANTS_PAGE:
                 return found
 
+    def report(
+        self,
+        report: bytes | VerifiedReport,
+        *,
+        content: Sequence[tuple[bytes, bytes]] = (),
+        timeout: float | None = None,
+    ) -> Answer:
+        """Hand in a worker's signed report and wait for the answer to the attempt's end.
+
+        A `VerifiedReport`, which this process signed itself, is not verified again where this process owns the home. What
+        the report names comes as ``content`` or is a file of the home already; the envelope, when large, becomes one here.
+        """
+        envelope = report if isinstance(report, bytes) else report.envelope
+        if len(envelope) > CONTENT_INLINE_BYTES_MAX:
+            if len(envelope) > ENVELOPE_BYTES_MAX:
+                raise InvalidInput(f"a signed report has at most {ENVELOPE_BYTES_MAX} bytes, not {len(envelope)}")
+            self.home.content_files().put(envelope)
+        partition = partition_of(name, self._partitions()) if (name := job_of(report)) is not None else 0
+        while True:
+            link = self._ready()
+            if isinstance(link, OwnedHome):
+                owner = _owner(link, partition)
+                judge, kept = judge_report(self.home, link.trusts, link.owners, partition, report, content)
+                call = partial(owner.call, (), content=kept, judge=judge, timeout=timeout)
+                return answer_of(_answered(call, timeout)[-1])
+            try:
+                asked = link.result(partition, envelope, content=content)
+            except NotSent:
+                self._take_over(link)
+                continue
+            return _answered(lambda: asked.result(timeout), timeout)[-1]  # noqa: B023
+
+    def observe(self, observer: Observer) -> Callable[[], None]:
+        """Be told of every record that is committed to the home from now on, in order, whoever owns it then.
+
+        In the owning process it is called within the turn that committed, right after the callers were answered; it may
+        take note and wake others, but must not wait for this session. Gives back what ends it.
+        """
+        self._ready()
+        with self._lock:
+            if self._tail is None:
+                self._tail = Tail(self._parts.read_ledger(self.home.ledger), lambda: self.owns)
+                self._feed()
+            tail = self._tail
+        return tail.add(observer)
+
     def partition(self, name: str) -> int:
         """The partition that owns a job or a run, by its id."""
         return partition_of(name, self._partitions())
@@ -130,8 +186,11 @@ class Session:
         with self._lock:
             self._closed = True
             link, self._link = self._link, None
+            tail, self._tail = self._tail, None
         if link is not None:
             link.close()
+        if tail is not None:
+            tail.close()
 
     def __enter__(self) -> Self:
         return self
@@ -178,15 +237,26 @@ class Session:
                         self.home, held, self._parts, environment=self._environment, listen=self._listen
                     )
                     self._opened_at = time.monotonic()
+                    self._feed()
                     self._link.watch(self._lost)
                     return
                 try:
                     self._link = Connection(self.home.socket, self._lost)
+                    self._feed()
                     return
                 except (OSError, OutcomeUnknown, NotSent, TimeoutError):
                     if time.monotonic() > deadline:
                         raise self._unreachable() from None
                 time.sleep(CONNECT_PAUSE_SECONDS)
+
+    def _feed(self) -> None:
+        """Have those who observe told by the owners of this process, if it owns the home now."""
+        if self._tail is None:
+            return
+        if isinstance(self._link, OwnedHome):
+            for owner in self._link.owners:
+                owner.observers.append(partial(self._tail.hear, owner.partition))
+        self._tail.look()  # What was committed before this moment nobody tells.
 
     def _lost(self, link: OwnedHome | Connection) -> None:
         """The owner went away, or failed here: go on in the background, so that leases and retries are looked after.
@@ -201,6 +271,8 @@ class Session:
                 return
             self._link = None
             link.close()
+            if self._tail is not None:
+                self._tail.look()
             # A home that fails whenever it is opened must not be opened over and over: each time writes an epoch.
             if isinstance(link, OwnedHome) and time.monotonic() - self._opened_at < REOPEN_SECONDS:
                 return
@@ -236,4 +308,4 @@ def _make(command: Command, trust: Trust, owner: Owner) -> Make:
         if refusal is not None:
             refused = RefusedManifest(refusal, command.manifest.job_id)
             return lambda tick: Submit(tick, refused, command.run_id)
-    return lambda tick: replace(command, tick=tick)
+    return partial(stamped, command)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from detent.canon import ms_to_ticks, parse_digest
+from detent.canon.late import dataclass
+from detent.canon.show import show
 from detent.errors import DetentError, HomeError, InvalidInput
 from detent.kernel import BackoffSchedule, KernelConfig, LeasePolicy, QuotaPolicy
 from detent.kernel.policy import UNLIMITED_QUOTA
@@ -42,6 +43,11 @@ heartbeat_ms = 30000
 
 [backoffs]
 default = [1000, 2000, 4000]
+
+[sandbox]
+# What untrusted code needs to be run at all: "full", "full-rootless", "kernel-filter" or "none". `detent doctor` says what
+# this machine has. Where it has less, such code is refused; lowering this lets it run, and every result says so.
+required = "full-rootless"
 """
 
 _SECTIONS: dict[str, frozenset[str] | None] = {
@@ -52,7 +58,12 @@ _SECTIONS: dict[str, frozenset[str] | None] = {
     "backoffs": None,
     "quotas": None,
     "kernel": frozenset({"seed", "on_quota_running", "runtime_class"}),
+    "sandbox": frozenset({"required"}),
 }
+SANDBOX_PROFILES = ("full", "full-rootless", "kernel-filter", "none")
+"""How well untrusted code can be contained, strongest first: the names of the sandbox's profiles."""
+SANDBOX_REQUIRED = "full-rootless"
+"""What such code needs unless the settings say otherwise."""
 DURATION_MS_MAX = 100 * 366 * 24 * 3_600_000
 _LEASE_KEYS = frozenset({"ttl_ms", "heartbeat_ms"})
 _Policy = TypeVar("_Policy")
@@ -102,6 +113,12 @@ class Settings:
         except DetentError as exc:
             raise self._fault("scheduling or queue", exc) from exc
 
+    @property
+    def sandbox_required(self) -> str:
+        """The weakest profile of the sandbox under which untrusted code may run."""
+        required: str = self.raw.get("sandbox", {}).get("required", SANDBOX_REQUIRED)
+        return required
+
     def _each(self, section: str, make: Callable[[str, Any], _Policy]) -> tuple[_Policy, ...]:
         """The policies of a section, by name."""
         made = []
@@ -134,6 +151,11 @@ def read_settings(path: Path) -> Settings:
     for name, lease in tables.get("leases", {}).items():
         if not isinstance(lease, dict) or lease.keys() != _LEASE_KEYS:
             raise HomeError(f"{path}: leases.{name} needs exactly ttl_ms and heartbeat_ms")
+    required = tables.get("sandbox", {}).get("required", SANDBOX_REQUIRED)
+    if required not in SANDBOX_PROFILES:
+        raise HomeError(
+            f"{path}: sandbox.required: {show(required)} is no profile", hint=f"known: {', '.join(SANDBOX_PROFILES)}"
+        )
     ledger = tables.get("ledger", {})
     try:
         origin, root = ledger["origin"], parse_digest(ledger["root"])

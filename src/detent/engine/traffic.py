@@ -12,10 +12,11 @@ that it can be said:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, NamedTuple
 
 from detent.canon import NotCanonical, decode
+from detent.canon.late import dataclass
 from detent.kernel import (
     Arrival,
     Cancel,

@@ -19,10 +19,11 @@ from detent.kernel import (
     Resume,
 )
 from detent.kernel.commands import command_to_list
+from detent.store.api import AnswerRow, WorkRow
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 LENGTH_BYTES = 4
-PROTOCOL = 1
+PROTOCOL = 2
 
 CLIENT_COMMANDS = frozenset(
     {
@@ -143,6 +144,27 @@ def grants_from_list(value: object) -> list[Grant]:
         return [Grant(*grant) for grant in value]  # type: ignore[attr-defined]
     except TypeError as exc:
         raise InvalidInput(f"not a list of grants: {exc}") from exc
+
+
+def work_items(work: Sequence[WorkRow]) -> list[list[object]]:
+    """Rows of the work index as they travel: without what the owner sets."""
+    return [[row.workspace, row.execution_key, row.job_id, row.label] for row in work]
+
+
+def work_from_list(value: list[object]) -> list[WorkRow]:
+    """Rebuild what `work_items` made; the owner looks at each value itself."""
+    try:
+        return [WorkRow(workspace, key, job_id, label) for workspace, key, job_id, label in value]  # type: ignore[misc,has-type]
+    except (TypeError, ValueError) as exc:
+        raise InvalidInput("work is a list of workspace, execution key, job and label") from exc
+
+
+def answers_from_list(value: list[object]) -> list[AnswerRow]:
+    """Rebuild answers to keep that another process sent."""
+    try:
+        return [AnswerRow(*row) for row in value]  # type: ignore[misc]
+    except TypeError as exc:
+        raise InvalidInput("an answer to keep is a scope, the digest of a body, a response and a time") from exc
 
 
 def error_to_map(error: BaseException) -> dict[str, object]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 
 from detent.canon import SigningKey, digest_text
+from detent.canon.late import dataclass
+from detent.engine.acceptance import VerifiedReport, judge
 from detent.engine.clock import Clock, SystemClock
 from detent.engine.content import Content
 from detent.engine.home import Home, environment_policy
@@ -16,6 +18,7 @@ from detent.engine.keeper import HeadKeeper, state_directory
 from detent.engine.lock import OwnerLock
 from detent.engine.owner import Owner
 from detent.engine.recover import recover, tree_node
+from detent.engine.request import Judge
 from detent.engine.service import Service
 from detent.engine.settings import Settings
 from detent.errors import HomeError, Refused, RolledBack, TrustError
@@ -41,10 +44,14 @@ class Parts:
     checkpoint_records: int | None = None
     accept_rollback: bool = False
 
+    def read_ledger(self, ledger: Path) -> StoreReader:
+        """A reader, for the caller to close."""
+        return SqliteStore.open_reader(ledger)
+
     @contextmanager
     def open_reader(self, ledger: Path) -> Iterator[StoreReader]:
         """A reader for as long as the block lasts."""
-        reader = SqliteStore.open_reader(ledger)
+        reader = self.read_ledger(ledger)
         try:
             yield reader
         finally:
@@ -138,11 +145,15 @@ def open_owned(
             begin_owner(home, store, settings, trusts[partition], keeper, parts, partition)
             for partition, store in enumerate(opened)
         ]
-        Content(first, home.content_files()).sweep()
+        files = home.content_files()
+        files.sweep_abandoned()
+        Content(first, files).sweep()
         service = None
         if listen:
             # Before the owners' loops: if nobody can be listened to, nothing runs yet that would have to be stopped.
-            service = Service(home.socket, owners, partial(_verify, trusts, owners))
+            service = Service(
+                home.socket, owners, partial(_verify, trusts, owners), partial(judge_report, home, trusts, owners)
+            )
             service.start()
         for owner in owners:
             owner.start()
@@ -281,6 +292,25 @@ def _config(settings: Settings, store: StoreReader, partition: int) -> KernelCon
 
 def _announce(tick: int, *, signed: SignedTrust) -> ChangeTrust:
     return ChangeTrust(tick, TrustConfig.parse(signed.body).version, signed.digest(), signed.envelope())
+
+
+def judge_report(
+    home: Home,
+    trusts: list[Trust],
+    owners: list[Owner],
+    partition: int,
+    report: bytes | VerifiedReport,
+    content: Sequence[tuple[bytes, bytes]],
+) -> tuple[Judge, Sequence[tuple[bytes, bytes]]]:
+    """What the owner of a partition has to decide about a report, by the trust in force there now."""
+    return judge(
+        trusts[partition],
+        report,
+        content,
+        position=owners[partition].size,
+        partition=partition,
+        has_file=home.content_files().has,
+    )
 
 
 def _verify(

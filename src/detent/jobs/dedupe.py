@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from detent.canon.late import dataclass
 from detent.errors import InvariantBroken
 from detent.jobs.keys import ExecutionKey
 from detent.jobs.status import TERMINAL_STATUSES, JobStatus

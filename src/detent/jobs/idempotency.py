@@ -7,10 +7,10 @@ and never reaches the kernel (X-015).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final, NewType
 
 from detent.canon import check_uint64, digest
+from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput, Refused
 from detent.kernel.manifest import digest_fault

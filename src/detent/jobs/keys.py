@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NewType
 
-from detent.canon import digest, digest_text, encode, json_encode, parse_digest, sha256
+from detent.canon import digest, digest_text, encode_trusted, json_encode, json_encode_trusted, parse_digest, sha256
 from detent.canon.show import show
 from detent.errors import InvalidInput
 from detent.kernel.manifest import digest_fault, id_fault
@@ -33,6 +33,11 @@ def input_hash(ingredients: Mapping[str, Any], *, name: str = "inputs") -> str:
     ``name`` is what an error calls the value in which something has no strict JSON form (NaN, a tuple).
     """
     return digest_text(digest(INPUT_LABEL, json_encode(dict(ingredients), name=name)))
+
+
+def hash_of_ingredients(ingredients: Mapping[str, Any]) -> str:
+    """The same for ingredients that were put together out of checked parts."""
+    return digest_text(digest(INPUT_LABEL, json_encode_trusted(ingredients)))
 
 
 def execution_key(
@@ -64,7 +69,7 @@ def work_key(job_type: str, binding_digest: bytes, input_hash: str, env_version:
 
 
 def _key(*parts: object) -> ExecutionKey:
-    return ExecutionKey(digest_text(sha256(encode([KEY_TAG, *parts]))))
+    return ExecutionKey(digest_text(sha256(encode_trusted([KEY_TAG, *parts]))))
 
 
 def _text(name: str, value: object) -> str:

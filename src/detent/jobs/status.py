@@ -14,10 +14,10 @@ The kernel writes CANCELED, this contract CANCELLED. `project_status` is the onl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput, InvariantBroken
 from detent.kernel.job import Job

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
+from detent.canon.late import dataclass
 from detent.jobs.status import TERMINAL_STATUSES, JobStatus
 
 SUPERSEDE_DEFAULT: Final = False

@@ -8,10 +8,11 @@ queue time (A.4).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from detent.canon import tick_to_iso
+from detent.canon.late import dataclass
 from detent.errors import InvalidInput
 from detent.jobs.status import RETRYING, TERMINAL_STATUSES, JobStatus, project_status
 from detent.kernel.records import SUBMITTED, TRANSITION

@@ -7,11 +7,13 @@ applies exactly the same thing again (X-165).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from operator import attrgetter
+from typing import Any, TypeAlias
 
 from detent.canon import UINT64_MAX, decode, encode_trusted, sha256
+from detent.canon.late import dataclass
 from detent.errors import InvalidInput, Refused
 from detent.kernel.manifest import Manifest, RefusedManifest, VerifiedManifest
 
@@ -280,6 +282,17 @@ _NAMES: dict[type[Command], str] = {
 }
 _CLASSES = {name: cls for cls, name in _NAMES.items()}
 _FIELDS: dict[type[Command], tuple[str, ...]] = {cls: tuple(field.name for field in fields(cls)) for cls in _NAMES}
+_VALUES: dict[type[Command], Callable[[Command], tuple[Any, ...]]] = {
+    cls: attrgetter(*names) for cls, names in _FIELDS.items()
+}
+"""The values of a command, in order; every kind has several."""
+
+
+def stamped(command: Command, tick: int) -> Command:
+    """The same command at another tick; what `dataclasses.replace` does, for the way that every command takes."""
+    cls = type(command)
+    values = _VALUES.get(cls)
+    return replace(command, tick=tick) if values is None else cls(tick, *values(command)[1:])
 
 
 def encode_commands(commands: Sequence[Command]) -> bytes:
@@ -301,7 +314,7 @@ def command_to_list(command: Command) -> list[object]:
             return ["tick", command.tick, UINT64_MAX]
         signed = [manifest.body, manifest.key_id, manifest.signature]  # type: ignore[union-attr]
         return ["submit", command.tick, *signed, command.run_id, command.request]  # type: ignore[union-attr]
-    values = [getattr(command, name) for name in _FIELDS[cls]]
+    values = list(_VALUES[cls](command))
     if cls is Resume:
         values[1] = [list(beat) for beat in values[1]]
     elif cls is Erase:

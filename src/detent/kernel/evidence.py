@@ -7,9 +7,9 @@ record's fields of these names are read from here.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
-from detent.canon import NotCanonical, decode, encode_trusted, sha256
+from detent.canon import NotCanonical, decode, decode_trusted, encode_trusted, sha256
+from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput
 from detent.kernel.manifest import CATEGORY, digest_fault, id_fault
@@ -112,6 +112,16 @@ class Evidence:
         if fault := _fault(fields):
             raise InvalidInput(fault)
         return cls(**fields)
+
+
+def detail_of(data: bytes) -> bytes | None:
+    """The digest of the detail that stored evidence names; for evidence that was checked when it was recorded."""
+    try:
+        fields = decode_trusted(data)
+    except ValueError as exc:
+        raise InvalidInput(f"evidence is not CBOR: {exc}") from exc
+    detail = fields.get("detail_digest") if isinstance(fields, dict) else None
+    return detail if type(detail) is bytes else None
 
 
 def encode_evidence(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from detent.canon.late import dataclass
 
 ORCHESTRATOR_VERSION = "UML_OS.Pipeline.Orchestrator_v1"
 SPEC_DATE = "2026-02-18"

@@ -7,9 +7,10 @@ vouch for one construct: the trust check of the ledger, and the signer itself, f
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from operator import attrgetter
 
-from detent.canon import UINT64_MAX, NotCanonical, decode, encode, sha256
+from detent.canon import UINT64_MAX, NotCanonical, decode, encode, encode_trusted, sha256
+from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import Refused
 from detent.kernel.policy import KernelConfig
@@ -91,11 +92,18 @@ class Manifest:
 
     def body(self) -> bytes:
         """Canonical bytes: what is hashed and signed."""
-        fields: dict[str, object] = {name: getattr(self, name) for name in self.REQUIRED}
+        return encode(self._fields())
+
+    def body_trusted(self) -> bytes:
+        """The same for a manifest that this program put together out of checked parts."""
+        return encode_trusted(self._fields())
+
+    def _fields(self) -> dict[str, object]:
+        fields: dict[str, object] = dict(zip(self.REQUIRED, _required(self), strict=True))
         fields["retry_categories"] = list(self.retry_categories)
         if self.pool_pin is not None:
             fields["pool_pin"] = self.pool_pin
-        return encode(fields)
+        return fields
 
     @property
     def evictable(self) -> bool:
@@ -153,7 +161,10 @@ class VerifiedManifest:
     def envelope(self) -> bytes:
         """Canonical bytes of body and signature block together: what is stored beside the ``submitted`` record."""
         signature = {"alg": SIGNATURE_ALG, "key_id": self.key_id, "sig": self.signature}
-        return encode({"body": self.body, "sig": signature})
+        return encode_trusted({"body": self.body, "sig": signature})
+
+
+_required = attrgetter(*Manifest.REQUIRED)
 
 
 @dataclass(frozen=True, slots=True)

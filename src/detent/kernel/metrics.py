@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from detent.canon import EPS_DENOM
+from detent.canon.late import dataclass
 from detent.kernel.table import LEGAL, State
 
 

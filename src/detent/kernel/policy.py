@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 from detent.canon import PRNG_FAMILY, UINT64_MAX, NotCanonical, check_uint64, decode, encode, ms_to_ticks, sha256
+from detent.canon.late import dataclass
 from detent.errors import InvalidInput
 from detent.kernel.identity import ORCHESTRATOR_VERSION
 

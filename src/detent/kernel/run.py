@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 
 from detent.canon import decode, encode_trusted
+from detent.canon.late import dataclass
 from detent.errors import InvariantBroken
 
 RUN_STATUSES = frozenset({"completed", "failed", "cancelled"})

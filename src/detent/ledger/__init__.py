@@ -10,6 +10,8 @@ Writing: `trust_config` and `trust` (who may sign), `signing` (manifests, result
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from detent.ledger.batch import (
     NO_BATCH,
     BatchHeader,
@@ -23,30 +25,12 @@ from detent.ledger.batch import (
     tree_origin,
     verify_record_proof,
 )
-from detent.ledger.book import VerifyMany
-from detent.ledger.bundle import BundleWriter, read_items, write_bundle
-from detent.ledger.findings import FINDINGS, Finding, Report, TreeState
-from detent.ledger.heads import Heads, MemoryHeads
-from detent.ledger.items import (
-    BatchItem,
-    ContentItem,
-    HeaderItem,
-    HeadItem,
-    Item,
-    JobItem,
-    PartialItem,
-    PartialRecord,
-    RunItem,
-    batch_item,
-    job_item,
-    run_item,
-)
 from detent.ledger.merkle import EMPTY_ROOT, Frontier, Tree, consistency_path, inclusion_path, root_of
 from detent.ledger.note import NoteInvalid, TreeHead, cosign, sign_head, verify_cosignature, verify_head
-from detent.ledger.replay import Difference, ReplayReport, replay_items
 from detent.ledger.signing import (
     SignedResult,
     sign_manifest,
+    sign_own_manifest,
     sign_result,
     signer_refusal,
     verify_manifest,
@@ -54,7 +38,28 @@ from detent.ledger.signing import (
 )
 from detent.ledger.trust import Trust
 from detent.ledger.trust_config import ROLES, KeyEntry, SignedTrust, TrustConfig, TrustFault, sign_trust
-from detent.ledger.verify import verify_bundle, verify_items
+
+if TYPE_CHECKING:
+    from detent.ledger.book import VerifyMany
+    from detent.ledger.bundle import BundleWriter, read_items, write_bundle
+    from detent.ledger.findings import FINDINGS, Finding, Report, TreeState
+    from detent.ledger.heads import Heads, MemoryHeads
+    from detent.ledger.items import (
+        BatchItem,
+        ContentItem,
+        HeaderItem,
+        HeadItem,
+        Item,
+        JobItem,
+        PartialItem,
+        PartialRecord,
+        RunItem,
+        batch_item,
+        job_item,
+        run_item,
+    )
+    from detent.ledger.replay import Difference, ReplayReport, replay_items
+    from detent.ledger.verify import verify_bundle, verify_items
 
 __all__ = [
     "EMPTY_ROOT",
@@ -108,6 +113,7 @@ __all__ = [
     "seal",
     "sign_head",
     "sign_manifest",
+    "sign_own_manifest",
     "sign_result",
     "sign_trust",
     "signer_refusal",
@@ -121,3 +127,19 @@ __all__ = [
     "verify_result",
     "write_bundle",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What most runs never need is loaded when it is first named."""
+    if name in __all__:
+        from detent.ledger import book, bundle, findings, heads, items, replay, verify  # noqa: PLC0415
+
+        for module in (book, bundle, findings, heads, items, replay, verify):
+            if name in vars(module):
+                globals()[name] = vars(module)[name]
+                return globals()[name]
+    raise AttributeError(f"module 'detent.ledger' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

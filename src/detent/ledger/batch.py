@@ -9,13 +9,13 @@ tree whose head somebody signed or kept.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from operator import itemgetter
 from typing import Final, NamedTuple
 
 from detent.canon import SigningKey, encode_trusted, verify
 from detent.canon.ed25519 import SIGNATURE_BYTES
+from detent.canon.late import dataclass
 from detent.kernel.commands import commands_digest
 from detent.ledger.loose import loose
 from detent.ledger.merkle import Tree, leaf_hash, root_of, verify_inclusion

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, TypeAlias
 
 from detent.canon import verify
+from detent.canon.late import dataclass
 from detent.kernel import KernelConfig
 from detent.ledger.batch import NO_BATCH
 from detent.ledger.findings import Finding, Findings

@@ -12,10 +12,10 @@ a second time, on purpose, from the decisions and not from the kernel's code.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from detent.canon import UINT64_MAX
+from detent.canon.late import dataclass
 from detent.kernel import LEGAL, KernelConfig, State, lease_key, request_digest, transition_key
 from detent.kernel import evidence as ev
 from detent.kernel.policy import QUOTA_OK

@@ -20,11 +20,11 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import b64decode, b64encode
-from dataclasses import dataclass
 from typing import Final
 
 from detent.canon.digest import sha256
 from detent.canon.ed25519 import SigningKey, verify
+from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput, TrustError
 

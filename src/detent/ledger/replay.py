@@ -8,10 +8,11 @@ substitute for verification, which in turn cannot know what the kernel would hav
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, NamedTuple
 
 from detent.canon import digest_text
+from detent.canon.late import dataclass
 from detent.kernel import (
     History,
     IterEvent,

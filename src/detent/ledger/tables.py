@@ -7,12 +7,13 @@ objects, up to a limit. What is read back from the `Heads` was written here, so 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from itertools import islice
 from typing import Final
 
 from detent.canon import encode_trusted
+from detent.canon.late import dataclass
 from detent.kernel import TERMINAL, Run, transition_log_hash
 from detent.ledger.heads import Heads
 from detent.ledger.loose import loose

@@ -8,10 +8,11 @@ kept itself needs no signature to count: that the ledger contradicts it is a fin
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from detent.canon import digest_text
+from detent.canon.late import dataclass
 from detent.ledger.batch import tree_origin
 from detent.ledger.findings import Finding
 from detent.ledger.merkle import EMPTY_ROOT

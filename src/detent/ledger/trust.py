@@ -9,10 +9,10 @@ before. So rotation never voids the past, and nobody can announce himself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from detent.canon import digest_text, verify
+from detent.canon.late import dataclass
 from detent.errors import TrustError
 from detent.ledger.trust_config import ROOT, TRUST_LABEL, KeyEntry, SignedTrust, TrustConfig, TrustFault, short_id
 

@@ -7,7 +7,6 @@ downgrade. Positions (batch numbers), never clocks, decide whether a key was val
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from detent.canon import (
@@ -21,6 +20,7 @@ from detent.canon import (
     sha256,
 )
 from detent.canon.ed25519 import SIGNATURE_BYTES
+from detent.canon.late import dataclass
 from detent.errors import TrustError
 
 TRUST_LABEL: Final = b"detent/trust/v1\x00"

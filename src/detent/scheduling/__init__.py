@@ -7,23 +7,27 @@ stuck), `determinism` (what a replica set promises) and `policy` (all that can b
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from detent.kernel.queue import Enqueued
 from detent.scheduling.admission import Admitted, NotAdmitted, admit
 from detent.scheduling.decisions import STAGES, Candidate, Decision
-from detent.scheduling.determinism import ReplicaSet, TokenStream, determinism_key, same_stream
-from detent.scheduling.explain import explain_lines
 from detent.scheduling.fleet import Fleet
-from detent.scheduling.observability import LOG_FIELDS, METRIC_FAMILIES, JobFacts, MetricFamily, Sample, log_fields
 from detent.scheduling.placement import Remembered, place, recompute, stages
 from detent.scheduling.policy import SchedulingPolicy
 from detent.scheduling.pool_queues import PoolQueues
 from detent.scheduling.priority import PRIORITY_NAMES, check_priority, priority_of, workflow_priority
 from detent.scheduling.queues import ADMISSION_POLICIES, ClassQueues, Head, Position
-from detent.scheduling.reference_engine import GenerationRequest, ReferenceEngine
 from detent.scheduling.scheduler import Scheduler
 from detent.scheduling.sessions import Budgets, Sessions, Used
 from detent.scheduling.types import ModelRequirements, Pin, PlacementInput, ReplicaStatus, TaskRequest, derive
 from detent.scheduling.watchdog import Limits, Verdict, Watchdog, Watched, limits_of, next_due_tick, verdicts
+
+if TYPE_CHECKING:
+    from detent.scheduling.determinism import ReplicaSet, TokenStream, determinism_key, same_stream
+    from detent.scheduling.explain import explain_lines
+    from detent.scheduling.observability import LOG_FIELDS, METRIC_FAMILIES, JobFacts, MetricFamily, Sample, log_fields
+    from detent.scheduling.reference_engine import GenerationRequest, ReferenceEngine
 
 __all__ = [
     "ADMISSION_POLICIES",
@@ -79,3 +83,19 @@ __all__ = [
     "verdicts",
     "workflow_priority",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What most runs never need is loaded when it is first named."""
+    if name in __all__:
+        from detent.scheduling import determinism, explain, observability, reference_engine  # noqa: PLC0415
+
+        for module in (determinism, explain, observability, reference_engine):
+            if name in vars(module):
+                globals()[name] = vars(module)[name]
+                return globals()[name]
+    raise AttributeError(f"module 'detent.scheduling' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -10,8 +10,9 @@ followed is refused and never replaced by a choice of ours.
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 
+from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import Refused
 from detent.kernel import partition_of

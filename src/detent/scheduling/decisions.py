@@ -11,10 +11,10 @@ is tried again needs no record of its own: the evidence of that transition says 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from detent.canon import NotCanonical, decode, encode, encode_trusted, sha256
+from detent.canon.late import dataclass
 from detent.errors import InvalidInput, InvariantBroken, Refused
 from detent.scheduling.queues import Position
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from detent.canon import check_uint64, digest, encode, sha256
+from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput, Refused
 from detent.scheduling.checks import check_id

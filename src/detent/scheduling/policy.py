@@ -8,10 +8,11 @@ one is refused, because a misspelt limit that silently does nothing is worse tha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from detent.canon import NotCanonical, check_uint64, decode, digest, encode
+from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput
 from detent.kernel.manifest import PRIORITY_MAX, PRIORITY_MIN

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
+from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput, Refused
 from detent.kernel.manifest import PRIORITY_MAX, PRIORITY_MIN

@@ -11,11 +11,11 @@ Its text is nonsense. That is the point: nobody can mistake it for a model.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Final
 
 from detent.canon import Philox, check_uint64, digest, encode_trusted, sha256
+from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput, Refused
 from detent.scheduling.checks import check_id, check_optional_id

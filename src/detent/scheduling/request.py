@@ -8,10 +8,10 @@ which silence is no reason to end it (X-162).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from detent.canon import NotCanonical, decode, encode
+from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import DetentError, InvalidInput, Refused
 from detent.kernel import Arrival

@@ -12,10 +12,11 @@ any. Jobs admitted to the open pool wait for any pool; their line is ``NO_POOL``
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
+from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput, InvariantBroken, Refused
 from detent.kernel import Arrival, Due, Enqueued, KernelConfig, Placed

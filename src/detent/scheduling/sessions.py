@@ -11,10 +11,10 @@ one request after the other, before the job is submitted, so parallel requests c
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Final
 
 from detent.canon import check_uint64, encode
+from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput, Refused
 from detent.kernel import partition_of

@@ -15,9 +15,9 @@ descriptions of the same thing have the same bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from detent.canon import check_uint64, encode_trusted, sha256
+from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput
 from detent.kernel.manifest import EVICTABLE_KINDS, JOB_KINDS

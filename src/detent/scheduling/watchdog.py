@@ -14,12 +14,12 @@ it was last looked at, and nothing for the rest.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
 from operator import itemgetter
 from typing import Final, NamedTuple
 
 from detent.canon import UINT64_MAX, check_uint64, ms_to_ticks
+from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput, InvariantBroken
 from detent.scheduling.checks import check_bool, check_id, check_positive

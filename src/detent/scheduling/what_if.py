@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from heapq import heappop, heappush
 from typing import Final, NamedTuple, TypeAlias
 
+from detent.canon.late import dataclass
 from detent.errors import InvariantBroken, Refused
 from detent.kernel import Arrival, Due, KernelConfig, Placed
 from detent.scheduling.policy import SchedulingPolicy

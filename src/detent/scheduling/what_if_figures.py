@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from detent.canon.late import dataclass
 from detent.scheduling.policy import SchedulingPolicy
 from detent.scheduling.what_if import CANCELED, EVICTED, FAILED, REFUSED, STOPPED, SUCCEEDED, Fate
 

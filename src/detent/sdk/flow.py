@@ -19,6 +19,7 @@ from detent.sdk.task import Task
 
 if TYPE_CHECKING:
     from detent.contract.model import Contract
+    from detent.sdk.run import Run
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,6 +74,15 @@ class Flow(Generic[P, R]):
     def contract(self, *args: P.args, **kwargs: P.kwargs) -> Contract:
         """The contract that this flow is when it is called with these arguments: checked, and nothing of it run."""
         return self.record(*args, **kwargs).contract()
+
+    def run(self, *args: P.args, **kwargs: P.kwargs) -> Run:
+        """Run the flow with these arguments on local workers, durably, and give the run; `result()` gives its value.
+
+        Use `detent.run(flow.contract(...), workers=4)` to say more about how.
+        """
+        from detent.sdk.run import run  # noqa: PLC0415 - recording alone needs none of it
+
+        return run(self.contract(*args, **kwargs))
 
     def __get__(self, instance: object, owner: type | None = None) -> Flow[P, R]:
         if instance is None:

@@ -45,7 +45,19 @@ def refer(function: Callable[..., Any]) -> Reference:
         raise _no_name(f"{shown!r}", "it belongs to no module", "wrap it in a function: def mine(x): return ...")
     if module == MAIN:
         return _in_main(inner, qualname)
+    if (script := _scripts.get(module)) is not None:
+        name = os.path.basename(script)  # noqa: PTH119
+        return Reference(_checked(name, module, qualname, inner), directory_of(module))
     return Reference(_checked(module, module, qualname, inner))
+
+
+_scripts: dict[str, str] = {}
+"""Modules that stand for a script: file by module name."""
+
+
+def stands_for_script(module: str, file: str) -> None:
+    """Name a module's functions as if its file were run itself, so that both ways of starting it mean the same work."""
+    _scripts[module] = file
 
 
 def unwrapped(function: Any) -> Any:

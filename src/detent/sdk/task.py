@@ -46,6 +46,8 @@ class Task(Generic[P, R]):
         self._after = after
         self._reference: Reference | None = None
         self._signature: inspect.Signature | bool | None = False
+        self._plain_counts = range(0)
+        """How many arguments without names fit by their places alone, so that nothing else has to be looked at."""
         self._is_async = inspect.iscoroutinefunction(unwrapped(self.__wrapped__))
         update_wrapper(self, self.__wrapped__)
         if self._is_async and hasattr(inspect, "markcoroutinefunction"):  # Python 3.12
@@ -56,7 +58,7 @@ class Task(Generic[P, R]):
         recording = current()
         if recording is None:
             return self.__wrapped__(*args, **kwargs)
-        positional, keywords = self._arguments(args, kwargs)
+        positional, keywords = self.arguments(args, kwargs)
         run: dict[str, Any] = {}
         if keywords:
             run["with"] = {name: self._value(recording, value, f"{name}=") for name, value in keywords.items()}
@@ -91,6 +93,10 @@ class Task(Generic[P, R]):
         """The same task with other options: ``train.options(name="train_small", timeout="5m")(rows)``."""
         known = options_from(changed, f"{self.__name__}.options()")
         return self._changed(replace(self._options, **{name: getattr(known, name) for name in changed}), self._after)
+
+    def record_alone(self, recording: Recording) -> Step:
+        """Record the task without arguments: what is said about it, whatever it is called with."""
+        return self._record(recording, {})
 
     def __get__(self, instance: object, owner: type | None = None) -> Task[P, R]:
         if instance is None or self._static:
@@ -128,11 +134,13 @@ class Task(Generic[P, R]):
     def _value(self, recording: Recording, given: Any, argument: str) -> Any:
         return recording.value(given, f"{self.__name__}({argument}...)")
 
-    def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments, by name wherever they may be: ``f(1)`` and ``f(x=1)`` are one step."""
         signature = self._known_signature()
         if signature is None:
             return args, kwargs
+        if not kwargs and len(args) in self._plain_counts:
+            return (), dict(zip(signature.parameters, args, strict=False))
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as exc:
@@ -190,6 +198,8 @@ class Task(Generic[P, R]):
                 self._signature = inspect.signature(self.__wrapped__)
             except (ValueError, TypeError):  # Some builtins have none that Python can tell.
                 self._signature = None
+            else:
+                self._plain_counts = _plain_counts(self._signature)
         return self._signature
 
 
@@ -221,6 +231,14 @@ def task(function: Callable[P, R] | None = None, /, **options: Unpack[TaskOption
             "task() takes a function or options, not both", hint="task(function).options(...), or @task(...) above it"
         )
     return Task(function, known)
+
+
+def _plain_counts(signature: inspect.Signature) -> range:
+    parameters = list(signature.parameters.values())
+    if any(parameter.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD for parameter in parameters):
+        return range(0)
+    needed = sum(parameter.default is inspect.Parameter.empty for parameter in parameters)
+    return range(max(1, needed), len(parameters) + 1)
 
 
 def _check_function(function: Any) -> None:

@@ -24,6 +24,15 @@ CONTENT_INLINE_BYTES_MAX = 16 * 1024
 REFUSALS_KEPT_MAX = 10_000
 """The decision log of refusals is bounded: the oldest go first (X-182)."""
 
+ANSWERS_KEPT_MAX = 10_000
+"""Answers to clients' idempotency keys that are kept at most: the oldest go first."""
+
+ANSWERS_KEPT_MS = 86_400_000
+"""An answer is kept for this long (JOB-030); after that the next commit that keeps one takes it away."""
+
+ANSWER_BYTES_MAX = 64 * 1024
+"""The largest answer that is kept."""
+
 CHECKPOINTS_KEPT = 2
 """The newest kernel checkpoints kept; the older one is there in case the newest turns out damaged."""
 
@@ -102,6 +111,34 @@ class RefusalRow(NamedTuple):
     body: bytes
 
 
+class WorkRow(NamedTuple):
+    """What a job does, by its execution key: the index in which equal work is found (X-148).
+
+    It lies beside the ledger and is no part of it: whoever can guess the ingredients of a key can test the guess, so the
+    row goes when the job's payload is erased (X-171). A job has one row; the first one written stays.
+    """
+
+    workspace: str
+    execution_key: bytes
+    job_id: str
+    label: str
+    """Names the work across runs: ``workflow/step``, or a task's name."""
+    tick: int = 0
+    payload_digest: bytes = bytes(32)
+    """By which the row is found when that payload is erased. The owner sets it, and the tick."""
+
+
+class AnswerRow(NamedTuple):
+    """What a request under a client's idempotency key was answered, for as long as the key counts (JOB-031)."""
+
+    scope: bytes
+    """Digest over workspace, user, endpoint and key."""
+    body_digest: bytes
+    response: bytes
+    stored_at_ms: int
+    """By the wall clock, since 1970."""
+
+
 class CheckpointRow(NamedTuple):
     """The kernel's state after ``batch_no``, with the digest of its bytes."""
 
@@ -141,6 +178,10 @@ class Commit(NamedTuple):
     refusals: Sequence[RefusalRow] = ()
     checkpoint: CheckpointRow | None = None
     tree_head: TreeHeadRow | None = None
+    work: Sequence[WorkRow] = ()
+    """Rows of the work index; each names a job that this commit or an earlier one submitted."""
+    answers: Sequence[AnswerRow] = ()
+    """Answers to keep; one that is kept for the same scope and still counts is left alone."""
 
 
 class LedgerHead(NamedTuple):
@@ -230,6 +271,15 @@ class StoreReader(Protocol):
     def refusals(self, *, job_id: str | None = None, limit: int = 100) -> Iterator[RefusalRow]:
         """The newest refusals first."""
 
+    def work(self, workspace: str, execution_key: bytes) -> Iterator[WorkRow]:
+        """Jobs that do this work, in the order in which they were submitted."""
+
+    def work_labelled(self, workspace: str, label: str, limit: int = 100) -> Iterator[WorkRow]:
+        """Jobs under a label, whatever their keys, newest first."""
+
+    def answer(self, scope: bytes) -> AnswerRow | None:
+        """What was answered under a client's idempotency key; it may have expired."""
+
     def close(self) -> None: ...
 
 
@@ -249,6 +299,9 @@ class Store(StoreReader, Protocol):
 
     def append_refusals(self, refusals: Sequence[RefusalRow]) -> None:
         """Add to the bounded decision log outside a commit."""
+
+    def append_beside(self, work: Sequence[WorkRow], answers: Sequence[AnswerRow]) -> None:
+        """Add to the work index and to the kept answers outside a commit: for a request that changed nothing else."""
 
     def append_tree_head(self, head: TreeHeadRow) -> None:
         """Keep a signed tree head over batches that are already durable."""

@@ -15,7 +15,9 @@ from typing import Final
 
 from detent.errors import InvalidInput, InvariantBroken
 from detent.store.api import (
+    ANSWER_BYTES_MAX,
     CONTENT_INLINE_BYTES_MAX,
+    AnswerRow,
     BatchRow,
     CheckpointRow,
     Commit,
@@ -24,6 +26,7 @@ from detent.store.api import (
     RefusalRow,
     RunRow,
     TreeHeadRow,
+    WorkRow,
 )
 
 INTEGER_MAX: Final = 2**63 - 1
@@ -59,7 +62,7 @@ def check_partition(partition: int, partitions: int) -> None:
 
 def check_commit(commit: Commit, partitions: int) -> None:
     """Insist that the parts of a commit belong together."""
-    batch, records, jobs, runs, content, erased, refusals, checkpoint, tree_head = commit
+    batch, records, jobs, runs, content, erased, refusals, checkpoint, tree_head, work, answers = commit
     partition = batch.partition
     check_partition(partition, partitions)
     _check_place(batch)
@@ -79,6 +82,8 @@ def check_commit(commit: Commit, partitions: int) -> None:
         check_checkpoint(checkpoint, partition, batch.batch_no)
     if tree_head is not None:
         check_tree_head(tree_head, partition, batch.batch_no + 1)
+    if work or answers:
+        check_beside(work, answers)
 
 
 def check_rows(commit: Commit, partitions: int) -> None:
@@ -100,6 +105,18 @@ def check_refusals(refusals: Iterable[RefusalRow], partitions: int) -> None:
     for refusal in refusals:
         check_partition(refusal.partition, partitions)
         _insist(refusal.tick >= 0 and bool(refusal.code) and refusal.job_id != "", "a refusal without tick, code or id")
+
+
+def check_beside(work: Iterable[WorkRow], answers: Iterable[AnswerRow]) -> None:
+    """Insist that each row of the work index and each kept answer is possible by itself."""
+    for row in work:
+        _insist(bool(row.workspace and row.job_id and row.label), "work without workspace, job or label")
+        _insist(row.tick >= 0, "work before tick 0")
+        _check_digests((row.execution_key, row.payload_digest))
+    for answer in answers:
+        _insist(len(answer.response) <= ANSWER_BYTES_MAX, f"an answer of {len(answer.response)} bytes")
+        _insist(answer.stored_at_ms >= 0, "an answer from before 1970")
+        _check_digests((answer.scope, answer.body_digest))
 
 
 def check_integers(rows: Iterable[Sequence[object]]) -> None:

@@ -6,8 +6,8 @@ its directory synced, in this order, so that
 * a file that has its final name is complete, whatever happened to the power;
 * when `put` has returned, the file is there after a power cut, and a record may name it.
 
-What is read is checked: bytes that do not have the digest they are kept under are never handed out. Which digests were
-erased is known to the ledger's store, not here.
+What is read is checked: `get` and `open` hand out no byte before all of them are known to have their digest, `stream` keeps
+back the end. Which digests were erased is known to the ledger's store, not here.
 """
 
 from __future__ import annotations
@@ -19,12 +19,32 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from detent.errors import InvalidInput, StoreCorrupt, StoreUnavailable
+from detent.errors import StoreUnavailable
 from detent.store.files import DISK, Files
+from detent.store.process_mark import ProcessMark
+from detent.store.streams import (
+    PIECE_BYTES,
+    Copied,
+    Readable,
+    VerifiedStream,
+    copy_hashed,
+    insist_on_announced,
+    pieces_of,
+    wrong_bytes,
+)
 
 _TEMPORARY_PREFIX: Final = "new-"
-_CHUNK_BYTES: Final = 1 << 20
 _HEX: Final = frozenset("0123456789abcdef")
+
+
+def marked_name() -> str:
+    """A name for a temporary file that says which process is writing it."""
+    return ".".join((*ProcessMark.own().parts(), secrets.token_hex(8)))
+
+
+def _is_abandoned(name: str) -> bool:
+    mark = ProcessMark.parse(name.removeprefix(_TEMPORARY_PREFIX).split(".")[:4])
+    return mark is not None and mark.is_gone
 
 
 class ContentFiles:
@@ -33,9 +53,7 @@ class ContentFiles:
     ``new_name`` gives temporary files their names; they need only differ from each other.
     """
 
-    def __init__(
-        self, directory: Path, *, files: Files = DISK, new_name: Callable[[], str] = lambda: secrets.token_hex(8)
-    ) -> None:
+    def __init__(self, directory: Path, *, files: Files = DISK, new_name: Callable[[], str] = marked_name) -> None:
         self._directory = directory
         self._files = files
         self._new_name = new_name
@@ -50,17 +68,20 @@ class ContentFiles:
         """
         if digest is not None and isinstance(data, bytes) and self._holds(digest, len(data)):
             return digest
-        temporary = self._directory / (_TEMPORARY_PREFIX + self._new_name())
-        with _translated(temporary):
-            try:
-                found = self._write(temporary, (data,) if isinstance(data, bytes) else data)
-                _insist_on_digest(found, digest)
-                self._name(temporary, found)
-            except BaseException:
-                with suppress(OSError):
-                    self._files.remove(temporary)
-                raise
-        return found
+        pieces = (data,) if isinstance(data, bytes) else data
+        return self._put(lambda temporary: self._write(temporary, pieces), digest).digest
+
+    def put_from(self, source: Readable, *, digest: bytes | None = None, bytes_max: int | None = None) -> Copied:
+        """Keep what a stream gives, in a few megabytes of memory; durable when this returns.
+
+        Refuses what does not have the digest it was announced with, and what is longer than ``bytes_max``. Content that
+        is there already stays.
+        """
+
+        def write(temporary: Path) -> Copied:
+            return copy_hashed(source, lambda more: self._files.create(temporary, streamed=more), bytes_max=bytes_max)
+
+        return self._put(write, digest)
 
     def get(self, digest: bytes) -> bytes | None:
         """The bytes under a digest, or None when there are none. Raises `StoreCorrupt` for other bytes."""
@@ -72,8 +93,26 @@ class ContentFiles:
             except FileNotFoundError:
                 return None
         if hashlib.sha256(data).digest() != digest:
-            raise _corrupt(path)
+            raise wrong_bytes(str(path))
         return data
+
+    def stream(self, digest: bytes) -> VerifiedStream | None:
+        """The bytes under a digest, checked while they are read, or None when there are none.
+
+        Reads the file once, where `open` reads it twice; see `VerifiedStream` for what that promises.
+        """
+        path = self.path(digest)
+        with _translated(path):
+            try:
+                file = self._files.open(path)
+            except FileNotFoundError:
+                return None
+
+        def pieces() -> Iterator[bytes]:
+            with _translated(path):
+                yield from pieces_of(file)
+
+        return VerifiedStream(pieces(), digest, str(path), file.close)
 
     def open(self, digest: bytes) -> BinaryIO | None:
         """A file with the bytes under a digest, or None when there is none.
@@ -94,7 +133,7 @@ class ContentFiles:
                 raise
         if found != digest:
             file.close()
-            raise _corrupt(path)
+            raise wrong_bytes(str(path))
         return file
 
     def has(self, digest: bytes) -> bool:
@@ -136,36 +175,70 @@ class ContentFiles:
                 self._files.remove(path)
         return len(left_over)
 
+    def sweep_abandoned(self) -> int:
+        """Remove what processes that are provably gone were writing when they ended; safe while others write."""
+        return self.sweep_temporary(lambda path: not _is_abandoned(path.name))
+
     def path(self, digest: bytes) -> Path:
         """Where the bytes of a digest are kept."""
         name = digest.hex()
         return self._directory / name[:2] / name[2:]
 
+    def _put(self, write: Callable[[Path], Copied], digest: bytes | None) -> Copied:
+        """Have a temporary file written, and give it its name unless its content is there."""
+        temporary = self._directory / (_TEMPORARY_PREFIX + self._new_name())
+        with _translated(temporary):
+            try:
+                copied = write(temporary)
+                insist_on_announced(copied.digest, digest)
+                if self._verifies(copied):
+                    self._files.remove(temporary)
+                    self._acknowledge(copied.digest)
+                else:
+                    self._name(temporary, copied.digest)
+            except BaseException:
+                with suppress(OSError):
+                    self._files.remove(temporary)
+                raise
+        return copied
+
     def _holds(self, digest: bytes, size: int) -> bool:
         if self.size(digest) != size:
             return False
-        # Whoever wrote it may not have come to this line yet, and our caller is told that it is durable.
-        path = self.path(digest)
-        with _translated(path):
-            # Garbage collection leaves young files alone, because the record that names them may be on its way: as here.
-            self._files.touch(path)
-            self._files.sync_directory(path.parent)
-            self._files.sync_directory(self._directory)
+        with _translated(self.path(digest)):
+            self._acknowledge(digest)
         return True
 
-    def _write(self, temporary: Path, pieces: Iterable[bytes]) -> bytes:
-        digest = hashlib.sha256()
+    def _verifies(self, copied: Copied) -> bool:
+        """Whether there is a file with these very bytes. What has other bytes is damage, and is replaced."""
+        path = self.path(copied.digest)
+        if self._files.size(path) != copied.size_bytes:
+            return False
+        with self._files.open(path) as file:
+            return _digest_of(file) == copied.digest
+
+    def _acknowledge(self, digest: bytes) -> None:
+        path = self.path(digest)
+        # Garbage collection leaves young files alone, because the record that names them may be on its way: as here.
+        self._files.touch(path)
+        # Whoever wrote it may not have come to this line yet, and our caller is told that it is durable.
+        self._files.sync_directory(path.parent)
+        self._files.sync_directory(self._directory)
+
+    def _write(self, temporary: Path, pieces: Iterable[bytes]) -> Copied:
+        digest, size = hashlib.sha256(), 0
         file = self._files.create(temporary)
         try:
             for piece in pieces:
-                for start in range(0, len(piece), _CHUNK_BYTES):
-                    chunk = piece[start : start + _CHUNK_BYTES]
+                for start in range(0, len(piece), PIECE_BYTES):
+                    chunk = piece[start : start + PIECE_BYTES]
                     digest.update(chunk)
                     file.write(chunk)
+                    size += len(chunk)
             file.sync()
         finally:
             file.close()
-        return digest.digest()
+        return Copied(digest.digest(), size)
 
     def _name(self, temporary: Path, digest: bytes) -> None:
         path = self.path(digest)
@@ -194,23 +267,6 @@ def _translated(path: Path) -> Iterator[None]:
 
 def _digest_of(file: BinaryIO) -> bytes:
     digest = hashlib.sha256()
-    while piece := file.read(_CHUNK_BYTES):
+    for piece in pieces_of(file):
         digest.update(piece)
     return digest.digest()
-
-
-def _insist_on_digest(found: bytes, announced: bytes | None) -> None:
-    if announced is not None and found != announced:
-        raise InvalidInput(
-            f"the content announced as {announced.hex()} has the digest {found.hex()}",
-            hint="it was changed or cut short on its way here; send it again",
-            details={"announced": announced.hex(), "found": found.hex()},
-        )
-
-
-def _corrupt(path: Path) -> StoreCorrupt:
-    return StoreCorrupt(
-        f"{path} does not hold the bytes it is named for",
-        hint="remove the file and run the job that made it again, or restore it from a backup",
-        details={"path": str(path)},
-    )

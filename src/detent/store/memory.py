@@ -7,17 +7,21 @@ so "together or not at all" can be read off the code. The conformance suite hold
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from typing import Self, TypeVar
 
+from detent.canon.late import dataclass
 from detent.errors import EpochLost, InvariantBroken
 from detent.store.api import (
+    ANSWERS_KEPT_MAX,
+    ANSWERS_KEPT_MS,
     CHECKPOINTS_KEPT,
     REFUSALS_KEPT_MAX,
+    AnswerRow,
     BatchRow,
     CheckpointRow,
     Commit,
@@ -29,8 +33,10 @@ from detent.store.api import (
     RunRow,
     StoreReader,
     TreeHeadRow,
+    WorkRow,
 )
 from detent.store.checks import (
+    check_beside,
     check_commit,
     check_integers,
     check_ledger,
@@ -61,13 +67,15 @@ class MemoryStore:
         check_ledger(origin, partitions)
         self._origin = origin
         self._logs = [_Log() for _ in range(partitions)]
-        self._named: set[str] = set()
+        self._named: dict[str, int] = {}
         self._jobs: dict[str, JobRow] = {}
         self._runs: dict[str, RunRow] = {}
         self._transitions: dict[tuple[str, int], RecordRow] = {}
         self._content: dict[bytes, bytes] = {}
         self._erased: set[bytes] = set()
         self._refusals: list[RefusalRow] = []
+        self._work: dict[str, WorkRow] = {}
+        self._answers: dict[bytes, tuple[int, AnswerRow]] = {}
 
     @classmethod
     def create(cls, origin: str, partitions: int) -> Self:
@@ -85,19 +93,23 @@ class MemoryStore:
     def append(self, commit: Commit) -> None:
         """Keep the whole commit, or raise and keep nothing of it."""
         check_commit(commit, self.partitions)
-        check_integers(chain((commit.batch,), commit.records, commit.jobs, commit.runs, commit.refusals))
+        rows = (commit.records, commit.jobs, commit.runs, commit.refusals, commit.work, commit.answers)
+        check_integers(chain((commit.batch,), *rows))
         check_rows(commit, self.partitions)
         self._check_ownership(commit.batch)
         self._check_jobs(commit)
+        self._check_work(commit.work, self._named.keys() | _named_by(commit))
         log = self._logs[commit.batch.partition]
         log.batches.append(commit.batch)
         log.records.extend(commit.records)
         for record in commit.records:
             if record.job_id is not None and record.transition_seq is not None:
                 self._transitions[record.job_id, record.transition_seq] = record
-        self._named |= _named_by(commit)
+        for name in _named_by(commit):
+            self._named.setdefault(name, len(self._named))
         self._jobs.update((job.job_id, job._replace(expected_seq=job.transition_seq)) for job in commit.jobs)
         self._runs.update((run.run_id, run) for run in commit.runs)
+        self._keep_beside(commit.work, commit.answers)
         self._keep_content(commit)
         self._keep_refusals(commit.refusals)
         if commit.checkpoint is not None:
@@ -112,6 +124,13 @@ class MemoryStore:
         check_integers(refusals)
         check_refusals(refusals, self.partitions)
         self._keep_refusals(refusals)
+
+    def append_beside(self, work: Sequence[WorkRow], answers: Sequence[AnswerRow]) -> None:
+        """Add to the work index and to the kept answers outside a commit."""
+        check_integers(chain(work, answers))
+        check_beside(work, answers)
+        self._check_work(work, self._named.keys())
+        self._keep_beside(work, answers)
 
     def append_tree_head(self, head: TreeHeadRow) -> None:
         """Keep a signed tree head over batches that are already there."""
@@ -146,7 +165,7 @@ class MemoryStore:
                 raise _moved(job.job_id)
             if stored and job[:4] != stored[:4]:  # partition, id, tenant and run are for life
                 raise _moved(job.job_id)
-        known = self._named | _named_by(commit)
+        known = self._named.keys() | _named_by(commit)
         written: set[tuple[str, int]] = set()
         for record in commit.records:
             if record.job_id is None or record.transition_seq is None:
@@ -165,6 +184,29 @@ class MemoryStore:
         for digest in commit.erased:
             self._content.pop(digest, None)
             self._erased.add(digest)
+            self._work = {name: row for name, row in self._work.items() if row.payload_digest != digest}
+
+    def _check_work(self, work: Sequence[WorkRow], known: Container[str]) -> None:
+        for row in work:
+            if row.job_id not in known:
+                raise InvariantBroken(f"work of job {row.job_id!r}, which nobody submitted")
+
+    def _keep_beside(self, work: Sequence[WorkRow], answers: Sequence[AnswerRow]) -> None:
+        for row in work:
+            self._work.setdefault(row.job_id, row)
+        for answer in answers:
+            kept = self._answers.get(answer.scope)
+            if kept is None or kept[1].stored_at_ms <= answer.stored_at_ms - ANSWERS_KEPT_MS:
+                number = 1 + max((number for number, _ in self._answers.values()), default=0)
+                self._answers[answer.scope] = (number, answer)
+        if answers:
+            newest = max(number for number, _ in self._answers.values())
+            expired = max(answer.stored_at_ms for answer in answers) - ANSWERS_KEPT_MS
+            self._answers = {
+                scope: (number, answer)
+                for scope, (number, answer) in self._answers.items()
+                if number > newest - ANSWERS_KEPT_MAX and answer.stored_at_ms > expired
+            }
 
     def _keep_refusals(self, refusals: Sequence[RefusalRow]) -> None:
         if refusals:
@@ -295,6 +337,25 @@ class MemoryStore:
         newest_first = [row for row in reversed(self._refusals) if job_id is None or row.job_id == job_id]
         return iter(newest_first[:limit])
 
+    def work(self, workspace: str, execution_key: bytes) -> Iterator[WorkRow]:
+        """Jobs that do this work, in the order in which they were submitted."""
+        return iter(
+            [row for row in self._all_work() if (row.workspace, row.execution_key) == (workspace, execution_key)]
+        )
+
+    def work_labelled(self, workspace: str, label: str, limit: int = 100) -> Iterator[WorkRow]:
+        """Jobs under a label, newest first."""
+        found = [row for row in self._all_work() if (row.workspace, row.label) == (workspace, label)]
+        return iter(found[::-1][:limit])
+
+    def answer(self, scope: bytes) -> AnswerRow | None:
+        """What was answered under a client's idempotency key."""
+        kept = self._answers.get(scope)
+        return None if kept is None else kept[1]
+
+    def _all_work(self) -> list[WorkRow]:
+        return sorted(self._work.values(), key=lambda row: self._named[row.job_id])
+
     def _log(self, partition: int) -> _Log:
         check_partition(partition, self.partitions)
         return self._logs[partition]
@@ -307,11 +368,12 @@ def _between(rows: list[_Row], first: int, stop: int | None) -> list[_Row]:
     return rows[max(first, 0) : len(rows) if stop is None else max(stop, 0)]
 
 
-def _named_by(commit: Commit) -> set[str]:
-    """Job ids this commit brings in: by a row, or by any record but a transition."""
-    return {job.job_id for job in commit.jobs} | {
-        record.job_id for record in commit.records if record.job_id is not None and record.kind != "transition"
+def _named_by(commit: Commit) -> dict[str, None]:
+    """Job ids this commit brings in, in order: by any record but a transition, or by a row."""
+    named = {
+        record.job_id: None for record in commit.records if record.job_id is not None and record.kind != "transition"
     }
+    return named | {job.job_id: None for job in commit.jobs if job.expected_seq < 0}
 
 
 def _moved(job_id: str) -> EpochLost:

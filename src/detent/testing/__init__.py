@@ -1,9 +1,27 @@
-"""Fakes that behave, for tests of Detent and for users' own: nothing here sleeps, reads a clock or draws a number."""
+"""Fakes that behave, for tests of Detent and for users' own, and a real home to try them on: nothing here sleeps.
+
+`detent.testing.plugin` has the same as fixtures for pytest; docs/testing.md shows how they are used.
+"""
 
 from __future__ import annotations
 
 from detent.testing.clock import FakeClock
-from detent.testing.crash import Crash, CrashAt
+from detent.testing.crash import Crash, CrashAt, CrashPoints
 from detent.testing.faulty_store import Faults, faulty
+from detent.testing.home import START_MS, TemporaryHome, temporary_home
+from detent.testing.inline import Fails, InlineLane, Lost
 
-__all__ = ["Crash", "CrashAt", "FakeClock", "Faults", "faulty"]
+__all__ = [
+    "START_MS",
+    "Crash",
+    "CrashAt",
+    "CrashPoints",
+    "Fails",
+    "FakeClock",
+    "Faults",
+    "InlineLane",
+    "Lost",
+    "TemporaryHome",
+    "faulty",
+    "temporary_home",
+]

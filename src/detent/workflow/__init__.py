@@ -7,6 +7,8 @@ stateful face on it for one workflow; ``find_problems`` tells a loader what is w
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from detent.workflow.context import ExecutionContext, _build_workflow_context, timeout_ms_of
 from detent.workflow.conversion import _build_output_metrics, _convert_workflow_result_to_output
 from detent.workflow.creation import _create_action_for_step
@@ -20,13 +22,6 @@ from detent.workflow.enums import (
 )
 from detent.workflow.errors import EpochConflictError, LeaseExpiredError, ModelOnexError
 from detent.workflow.executor import execute_workflow, plan_workflow
-from detent.workflow.facade import (
-    MixinWorkflowExecution,
-    ModelONEXContainer,
-    NodeCoreBase,
-    NodeOrchestrator,
-    WorkflowStore,
-)
 from detent.workflow.models import (
     ErrorAction,
     ModelAction,
@@ -54,6 +49,15 @@ from detent.workflow.validation import (
     find_problems,
     validate_workflow_definition,
 )
+
+if TYPE_CHECKING:
+    from detent.workflow.facade import (
+        MixinWorkflowExecution,
+        ModelONEXContainer,
+        NodeCoreBase,
+        NodeOrchestrator,
+        WorkflowStore,
+    )
 
 __all__ = [
     "ActionLease",
@@ -104,3 +108,17 @@ __all__ = [
     "timeout_ms_of",
     "validate_workflow_definition",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The facade logs, which the driver of a run has no use for: it is loaded when it is first named."""
+    if name in __all__:
+        from detent.workflow import facade  # noqa: PLC0415
+
+        globals()[name] = getattr(facade, name)
+        return globals()[name]
+    raise AttributeError(f"module 'detent.workflow' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -20,7 +20,7 @@ class ModelAction(BaseModel):
     raises ``ModelOnexError``.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_enum_values=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_enum_values=False, defer_build=True)
 
     action_id: UUID = Field(default_factory=new_id)
     action_type: EnumActionType

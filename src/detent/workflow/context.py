@@ -6,10 +6,10 @@ The default is wholly deterministic: no operation, the first second of 1970, not
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
 
+from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.workflow.definition import ModelWorkflowDefinition
 from detent.workflow.errors import ModelOnexError

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.workflow.action import ModelAction
 from detent.workflow.context import ExecutionContext

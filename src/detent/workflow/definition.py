@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from detent.workflow.enums import EnumFailureRecoveryStrategy
 from detent.workflow.fields import WORKFLOW_TIMEOUT_MS_MIN, Flag, Integer, Text, Timeout
 
-_LENIENT = ConfigDict(extra="ignore", use_enum_values=False, validate_assignment=True)
+_LENIENT = ConfigDict(extra="ignore", use_enum_values=False, validate_assignment=True, defer_build=True)
+"""``defer_build`` here and below: what checks a model is built when the first one is checked, most only within another."""
 
 VersionNumber = Annotated[Integer, Field(ge=0)]
 
@@ -21,7 +22,7 @@ VersionNumber = Annotated[Integer, Field(ge=0)]
 class ModelSemVer(BaseModel):
     """A version in three numbers."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
     major: VersionNumber
     minor: VersionNumber
@@ -34,7 +35,7 @@ class ModelSemVer(BaseModel):
 class ModelCustomFields(BaseModel):
     """Free JSON fields under any names."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", defer_build=True)
 
     __pydantic_extra__: dict[str, JsonValue]
 
@@ -42,7 +43,7 @@ class ModelCustomFields(BaseModel):
 class ModelWorkflowNode(BaseModel):
     """A node of the execution graph; reserved. Keys it does not know are kept for the way back."""
 
-    model_config = ConfigDict(extra="allow", use_enum_values=False, validate_assignment=True)
+    model_config = ConfigDict(extra="allow", use_enum_values=False, validate_assignment=True, defer_build=True)
 
     node_id: Text
     node_type: Text
@@ -74,7 +75,9 @@ class ModelCoordinationRules(BaseModel):
 class ModelWorkflowDefinitionMetadata(BaseModel):
     """Name, version and defaults of a workflow."""
 
-    model_config = ConfigDict(extra="ignore", use_enum_values=False, validate_assignment=True, from_attributes=True)
+    model_config = ConfigDict(
+        extra="ignore", use_enum_values=False, validate_assignment=True, from_attributes=True, defer_build=True
+    )
 
     version: ModelSemVer
     workflow_name: Annotated[Text, Field(min_length=1)]

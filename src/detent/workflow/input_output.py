@@ -33,7 +33,7 @@ def _json_outputs(value: Any) -> Any:
 class ModelOrchestratorInput(BaseModel):
     """One call of ``process``: the steps, and how this operation wants them processed."""
 
-    model_config = ConfigDict(arbitrary_types_allowed=True, use_enum_values=False)
+    model_config = ConfigDict(arbitrary_types_allowed=True, use_enum_values=False, defer_build=True)
 
     workflow_id: UUID
     """The workflow instance; several operations may share it."""
@@ -56,6 +56,8 @@ class ModelOrchestratorInput(BaseModel):
 
 class ModelOrchestratorOutput(BaseModel):
     """The answer of ``process``: only what follows from the executor's result."""
+
+    model_config = ConfigDict(defer_build=True)
 
     execution_status: Text
     execution_time_ms: Integer

@@ -8,10 +8,10 @@ UUIDs are slow to hash and compare, small integers are not, and nothing recurses
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 from uuid import UUID
 
+from detent.canon.late import dataclass
 from detent.workflow.errors import ModelOnexError
 from detent.workflow.step import ModelWorkflowStep
 

@@ -21,7 +21,9 @@ class ModelWorkflowStep(BaseModel):
     dumped with ``exclude_unset=True``: a full dump read back would mark every field as set.
     """
 
-    model_config = ConfigDict(extra="ignore", use_enum_values=False, validate_assignment=True, frozen=True)
+    model_config = ConfigDict(
+        extra="ignore", use_enum_values=False, validate_assignment=True, frozen=True, defer_build=True
+    )
 
     correlation_id: UUID = Field(default_factory=new_id)
     """Lineage of the step; travels into the action's metadata as it is."""

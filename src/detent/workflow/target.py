@@ -7,10 +7,11 @@ worker's lease on a job (X-013). The epoch counts successful executions of an ac
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
 
+from detent.canon.late import dataclass
 from detent.workflow.action import ModelAction
 from detent.workflow.errors import EpochConflictError, LeaseExpiredError
 

@@ -8,10 +8,10 @@ steps are held to the same structure as others and to nothing else (X-111); rese
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 from uuid import UUID
 
+from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.workflow.cycles import find_cycles
 from detent.workflow.errors import ModelOnexError

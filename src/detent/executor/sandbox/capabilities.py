@@ -18,6 +18,7 @@ from detent.executor.sandbox.landlock import ABI_SIGNALS
 from detent.executor.sandbox.model import Profile
 
 TRIAL_SECONDS_MAX: Final = 30
+TRIALS_MAX: Final = 3
 WORDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "user_namespace": "namespaces without privilege",
@@ -76,19 +77,23 @@ def profile_of(capabilities: Capabilities) -> Profile:
 
 @functools.cache
 def probe() -> Capabilities:
-    """Try every primitive in a child of its own, once per process."""
-    child = bare.start("trial.py", output=True)
-    try:
-        data, _ = child.communicate(timeout=TRIAL_SECONDS_MAX)
-        answer = json.loads(data)
-    except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)  # It leads a session of its own, with its trials in it.
-        child.communicate()
-        return _untried("the trial did not end")
-    except ValueError:
-        return _untried("the trial failed")
-    abi = answer.pop("landlock_abi")
-    return Capabilities(MappingProxyType(answer), abi, os.geteuid() == 0)
+    """Try every primitive in a child of its own, once per process. A child that somebody kills has said nothing."""
+    for _ in range(TRIALS_MAX):
+        child = bare.start("trial.py", output=True)
+        try:
+            data, _ = child.communicate(timeout=TRIAL_SECONDS_MAX)
+            answer = json.loads(data)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)  # It leads a session of its own, with its trials in it.
+            child.communicate()
+            return _untried("the trial did not end")
+        except ValueError:
+            if child.returncode == -signal.SIGKILL:
+                continue
+            break
+        abi = answer.pop("landlock_abi")
+        return Capabilities(MappingProxyType(answer), abi, os.geteuid() == 0)
+    return _untried("the trial failed")
 
 
 def _untried(why: str) -> Capabilities:

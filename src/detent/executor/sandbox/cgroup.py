@@ -72,10 +72,15 @@ def limit(place: dict[str, Any], group: str, *, memory_bytes: int, processes: in
             if os.path.exists(os.path.join(memory, name)):
                 _write(os.path.join(memory, name), value)
     else:
-        _write(os.path.join(memory, "memory.limit_in_bytes"), memory_bytes)
-        swap = os.path.join(memory, "memory.memsw.limit_in_bytes")
-        if os.path.exists(swap):
-            _write(swap, memory_bytes)
+        names = ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes")
+        paths = [path for name in names if os.path.exists(path := os.path.join(memory, name))]
+        try:
+            for path in paths:
+                _write(path, memory_bytes)
+        except OSError:
+            # Memory may never exceed memory and swap together, so the one is raised after the other.
+            for path in reversed(paths):
+                _write(path, memory_bytes)
     _write(os.path.join(place["pids"], group, "pids.max"), processes)
 
 

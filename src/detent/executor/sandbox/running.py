@@ -152,7 +152,11 @@ class Running:
         deadline = None if limits.wall_ms is None else time.monotonic() + limits.wall_ms / 1000 + OVERTIME_SECONDS
         try:
             if place is not None and (limits.memory_bytes, limits.processes) != (jail.memory_bytes, jail.processes):
-                cgroup.limit(place, jail.group, memory_bytes=limits.memory_bytes, processes=limits.processes + 1)
+                try:
+                    cgroup.limit(place, jail.group, memory_bytes=limits.memory_bytes, processes=limits.processes + 1)
+                except OSError as exc:
+                    self._why = f"its limits could not be set: {exc.strerror}"
+                    return None
             order, payload = json.dumps(self._order()), json.dumps(self._payload())
             channel.send(jail.end, channel.ORDER, f"{order}\n{payload}".encode())
             poll = select.poll()

@@ -135,6 +135,7 @@ class Spawner:
             self._tell(end, channel.FAILED, f"{exc.strerror}".encode())
             return
         if pid == 0:
+            os.close(go_write)  # Else nobody would ever hear of the spawner's end on the other side.
             self._be_born(end, go_read, group)
         os.close(go_read)
         try:

@@ -32,6 +32,7 @@ from detent.executor.sandbox.interpreter import furniture, readable_by_others
 from detent.executor.sandbox.model import DEFAULT_REQUIRED, Execution, Job, Limits, Profile
 from detent.executor.sandbox.names import name_fault
 from detent.executor.sandbox.running import Jail, Running
+from detent.executor.sandbox.staging import Staging
 
 START_SECONDS_MAX: Final = 30
 WARM_MAX: Final = 256
@@ -75,8 +76,10 @@ class Supervisor:
         self.profile = best if profile is None else profile
         self.warm_limits = Limits() if warm_limits is None else warm_limits
         self._library_paths = tuple(path.resolve() for path in library_paths)
-        self._own_staging = staging is None
-        self.staging = Path(tempfile.mkdtemp(prefix="detent-sandbox-")) if staging is None else staging
+        self._own_staging = Staging() if staging is None else None
+        self.staging = staging or Path()
+        if self._own_staging is not None:
+            self.staging = self._own_staging.path
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._ready: deque[Jail] = deque()
@@ -211,6 +214,11 @@ class Supervisor:
                 self._ready.append(fresh)
 
     @property
+    def has_gone(self) -> bool:
+        """Whether somebody ended the spawner: every jail went with it, and this supervisor starts no more."""
+        return not self._closed and self._process.poll() is not None
+
+    @property
     def place(self) -> dict[str, Any] | None:
         """Where the jails' control groups are; None when there are none."""
         place: dict[str, Any] | None = self._settings["cgroup"]
@@ -244,7 +252,7 @@ class Supervisor:
             "group": self.group,
             "uid_base": (UID_BASE if _maps_all_ids() else _NOBODY) if drops else None,
             "uid_count": UID_COUNT if _maps_all_ids() else 1,
-            "scratch": tempfile.gettempdir(),
+            "scratch": _mount_point(),
             "binds": list(found.binds),
             "masks": list(found.masks),
             "programs": list(found.programs),
@@ -360,14 +368,19 @@ class Supervisor:
         return directory
 
     def _remove_staging(self) -> None:
-        if self._own_staging:
-            for path in self.staging.glob("job-*"):
-                collect.remove_tree(path)
-            shutil.rmtree(self.staging, ignore_errors=True)
+        if self._own_staging is not None:
+            self._own_staging.close()
 
 
 def _dependency(code: str, name: str, why: str) -> Refused:
     return Refused(code, f"input {name!r} {why}", {"input": name})
+
+
+def _mount_point() -> str:
+    """A directory to mount a jail's root over. The folder for temporary files may be closed to the jail's identity."""
+    temporary = tempfile.gettempdir()
+    places = (temporary, "/tmp", "/usr")  # noqa: S108 - nothing is written there
+    return next((place for place in places if readable_by_others((f"{place}/x",))), temporary)
 
 
 def _maps_all_ids() -> bool:

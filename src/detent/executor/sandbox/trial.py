@@ -109,7 +109,7 @@ def attempt(trial: Callable[[], None]) -> str:
     _, status = os.waitpid(pid, 0)
     why = os.read(read, 400).decode("utf-8", "replace")
     os.close(read)
-    return why if status else ""
+    return (why or f"its trial ended with status {status}") if status else ""
 
 
 if __name__ == "__main__":

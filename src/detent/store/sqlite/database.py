@@ -20,7 +20,6 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -28,6 +27,7 @@ from typing import Final
 
 import apsw
 
+from detent.canon.late import dataclass
 from detent.errors import HomeError, StoreCorrupt, StoreUnavailable
 from detent.store.files import DISK
 from detent.store.mounts import refuse_network_file_system
@@ -39,6 +39,9 @@ APPLICATION_ID: Final = 0x44544E54
 
 SQLITE_VERSION_MIN: Final = (3, 51, 3)
 """Versions 3.7.0 to 3.51.2 can lose commits when one process restarts the WAL while another checkpoints it."""
+
+SCHEMA_READABLE_MIN: Final = 1
+"""A ledger from this schema on is read as it is: what came later stands in tables of its own, which a reader can miss."""
 
 _WRITER_CACHE_KIB: Final = 32 * 1024
 _READER_CACHE_KIB: Final = 8 * 1024
@@ -113,7 +116,7 @@ def open_for_reading(path: Path, options: Options) -> apsw.Connection:
     try:
         connection.pragma("query_only", 1)
         _insist_on_ledger(connection, path)
-        _insist_on_present_schema(connection, path)
+        _insist_on_readable_schema(connection, path)
     except apsw.Error as exc:
         close_quietly(connection)
         raise translated(exc, path) from exc
@@ -275,8 +278,8 @@ def _insist_on_writing(connection: apsw.Connection) -> None:
         raise apsw.ReadOnlyError("attempt to write a readonly database")
 
 
-def _insist_on_present_schema(connection: apsw.Connection, path: Path) -> None:
-    if connection.pragma("user_version") < len(migrations()):
+def _insist_on_readable_schema(connection: apsw.Connection, path: Path) -> None:
+    if connection.pragma("user_version") < SCHEMA_READABLE_MIN:
         raise StoreUnavailable(
             f"{path} was written by an older detent and has not been opened for writing since",
             hint="open it for writing once, with any command that changes something, to bring it up to date",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
 
+from detent.canon.late import dataclass
 from detent.store.sqlite.database import DEFAULT_OPTIONS, SQLITE_VERSION_MIN, migrations, open_for_reading
 from detent.store.sqlite.errors import translated
 

@@ -115,6 +115,32 @@ WHERE partition = ?1
 INSERT INTO tree_heads (partition, size, note) VALUES (?1, ?2, ?3)
 ON CONFLICT (partition, size) DO UPDATE SET note = ?3
 
+-- name: insert_work
+-- Indexes what a job does; a job that is indexed stays as it is. A job that nobody submitted has no number: 0, which may
+-- not be (NULL would be given the next number).
+INSERT INTO work (workspace, execution_key, job_no, label, tick, payload_digest)
+VALUES (?1, ?2, ifnull((SELECT job_no FROM job_names WHERE job_id = ?3), 0), ?4, ?5, ?6)
+ON CONFLICT (job_no) DO NOTHING
+
+-- name: erase_work
+-- Forgets what was made from a payload that is erased.
+DELETE FROM work WHERE payload_digest = ?1
+
+-- name: upsert_answer
+-- Keeps an answer, as the newest; one that was kept within the last ?5 milliseconds stays.
+INSERT INTO answers (scope, body_digest, response, stored_at_ms) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (scope) DO UPDATE
+SET answer_no = (SELECT max(answer_no) FROM answers) + 1, body_digest = ?2, response = ?3, stored_at_ms = ?4
+WHERE stored_at_ms <= ?4 - ?5
+
+-- name: delete_expired_answers
+-- Forgets answers that were kept until ?1 or before.
+DELETE FROM answers WHERE stored_at_ms <= ?1
+
+-- name: delete_old_answers
+-- Keeps at most the newest ?1 answers.
+DELETE FROM answers WHERE answer_no <= (SELECT max(answer_no) FROM answers) - ?1
+
 -- name: head
 -- Where a partition's log stands: its owner's epoch and what its last batch says.
 SELECT partitions.epoch, ifnull(batch_no + 1, 0), ifnull(leaf_hash, zeroblob(32)),
@@ -256,3 +282,21 @@ SELECT partition, tick, job_id, code, body
 FROM refusals
 WHERE ?1 IS NULL OR job_id = ?1
 ORDER BY refusal_no DESC LIMIT ?2
+
+-- name: work
+-- The jobs that do a piece of work, by their numbers.
+SELECT workspace, execution_key, job_id, label, tick, payload_digest
+FROM work INDEXED BY work_by_key CROSS JOIN job_names USING (job_no)
+WHERE execution_key = ?2 AND workspace = ?1
+ORDER BY work.job_no
+
+-- name: work_labelled
+-- The jobs under a label, the newest first, at most ?3 of them.
+SELECT workspace, execution_key, job_id, label, tick, payload_digest
+FROM work INDEXED BY work_by_label CROSS JOIN job_names USING (job_no)
+WHERE label = ?2 AND workspace = ?1
+ORDER BY work.job_no DESC LIMIT ?3
+
+-- name: answer
+-- What is kept under a scope.
+SELECT scope, body_digest, response, stored_at_ms FROM answers WHERE scope = ?1

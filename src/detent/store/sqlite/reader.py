@@ -20,6 +20,7 @@ import apsw
 
 from detent.errors import StoreCorrupt
 from detent.store.api import (
+    AnswerRow,
     BatchRow,
     CheckpointRow,
     JobHead,
@@ -30,6 +31,7 @@ from detent.store.api import (
     RunRow,
     StoreReader,
     TreeHeadRow,
+    WorkRow,
 )
 from detent.store.checks import INTEGER_MAX, JOB_RECORD_KINDS, POSITION_BITS, check_partition
 from detent.store.sqlite.database import DEFAULT_OPTIONS, Options, close_quietly, open_for_reading, queries
@@ -41,6 +43,8 @@ _Binding = int | str | bytes | None
 _NUMBERS: Final = 1 << POSITION_BITS
 _UNLIMITED: Final = -1
 _IDLE_CONNECTIONS_MAX: Final = 4
+_SCHEMA_WITH_WORK: Final = 2
+"""The schema that brought the index of work and the answers; a ledger of an older one has none."""
 
 
 class SqliteReader:
@@ -53,6 +57,7 @@ class SqliteReader:
         self._pinned = pinned
         self._idle: list[apsw.Connection] = []
         self._closed = False
+        self._has_work = False
         self._sql = queries()
         row = self._one(tuple, "ledger")
         # The table is strict when it is written; a damaged page hands out whatever it makes of it.
@@ -212,6 +217,22 @@ class SqliteReader:
         """The newest refusals first."""
         return self._rows(RefusalRow._make, "refusals", job_id, limit)
 
+    def work(self, workspace: str, execution_key: bytes) -> Iterator[WorkRow]:
+        """Jobs that do this work, in the order in which they were submitted."""
+        if not self._knows_work():
+            return iter(())
+        return self._rows(WorkRow._make, "work", workspace, execution_key)
+
+    def work_labelled(self, workspace: str, label: str, limit: int = 100) -> Iterator[WorkRow]:
+        """Jobs under a label, newest first."""
+        if not self._knows_work():
+            return iter(())
+        return self._rows(WorkRow._make, "work_labelled", workspace, label, limit)
+
+    def answer(self, scope: bytes) -> AnswerRow | None:
+        """What was answered under a client's idempotency key."""
+        return self._one(AnswerRow._make, "answer", scope) if self._knows_work() else None
+
     def damage(self) -> list[str]:
         """What SQLite's own integrity check finds in the file: pages and indexes. Reads all of it.
 
@@ -230,6 +251,15 @@ class SqliteReader:
         while self._idle:
             close_quietly(self._idle.pop())
         close_quietly(self._connection)  # last: a writer empties the WAL when it is the last to go
+
+    def _knows_work(self) -> bool:
+        """Whether the tables of schema 2 are there by now: an owner may have brought them since this was opened."""
+        if not self._has_work:
+            try:
+                self._has_work = self._connection.pragma("user_version") >= _SCHEMA_WITH_WORK
+            except apsw.Error as exc:
+                raise translated(exc, self._path) from exc
+        return self._has_work
 
     def _rows(self, make: Callable[[tuple[Any, ...]], _Row], name: str, *bindings: _Binding) -> Iterator[_Row]:
         connection = self._connection_for_rows()

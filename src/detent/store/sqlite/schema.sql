@@ -135,6 +135,32 @@ CREATE TABLE refusals (
     body BLOB NOT NULL
 ) STRICT;
 
+-- Which job did which work. Keyed by the job's number, so that rows lie, and are found, in the order of submission. Not part
+-- of the ledger: a row goes with the payload it was made from, which is what the last index is for.
+CREATE TABLE work (
+    job_no INTEGER PRIMARY KEY CHECK (job_no > 0) REFERENCES job_names (job_no),
+    workspace TEXT NOT NULL CHECK (length(workspace) > 0),
+    execution_key BLOB NOT NULL CHECK (length(execution_key) = 32),
+    label TEXT NOT NULL CHECK (length(label) > 0),
+    tick INTEGER NOT NULL CHECK (tick >= 0),
+    payload_digest BLOB NOT NULL CHECK (length(payload_digest) = 32)
+) STRICT;
+
+CREATE INDEX work_by_key ON work (execution_key, workspace);
+CREATE INDEX work_by_label ON work (label, workspace);
+CREATE INDEX work_by_payload ON work (payload_digest);
+
+-- What clients' idempotency keys were answered. A number is given anew when a row is replaced, so the oldest have the lowest.
+CREATE TABLE answers (
+    answer_no INTEGER PRIMARY KEY,
+    scope BLOB NOT NULL UNIQUE CHECK (length(scope) = 32),
+    body_digest BLOB NOT NULL CHECK (length(body_digest) = 32),
+    response BLOB NOT NULL CHECK (length(response) <= 65536),
+    stored_at_ms INTEGER NOT NULL CHECK (stored_at_ms >= 0)
+) STRICT;
+
+CREATE INDEX answers_by_time ON answers (stored_at_ms);
+
 -- History is appended to and never rewritten (PIPE-057). Whoever opens the file with another tool can drop these; the
 -- signatures and hashes are what finds that out.
 CREATE TRIGGER batches_are_never_updated BEFORE UPDATE ON batches BEGIN

@@ -20,15 +20,26 @@ import apsw
 
 from detent.errors import EpochLost, InvariantBroken, StoreUnavailable
 from detent.store.api import (
+    ANSWERS_KEPT_MAX,
+    ANSWERS_KEPT_MS,
     CHECKPOINTS_KEPT,
     REFUSALS_KEPT_MAX,
+    AnswerRow,
     BatchRow,
     Commit,
     JobRow,
     RefusalRow,
     TreeHeadRow,
+    WorkRow,
 )
-from detent.store.checks import check_commit, check_ledger, check_partition, check_refusals, check_tree_head
+from detent.store.checks import (
+    check_beside,
+    check_commit,
+    check_ledger,
+    check_partition,
+    check_refusals,
+    check_tree_head,
+)
 from detent.store.sqlite.database import (
     DEFAULT_OPTIONS,
     Options,
@@ -120,6 +131,11 @@ class SqliteStore(SqliteReader):
         check_refusals(refusals, self._partitions)
         self._transact(self._write_refusals, refusals)
 
+    def append_beside(self, work: Sequence[WorkRow], answers: Sequence[AnswerRow]) -> None:
+        """Add to the work index and to the kept answers outside a commit."""
+        check_beside(work, answers)
+        self._transact(self._write_beside, (work, answers))
+
     def append_tree_head(self, head: TreeHeadRow) -> None:
         """Keep a signed tree head over batches that are already durable."""
         check_tree_head(head, head.partition, self.head(head.partition).size)
@@ -200,7 +216,7 @@ class SqliteStore(SqliteReader):
         return epoch
 
     def _write_commit(self, commit: Commit) -> None:
-        batch, records, jobs, runs, content, erased, refusals, checkpoint, tree_head = commit
+        batch, records, jobs, runs, content, erased, refusals, checkpoint, tree_head, work, answers = commit
         write, write_all = self._cursor.execute, self._cursor.executemany
         try:
             write(_INSERT_BATCH, batch)
@@ -221,8 +237,11 @@ class SqliteStore(SqliteReader):
             write_all(_SQL["upsert_run"], runs)
         if content:
             write_all(_SQL["insert_content"], content)
+        if work or answers:
+            self._write_beside((work, answers))
         if erased:
             write_all(_SQL["erase_content"], [(digest,) for digest in erased])
+            write_all(_SQL["erase_work"], [(digest,) for digest in erased])
         if refusals:
             self._write_refusals(refusals)
         if checkpoint is not None:
@@ -268,6 +287,16 @@ class SqliteStore(SqliteReader):
     def _write_refusals(self, refusals: Sequence[RefusalRow]) -> None:
         self._writer.executemany(_SQL["insert_refusal"], refusals)
         self._writer.execute(_SQL["delete_old_refusals"], (REFUSALS_KEPT_MAX,))
+
+    def _write_beside(self, rows: tuple[Sequence[WorkRow], Sequence[AnswerRow]]) -> None:
+        work, answers = rows
+        if work:
+            self._cursor.executemany(_SQL["insert_work"], work)
+        if answers:
+            self._cursor.executemany(_SQL["upsert_answer"], [(*answer, ANSWERS_KEPT_MS) for answer in answers])
+            newest_ms = max(answer.stored_at_ms for answer in answers)
+            self._cursor.execute(_SQL["delete_expired_answers"], (newest_ms - ANSWERS_KEPT_MS,))
+            self._cursor.execute(_SQL["delete_old_answers"], (ANSWERS_KEPT_MAX,))
 
     def _write_tree_head(self, head: TreeHeadRow) -> None:
         self._writer.execute(_SQL["insert_tree_head"], head)

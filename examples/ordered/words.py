@@ -1,0 +1,41 @@
+"""Count the words of every text, in order: killed at any moment and started again, each text is counted once.
+
+    detent map --files 'corpus/*.txt' --compute words:count --commit jsonl:out/counts.jsonl
+
+or as a program:
+
+    python words.py
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import detent
+
+
+def count(path: Path) -> dict[str, object]:
+    """The most frequent words of one text. An empty one has nothing to commit."""
+    words = path.read_text(encoding="utf-8").lower().split()
+    if not words:
+        return detent.SKIP  # type: ignore[return-value]
+    return {"text": path.name, "words": len(words), "first": Counter(words).most_common(1)[0][0]}
+
+
+def longest(line: str) -> str:
+    """The longest word of one line."""
+    return max(line.split(), key=len, default="")
+
+
+def main() -> None:
+    """The same machinery from Python: a loop over lines, its results in order."""
+    lines = [line for path in sorted(Path("corpus").glob("*.txt")) for line in path.read_text().splitlines()]
+    results = detent.ordered_map(lines, longest)
+    for line, word in zip(lines, results, strict=True):
+        print(f"{word:12} {line}")
+    print(f"{results.summary.succeeded} lines, {results.summary.digest}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""`detent logs`: what jobs printed, of each attempt, also while they run."""
+
+from __future__ import annotations
+
+from time import sleep as pause
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from detent.cli.logs_page import LogsPage
+from detent.cli.shell import JSON, ReaderGone, Shell, teaching, with_shell
+
+if TYPE_CHECKING:
+    from detent.engine.content import Content
+    from detent.engine.find_jobs import Found, FoundJob
+    from detent.engine.home import Home
+    from detent.engine.live_logs import JobLog
+    from detent.store.api import StoreReader
+
+POLL_SECONDS: Final = 0.1
+IDLE_POLLS: Final = 5
+"""Polls without anything running after which it is said that nobody is at work."""
+STDOUT, STDERR = "stdout", "stderr"
+
+
+@click.command(
+    "logs",
+    help=teaching(
+        "Print what jobs wrote to stdout and stderr: of one job, of all jobs of a step, or of a whole run, every attempt in"
+        " order. A running job's output is shown as far as it is. ID is a job, a run, or the name of a step in the newest"
+        " run that has it; the beginning of an id is enough.",
+        """  detent logs JOB
+  detent logs extract --run RUN --stderr
+  detent logs RUN -f
+""",
+    ),
+)
+@click.argument("identifier", metavar="ID")
+@click.option("-f", "--follow", is_flag=True, help="Go on until it has ended, and exit with 1 if it failed.")
+@click.option("--stdout", "stream", flag_value=STDOUT, help="Only what went to stdout.")
+@click.option("--stderr", "stream", flag_value=STDERR, help="Only what went to stderr.")
+@click.option("--run", "run_id", metavar="RUN", help="The run in which ID is a step or a job.")
+@with_shell
+def command(shell: Shell, identifier: str, *, follow: bool, stream: str | None, run_id: str | None) -> int:
+    """Print logs."""
+    from detent.engine.content import Content  # noqa: PLC0415 - keeps `--help` fast
+    from detent.engine.find_jobs import find_jobs  # noqa: PLC0415
+    from detent.engine.wiring import Parts  # noqa: PLC0415
+
+    home = shell.home()
+    streams = (STDOUT, STDERR) if stream is None else (stream,)
+    with Parts().open_reader(home.ledger) as reader:
+        content = Content(reader, home.content_files())
+        found = find_jobs(reader, content, identifier, run_id)
+        try:
+            if follow:
+                shell.ending.code = _follow(shell, home, reader, content, found, streams)
+                if shell.format != JSON:
+                    return shell.ending.code
+                # Jobs may have joined while it was followed.
+                found = find_jobs(reader, content, identifier, found.run_id if found.kind == "step" else run_id)
+            return _answer(shell, home, reader, content, found, streams)
+        except BrokenPipeError as exc:
+            raise ReaderGone from exc
+
+
+def _answer(
+    shell: Shell, home: Home, reader: StoreReader, content: Content, found: Found, streams: tuple[str, ...]
+) -> int:
+    from detent.engine.live_logs import job_log, live_jobs  # noqa: PLC0415
+
+    live = live_jobs(home.path)
+    logs = ((job, job_log(reader, content, job.job_id, live.get(job.job_id))) for job in found.jobs)
+    if shell.format == JSON:
+        jobs = [_job_map(job, log, streams) for job, log in logs if log is not None]
+        document = {"kind": found.kind, "run_id": found.run_id, "jobs": jobs}
+        return shell.answer(document, lambda _: None, code=shell.ending.code)
+    page = LogsPage(streams, many=len(found.jobs) > 1, note=shell.note)
+    for job, log in logs:
+        if log is not None:
+            page.job(job, log)
+    page.close()
+    return 0
+
+
+def _follow(
+    shell: Shell, home: Home, reader: StoreReader, content: Content, found: Found, streams: tuple[str, ...]
+) -> int:
+    """Print what comes until nothing more can come; gives the exit code."""
+    from detent.engine.find_jobs import JOB, STEP, found_job  # noqa: PLC0415
+    from detent.engine.live_follow import Follower  # noqa: PLC0415
+    from detent.engine.lock import is_held  # noqa: PLC0415
+
+    jobs = {job.job_id: job for job in found.jobs}
+
+    def named(job_id: str) -> FoundJob:
+        if job_id not in jobs:
+            jobs[job_id] = found_job(reader, content, job_id)
+        return jobs[job_id]
+
+    step = found.jobs[0].step if found.kind == STEP else None
+    follower = Follower(
+        reader,
+        content,
+        home.path,
+        list(jobs),
+        run_id=None if found.kind == JOB else found.run_id,
+        wanted=None if step is None else lambda job_id: named(job_id).step == step,
+    )
+    page = None if shell.format == JSON else LogsPage(streams, many=found.kind != JOB, note=shell.note)
+    idle = 0
+    while True:
+        pieces = follower.poll()
+        if page is not None:
+            page.pieces((named(piece.job_id), piece) for piece in pieces)
+        if follower.ended:
+            break
+        idle = idle + 1 if follower.waiting and not pieces else 0
+        if idle == IDLE_POLLS and not is_held(home.lock):
+            shell.note("nobody is at work on this home; more comes when somebody is, Ctrl-C stops waiting")
+        pause(POLL_SECONDS)
+    if page is not None:
+        page.close()
+    return 0 if follower.ok else 1
+
+
+def _job_map(job: FoundJob, log: JobLog, streams: tuple[str, ...]) -> dict[str, Any]:
+    left_out = {STDOUT, STDERR} - set(streams)
+    return {
+        "job_id": log.job_id,
+        "run_id": log.run_id,
+        "step": job.step or None,
+        "index": job.index,
+        "reused": job.reused,
+        "state": log.state,
+        "attempts": [
+            {name: value for name, value in attempt.to_map().items() if name not in left_out}
+            for attempt in log.attempts
+        ],
+    }

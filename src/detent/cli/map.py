@@ -1,0 +1,169 @@
+"""`detent map`: a function over files or rows, on all cores, committed strictly in order and exactly once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from detent.cli.shell import JSON, Shell, teaching, with_shell
+
+if TYPE_CHECKING:
+    from detent.engine.ordered_runtime.handle import OrderedHandle
+    from detent.engine.ordered_runtime.spec import OrderedSpec
+    from detent.engine.ordered_runtime.spool import Items
+    from detent.engine.work import Work
+
+INTERRUPTED = 130
+EXIT_CODES = {"completed": 0, "failed": 1}
+
+
+@click.command(
+    "map",
+    help=teaching(
+        """Call a function on every file or row, on all cores, and commit the results strictly in order, each exactly once.
+
+Files are taken in the order of their names' bytes, rows in the order of their lines. Killed at any moment and typed again, the
+same line goes on at the first item that is not committed. Ctrl-C cancels behind what is under way; twice leaves the run as it
+stands. A file that changes or vanishes after it was found fails.
+
+Destinations: append:FILE, jsonl:FILE, jsonl+seq:FILE, sqlite:FILE#TABLE, module:function.""",
+        """  detent map --files 'corpus/**/*.txt' --compute words:tokenize --commit jsonl:tokens.jsonl
+  detent map --items rows.jsonl --compute rows.py:clean --commit sqlite:clean.db#rows --on-error continue
+  detent map --items rows.jsonl --compute rows.py:clean --filter rows.py:is_german --commit append:out.txt
+""",
+    ),
+)
+@click.option("--files", "patterns", metavar="PATTERN", multiple=True, help="Files, by a glob; may be repeated.")
+@click.option(
+    "--items",
+    "rows",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=True),
+    help="Rows: a JSON value a line.",
+)
+@click.option("--compute", metavar="NAME", required=True, help="module:function or file.py:function.")
+@click.option("--commit", metavar="TARGET", required=True, help="Where the results go.")
+@click.option(
+    "--filter", "keep", metavar="NAME", help="A function that says which items are computed; others are skipped."
+)
+@click.option("--window", type=click.IntRange(1, 1_000_000), help="Items computed ahead of the slowest, twice.  [1024]")
+@click.option("--chunk", type=click.IntRange(1, 256), help="Items of one job. Otherwise by their number.")
+@click.option(
+    "--on-error",
+    type=click.Choice(["stop", "continue"]),
+    default="stop",
+    show_default=True,
+    help="After a failed item.",
+)
+@click.option("--retries", type=click.IntRange(0, 10), default=0, help="How often a failed item is tried again.")
+@click.option("-w", "--workers", type=click.IntRange(1, 1024), help="Worker processes. Otherwise one for each core.")
+@click.option("--name", metavar="TEXT", help="What the run is called. Otherwise as the function.")
+@click.option("--new", is_flag=True, help="Begin a new run even if one of the same line has not ended.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress; the summary only.")
+@with_shell
+def command(  # noqa: PLR0913 - a command's options
+    shell: Shell,
+    *,
+    patterns: tuple[str, ...],
+    rows: Path | None,
+    compute: str,
+    commit: str,
+    keep: str | None,
+    window: int | None,
+    chunk: int | None,
+    on_error: str,
+    retries: int,
+    workers: int | None,
+    name: str | None,
+    new: bool,
+    quiet: bool,
+) -> int:
+    """Map a function over items."""
+    from detent.engine.desk import Retries  # noqa: PLC0415 - keeps `--help` fast
+    from detent.engine.ordered_runtime.spec import WINDOW, OrderedSpec  # noqa: PLC0415
+    from detent.engine.work import Work, home_at  # noqa: PLC0415
+
+    if bool(patterns) == (rows is not None):
+        raise click.UsageError("give --files or --items, one of them")
+    base = Path.cwd()
+    spec = OrderedSpec(
+        compute=compute,
+        base=str(base),
+        filter=keep,
+        commit=commit,
+        files=bool(patterns),
+        name=name or compute.rpartition(":")[2] or compute,
+        on_error=on_error,
+        window=WINDOW if window is None else window,
+        chunk=chunk,
+        retries=Retries(retries, ("USER_CODE_ERROR",)) if retries else Retries(0, ()),
+    )
+    with Work(home_at(shell.home_option), workers=workers) as work:
+        items = _files(work, patterns, base) if rows is None else _rows(work, rows)
+        return drive(shell, work, spec, items, new=new, quiet=quiet)
+
+
+def drive(shell: Shell, work: Work, spec: OrderedSpec, items: Items, *, new: bool, quiet: bool) -> int:
+    """Run with progress on standard error, then answer with the summary."""
+    from detent.cli.map_page import draw_summary, summary_data  # noqa: PLC0415
+    from detent.cli.map_progress import MapProgress  # noqa: PLC0415
+    from detent.cli.progress_terminal import Console  # noqa: PLC0415
+    from detent.engine.commit_targets import parse_target  # noqa: PLC0415
+    from detent.engine.ordered_runtime.handle import OrderedHandle  # noqa: PLC0415
+
+    base = None if spec.base is None else Path(spec.base)
+    target = parse_target(spec.commit or "", base=base, content=work.desk.files)
+    handle = OrderedHandle(work, spec, items, target, new=new)
+    handle.open()
+    with interrupts(handle):
+        if quiet or shell.format == JSON:
+            ended = handle.run()
+        else:
+            with MapProgress(handle, Console.of(sys.stderr, os.environ)):
+                ended = handle.run()
+    document = summary_data(ended, spec) if shell.format == JSON else None
+    code = EXIT_CODES.get(ended.status, INTERRUPTED)
+    return shell.answer(document, lambda page: draw_summary(page, ended, spec, handle.item_text), code=code)
+
+
+@contextmanager
+def interrupts(handle: OrderedHandle) -> Iterator[None]:
+    """Ctrl-C cancels at a boundary; once more, or a request to terminate, leaves the run as it stands."""
+    seen: list[int] = []
+
+    def interrupted(number: int, _frame: FrameType | None) -> None:
+        seen.append(number)
+        if number == signal.SIGINT and len(seen) == 1:
+            handle.cancel("interrupted")
+        else:
+            handle.stop()
+
+    before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _files(work: Work, patterns: tuple[str, ...], base: Path) -> Items:
+    from detent.engine.ordered_runtime.found_files import file_lines, found_files  # noqa: PLC0415
+    from detent.engine.ordered_runtime.spool import spool  # noqa: PLC0415
+
+    return spool(work.desk.files, file_lines(found_files(patterns, base), base))
+
+
+def _rows(work: Work, rows: Path) -> Items:
+    from detent.engine.ordered_runtime.rows import row_lines  # noqa: PLC0415
+    from detent.engine.ordered_runtime.spool import spool  # noqa: PLC0415
+
+    with click.open_file(str(rows), "rb") as stream:
+        return spool(work.desk.files, row_lines(stream, str(rows)))

@@ -1,0 +1,104 @@
+"""How an ordered run ended: for people as a page, for programs as data, both from the same values."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from detent.cli.page import BAD, FAINT, STRONG, Cell, Cellish, Page, state_cell
+from detent.cli.progress_frame import span_text
+from detent.cli.text import count_text, safe
+
+if TYPE_CHECKING:
+    from detent.engine.ordered_runtime.handle import OrderedResult
+    from detent.engine.ordered_runtime.recorded import RecordedOrdered
+    from detent.engine.ordered_runtime.spec import OrderedSpec
+
+FAILURES_SHOWN_MAX: Final = 10
+MESSAGE_CHARS_MAX: Final = 200
+
+
+def summary_data(ended: OrderedResult, spec: OrderedSpec) -> dict[str, Any]:
+    """The one JSON document of `detent map -o json`."""
+    summary, view = ended.summary, ended.view
+    return {
+        "run_id": ended.run_id,
+        "name": ended.name,
+        "status": ended.status,
+        "resumed": view.resumed,
+        "resumed_at": ended.resumed_at,
+        "home": view.home,
+        "destination": spec.commit,
+        "elapsed_ms": view.now_ms - view.started_ms,
+        "items": {
+            "total": view.total,
+            "committed": summary.total,
+            "succeeded": summary.success,
+            "skipped": summary.skip,
+            "failed": summary.fail,
+            "cancelled": summary.cancel,
+        },
+        "digest": f"sha256:{summary.digest().hex()}",
+        "failure_codes": summary.failures,
+        "failures": [
+            {"seq": one.seq, "code": one.code, "type": one.type, "message": one.message, "job_id": one.job_id}
+            for one in ended.failures
+        ],
+        "message": ended.message or None,
+    }
+
+
+def draw_summary(page: Page, ended: OrderedResult, spec: OrderedSpec, item_text: Callable[[int], str]) -> None:
+    """Did it work, how many, where are they, what went wrong, and what to type next."""
+    summary, view = ended.summary, ended.view
+    spent = f" in {span_text(view.now_ms - view.started_ms)}"
+    page.line(Cell(ended.name, STRONG), " ", state_cell(ended.status), spent, Cell(f"  run {ended.run_id}", FAINT))
+    words = [(summary.success, "committed"), (summary.skip, "skipped"), (summary.fail, "failed")]
+    words += [(summary.cancel, "cancelled")]
+    said = ", ".join(f"{number:,} {word}" for number, word in words if number) or "none"
+    fields: list[tuple[str, Any]] = [("items", f"{said}, of {view.total:,}")]
+    if view.resumed:
+        fields.append(("resumed", f"at item {ended.resumed_at:,}"))
+    if spec.commit is not None:
+        fields.append(("to", spec.commit))
+    fields.append(("digest", f"sha256:{summary.digest().hex()}"))
+    page.fields(fields, indent="  ")
+    if ended.failures:
+        page.line()
+        for one in ended.failures[:FAILURES_SHOWN_MAX]:
+            name = one.type or one.code
+            message = one.message.strip().partition("\n")[0][:MESSAGE_CHARS_MAX]
+            lead: list[Cellish] = [Cell(f"  item {one.seq:,}", BAD), f" {safe(item_text(one.seq))}  "]
+            page.hanging(lead, f"{name}: {message}" if message else name)
+        if summary.fail > FAILURES_SHOWN_MAX:
+            more = count_text(summary.fail - FAILURES_SHOWN_MAX, "more failed item")
+            page.line(Cell(f"  ... and {more}: `-o json` has them", FAINT))
+    page.line()
+    page.line("  ", Cell(_next(ended), FAINT))
+
+
+def ordered_fields(recorded: RecordedOrdered) -> list[tuple[str, Cellish]]:
+    """What the head of `detent show` says of an ordered run."""
+    spec, config, summary = recorded.inputs.spec, recorded.inputs.config, recorded.summary
+    fields: list[tuple[str, Cellish]] = [("function", spec.compute), ("to", spec.commit or "a loop")]
+    if spec.origin:
+        fields.append(("retry of", f"run {spec.origin.get('run_id')}"))
+    fields.append(("cut", f"windows of {config.window_size:,}, chunks of {config.chunk_size}"))
+    told = f"{recorded.committed:,} of {config.total:,} committed"
+    if summary is not None:
+        words = [(summary[word], word) for word in ("success", "skip", "fail", "cancel")]
+        told += " (" + ", ".join(f"{count:,} {word}" for count, word in words if count) + ")"
+    fields.append(("items", told))
+    if recorded.boundary is not None:
+        fields.append(("cancelled", f"from item {recorded.boundary:,} on"))
+    if summary is not None:
+        fields.append(("digest", f"sha256:{summary['digest']}"))
+    return fields
+
+
+def _next(ended: OrderedResult) -> str:
+    run = shlex.quote(ended.run_id)
+    if ended.status == "stopped":
+        return "left as it stands: the same line again goes on"
+    return f"detent show {run}" if ended.ok else f"detent retry {run}"

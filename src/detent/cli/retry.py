@@ -1,0 +1,139 @@
+"""`detent retry`: run again what did not succeed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from detent.cli.page import BAD, FAINT, STRONG, Cell, Page, state_cell
+from detent.cli.shell import Shell, teaching, with_shell
+from detent.errors import EXIT_FAILED
+
+if TYPE_CHECKING:
+    from detent.engine.home import Home
+    from detent.engine.retry import RetriedJob
+    from detent.store.api import JobRow, RunRow
+
+RESULT_SHOWN_MAX = 400
+
+
+@click.command(
+    "retry",
+    help=teaching(
+        """Run again what failed of a run, or was cancelled: a new run of the recorded contract with the recorded parameters,
+which takes everything that succeeded from before and uses your code as it is now. A run that was left as it stood goes on.
+Of a single task, a new job with the same arguments.
+
+Nothing that has ended is changed: the new run or job names the one that it retries.""",
+        """  detent retry RUN
+  detent retry JOB -o json
+""",
+    ),
+)
+@click.argument("identifier", metavar="RUN|JOB")
+@click.option("-w", "--workers", type=click.IntRange(1, 1024), help="Worker processes. Otherwise one for each core.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress; the summary only.")
+@with_shell
+def command(shell: Shell, identifier: str, *, workers: int | None, quiet: bool) -> int:
+    """Retry a run or a job."""
+    from detent.engine.content import Content  # noqa: PLC0415 - keeps `--help` fast
+    from detent.engine.find_jobs import find_jobs  # noqa: PLC0415
+    from detent.engine.wiring import Parts  # noqa: PLC0415
+
+    home = shell.home()
+    with Parts().open_reader(home.ledger) as reader:
+        found = find_jobs(reader, Content(reader, home.content_files()), identifier)
+        run = None if found.run_id is None else reader.run(found.run_id)
+        job = reader.job(found.jobs[0].job_id) if run is None else None
+    if run is not None:
+        if found.kind != "run":
+            shell.note(f"{identifier} belongs to run {run.run_id}, which is run again as far as it did not succeed")
+        return _retry_run(shell, home, run, workers=workers, quiet=quiet)
+    assert job is not None
+    return _retry_job(shell, home, job, workers=workers)
+
+
+def _retry_run(shell: Shell, home: Home, row: RunRow, *, workers: int | None, quiet: bool) -> int:
+    from detent.cli.map import drive as drive_map  # noqa: PLC0415
+    from detent.cli.run import drive  # noqa: PLC0415
+    from detent.engine.ordered_runtime.retry import ordered_to_retry  # noqa: PLC0415
+    from detent.engine.retry import changed_since, run_to_retry  # noqa: PLC0415
+    from detent.engine.run import RunHandle  # noqa: PLC0415
+    from detent.engine.work import Work  # noqa: PLC0415
+    from detent.kernel import Run  # noqa: PLC0415
+
+    if row.status == "completed":
+        document = {"run_id": row.run_id, "name": row.name, "status": row.status, "retried": False}
+        said = "completed: there is nothing to run again"
+        return shell.answer(document, lambda page: page.line(f"run {row.run_id} ", Cell(said, FAINT)))
+    with Work(home, workers=workers) as work:
+        if (ordered := ordered_to_retry(work.desk, Run.decode(row.body))) is not None:
+            return drive_map(shell, work, ordered.spec, ordered.items, new=False, quiet=quiet)
+        retry = run_to_retry(work.desk, Run.decode(row.body))
+        if (file := changed_since(retry.inputs)) is not None:
+            shell.note(
+                f"note: {file} has changed since; this runs the contract as it was. `detent run` runs the new one."
+            )
+        handle = RunHandle(work, retry.inputs, taken=retry.taken)
+        return drive(shell, work, handle, quiet=quiet)
+
+
+def _retry_job(shell: Shell, home: Home, row: JobRow, *, workers: int | None) -> int:
+    from detent.engine.retry import retry_job  # noqa: PLC0415
+    from detent.engine.work import Work  # noqa: PLC0415
+    from detent.errors import InvalidInput  # noqa: PLC0415
+
+    if row.state == "SUCCEEDED":
+        document = {"job_id": row.job_id, "state": row.state, "retried": False}
+        said = "succeeded: there is nothing to run again"
+        return shell.answer(document, lambda page: page.line(f"job {row.job_id} ", Cell(said, FAINT)))
+    if row.state not in {"FAILED", "CANCELED"}:
+        raise InvalidInput(
+            f"job {row.job_id!r} has not ended: {row.state}",
+            code="CONFLICT",
+            hint=f"wait for it, or `detent cancel {row.job_id}` first",
+        )
+    with Work(home, workers=1 if workers is None else workers) as work:
+        ended = retry_job(work, row)
+        value = work.desk.value(ended.report) if ended.report is not None and ended.report.ok else None
+    code = 0 if ended.state == "SUCCEEDED" else EXIT_FAILED
+    return shell.answer(_job_map(ended, value), lambda page: _draw_job(page, ended, value), code=code)
+
+
+def _job_map(ended: RetriedJob, value: Any) -> dict[str, Any]:
+    report = ended.report
+    error = None if report is None else report.error
+    return {
+        "job_id": ended.job_id,
+        "retry_of": ended.retry_of,
+        "label": ended.label,
+        "state": ended.state,
+        "retried": True,
+        "result": value,
+        "error": None
+        if error is None
+        else {"category": error.category, "code": error.code, "type": error.type, "message": error.message},
+    }
+
+
+def _draw_job(page: Page, ended: RetriedJob, value: Any) -> None:
+    from detent.cli.progress_frame import shortened, span_text  # noqa: PLC0415
+    from detent.cli.text import safe  # noqa: PLC0415
+    from detent.engine.run_ending import failure_of  # noqa: PLC0415
+
+    report = ended.report
+    took = "" if report is None else f" in {span_text(report.finished_ms - report.started_ms)}"
+    page.line(Cell(ended.label, STRONG), " ", state_cell(ended.state), took, Cell(f"  job {ended.job_id}", FAINT))
+    page.fields([("retry of", ended.retry_of)], indent="  ")
+    if report is not None and report.error is not None:
+        told = failure_of(ended.label, report.error)
+        page.hanging(["  ", Cell(f"{told.category} {told.code}", BAD), "  "], told.message)
+        if told.where is not None:
+            page.hanging([Cell("  at ", FAINT)], told.where)
+    elif ended.state == "SUCCEEDED":
+        text = shortened(safe(json.dumps(value, ensure_ascii=False)), RESULT_SHOWN_MAX)
+        page.fields([("result", text)], indent="  ")
+    page.line()
+    page.line("  ", Cell(f"detent logs {ended.job_id}", FAINT))

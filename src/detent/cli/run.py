@@ -1,0 +1,160 @@
+"""`detent run`: a pipeline to its end, with what people want to see meanwhile and afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from detent.cli.contract_file import load_models, read_contract, refused
+from detent.cli.shell import JSON, Shell, teaching, with_shell
+
+if TYPE_CHECKING:
+    from detent.contract import Contract
+    from detent.engine.run import RunHandle
+    from detent.engine.work import Work
+
+INTERRUPTED = 130
+EXIT_CODES = {"completed": 0, "failed": 1}
+"""By status; a run that was cancelled or left as it stood was interrupted."""
+
+
+@click.command(
+    "run",
+    help=teaching(
+        """Run a pipeline to its end: a contract file, or a flow in a Python file. A home is made here if there is none.
+
+What was done before with the same code, inputs, parameters and environment is not done again. A run that was killed goes
+on where it stopped when the same line is typed again. Ctrl-C cancels the run; twice leaves it as it stands, to be resumed.""",
+        """  detent run pipeline.yaml
+  detent run pipeline.yaml -p rows=1000 --workers 8
+  detent run pipeline.py:nightly -p day=2026-01-31
+  detent run pipeline.yaml --force          every step again
+  detent run pipeline.yaml --watch          whenever its schedule says
+""",
+    ),
+)
+@click.argument("file", metavar="FILE")
+@click.option("-p", "assignments", metavar="NAME=VALUE", multiple=True, help="A parameter's value; may be repeated.")
+@click.option("-w", "--workers", type=click.IntRange(1, 1024), help="Worker processes. Otherwise one for each core.")
+@click.option("--new", is_flag=True, help="Begin a new run even if one of the same pipeline has not ended.")
+@click.option("--force", is_flag=True, help="Run every step again, whatever was done before.")
+@click.option("--reuse-failed", is_flag=True, help="Take a failure of the same work as the answer, too.")
+@click.option("--salt", metavar="TEXT", help="Part of every key: another salt disowns all earlier results.")
+@click.option(
+    "--max-parallel", metavar="N", type=click.IntRange(min=1), help="Jobs of this run that may be under way at once."
+)
+@click.option("--watch", is_flag=True, help="Run it again and again, as the contract's `schedule:` says, until Ctrl-C.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress; the summary only.")
+@with_shell
+def command(  # noqa: PLR0913 - a command's options
+    shell: Shell,
+    file: str,
+    assignments: tuple[str, ...],
+    *,
+    workers: int | None,
+    new: bool,
+    force: bool,
+    reuse_failed: bool,
+    salt: str | None,
+    max_parallel: int | None,
+    watch: bool,
+    quiet: bool,
+) -> int:
+    """Run a pipeline."""
+    load_models()
+    from detent.contract import ContractInvalid  # noqa: PLC0415 - keeps `--help` fast
+    from detent.engine.driver import Options  # noqa: PLC0415
+    from detent.engine.run import RunHandle  # noqa: PLC0415
+    from detent.engine.run_inputs import RunInputs  # noqa: PLC0415
+    from detent.engine.work import Work, home_at  # noqa: PLC0415
+
+    try:
+        contract, params = pipeline(file, assignments)
+    except ContractInvalid as exc:
+        return refused(shell, exc)
+    options = Options(force=force, reuse_failed=reuse_failed, salt=salt, max_parallel=max_parallel)
+    if watch:
+        from detent.cli.watch import watch_runs  # noqa: PLC0415
+
+        if new:
+            raise click.UsageError("--new means nothing with --watch: each occurrence has a run of its own")
+        return watch_runs(shell, RunInputs(contract, params), options, workers=workers, quiet=quiet)
+    home = home_at(shell.home_option)
+    with Work(home, workers=workers) as work:
+        handle = RunHandle(work, RunInputs(contract, params), options=options, new=new)
+        return drive(shell, work, handle, quiet=quiet)
+
+
+def pipeline(file: str, assignments: Sequence[str]) -> tuple[Contract, dict[str, Any]]:
+    """The contract that a command line means, with its parameters bound."""
+    from detent.contract.params import bind, parse_assignment  # noqa: PLC0415
+    from detent.sdk.flow_file import arguments_of, is_flow_name, load_flow  # noqa: PLC0415
+
+    if is_flow_name(file):
+        flow = load_flow(file)
+        return flow.contract(**arguments_of(flow, assignments)), {}
+    contract = read_contract(file)
+    return contract, bind(contract, dict(parse_assignment(text, contract) for text in assignments))
+
+
+def drive(
+    shell: Shell,
+    work: Work,
+    handle: RunHandle,
+    *,
+    quiet: bool,
+    catching: Callable[[RunHandle], AbstractContextManager[None]] | None = None,
+) -> int:
+    """Run with progress on standard error, then answer with the summary; ``catching`` minds Ctrl-C meanwhile."""
+    from detent.cli.summary import NO_RESULT, draw_summary, summary_data  # noqa: PLC0415
+
+    handle.open()
+    with (catching or interrupts)(handle):
+        if quiet or shell.format == JSON:
+            ended = handle.run()
+        else:
+            from detent.cli.progress import Progress  # noqa: PLC0415
+            from detent.cli.progress_terminal import Console  # noqa: PLC0415
+
+            with Progress(handle.view, Console.of(sys.stderr, os.environ)):
+                ended = handle.run()
+    said: dict[str, Any] = {"result": ended.value if ended.ok and ended.gives_result else NO_RESULT}
+    if ended.made or ended.failed:
+        from detent.engine.content import Content  # noqa: PLC0415
+        from detent.engine.run_ending import artifacts_of, failures_of  # noqa: PLC0415
+
+        reader, content = work.desk.reader, Content(work.desk.reader, work.desk.files)
+        said["artifacts"] = list(artifacts_of(reader, content, work.desk.files, ended.made))
+        said["failures"] = list(failures_of(reader, content, ended.failed))
+    document = summary_data(ended.view, **said) if shell.format == JSON else None
+    code = EXIT_CODES.get(ended.status, INTERRUPTED)
+    return shell.answer(document, lambda page: draw_summary(page, ended.view, **said), code=code)
+
+
+@contextmanager
+def interrupts(handle: RunHandle) -> Iterator[None]:
+    """Ctrl-C cancels the run; once more, or a request to terminate, leaves it as it stands."""
+    seen: list[int] = []
+
+    def interrupted(number: int, _frame: FrameType | None) -> None:
+        seen.append(number)
+        cancels = number == signal.SIGINT and len(seen) == 1
+        # On a thread of its own: this one may hold, at this very moment, the lock that the answer needs.
+        answer = partial(handle.cancel, "interrupted") if cancels else handle.stop
+        threading.Thread(target=answer, name="detent-interrupt", daemon=True).start()
+
+    before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

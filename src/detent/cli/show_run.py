@@ -1,0 +1,154 @@
+"""The steps of a run for `detent show`: what became of each, what it gave, and the files that are left of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from detent.cli.page import BAD, FAINT, Cell, Cellish, Page, state_cell
+from detent.cli.text import count_text, size_text, time_text
+from detent.cli.work_page import value_bytes, value_text
+
+if TYPE_CHECKING:
+    from detent.engine.content import Content
+    from detent.engine.home import Home
+    from detent.engine.recorded_run import RecordedRun, RecordedStep
+    from detent.engine.run_ending import Artifact
+    from detent.engine.run_view import Counts
+    from detent.store.api import StoreReader
+
+STEPS_SHOWN_MAX = 100
+RESULT_SHOWN_MAX = 60
+RESULTS_READ_MAX = 200
+ELEMENTS_READ_MAX = 1_000
+ARTIFACTS_SHOWN_MAX = 20
+
+
+class RunSteps:
+    """A recorded run, read once for the page and for the document."""
+
+    def __init__(self, home: Home, reader: StoreReader, content: Content, recorded: RecordedRun, now_ms: int) -> None:
+        from detent.engine.run_ending import artifacts_of  # noqa: PLC0415 - keeps `--help` fast
+
+        self.recorded, self._reader, self._content, self._now_ms = recorded, reader, content, now_ms
+        self.names = {step.step_id: step.key for step in recorded.steps}
+        """What people call the steps, by the ids that records write."""
+        self._results = {step.key: self._result(step) for step in recorded.steps[:RESULTS_READ_MAX]}
+        jobs = {step.key: [element.job_id for element in step.elements[:ELEMENTS_READ_MAX]] for step in recorded.steps}
+        self.artifacts: tuple[Artifact, ...] = tuple(artifacts_of(reader, content, home.content_files(), jobs))
+
+    def to_map(self) -> dict[str, Any]:
+        """What the document of a run has beside its records."""
+        inputs = self.recorded.inputs
+        return {
+            "file": inputs.contract.name,
+            "base": inputs.contract.base,
+            "params": dict(inputs.params),
+            "about": dict(inputs.about),
+            "step_list": [self._step_map(step) for step in self.recorded.steps],
+            "artifacts": [asdict(artifact) for artifact in self.artifacts],
+        }
+
+    def fields(self) -> list[tuple[str, Cellish]]:
+        """What the head of the page says of where it came from."""
+        from detent.engine.run_view import counts  # noqa: PLC0415
+
+        inputs, about = self.recorded.inputs, self.recorded.inputs.about
+        fields: list[tuple[str, Cellish]] = [("file", inputs.contract.name)]
+        if inputs.params:
+            said = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in inputs.params.items())
+            fields.append(("params", said))
+        if "retry_of" in about:
+            fields.append(("retry of", f"run {about['retry_of']}"))
+        if "scheduled_for" in about:
+            fields.append(("for", time_text(str(about["scheduled_for"]))))
+        missed = about.get("missed")
+        if isinstance(missed, dict):
+            said = count_text(int(missed.get("count", 0)), "occurrence")
+            fields.append(("missed", f"{said} from {missed.get('first')} to {missed.get('last')}"))
+        return [*fields, ("steps", _counts_text(counts(step.view for step in self.recorded.steps)))]
+
+    def draw(self, page: Page) -> None:
+        """The steps, then the files."""
+        from detent.cli.progress_frame import span_text  # noqa: PLC0415
+        from detent.engine.run_view import step_elapsed_ms  # noqa: PLC0415
+
+        shown = self.recorded.steps[:STEPS_SHOWN_MAX]
+        rows: list[list[Cellish]] = []
+        for step in shown:
+            view = step.view
+            took = step_elapsed_ms(view, self._now_ms)
+            jobs = f"{view.done}/{view.total}" if step.mapped and view.total is not None else str(len(step.elements))
+            jobs += f", {view.cached} reused" if step.mapped and view.cached else ""
+            time = "-" if took is None else span_text(took)
+            rows.append([step.key, state_cell(view.state), jobs, Cell(time, FAINT), self._said(step)])
+        page.table(("STEP", "STATE", "JOBS", "TIME", "RESULT"), rows)
+        more = len(self.recorded.steps) - len(shown)
+        if more:
+            page.line(Cell(f"... and {count_text(more, 'more step')}: `-o json` has all", FAINT))
+        if self.artifacts:
+            page.line()
+            page.fields([("file", _artifact_text(one)) for one in self.artifacts[:ARTIFACTS_SHOWN_MAX]])
+            if len(self.artifacts) > ARTIFACTS_SHOWN_MAX:
+                page.line(Cell(f"... and {len(self.artifacts) - ARTIFACTS_SHOWN_MAX:,} more: `-o json` has all", FAINT))
+
+    def _said(self, step: RecordedStep) -> Cell:
+        view = step.view
+        if view.message:
+            return Cell(view.message, BAD if view.state == "failed" else FAINT)
+        if step.waits_for:
+            return Cell(f"waits for {', '.join(step.waits_for)}", FAINT)
+        if step.mapped:
+            return Cell("")
+        data = self._results.get(step.key)
+        return Cell("" if data is None else value_text(data, RESULT_SHOWN_MAX))
+
+    def _result(self, step: RecordedStep) -> bytes | None:
+        from detent.engine.recorded_run import report_of  # noqa: PLC0415
+
+        row = step.elements[0].row if step.elements and not step.mapped else None
+        report = None if row is None else report_of(self._reader, self._content, row)
+        return None if report is None or not report.ok else value_bytes(self._content, report)
+
+    def _step_map(self, step: RecordedStep) -> dict[str, Any]:
+        view = step.view
+        data = self._results.get(step.key)
+        return {
+            "step": step.key,
+            "name": view.name,
+            "state": view.state,
+            "needs": list(step.needs),
+            "waits_for": list(step.waits_for),
+            "total": view.total,
+            "done": view.done,
+            "reused": view.cached,
+            "failed": view.failed,
+            "started_ms": view.started_ms,
+            "ended_ms": view.ended_ms,
+            "message": view.message or None,
+            "result": None if data is None else json.loads(data),
+            "jobs": [
+                {
+                    "index": element.index,
+                    "job_id": element.job_id,
+                    "run_id": None if element.row is None else element.row.run_id,
+                    "state": element.state,
+                    "reused": element.reused,
+                }
+                for element in step.elements
+            ],
+        }
+
+
+def _counts_text(said: Counts) -> str:
+    words = [(said.succeeded, "run"), (said.cached, "reused"), (said.failed, "failed"), (said.skipped, "skipped")]
+    words += [(said.cancelled, "cancelled"), (said.running, "running"), (said.waiting, "waiting")]
+    return ", ".join(f"{number:,} {word}" for number, word in words if number) or "none"
+
+
+def _artifact_text(artifact: Artifact) -> str:
+    path = Path(artifact.path)
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return f"{shown}  {size_text(artifact.size_bytes)}, {artifact.step}: {artifact.name}"

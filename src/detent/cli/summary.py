@@ -1,0 +1,202 @@
+"""How a run ended: for people as a page, for programs as data, both from the same values.
+
+The page answers, in this order: did it work, what was run and what was reused, where are the results, what went wrong and
+on which line of yours, and what to type next.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from detent.cli.page import BAD, FAINT, NOTE, STRONG, Cell, Cellish, Page, state_cell
+from detent.cli.progress_frame import shortened, span_text
+from detent.cli.text import count_text, safe, size_text
+from detent.engine.home import find_home
+from detent.engine.run_view import Counts, RunView, counts, elapsed_ms, step_elapsed_ms
+
+if TYPE_CHECKING:
+    from detent.engine.run_ending import Artifact, Failure
+
+RESULT_SHOWN_MAX: Final = 400
+"""Columns of a result on the page; `-o json` has it whole."""
+FAILURES_SHOWN_MAX: Final = 10
+ARTIFACTS_SHOWN_MAX: Final = 20
+MESSAGE_LINES_MAX: Final = 8
+NO_RESULT: Final = object()
+"""Stands for a run that gives nothing back; None is a result like any other."""
+COMPLETED, STOPPED = "completed", "stopped"
+
+
+def summary_data(
+    view: RunView, *, result: Any = NO_RESULT, artifacts: Sequence[Artifact] = (), failures: Sequence[Failure] = ()
+) -> dict[str, Any]:
+    """The one JSON document of `detent run -o json`; ``result`` stands in it only if the run gives one back."""
+    said = counts(view.steps)
+    document: dict[str, Any] = {
+        "run_id": view.run_id,
+        "name": view.name,
+        "status": view.status,
+        "resumed": view.resumed,
+        "home": view.home,
+        "started_ms": view.started_ms,
+        "ended_ms": view.ended_ms,
+        "elapsed_ms": elapsed_ms(view),
+        "steps": {
+            "total": said.steps,
+            "run": said.succeeded,
+            "reused": said.cached,
+            "failed": said.failed,
+            "skipped": said.skipped,
+            "cancelled": said.cancelled,
+            "open": said.running + said.waiting,
+        },
+        "jobs": {"total": said.jobs, "done": said.jobs_done, "reused": said.jobs_cached, "failed": said.jobs_failed},
+        "step_list": [
+            {
+                "step": step.key,
+                "name": step.name,
+                "state": step.state,
+                "total": step.total,
+                "done": step.done,
+                "reused": step.cached,
+                "failed": step.failed,
+                "elapsed_ms": step_elapsed_ms(step, view.now_ms),
+                "message": step.message or None,
+            }
+            for step in view.steps
+        ],
+        "artifacts": [asdict(artifact) for artifact in artifacts],
+        "failures": [asdict(failure) for failure in failures],
+        "next": [line for line, _ in next_commands(view, failures)],
+    }
+    if result is not NO_RESULT:
+        document["result"] = result
+    return document
+
+
+def next_commands(view: RunView, failures: Sequence[Failure] = ()) -> list[tuple[str, str]]:
+    """What to type next, and what that gives: for a failure its story, its output and another try; else the proof.
+
+    The commands work where the run was started: a home that would not be found from there is named.
+    """
+    commands: list[tuple[str, str]] = []
+    failed = next((failure.job_id for failure in failures if failure.job_id is not None), None)
+    if failed is not None:
+        commands += [
+            (f"detent explain {failed}", "why it ran as it did and ended so"),
+            (f"detent logs {failed}", "what it printed"),
+        ]
+    if view.status == STOPPED:
+        commands.append((f"detent show {view.run_id}", "what is done; the same line again goes on from there"))
+    elif view.status == COMPLETED:
+        commands.append((f"detent show {view.run_id}", "every step and record of it"))
+    else:
+        commands.append((f"detent retry {view.run_id}", "run what is missing; what is done stays done"))
+    commands.append(("detent verify", "the history is complete and untouched"))
+    found = find_home(Path.cwd(), os.environ)
+    there = found is not None and found.path == Path(view.home)
+    return commands if there else [(f"{line} --home {shlex.quote(view.home)}", what) for line, what in commands]
+
+
+def draw_summary(
+    page: Page,
+    view: RunView,
+    *,
+    result: Any = NO_RESULT,
+    artifacts: Sequence[Artifact] = (),
+    failures: Sequence[Failure] = (),
+) -> None:
+    """The page at the end of a run."""
+    page.line(
+        Cell(safe(view.name), STRONG),
+        " ",
+        state_cell(view.status),
+        f" in {span_text(elapsed_ms(view))}",
+        Cell(f"  run {view.run_id}", FAINT),
+    )
+    page.fields(_fields(view, result, artifacts), indent="  ")
+    alike = _alike(failures)
+    for failure, times in list(alike.items())[:FAILURES_SHOWN_MAX]:
+        _draw_failure(page, failure, times)
+    more = sum(list(alike.values())[FAILURES_SHOWN_MAX:])
+    if more > 0:
+        page.line()
+        page.line(Cell(f"... and {count_text(more, 'more failure')}: `detent list --run {view.run_id}`", FAINT))
+    page.line()
+    commands = next_commands(view, failures)
+    longest = max(len(line) for line, _ in commands)
+    for line, what in commands:
+        page.hanging(["  ", Cell(line.ljust(longest), NOTE), "  "], Cell(what, FAINT))
+
+
+def _fields(view: RunView, result: Any, artifacts: Sequence[Artifact]) -> list[tuple[str, Cellish]]:
+    said = counts(view.steps)
+    fields: list[tuple[str, Cellish]] = [("steps", _steps_text(said))]
+    if said.jobs != said.steps:
+        reused = f", {said.jobs_cached:,} reused" if said.jobs_cached else ""
+        fields.append(("jobs", f"{said.jobs_done:,} of {said.jobs:,} done{reused}"))
+    if view.resumed:
+        fields.append(("resumed", "an earlier process began this run; what it had done was kept"))
+    if result is not NO_RESULT:
+        text = json.dumps(result, ensure_ascii=False)
+        fields.append(("result", shortened(safe(text), RESULT_SHOWN_MAX)))
+    fields += [("artifact", _artifact_text(artifact)) for artifact in artifacts[:ARTIFACTS_SHOWN_MAX]]
+    if (more := len(artifacts) - ARTIFACTS_SHOWN_MAX) > 0:
+        fields.append(("", Cell(f"... and {more:,} more: `-o json` has all", FAINT)))
+    if view.note:
+        fields.append(("note", view.note))
+    return fields
+
+
+def _artifact_text(artifact: Artifact) -> str:
+    path = Path(artifact.path)
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    # A file in the content store has a digest for a name; people know it by the one that the step gave it.
+    name = "" if path.name == Path(artifact.name).name else f": {artifact.name}"
+    return f"{shown}  {size_text(artifact.size_bytes)}, {artifact.step}{name}"
+
+
+def _steps_text(said: Counts) -> str:
+    words = [f"{said.succeeded:,} run", f"{said.cached:,} reused"]
+    for number, what in (
+        (said.failed, "failed"),
+        (said.skipped, "skipped"),
+        (said.cancelled, "cancelled"),
+        (said.running + said.waiting, "left open"),
+    ):
+        if number:
+            words.append(f"{number:,} {what}")
+    return ", ".join(words)
+
+
+def _alike(failures: Sequence[Failure]) -> dict[Failure, int]:
+    """Failures of one step that tell the same story, each once and counted: a fan-out often fails for one reason."""
+    first: dict[Failure, Failure] = {}
+    times: dict[Failure, int] = {}
+    for failure in failures:
+        story = replace(failure, job_id=None, attempts=0)
+        first.setdefault(story, failure)
+        times[story] = times.get(story, 0) + 1
+    return {failure: times[story] for story, failure in first.items()}
+
+
+def _draw_failure(page: Page, failure: Failure, times: int) -> None:
+    page.line()
+    often = f"  after {count_text(failure.attempts, 'attempt')}" if failure.attempts > 1 else ""
+    often += f"  {times:,} jobs alike" if times > 1 else ""
+    page.line(
+        Cell(failure.step, STRONG), Cell(" failed", BAD), f"  {failure.category} {failure.code}", Cell(often, FAINT)
+    )
+    lines = failure.message.splitlines()
+    for line in lines[:MESSAGE_LINES_MAX]:
+        page.hanging(["  "], line)
+    if len(lines) > MESSAGE_LINES_MAX:
+        page.line("  ", Cell(f"... {count_text(len(lines) - MESSAGE_LINES_MAX, 'more line')}", FAINT))
+    if failure.where is not None:
+        page.hanging([Cell("  at ", FAINT)], failure.where)

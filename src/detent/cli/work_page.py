@@ -1,0 +1,192 @@
+"""What a job was asked to do and what came of it, for `detent show`: its order and its report as lines and as data."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from detent.cli.page import BAD, FAINT, Cell, Cellish, Page
+from detent.cli.text import count_text, safe, short, size_text
+
+if TYPE_CHECKING:
+    from detent.engine.content import Content
+    from detent.jobs.work import WorkOrder, WorkReport, WorkStream
+
+TEXT_MAX = 300
+"""Columns of a value on a page; `-o json` has it whole."""
+VALUE_BYTES_MAX = 1024 * 1024
+"""A value larger than this stands in no JSON document either."""
+FILES_SHOWN_MAX = 20
+TRACEBACK_LINES_MAX = 30
+
+
+def order_map(order: WorkOrder | None) -> dict[str, Any] | None:
+    """An order as data."""
+    if order is None:
+        return None
+    document = order.document()
+    document.pop("version", None)
+    return document
+
+
+def report_map(content: Content, report: WorkReport | None) -> dict[str, Any] | None:
+    """A report as data."""
+    if report is None:
+        return None
+    from detent.canon import digest_text  # noqa: PLC0415 - keeps `--help` fast
+
+    data, error = value_bytes(content, report), report.error
+    names = ("started_ms", "finished_ms", "cpu_ms", "memory_bytes_peak", "io_bytes_read", "io_bytes_written")
+    return {
+        "status": report.status,
+        "attempt_id": report.attempt_id,
+        "value": None if data is None else json.loads(data),
+        "value_digest": None if report.value_digest is None else digest_text(report.value_digest),
+        "error": None
+        if error is None
+        else {
+            name: getattr(error, name)
+            for name in ("category", "code", "type", "message", "traceback", "line", "column")
+        },
+        "stdout": _stream_map(content, report.stdout),
+        "stderr": _stream_map(content, report.stderr),
+        "files": [
+            {
+                "name": file.name,
+                "digest": digest_text(file.digest),
+                "size_bytes": file.size_bytes,
+                "content_type": file.content_type,
+                "output": file.output,
+            }
+            for file in report.files
+        ],
+        "sandbox": report.sandbox,
+        "worker": report.worker,
+        "env_version": report.env_version,
+        **{name: getattr(report, name) for name in names},
+    }
+
+
+def order_fields(order: WorkOrder) -> list[tuple[str, Cellish]]:
+    """What a job was asked to do, for a page."""
+    fields: list[tuple[str, Cellish]] = [("work", call_text(order))]
+    if order.step is not None:
+        fields.append(("step", order.step if order.index is None else f"{order.step}, element {order.index}"))
+    else:
+        fields.append(("name", order.label))
+    if order.retry_of is not None:
+        fields.append(("retry of", order.retry_of))
+    where = order.base if order.cwd is None else f"{order.base or '.'}/{order.cwd}"
+    return [*fields, ("in", where)] if where is not None else fields
+
+
+def report_fields(content: Content, report: WorkReport) -> list[tuple[str, Cellish]]:
+    """What came of a job, for a page."""
+    from detent.engine.explain_chapter import span  # noqa: PLC0415
+    from detent.jobs.work import PROCESS  # noqa: PLC0415
+
+    used = [span(max(0, report.finished_ms - report.started_ms))]
+    used += [f"{report.cpu_ms} ms of CPU"] if report.cpu_ms else []
+    used += [f"{size_text(report.memory_bytes_peak)} at most"] if report.memory_bytes_peak else []
+    where = "a process of its own, not sandboxed" if report.sandbox == PROCESS else f"sandbox {report.sandbox}"
+    fields: list[tuple[str, Cellish]] = [("took", ", ".join(used)), ("ran in", where), ("worker", report.worker)]
+    if report.ok:
+        data = value_bytes(content, report)
+        fields.append(("result", Cell("not here any more", FAINT) if data is None else value_text(data)))
+    elif report.error is not None:
+        fields.append(("failed", Cell(f"{report.error.category} {report.error.code}", BAD)))
+    streams = (
+        (name, _size(content, stream)) for name, stream in (("stdout", report.stdout), ("stderr", report.stderr))
+    )
+    printed = ", ".join(f"{size_text(size)} on {name}" for name, size in streams if size)
+    fields.append(("printed", f"{printed}: `detent logs` shows it" if printed else "nothing"))
+    fields += [
+        ("file", f"{file.name}  {size_text(file.size_bytes)}, {short('sha256:' + file.digest.hex())}")
+        for file in report.files[:FILES_SHOWN_MAX]
+    ]
+    if len(report.files) > FILES_SHOWN_MAX:
+        fields.append(("", f"... and {count_text(len(report.files) - FILES_SHOWN_MAX, 'more file')}"))
+    return fields
+
+
+def draw_error(page: Page, report: WorkReport) -> None:
+    """Why an attempt failed, with the traceback of the user's code."""
+    if report.error is None:
+        return
+    from detent.engine.run_ending import failure_of  # noqa: PLC0415
+
+    page.line()
+    for line in failure_of("", report.error).message.splitlines()[:TRACEBACK_LINES_MAX]:
+        page.hanging(["  "], Cell(line, BAD))
+    lines = (report.error.traceback or "").rstrip().splitlines()
+    if len(lines) > TRACEBACK_LINES_MAX:
+        page.line(
+            "  ", Cell(f"... {count_text(len(lines) - TRACEBACK_LINES_MAX, 'line')} above: `-o json` has all", FAINT)
+        )
+    for line in lines[-TRACEBACK_LINES_MAX:]:
+        page.line("  ", Cell(line, FAINT))
+
+
+def call_text(order: WorkOrder) -> str:
+    """What is called with which arguments: ``python tasks:square(4, factor=2)``; a result is ``<result>``."""
+    arguments = [_written(value) for value in order.arguments]
+    arguments += [f"{name}={_written(value)}" for name, value in order.keywords.items()]
+    if order.kind == "python":
+        return _cut(f"python {order.target}({', '.join(arguments)})")
+    if order.kind == "code":
+        return _cut(f"code {order.entrypoint}({', '.join(arguments)})")
+    if order.kind == "shell":
+        lines = str(order.target).strip().splitlines()
+        more = f" (and {count_text(len(lines) - 1, 'more line')})" if len(lines) > 1 else ""
+        env = " ".join(f"{name}={_written(value)}" for name, value in order.env.items())
+        return _cut(f"shell {lines[0] if lines else ''}{more}" + (f" with {env}" if env else ""))
+    kind = order.target.get("job_type") if isinstance(order.target, dict) else None
+    return f"job {kind or ''}".strip()
+
+
+def value_bytes(content: Content, report: WorkReport) -> bytes | None:
+    """The strict JSON of a report's value; None when there is none, it is gone, or it is too large to be shown."""
+    from detent.engine.recorded_run import value_of  # noqa: PLC0415
+
+    data = value_of(content, report)
+    return None if data is None or len(data) > VALUE_BYTES_MAX else data
+
+
+def value_text(data: bytes, most: int = TEXT_MAX) -> str:
+    """A value in one line."""
+    return _cut(_written(json.loads(data)), most)
+
+
+def _written(value: Any) -> str:
+    return json.dumps(_plain(value), ensure_ascii=False).replace('"<result>"', "<result>").replace('"<file>"', "<file>")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        if set(value) == {"$result"}:
+            return "<result>"
+        if "$file" in value:
+            return value.get("name") or "<file>"
+        return {name.replace("$$", "$", 1): _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def _cut(text: str, most: int = TEXT_MAX) -> str:
+    shown = safe(text)
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def _size(content: Content, stream: WorkStream) -> int:
+    if stream.content is None:
+        return len(stream.data)
+    from detent.errors import DetentError  # noqa: PLC0415
+
+    try:
+        data = content.get(stream.content)
+    except DetentError:
+        data = None
+    return 0 if data is None else len(data)
+
+
+def _stream_map(content: Content, stream: WorkStream) -> dict[str, Any]:
+    return {"size_bytes": _size(content, stream), "truncated": stream.truncated}

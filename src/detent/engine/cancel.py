@@ -1,0 +1,191 @@
+"""Cancelling a run or a job from any terminal.
+
+The jobs of a run are cancelled one by one with WORKFLOW_CANCELLED. The process that drives the run takes that for the end of
+all of it, starts nothing more and closes the run. A run that nobody drives, or that has no job of its own to cancel because
+it waits for the work of another run, is closed here.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from detent.canon.late import dataclass
+from detent.engine.content import NONCE_BYTES, Content, open_value, seal_value
+from detent.engine.home import Home
+from detent.engine.run_inputs import RunLock
+from detent.engine.session import Session
+from detent.engine.wire import Answer
+from detent.errors import DetentError, InvalidInput, OutcomeUnknown, StoreUnavailable
+from detent.kernel import Cancel, Command, EndRun, Evidence
+from detent.kernel.run import RUNNING
+from detent.store.api import JobRow, RunRow, StoreReader
+
+USER, WORKFLOW = "CANCELLED_BY_USER", "WORKFLOW_CANCELLED"
+CANCELLED: Final = "cancelled"
+BATCH: Final = 200
+REASON_CHARS_MAX: Final = 1_000
+WAIT_SECONDS: Final = 30.0
+"""How long it is waited for the process that drives a run to close it."""
+POLL_SECONDS: Final = 0.05
+IDLE_LOOKS: Final = 4
+"""Looks at a driven run without a live job after which it is closed from here: its driver waits for work of others."""
+OPEN: Final = ("QUEUED", "RUNNING", "RETRYING")
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """What came of a cancellation."""
+
+    kind: str
+    """``run`` or ``job``."""
+    identifier: str
+    status: str
+    """Where it stands afterwards: the run's status, or the job's state."""
+    jobs: tuple[str, ...] = ()
+    """Jobs that were cancelled by this."""
+    before: bool = False
+    """Whether it had ended before."""
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it is cancelled now, by this or before."""
+        return self.status in {CANCELLED, "CANCELED"}
+
+    def to_map(self) -> dict[str, object]:
+        """As data."""
+        name = "run_id" if self.kind == "run" else "job_id"
+        return {
+            "kind": self.kind,
+            name: self.identifier,
+            "status": self.status,
+            "cancelled": self.is_cancelled,
+            "had_ended": self.before,
+            "jobs_cancelled": list(self.jobs),
+        }
+
+
+class Canceller:
+    """Cancels through a session, whoever owns the home."""
+
+    def __init__(
+        self,
+        home: Home,
+        session: Session,
+        reader: StoreReader,
+        *,
+        reason: str | None = None,
+        pause: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._home, self._session, self._reader = home, session, reader
+        self._pause, self._clock = pause, clock
+        self._inline: tuple[tuple[bytes, bytes], ...] = ()
+        self._digest: bytes | None = None
+        if reason is not None:
+            self._digest, self._inline = self._sealed(reason)
+
+    def job(self, job_id: str) -> Cancelled:
+        """Cancel one job; one that has ended stays as it is. Raises `InvalidInput` for one that is not there."""
+        row = self._reader.job(job_id)
+        if row is None:
+            raise InvalidInput(f"there is no job {job_id!r}", code="UNKNOWN_JOB", hint="`detent list --jobs` shows all")
+        if row.state not in OPEN:
+            return Cancelled("job", job_id, row.state, before=True)
+        command = Cancel(0, row.tenant_id, job_id, USER, detail_digest=self._digest)
+        (answer,) = self._ask([command], job_id)
+        after = self._reader.job(job_id)
+        state = row.state if after is None else after.state
+        if answer.refusal is not None:
+            if state in OPEN:
+                raise InvalidInput(answer.refusal.message, code=answer.refusal.code)
+            return Cancelled("job", job_id, state, before=True)
+        return Cancelled("job", job_id, state, (job_id,))
+
+    def run(self, run_id: str, *, wait_seconds: float = WAIT_SECONDS) -> Cancelled:
+        """Cancel a run's open jobs and see it closed, by its driver or from here.
+
+        A driver that does not get to it within the time leaves the run ``running``; its jobs are cancelled all the same.
+        """
+        row = self._run(run_id)
+        if row.status != RUNNING:
+            return Cancelled("run", run_id, row.status, before=True)
+        cancelled: dict[str, None] = {}
+        deadline, idle = self._clock() + wait_seconds, 0
+        while True:
+            live = self._cancel_jobs(run_id, cancelled)
+            idle = 0 if live else idle + 1
+            self._close(run_id, driven_too=idle >= IDLE_LOOKS)
+            status = self._run(run_id).status
+            if status != RUNNING or self._clock() >= deadline:
+                return Cancelled("run", run_id, status, tuple(cancelled))
+            self._pause(POLL_SECONDS)
+
+    def _cancel_jobs(self, run_id: str, cancelled: dict[str, None]) -> bool:
+        """Cancel what is open now; whether there was anything."""
+        open_jobs = [row for state in OPEN for row in self._reader.jobs(run_id=run_id, state=state)]
+        for start in range(0, len(open_jobs), BATCH):
+            batch = open_jobs[start : start + BATCH]
+            commands = [Cancel(0, row.tenant_id, row.job_id, WORKFLOW, detail_digest=self._digest) for row in batch]
+            for row, answer in zip(batch, self._ask(commands, run_id), strict=True):
+                if answer.refusal is None:
+                    cancelled[row.job_id] = None
+        return bool(open_jobs)
+
+    def _close(self, run_id: str, *, driven_too: bool) -> None:
+        """End the run if nobody drives it, or if its driver has nothing by which it would learn of this."""
+        try:
+            lock = RunLock.take(self._home.path, run_id)
+        except InvalidInput:
+            lock, driven_too = None, True  # No driver of ours could have such a run.
+        if lock is None and not driven_too:
+            return
+        try:
+            # RUN_NOT_DONE: a job came or is still there, and the next look cancels it. Ended meanwhile: as well.
+            self._ask([EndRun(0, run_id, CANCELLED)], run_id)
+        finally:
+            if lock is not None:
+                lock.release()
+
+    def _run(self, run_id: str) -> RunRow:
+        row = self._reader.run(run_id)
+        if row is None:
+            raise InvalidInput(f"there is no run {run_id!r}", code="UNKNOWN_RUN", hint="`detent list` shows the runs")
+        return row
+
+    def _ask(self, commands: Sequence[Command], name: str) -> list[Answer]:
+        partition = self._session.partition(name)
+        while True:
+            try:
+                return self._session.ask(commands, partition=partition, content=self._inline)
+            except OutcomeUnknown:
+                self._pause(POLL_SECONDS)  # Asking again is safe (X-173).
+            except StoreUnavailable as exc:
+                if not exc.retryable:
+                    raise
+                self._pause(POLL_SECONDS)
+
+    def _sealed(self, reason: str) -> tuple[bytes, tuple[tuple[bytes, bytes], ...]]:
+        text = reason.strip()
+        if not text or len(text) > REASON_CHARS_MAX:
+            raise InvalidInput(f"a reason has 1 to {REASON_CHARS_MAX} characters", hint="say it shorter")
+        data = seal_value({"reason": text}, secrets.token_bytes(NONCE_BYTES), name="reason")
+        staged = Content(self._reader, self._home.content_files()).stage(data)
+        return staged.digest, staged.inline
+
+
+def given_reason(reader: StoreReader, content: Content, row: JobRow) -> str | None:
+    """Why whoever cancelled a job did so, in their own words; None when they gave none, or it was erased."""
+    record = reader.transition(row.job_id, row.transition_seq - 1) if row.state == "CANCELED" else None
+    if record is None or record.evidence is None:
+        return None
+    try:
+        digest = Evidence.decode(record.evidence).detail_digest
+        data = None if digest is None else content.get(digest)
+        said = None if data is None else open_value(data)
+    except DetentError:
+        return None
+    reason = said.get("reason") if isinstance(said, dict) else None
+    return reason if isinstance(reason, str) else None

@@ -1,0 +1,39 @@
+"""Where the results of an ordered run go, each exactly once and in order.
+
+`api` is the protocol, `parse` reads what people write; the rest are the destinations. ``docs/ordered-targets.md`` says what
+each of them promises.
+"""
+
+from __future__ import annotations
+
+from detent.engine.commit_targets.api import (
+    NOTHING,
+    CommitFailed,
+    CommitTarget,
+    DestinationBusy,
+    DestinationChanged,
+    Mark,
+    Nothing,
+    ValueRefused,
+)
+from detent.engine.commit_targets.file_targets import append_target, json_lines_target
+from detent.engine.commit_targets.function_target import CommitToken, FunctionTarget, function_target
+from detent.engine.commit_targets.parse import FORMS, parse_target
+
+__all__ = [
+    "FORMS",
+    "NOTHING",
+    "CommitFailed",
+    "CommitTarget",
+    "CommitToken",
+    "DestinationBusy",
+    "DestinationChanged",
+    "FunctionTarget",
+    "Mark",
+    "Nothing",
+    "ValueRefused",
+    "append_target",
+    "function_target",
+    "json_lines_target",
+    "parse_target",
+]

@@ -1,0 +1,459 @@
+"""The crew: supervises the workers of one process. Claims in batches, keeps leases alive, signs and reports results.
+
+User code runs in children of its executors, which hold no key and cannot stall a heartbeat (X-179). The crew runs on one
+thread: it hands out what it was granted, gathers what has finished, and brings both to the owner in one commit. A job that
+is cancelled, or whose lease is gone, is ended at once; what it still reports is not recorded.
+
+Every start has a new name (`worker_identity`), and leases of crews that are provably gone are ended by whoever comes next.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+
+from detent.canon import json_digest
+from detent.canon.late import dataclass
+from detent.engine.desk import Desk, Inline, Reported, joined
+from detent.engine.lanes import CANCELLED, FAILED, SUCCEEDED, Assignment, Finished, Lane
+from detent.engine.patience import ask_again
+from detent.engine.wire import Answer
+from detent.engine.worker_identity import is_gone, worker_identity
+from detent.errors import DetentError, InvalidInput
+from detent.jobs.work import STREAM_INLINE_BYTES_MAX, WorkError, WorkOrder, WorkReport, WorkStream
+from detent.kernel import Claim, Command, Finish, Grant, Heartbeat, Job, ReportUsage
+from detent.kernel.history import Record
+
+CLAIM_MAX: Final = 256
+"""Jobs asked for in one claim."""
+IDLE_SECONDS: Final = 0.5
+"""An idle crew looks for work this often even if nobody tells it that there is some."""
+ORPHANS_SECONDS: Final = 1.0
+"""How often it looks for leases of workers that are gone."""
+BEATS_PER_LEASE: Final = 3
+GATHER_SECONDS: Final = 0.004
+"""How long a result waits at most for others to share its commit, while there are others under way."""
+GATHER_MAX: Final = 100
+"""Results that are enough for one commit."""
+
+
+_IN_QUEUE: Final = b"kretry_ready"
+"""How evidence of a job's return to the queue is written: a text of eleven bytes."""
+
+
+_DISPATCH: Final = b"hdispatch"
+
+
+def ends_attempt(record: Record) -> bool:
+    """Whether a record may be the end of somebody's attempt; evidence is looked at as bytes, because that is cheap."""
+    return record.kind == "transition" and _DISPATCH not in (record.evidence or b"")
+
+
+class Sleeper(Protocol):
+    """What the crew waits on: something in a lane, or `wake` from another thread."""
+
+    def wait(self, timeout: float) -> None: ...
+
+    def wake(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Held:
+    """A lease that the crew holds, and the assignment under it."""
+
+    grant: Grant
+    lane: Lane
+    order: WorkOrder
+    finishing: bool = False
+    revoked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Attempted:
+    """An attempt that this crew has closed on the ledger, and where the job stands since."""
+
+    job_id: str
+    state: str
+    digest: bytes | None
+    report: WorkReport | None
+
+
+class Crew:
+    """Workers of one process. `start` begins, `close` ends what runs; leases given up that way can be had at once."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        lanes: Mapping[str, Lane],
+        sleeper: Sleeper,
+        *,
+        env_version: str,
+        lease_ms: int,
+        on_attempted: Callable[[Attempted], None] | None = None,
+        is_stale: Callable[[WorkOrder, float], bool] = lambda _order, _since: False,
+    ) -> None:
+        self.identity = str(worker_identity(desk.random(4).hex()))
+        self._desk = desk
+        self._lanes = lanes
+        self._all_lanes = tuple(dict.fromkeys(lanes.values()))
+        self._sleeper = sleeper
+        self._env_version = env_version
+        self._beat_seconds = lease_ms / 1000 / BEATS_PER_LEASE
+        self._on_attempted = on_attempted or (lambda _attempted: None)
+        self._is_stale = is_stale
+        self._held: dict[int, Held] = {}
+        self._number_of: dict[str, int] = {}
+        self._numbers = 0
+        self._revoked: deque[str] = deque()
+        self._maybe_queued = True
+        self._finished: list[Finished] = []
+        self._gathering_since = 0.0
+        self._stopping = threading.Event()
+        self._failure: BaseException | None = None
+        self._unobserve: Callable[[], None] = lambda: None
+        self._next_beat = self._next_look = 0.0
+        self._thread = threading.Thread(target=self._run, name="detent-crew", daemon=True)
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the crew ended by itself; None while it runs or was closed."""
+        return self._failure
+
+    @property
+    def busy(self) -> int:
+        """Leases held now."""
+        return len(self._held)
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._unobserve = self._desk.session.observe(self._observe)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Tell the crew that there may be work; from any thread."""
+        self._maybe_queued = True
+        if not self._stopping.is_set():  # Afterwards there is nobody to wake, and nothing to do it with.
+            self._sleeper.wake()
+
+    def close(self) -> None:
+        """End what runs and give its leases up: those attempts count as interrupted, not as failed."""
+        if self._stopping.is_set():
+            return
+        self._unobserve()
+        self._stopping.set()
+        self._sleeper.wake()
+        if self._thread.is_alive():
+            self._thread.join()
+        for lane in self._all_lanes:
+            lane.close()
+        given_up = [
+            Finish(0, held.grant.job_id, held.grant.lease_id, kind="interrupted", ok=False, reason_code="INTERRUPTED")
+            for held in self._held.values()
+        ]
+        self._held.clear()
+        if given_up:
+            with suppress(DetentError):  # Then whoever comes next finds that this process is gone.
+                self._desk.session.ask(given_up)
+
+    # -- the loop ------------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._step()
+        except BaseException as exc:  # noqa: BLE001 - the driver asks for it and tells the user
+            self._failure = exc
+            self._on_attempted(Attempted("", "", None, None))
+
+    def _step(self) -> None:
+        self._revoke()
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + ORPHANS_SECONDS
+            self._release_orphans()
+        if now >= self._next_beat:  # First of all: however much there is to report, no lease may run out over it.
+            self._beat()
+        for lane in self._all_lanes:
+            self._finished += lane.finished()
+        wait = self._gather_seconds(now)
+        if wait <= 0:
+            wanted = self._wanted() if self._maybe_queued else 0
+            if self._finished or wanted:
+                finished, self._finished = self._finished, []
+                self._settle(finished, wanted)
+                return
+            wait = min(self._next_beat, self._next_look) - now
+        self._sleeper.wait(max(0.0, wait))
+
+    def _wanted(self) -> int:
+        """How many jobs to ask for. Nobody knows their kinds before: none while any lane is full, else what the most can use."""
+        wanted = [lane.wanted() for lane in self._all_lanes]
+        return min(CLAIM_MAX, max(wanted)) if min(wanted) else 0
+
+    def _gather_seconds(self, now: float) -> float:
+        """How much longer to wait for further results before a commit: not at all when nothing else is under way."""
+        if not self._finished:
+            self._gathering_since = now
+            return 0.0
+        if len(self._finished) >= GATHER_MAX or len(self._finished) >= len(self._held):
+            return 0.0
+        return self._gathering_since + GATHER_SECONDS - now
+
+    def _settle(self, finished: Sequence[Finished], wanted: int) -> None:
+        """Report what has finished and claim more, in one commit; then hand out what was granted."""
+        commands: list[Command] = []
+        inline: list[Inline] = []
+        closing: list[tuple[int, int, Held, Reported | None]] = []
+        now = time.monotonic()
+        for one in finished:
+            held = self._held.get(one.number)
+            if held is None or held.revoked:
+                self._forget(one.number)
+                continue
+            held.finishing = True
+            reported = None if one.lost else self._report(held.grant, one, stale=self._is_stale(held.order, now))
+            commands += self._closing_commands(held.grant, one, reported)
+            inline += () if reported is None else [reported.inline]
+            closing.append((one.number, len(commands) - 1, held, reported))
+        if wanted:
+            self._maybe_queued = False
+            commands.append(Claim(0, self.identity, wanted))
+        if not commands:
+            return
+        answers = self._ask(commands, joined(inline))
+        for number, place, held, reported in closing:
+            self._forget(number)
+            self._tell(held.grant.job_id, answers[place], reported)
+        if wanted:
+            grants = answers[-1].grants
+            if len(grants) == wanted:
+                self._maybe_queued = True
+            for grant in grants:
+                self._begin(grant)
+
+    def _ask(self, commands: Sequence[Command], content: Sequence[tuple[bytes, bytes]]) -> Sequence[Answer]:
+        """Have commands decided; what may or may not have been done is asked for again, which is safe (X-173)."""
+        asked = list(commands)
+
+        def reconcile() -> None:
+            if isinstance(asked[-1], Claim):
+                # The answer that granted leases may be lost: they are there all the same.
+                self._begin_granted()
+                asked[-1] = Claim(0, self.identity, 1)
+                self._maybe_queued = True
+
+        return ask_again(lambda: self._desk.session.ask(asked, content=content), self._stopping, before_again=reconcile)
+
+    def _begin_granted(self) -> None:
+        try:
+            grants = self._desk.session.grants(self.identity)
+        except DetentError:
+            return
+        for grant in grants:
+            if grant.job_id not in self._number_of:
+                self._begin(grant)
+
+    # -- beginning -----------------------------------------------------------------------------------------------------
+
+    def _begin(self, grant: Grant) -> None:
+        self._numbers += 1
+        number = self._numbers
+        try:
+            order = self._desk.order(grant.payload_digest)
+            lane = self._lanes.get(order.kind)
+            if lane is None:
+                raise InvalidInput(f"no worker here runs work of kind {order.kind!r}")
+            values = {}
+            for named in order.results():
+                if named not in values:
+                    values[named] = self._desk.result_value(named)
+        except DetentError as exc:
+            self._refuse(grant, WorkError("DEPENDENCY_ERROR", exc.code, str(exc)))
+            return
+        self._held[number] = Held(grant, lane, order)
+        self._number_of[grant.job_id] = number
+        try:
+            lane.take(Assignment(number, grant.job_id, grant.attempt_id, order, values))
+        except InvalidInput as exc:  # What an executor does not take, such as a variable that cannot be written.
+            self._refuse(grant, WorkError("VALIDATION_ERROR", "VALIDATION_ERROR", str(exc)))
+            self._forget(number)
+
+    def _refuse(self, grant: Grant, error: WorkError) -> None:
+        """Fail an attempt that cannot even begin."""
+        now = self._desk.now_ms()
+        reported = self._report(grant, Finished(number=0, status=FAILED, error=error, started_ms=now, finished_ms=now))
+        command = self._closing_command(grant, reported)
+        (answer,) = self._ask([command], list(reported.inline))
+        self._tell(grant.job_id, answer, reported)
+
+    # -- ending --------------------------------------------------------------------------------------------------------
+
+    def _report(self, grant: Grant, one: Finished, *, stale: bool = False) -> Reported:
+        desk = self._desk
+        value, value_content, inline = desk.stored_value(one.value)
+        stdout, stdout_inline = self._stream(one.stdout, one.stdout_truncated)
+        stderr, stderr_inline = self._stream(one.stderr, one.stderr_truncated)
+        # A worker may say CANCELLED only as an answer to a cancel, and then nobody listens any more (X-158).
+        status, error = one.status, one.error
+        if status == CANCELLED:
+            status = FAILED
+            error = WorkError("INTERNAL_ERROR", "CANCELLED_UNASKED", "the worker ended it although nobody had asked")
+        reported = desk.sign(
+            WorkReport(
+                job_id=grant.job_id,
+                attempt_id=grant.attempt_id,
+                lease_id=grant.lease_id,
+                manifest_hash=grant.job_manifest_hash,
+                status=status,
+                nonce=desk.random(16),
+                value=value,
+                value_content=value_content,
+                value_digest=None if one.value is None else json_digest(one.value),
+                error=error,
+                stdout=stdout,
+                stderr=stderr,
+                files=one.files,
+                env_version=self._env_version,
+                sandbox=one.sandbox,
+                worker=self.identity,
+                stale=stale,
+                started_ms=one.started_ms,
+                finished_ms=one.finished_ms,
+                cpu_ms=one.cpu_ms,
+                memory_bytes_peak=one.memory_bytes_peak,
+                io_bytes_read=one.io_bytes_read,
+                io_bytes_written=one.io_bytes_written,
+            )
+        )
+        if not (inline or stdout_inline or stderr_inline):
+            return reported
+        return Reported(reported.digest, reported.report, (*reported.inline, *inline, *stdout_inline, *stderr_inline))
+
+    def _stream(self, data: bytes, truncated: bool) -> tuple[WorkStream, Inline]:
+        if len(data) <= STREAM_INLINE_BYTES_MAX:
+            return WorkStream(data, None, truncated), ()
+        digest, inline = self._desk.store(data)
+        return WorkStream(b"", digest, truncated), inline
+
+    def _closing_commands(self, grant: Grant, one: Finished, reported: Reported | None) -> list[Command]:
+        if reported is None:
+            return [
+                Finish(0, grant.job_id, grant.lease_id, kind="worker_lost", ok=False, reason_code="WORKER_LOST"),
+            ]
+        commands: list[Command] = []
+        if one.cpu_ms or one.io_bytes_read or one.io_bytes_written:
+            commands.append(
+                ReportUsage(
+                    0,
+                    grant.job_id,
+                    grant.lease_id,
+                    0,
+                    io_bytes_read=one.io_bytes_read,
+                    io_bytes_written=one.io_bytes_written,
+                    cpu_time_ms=one.cpu_ms,
+                )
+            )
+        return [*commands, self._closing_command(grant, reported)]
+
+    @staticmethod
+    def _closing_command(grant: Grant, reported: Reported) -> Finish:
+        report = reported.report
+        return Finish(
+            0,
+            grant.job_id,
+            grant.lease_id,
+            ok=report.status == SUCCEEDED,
+            reason_code=report.reason_code,
+            category=None if report.error is None else report.error.category,
+            detail_digest=reported.digest,
+        )
+
+    def _tell(self, job_id: str, answer: Answer, reported: Reported | None) -> None:
+        """Pass on what became of an attempt; a refused report has become nothing."""
+        if answer.refusal is not None or answer.job is None:
+            self._tell_state(job_id)
+            return
+        told = reported if answer.ok else None
+        self._on_attempted(
+            Attempted(
+                job_id, answer.job.state, None if told is None else told.digest, None if told is None else told.report
+            )
+        )
+
+    def _tell_state(self, job_id: str) -> None:
+        """Pass on how a job ended without us: those who wait leave it to us to tell, as long as we hold it."""
+        row = self._desk.reader.job(job_id)
+        if row is None or row.state not in {"SUCCEEDED", "FAILED", "CANCELED"}:
+            return
+        digest, report = self._desk.report_of(job_id) or (None, None)
+        self._on_attempted(Attempted(job_id, row.state, digest, report))
+
+    def _forget(self, number: int) -> None:
+        held = self._held.pop(number, None)
+        # The job may be held under another number by now, if it came back to this crew.
+        if held is not None and self._number_of.get(held.grant.job_id) == number:
+            del self._number_of[held.grant.job_id]
+
+    # -- leases --------------------------------------------------------------------------------------------------------
+
+    def holds(self, job_id: str) -> bool:
+        """Whether a lease of this job is held here, so that its end will be told by this crew."""
+        held = self._held.get(self._number_of.get(job_id, 0))
+        return held is not None and not held.revoked
+
+    def _observe(self, records: Sequence[Record]) -> None:
+        """Called after commits, on whichever thread made them: only takes note."""
+        woken = False
+        for record in records:
+            number = None if record.job_id is None else self._number_of.get(record.job_id)
+            held = None if number is None else self._held.get(number)
+            if record.kind == "submitted" or _IN_QUEUE in (record.evidence or b""):
+                woken = True  # Also if it is the very job that is being given back: it is in the queue again.
+            elif held is not None and not held.finishing:
+                self._revoked.append(held.grant.job_id)
+                woken = True
+        if woken:
+            self.wake()
+
+    def _revoke(self) -> None:
+        """End what runs under a lease that is no longer ours."""
+        while self._revoked:
+            number = self._number_of.get(self._revoked.popleft())
+            held = None if number is None else self._held.get(number)
+            if number is None or held is None or held.finishing or held.revoked:
+                continue
+            row = self._desk.reader.job(held.grant.job_id)
+            if row is not None and row.state == "RUNNING" and Job.decode(row.body).lease_id == held.grant.lease_id:
+                continue
+            held.revoked = True
+            held.lane.cancel(number)
+            self._tell_state(held.grant.job_id)
+
+    def _beat(self) -> None:
+        self._next_beat = time.monotonic() + self._beat_seconds
+        held = [one for one in self._held.values() if not one.revoked and not one.finishing]
+        if not held:
+            return
+        answers = self._ask([Heartbeat(0, one.grant.job_id, one.grant.lease_id) for one in held], [])
+        for one, answer in zip(held, answers, strict=True):
+            if answer.refusal is not None:
+                self._revoked.append(one.grant.job_id)
+
+    def _release_orphans(self) -> None:
+        """End the leases of workers that are provably gone, so that their jobs need not wait for the leases' end."""
+        commands: list[Command] = []
+        for row in self._desk.reader.jobs(state="RUNNING"):
+            if row.job_id in self._number_of:
+                continue
+            job = Job.decode(row.body)
+            if job.lease_holder and job.lease_id and is_gone(job.lease_holder):
+                commands.append(
+                    Finish(0, job.job_id, job.lease_id, kind="worker_lost", ok=False, reason_code="WORKER_LOST")
+                )
+        if commands:
+            self._ask(commands, [])
+            self._maybe_queued = True

@@ -1,0 +1,249 @@
+"""Why each step of a run stands where it stands: run or reused and why, waiting for what, failed with what, blocked by whom."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Final
+
+from detent.canon.late import dataclass
+from detent.engine.content import Content
+from detent.engine.explain_chapter import span
+from detent.engine.explain_reuse import AGAIN, CHANGED, FIRST, NEVER, WhyRun, reused_from, taken_ingredients, why_run
+from detent.engine.inspect import JobView, RunView, Times, run_view
+from detent.engine.recorded_run import RecordedElement, RecordedRun, RecordedStep, recorded_run, report_of
+from detent.engine.run_ending import failures_of
+from detent.engine.run_view import (
+    BLOCKED,
+    CACHED,
+    CANCELLED,
+    FAILED,
+    READY,
+    RUNNING,
+    SKIPPED,
+    WAITING,
+    step_elapsed_ms,
+)
+from detent.errors import InvalidInput
+from detent.kernel import Job
+from detent.store.api import StoreReader
+
+ELEMENTS_TOLD_MAX: Final = 5
+"""Elements of a mapped step that are told one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToldElement:
+    """One job's worth of a step, with why it ran or was reused."""
+
+    index: int | None
+    job_id: str
+    state: str
+    reused: bool
+    lines: tuple[str, ...]
+    why: WhyRun | None = None
+    run_id: str | None = None
+    """The run that the job belongs to."""
+    ingredients: int = 0
+
+    def to_map(self) -> dict[str, object]:
+        """As data."""
+        return {
+            "index": self.index,
+            "job_id": self.job_id,
+            "run_id": self.run_id,
+            "state": self.state,
+            "reused": self.reused,
+            "ingredients": self.ingredients,
+            "why": None if self.why is None else self.why.to_map(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ToldStep:
+    """One step, with what there is to say about it."""
+
+    key: str
+    state: str
+    lines: tuple[str, ...]
+    elements: tuple[ToldElement, ...]
+    total: int | None
+    reused: int
+    waits_for: tuple[str, ...]
+
+    def to_map(self) -> dict[str, object]:
+        """As data."""
+        return {
+            "step": self.key,
+            "state": self.state,
+            "lines": list(self.lines),
+            "total": self.total,
+            "reused": self.reused,
+            "waits_for": list(self.waits_for),
+            "jobs": [element.to_map() for element in self.elements],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RunExplanation:
+    """A run, step by step."""
+
+    view: RunView
+    steps: tuple[ToldStep, ...]
+    driven: bool | None
+    """Whether a process drives it at this moment; None for a run that has ended."""
+
+    def to_map(self) -> dict[str, object]:
+        """As data: one document."""
+        return {
+            "run_id": self.view.row.run_id,
+            "name": self.view.row.name,
+            "status": self.view.row.status,
+            "driven": self.driven,
+            "steps": [step.to_map() for step in self.steps],
+        }
+
+
+def explain_run(
+    reader: StoreReader, content: Content, run_id: str, step: str | None = None, *, driven: bool | None = None
+) -> RunExplanation:
+    """Explain a run, or one step of it. Raises `InvalidInput` for a run or step that is not there."""
+    view = run_view(reader, run_id)
+    if view is None:
+        raise InvalidInput(f"there is no run {run_id!r}", code="UNKNOWN_RUN", hint="`detent list` shows the runs")
+    recorded = recorded_run(reader, content, view.run)
+    if recorded is None:
+        raise InvalidInput(
+            f"what run {run_id!r} was started with is not here, so its steps cannot be told",
+            hint=f"`detent show {run_id}` lists its jobs, and `detent explain JOB` tells of each",
+        )
+    chosen = recorded.steps if step is None else (_the_step(recorded, step),)
+    teller = _Teller(reader, content, recorded, view.times)
+    told = tuple(teller.tell(one, whole=step is not None) for one in chosen)
+    return RunExplanation(view, told, driven if view.row.status == "running" else None)
+
+
+def _the_step(recorded: RecordedRun, key: str) -> RecordedStep:
+    found = recorded.step(key)
+    if found is None:
+        near = get_close_matches(key, [step.key for step in recorded.steps], 1)
+        keys = ", ".join(step.key for step in recorded.steps[:8])
+        hint = f"did you mean {near[0]!r}?" if near else f"its steps are {keys}"
+        raise InvalidInput(f"run {recorded.run.run_id!r} has no step {key!r}", hint=hint)
+    return found
+
+
+class _Teller:
+    def __init__(self, reader: StoreReader, content: Content, recorded: RecordedRun, times: Times) -> None:
+        self._reader, self._content, self._recorded, self._times = reader, content, recorded, times
+
+    def tell(self, step: RecordedStep, *, whole: bool) -> ToldStep:
+        most = len(step.elements) if whole or not step.mapped else ELEMENTS_TOLD_MAX
+        # Those that ran are what somebody asks about; what was reused is all the same.
+        chosen = sorted(step.elements, key=lambda element: (element.reused, element.index or 0))[:most]
+        elements = tuple(self._element(element) for element in chosen)
+        lines = self._lines(step, elements)
+        view = step.view
+        return ToldStep(step.key, view.state, tuple(lines), elements, view.total, view.cached, step.waits_for)
+
+    def _element(self, element: RecordedElement) -> ToldElement:
+        run_id = None if element.row is None else element.row.run_id
+        if element.reused:
+            taken = taken_ingredients(self._content, element.ingredients_digest)
+            lines = reused_from(element.job_id, element.row, taken, self._times)
+            return ToldElement(
+                element.index, element.job_id, element.state, True, tuple(lines), None, run_id, len(taken)
+            )
+        row = element.row
+        view = None if row is None else JobView(row, Job.decode(row.body), self._times)
+        why = None if view is None else why_run(self._reader, self._content, view)
+        lines = [] if why is None else list(why.lines)
+        count = 0 if why is None else why.ingredients
+        return ToldElement(element.index, element.job_id, element.state, False, tuple(lines), why, run_id, count)
+
+    def _lines(self, step: RecordedStep, elements: tuple[ToldElement, ...]) -> list[str]:
+        view = step.view
+        if view.state == WAITING:
+            return [f"It waits for {_listed(step.waits_for)}." if step.waits_for else "It waits for its turn."]
+        if view.state == READY:
+            return ["Everything it needs is done; its job has not been submitted yet, or it waits for equal work."]
+        if view.state in {BLOCKED, SKIPPED} or not elements:
+            return [_never_ran(step)]
+        if step.mapped:
+            return self._mapped(step, elements)
+        (element,) = elements
+        lines = [] if view.state == CACHED else [self._outcome(step, element.job_id)]
+        return [*lines, *element.lines]
+
+    def _mapped(self, step: RecordedStep, elements: tuple[ToldElement, ...]) -> list[str]:
+        view = step.view
+        known = len(step.elements)
+        counted = ((view.cached, "reused"), (view.done - view.cached, "run"), (view.failed, "failed"))
+        said = ", ".join(f"{number} {word}" for number, word in (*counted, (view.running, "under way")) if number)
+        lines = [f"{known} of {view.total if view.total is not None else known} elements: {said}."]
+        ran = [element for element in elements if not element.reused]
+        reasons: dict[tuple[str, ...], list[ToldElement]] = {}
+        for element in ran:
+            reasons.setdefault(_reason(element), []).append(element)
+        for reason, alike in reasons.items():
+            indices = _listed([str(element.index) for element in alike])
+            lines += [f"Element {indices}: {reason[0]}" if reason else f"Element {indices} ran.", *reason[1:]]
+        left = known - view.cached - len(ran)
+        if left > 0:
+            lines.append(f"{left} more ran: `detent explain {self._recorded.run.run_id} {step.key}` tells of each.")
+        if not ran and elements:
+            lines.append(f"All were taken from before; the first: {elements[0].lines[0]}")
+        if view.state == FAILED:
+            lines.append(f"It failed: {view.message}")
+        return lines
+
+    def _outcome(self, step: RecordedStep, job_id: str) -> str:
+        view = step.view
+        if view.state == RUNNING:
+            return f"It is under way: `detent explain {job_id}` says where."
+        if view.state == CANCELLED:
+            return "It was cancelled with the run."
+        if view.state == FAILED:
+            told = next(iter(failures_of(self._reader, self._content, [(step.key, job_id, view.message)])), None)
+            where = "" if told is None or told.where is None else f", at {told.where}"
+            code = "" if told is None else f" ({told.category} {told.code})"
+            return f"It failed: {view.message}{code}{where}."
+        row = self._reader.job(job_id)
+        report = None if row is None else report_of(self._reader, self._content, row)
+        took = None if report is None else report.finished_ms - report.started_ms
+        if took is None:
+            took = step_elapsed_ms(view, view.ended_ms or 0)
+        return "It ran." if took is None else f"It ran, in {span(took)}."
+
+
+def _reason(element: ToldElement) -> tuple[str, ...]:
+    """What elements that ran for one reason have in common: everything but which job each was compared with."""
+    why = element.why
+    if why is None or why.kind not in {FIRST, NEVER, CHANGED, AGAIN}:
+        return element.lines
+    if why.kind == CHANGED and element.lines[1:]:
+        number = "one thing" if len(why.changes) == 1 else f"{len(why.changes)} things"
+        return (f"done before, and {number} changed since:", *element.lines[1:])
+    return element.lines
+
+
+def _never_ran(step: RecordedStep) -> str:
+    view = step.view
+    if view.state == BLOCKED:
+        return (
+            f"It never ran: {view.message}, which did not succeed."
+            if view.message.startswith("needs ")
+            else ("It never ran: a step it needs did not succeed.")
+        )
+    if view.state == SKIPPED:
+        return f"It was skipped: {view.message}." if view.message else "It was skipped."
+    if view.state == CANCELLED:
+        return "It never ran: the run ended before it began."
+    return "There was nothing to do: its list was empty."
+
+
+def _listed(names: tuple[str, ...] | list[str]) -> str:
+    shown = list(names[:ELEMENTS_TOLD_MAX])
+    more = len(names) - len(shown)
+    if more:
+        return f"{', '.join(shown)} and {more} more"
+    return ", ".join(shown[:-1]) + (" and " if len(shown) > 1 else "") + shown[-1] if shown else "nothing"

@@ -1,0 +1,167 @@
+"""Which jobs somebody means: by job, by run, by a step's name, or by the beginning of an id.
+
+Steps are not on the ledger; their names stand in the orders of the jobs, so a step is looked for in the newest runs only,
+unless the run is named too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from itertools import islice
+from typing import Final
+
+from detent.canon import NotCanonical, decode
+from detent.canon.late import dataclass
+from detent.engine.content import Content, open_value
+from detent.errors import DetentError, InvalidInput
+from detent.jobs.work import WorkOrder, read_order
+from detent.kernel import Job
+from detent.store.api import JobRow, RunRow, StoreReader
+
+RUNS_SEARCHED_MAX: Final = 20
+"""Newest runs in which a step is looked for."""
+PREFIX_MIN: Final = 4
+"""Characters of an id that stand for all of it, where no other id begins so."""
+NEAR_MAX: Final = 3
+NAMES_COMPARED_MAX: Final = 2_000
+JOB, RUN, STEP = "job", "run", "step"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundJob:
+    """A job with what it is called by people."""
+
+    job_id: str
+    step: str
+    """Key of its step or name of its task; empty when it says neither."""
+    index: int | None = None
+    reused: bool = False
+    """Whether it belongs to an earlier run, whose result was taken over."""
+
+    @property
+    def label(self) -> str:
+        """``extract[3]``; the job's id when it has no other name."""
+        if not self.step:
+            return self.job_id
+        return self.step if self.index is None else f"{self.step}[{self.index}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What an identifier stands for."""
+
+    kind: str
+    """``job``, ``run`` or ``step``."""
+    run_id: str | None
+    jobs: tuple[FoundJob, ...]
+
+
+def find_jobs(reader: StoreReader, content: Content, identifier: str, run_id: str | None = None) -> Found:
+    """What an identifier stands for, in one run if that is named. Raises `InvalidInput` with the nearest names."""
+    if run_id is not None:
+        run_id = _the_run(reader, run_id).run_id
+    row = reader.job(identifier)
+    if row is not None and run_id in {None, row.run_id}:
+        return Found(JOB, row.run_id, (_found(content, row),))
+    if run_id is None and reader.run(identifier) is not None:
+        return Found(RUN, identifier, tuple(members(reader, content, identifier)))
+    known: dict[str, None] = {}
+    runs = [run_id] if run_id is not None else [run.run_id for run in islice(reader.runs(), RUNS_SEARCHED_MAX)]
+    for each in runs:
+        jobs = tuple(members(reader, content, each))
+        if matching := tuple(job for job in jobs if job.step == identifier):
+            return Found(STEP, each, matching)
+        known |= dict.fromkeys(job.step for job in jobs if job.step)
+    return _by_beginning(reader, content, identifier, run_id, known)
+
+
+def members(reader: StoreReader, content: Content, run_id: str) -> Iterator[FoundJob]:
+    """The jobs of a run in the order they were submitted, those first that it took over from earlier runs."""
+    for record in reader.records_of_run(run_id):
+        reused = _reused_job(record.body) if record.kind == "step_reused" else None
+        row = None if reused is None else reader.job(reused)
+        if row is not None:
+            yield _found(content, row, reused=True)
+    jobs = [(Job.decode(row.body).submitted_tick, _found(content, row)) for row in reader.jobs(run_id=run_id)]
+    jobs.sort(key=lambda pair: (pair[0], pair[1].step, pair[1].index or 0))
+    for _, job in jobs:
+        yield job
+
+
+def found_job(reader: StoreReader, content: Content, job_id: str) -> FoundJob:
+    """A job that is there, with its name."""
+    row = reader.job(job_id)
+    return FoundJob(job_id, "") if row is None else _found(content, row)
+
+
+def order_of(content: Content, row: JobRow) -> WorkOrder | None:
+    """A job's order; None when it is erased, or when the job is of a kind that has none."""
+    try:
+        data = content.get(Job.decode(row.body).payload_digest)
+        return None if data is None else read_order(open_value(data))
+    except DetentError:
+        return None
+
+
+def _found(content: Content, row: JobRow, *, reused: bool = False) -> FoundJob:
+    order = order_of(content, row)
+    if order is None:
+        return FoundJob(row.job_id, "", None, reused)
+    return FoundJob(row.job_id, order.step or order.label, order.index, reused)
+
+
+def _reused_job(body: bytes) -> str | None:
+    try:
+        fields = decode(body)
+    except NotCanonical:
+        return None
+    job_id = fields.get("job_id") if isinstance(fields, dict) else None
+    return job_id if isinstance(job_id, str) else None
+
+
+def _by_beginning(
+    reader: StoreReader, content: Content, identifier: str, run_id: str | None, known: dict[str, None]
+) -> Found:
+    jobs: list[JobRow] = []
+    runs: list[RunRow] = []
+    if len(identifier) >= PREFIX_MIN:
+        # Ids that begin so follow the beginning itself in the order of ids; two are enough to see that it is not clear.
+        jobs = [
+            row for row in reader.jobs(run_id=run_id, after=identifier, limit=2) if row.job_id.startswith(identifier)
+        ]
+        runs = [row for row in reader.runs() if row.run_id.startswith(identifier)] if run_id is None else []
+    if len(jobs) + len(runs) == 1:
+        if runs:
+            return Found(RUN, runs[0].run_id, tuple(members(reader, content, runs[0].run_id)))
+        return Found(JOB, jobs[0].run_id, (_found(content, jobs[0]),))
+    if jobs or runs:
+        names = [row.job_id for row in jobs] + [row.run_id for row in runs]
+        raise InvalidInput(
+            f"more than one id begins with {identifier!r}",
+            hint=f"write more of it: {_listed(sorted(names)[:NEAR_MAX])}",
+        )
+    where = "" if run_id is None else f" in run {run_id!r}"
+    names = list(known)
+    names += [row.job_id for row in reader.jobs(run_id=run_id, limit=NAMES_COMPARED_MAX)]
+    names += [row.run_id for row in reader.runs(limit=NAMES_COMPARED_MAX)] if run_id is None else []
+    near = get_close_matches(identifier, names, NEAR_MAX)
+    hint = f"did you mean {_listed(near)}?" if near else "`detent list` and `detent list --jobs` show all"
+    raise InvalidInput(f"there is no job, run or step {identifier!r}{where}", code="UNKNOWN_JOB", hint=hint)
+
+
+def _the_run(reader: StoreReader, run_id: str) -> RunRow:
+    row = reader.run(run_id)
+    if row is not None:
+        return row
+    runs = list(reader.runs(limit=NAMES_COMPARED_MAX))
+    begins = [run for run in runs if run.run_id.startswith(run_id)] if len(run_id) >= PREFIX_MIN else []
+    if len(begins) == 1:
+        return begins[0]
+    near = get_close_matches(run_id, [run.run_id for run in runs], NEAR_MAX)
+    hint = f"did you mean {_listed(near)}?" if near else "`detent list` shows the runs"
+    raise InvalidInput(f"there is no run {run_id!r}", code="UNKNOWN_RUN", hint=hint)
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:-1]) + (" or " if len(names) > 1 else "") + names[-1]

@@ -1,0 +1,248 @@
+"""What a run would do with each step: run it, or take an earlier result. Told before anything runs, and only by reading.
+
+A step's key follows from its code, its arguments and its inputs. As long as everything before it is taken from earlier runs,
+its arguments are known and so is the answer. After a step that will run, it depends on what that one gives: if that turns
+out the same as before, the later steps are reused all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any, Final, cast
+
+from detent.canon import digest_text
+from detent.canon.late import dataclass
+from detent.canon.strict_json import JsonValue
+from detent.contract import Contract
+from detent.contract.model import Binding
+from detent.contract.references import param_names, step_keys
+from detent.engine.content import Content
+from detent.engine.desk import Desk
+from detent.engine.driver import Options
+from detent.engine.explain_reuse import change_map, change_text, nearest
+from detent.engine.home import Home
+from detent.engine.ingredients import Change, describe
+from detent.engine.recipes import Found, Miss, Recipe, Recipes, Wanted
+from detent.engine.run_inputs import RunInputs, unfinished
+from detent.engine.session import Session
+from detent.engine.step_run import CACHED, Binder, Bound, Element, StepRun
+from detent.engine.wiring import Parts
+from detent.errors import DetentError
+from detent.jobs.work import WorkOrder
+from detent.workflow.ordering import get_execution_order
+
+RUN, REUSE, JOIN, DEPENDS, UNKNOWN = "run", "reuse", "join", "depends", "unknown"
+"""It will run; it takes an earlier result; it waits for equal work under way; it depends on steps that will run; it cannot
+be told."""
+ELEMENTS_LOOKED_MAX: Final = 2_000
+LABELLED_MAX: Final = 300
+CHANGES_TOLD_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What would become of one step."""
+
+    verdict: str
+    why: str
+    total: int | None = 1
+    """Elements; None when the list of a mapped step is not known."""
+    reused: int = 0
+    jobs: tuple[str, ...] = ()
+    """Jobs whose results would be taken or waited for."""
+    depends_on: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+
+    def to_map(self) -> dict[str, object]:
+        """As data."""
+        return {
+            "verdict": self.verdict,
+            "why": self.why,
+            "total": self.total,
+            "reused": self.reused,
+            "jobs": list(self.jobs),
+            "depends_on": list(self.depends_on),
+            "changes": [change_map(change) for change in self.changes],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Foresight:
+    """What a run of a contract would do on a home."""
+
+    home: str
+    steps: Mapping[str, Foreseen] = field(default_factory=dict)
+    """By key; disabled steps have none."""
+    resumes: str | None = None
+    """The unfinished run that would be taken up."""
+
+    def count(self, verdict: str) -> int:
+        """How many steps have this verdict."""
+        return sum(step.verdict == verdict for step in self.steps.values())
+
+
+def foresee(
+    home: Home, contract: Contract, params: Mapping[str, JsonValue], missing: tuple[str, ...] = ()
+) -> Foresight:
+    """Look at a home and say what a run of the contract would do there. Nothing is changed, and no owner is needed."""
+    with reading_desk(home) as desk:
+        seer = _Seer(desk, contract, params, frozenset(missing))
+        for step_id in get_execution_order(list(contract.steps)):
+            if (step := seer.steps.get(contract.keys[step_id])) is not None:
+                seer.told[step.key] = seer.look(step)
+        open_runs = () if missing else unfinished(desk, RunInputs(contract, params))
+        resumes = next((run.run_id for run in open_runs), None)
+        return Foresight(str(home.path), seer.told, resumes)
+
+
+def reading_desk(home: Home, parts: Parts | None = None) -> Desk:
+    """A desk for looking only: without a session there is nobody to ask for a change."""
+    return Desk(home, cast("Session", None), parts=parts)
+
+
+class _Seer:
+    """Goes through the steps in order and keeps the results that they would take."""
+
+    def __init__(
+        self, desk: Desk, contract: Contract, params: Mapping[str, JsonValue], missing: frozenset[str]
+    ) -> None:
+        self._desk, self._contract, self._missing = desk, contract, missing
+        self._content = Content(desk.reader, desk.files)
+        self._recipes = Recipes(desk)
+        self._name = contract.definition.workflow_metadata.workflow_name
+        self._values: dict[str, bytes] = {}
+        self.told: dict[str, Foreseen] = {}
+        self.steps = {
+            contract.keys[step.step_id]: StepRun(
+                contract.keys[step.step_id], step, contract.bindings[step.step_id], step.step_id, 1
+            )
+            for step in contract.steps
+            if step.enabled and step.step_id in contract.bindings
+        }
+        self._binder = Binder(params, self.steps)
+
+    def look(self, step: StepRun) -> Foreseen:
+        """What would become of a step, given what becomes of those before it."""
+        binding = step.binding
+        if lacking := [name for name in param_names(_written(binding)) if name in self._missing]:
+            return Foreseen(UNKNOWN, f"needs a value for {', '.join(lacking)}", None if step.mapped else 1)
+        needs = [self._contract.keys[need] for need in step.step.depends_on]
+        unsure = tuple(need for need in needs if need in self.told and self.told[need].verdict != REUSE)
+        given = step_keys(_written(binding))
+        # A step that only comes after another is told by itself, unless that one may write the files it reads.
+        if unsure and (binding.inputs or any(need in given for need in unsure)):
+            return Foreseen(DEPENDS, f"depends on {', '.join(unsure)}", None if step.mapped else 1, depends_on=unsure)
+        try:
+            return self._elements(step)
+        except DetentError as exc:
+            return Foreseen(UNKNOWN, str(exc), None if step.mapped else 1)
+
+    def _elements(self, step: StepRun) -> Foreseen:
+        items = self._binder.items(step, self._load) if step.mapped else [None]
+        if items is None:
+            return Foreseen(UNKNOWN, "what it goes through is no list", None)
+        if len(items) > ELEMENTS_LOOKED_MAX:
+            return Foreseen(UNKNOWN, f"its {len(items):,} elements are too many to look at beforehand", len(items))
+        indices = range(len(items)) if step.mapped else (None,)
+        step.elements = [Element(step, index, "", item) for index, item in zip(indices, items, strict=True)]
+        step.opened = True
+        jobs: list[str] = []
+        misses: list[tuple[Element, Recipe, Miss]] = []
+        running = 0
+        for element in step.elements:
+            recipe = self._recipe(step, self._binder.bind(element))
+            found = self._recipes.find(recipe, Options(), since_ms=0)
+            if isinstance(found, Miss):
+                misses.append((element, recipe, found))
+                continue
+            jobs.append(found.job_id)
+            running += found.running
+            if not found.running:
+                self._keep(element, found)
+        return self._verdict(step, jobs, misses, running)
+
+    def _verdict(
+        self, step: StepRun, jobs: list[str], misses: list[tuple[Element, Recipe, Miss]], running: int
+    ) -> Foreseen:
+        total, reused = len(step.elements), len(step.elements) - len(misses) - running
+        if not misses:
+            verdict = JOIN if running else REUSE
+            why = f"waits for job {jobs[0]}, which does the same" if running else _taken(self._desk, jobs, total)
+            return Foreseen(verdict, why, total, reused, tuple(jobs))
+        element, recipe, miss = misses[0]
+        why, changes = self._because(step, recipe, miss)
+        if element.index is not None:
+            some = f"{len(misses)} of {total}" if len(misses) < total else f"all {total}"
+            why = f"{some}: {why}"
+        return Foreseen(RUN, why, total, reused, tuple(jobs), changes=changes)
+
+    def _because(self, step: StepRun, recipe: Recipe, miss: Miss) -> tuple[str, tuple[Change, ...]]:
+        if recipe.key is None:
+            return f"done every time: {miss.why}", ()
+        if miss.why:
+            return miss.why, ()
+        desk = self._desk
+        labelled = desk.reader.work_labelled(desk.tenant, f"{self._name}/{step.key}", LABELLED_MAX)
+        compared = nearest(desk.reader, self._content, labelled, recipe.ingredients, mapped=step.mapped)
+        if compared is None:
+            return "never done before", ()
+        changes = tuple(compared.changes)
+        if not changes and compared.row.state == "SUCCEEDED":
+            return f"done as job {compared.row.job_id}, with other packages or another Python around it", ()
+        if not changes:
+            return f"job {compared.row.job_id} of the same work ended {compared.row.state}", ()
+        more = f" and {len(changes) - CHANGES_TOLD_MAX} more" if len(changes) > CHANGES_TOLD_MAX else ""
+        told = (self._told(change, compared.order, recipe.wanted) for change in changes[:CHANGES_TOLD_MAX])
+        return "; ".join(told) + more, changes
+
+    def _told(self, change: Change, old: WorkOrder, wanted: Wanted) -> str:
+        """A change in a few words: arguments with their values, the rest without digests."""
+        if not change.name.startswith("argument:"):
+            return describe(change)
+        new = WorkOrder(
+            kind=wanted.kind, target="", label="", arguments=wanted.arguments, keywords=dict(wanted.keywords)
+        )
+        return change_text(change, self._content, old, new)
+
+    def _recipe(self, step: StepRun, bound: Bound) -> Recipe:
+        binding = step.binding
+        wanted = Wanted(
+            kind=binding.kind.value,
+            target=bound.target,
+            base=self._contract.base,
+            arguments=bound.arguments,
+            keywords=bound.keywords,
+            env=bound.env,
+            entrypoint=binding.entrypoint,
+            cwd=binding.cwd,
+            version=binding.version,
+            cache=binding.cache,
+            inputs=binding.inputs,
+            outputs=binding.outputs,
+        )
+        return self._recipes.of(wanted, self._values.__getitem__)
+
+    def _keep(self, element: Element, found: Found) -> None:
+        element.state, element.digest = CACHED, found.digest
+        if found.digest is not None and found.report is not None and found.report.value_digest is not None:
+            self._values[digest_text(found.digest)] = found.report.value_digest
+
+    def _load(self, digest: bytes) -> JsonValue:
+        report = self._desk.report(digest)
+        return None if report is None else self._desk.value(report)
+
+
+def _written(binding: Binding) -> Any:
+    """Everything in a binding that may refer to steps and parameters."""
+    listed = None if binding.map is None else binding.map[1]
+    target = binding.target if binding.kind.value == "job" else None
+    return [list(binding.arguments), dict(binding.keywords), dict(binding.env), listed, target]
+
+
+def _taken(desk: Desk, jobs: list[str], total: int) -> str:
+    if not jobs:
+        return "nothing to do: its list is empty"
+    row = desk.reader.job(jobs[0])
+    whose = "" if row is None or row.run_id is None else f" of run {row.run_id}"
+    return f"as job {jobs[0]}{whose}" if total == 1 else f"as {total} earlier jobs"

@@ -1,0 +1,45 @@
+"""What the execution key of a step or task is made of, and what changed when two keys differ.
+
+Code is read and never run (`code`, from `canonical` and `scan` up through `modules`, `meaning`, `understood` and `reach`),
+files are hashed by content (`files`, `declared`), and everything ends as one flat mapping of named ingredients (`work`),
+which `changes` compares. docs/reuse.md tells users how it decides.
+"""
+
+from __future__ import annotations
+
+from detent.engine.ingredients.changes import ABSENT, Change, changed, describe
+from detent.engine.ingredients.code import CodeDigest, CodeReader, code_digest, source_digest, version_digest
+from detent.engine.ingredients.declared import OutputFault, inputs_digests, outputs_digests, outputs_match
+from detent.engine.ingredients.environment import env_version, platform_name, python_version
+from detent.engine.ingredients.files import FileDigests, FileUnreadable, FileUnsettled
+from detent.engine.ingredients.understood import Unresolved
+from detent.engine.ingredients.work import WorkInputs, binding_digest, gather, ingredients, key_of_work, never_reused
+
+__all__ = [
+    "ABSENT",
+    "Change",
+    "CodeDigest",
+    "CodeReader",
+    "FileDigests",
+    "FileUnreadable",
+    "FileUnsettled",
+    "OutputFault",
+    "Unresolved",
+    "WorkInputs",
+    "binding_digest",
+    "changed",
+    "code_digest",
+    "describe",
+    "env_version",
+    "gather",
+    "ingredients",
+    "inputs_digests",
+    "key_of_work",
+    "never_reused",
+    "outputs_digests",
+    "outputs_match",
+    "platform_name",
+    "python_version",
+    "source_digest",
+    "version_digest",
+]

@@ -1,0 +1,44 @@
+"""``env_version``: what a result depends on besides code and inputs, as one short text (JOB-024, X-176)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from functools import cache
+from typing import Final
+
+from detent.canon import digest, json_encode
+
+ENV_VERSION_BYTES_MAX: Final = 200
+_LABEL: Final = b"detent/environment/v1\0"
+
+
+@cache
+def python_version() -> str:
+    """The interpreter that runs the work, to the last digit: ``3.11.7``, or another implementation by its name."""
+    implementation = sys.implementation
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    if sys.version_info.releaselevel != "final":
+        version += f"{sys.version_info.releaselevel}{sys.version_info.serial}"
+    return version if implementation.name == "cpython" else f"{implementation.name} {version}"
+
+
+@cache
+def platform_name() -> str:
+    """System and machine: numbers computed by compiled code may differ between machines in their last digits."""
+    return f"{sys.platform}-{os.uname().machine}"
+
+
+def env_version(distributions: Mapping[str, str]) -> str:
+    """Interpreter, machine and the distributions that were reached.
+
+    A list that is too long is named by its digest; the whole list stands among the ingredients.
+    """
+    text = f"python-{python_version().replace(' ', '-')}-{platform_name()}"
+    if not distributions:
+        return text
+    listed = ",".join(f"{name}-{distributions[name]}" for name in sorted(distributions))
+    if len(f"{text}+{listed}".encode()) <= ENV_VERSION_BYTES_MAX and listed.isprintable():
+        return f"{text}+{listed}"
+    return f"{text}+{digest(_LABEL, json_encode(dict(distributions))).hex()}"

@@ -1,0 +1,204 @@
+"""The ingredients of one job: everything that decides whether an earlier result is its result, each under a name.
+
+One flat mapping, kept in the order of the work, so that two of them side by side say what changed:
+
+=========================  ==============================================================================================
+``code``                   the digest of the function's code, or of a version that stands for it
+``function:helpers:clean``  one part of that code; also ``class:``, ``value:``, ``module:``
+``version``                the user's own word for "the code is the same"
+``command``                a shell's command line
+``payload``                a whole payload
+``argument:rows``          an argument by the digest of its value; ``argument:1`` is the first without a name
+``env:TOTAL``, ``cwd``     what it runs with
+``input:load.sql``         a declared input by its content; null when it is missing
+``output:page``            a declared output: the path or glob that is kept
+``python``, ``platform``   the interpreter and the machine
+``package:numpy``          a distribution that was reached
+``salt``                   whatever the user wants to be different
+=========================  ==============================================================================================
+
+Values count by their digest: the result of a step counts by what it is, not by which job made it, and a file by its
+content, not by its name (JOB-023).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from detent.canon import digest, digest_text, json_digest, json_encode
+from detent.canon.late import dataclass
+from detent.canon.strict_json import JsonValue
+from detent.engine.ingredients.code import CodeDigest, CodeReader, source_digest, version_digest
+from detent.engine.ingredients.declared import inputs_digests
+from detent.engine.ingredients.environment import platform_name, python_version
+from detent.engine.ingredients.files import FileDigests
+from detent.jobs.keys import ExecutionKey, hash_of_ingredients, work_key
+from detent.jobs.values import FILE, RESULT, is_file, is_result
+
+if TYPE_CHECKING:  # A contract's models bring Pydantic, which tasks without a contract do not need.
+    from detent.contract.model import Binding
+
+BINDING_LABEL: Final = b"detent/binding/v1\0"
+_SAID_BY_BINDING: Final = ("version", "arguments", "keywords", "entrypoint", "env", "cwd", "outputs")
+PARTS_MAX: Final = 60
+"""Parts of the code that are named one by one; of more, each module counts as one."""
+_USUAL: Final = 1 << 63
+RESULT_BY_VALUE: Final = "$value"
+"""What stands for a result inside an argument; no user's key looks like it, theirs have a second ``$``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkInputs:
+    """What one job is made of. Values are stored ones, see `detent.jobs.values`."""
+
+    kind: str
+    target: Any
+    code: CodeDigest | None = None
+    """Of ``python`` and ``code`` work."""
+    version: str | None = None
+    arguments: tuple[Any, ...] = ()
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+    entrypoint: str = "main"
+    env: Mapping[str, Any] = field(default_factory=dict)
+    cwd: str | None = None
+    inputs: Mapping[str, str | None] = field(default_factory=dict)
+    """What `inputs_digests` found."""
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    salt: str | None = None
+
+
+def ingredients(work: WorkInputs, value_digest: Callable[[str], bytes]) -> dict[str, JsonValue]:
+    """The named ingredients of a job. ``value_digest`` gives the digest of the value of a result, by the result's digest."""
+    found: dict[str, JsonValue] = {}
+    _put_code(found, work)
+    for index, value in enumerate(work.arguments):
+        found[f"argument:{index + 1}"] = _value(value, value_digest, f"argument {index + 1}")
+    found.update({f"argument:{name}": _value(value, value_digest, name) for name, value in work.keywords.items()})
+    found.update({f"env:{name}": _value(value, value_digest, f"env {name}") for name, value in work.env.items()})
+    found.update({f"input:{name}": content for name, content in work.inputs.items()})
+    found.update({f"output:{name}": pattern for name, pattern in work.outputs.items()})
+    found.update({key: said for key, said in (("cwd", work.cwd), ("salt", work.salt)) if said is not None})
+    found["python"] = python_version()
+    found["platform"] = platform_name()
+    return dict(sorted(found.items()))
+
+
+def gather(
+    binding: Binding,
+    base: str | None,
+    reader: CodeReader,
+    files: FileDigests,
+    **given: Any,
+) -> WorkInputs:
+    """What a binding of a contract is made of: its code read, its declared inputs hashed.
+
+    ``given`` replaces fields of the binding by what they came to: arguments, keywords and env with values in the place of
+    references. Inputs and outputs are relative to the working directory.
+    """
+    code = None
+    if binding.kind.value == "python":
+        code = reader.digest(binding.target, version=binding.version)
+    elif binding.kind.value == "code":
+        code = source_digest(binding.target) if binding.version is None else version_digest("code", binding.version)
+    directory = os.path.join(base or "", binding.cwd or "")  # noqa: PTH118
+    said: dict[str, Any] = {
+        "kind": binding.kind.value,
+        "target": binding.target,
+        "code": code,
+        "inputs": inputs_digests(binding.inputs, directory, files),
+        **{name: getattr(binding, name) for name in _SAID_BY_BINDING},
+    }
+    return WorkInputs(**{**said, **given})
+
+
+def binding_digest(work: WorkInputs) -> bytes:
+    """What work is bound to: the name that is called, not how often it may be tried or how long it may take.
+
+    What the name stands for is said by the ingredients.
+    """
+    return _binding_digest(work.kind, work.target if work.kind == "python" else None, work.entrypoint)
+
+
+@lru_cache(maxsize=1024)
+def _binding_digest(kind: str, called: str | None, entrypoint: str) -> bytes:
+    """The same for every step that runs the same function."""
+    return digest(BINDING_LABEL, json_encode([kind, called, entrypoint]))
+
+
+def key_of_work(job_type: str, binding_digest: bytes, ingredients: Mapping[str, Any], env_version: str) -> ExecutionKey:
+    """The execution key of a ``task`` or ``action`` job (X-186). It is computed here and taken from nobody (JOB-025)."""
+    return work_key(job_type, binding_digest, hash_of_ingredients(ingredients), env_version)
+
+
+def never_reused(work: WorkInputs, *, cache: bool = True) -> str | None:
+    """Why work is done every time, in words; None for work that may be reused (X-175, X-176)."""
+    if not cache:
+        return "its cache is turned off"
+    if work.kind == "shell" and not (work.inputs and work.outputs):
+        lacking = " and ".join(name for name, said in (("inputs", work.inputs), ("outputs", work.outputs)) if not said)
+        return f"a command that declares no {lacking} may depend on anything"
+    if work.code is not None and work.code.digest is None:
+        first = work.code.unresolved[0]
+        more = f" and {len(work.code.unresolved) - 1} more" if len(work.code.unresolved) > 1 else ""
+        return f"{first.what} ({first.where}) {first.why}{more}; give it a version= to reuse it all the same"
+    return None
+
+
+def _put_code(found: dict[str, JsonValue], work: WorkInputs) -> None:
+    if work.version is not None:
+        found["version"] = work.version
+    if work.kind == "shell":
+        found["command"] = _plain(work.target, "command")
+    elif work.kind == "job":
+        found["payload"] = _plain(work.target, "job")
+    if work.entrypoint != "main":
+        found["entrypoint"] = work.entrypoint
+    code = work.code
+    if code is None:
+        return
+    found.update(_of_code(code))
+
+
+@lru_cache(maxsize=1024)
+def _of_code(code: CodeDigest) -> dict[str, JsonValue]:
+    """The same for every step that runs the same function."""
+    found: dict[str, JsonValue] = {"code": None if code.digest is None else digest_text(code.digest)}
+    found.update({f"package:{name}": version for name, version in code.distributions.items()})
+    return found | _parts(code)
+
+
+def _parts(code: CodeDigest) -> dict[str, JsonValue]:
+    if len(code.parts) <= PARTS_MAX:
+        return {f"{code.kinds.get(name, 'value')}:{name}": digest_text(part) for name, part in code.parts.items()}
+    modules: dict[str, list[JsonValue]] = {}
+    for name, part in sorted(code.parts.items()):
+        modules.setdefault(name.rpartition(":")[0], []).append([name, digest_text(part)])
+    return {f"module:{name}": _plain(parts, name) for name, parts in modules.items()}
+
+
+def _value(value: JsonValue, value_digest: Callable[[str], bytes], name: str) -> str:
+    if is_result(value):
+        return digest_text(value_digest(value[RESULT]))
+    return _plain(_by_content(value, value_digest), name)
+
+
+def _plain(value: JsonValue, name: str) -> str:
+    if type(value) is int and -_USUAL < value < _USUAL:
+        return digest_text(json_digest(b"%d" % value))
+    return digest_text(json_digest(json_encode(value, name=name)))
+
+
+def _by_content(value: JsonValue, value_digest: Callable[[str], bytes]) -> JsonValue:
+    if type(value) is dict:
+        if is_result(value):
+            return {RESULT_BY_VALUE: digest_text(value_digest(value[RESULT]))}
+        if is_file(value):
+            return {FILE: value[FILE]}
+        return {key: _by_content(item, value_digest) for key, item in value.items()}
+    if type(value) is list:
+        return [_by_content(item, value_digest) for item in value]
+    return value

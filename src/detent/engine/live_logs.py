@@ -1,0 +1,219 @@
+"""What jobs printed: from the signed reports of those that ended, from the files of the workers for those that run.
+
+A worker keeps what its job prints in ``live/WORKER/`` of the home: ``stdout``, ``stderr``, and ``job``, whose first line
+names the job and is empty while there is none. These files are another process's, change while they are read and may be left over from one that was killed;
+they are good for looking and for nothing else. What counts is in the report, once there is one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from detent.canon.late import dataclass
+from detent.engine.content import Content
+from detent.engine.inspect import ABSENT, DAMAGED, ERASED, HERE, JobView, RecordView, job_view, timeline_of_job
+from detent.errors import InvalidInput, StoreCorrupt
+from detent.jobs.work import WorkReport, WorkStream
+from detent.kernel.table import TERMINAL
+from detent.ledger import SignedResult
+from detent.store.api import StoreReader
+
+STDOUT, STDERR = "stdout", "stderr"
+STREAMS: Final = (STDOUT, STDERR)
+LIVE_DIRECTORY: Final = "live"
+LIVE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of a running job's stream, the most that is read at once."""
+_JOB_FILE_BYTES_MAX: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLog:
+    """What was written to one stream."""
+
+    data: bytes = b""
+    truncated: bool = False
+    """Whether more was written than was kept."""
+    fate: str = HERE
+    """``here``; or why the bytes are not: ``erased``, ``absent``, ``damaged``."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptLog:
+    """What one attempt printed. Without a report there is nothing, and ``reason_code`` says how the attempt ended."""
+
+    number: int
+    """Counted from one."""
+    running: bool = False
+    status: str | None = None
+    """As the report says; None without one."""
+    reason_code: str | None = None
+    fate: str | None = None
+    """What became of the report: ``here``, ``erased``, ``absent``, ``damaged``; None when none was made."""
+    worker: str = ""
+    started_ms: int | None = None
+    finished_ms: int | None = None
+    stdout: StreamLog = StreamLog()
+    stderr: StreamLog = StreamLog()
+
+    def stream(self, name: str) -> StreamLog:
+        """One of the two."""
+        return self.stdout if name == STDOUT else self.stderr
+
+    def to_map(self) -> dict[str, Any]:
+        """One object of `detent logs -o json`."""
+        return {
+            "attempt": self.number,
+            "running": self.running,
+            "status": self.status,
+            "reason_code": self.reason_code,
+            "report": self.fate,
+            "worker": self.worker or None,
+            "started_ms": self.started_ms,
+            "finished_ms": self.finished_ms,
+            **{name: _stream_map(self.stream(name)) for name in STREAMS},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class JobLog:
+    """What one job printed, attempt by attempt."""
+
+    job_id: str
+    run_id: str | None
+    state: str
+    attempts: tuple[AttemptLog, ...]
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more can come."""
+        return self.state in TERMINAL
+
+
+@dataclass(frozen=True, slots=True)
+class LiveJob:
+    """The files of a worker that has a job now."""
+
+    directory: Path
+    job_id: str
+    since_ns: int
+    """When the worker's file was made or last written; tells the living from the dead where both claim one job."""
+
+    def read(self, stream: str, offset: int = 0, most: int = LIVE_BYTES_MAX) -> bytes:
+        """What was printed from ``offset`` on; nothing once the worker has gone on to something else."""
+        try:
+            with (self.directory / stream).open("rb") as file:
+                file.seek(offset)
+                data = file.read(most)
+        except OSError:
+            return b""
+        # Asked again after reading: the worker may have taken another job meanwhile, and these would be that one's bytes.
+        now = _live_job(self.directory)
+        return data if now is not None and now.job_id == self.job_id else b""
+
+
+def live_jobs(home: Path) -> dict[str, LiveJob]:
+    """Who has which job now, by job; of two that claim one job the newer, because the dead clear nothing away."""
+    found: dict[str, LiveJob] = {}
+    try:
+        directories = sorted((home / LIVE_DIRECTORY).iterdir())
+    except OSError:
+        return {}
+    for directory in directories:
+        live = _live_job(directory)
+        if live is not None and (live.job_id not in found or live.since_ns > found[live.job_id].since_ns):
+            found[live.job_id] = live
+    return found
+
+
+def job_log(reader: StoreReader, content: Content, job_id: str, live: LiveJob | None = None) -> JobLog | None:
+    """What a job printed so far, or None when there is no such job. ``live`` is whoever has it now."""
+    view = job_view(reader, job_id)
+    if view is None:
+        return None
+    attempts = tuple(attempts_of(reader, content, view))
+    if live is not None and attempts and attempts[-1].running:
+        streams = {name: live.read(name) for name in STREAMS}
+        now = AttemptLog(
+            attempts[-1].number,
+            running=True,
+            worker=live.directory.name,
+            stdout=StreamLog(streams[STDOUT], len(streams[STDOUT]) == LIVE_BYTES_MAX),
+            stderr=StreamLog(streams[STDERR], len(streams[STDERR]) == LIVE_BYTES_MAX),
+        )
+        attempts = (*attempts[:-1], now)
+    return JobLog(view.row.job_id, view.row.run_id, view.row.state, attempts)
+
+
+def attempts_of(reader: StoreReader, content: Content, view: JobView) -> Iterator[AttemptLog]:
+    """A job's attempts in order, each from its report."""
+    number, running = 0, False
+    for record in timeline_of_job(reader, content, view):
+        if record.fields.get("dispatch") is True:
+            number, running = number + 1, True
+        elif running and record.fields.get("from_state") == "RUNNING":
+            running = False
+            yield _ended(reader, content, number, record)
+    if running:
+        yield AttemptLog(number, running=True)
+
+
+def _ended(reader: StoreReader, content: Content, number: int, record: RecordView) -> AttemptLog:
+    evidence = record.evidence
+    reason = str(record.fields.get("reason_code") or (evidence.reason_code if evidence is not None else "")) or None
+    if evidence is None or evidence.detail_digest is None or evidence.kind != "result":
+        return AttemptLog(number, reason_code=reason)
+    try:
+        envelope = content.get(evidence.detail_digest)
+        report = None if envelope is None else WorkReport.parse(SignedResult.parse(envelope).body)
+    except (StoreCorrupt, InvalidInput):
+        # Also the result of work that is none of ours to read: what it printed is not kept in this form.
+        return AttemptLog(number, reason_code=reason, fate=DAMAGED)
+    if report is None:
+        fate = ERASED if reader.is_erased(evidence.detail_digest) else ABSENT
+        return AttemptLog(number, reason_code=reason, fate=fate)
+    return AttemptLog(
+        number,
+        status=report.status,
+        reason_code=report.reason_code,
+        fate=HERE,
+        worker=report.worker,
+        started_ms=report.started_ms,
+        finished_ms=report.finished_ms,
+        stdout=_stored(reader, content, report.stdout),
+        stderr=_stored(reader, content, report.stderr),
+    )
+
+
+def _stored(reader: StoreReader, content: Content, stream: WorkStream) -> StreamLog:
+    if stream.content is None:
+        return StreamLog(stream.data, stream.truncated)
+    try:
+        data = content.get(stream.content)
+    except StoreCorrupt:
+        return StreamLog(truncated=stream.truncated, fate=DAMAGED)
+    if data is None:
+        return StreamLog(truncated=stream.truncated, fate=ERASED if reader.is_erased(stream.content) else ABSENT)
+    return StreamLog(data, stream.truncated)
+
+
+def _live_job(directory: Path) -> LiveJob | None:
+    try:
+        with (directory / "job").open("rb") as file:
+            first, newline, _ = file.read(_JOB_FILE_BYTES_MAX).partition(b"\n")
+            since_ns = os.fstat(file.fileno()).st_mtime_ns
+    except OSError:
+        return None
+    # Without the end of the line the name may be half written; an empty one belongs to a worker that waits.
+    return LiveJob(directory, first.decode(errors="replace"), since_ns) if first and newline else None
+
+
+def _stream_map(stream: StreamLog) -> dict[str, Any]:
+    return {
+        "text": stream.data.decode(errors="backslashreplace"),
+        "size_bytes": len(stream.data),
+        "truncated": stream.truncated,
+        "content": stream.fate,
+    }

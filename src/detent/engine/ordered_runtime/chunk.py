@@ -1,0 +1,226 @@
+"""What a worker does with a chunk: reads its items, calls the user's function on each, and says how each one ended.
+
+One item's exception is that item's failure and nobody else's. What concerns the machine (a disk that cannot keep a file)
+ends the attempt, and the kernel tries again. The answer is written as JSON piece by piece, because every value is needed as
+bytes anyway, for its digest; its form is read by `chunk_result`.
+
+Leaves and root are those of `detent.ordered.ChunkOutcomes`; they are written out here because a worker that loads that room
+takes twice as long to be ready. A test compares them.
+"""
+
+# pathlib would be the largest thing that a worker loads.
+# ruff: noqa: PTH109, PTH116, PTH118, PTH123
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from detent.engine.ordered_runtime.skip import SKIP
+from detent.executor.plain import current, loading, stored, telling
+
+TARGET: Final = "detent.engine.ordered_runtime.chunk:compute_chunk"
+VALUE_BYTES_MAX: Final = 60 * 1024
+"""Of one item's result as JSON. Larger ones travel as `detent.File`."""
+
+SUCCESS, SKIPPED, FAILED = "3", "4", "5"
+_JSON_LABEL: Final = b"detent/json/v1\0"
+_LEAF: Final = b"\0detent/ordered/item/v1\0"
+_HEAD: Final = struct.Struct(">QBB")
+_USER: Final = "USER_CODE_ERROR"
+
+_loaders: dict[str, loading.Loader] = {}
+"""By directory: two projects may have functions of the same name."""
+
+
+class ItemFailed(Exception):
+    """An item that cannot even be given to the user's function: its file has changed, or is gone."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def compute_chunk(work: dict[str, Any], part: dict[str, Any]) -> stored.Encoded:
+    """Compute the items of one chunk. Raises only for what ends the whole attempt."""
+    content = current.content()
+    lines = _lines(content, part)
+    loader = _loaders.setdefault(os.getcwd(), loading.Loader())
+    compute = loader.load(None, work["compute"])
+    keep = loader.load(None, work["filter"]).function if work.get("filter") else None
+    read = _file_item if work.get("files") else _value_item
+    running = current.running()
+    attempt = running.parts[2] - 1 if running is not None else 0
+    give_up = attempt >= work.get("retries", 0)
+    codes: list[str] = []
+    digests: list[bytes] = []
+    values: list[bytes] = []
+    errors: list[list[Any]] = []
+    for index, line in enumerate(lines):
+        try:
+            code, data = _one(read, keep, compute.function, line, content)
+        except stored.Unfit as exc:
+            if exc.category == "INTERNAL_ERROR" or not give_up:
+                raise
+            code, data = FAILED, b""
+            errors.append([index, {"category": exc.category, "code": exc.code, "message": exc.message}])
+        except (Exception, SystemExit) as exc:
+            if not give_up and not isinstance(exc, ItemFailed):
+                raise
+            code, data = FAILED, b""
+            errors.append([index, _told(exc, compute.source)])
+        codes.append(code)
+        if code == SUCCESS:
+            values.append(data)
+            digests.append(hashlib.sha256(_JSON_LABEL + data).digest())
+    return _answer(part["first"], codes, digests, values, errors)
+
+
+def _one(
+    read: Callable[[bytes, str], Any],
+    keep: Callable[[Any], Any] | None,
+    function: Callable[[Any], Any],
+    line: bytes,
+    content: str,
+) -> tuple[str, bytes]:
+    item = read(line, content)
+    if keep is not None and not _called(keep, item):
+        return SKIPPED, b""
+    found = _called(function, item)
+    if type(item) is _FoundFile:
+        item.insist()  # What was computed from a file that changed meanwhile is nobody's result.
+    if found is SKIP:
+        return SKIPPED, b""
+    return SUCCESS, stored.result(found, content, VALUE_BYTES_MAX)
+
+
+def _called(function: Callable[[Any], Any], item: Any) -> Any:
+    found = function(item.path if type(item) is _FoundFile else item)
+    if hasattr(found, "__await__") and type(found).__name__ == "coroutine":
+        import asyncio  # noqa: PLC0415 - only where a function is async
+
+        return asyncio.run(found)
+    return found
+
+
+def _lines(content: str, part: dict[str, Any]) -> list[bytes]:
+    """The items of the chunk as they were spooled, checked against the digest that stands in the order."""
+    name = part["items"].removeprefix("sha256:")
+    path = os.path.join(content, name[:2], name[2:])
+    try:
+        with open(path, "rb", buffering=0) as file:
+            data = os.pread(file.fileno(), part["length"], part["offset"])
+    except OSError as exc:
+        raise stored.Unfit(
+            "DEPENDENCY_ERROR", "DEPENDENCY_MISSING", f"the items of the run cannot be read: {exc.strerror}"
+        ) from exc
+    if hashlib.sha256(data).hexdigest() != part["digest"]:
+        raise stored.Unfit("DEPENDENCY_ERROR", "DEPENDENCY_MISMATCH", f"{path} does not hold the run's items")
+    return data.split(b"\n")[:-1]
+
+
+def _value_item(line: bytes, content: str) -> Any:
+    value = json.loads(line)
+    return stored.restored(value, {}, content) if b'"$' in line else value
+
+
+class _FoundFile:
+    """A file that discovery found, with the bytes it had then."""
+
+    __slots__ = ("_digest", "_name", "_stat", "path")
+
+    def __init__(self, name: bytes, digest: str, size: int) -> None:
+        from pathlib import Path  # noqa: PLC0415 - what the user's function is given
+
+        self._name = name
+        self._digest = digest
+        self.path = Path(os.fsdecode(name))
+        self._stat = self._look()
+        if self._stat[0] != size or self._hash() != digest:
+            raise self._changed()
+
+    def insist(self) -> None:
+        """Raise if the file is not any more what it was when it was hashed."""
+        if self._look() != self._stat and self._hash() != self._digest:
+            raise self._changed()
+
+    def _look(self) -> tuple[int, int, int]:
+        try:
+            found = os.stat(self._name)
+        except OSError as exc:
+            raise ItemFailed("DEPENDENCY_MISSING", f"{self._name!r} is gone since discovery: {exc.strerror}") from exc
+        return found.st_size, found.st_mtime_ns, found.st_ino
+
+    def _hash(self) -> str:
+        try:
+            with open(self._name, "rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as exc:
+            raise ItemFailed("DEPENDENCY_MISSING", f"{self._name!r} cannot be read: {exc.strerror}") from exc
+
+    def _changed(self) -> ItemFailed:
+        return ItemFailed("DEPENDENCY_MISMATCH", f"{self._name!r} has changed since discovery")
+
+
+def _file_item(line: bytes, _content: str) -> _FoundFile:
+    name, digest, size = json.loads(line)
+    return _FoundFile(bytes.fromhex(name["hex"]) if type(name) is dict else name.encode(), digest, size)
+
+
+def _told(exc: BaseException, source: str | None) -> dict[str, Any]:
+    if isinstance(exc, ItemFailed):
+        return {"category": "DEPENDENCY_ERROR", "code": exc.code, "message": str(exc)}
+    exc = exc.with_traceback(_inner(exc.__traceback__))
+    said = {name: value for name, value in telling.story(exc, source).items() if value is not None}
+    code = "EXITED" if isinstance(exc, SystemExit) else "PYTHON_EXCEPTION"
+    message = telling.quick_message(exc)
+    return {
+        "category": _USER,
+        "code": code,
+        "message": telling.slow_message(exc) if message is None else message,
+        **said,
+    }
+
+
+def _inner(place: Any) -> Any:
+    """A traceback without the frames of this module."""
+    while place is not None and place.tb_frame.f_code.co_filename == __file__ and place.tb_next is not None:
+        place = place.tb_next
+    return place
+
+
+def _answer(
+    first: int, codes: Sequence[str], digests: Sequence[bytes], values: Sequence[bytes], errors: list[list[Any]]
+) -> stored.Encoded:
+    """Keys in order, and the values last: who only needs the outcomes does not read them."""
+    given = iter(digests)
+    leaves = []
+    for seq, code in enumerate(codes, first):
+        if code == SUCCESS:
+            leaves.append(hashlib.sha256(_LEAF + _HEAD.pack(seq, int(code), 32) + next(given)).digest())
+        else:
+            leaves.append(hashlib.sha256(_LEAF + _HEAD.pack(seq, int(code), 0)).digest())
+    head = {
+        "codes": "".join(codes),
+        "digests": binascii.b2a_base64(b"".join(digests), newline=False).decode(),
+        "errors": errors,
+        "first": first,
+        "root": _root(leaves).hex(),
+    }
+    return stored.Encoded(stored.written(head)[:-1] + b',"values":[' + b",".join(values) + b"]}")
+
+
+def _root(leaves: list[bytes]) -> bytes:
+    """The root of RFC 6962 over leaf hashes, of which there is at least one."""
+    while len(leaves) > 1:
+        pairs = zip(leaves[::2], leaves[1::2], strict=False)
+        level = [hashlib.sha256(b"\1" + left + right).digest() for left, right in pairs]
+        if len(leaves) % 2:
+            level.append(leaves[-1])
+        leaves = level
+    return leaves[0]

@@ -1,0 +1,301 @@
+"""One ordered run from its first commit to its last: which run is meant, who drives it, and how it looks meanwhile.
+
+The same line typed again goes on with the run that it began, if that one has not ended: the same function, items, destination
+and settings (X-174). If the function has changed since, the destination would hold the results of two programs; that is
+refused unless a new run is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from threading import Event
+from typing import Final
+from uuid import UUID
+
+from detent.canon import json_decode
+from detent.engine.commit_targets.api import CommitTarget
+from detent.engine.ordered_runtime.driver import OrderedDriver
+from detent.engine.ordered_runtime.found_files import shown_name
+from detent.engine.ordered_runtime.notes import Notes
+from detent.engine.ordered_runtime.recall import Failure, Standing, standing
+from detent.engine.ordered_runtime.spec import OrderedInputs, OrderedSpec, read_ordered
+from detent.engine.ordered_runtime.spool import Items
+from detent.engine.patience import ask_again
+from detent.engine.recipes import Wanted, no_results
+from detent.engine.run_identity import RunLock, new_run_id
+from detent.engine.work import Work
+from detent.errors import DetentError, InvalidInput
+from detent.kernel import Run, StartRun
+from detent.kernel.run import RUNNING
+from detent.ordered import Summary
+
+ITEM_CHARS_MAX: Final = 60
+KEPT: Final = ("code", "version", "target")
+"""Ingredients that say which function it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedView:
+    """An ordered run at one moment, for those who watch; times are milliseconds since 1970."""
+
+    run_id: str
+    name: str
+    status: str
+    total: int
+    computed: int
+    committed: int
+    failed: int
+    buffered_bytes: int
+    blocked_seq: int | None
+    """The item that the cursor waits for; None when nothing waits."""
+    blocked_ms: int
+    write_failures: int
+    started_ms: int
+    now_ms: int
+    workers: int
+    home: str
+    resumed: bool = False
+    resumed_at: int = 0
+    """Items that were committed before this process took the run up."""
+    note: str = ""
+
+    @property
+    def lag(self) -> int:
+        """Items that have ended and wait for their commit."""
+        return max(0, self.computed - self.committed)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedResult:
+    """How an ordered run ended."""
+
+    run_id: str
+    name: str
+    status: str
+    """``completed``, ``failed``, ``cancelled``, or ``stopped`` when it was left as it stands."""
+    message: str
+    summary: Summary
+    failures: tuple[Failure, ...]
+    resumed_at: int
+    view: OrderedView
+
+    @property
+    def ok(self) -> bool:
+        """Whether every item succeeded or was skipped."""
+        return self.status == "completed"
+
+
+class OrderedHandle:
+    """An ordered run of this process. `run` drives it; everything else may be called from other threads."""
+
+    def __init__(
+        self,
+        work: Work,
+        spec: OrderedSpec,
+        items: Items,
+        target: CommitTarget,
+        *,
+        files: Iterator[str] | tuple[str, ...] = (),
+        new: bool = False,
+    ) -> None:
+        self._work = work
+        self._items = items
+        self._target = target
+        self._new = new
+        recipe = work.recipes.of(Wanted(kind="python", target=spec.compute, base=spec.base), no_results)
+        made = {name: value for name, value in recipe.ingredients.items() if name in KEPT}
+        self.inputs = OrderedInputs(spec, items.digest, spec.config(items.total, work.workers), made, tuple(files))
+        self.run_id = ""
+        self.resumed = False
+        self._standing = Standing()
+        self._lock: RunLock | None = None
+        self._driver: OrderedDriver | None = None
+        self._leave: Callable[[], None] = lambda: None
+        self._started_ms = work.desk.now_ms()
+        self._cancel: tuple[str, int] | None = None
+        self._stopped = False
+
+    def open(self) -> str:
+        """Settle which run it is; a new one is on the ledger when this returns. Its id."""
+        if self._lock is None:
+            self._settle()
+            try:
+                if self.resumed:
+                    self._standing = standing(self._work.desk, self.run_id)
+                else:
+                    self._start()
+                self._driver = self._make_driver()
+            except BaseException:
+                self._release()
+                raise
+        return self.run_id
+
+    def run(self) -> OrderedResult:
+        """Drive the run to its end. Raises what keeps it from getting there; it can be resumed then."""
+        self.open()
+        driver = self._driver
+        assert driver is not None
+        try:
+            status = driver.run(self._standing)
+        finally:
+            self._leave()
+            self._release()
+        return OrderedResult(
+            self.run_id,
+            self.inputs.spec.name,
+            status,
+            driver.message,
+            driver.ordered.summary(),
+            tuple(driver.failures),
+            self._standing.cursor,
+            self.view(),
+        )
+
+    def cancel(self, reason: str = "cancelled by the user", at: int = 0) -> None:
+        """Cancel from a boundary on: what is below is still computed and committed."""
+        self._cancel = (reason, at)
+        if self._driver is not None:
+            self._driver.cancel(reason, at)
+
+    def stop(self) -> None:
+        """Leave the run as it stands, to be taken up again."""
+        self._stopped = True
+        if self._driver is not None:
+            self._driver.stop()
+
+    def view(self) -> OrderedView:
+        """The run at this moment; may be called from other threads, and then may be a moment old."""
+        driver, work, config = self._driver, self._work, self.inputs.config
+        now = work.desk.now_ms()
+        if driver is None:
+            return OrderedView(
+                self.run_id, self.inputs.spec.name, RUNNING, config.total, 0, 0, 0, 0, None, 0, 0, now, now,
+                work.workers, str(work.home.path),
+            )  # fmt: skip
+        run = driver.ordered
+        cursor = run.ledger.next_commit_seq
+        waits = cursor < config.total and driver.status == RUNNING
+        return OrderedView(
+            self.run_id,
+            self.inputs.spec.name,
+            driver.status,
+            config.total,
+            run.ledger.terminal_count,
+            cursor,
+            len(driver.failures),
+            run.commits.buffered_bytes,
+            cursor if waits else None,
+            max(0, run.now_ms - run.blocked_since_ms),
+            run.commits.write_failures,
+            self._started_ms,
+            now,
+            work.workers,
+            str(work.home.path),
+            self.resumed,
+            self._standing.cursor,
+            driver.message,
+        )
+
+    def item_text(self, seq: int) -> str:
+        """An item as people recognise it: the name of a file, or the beginning of a value."""
+        line = self._items.lines(seq, seq)[0]
+        if self.inputs.spec.files:
+            return shown_name(json_decode(line)[0])
+        text = line.decode()
+        return text if len(text) <= ITEM_CHARS_MAX else f"{text[:ITEM_CHARS_MAX]}..."
+
+    # -- which run -----------------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        home, desk = self._work.home.path, self._work.desk
+        for run, inputs in () if self._new else self._unfinished():
+            lock = RunLock.take(home, run.run_id)
+            if lock is None:
+                raise InvalidInput(
+                    f"run {run.run_id!r} does the same in another process",
+                    code="CONFLICT",
+                    hint="wait for it, or give --new for another run",
+                )
+            change = self._work.recipes.difference(inputs.ingredients, self.inputs.ingredients)
+            if change and self.inputs.spec.commit is not None:
+                lock.release()
+                raise InvalidInput(
+                    f"run {run.run_id!r} has not ended, and {change} since it began",
+                    hint="its destination would hold the results of two programs: --new begins another run",
+                    details={"run_id": run.run_id},
+                )
+            if change:
+                lock.release()
+                continue
+            self.run_id, self.resumed, self._lock = run.run_id, True, lock
+            self._started_ms = run.started_tick
+            self.inputs = replace(self.inputs, config=inputs.config)
+            return
+        RunLock.sweep(home, {row.run_id for row in desk.reader.runs() if row.status == RUNNING})
+        while self._lock is None:
+            self.run_id = new_run_id(self.inputs.spec.name, desk.random)
+            self._lock = RunLock.take(home, self.run_id)
+
+    def _unfinished(self) -> Iterator[tuple[Run, OrderedInputs]]:
+        desk, digests = self._work.desk, self.inputs.digests()
+        for row in desk.reader.runs():
+            if row.status != RUNNING or row.tenant_id != desk.tenant:
+                continue
+            run = Run.decode(row.body)
+            if (run.contract_digest, run.bindings_digest) != digests:
+                continue
+            try:
+                inputs = read_ordered(desk.unsealed(run.inputs_digest))
+            except DetentError:
+                continue  # Erased: it cannot be the one that is meant.
+            if inputs is not None:
+                yield run, inputs
+
+    def _start(self) -> None:
+        desk, inputs = self._work.desk, self.inputs
+        digest, inline = desk.sealed(inputs.document(), name="the run's inputs")
+        spec, items = inputs.digests()
+        operation = str(UUID(bytes=desk.random(16), version=4))
+        command = StartRun(0, desk.tenant, self.run_id, inputs.spec.name, spec, items, digest, operation)
+        partition = desk.session.partition(self.run_id)
+        (answer,) = ask_again(lambda: desk.session.ask([command], partition=partition, content=inline), Event())
+        if answer.refusal is not None:
+            raise InvalidInput(answer.refusal.message, code=answer.refusal.code)
+
+    def _make_driver(self) -> OrderedDriver:
+        work = self._work
+        notes = Notes(
+            work.desk,
+            self.run_id,
+            worker=work.crew.identity,
+            label=self.inputs.spec.name,
+            env_version=work.recipes.env_version,
+        )
+        driver = OrderedDriver(
+            work.desk,
+            self.inputs,
+            self._items,
+            self.run_id,
+            self._target,
+            notes,
+            crew=work.crew,
+            workers=work.workers,
+        )
+        unlisten, unobserve = work.listen(driver.attempted), work.session.observe(driver.observe)
+
+        def leave() -> None:
+            unlisten()
+            unobserve()
+
+        self._leave = leave
+        if self._cancel is not None:
+            driver.cancel(*self._cancel)
+        if self._stopped:
+            driver.stop()
+        return driver
+
+    def _release(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()

@@ -1,0 +1,147 @@
+"""What an ordered run puts onto the ledger beside its chunks: where the destination stands, and where it was cut.
+
+A note is a job of kind ``seq`` that is submitted, begun and finished in one commit: the commit lane is its worker, and its
+signed report is the note. So it needs no record kind of its own, waits in no queue, and is either on the ledger whole or not
+at all. Its id says what it is about, so the notes of a run can be told apart without reading them, and none can be written
+twice with another content.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from detent.canon import json_digest, json_encode_trusted
+from detent.canon.strict_json import JsonValue
+from detent.engine.desk import Desk, Retries, joined
+from detent.engine.ordered_runtime.spec import FULL
+from detent.engine.patience import ask_again
+from detent.errors import InvalidInput
+from detent.jobs.work import WorkOrder, WorkReport
+from detent.kernel import Command, Evidence, Finish, Transition
+from detent.kernel.evidence import DISPATCH, REASON_DISPATCHED
+from detent.kernel.keys import lease_key
+from detent.store.api import StoreReader
+
+TARGET: Final = "detent.engine.ordered_runtime.notes:stated"
+PRIORITY: Final = 10
+ROOM_SECONDS: Final = 0.05
+BEGIN, SUMMARY = "begin", "summary"
+_NAME: Final = re.compile(r"(commit|cancel)-(\d+)(?:-(\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class NoteName:
+    """What a note is about."""
+
+    kind: str
+    """``begin``, ``commit``, ``cancel`` or ``summary``."""
+    first: int = 0
+    last: int = -1
+
+
+def commit_name(first: int, last: int) -> str:
+    """The note that these seqs are committed."""
+    return f"commit-{first}-{last}"
+
+
+def cancel_name(boundary: int) -> str:
+    """The note that everything from here on is cancelled (X-069)."""
+    return f"cancel-{boundary}"
+
+
+def stated(said: JsonValue) -> JsonValue:
+    """What the order of a note asks for; its worker is the commit lane, and the answer is already known."""
+    return said
+
+
+class Notes:
+    """Writes the notes of one run. Safe for several threads."""
+
+    def __init__(self, desk: Desk, run_id: str, *, worker: str, label: str, env_version: str) -> None:
+        self._desk = desk
+        self._run_id = run_id
+        self._worker = worker
+        self._label = label
+        self._env_version = env_version
+        self._partition = desk.session.partition(run_id)
+        self.stop = threading.Event()
+
+    def write(self, name: str, said: JsonValue) -> None:
+        """Put a note onto the ledger; it is durable when this returns. A full queue makes it wait (X-031)."""
+        desk, job_id = self._desk, f"{self._run_id}/{name}"
+        order = WorkOrder(
+            kind="python",
+            target=TARGET,
+            label=f"{self._label}/{name.partition('-')[0]}",
+            arguments=(name,),
+            run_id=self._run_id,
+            step=name.partition("-")[0],
+        )
+        submission = desk.submission(
+            order,
+            job_id=job_id,
+            job_kind="seq",
+            priority=PRIORITY,
+            retries=Retries(0, ()),
+            key=None,
+            run_id=self._run_id,
+        )
+        lease_id = lease_key(desk.tenant, job_id, 0, 0)
+        value, value_content, inline = desk.stored_value(json_encode_trusted(said))
+        now = desk.now_ms()
+        reported = desk.sign(
+            WorkReport(
+                job_id=job_id,
+                attempt_id=0,
+                lease_id=lease_id,
+                manifest_hash=submission.command.manifest.hash,  # type: ignore[union-attr]  # signed a moment ago
+                status="SUCCEEDED",
+                nonce=desk.random(16),
+                value=value,
+                value_content=value_content,
+                value_digest=json_digest(json_encode_trusted(said)),
+                env_version=self._env_version,
+                worker=self._worker,
+                started_ms=now,
+                finished_ms=now,
+            )
+        )
+        begun = Evidence(DISPATCH, REASON_DISPATCHED, lease_id, self._worker)
+        commands: list[Command] = [
+            submission.command,
+            Transition(0, desk.tenant, job_id, 0, 0, "QUEUED", "RUNNING", begun.encode()),
+            Finish(0, job_id, lease_id, detail_digest=reported.digest),
+        ]
+        content = joined([submission.inline, reported.inline, inline])
+        ask = partial(desk.session.ask, commands, partition=self._partition, content=content)
+        while True:
+            answers = ask_again(ask, self.stop)
+            refusal = next((answer.refusal for answer in answers if answer.refusal is not None), None)
+            if refusal is None:
+                return
+            if refusal.code not in FULL or self.stop.wait(ROOM_SECONDS):
+                raise InvalidInput(refusal.message, code=refusal.code, details=dict(refusal.details))
+
+
+def notes_of(reader: StoreReader, run_id: str) -> Iterator[NoteName]:
+    """The notes of a run, in no order, by their names."""
+    prefix = len(run_id) + 1
+    for row in reader.jobs(run_id=run_id):
+        name = row.job_id[prefix:]
+        if row.state != "SUCCEEDED":
+            continue
+        if name in {BEGIN, SUMMARY}:
+            yield NoteName(name)
+        elif match := _NAME.fullmatch(name):
+            yield NoteName(match[1], int(match[2]), int(match[3] or match[2]))
+
+
+def note(desk: Desk, run_id: str, name: str) -> JsonValue:
+    """What a note says; None when there is none, or it was erased."""
+    found = desk.report_of(f"{run_id}/{name}")
+    return None if found is None else desk.value(found[1])

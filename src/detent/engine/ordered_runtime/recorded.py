@@ -1,0 +1,77 @@
+"""An ordered run as the ledger tells it, for those who look at it: what it is, how far it came, and what it came to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from detent.canon import json_decode
+from detent.engine.content import Content, open_value
+from detent.engine.ordered_runtime.notes import SUMMARY, commit_name, notes_of
+from detent.engine.ordered_runtime.spec import OrderedInputs, read_ordered
+from detent.engine.recorded_run import report_of, value_of
+from detent.errors import DetentError
+from detent.kernel import Run
+from detent.store.api import StoreReader
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedOrdered:
+    """One ordered run on the ledger."""
+
+    inputs: OrderedInputs
+    committed: int
+    boundary: int | None
+    commits: int
+    """How many commits there were."""
+    last_commit: dict[str, Any] | None
+    summary: dict[str, Any] | None
+    """None while the run has not ended."""
+
+    def to_map(self) -> dict[str, Any]:
+        """What the document of a run has beside its records."""
+        spec = self.inputs.spec.document()
+        return {
+            "ordered": {
+                **spec,
+                "total": self.inputs.config.total,
+                "window_size": self.inputs.config.window_size,
+                "chunk_size": self.inputs.config.chunk_size,
+                "committed": self.committed,
+                "cancel_boundary": self.boundary,
+                "commits": self.commits,
+                "last_commit": self.last_commit,
+                "summary": self.summary,
+            }
+        }
+
+
+def recorded_ordered(reader: StoreReader, content: Content, run: Run) -> RecordedOrdered | None:
+    """An ordered run; None for another kind of run, or when its inputs are gone."""
+    try:
+        data = content.get(run.inputs_digest)
+        inputs = None if data is None else read_ordered(open_value(data))
+    except DetentError:
+        return None
+    if inputs is None:
+        return None
+    ends: dict[int, int] = {}
+    boundary: int | None = None
+    for name in notes_of(reader, run.run_id):
+        if name.kind == "commit":
+            ends[name.first] = name.last
+        elif name.kind == "cancel":
+            boundary = name.first if boundary is None else min(boundary, name.first)
+    committed = max(ends.values(), default=-1) + 1
+    last = max(ends, default=None)
+    said = None if last is None else _note(reader, content, f"{run.run_id}/{commit_name(last, ends[last])}")
+    summary = _note(reader, content, f"{run.run_id}/{SUMMARY}")
+    return RecordedOrdered(inputs, committed, boundary, len(ends), said, summary)
+
+
+def _note(reader: StoreReader, content: Content, job_id: str) -> dict[str, Any] | None:
+    row = reader.job(job_id)
+    report = None if row is None else report_of(reader, content, row)
+    data = None if report is None else value_of(content, report)
+    value = None if data is None else json_decode(data)
+    return value if isinstance(value, dict) else None

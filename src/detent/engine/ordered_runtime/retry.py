@@ -1,0 +1,60 @@
+"""Running again what did not succeed of an ordered run: as a new run, in order, whose items name their old seqs (X-183).
+
+Nothing that has ended is touched. The items are those that failed or were cancelled; their bytes are taken from the old run's
+spool, so they are the same items. A run that never ended is simply gone on with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from detent.engine.desk import Desk
+from detent.engine.ordered_runtime.recall import committed, standing
+from detent.engine.ordered_runtime.spec import OrderedInputs, OrderedSpec, read_ordered
+from detent.engine.ordered_runtime.spool import Items, open_spool, spool
+from detent.errors import InvalidInput, StoreCorrupt
+from detent.kernel import Run
+from detent.kernel.run import RUNNING
+from detent.ordered import SeqState
+
+AGAIN = frozenset({SeqState.TERMINAL_FAIL, SeqState.TERMINAL_CANCEL})
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedRetry:
+    """What to start to retry an ordered run; or that run itself, when it never ended."""
+
+    spec: OrderedSpec
+    items: Items
+
+
+def ordered_to_retry(desk: Desk, run: Run) -> OrderedRetry | None:
+    """What to start to retry a run; None when it is no ordered one. Raises `InvalidInput` where that cannot be done."""
+    try:
+        inputs = read_ordered(desk.unsealed(run.inputs_digest))
+    except StoreCorrupt:
+        return None  # What it was is gone; whoever asks next says so.
+    if inputs is None:
+        return None
+    if inputs.spec.commit is None:
+        raise InvalidInput(
+            f"the results of run {run.run_id!r} went to a loop, which is not here",
+            hint="call ordered_map with the same items again",
+        )
+    items = open_spool(desk.files, inputs.items)
+    if run.status == RUNNING:
+        return OrderedRetry(inputs.spec, items)
+    seqs = list(unsuccessful(desk, run.run_id, inputs))
+    if not seqs:
+        raise InvalidInput(f"every item of run {run.run_id!r} succeeded or was skipped")
+    again = spool(desk.files, (items.lines(seq, seq)[0] for seq in seqs))
+    return OrderedRetry(replace(inputs.spec, origin={"run_id": run.run_id, "origin_seq": seqs}), again)
+
+
+def unsuccessful(desk: Desk, run_id: str, inputs: OrderedInputs) -> Iterator[int]:
+    """The seqs of an ended run that failed or were cancelled, in order."""
+    ended = committed(desk, run_id, inputs.config, replace(standing(desk, run_id), cursor=inputs.config.total))
+    for seq, envelope in enumerate(ended):
+        if envelope.outcome in AGAIN:
+            yield seq

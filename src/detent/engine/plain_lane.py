@@ -1,0 +1,139 @@
+"""The lane of plain processes: the user's own functions and commands, trusted and marked as such (X-179)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from detent.canon import json_decode, json_encode, json_encode_trusted
+from detent.canon.strict_json import JsonValue
+from detent.engine.lanes import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, Assignment, Finished
+from detent.executor.plain import Context, Done, Pool, Progress, Task
+from detent.jobs.status import TIMEOUT_CODES
+from detent.jobs.values import restored
+from detent.jobs.work import WorkError, WorkFile
+
+SHELL: Final = "shell"
+
+
+class PlainLane:
+    """Hands orders to a pool of processes. It is what the crew sleeps on, too."""
+
+    def __init__(self, pool: Pool, on_progress: Callable[[int, float, str], None] | None = None) -> None:
+        self._pool = pool
+        self._on_progress = on_progress or (lambda _number, _fraction, _message: None)
+        self._finished: list[Finished] = []
+
+    def wanted(self) -> int:
+        """How many more the pool can use."""
+        return self._pool.wanted()
+
+    def take(self, assignment: Assignment) -> None:
+        """Give an order to the pool."""
+        order = assignment.order
+        self._pool.submit(
+            Task(
+                assignment.number,
+                str(order.target),
+                kind=order.kind,
+                base=order.base,
+                cwd=order.cwd,
+                env=_texts(order.env, assignment.values),
+                arguments=json_encode_trusted([order.arguments, order.keywords]),
+                values=assignment.values,
+                outputs=order.outputs,
+                wall_ms=order.wall_ms,
+                context=Context(
+                    assignment.job_id,
+                    order.run_id,
+                    assignment.attempt_id + 1,
+                    assignment.job_id,
+                    order.step,
+                    order.index,
+                ),
+            )
+        )
+
+    def cancel(self, number: int) -> None:
+        """End a task and everything it started."""
+        self._pool.cancel(number)
+
+    def finished(self) -> Sequence[Finished]:
+        """What has come back."""
+        self.wait(0.0)
+        finished, self._finished = self._finished, []
+        return finished
+
+    def wait(self, timeout: float) -> None:
+        """Sleep until something comes back, somebody calls `wake`, or the time is over."""
+        for event in self._pool.wait(timeout):
+            if isinstance(event, Progress):
+                self._on_progress(event.number, event.fraction, event.message)
+            else:
+                self._finished.append(_finished(event))
+
+    def wake(self) -> None:
+        """End a `wait`; from any thread."""
+        self._pool.wake()
+
+    def close(self) -> None:
+        """End everything."""
+        self._pool.close()
+
+
+def _finished(done: Done) -> Finished:
+    error = None
+    if done.error is not None:
+        failure = done.error
+        error = WorkError(
+            failure.category,
+            failure.code,
+            failure.message,
+            failure.type,
+            failure.traceback,
+            failure.line,
+            failure.column,
+        )
+    if done.ok:
+        status, error = SUCCEEDED, None
+    elif error is None:
+        status = CANCELLED
+    else:
+        status = TIMED_OUT if error.code in TIMEOUT_CODES else FAILED
+    return Finished(
+        number=done.number,
+        status=status,
+        value=done.value,
+        error=error,
+        stdout=done.stdout,
+        stdout_truncated=done.stdout_truncated,
+        stderr=done.stderr,
+        stderr_truncated=done.stderr_truncated,
+        files=tuple(
+            WorkFile(made.path, made.digest, made.size_bytes, made.content_type, made.output) for made in done.files
+        ),
+        started_ms=done.started_ms,
+        finished_ms=done.finished_ms,
+        cpu_ms=done.usage.cpu_ms,
+        memory_bytes_peak=done.usage.memory_bytes_peak,
+        io_bytes_read=done.usage.io_bytes_read,
+        io_bytes_written=done.usage.io_bytes_written,
+        lost=done.lost is not None,
+    )
+
+
+def _texts(env: Mapping[str, JsonValue], values: Mapping[str, bytes | Path]) -> dict[str, str]:
+    """Environment variables as text: a text as it is, anything else as JSON."""
+
+    def load(named: str) -> Any:
+        held = values[named]
+        return json_decode(held if isinstance(held, bytes) else held.read_bytes())
+
+    if not env:
+        return {}
+    plain = {name: restored(value, load, lambda file: file) for name, value in env.items()}
+    return {
+        name: value if isinstance(value, str) else json_encode(value, name=name).decode()
+        for name, value in plain.items()
+    }

@@ -1,0 +1,253 @@
+"""What decides whether work has been done already: its ingredients, its key, and the earlier jobs under that key.
+
+Equal keys mean equal work within a workspace (X-148). An earlier success answers for it as long as everything that belongs to
+its result is still there; work that is under way is waited for (X-186). What cannot be told (code that loads code, a command
+that declares nothing) is done every time, and the reason is kept.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, Final
+
+from detent.canon import digest_text, parse_digest
+from detent.canon.late import dataclass
+from detent.engine.desk import Desk
+from detent.engine.ingredients import (
+    CodeDigest,
+    CodeReader,
+    FileDigests,
+    WorkInputs,
+    binding_digest,
+    changed,
+    describe,
+    env_version,
+    ingredients,
+    inputs_digests,
+    key_of_work,
+    never_reused,
+    outputs_match,
+    source_digest,
+)
+from detent.errors import DetentError, InvariantBroken
+from detent.jobs.category import ErrorCategory
+from detent.jobs.dedupe import DedupeRequest, Join, PriorJob, Reuse, dedupe
+from detent.jobs.keys import ExecutionKey
+from detent.jobs.status import JobStatus, project_job
+from detent.jobs.work import WorkOrder, WorkReport
+from detent.kernel import Job
+
+if TYPE_CHECKING:
+    from detent.engine.driver import Options
+
+LOOK_SECONDS: Final = 0.2
+"""How long what was read of the user's source is taken for granted."""
+KEPT_JOBS: Final = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED})
+FILES_CACHE: Final = "digests.json"
+_PARSING: Final = threading.Lock()
+"""Python 3.11 cannot parse in two threads at once (it fails with "AST constructor recursion depth mismatch")."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A piece of work as far as reuse is concerned. Values are stored ones, see `detent.jobs.values`."""
+
+    kind: str
+    target: Any
+    base: str | None = None
+    arguments: tuple[Any, ...] = ()
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, Any] = field(default_factory=dict)
+    entrypoint: str = "main"
+    cwd: str | None = None
+    version: str | None = None
+    cache: bool = True
+    inputs: tuple[str, ...] = ()
+    outputs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def directory(self) -> str:
+        """Where it runs."""
+        return os.path.join(self.base or os.getcwd(), self.cwd or "")  # noqa: PTH109, PTH118 - texts, as they are written
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What a piece of work is made of. Without a key it is done every time; ``why`` says why."""
+
+    key: ExecutionKey | None
+    ingredients: Mapping[str, Any]
+    wanted: Wanted
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A job that does, or did, the same work."""
+
+    job_id: str
+    running: bool
+    state: str = "SUCCEEDED"
+    digest: bytes | None = None
+    report: WorkReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """No job answers for the work; ``why`` names what speaks against the one that nearly does."""
+
+    why: str = ""
+
+
+def no_results(named: str) -> bytes:
+    """For work that names no results of other work."""
+    raise InvariantBroken(f"the result {named} is not known here")
+
+
+class Recipes:
+    """Keys of one process's work on one home. Its own thread's at a time: the driver's, or a client's under its lock."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._files = FileDigests()
+        self._readers: dict[str | None, tuple[float, CodeReader]] = {}
+        self._sources: dict[str, CodeDigest] = {}
+        self.env_version = env_version({})
+
+    def of(self, wanted: Wanted, value_digest: Callable[[str], bytes], *, salt: str | None = None) -> Recipe:
+        """The recipe of a piece of work. ``value_digest`` gives the digest of a result's value by the result's digest."""
+        if not wanted.cache:
+            return Recipe(None, {}, wanted, "its cache is turned off")
+        try:
+            code = self._code(wanted)
+            inputs = inputs_digests(wanted.inputs, wanted.directory, self._files) if wanted.inputs else {}
+        except DetentError as exc:
+            return Recipe(None, {}, wanted, str(exc))
+        work = WorkInputs(
+            kind=wanted.kind,
+            target=wanted.target,
+            code=code,
+            version=wanted.version,
+            arguments=wanted.arguments,
+            keywords=wanted.keywords,
+            entrypoint=wanted.entrypoint,
+            env=wanted.env,
+            cwd=wanted.cwd,
+            inputs=inputs,
+            outputs=wanted.outputs,
+            salt=salt,
+        )
+        made = ingredients(work, value_digest)
+        if (why := never_reused(work)) is not None:
+            return Recipe(None, made, wanted, why)
+        environment = env_version({} if code is None else code.distributions)
+        return Recipe(key_of_work("action", binding_digest(work), made, environment), made, wanted)
+
+    def find(self, recipe: Recipe, options: Options, *, since_ms: int) -> Found | Miss:
+        """A job that answers for this work, if there is one. With ``force`` only work begun since then does."""
+        if recipe.key is None:
+            return Miss(recipe.why)
+        desk, why = self._desk, ""
+        prior: list[PriorJob] = []
+        known: dict[str, tuple[str, bytes | None, WorkReport | None]] = {}
+        for position, row in enumerate(desk.reader.work(desk.tenant, parse_digest(recipe.key))):
+            job_row = desk.reader.job(row.job_id)
+            if job_row is None or (options.force and row.tick < since_ms):
+                continue
+            job = Job.read(job_row.body)
+            status, available, limit_bound = project_job(job).status, True, False
+            found = desk.report_of(row.job_id, job) if status in KEPT_JOBS else None
+            if status is JobStatus.SUCCEEDED and found is not None and not self.fault(recipe.wanted, found[1]):
+                # They come in the order of their submission, and the first success is the answer whatever else there is.
+                return Found(row.job_id, False, job_row.state, *found)
+            if status in KEPT_JOBS:
+                fault = "its result is gone" if found is None else self.fault(recipe.wanted, found[1])
+                available, why = not fault, fault or why
+                error = None if found is None else found[1].error
+                limit_bound = error is not None and error.category == ErrorCategory.RESOURCE_LIMIT.value
+            known[row.job_id] = (job_row.state, *(found or (None, None)))
+            prior.append(PriorJob(desk.tenant, recipe.key, row.job_id, status, position, None, limit_bound, available))
+        request = DedupeRequest(desk.tenant, recipe.key, options.reuse_failed, "join")
+        answer = dedupe(request, prior)
+        if isinstance(answer, Reuse):
+            state, digest, report = known[answer.job_id]
+            return Found(answer.job_id, False, state, digest, report)
+        if isinstance(answer, Join):
+            return Found(answer.job_id, True)
+        return Miss(why)
+
+    def because(self, label: str, recipe: Recipe, before_ms: int) -> str:
+        """What has changed since the work of this label was last done, in words; empty when it never was."""
+        for row in self._desk.reader.work_labelled(self._desk.tenant, label, 8):
+            job_row = self._desk.reader.job(row.job_id)
+            if row.tick >= before_ms or job_row is None:
+                continue
+            try:
+                order = self._desk.order(Job.decode(job_row.body).payload_digest)
+            except DetentError:
+                continue  # Erased: nobody knows any more what it was made of.
+            return self.difference(order.ingredients, recipe.ingredients)
+        return ""
+
+    @staticmethod
+    def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+        """What has changed from one set of ingredients to another, in words; empty when nothing has."""
+        changes = changed(old, new)
+        more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
+        return "; ".join(describe(change) for change in changes[:3]) + more
+
+    def is_stale(self, order: WorkOrder, since: float) -> bool:
+        """Whether a function is no longer the one that its order was made from, by a look not older than ``since``.
+
+        What came of it may be either's; it would stand under the key of the one that was meant, and answer for that.
+        """
+        made_from = order.ingredients.get("code")
+        if order.kind != "python" or made_from is None or "version" in order.ingredients:
+            return False
+        try:
+            code = self._code(Wanted(kind=order.kind, target=order.target, base=order.base), since)
+        except DetentError:
+            return True
+        return code is None or code.digest is None or digest_text(code.digest) != made_from
+
+    def _code(self, wanted: Wanted, since: float | None = None) -> CodeDigest | None:
+        if wanted.kind == "code":
+            known = self._sources.get(wanted.target)
+            if known is None:
+                with _PARSING:
+                    known = self._sources[wanted.target] = source_digest(wanted.target)
+            return known
+        if wanted.kind != "python":
+            return None
+        with _PARSING:
+            return self._digest(wanted, since)
+
+    def _digest(self, wanted: Wanted, since: float | None) -> CodeDigest:
+        now = time.monotonic()
+        looked, reader = self._readers.get(wanted.base, (0.0, None))
+        if reader is None or looked < (now - LOOK_SECONDS if since is None else since):
+            reader = CodeReader(wanted.base)
+            self._readers[wanted.base] = (now, reader)
+        return reader.digest(str(wanted.target), version=wanted.version)
+
+    def fault(self, wanted: Wanted, report: WorkReport) -> str:
+        """What speaks against taking an earlier result: something of it is gone, or an output is not as it was left."""
+        if report.stale:
+            return "its source was changed while it ran"
+        if not self._desk.is_whole(report):
+            return "a part of its result is gone"
+        if not wanted.outputs:
+            return ""
+        recorded: dict[str, dict[str, str]] = {}
+        for file in report.files:
+            if file.output is not None:
+                recorded.setdefault(file.output, {})[file.name] = digest_text(file.digest)
+        try:
+            faults = outputs_match(recorded, wanted.outputs, wanted.directory, self._files)
+        except DetentError as exc:
+            return str(exc)
+        return "; ".join(f"its output {fault.path} is {fault.fault}" for fault in faults[:3])

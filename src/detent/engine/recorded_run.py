@@ -1,0 +1,327 @@
+"""A run as the ledger tells it: its steps, which jobs they became, and which earlier results they took.
+
+Steps are not on the ledger. What is: the contract by digest, with the run's inputs as content; the operation id, from which
+every job id follows; the jobs; and a record for each step that took an earlier result. Put together they say of every step
+what became of it, whether its driver still lives or not. Once the inputs were erased only the jobs are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+from uuid import UUID
+
+from detent.canon import NotCanonical, decode
+from detent.canon.late import dataclass
+from detent.contract.references import FROM, PARAM
+from detent.engine.content import Content, open_value
+from detent.engine.inspect import Times
+from detent.engine.run_ending import failure_of, read_report
+from detent.engine.run_inputs import RunInputs, digests_of, parse_inputs
+from detent.engine.run_view import (
+    BLOCKED,
+    CACHED,
+    CANCELLED,
+    DONE_STATES,
+    FAILED,
+    READY,
+    RUNNING,
+    SKIPPED,
+    SUCCEEDED,
+    WAITING,
+    StepView,
+)
+from detent.engine.step_run import StepRun
+from detent.errors import DetentError
+from detent.jobs.work import WorkReport
+from detent.kernel import Evidence, Job, Run
+from detent.kernel.history import STEP_REUSED
+from detent.store.api import JobRow, StoreReader
+from detent.workflow.context import ExecutionContext
+from detent.workflow.executor import plan_workflow
+from detent.workflow.identity import uuid8
+
+GAP_MAX: Final = 1_000
+"""Elements of a mapped step that may be missing, because they were never submitted, before those that are there."""
+OPEN_RUN: Final = "running"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedElement:
+    """One job's worth of a step: a job of the run, or the job of an earlier one whose result was taken."""
+
+    index: int | None
+    job_id: str
+    state: str
+    """Of the job."""
+    reused: bool = False
+    ingredients_digest: bytes | None = None
+    """Names what the key of a reused element was made of."""
+    row: JobRow | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedStep:
+    """One step of a recorded run."""
+
+    view: StepView
+    step_id: str
+    needs: tuple[str, ...]
+    mapped: bool
+    elements: tuple[RecordedElement, ...]
+    waits_for: tuple[str, ...] = ()
+    """Steps that it needs and that are not done."""
+
+    @property
+    def key(self) -> str:
+        """What people call it."""
+        return self.view.key
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """A run with its inputs and steps."""
+
+    run: Run
+    inputs: RunInputs
+    steps: tuple[RecordedStep, ...]
+
+    def step(self, key: str) -> RecordedStep | None:
+        """The step of a key."""
+        return next((step for step in self.steps if step.key == key), None)
+
+
+def inputs_of(content: Content, run: Run) -> RunInputs | None:
+    """What a run was started with; None when that was erased, or when it was started by something else."""
+    try:
+        data = content.get(run.inputs_digest)
+        return None if data is None else parse_inputs(open_value(data), run.run_id)
+    except DetentError:
+        return None
+
+
+def recorded_run(reader: StoreReader, content: Content, run: Run) -> RecordedRun | None:
+    """Put a run together; None when its inputs are gone."""
+    inputs = inputs_of(content, run)
+    return None if inputs is None else RecordedRun(run, inputs, tuple(_Reading(reader, content, run, inputs).steps()))
+
+
+def report_of(reader: StoreReader, content: Content, row: JobRow) -> WorkReport | None:
+    """The report by which a job's last attempt ended; None when there is none, or it is gone."""
+    exit_seq = Job.decode(row.body).exit_seq
+    record = None if exit_seq is None else reader.transition(row.job_id, exit_seq)
+    if record is None or record.evidence is None:
+        return None
+    try:
+        digest = Evidence.decode(record.evidence).detail_digest
+    except DetentError:
+        return None
+    return None if digest is None else read_report(content, digest)
+
+
+def value_of(content: Content, report: WorkReport) -> bytes | None:
+    """The strict JSON of a report's value; None when it has none, or it is gone."""
+    try:
+        return report.value if report.value_content is None else content.get(report.value_content)
+    except DetentError:
+        return None
+
+
+class _Reading:
+    """Everything about one run, looked up once."""
+
+    def __init__(self, reader: StoreReader, content: Content, run: Run, inputs: RunInputs) -> None:
+        self._reader, self._content, self._run, self._inputs = reader, content, run, inputs
+        self._times = Times.of(reader)
+        self._rows = {row.job_id: row for row in reader.jobs(run_id=run.run_id)}
+        self._reuses: dict[str, tuple[str, bytes]] = {}
+        for record in reader.records_of_run(run.run_id):
+            if record.kind == STEP_REUSED and (said := _fields(record.body)):
+                self._reuses[str(said["step_id"])] = (str(said["job_id"]), said["ingredients_digest"])
+        self._names = {step.step_id: step.step_name for step in inputs.contract.steps}
+        self._totals: dict[str, int | None] = {}
+
+    def steps(self) -> Iterator[RecordedStep]:
+        """The steps in canonical order, the disabled ones last."""
+        contract = self._inputs.contract
+        ids = {step.step_id: step for step in contract.steps}
+        planned = self._planned({})
+        elements: dict[UUID, tuple[RecordedElement, ...]] = {}
+        order = [UUID(action.payload["step_id"]) for action in planned.actions_emitted]
+        for action, step_id in zip(planned.actions_emitted, order, strict=True):
+            binding = contract.bindings.get(step_id)
+            if binding is None:
+                continue
+            one = StepRun(contract.keys[step_id], ids[step_id], binding, action.action_id, action.priority)
+            elements[step_id] = tuple(self._elements(one))
+        views = {step_id: self._view(step_id, elements) for step_id in elements}
+        self._settle(views, elements)
+        order += [step.step_id for step in contract.steps if not step.enabled]
+        for step_id in order:
+            step, binding = ids[step_id], contract.bindings.get(step_id)
+            needs = tuple(contract.keys[need] for need in step.depends_on)
+            view = views.get(step_id) or StepView(
+                contract.keys[step_id], step.step_name, SKIPPED, message="disabled" if not step.enabled else ""
+            )
+            open_needs = (need for need in step.depends_on if need in views and views[need].state not in DONE_STATES)
+            waits_for = tuple(contract.keys[need] for need in open_needs) if view.state == WAITING else ()
+            mapped = binding is not None and binding.map is not None
+            yield RecordedStep(view, str(step_id), needs, mapped, elements.get(step_id, ()), waits_for)
+
+    def _planned(self, failed: Mapping[UUID, str]) -> Any:
+        contract = self._inputs.contract
+        context = ExecutionContext(operation_id=UUID(self._run.operation_id), reported_failures=failed)
+        workflow_id = uuid8(digests_of(contract)[0])
+        return plan_workflow(contract.definition, list(contract.steps), workflow_id, context=context)
+
+    def _elements(self, step: StepRun) -> Iterator[RecordedElement]:
+        if not step.mapped:
+            if (element := self._element(step, None)) is not None:
+                yield element
+            return
+        misses = 0
+        for index in range(len(self._rows) + len(self._reuses) + GAP_MAX):
+            element = self._element(step, index)
+            misses = 0 if element is not None else misses + 1
+            if element is not None:
+                yield element
+            elif misses > GAP_MAX:
+                return
+
+    def _element(self, step: StepRun, index: int | None) -> RecordedElement | None:
+        if (taken := self._reuses.get(step.element_id(index))) is not None:
+            row = self._reader.job(taken[0])
+            state = "SUCCEEDED" if row is None else row.state
+            return RecordedElement(index, taken[0], state, reused=True, ingredients_digest=taken[1], row=row)
+        row = self._rows.get(step.job_id(index))
+        return None if row is None else RecordedElement(index, row.job_id, row.state, row=row)
+
+    def _view(self, step_id: UUID, elements: Mapping[UUID, tuple[RecordedElement, ...]]) -> StepView:
+        """A step by what became of its elements; one without any is waiting until the others are known."""
+        contract = self._inputs.contract
+        key, name = contract.keys[step_id], self._names[step_id]
+        found = elements[step_id]
+        mapped = contract.bindings[step_id].map
+        total = 1 if mapped is None else self._total(mapped[1], elements)
+        if not found:
+            return StepView(key, name, WAITING, total)
+        own = [element for element in found if not element.reused and element.row is not None]
+        states = [element.state for element in own]
+        cached = len(found) - len(own)
+        done, failed = states.count("SUCCEEDED") + cached, states.count("FAILED")
+        live = len(states) - states.count("SUCCEEDED") - failed - states.count("CANCELED")
+        state, message = self._state(found, own, done, live, total)
+        ticks = [Job.decode(element.row.body).submitted_tick for element in own if element.row is not None]
+        over = [element.row.tick for element in own if element.row is not None]
+        return StepView(
+            key,
+            name,
+            state,
+            len(found) if total is None else max(total, len(found)),
+            done,
+            cached,
+            live,
+            failed,
+            states.count("RETRYING"),
+            self._ms(min(ticks)) if ticks else None,
+            self._ms(max(over)) if over and not live else None,
+            message,
+        )
+
+    def _state(
+        self,
+        found: tuple[RecordedElement, ...],
+        own: list[RecordedElement],
+        done: int,
+        live: int,
+        total: int | None,
+    ) -> tuple[str, str]:
+        for element in own:
+            if element.row is None:
+                continue
+            if element.state == "FAILED":
+                return FAILED, self._why(element.row)
+            reason = Job.decode(element.row.body).reason_code
+            if element.state == "CANCELED" and reason != "WORKFLOW_CANCELLED":
+                return FAILED, f"cancelled ({reason})"
+        if live:
+            return RUNNING, ""
+        if done == len(found) and (total is None or done >= total):
+            return (CACHED if not own else SUCCEEDED), ""
+        return (RUNNING if self._run.status == OPEN_RUN else CANCELLED), ""
+
+    def _why(self, row: JobRow) -> str:
+        report = report_of(self._reader, self._content, row)
+        if report is None or report.error is None:
+            return f"it failed ({Job.decode(row.body).reason_code})"
+        told = failure_of("", report.error).message.strip()
+        return told.splitlines()[0] if told else report.error.code
+
+    def _settle(self, views: dict[UUID, StepView], elements: Mapping[UUID, tuple[RecordedElement, ...]]) -> None:
+        """Say what became, or becomes, of the steps without a job: the planner decides about the rest after a failure."""
+        contract = self._inputs.contract
+        failed = {step_id: view.message for step_id, view in views.items() if view.state == FAILED}
+        planned = self._planned(failed)
+        blocked, skipped = set(planned.failed_steps), set(planned.skipped_steps)
+        first = next((contract.keys[step_id] for step_id in failed), "")
+        passed = {need for step in contract.steps if elements.get(step.step_id) for need in step.depends_on}
+        for step in contract.steps:
+            view = views.get(step.step_id)
+            if view is None or elements[step.step_id]:
+                continue
+            needs = [contract.keys[need] for need in step.depends_on if need in failed]
+            if str(step.step_id) in blocked:
+                state, message = BLOCKED, f"needs {', '.join(needs)}" if needs else "a step it needs did not succeed"
+            elif str(step.step_id) in skipped:
+                state, message = SKIPPED, f"after the failure of {first}"
+            elif step.step_id in passed or self._run.status == "completed":
+                state, message = SUCCEEDED, ""  # Mapped over an empty list: there was nothing to do.
+            elif self._run.status != OPEN_RUN:
+                state, message = CANCELLED, "the run ended before it began"
+            else:
+                met = all(views[need].state in DONE_STATES for need in step.depends_on if need in views)
+                state, message = READY if met else WAITING, ""
+            total = 0 if state == SUCCEEDED else view.total
+            views[step.step_id] = replace(view, state=state, message=message, total=total)
+
+    def _total(self, listed: Any, elements: Mapping[UUID, tuple[RecordedElement, ...]]) -> int | None:
+        """How long the list of a mapped step is, as far as that can be told."""
+        if type(listed) is list:
+            return len(listed)
+        if type(listed) is not dict:
+            return None
+        if PARAM in listed:
+            value = self._inputs.params.get(listed[PARAM])
+            return len(value) if type(value) is list else None
+        contract = self._inputs.contract
+        source = next((step_id for step_id, key in contract.keys.items() if key == listed.get(FROM)), None)
+        binding = None if source is None else contract.bindings.get(source)
+        if source is None or binding is None:
+            return None
+        if binding.map is not None:
+            return self._total(binding.map[1], elements)
+        key = contract.keys[source]
+        if key not in self._totals:
+            self._totals[key] = self._length(elements.get(source, ()))
+        return self._totals[key]
+
+    def _length(self, made: tuple[RecordedElement, ...]) -> int | None:
+        from detent.canon import json_decode  # noqa: PLC0415 - most runs have no need of it
+
+        row = made[0].row if made else None
+        report = None if row is None else report_of(self._reader, self._content, row)
+        data = None if report is None else value_of(self._content, report)
+        value = None if data is None else json_decode(data)
+        return len(value) if type(value) is list else None
+
+    def _ms(self, tick: int) -> int:
+        return tick * self._times.tick_ms + self._times.epoch_base_ms
+
+
+def _fields(body: bytes) -> dict[str, Any] | None:
+    try:
+        said = decode(body)
+    except NotCanonical:
+        return None
+    return said if isinstance(said, dict) and {"step_id", "job_id", "ingredients_digest"} <= said.keys() else None

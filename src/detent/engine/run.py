@@ -1,0 +1,234 @@
+"""One run from its first commit to its last: which run is meant, who drives it, and how it looks meanwhile.
+
+The same contract, bindings and inputs with a run that has not ended: that run is taken up again, where it stands. Otherwise a
+new one begins, which takes earlier results by content (X-174). A run that another process drives is left to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from detent.canon.late import dataclass
+from detent.canon.strict_json import JsonValue
+from detent.engine.driver import Driver, Options
+from detent.engine.run_identity import new_run_id
+from detent.engine.run_inputs import RunIdentity, RunInputs, RunLock, unfinished
+from detent.engine.run_view import RunView, StepView
+from detent.engine.step_run import CACHED, CANCELLED, FAILED, RUNNING, SUCCEEDED, StepRun
+from detent.engine.work import Work
+from detent.errors import InvariantBroken
+from detent.kernel.run import RUNNING as RUN_OPEN
+
+
+class FailedJob(NamedTuple):
+    """A job that did not succeed."""
+
+    step: str
+    job_id: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """How a run ended."""
+
+    run_id: str
+    name: str
+    status: str
+    """``completed``, ``failed``, ``cancelled``, or ``stopped`` when it was left as it stands."""
+    message: str
+    value: JsonValue
+    """What the contract's ``result`` gives; None unless it completed."""
+    view: RunView
+    failed: tuple[FailedJob, ...] = ()
+    made: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By step: the jobs, of this run or an earlier one, that left files."""
+    gives_result: bool = False
+    """Whether the contract says what the run gives back."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything succeeded."""
+        return self.status == "completed"
+
+
+class RunHandle:
+    """A run of this process. `run` drives it; everything else may be called from other threads."""
+
+    def __init__(
+        self,
+        work: Work,
+        inputs: RunInputs,
+        *,
+        options: Options | None = None,
+        new: bool = False,
+        taken: tuple[RunIdentity, RunLock] | None = None,
+        file: Callable[[dict[str, Any]], Any] = lambda mapping: mapping,
+    ) -> None:
+        """``taken`` settles which run it is beforehand; otherwise it is the unfinished one of these inputs, or a new one."""
+        self._work = work
+        self._inputs = inputs
+        self._options = options or Options()
+        self._new = new
+        self._taken = taken
+        self._file = file
+        self._driver: Driver | None = None
+        self._lock: RunLock | None = None
+        self._leave: Callable[[], None] = lambda: None
+        self._note = ""
+        self._cancel: str | None = None
+        self._stopped = False
+
+    def open(self) -> str:
+        """Settle which run it is, without beginning anything; its id."""
+        if self._lock is None:
+            identity, lock = self._identity()
+            try:
+                self._driver = self._make_driver(identity)
+            except BaseException:
+                lock.release()
+                raise
+            self._lock = lock
+        return self._driver.identity.run_id if self._driver is not None else ""
+
+    def run(self) -> RunResult:
+        """Drive the run to its end."""
+        while True:
+            self.open()
+            driver, lock = self._driver, self._lock
+            if driver is None or lock is None:
+                raise InvariantBroken("a run that was opened has a driver")
+            try:
+                status = driver.run()
+            finally:
+                self._lock = None
+                lock.release()
+                self._leave()
+            if driver.superseded is None or status == "stopped" or self._cancel is not None:
+                return self._result(driver, status)
+            # What was done so far was done with other code or inputs. What still holds is found by content.
+            self._note = f"started anew: {driver.superseded}"
+            self._new = True
+
+    def cancel(self, reason: str = "cancelled by the user") -> None:
+        """Cancel the run's open jobs and end it."""
+        self._cancel = reason
+        if self._driver is not None:
+            self._driver.cancel(reason)
+
+    def stop(self) -> None:
+        """Leave the run as it stands, to be taken up again."""
+        self._stopped = True
+        if self._driver is not None:
+            self._driver.stop()
+
+    def tell(self, note: str) -> None:
+        """Have something said beside the progress and in the summary."""
+        self._note = note
+
+    def view(self) -> RunView:
+        """The run at this moment."""
+        driver, work = self._driver, self._work
+        now = work.desk.now_ms()
+        if driver is None:
+            return RunView("", self._inputs.name, "running", (), now, now, work.workers, str(work.home.path))
+        return RunView(
+            driver.identity.run_id,
+            self._inputs.name,
+            driver.status,
+            tuple(step_view(step) for step in driver.steps),
+            driver.started_ms,
+            now,
+            work.workers,
+            str(work.home.path),
+            ended_ms=driver.ended_ms,
+            resumed=driver.identity.resumed,
+            note=self._note or driver.message,
+        )
+
+    def _identity(self) -> tuple[RunIdentity, RunLock]:
+        home, desk = self._work.home.path, self._work.desk
+        if self._taken is not None:
+            taken, self._taken = self._taken, None
+            return taken
+        if not self._new:
+            for run in unfinished(desk, self._inputs):
+                lock = RunLock.take(home, run.run_id)
+                if lock is not None:
+                    return RunIdentity(run.run_id, UUID(run.operation_id), resumed=True), lock
+        RunLock.sweep(home, {row.run_id for row in desk.reader.runs() if row.status == RUN_OPEN})
+        while True:
+            run_id = new_run_id(self._inputs.name, desk.random)
+            lock = RunLock.take(home, run_id)
+            if lock is not None:  # Else somebody who tidied up took the new file for one that was left.
+                return RunIdentity(run_id, UUID(bytes=desk.random(16), version=4)), lock
+
+    def _make_driver(self, identity: RunIdentity) -> Driver:
+        work = self._work
+        driver = Driver(work.desk, self._inputs, identity, work.recipes, options=self._options, wake=work.crew.wake)
+        driver.watch_crew(lambda: work.crew.failure, work.crew.holds)
+        unlisten, unobserve = work.listen(driver.attempted), work.session.observe(driver.observe)
+
+        def leave() -> None:
+            unlisten()
+            unobserve()
+
+        self._leave = leave
+        if self._cancel is not None:
+            driver.cancel(self._cancel)
+        if self._stopped:
+            driver.stop()
+        return driver
+
+    def _result(self, driver: Driver, status: str) -> RunResult:
+        failed = tuple(
+            FailedJob(step.key, element.source or element.job_id, element.message)
+            for step in driver.steps
+            for element in step.elements
+            if element.state == FAILED
+        )
+        # A step may fail without any job: what it was to go through was no list, or too long.
+        failed += tuple(
+            FailedJob(step.key, str(step.action_id), step.message)
+            for step in driver.steps
+            if step.state == FAILED and all(element.state not in {FAILED, CANCELLED} for element in step.elements)
+        )
+        made = {
+            step.key: tuple(element.source or element.job_id for element in step.elements if element.left_files)
+            for step in driver.steps
+        }
+        return RunResult(
+            driver.identity.run_id,
+            self._inputs.name,
+            status,
+            driver.message,
+            driver.result(self._file) if status == "completed" else None,
+            self.view(),
+            failed,
+            {step: jobs for step, jobs in made.items() if jobs},
+            self._inputs.contract.result is not None,
+        )
+
+
+def step_view(step: StepRun) -> StepView:
+    """A step at this moment. Called from another thread than the driver's: what it reads only ever grows or changes."""
+    elements = step.elements
+    states = [element.state for element in elements]
+    cached = states.count(CACHED)
+    return StepView(
+        step.key,
+        step.step.step_name,
+        step.state,
+        len(elements) if step.opened or not step.mapped else None,
+        states.count(SUCCEEDED) + cached,
+        cached,
+        states.count(RUNNING),
+        states.count(FAILED),
+        sum(element.attempts > 0 and element.state == RUNNING for element in elements),
+        step.started_ms,
+        step.ended_ms,
+        step.message,
+    )

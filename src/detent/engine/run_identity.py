@@ -1,0 +1,76 @@
+"""Which run it is, and whose: ids that people can read, and the lock of whoever drives a run."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Callable, Container
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Self
+
+from detent.engine.lock import is_held
+from detent.errors import InvalidInput
+
+LOCKS: Final = "runs"
+RUN_ID_BYTES: Final = 5
+NAME_CHARS_MAX: Final = 40
+_NOT_IN_ID: Final = re.compile(r"[^a-z0-9]+")
+
+
+def new_run_id(name: str, random: Callable[[int], bytes]) -> str:
+    """An id that people can read and no two runs share."""
+    slug = _NOT_IN_ID.sub("-", name.lower()).strip("-")[:NAME_CHARS_MAX].strip("-")
+    return f"{slug or 'run'}-{random(RUN_ID_BYTES).hex()}"
+
+
+def is_driven(home: Path, run_id: str) -> bool:
+    """Whether a process drives a run at this moment; nothing is made by looking."""
+    return is_held(home / LOCKS / f"{run_id}.lock")
+
+
+class RunLock:
+    """Held by the process that drives a run, so that no second one does. Ends with the process."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor: int | None = descriptor
+
+    @classmethod
+    def take(cls, home: Path, run_id: str) -> Self | None:
+        """The lock of a run; None when another process has it."""
+        if "/" in run_id or run_id.startswith("."):
+            raise InvalidInput(f"{run_id!r:.80} cannot be the id of a run that is driven here")
+        directory = home / LOCKS
+        directory.mkdir(mode=0o700, exist_ok=True)
+        path = directory / f"{run_id}.lock"
+        while True:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                return None
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), path.stat()):
+                    return cls(path, descriptor)
+            os.close(descriptor)  # Removed between the opening and the lock.
+
+    @classmethod
+    def sweep(cls, home: Path, open_runs: Container[str]) -> None:
+        """Remove the files of drivers that were killed, but for those of runs that somebody may take up at this moment."""
+        for path in (home / LOCKS).glob("*.lock"):
+            run_id = path.name.removesuffix(".lock")
+            lock = cls.take(home, run_id) if run_id not in open_runs else None
+            if lock is not None:
+                lock.release()
+
+    def release(self) -> None:
+        """Give it up, and leave no file behind; once more does nothing."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is None:
+            return
+        with suppress(FileNotFoundError):
+            self._path.unlink()
+        os.close(descriptor)

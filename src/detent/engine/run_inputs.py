@@ -1,0 +1,111 @@
+"""What a run was started with, kept so that it can be found, resumed and repeated from the ledger alone (X-167, X-174)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import field
+from typing import Any, Final
+from uuid import UUID
+
+from detent.canon import parse_digest
+from detent.canon.late import dataclass
+from detent.canon.strict_json import JsonValue
+from detent.contract import Contract, bindings_digest, contract_digest, from_document, long_form
+from detent.engine.desk import Desk
+from detent.engine.run_identity import LOCKS, RunLock, is_driven
+from detent.errors import DetentError, StoreCorrupt
+from detent.kernel import Run
+from detent.kernel.run import RUNNING
+
+INPUTS_VERSION: Final = 1
+
+__all__ = [
+    "LOCKS",
+    "RunIdentity",
+    "RunInputs",
+    "RunLock",
+    "digests_of",
+    "is_driven",
+    "parse_inputs",
+    "read_inputs",
+    "unfinished",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RunInputs:
+    """The contract with the values it is run with."""
+
+    contract: Contract
+    params: Mapping[str, JsonValue]
+    about: Mapping[str, JsonValue] = field(default_factory=dict)
+    """What else belongs to it: the occurrence of a schedule, the run that is retried."""
+
+    @property
+    def name(self) -> str:
+        """The workflow's name."""
+        return self.contract.definition.workflow_metadata.workflow_name
+
+    def document(self) -> dict[str, JsonValue]:
+        """As plain JSON."""
+        return {
+            "version": INPUTS_VERSION,
+            "contract": long_form(self.contract),
+            "base": self.contract.base,
+            "file": self.contract.name,
+            "params": dict(self.params),
+            "about": dict(self.about),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RunIdentity:
+    """Which run it is."""
+
+    run_id: str
+    operation_id: UUID
+    resumed: bool = False
+
+
+def read_inputs(desk: Desk, run: Run) -> RunInputs:
+    """What a recorded run was started with; `StoreCorrupt` when that was erased."""
+    return parse_inputs(desk.unsealed(run.inputs_digest), run.run_id)
+
+
+def parse_inputs(document: Any, run_id: str) -> RunInputs:
+    """What `RunInputs.document` wrote; `StoreCorrupt` for anything else."""
+    if not isinstance(document, dict) or document.get("version") != INPUTS_VERSION:
+        raise StoreCorrupt(f"the inputs of run {run_id!r} are of another form")
+    contract = from_document(document["contract"], name=document["file"], base=document["base"])
+    return RunInputs(contract, document["params"], document["about"])
+
+
+def digests_of(contract: Contract) -> tuple[bytes, bytes]:
+    """The digests by which a run's record names what it runs."""
+    known = _digests.get(id(contract))
+    if known is None or known[0] is not contract:
+        digests = parse_digest(contract_digest(contract)), parse_digest(bindings_digest(contract))
+        _digests.clear()
+        known = _digests[id(contract)] = (contract, digests)
+    return known[1]
+
+
+_digests: dict[int, tuple[Contract, tuple[bytes, bytes]]] = {}
+"""Those of the contract that was asked for last: they are asked for several times, and a large contract takes a while."""
+
+
+def unfinished(desk: Desk, inputs: RunInputs) -> Iterator[Run]:
+    """Runs of the same contract, bindings and inputs that have not ended, newest first."""
+    digests = digests_of(inputs.contract)
+    for row in desk.reader.runs():
+        if row.status != RUNNING or row.tenant_id != desk.tenant:
+            continue
+        run = Run.decode(row.body)
+        if (run.contract_digest, run.bindings_digest) != digests:
+            continue
+        with suppress(DetentError):  # Its inputs were erased: it cannot be the one that is meant.
+            document: Any = desk.unsealed(run.inputs_digest)
+            same = {name: document[name] for name in ("base", "params", "about")}
+            if same == {"base": inputs.contract.base, "params": dict(inputs.params), "about": dict(inputs.about)}:
+                yield run

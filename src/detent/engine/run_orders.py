@@ -1,0 +1,114 @@
+"""An element of a step on its way to becoming a job: its recipe, its order, its submission."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from detent.canon import digest_text, parse_digest
+from detent.canon.strict_json import JsonValue
+from detent.contract.step_limits import retries_of, timeout_ms_of
+from detent.engine.desk import Desk, Inline, Retries, Submission
+from detent.engine.recipes import Recipe, Recipes, Wanted
+from detent.engine.run_inputs import RunInputs
+from detent.engine.step_run import Binder, Element, StepRun
+from detent.jobs.values import restored
+from detent.jobs.work import WorkOrder, WorkReport
+
+RETRIES_DEFAULT: Final = Retries(3)
+"""What a step gets that says nothing about it: only failures of the system are tried again."""
+
+
+class Orders:
+    """Makes orders for one run. It knows the values of the run's results, and puts them where steps refer to them."""
+
+    def __init__(
+        self, desk: Desk, inputs: RunInputs, run_id: str, recipes: Recipes, steps: list[StepRun], salt: str | None
+    ) -> None:
+        self._desk = desk
+        self._inputs = inputs
+        self._run_id = run_id
+        self._recipes = recipes
+        self._salt = salt
+        self._binder = Binder(inputs.params, {step.key: step for step in steps})
+        self._value_digests: dict[str, bytes] = {}
+        """What the values of this run's results are, by the digests of their reports."""
+
+    def learn(self, element: Element, report: WorkReport | None) -> None:
+        """Note what the value of an element is, for those that are given it."""
+        if element.digest is not None and report is not None and report.value_digest is not None:
+            self._value_digests[digest_text(element.digest)] = report.value_digest
+            element.left_files = bool(report.files)
+
+    def items(self, step: StepRun) -> list[JsonValue] | None:
+        """What a step goes through; None when it is to go through something that is no list."""
+        return self._binder.items(step, self._load) if step.mapped else [None]
+
+    def result(self, file: Callable[[dict[str, Any]], Any]) -> Any:
+        """What the whole run gives back, as the contract says; ``file`` makes of a file's mapping what files are."""
+        value = self._binder.stored(self._inputs.contract.result)
+        return restored(value, lambda named: self._load(parse_digest(named)), file)
+
+    def recipe(self, element: Element) -> Recipe:
+        """What an element's work is made of."""
+        binding, bound = element.step.binding, self._binder.bind(element)
+        wanted = Wanted(
+            kind=binding.kind.value,
+            target=bound.target,
+            base=self._inputs.contract.base,
+            arguments=bound.arguments,
+            keywords=bound.keywords,
+            env=bound.env,
+            entrypoint=binding.entrypoint,
+            cwd=binding.cwd,
+            version=binding.version,
+            cache=binding.cache,
+            inputs=binding.inputs,
+            outputs=binding.outputs,
+        )
+        return self._recipes.of(wanted, self._value_digests.__getitem__, salt=self._salt)
+
+    def submission(self, element: Element, recipe: Recipe) -> Submission:
+        """The element as a job."""
+        step, wanted = element.step, recipe.wanted
+        order = WorkOrder(
+            kind=wanted.kind,
+            target=wanted.target,
+            label=self.label(step),
+            arguments=wanted.arguments,
+            keywords=wanted.keywords,
+            entrypoint=wanted.entrypoint,
+            base=wanted.base,
+            cwd=wanted.cwd,
+            env=wanted.env,
+            outputs=dict(wanted.outputs),
+            wall_ms=timeout_ms_of(step.step, step.binding),
+            run_id=self._run_id,
+            step=step.key,
+            index=element.index,
+            ingredients=recipe.ingredients,
+        )
+        retries = retries_of(step.step, step.binding)
+        return self._desk.submission(
+            order,
+            job_id=element.job_id,
+            job_kind="action",
+            priority=step.priority,
+            retries=RETRIES_DEFAULT if retries is None else Retries(*retries),
+            key=recipe.key,
+            run_id=self._run_id,
+        )
+
+    def about_reuse(self, element: Element, recipe: Recipe) -> tuple[bytes, Inline]:
+        """What a record of a reuse names: the ingredients that were equal."""
+        return self._desk.sealed_trusted(
+            {"label": self.label(element.step), "ingredients": dict(recipe.ingredients), "index": element.index}
+        )
+
+    def label(self, step: StepRun) -> str:
+        """What the step's work is called across runs."""
+        return f"{self._inputs.name}/{step.key}"
+
+    def _load(self, digest: bytes) -> JsonValue:
+        report = self._desk.report(digest)
+        return None if report is None else self._desk.value(report)

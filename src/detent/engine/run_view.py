@@ -1,0 +1,150 @@
+"""A run as people watch it: plain data that the driver fills and anybody may draw.
+
+A view is one moment. Nothing in it changes, so whoever draws needs no lock and the run never waits for a terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from detent.canon.late import dataclass
+
+WAITING: Final = "waiting"
+"""Something it needs has not ended yet."""
+READY: Final = "ready"
+"""It could run; nobody has taken it yet."""
+RUNNING: Final = "running"
+SUCCEEDED: Final = "succeeded"
+CACHED: Final = "cached"
+"""Every result of it was there already."""
+FAILED: Final = "failed"
+SKIPPED: Final = "skipped"
+"""Not run, and nobody's fault: disabled, or skipped on the failure of another step."""
+BLOCKED: Final = "blocked"
+"""Never to be run, because a step that it needs did not succeed."""
+CANCELLED: Final = "cancelled"
+
+STEP_STATES: Final = (WAITING, READY, RUNNING, SUCCEEDED, CACHED, FAILED, SKIPPED, BLOCKED, CANCELLED)
+DONE_STATES: Final = frozenset({SUCCEEDED, CACHED})
+OVER_STATES: Final = frozenset({SUCCEEDED, CACHED, FAILED, SKIPPED, BLOCKED, CANCELLED})
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """One step at one moment. An element is one job of the step: a plain step has one, a mapped step as many as its list."""
+
+    key: str
+    name: str
+    state: str = WAITING
+    total: int | None = 1
+    """Elements; None until the list of a mapped step is known."""
+    done: int = 0
+    """Elements that succeeded, those that were reused among them."""
+    cached: int = 0
+    """Elements whose result was there already."""
+    running: int = 0
+    failed: int = 0
+    retrying: int = 0
+    """Elements whose last attempt failed and that wait for the next."""
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    message: str = ""
+    """Why it failed or what it waits for, in one line."""
+    fraction: float | None = None
+    """How far a running task says it is, from 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """One run at one moment; times are milliseconds since 1970."""
+
+    run_id: str
+    name: str
+    status: str
+    """``running``, ``completed``, ``failed`` or ``cancelled``."""
+    steps: tuple[StepView, ...]
+    started_ms: int
+    now_ms: int
+    workers: int
+    home: str
+    ended_ms: int | None = None
+    resumed: bool = False
+    """Whether an earlier process began it."""
+    note: str = ""
+    """What whoever waits should know now: `stopping`, `waits for the owner of the home`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Steps by what became of them, and elements over all steps."""
+
+    steps: int = 0
+    succeeded: int = 0
+    cached: int = 0
+    failed: int = 0
+    skipped: int = 0
+    """Skipped and blocked ones."""
+    cancelled: int = 0
+    running: int = 0
+    waiting: int = 0
+    """Waiting and ready ones."""
+    jobs: int = 0
+    """Elements that are known."""
+    jobs_done: int = 0
+    jobs_cached: int = 0
+    jobs_failed: int = 0
+
+    @property
+    def done(self) -> int:
+        """Steps that have their result, from now or from before."""
+        return self.succeeded + self.cached
+
+
+def counts(steps: Iterable[StepView]) -> Counts:
+    """Count steps and their elements."""
+    by_state = dict.fromkeys(STEP_STATES, 0)
+    jobs = done = cached = failed = 0
+    for step in steps:
+        by_state[step.state] += 1
+        jobs += step.total or 0
+        done += step.done
+        cached += step.cached
+        failed += step.failed
+    return Counts(
+        steps=sum(by_state.values()),
+        succeeded=by_state[SUCCEEDED],
+        cached=by_state[CACHED],
+        failed=by_state[FAILED],
+        skipped=by_state[SKIPPED] + by_state[BLOCKED],
+        cancelled=by_state[CANCELLED],
+        running=by_state[RUNNING],
+        waiting=by_state[WAITING] + by_state[READY],
+        jobs=jobs,
+        jobs_done=done,
+        jobs_cached=cached,
+        jobs_failed=failed,
+    )
+
+
+def elapsed_ms(view: RunView) -> int:
+    """How long the run has taken so far, or took; never negative, whatever the wall clock did meanwhile."""
+    return max(0, (view.now_ms if view.ended_ms is None else view.ended_ms) - view.started_ms)
+
+
+def step_elapsed_ms(step: StepView, now_ms: int) -> int | None:
+    """How long a step has taken so far, or took; None for one that never began."""
+    if step.started_ms is None:
+        return None
+    return max(0, (now_ms if step.ended_ms is None else step.ended_ms) - step.started_ms)
+
+
+def share_done(step: StepView) -> float | None:
+    """How far a step is, from 0 to 1; None when nobody knows."""
+    if step.state in DONE_STATES:
+        return 1.0
+    if not step.total:
+        return None
+    within = min(1.0, max(0.0, step.fraction)) if step.fraction is not None else 0.0
+    # What a task says of itself counts for the one element that it is.
+    return min(1.0, (step.done + step.failed + (within if step.total == 1 and not step.done else 0.0)) / step.total)

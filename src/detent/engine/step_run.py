@@ -1,0 +1,161 @@
+"""A step while its run is under way: its elements, and how its arguments are put together from what came before.
+
+A plain step has one element, a mapped one as many as its list has (X-185). An element becomes one job, or takes the result
+of an earlier one. What a step gives is named, never copied: the results of its elements by the digests of their reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from typing import Any, Final
+from uuid import UUID
+
+from detent.canon import digest_text, encode_trusted, sha256
+from detent.canon.late import dataclass
+from detent.canon.strict_json import JsonValue
+from detent.contract.model import Binding, Kind
+from detent.contract.references import FROM, PARAM
+from detent.jobs.values import escaped, result_reference
+from detent.workflow.identity import uuid8
+from detent.workflow.step import ModelWorkflowStep
+
+ELEMENT_LABEL: Final = "element/v1"
+
+WAITING, READY, RUNNING = "waiting", "ready", "running"
+SUCCEEDED, CACHED, FAILED, SKIPPED, BLOCKED, CANCELLED = (
+    "succeeded",
+    "cached",
+    "failed",
+    "skipped",
+    "blocked",
+    "cancelled",
+)
+ENDED: Final = frozenset({SUCCEEDED, CACHED, FAILED, SKIPPED, BLOCKED, CANCELLED})
+
+
+@dataclass(slots=True, eq=False)
+class Element:
+    """One job's worth of a step."""
+
+    step: StepRun
+    index: int | None
+    job_id: str
+    item: JsonValue = None
+    """The element of the list, as a stored value."""
+    state: str = WAITING
+    digest: bytes | None = None
+    """Of the report that holds the result."""
+    attempts: int = 0
+    message: str = ""
+    left_files: bool = False
+    source: str | None = None
+    """The job whose result this is, when it is not this element's own."""
+
+
+@dataclass(slots=True, eq=False)
+class StepRun:
+    """One step of a run."""
+
+    key: str
+    step: ModelWorkflowStep
+    binding: Binding
+    action_id: UUID
+    priority: int
+    needs: list[StepRun] = field(default_factory=list)
+    dependents: list[StepRun] = field(default_factory=list)
+    unmet: int = 0
+    """Needs that have not been met yet."""
+    elements: list[Element] = field(default_factory=list)
+    opened: bool = False
+    """Its elements are known."""
+    left: int = 0
+    """Elements that have not ended."""
+    state: str = WAITING
+    message: str = ""
+    started_ms: int | None = None
+    ended_ms: int | None = None
+
+    @property
+    def step_id(self) -> str:
+        """The step's id as records write it."""
+        return str(self.step.step_id)
+
+    @property
+    def mapped(self) -> bool:
+        """Whether it runs once for each element of a list."""
+        return self.binding.map is not None
+
+    def job_id(self, index: int | None) -> str:
+        """The job of the step, or of one of its elements: the same whenever the run is resumed (X-023, X-185)."""
+        if index is None:
+            return str(self.action_id)
+        return str(uuid8(sha256(encode_trusted([ELEMENT_LABEL, str(self.action_id), index]))))
+
+    def element_id(self, index: int | None) -> str:
+        """What a record calls an element that took an earlier result."""
+        return self.step_id if index is None else f"{self.step_id}[{index}]"
+
+    def reference(self) -> JsonValue:
+        """What stands for the step's result in an argument of another one."""
+        named = [result_reference(digest_text(element.digest)) for element in self.elements if element.digest]
+        if self.mapped:
+            return named
+        return named[0] if named else None
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A step's arguments as they are stored in an order."""
+
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+    env: dict[str, Any]
+    target: Any
+
+
+class Binder:
+    """Puts arguments together for one run: parameters and the results of steps in the place of references."""
+
+    def __init__(self, params: Mapping[str, JsonValue], steps: Mapping[str, StepRun]) -> None:
+        self._params = {name: escaped(value) for name, value in params.items()}
+        self._steps = steps
+
+    def bind(self, element: Element) -> Bound:
+        """The arguments of one element."""
+        binding = element.step.binding
+        keywords = {name: self.stored(value) for name, value in binding.keywords.items()}
+        env = {name: self.stored(value) for name, value in binding.env.items()}
+        if binding.map is not None:
+            (env if binding.kind is Kind.SHELL else keywords)[binding.map[0]] = element.item
+        target = self.stored(binding.target) if binding.kind is Kind.JOB else binding.target
+        return Bound(tuple(self.stored(value) for value in binding.arguments), keywords, env, target)
+
+    def items(self, step: StepRun, load: Callable[[bytes], JsonValue]) -> list[JsonValue] | None:
+        """The list that a mapped step goes through, as stored values; None when it is no list.
+
+        ``load`` gives the stored value of a result by its digest.
+        """
+        listed = step.binding.map[1] if step.binding.map is not None else None
+        if type(listed) is dict and FROM in listed:
+            source = self._steps.get(listed[FROM])
+            if source is not None and not source.mapped:
+                digest = source.elements[0].digest if source.elements else None
+                listed = None if digest is None else load(digest)
+                return listed if type(listed) is list else None
+        value = self.stored(listed)
+        return value if type(value) is list else None
+
+    def stored(self, value: JsonValue) -> JsonValue:
+        """A value of the contract as it stands in an order: references named by digest, parameters put in."""
+        if type(value) is dict:
+            if len(value) == 1:
+                if FROM in value:
+                    # A disabled step need not say what it would run; it gives nothing.
+                    return self._steps[value[FROM]].reference() if value[FROM] in self._steps else None
+                if PARAM in value:
+                    return self._params[value[PARAM]]
+            return {key: self.stored(item) for key, item in value.items()}
+        if type(value) in (list, tuple):
+            return [self.stored(item) for item in value]
+        return value

@@ -1,0 +1,379 @@
+"""Single jobs of a process: submitted in batches, awaited one by one. What `detent.Client` stands on.
+
+A submission is answered when it is durable. A full queue makes it wait, for a bounded time (X-187). Equal work that is done
+already, or under way, is not submitted again (X-186): the ticket then stands for that job.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, Final
+
+from detent.canon import digest, encode_trusted, json_encode
+from detent.canon.late import dataclass
+from detent.engine.crew import Attempted, ends_attempt
+from detent.engine.desk import Retries, Submission, joined
+from detent.engine.driver import FULL, Options
+from detent.engine.patience import ask_again
+from detent.engine.recipes import Miss, Recipe, Wanted, no_results
+from detent.engine.run_past import TERMINAL
+from detent.engine.wire import Answer
+from detent.engine.work import Work
+from detent.errors import InvalidInput, Refused, StoreUnavailable
+from detent.jobs.idempotency import IdempotencyScope, Repeated, StoredAnswer, body_digest, decide_idempotency
+from detent.jobs.work import WorkOrder, WorkReport
+from detent.kernel import Cancel, Command
+from detent.kernel.history import Record
+from detent.store.api import AnswerRow
+from detent.workflow.identity import uuid8
+
+BATCH: Final = 200
+RETRIES_DEFAULT: Final = Retries()
+ROOM_SECONDS: Final = 0.05
+"""How often a submission that waits for room tries again when nobody tells it of any."""
+JOB_LABEL: Final = b"detent/idempotent_job/v1\0"
+SCOPE_LABEL: Final = b"detent/idempotency_scope/v1\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One piece of work to submit."""
+
+    wanted: Wanted
+    label: str
+    wall_ms: int | None = None
+    retries: Retries = RETRIES_DEFAULT
+    priority: int = 5
+
+
+class Ticket:
+    """A job that somebody waits for."""
+
+    __slots__ = ("_event", "deduplicated", "digest", "job_id", "report", "state")
+
+    def __init__(self, job_id: str, *, deduplicated: bool = False) -> None:
+        self.job_id = job_id
+        self.deduplicated = deduplicated
+        """Whether it is a job that was submitted before."""
+        self.state = "QUEUED"
+        self.digest: bytes | None = None
+        self.report: WorkReport | None = None
+        self._event: threading.Event | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the job has ended."""
+        return self.state in TERMINAL
+
+
+class Tasks:
+    """The tickets of one process. Safe for several threads."""
+
+    def __init__(self, work: Work, *, options: Options | None = None) -> None:
+        self._work = work
+        self._desk = work.desk
+        self._options = options or Options()
+        self._lock = threading.Lock()
+        self._reading = threading.Lock()
+        """Held while a recipe is made: its readers of code and files are for one thread at a time."""
+        self._room = threading.Condition(self._lock)
+        self._tickets: dict[str, list[Ticket]] = {}
+        self._keys: dict[str, str] = {}
+        self._key_of: dict[str, str] = {}
+        self._started_ms = self._desk.now_ms()
+        self._closing = threading.Event()
+        self._strange: SimpleQueue[str] = SimpleQueue()
+        self._follower: threading.Thread | None = None
+        work.listen(self._attempted)
+        work.session.observe(self._observe)
+
+    def submit(
+        self,
+        calls: Sequence[Call],
+        *,
+        timeout: float | None = None,
+        scope: IdempotencyScope | None = None,
+    ) -> list[Ticket]:
+        """Submit work and give its tickets, in order; all of it is durable then.
+
+        ``scope`` makes a single submission idempotent: the same again within the window is the same ticket, another body
+        under the same key is refused (JOB-029 to JOB-033). Raises `InvalidInput` with QUEUE_FULL when there was no room
+        within ``timeout`` seconds; what was submitted before that stays.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if scope is not None:
+            return [self._submit_once(calls, scope, deadline)]
+        tickets: list[Ticket] = []
+        for start in range(0, len(calls), BATCH):
+            tickets += self._submit_batch(calls[start : start + BATCH], deadline)
+        return tickets
+
+    def wait(self, ticket: Ticket, timeout: float | None = None) -> bool:
+        """Wait for a job's end; False when the time is over."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not ticket.done:
+            with self._lock:
+                if ticket.done:
+                    break
+                event = ticket._event = ticket._event or threading.Event()  # noqa: SLF001 - its own class's
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            # Nothing depends on being told: once a second the ledger is asked.
+            if not event.wait(1.0 if left is None else min(1.0, left)):
+                self._look(ticket.job_id)
+                if (failure := self._work.crew.failure) is not None:
+                    raise failure
+        return True
+
+    def cancel(self, ticket: Ticket) -> bool:
+        """Cancel a job; False when it had ended already."""
+        row = self._desk.reader.job(ticket.job_id)
+        if row is not None and row.state in TERMINAL:
+            return False
+        (answer,) = self._asked([Cancel(0, self._desk.tenant, ticket.job_id)])
+        if answer.refusal is not None:
+            return False
+        self._look(ticket.job_id)
+        return True
+
+    def ticket(self, job_id: str) -> Ticket:
+        """A ticket for a job that was submitted earlier, by whoever."""
+        row = self._desk.reader.job(job_id)
+        if row is None:
+            raise InvalidInput(f"there is no job {job_id!r}", code="UNKNOWN_JOB")
+        ticket = Ticket(job_id, deduplicated=True)
+        self._await(ticket)
+        self._look(job_id)
+        return ticket
+
+    # -- submitting ----------------------------------------------------------------------------------------------------
+
+    def _submit_batch(self, calls: Sequence[Call], deadline: float | None) -> list[Ticket]:
+        tickets: list[Ticket | None] = [None] * len(calls)
+        waiting: list[tuple[int, Submission, Recipe]] = []
+        own: dict[str, Ticket] = {}
+        for place, call in enumerate(calls):
+            with self._reading:
+                recipe = self._work.recipes.of(call.wanted, no_results, salt=self._options.salt)
+            known = None if recipe.key is None else own.get(recipe.key) or self._answered(recipe)
+            if known is not None:
+                tickets[place] = self._twin(known)
+                continue
+            ticket = tickets[place] = Ticket(self._new_job_id())
+            submission = self._submission(call, recipe, ticket.job_id)
+            if recipe.key is not None:
+                own[recipe.key] = ticket
+            self._await(ticket)
+            waiting.append((place, submission, recipe))
+        try:
+            while waiting:
+                waiting = self._offer(waiting, tickets, deadline)
+        except BaseException:
+            for place, _, _ in waiting:
+                if (dropped := tickets[place]) is not None:
+                    self._forget(dropped)  # Whether it was submitted or not: its caller never saw it.
+            raise
+        return [ticket for ticket in tickets if ticket is not None]
+
+    def _offer(
+        self, waiting: list[tuple[int, Submission, Recipe]], tickets: list[Ticket | None], deadline: float | None
+    ) -> list[tuple[int, Submission, Recipe]]:
+        """Submit; gives back what found no room, once there may be some."""
+        answers = self._ask([submission for _, submission, _ in waiting])
+        left: list[tuple[int, Submission, Recipe]] = []
+        for one, answer in zip(waiting, answers, strict=True):
+            place, _, recipe = one
+            ticket = tickets[place]
+            if answer.refusal is None:
+                if recipe.key is not None and ticket is not None:
+                    with self._lock:
+                        self._keys[recipe.key] = ticket.job_id
+                        self._key_of[ticket.job_id] = recipe.key
+            elif answer.refusal.code in FULL:
+                left.append(one)
+            else:
+                raise InvalidInput(answer.refusal.message, code=answer.refusal.code)
+        self._work.crew.wake()
+        if left:
+            self._wait_for_room(deadline)
+        return left
+
+    def _submit_once(self, calls: Sequence[Call], scope: IdempotencyScope, deadline: float | None) -> Ticket:
+        if len(calls) != 1:
+            raise InvalidInput("an idempotency key stands for one submission")
+        (call,) = calls
+        with self._reading:
+            recipe = self._work.recipes.of(call.wanted, no_results, salt=self._options.salt)
+        body = body_digest(json_encode({**self._order(call, recipe).document(), "ingredients": {}}, name=call.label))
+        named = digest(SCOPE_LABEL, encode_trusted([scope.workspace_id, scope.user_id, scope.endpoint, scope.key]))
+        while True:
+            job_id = self._free_job_id(named)  # Before the look at the answers: whoever takes it leaves one.
+            if (job := self._answer_kept(named, body)) is not None:
+                return self.ticket(job)
+            known = None if recipe.key is None else self._answered(recipe)
+            if known is not None:
+                self._ask([], [AnswerRow(named, body, known.job_id.encode(), self._desk.now_ms())])
+                first = self._answer_kept(named, body) or known.job_id
+                return self._twin(known) if first == known.job_id else self.ticket(first)
+            submission = self._submission(call, recipe, job_id)
+            ticket = Ticket(job_id)
+            self._await(ticket)
+            (answer,) = self._ask([submission], [AnswerRow(named, body, job_id.encode(), self._desk.now_ms())])
+            if answer.refusal is None:
+                self._work.crew.wake()
+                return ticket
+            self._forget(ticket)
+            if answer.refusal.code in FULL:
+                self._wait_for_room(deadline)
+            elif answer.refusal.code != "CONFLICT":  # Then somebody came first with the same key, and left an answer.
+                raise InvalidInput(answer.refusal.message, code=answer.refusal.code)
+
+    def _answer_kept(self, named: bytes, body: bytes) -> str | None:
+        """The job that a key stands for; None when it is unused. Refuses another body under the same key (JOB-032)."""
+        row = self._desk.reader.answer(named)
+        stored = None if row is None else StoredAnswer(row.body_digest, row.response, row.stored_at_ms)
+        decided = decide_idempotency(stored, body_digest=body, now_ms=self._desk.now_ms())
+        if isinstance(decided, Refused):
+            raise InvalidInput(decided.message, code=decided.code, hint="use another key for another request")
+        return decided.response.decode() if isinstance(decided, Repeated) else None
+
+    def _free_job_id(self, named: bytes) -> str:
+        """The id that the next job under a key gets: the same for all who ask at once, so that only one of them gets it."""
+        while True:
+            job_id = str(uuid8(digest(JOB_LABEL, named)))
+            if self._desk.reader.job(job_id) is None:
+                return job_id
+            named = job_id.encode()
+
+    def _ask(self, submissions: Sequence[Submission], answers: Sequence[AnswerRow] = ()) -> Sequence[Answer]:
+        return self._asked(
+            [submission.command for submission in submissions],
+            content=joined(submission.inline for submission in submissions),
+            work=[submission.work for submission in submissions if submission.work is not None],
+            answers=answers,
+        )
+
+    def _asked(self, commands: Sequence[Command], **beside: Any) -> Sequence[Answer]:
+        """Have commands decided; what may or may not have been done is asked for again, which is safe (X-173)."""
+        return ask_again(partial(self._work.session.ask, commands, **beside), self._closing)
+
+    def _wait_for_room(self, deadline: float | None) -> None:
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            raise InvalidInput("the queue had no room in time", code="QUEUE_FULL", hint="wait for results, then submit")
+        with self._room:
+            self._room.wait(ROOM_SECONDS if left is None else min(ROOM_SECONDS, left))
+
+    def _order(self, call: Call, recipe: Recipe) -> WorkOrder:
+        wanted = call.wanted
+        return WorkOrder(
+            kind=wanted.kind,
+            target=wanted.target,
+            label=call.label,
+            arguments=wanted.arguments,
+            keywords=wanted.keywords,
+            entrypoint=wanted.entrypoint,
+            base=wanted.base,
+            cwd=wanted.cwd,
+            env=wanted.env,
+            outputs=wanted.outputs,
+            wall_ms=call.wall_ms,
+            ingredients=recipe.ingredients,
+        )
+
+    def _new_job_id(self) -> str:
+        """A UUID of version 4, as text: what `uuid.UUID` would write, without building one."""
+        raw = self._desk.random(16)
+        text = f"{raw[:6].hex()}4{raw[6:8].hex()[1:]}{'89ab'[raw[8] & 3]}{raw[8:].hex()[1:]}"
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+    def _submission(self, call: Call, recipe: Recipe, job_id: str) -> Submission:
+        return self._desk.submission(
+            self._order(call, recipe),
+            job_id=job_id,
+            job_kind="task",
+            priority=call.priority,
+            retries=call.retries,
+            key=recipe.key,
+        )
+
+    def _answered(self, recipe: Recipe) -> Ticket | None:
+        """A ticket for a job that does, or did, the same work."""
+        with self._lock:
+            job_id = self._keys.get(recipe.key or "")
+        if job_id is not None:
+            return Ticket(job_id, deduplicated=True)
+        with self._reading:
+            found = self._work.recipes.find(recipe, self._options, since_ms=self._started_ms)
+        if isinstance(found, Miss):
+            return None
+        ticket = Ticket(found.job_id, deduplicated=True)
+        if not found.running:
+            ticket.state, ticket.digest, ticket.report = found.state, found.digest, found.report
+        return ticket
+
+    def _twin(self, known: Ticket) -> Ticket:
+        twin = Ticket(known.job_id, deduplicated=True)
+        if known.done:
+            twin.state, twin.digest, twin.report = known.state, known.digest, known.report
+        else:
+            self._await(twin)
+            self._look(twin.job_id)
+        return twin
+
+    # -- what happened -------------------------------------------------------------------------------------------------
+
+    def _await(self, ticket: Ticket) -> None:
+        with self._lock:
+            self._tickets.setdefault(ticket.job_id, []).append(ticket)
+
+    def _forget(self, ticket: Ticket) -> None:
+        with self._lock:
+            left = [one for one in self._tickets.pop(ticket.job_id, ()) if one is not ticket]
+            if left:
+                self._tickets[ticket.job_id] = left
+
+    def _attempted(self, attempted: Attempted) -> None:
+        if attempted.state in TERMINAL:
+            self._ended(attempted.job_id, attempted.state, attempted.digest, attempted.report)
+
+    def _observe(self, records: Sequence[Record]) -> None:
+        """Called within commits: what others did to our jobs is looked up on a thread of its own."""
+        for record in records:
+            job_id = record.job_id
+            if job_id in self._tickets and ends_attempt(record) and not self._work.crew.holds(job_id):
+                self._strange.put(job_id)
+                if self._follower is None:
+                    self._follower = threading.Thread(target=self._follow, name="detent-tasks", daemon=True)
+                    self._follower.start()
+
+    def _follow(self) -> None:
+        with suppress(StoreUnavailable):  # Closed meanwhile: nobody waits any more.
+            while True:
+                self._look(self._strange.get())
+
+    def _look(self, job_id: str) -> None:
+        """Ask the ledger whether a job has ended."""
+        row = self._desk.reader.job(job_id)
+        if row is not None and row.state in TERMINAL:
+            found = self._desk.report_of(job_id)
+            digest_, report = found if found is not None else (None, None)
+            self._ended(job_id, row.state, digest_, report)
+
+    def _ended(self, job_id: str, state: str, digest_: bytes | None, report: WorkReport | None) -> None:
+        with self._lock:
+            tickets = self._tickets.pop(job_id, ())
+            key = self._key_of.pop(job_id, None)
+            if key is not None:
+                self._keys.pop(key, None)
+            self._room.notify_all()
+        for ticket in tickets:
+            ticket.digest, ticket.report, ticket.state = digest_, report, state
+            if ticket._event is not None:  # noqa: SLF001 - its own class's
+                ticket._event.set()  # noqa: SLF001

@@ -1,0 +1,139 @@
+"""A process at work on a home: the session, the desk, the crew of workers and what they run on, wired together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import gettempdir
+from typing import Final, Self, TypeAlias
+
+from detent.engine.crew import Attempted, Crew, Sleeper
+from detent.engine.desk import Desk
+from detent.engine.home import Home, find_home, make_home, new_home_path
+from detent.engine.lanes import Lane, LateLane
+from detent.engine.plain_lane import PlainLane
+from detent.engine.recipes import Recipes
+from detent.engine.session import Session
+from detent.engine.wiring import Parts, begin_ledger
+from detent.errors import InvalidInput
+
+MakeLanes: TypeAlias = Callable[[Desk], tuple[Mapping[str, Lane], Sleeper]]
+"""Makes the executors of a crew, by the kinds of work they do, and what the crew sleeps on."""
+
+LIVE: Final = "live"
+WORKERS_MAX: Final = 1024
+STAGING_PREFIX: Final = "detent-sandbox-"
+
+
+def home_at(explicit: Path | None = None, environment: Mapping[str, str] | None = None) -> Home:
+    """The home to work on: found upwards like a git repository, else made where a new one belongs."""
+    environment = os.environ if environment is None else environment
+    found = find_home(Path.cwd(), environment, explicit)
+    if found is not None:
+        return found
+    path = new_home_path(Path.cwd(), environment, explicit)
+    return make_home(path, begin_ledger)
+
+
+def worker_count(given: int | None) -> int:
+    """How many workers: as many as asked for, else as many as there are processors for this process."""
+    if given is None:
+        return len(os.sched_getaffinity(0))
+    if type(given) is not int or not 1 <= given <= WORKERS_MAX:
+        raise InvalidInput(f"workers must be from 1 to {WORKERS_MAX}, not {given!r}")
+    return given
+
+
+class Work:
+    """Everything that a run or a client needs, open. Closing it ends the workers and gives the home up."""
+
+    def __init__(
+        self,
+        home: Home,
+        *,
+        workers: int | None = None,
+        parts: Parts | None = None,
+        on_attempted: Callable[[Attempted], None] | None = None,
+        lanes: MakeLanes | None = None,
+    ) -> None:
+        self.home = home
+        self.workers = worker_count(workers)
+        self.parts = parts or Parts()
+        self.session = Session(home, self.parts)
+        self._listeners: list[Callable[[Attempted], None]] = [] if on_attempted is None else [on_attempted]
+        try:
+            self.desk = Desk(home, self.session, parts=self.parts)
+            self.recipes = Recipes(self.desk)
+            self.crew = self._make_crew(self._make_lanes if lanes is None else lanes)
+            self.crew.start()
+        except BaseException:
+            self.session.close()
+            raise
+
+    def listen(self, listener: Callable[[Attempted], None]) -> Callable[[], None]:
+        """Have somebody told of every attempt that the crew closes; gives back what ends it."""
+        self._listeners = [*self._listeners, listener]
+
+        def unlisten() -> None:
+            self._listeners = [one for one in self._listeners if one is not listener]
+
+        return unlisten
+
+    def close(self) -> None:
+        """End the workers, then the session."""
+        try:
+            self.crew.close()
+        finally:
+            self.desk.close()
+            self.session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _attempted(self, attempted: Attempted) -> None:
+        for listener in self._listeners:
+            listener(attempted)
+
+    def _make_crew(self, make_lanes: MakeLanes) -> Crew:
+        lanes, sleeper = make_lanes(self.desk)
+        lease = self.home.settings().kernel_config(partitions=1, partition_id=0, environment={}).leases["default"]
+        return Crew(
+            self.desk,
+            lanes,
+            sleeper,
+            env_version=self.recipes.env_version,
+            lease_ms=lease.lease_ttl_ticks,
+            on_attempted=self._attempted,
+            is_stale=Recipes(self.desk).is_stale,  # Of its own: the other one is the driver's thread's.
+        )
+
+    def _make_lanes(self, _desk: Desk) -> tuple[Mapping[str, Lane], Sleeper]:
+        from detent.executor.plain import Pool, sweep_orphans  # noqa: PLC0415 - `import detent` stays cheap
+
+        live = self.home.path / LIVE
+        live.mkdir(mode=0o700, exist_ok=True)
+        sweep_orphans(live)
+        if any(Path(gettempdir()).glob(f"{STAGING_PREFIX}*")):
+            from detent.executor.sandbox.staging import sweep  # noqa: PLC0415 - the sandbox takes time to load
+
+            sweep()
+        plain = PlainLane(Pool(self.workers, live=live, content=self.home.path / "content"))
+        sandboxed = LateLane(lambda: self._sandbox_lane(plain.wake), self.workers)
+        return {"python": plain, "shell": plain, "code": sandboxed, "job": sandboxed}, plain
+
+    def _sandbox_lane(self, wake: Callable[[], None]) -> Lane:
+        from detent.engine.sandbox_lane import HomeFiles, SandboxLane  # noqa: PLC0415
+        from detent.executor.sandbox import Profile, Supervisor  # noqa: PLC0415
+
+        return SandboxLane(
+            lambda: Supervisor(required=Profile(self.home.settings().sandbox_required), warm=1),
+            HomeFiles(self.desk.files),
+            threads=self.workers,
+            wake=wake,
+            clock_ms=self.desk.now_ms,
+            random=self.desk.random,
+        )

@@ -1,0 +1,342 @@
+"""What a worker does: takes one task after the other from its socket, runs it, says what came of it.
+
+The user's code shares this process and is trusted, which does not mean that it is careful. Between two tasks the worker looks
+at what the last one left: a changed environment or directory is put back; processes are ended; threads, and processes that had
+to be ended, mean that this worker is used up, and it says so and leaves.
+"""
+
+# pathlib would be the largest thing that a worker loads.
+# ruff: noqa: PTH109, PTH118, PTH123
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import contextlib
+import io
+import json
+import mmap
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+import types
+from typing import Any, NoReturn
+
+from detent.executor.plain import current, loading, processes, stored, telling, wire
+from detent.executor.plain.capture import Taken
+
+JOB_BYTES = 256
+"""Of the file that names the running job; the name is ended by a line feed."""
+SPECS_MAX = 1024
+_MEMORY_STEP_BYTES = 4 << 20
+_MEMORY_RESET = b"5"
+_USER = "USER_CODE_ERROR"
+_COROUTINE = types.CoroutineType
+
+
+class Cancelled(BaseException):
+    """Raised in the middle of the user's code when its task is to end. No ``except Exception`` catches it."""
+
+
+class Spec:
+    """What many tasks have in common."""
+
+    __slots__ = ("base", "cwd", "env", "kind", "outputs", "target")
+
+    def __init__(self, data: bytes, home: str) -> None:
+        self.kind, self.target, self.base, cwd, self.env, self.outputs = json.loads(data)
+        self.cwd = os.path.join(self.base or home, cwd or "")
+
+
+class Child:
+    """One worker."""
+
+    def __init__(
+        self, end: socket.socket, shared: memoryview, taken: list[Taken], directory: str, settings: dict[str, Any]
+    ) -> None:
+        self.end = end
+        self.shared = shared
+        self.out, self.err = taken
+        self.directory = directory
+        self.content: str = settings["content"]
+        current.work_for(self.content)
+        self.value_bytes_max: int = settings["value_bytes_max"]
+        self.pid = os.getpid()
+        self.home = os.getcwd()
+        self.specs: dict[bytes, Spec] = {}
+        self.loader = loading.Loader()
+        self.environment = dict(os.environ._data)  # type: ignore[attr-defined]  # noqa: SLF001 - a look at bytes
+        self.is_calling = False
+        self.is_used_up = False
+        self.threads = 0
+        self.number = self.last = -1
+        """The task at hand, and the one before: a word to stop may come a moment late."""
+        self.cpu = 0.0
+        self.io = (0, 0)
+        self.memory = 0
+        self._usage()
+        handle = os.open(f"{directory}/job", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.posix_fallocate(handle, 0, JOB_BYTES)  # A mapping of what a full disk cannot give would end the process.
+        self.job = mmap.mmap(handle, JOB_BYTES)
+        os.close(handle)
+        self._prepare()
+
+    def serve(self) -> NoReturn:
+        """Until the supervisor closes its end; never returns."""
+        buffer = bytearray(wire.MESSAGE_BYTES_MAX)
+        view = memoryview(buffer)
+        receive = self.end.recv_into
+        while size := receive(buffer):
+            if self.loader.has_changed():
+                number = wire.SHORT.unpack_from(buffer)[1]
+                self._send(wire.SHORT.pack(wire.RETURNED, number))
+                os._exit(0)
+            message = bytes(view[:size])
+            if message[0] == wire.IN_FILE:
+                message = wire.read_file(os.fsdecode(message[wire.SHORT.size :]))
+            self._one(wire.read_task(message))
+        with contextlib.suppress(BaseException):
+            atexit._run_exitfuncs()  # noqa: SLF001 - this process leaves by _exit, which runs none
+            sys.stdout.flush()
+        os._exit(0)
+
+    def _prepare(self) -> None:
+        for number, name in ((1, "stdout"), (2, "stderr")):
+            raw = io.FileIO(number, "wb", closefd=False)
+            stream = io.TextIOWrapper(
+                io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", line_buffering=True
+            )
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
+        self.streams = (sys.stdout, sys.stderr)
+        main = types.ModuleType("__main__")
+        sys.modules["__main__"] = main
+        sys.argv = [""]
+        # Python takes compiled code for current if its source has the same size and was changed in the same second.
+        sys.dont_write_bytecode = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, self._told_to_stop)
+
+    def _told_to_stop(self, *_: object) -> None:
+        """Our own supervisor means one task; anybody else means this process."""
+        meant = self.shared[wire.CANCEL] - 1
+        if os.getpid() == self.pid and meant in (self.number, self.last):
+            if self.is_calling and meant == self.number:
+                self.is_calling = False
+                raise Cancelled
+            return
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def _one(self, task: wire.TaskRead) -> None:
+        number = task.number
+        self.last, self.number = self.number, number
+        self.shared[wire.RUNNING] = number + 1
+        started = time.time_ns()
+        begun = time.perf_counter_ns()
+        self.shared[wire.STARTED] = started // 1000
+        if task.wall_ms:
+            self._send(wire.write_begun(number, time.monotonic_ns() // 1000))
+        job = task.context[: task.context.find(b"\0")][: JOB_BYTES - 2]
+        self.job[: len(job) + 1] = job + b"\n"
+        current.begin(current.Running(number, task.context, self.end, self.shared))
+        value, error, files, pending = self._outcome(task)
+        current.end()
+        stdout, stderr, flags = self._tidy()
+        wall = (time.perf_counter_ns() - begun) // 1000
+        if not error:
+            flags |= wire.OK
+        if pending is not None:
+            flags |= wire.MESSAGE_FOLLOWS
+        if self.is_used_up:
+            flags |= wire.RETIRING
+        numbers = (number, flags, started // 1000, wall, *self._usage())
+        self.job[:1] = b"\n"
+        self.shared[wire.RUNNING] = 0
+        self._say(number, wire.write_done(numbers, (value, error, stdout, stderr, files)))
+        if pending is not None:
+            self._send(wire.SHORT.pack(wire.MESSAGE, number) + telling.slow_message(pending).encode())
+        if self.is_used_up:
+            os._exit(0)
+
+    def _outcome(self, task: wire.TaskRead) -> tuple[bytes, bytes, bytes, BaseException | None]:
+        """Value, error, files, and an exception whose message is still to be told."""
+        source = None
+        try:
+            spec = self.specs.get(task.spec)
+            if spec is None:
+                if len(self.specs) >= SPECS_MAX:
+                    self.specs.clear()
+                spec = self.specs[task.spec] = Spec(task.spec, self.home)
+            self._enter(spec)
+            if spec.kind == "shell":
+                return self._shell(spec)
+            loaded = self.loader.load(spec.base, spec.target)
+            source = loaded.source
+            positional, named = stored.arguments(task.arguments, task.values, self.content)
+            self.threads = _thread._count()  # noqa: SLF001
+            found = self._call(loaded.function, positional, named)
+            value = stored.result(found, self.content, self.value_bytes_max)
+            return value, b"", self._files(spec), None
+        except stored.Unfit as exc:
+            return b"", _error(exc.category, exc.code, exc.message), b"", None
+        except loading.LoadFailed as exc:
+            return self._load_failed(exc)
+        except Cancelled:
+            self._insist_on_being_the_worker()
+            self.is_used_up = True
+            return b"", _error(_USER, "CANCELLED", "it was told to stop"), b"", None
+        except SystemExit as exc:
+            return self._exited(exc)
+        except BaseException as exc:  # noqa: BLE001 - whatever the user's code raises is its outcome
+            self._insist_on_being_the_worker()
+            return self._raised(exc, source)
+
+    def _call(self, function: Any, positional: list[Any], named: dict[str, Any]) -> Any:
+        try:
+            self._may_stop()
+            found = function(*positional, **named)
+            if type(found) is _COROUTINE:
+                import asyncio  # noqa: PLC0415 - only where a function is async
+
+                found = asyncio.run(found)
+        finally:
+            self.is_calling = False
+        if os.getpid() != self.pid:
+            os._exit(0)
+        return found
+
+    def _may_stop(self) -> None:
+        """From now on the word to stop is an exception; if it has come before, this is."""
+        self.is_calling = True
+        if self.shared[wire.CANCEL] == self.number + 1:
+            raise Cancelled
+
+    def _insist_on_being_the_worker(self, status: int = 0) -> None:
+        """A fork made by the user's code that comes back here is not the worker, and must not speak in its name."""
+        if os.getpid() != self.pid:
+            os._exit(status)
+
+    def _enter(self, spec: Spec) -> None:
+        try:
+            os.chdir(spec.cwd)
+        except OSError as exc:
+            raise stored.Unfit(
+                _USER, "DIRECTORY_MISSING", f"cannot work in the directory {spec.cwd}: {exc.strerror}"
+            ) from exc
+        if spec.env and spec.kind != "shell":
+            os.environ.update(spec.env)
+
+    def _shell(self, spec: Spec) -> tuple[bytes, bytes, bytes, None]:
+        from detent.executor.plain import shell  # noqa: PLC0415 - only where there is a command
+
+        try:
+            value = shell.run(spec.target, {**os.environ, **spec.env}, self.out, self.err, self._may_stop)
+        finally:
+            self.is_calling = False
+        files, value["outputs"] = b"", {}
+        if spec.outputs:
+            from detent.executor.plain import outputs  # noqa: PLC0415 - only where there are some
+
+            made, value["outputs"] = outputs.collect(spec.outputs, self.content)
+            files = json.dumps(made).encode()
+        return stored.written(value), b"", files, None
+
+    def _files(self, spec: Spec) -> bytes:
+        if not spec.outputs:
+            return b""
+        from detent.executor.plain import outputs  # noqa: PLC0415 - only where there are some
+
+        os.chdir(spec.cwd)
+        return json.dumps(outputs.collect(spec.outputs, self.content)[0]).encode()
+
+    def _raised(self, exc: BaseException, source: str | None) -> tuple[bytes, bytes, bytes, BaseException | None]:
+        said = telling.story(exc, source)
+        message = telling.quick_message(exc)
+        error = _error(_USER, "PYTHON_EXCEPTION", message or "", **said)
+        return b"", error, b"", exc if message is None else None
+
+    def _load_failed(self, exc: loading.LoadFailed) -> tuple[bytes, bytes, bytes, None]:
+        self._insist_on_being_the_worker()
+        self.is_used_up = True  # Half of it may be loaded.
+        if exc.cause is None:
+            return b"", _error(_USER, "IMPORT_FAILED", exc.message), b"", None
+        said = telling.story(exc.cause, exc.source)
+        text = telling.quick_message(exc.cause) or telling.slow_message(exc.cause)
+        message = telling.bounded(f"{exc.message}: {said['type']}: {text}", telling.MESSAGE_BYTES_MAX)
+        return b"", _error(_USER, "IMPORT_FAILED", message, text=text, **said), b"", None
+
+    def _exited(self, exc: SystemExit) -> tuple[bytes, bytes, bytes, None]:
+        code = SystemExit.__dict__["code"].__get__(exc)  # As it is held, not as a subclass may answer for it.
+        status = 0 if code is None else code & 0xFF if type(code) is int else 1
+        self._insist_on_being_the_worker(status)
+        if status == 0:
+            return b"null", b"", b"", None
+        text = f": {telling.bounded(code, 1000)}" if type(code) is str else ""
+        return b"", _error(_USER, "EXITED", f"the task ended itself with exit status {status}{text}"), b"", None
+
+    def _tidy(self) -> tuple[bytes, bytes, int]:
+        """Put back what the task changed, end what it left, and take what it wrote."""
+        for stream in self.streams:
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        if _thread._count() > self.threads:  # noqa: SLF001
+            self.is_used_up = True
+        try:
+            while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                pass
+            self.is_used_up = True
+            processes.end_children()
+        except ChildProcessError:
+            pass
+        if os.environ._data != self.environment:  # type: ignore[attr-defined]  # noqa: SLF001
+            self._restore_environment()
+        (stdout, out_cut), (stderr, err_cut) = self.out.take(), self.err.take()
+        return stdout, stderr, (wire.OUT_CUT if out_cut else 0) | (wire.ERR_CUT if err_cut else 0)
+
+    def _restore_environment(self) -> None:
+        for name in list(os.environb):
+            if name not in self.environment:
+                del os.environb[name]
+        for name, value in self.environment.items():
+            if os.environb.get(name) != value:
+                os.environb[name] = value
+
+    def _usage(self) -> tuple[int, int, int, int]:
+        """What was used since the last call: processor time in microseconds, peak of memory, bytes read and written."""
+        own = resource.getrusage(resource.RUSAGE_SELF)
+        below = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = own[0] + own[1] + below[0] + below[1]
+        moved = (own[9] + below[9], own[10] + below[10])
+        used = int((cpu - self.cpu) * 1e6), own[2] * 1024, (moved[0] - self.io[0]) * 512, (moved[1] - self.io[1]) * 512
+        self.cpu, self.io = cpu, moved
+        if used[1] > self.memory + _MEMORY_STEP_BYTES:
+            # The kernel keeps the highest mark of a process's life; the next task shall not answer for this one.
+            with contextlib.suppress(OSError), open("/proc/self/clear_refs", "wb", buffering=0) as file:
+                file.write(_MEMORY_RESET)
+            self.memory = resource.getrusage(resource.RUSAGE_SELF)[2] * 1024
+        return used
+
+    def _say(self, number: int, message: bytes) -> None:
+        if len(message) > wire.MESSAGE_BYTES_MAX:
+            try:
+                wire.write_file(f"{self.directory}/done-{number}", message)
+                message = wire.SHORT.pack(wire.DONE_IN_FILE, number)
+            except OSError as exc:
+                said = _error("INTERNAL_ERROR", "RESULT_NOT_PASSED", f"{self.directory}: {exc.strerror}")
+                flags = wire.RETIRING if self.is_used_up else 0
+                message = wire.write_done((number, flags, 0, 0, 0, 0, 0, 0), (b"", said, b"", b"", b""))
+        self._send(message)
+
+    def _send(self, message: bytes) -> None:
+        try:
+            self.end.send(message)
+        except (BrokenPipeError, ConnectionResetError):
+            os._exit(0)  # The supervisor is gone.
+
+
+def _error(category: str, code: str, message: str, **said: Any) -> bytes:
+    return json.dumps({"category": category, "code": code, "message": message, **said}).encode()

@@ -1,0 +1,141 @@
+"""What goes into a pool of plain processes and what comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import Final
+
+from detent.canon.late import dataclass
+from detent.errors import InvalidInput
+
+KINDS: Final = ("python", "shell")
+MB: Final = 1024 * 1024
+OUTPUT_BYTES_MAX: Final = MB
+"""Of stdout and of stderr, each, that are kept of one task; what is beyond is dropped while the task goes on."""
+VALUE_BYTES_MAX: Final = 16 * MB
+"""Of one result as strict JSON; larger data travels as a `detent.File`."""
+NOTHING: Final[Mapping[str, str]] = {}
+NO_ARGUMENTS: Final = b"[[],{}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Whose work a task is: what `detent.context()` tells the user's code."""
+
+    job_id: str = ""
+    run_id: str | None = None
+    attempt: int = 1
+    idempotency_token: str = ""
+    step: str | None = None
+    index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One piece of trusted work.
+
+    ``arguments`` is a stored value (see `detent.jobs.values`) as strict JSON: a list of the positional arguments and a mapping
+    of the named ones. ``values`` holds, for each ``$result`` in it, that result's stored value, as bytes or in a file.
+    """
+
+    number: int
+    """Names the task in this pool; no two that are under way may have the same."""
+    target: str
+    """``module:name`` or ``path/file.py:name`` of a function, or the command line of a shell task."""
+    kind: str = "python"
+    base: str | None = None
+    """Directory that modules and paths start from, and the working directory unless `cwd` says another."""
+    cwd: str | None = None
+    """Working directory, relative to `base`."""
+    env: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    arguments: bytes = NO_ARGUMENTS
+    values: Mapping[str, bytes | Path] = field(default_factory=dict)
+    outputs: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    """Paths or globs that the task leaves behind, by name, relative to the working directory."""
+    wall_ms: int | None = None
+    """Limit of this task, from its first moment; None is none (X-162)."""
+    context: Context = Context()
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise InvalidInput(f"a plain process runs {' and '.join(KINDS)}, not {self.kind!r:.80}")
+        if not 0 <= self.number < 1 << 63:
+            raise InvalidInput(f"a task's number must be from 0 to 2^63-1, not {self.number}")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a task used: as its process counted it, or the kernel when the process was lost."""
+
+    cpu_ms: int = 0
+    """Of the process and of the children that it waited for."""
+    wall_ms: int = 0
+    memory_bytes_peak: int = 0
+    """Of the process alone: a plain process has no group that would count its tree."""
+    io_bytes_read: int = 0
+    """From devices, like the next: what came from or stayed in the page cache is not counted."""
+    io_bytes_written: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a task failed. ``line`` and ``column`` are places in the user's code, from 1."""
+
+    category: str
+    code: str
+    message: str = ""
+    type: str | None = None
+    traceback: str | None = None
+    line: int | None = None
+    column: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileMade:
+    """A declared output: its bytes are durable in the content store under their digest."""
+
+    output: str
+    """The name it was declared under; a glob may give several files."""
+    path: str
+    """Where it was found, relative to the working directory."""
+    digest: bytes
+    size_bytes: int
+    content_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a running task says about how far it is."""
+
+    number: int
+    fraction: float
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of one task. There is exactly one for each that was submitted."""
+
+    number: int
+    ok: bool
+    value: bytes | None = None
+    """The stored value as strict JSON; None unless `ok`."""
+    error: Failure | None = None
+    """None exactly when `ok`, or when nothing but the cancellation ended it."""
+    stdout: bytes = b""
+    stderr: bytes = b""
+    stdout_truncated: bool = False
+    stderr_truncated: bool = False
+    usage: Usage = Usage()
+    started_ms: int = 0
+    """Since 1970; 0 when it never began."""
+    finished_ms: int = 0
+    files: tuple[FileMade, ...] = ()
+    lost: str | None = None
+    """``worker_lost`` when the process was ended from outside, which is nobody's failure (X-163)."""
+    cancelled: bool = False
+    """Somebody asked for that; `ok` still says what happened, since a task may end at that very moment."""
+    worker: str = ""
+    """Name of the worker that had it; empty when none did."""

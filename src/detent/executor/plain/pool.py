@@ -1,0 +1,381 @@
+"""A pool of plain processes, as the supervisor holds it.
+
+The rules of this file:
+
+* Each worker has a socket from which it takes its tasks one by one, and several may wait there, so that it need not wait for
+  us. We keep the worker's end of that socket too. Whatever it has not taken can be taken back: for a worker that has nothing to
+  do, because a task was cancelled, or because the worker is gone. A message goes to one reader, so a task is begun once.
+* A worker answers in the order in which it takes. When it is dead, what it has not answered and we cannot take back is what
+  it was running: one task, or none.
+* Nothing here blocks but `wait`, `close`, and the moment in which a host that was killed is replaced.
+
+Not for several threads, `wake` and `cancel` excepted. Deadlines are looked at in `wait`: a supervisor calls it often.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Self
+
+from detent.errors import InvalidInput
+from detent.executor.plain import verdict, wire
+from detent.executor.plain.dealing import Dealer
+from detent.executor.plain.host import CRASH_STATUS
+from detent.executor.plain.link import Link, PoolFailed, import_paths
+from detent.executor.plain.model import OUTPUT_BYTES_MAX, VALUE_BYTES_MAX, Done, Progress, Task
+from detent.executor.plain.slot import Entry, Slot, entry_of
+from detent.executor.plain.sweep import Presence
+from detent.executor.plain.telling import NO_MESSAGE
+
+__all__ = ["Pool", "PoolFailed"]
+
+WORKERS_MAX: Final = 1024
+MESSAGE_SECONDS_MAX: Final = 2.0
+"""How long after an exception its message may come."""
+FAILURES_MAX: Final = 20
+"""Hosts or workers that end, one after the other, without one being born."""
+GRACE_MS: Final = 500
+CLOSE_SECONDS_MAX: Final = 5.0
+GONE_MS_MAX: Final = 5000
+"""How long killed workers may take to go."""
+
+
+class Pool:
+    """Runs the user's own trusted functions and commands in ``workers`` child processes.
+
+    ``live`` is where the workers can be watched, ``content`` the directory of the home's content store. The environment is the
+    user's own unless another is given, and modules are looked for where this process looks for them.
+    """
+
+    def __init__(  # noqa: PLR0913 - settings, all but the first by name
+        self,
+        workers: int,
+        *,
+        live: Path,
+        content: Path,
+        python: str = sys.executable,
+        environment: Mapping[str, str] | None = None,
+        paths: Sequence[str] | None = None,
+        output_bytes_max: int = OUTPUT_BYTES_MAX,
+        value_bytes_max: int = VALUE_BYTES_MAX,
+        grace_ms: int = GRACE_MS,
+    ) -> None:
+        if not 1 <= workers <= WORKERS_MAX:
+            raise InvalidInput(f"a pool has 1 to {WORKERS_MAX} workers, not {workers}")
+        self.grace_ms = grace_ms
+        """Between asking a task to end and ending it."""
+        self._settings = {
+            "paths": import_paths(python, paths),
+            "content": str(content.absolute()),
+            "output_bytes_max": output_bytes_max,
+            "value_bytes_max": value_bytes_max,
+        }
+        self._python, self._environment = python, environment
+        self._dealer = Dealer()
+        self._slots = self._dealer.slots
+        self._told: list[Done | Progress] = []
+        self._requests: deque[int] = deque()
+        self._cancelled: set[int] = set()
+        self._known: set[int] = set()
+        self._next_worker = 1
+        self._failures = 0
+        self._failure: PoolFailed | None = None
+        self._is_closing = self._is_closed = False
+        self._epoll = select.epoll()
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._epoll.register(self._bell, select.EPOLLIN)
+        self._by_descriptor: dict[int, Slot] = {}
+        self._presence = Presence(live)
+        try:
+            self._link = self._start()
+        except BaseException:
+            self._presence.close()
+            raise
+        for _ in range(workers):
+            self._spawn()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        """How many tasks are under way: submitted, and not yet told of by `wait`."""
+        return len(self._known) + sum(type(told) is Done for told in self._told)
+
+    @property
+    def host_pid(self) -> int:
+        """The process that the workers are children of."""
+        return self._link.process.pid
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """The workers that have been born."""
+        return [slot.pid for slot in self._slots.values() if slot.pid]
+
+    def fileno(self) -> int:
+        """A descriptor that can be read when `wait` has something to do."""
+        return self._epoll.fileno()
+
+    def submit(self, task: Task) -> None:
+        """Take a task. More than `wanted` are taken too; they wait here."""
+        if self._is_closing:
+            raise PoolFailed("the pool is closed")
+        if task.number in self._known:
+            raise InvalidInput(f"task {task.number} is under way already")
+        entry = entry_of(task, self._large_path)
+        self._known.add(task.number)
+        self._dealer.add(entry)
+
+    def wanted(self) -> int:
+        """How many more tasks the workers can use now, so that none of them has to wait."""
+        return self._dealer.room()
+
+    def due(self) -> float | None:
+        """In how many seconds `wait` must be called although the descriptor is silent; None if it need not."""
+        return self._patience(None)
+
+    def wake(self) -> None:
+        """Make `wait` return; for other threads."""
+        os.eventfd_write(self._bell, 1)
+
+    def cancel(self, number: int) -> None:
+        """Ask for the end of a task, from any thread; what came of it is told as ever. Unknown numbers are ignored."""
+        if not self._is_closed:
+            self._requests.append(number)
+            self.wake()
+
+    def wait(self, timeout: float | None = None) -> list[Done | Progress]:
+        """What has ended, and what running tasks said of themselves, in the order of its coming.
+
+        Waits for the first of it, for `wake`, for news of a worker, or for so many seconds.
+        """
+        if self._failure is not None and not self._is_closing:
+            raise self._failure
+        self._serve_requests()
+        self._dealer.deal()
+        for descriptor, _ in self._epoll.poll(self._patience(timeout)):
+            slot = self._by_descriptor.get(descriptor)
+            if slot is not None:
+                self._hear(slot)
+            elif descriptor == self._bell:
+                with contextlib.suppress(BlockingIOError):
+                    os.eventfd_read(self._bell)
+            elif descriptor == self._link.control.fileno():
+                self._hear_host()
+        self._serve_requests()
+        if any(slot.deadline is not None for slot in self._slots.values()):
+            self._look_at_deadlines()
+        told, self._told = self._told, []
+        return told
+
+    def close(self, grace: float = 0.0) -> list[Done]:
+        """End everything, and leave no process and no file; what was under way is told as cancelled.
+
+        What runs may go on for ``grace`` seconds; what waits is not begun any more.
+        """
+        if self._is_closed:
+            return []
+        self._is_closing = True
+        for entry in self._dealer.take_all():
+            self._finish(entry, verdict.dropped(entry.task.number))
+        deadline = time.monotonic() + grace
+        told: list[Done | Progress] = []
+        while self._known and (left := deadline - time.monotonic()) > 0:
+            told += self.wait(left)
+        for number in self._known:
+            self.cancel(number)
+        deadline = time.monotonic() + self.grace_ms / 1000 + CLOSE_SECONDS_MAX
+        while self._known:
+            told += self.wait(1.0)
+            if time.monotonic() > deadline:
+                self._link.process.kill()  # Halted, or worse; its workers go with it.
+        self._is_closed = True
+        for slot in self._slots.values():
+            slot.ours.close()
+        self._link.end(self.grace_ms)
+        for slot in self._slots.values():
+            slot.close()
+        self._presence.kill_all()
+        self._presence.close()
+        self._epoll.close()
+        os.close(self._bell)
+        told += self._told
+        return [one for one in told if isinstance(one, Done)]
+
+    def _start(self) -> Link:
+        link = Link(self._presence, self._python, self._environment, self._settings)
+        self._epoll.register(link.control.fileno(), select.EPOLLIN)
+        return link
+
+    def _spawn(self) -> None:
+        worker, self._next_worker = self._next_worker, self._next_worker + 1
+        slot = Slot(worker, self._presence.live / f"{self._presence.tag}.{worker}")
+        self._slots[worker] = self._by_descriptor[slot.ours.fileno()] = slot
+        self._epoll.register(slot.ours.fileno(), select.EPOLLIN)
+        self._link.spawn(worker, str(slot.directory), slot.theirs)
+
+    def _large_path(self, number: int) -> str:
+        return str(self._presence.live / f"{self._presence.tag}.task-{number}")
+
+    def _serve_requests(self) -> None:
+        while self._requests:
+            number = self._requests.popleft()
+            if number not in self._known or number in self._cancelled:
+                continue
+            self._cancelled.add(number)
+            entry = self._dealer.take(number)
+            if entry is not None:
+                self._finish(entry, verdict.dropped(number))
+            elif (holder := self._dealer.holder(number)) is not None:
+                self._link.stop(holder.worker, number, self.grace_ms)
+
+    # Time.
+
+    def _patience(self, timeout: float | None) -> float | None:
+        if self._told:
+            return 0
+        nearest = min((slot.deadline for slot in self._slots.values() if slot.deadline is not None), default=None)
+        if nearest is None:
+            return timeout
+        left = max(0.0, nearest - time.monotonic())
+        return left if timeout is None else min(left, timeout)
+
+    def _look_at_deadlines(self) -> None:
+        now = time.monotonic()
+        for slot in self._slots.values():
+            if slot.deadline is None or slot.deadline > now:
+                continue
+            slot.deadline = None
+            if slot.half is not None:
+                self._dealer.leave(slot)
+                self._link.stop(slot.worker, None, 0)
+                self._finish_half(slot, None)
+            elif slot.entries:
+                slot.over_time = next(iter(slot.entries))
+                self._link.stop(slot.worker, slot.over_time, self.grace_ms)
+
+    # What workers say.
+
+    def _hear(self, slot: Slot) -> None:
+        for message in slot.messages():
+            kind = message[0]
+            if kind == wire.DONE:
+                self._take_done(slot, wire.read_done(message))
+                continue
+            number = wire.SHORT.unpack_from(message)[1]
+            if kind == wire.DONE_IN_FILE:
+                self._take_done(slot, wire.read_done(slot.read_large(number)))
+            elif kind == wire.BEGUN:
+                wall_ms = slot.entries[number].task.wall_ms or 0
+                slot.deadline = wire.read_begun(message) + wall_ms / 1000
+            elif kind == wire.MESSAGE:
+                self._finish_half(slot, message[wire.SHORT.size :].decode("utf-8", "replace"))
+            elif kind == wire.PROGRESS:
+                self._told.append(Progress(*wire.read_progress(message)))
+            elif kind == wire.RETURNED:
+                back = slot.entries.pop(number)
+                self._dealer.leave(slot)
+                if number in self._cancelled:
+                    self._finish(back, verdict.dropped(number))
+                else:
+                    self._dealer.first([back])
+
+    def _take_done(self, slot: Slot, read: wire.DoneRead) -> None:
+        entry = slot.entries.pop(read.number)
+        slot.deadline = None
+        slot.cpu_us += read.cpu
+        if read.flags & wire.RETIRING:
+            self._dealer.leave(slot)
+        if read.flags & wire.MESSAGE_FOLLOWS:
+            slot.half = (entry, read)
+            slot.deadline = time.monotonic() + MESSAGE_SECONDS_MAX
+            return
+        self._dealer.learn(read.wall)
+        self._finish(entry, verdict.told(read, slot.name, self._wall_ms_met(slot, entry)))
+
+    def _finish_half(self, slot: Slot, message: str | None) -> None:
+        if slot.half is None:
+            return
+        entry, read = slot.half
+        slot.half = slot.deadline = None
+        said = NO_MESSAGE if message is None else message
+        self._finish(entry, verdict.told(read, slot.name, self._wall_ms_met(slot, entry), said))
+
+    def _wall_ms_met(self, slot: Slot, entry: Entry) -> int | None:
+        return entry.task.wall_ms if slot.over_time == entry.task.number else None
+
+    def _finish(self, entry: Entry, done: Done) -> None:
+        number = entry.task.number
+        self._known.discard(number)
+        if entry.file is not None:
+            Path(entry.file).unlink(missing_ok=True)
+        if number in self._cancelled:
+            self._cancelled.discard(number)
+            done = verdict.cancelled(done)
+        self._told.append(done)
+
+    # What the host says.
+
+    def _hear_host(self) -> None:
+        for said, descriptor in self._link.news():
+            if not said:
+                self._replace_host()
+                return
+            slot = self._slots.get(said.get("born") or said.get("died") or 0)
+            if slot is None:
+                continue
+            if "born" in said:
+                slot.pid, slot.pidfd = said["pid"], descriptor
+                self._failures = 0
+                continue
+            self._bury(slot, said)
+            if said.get("failed") or (os.WIFEXITED(said["status"]) and os.WEXITSTATUS(said["status"]) == CRASH_STATUS):
+                self._count_failure(str(said.get("failed") or "a worker could not begin"))
+            if not self._is_closing:
+                self._spawn()
+
+    def _count_failure(self, why: str) -> None:
+        self._failures += 1
+        if self._failures >= FAILURES_MAX and not self._is_closing:
+            self._failure = PoolFailed(f"workers cannot be started: {why} {self._link.last_words()}".strip())
+            raise self._failure
+
+    def _bury(self, slot: Slot, said: Mapping[str, Any]) -> None:
+        """A worker is gone: hear its last words, take back what it had not begun, and say what became of the rest."""
+        self._hear(slot)
+        back = slot.take_back()
+        self._finish_half(slot, None)
+        for entry in slot.entries.values():
+            over_time = slot.over_time == entry.task.number
+            end = slot.ended(said, int(time.time() * 1e6))
+            self._finish(entry, verdict.ended(entry.task, end, slot.name, over_time=over_time))
+        slot.entries.clear()
+        self._dealer.first(back)
+        self._epoll.unregister(slot.ours.fileno())
+        del self._by_descriptor[slot.ours.fileno()], self._slots[slot.worker]
+        slot.close()
+
+    def _replace_host(self) -> None:
+        """The host was killed. Its workers go with it; what they leave is found by its mark. Then all begins anew."""
+        self._epoll.unregister(self._link.control.fileno())
+        self._presence.kill_all()
+        slots = list(self._slots.values())
+        for slot in slots:
+            slot.is_gone(GONE_MS_MAX)
+            self._bury(slot, {"status": signal.SIGKILL})
+        why = self._link.last_words()
+        self._link.close()
+        self._count_failure(f"their host ended: {why}" if why else "their host ended")
+        self._link = self._start()
+        for _ in slots if not self._is_closing else ():
+            self._spawn()

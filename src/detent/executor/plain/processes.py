@@ -1,0 +1,98 @@
+"""Processes and their descendants: who they are, and how to be sure that they are gone.
+
+Loaded by the host and by every worker, so it imports nothing heavy.
+"""
+
+# pathlib would be the largest thing that a worker loads.
+# ruff: noqa: PTH123, PTH208
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_WAIT_SECONDS = 0.002
+KILL_SECONDS_MAX = 5.0
+"""How long killed processes may take to go; one that waits for a dead disk cannot be waited for any longer."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_KEEPS_LISTS = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
+"""Whether the kernel was built to list a process's children; otherwise every process is asked for its parent."""
+
+
+def die_with_parent(parent: int) -> None:
+    """Be killed as soon as the parent has gone, however it goes; at once if it has gone already."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent goes, so that none can leave the tree."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def children() -> list[int]:
+    """The pids of this process's children, zombies included."""
+    if not _KEEPS_LISTS:
+        own = os.getpid()
+        return [pid for pid in all_pids() if (fields := stat_fields(pid)) is not None and int(fields[1]) == own]
+    found: list[int] = []
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(FileNotFoundError), open(f"/proc/self/task/{thread}/children") as file:
+            found += [int(word) for word in file.read().split()]
+    return found
+
+
+def all_pids() -> list[int]:
+    """Every process that can be seen."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def stat_fields(pid: int) -> list[str] | None:
+    """State, parent, group, session and so on of a process; None when there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()
+    except OSError:
+        return None
+
+
+def kill(pid: int, number: int) -> None:
+    """Signal a process that may be gone."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def end_children(known: frozenset[int] | set[int] = frozenset()) -> bool:
+    """Kill and reap every child that is not known, and what they leave, until there is none; False when some stay.
+
+    Their own children become ours as they go. Only for a process that adopts orphans.
+    """
+    deadline = time.monotonic() + KILL_SECONDS_MAX
+    while strays := [pid for pid in children() if pid not in known]:
+        for pid in strays:
+            kill(pid, signal.SIGKILL)
+        if not sum(_reap(pid) for pid in strays):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_WAIT_SECONDS)
+    return True
+
+
+def _reap(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        return True
+
+
+def _prctl(option: int, value: int) -> None:
+    if _libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))

@@ -1,0 +1,56 @@
+"""Runs a command line with ``/bin/sh``, in a session of its own below the worker (X-175)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from detent.executor.plain import processes
+from detent.executor.plain.capture import Taken, cut
+from detent.executor.plain.stored import Unfit
+
+STDOUT_BYTES_MAX = 64 * 1024
+"""Of stdout that stand in the value; all that is kept stands beside it."""
+_TAIL_BYTES = 2000
+_TERM_SECONDS = 30.0
+
+
+def run(
+    command: str, environment: Mapping[str, str], out: Taken, err: Taken, may_stop: Callable[[], None]
+) -> dict[str, Any]:
+    """The value without its outputs; raises `Unfit` for an exit status that is not 0.
+
+    From ``may_stop`` on, an exception may come at any moment; before that the command could not be told of it.
+    """
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the user's own command, which is what this is for
+            ["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, env=environment, start_new_session=True
+        )
+    except (OSError, ValueError) as exc:
+        raise Unfit("USER_CODE_ERROR", "SHELL_EXIT", f"cannot run /bin/sh: {exc}") from exc
+    try:
+        may_stop()
+        status = process.wait()
+    except BaseException:
+        # Told to stop: the command gets the same word, and whoever told us bounds how long it may take.
+        with contextlib.suppress(ProcessLookupError, PermissionError, subprocess.TimeoutExpired):
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(_TERM_SECONDS)
+        raise
+    finally:
+        processes.end_children()
+        process.poll()
+    if status != 0:
+        ended = f"with exit status {status}" if status > 0 else f"by signal {-status}"
+        tail = cut(err.tail(_TAIL_BYTES)).decode("utf-8", "replace").strip()
+        raise Unfit("USER_CODE_ERROR", "SHELL_EXIT", f"the command ended {ended}" + (f": {tail}" if tail else ""))
+    if not out.is_kept():
+        raise Unfit(
+            "INTERNAL_ERROR", "RESULT_NOT_PASSED", "what the command printed could not be kept: the disk is full"
+        )
+    text = cut(out.peek(STDOUT_BYTES_MAX)).decode("utf-8", "replace")
+    return {"exit": 0, "stdout": text}

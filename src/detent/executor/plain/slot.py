@@ -1,0 +1,186 @@
+"""A worker as its supervisor knows it: both ends of its socket, and what it was given."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from detent.errors import InvalidInput
+from detent.executor.plain import wire
+from detent.executor.plain.capture import cut
+from detent.executor.plain.model import Task
+from detent.executor.plain.verdict import Ended
+
+_BUFFER_BYTES: Final = 1 << 20
+"""Asked of the kernel for each socket; it gives what it allows."""
+_SPECS_MAX: Final = 1024
+_buffer = bytearray(wire.MESSAGE_BYTES_MAX)
+_view = memoryview(_buffer)
+_specs: dict[tuple[str, str, str | None, str | None], bytes] = {}
+
+
+class Entry(NamedTuple):
+    """A task, and the message that says it."""
+
+    task: Task
+    message: bytes
+    file: str | None
+    """Where the task stands when it is too long for a message."""
+
+
+class Slot:
+    """One worker, from the moment it is asked for until it is buried."""
+
+    def __init__(self, worker: int, directory: Path) -> None:
+        self.worker = worker
+        self.directory = directory
+        self.name = directory.name
+        self.ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end in (self.ours, self.theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
+        self.pid = 0
+        self.pidfd: int | None = None
+        self.entries: dict[int, Entry] = {}
+        """What it was given and has not answered, in the order it was given."""
+        self.is_leaving = False
+        """It takes nothing more."""
+        self.deadline: float | None = None
+        """When the running task is over its time, or when the message of its exception is."""
+        self.over_time: int | None = None
+        """The task that was told to stop for being over its time."""
+        self.half: tuple[Entry, wire.DoneRead] | None = None
+        """What is done but for the message of its exception."""
+        self.cpu_us = 0
+        """Accounted for in what it has answered."""
+
+    def give(self, entry: Entry) -> bool:
+        """Let a task wait in the worker's socket; False when that is full."""
+        try:
+            self.ours.send(entry.message, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        self.entries[entry.task.number] = entry
+        return True
+
+    def take_back(self) -> list[Entry]:
+        """The tasks that the worker has not taken, in order; they are not its own any more."""
+        back: list[Entry] = []
+        while self.entries:
+            try:
+                size = self.theirs.recv_into(_buffer, 0, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                break
+            if not size:
+                break
+            back.append(self.entries.pop(wire.SHORT.unpack_from(_buffer)[1]))
+        return back
+
+    def messages(self) -> Iterator[bytes]:
+        """What the worker has said and nobody has read."""
+        receive = self.ours.recv_into
+        while True:
+            try:
+                size = receive(_buffer, 0, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            if not size:
+                return
+            yield bytes(_view[:size])
+            if not self.entries and self.half is None:
+                return  # Nothing is owed, so the look that would find nothing is saved.
+
+    def read_large(self, number: int) -> bytes:
+        """What the worker said in a file, which is removed."""
+        path = self.directory / f"done-{number}"
+        data = path.read_bytes()
+        path.unlink()
+        return data
+
+    def is_gone(self, timeout_ms: int) -> bool:
+        """Whether the process has ended, or ends within this time; True for one that was never born."""
+        if self.pidfd is None:
+            return True
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        return bool(poll.poll(timeout_ms))
+
+    def ended(self, said: Mapping[str, Any], now_us: int) -> Ended:
+        """How the worker ended and what it had written meanwhile, from what the host says of it."""
+        written = said.get("written", (0, 0))
+        stdout, stderr = (self._kept(name) for name in ("stdout", "stderr"))
+        return Ended(
+            status=said["status"],
+            stopped=said.get("stopped", False),
+            started_us=said.get("started_us", 0),
+            ended_us=now_us,
+            cpu_us=max(0, said.get("cpu_us", 0) - self.cpu_us),
+            memory_bytes=said.get("memory", 0),
+            stdout=stdout if written[0] <= len(stdout) else cut(stdout),
+            stderr=stderr if written[1] <= len(stderr) else cut(stderr),
+            stdout_truncated=written[0] > len(stdout),
+            stderr_truncated=written[1] > len(stderr),
+        )
+
+    def _kept(self, name: str) -> bytes:
+        try:
+            return (self.directory / name).read_bytes()
+        except OSError:
+            return b""
+
+    def close(self) -> None:
+        """Let go of everything; the worker is gone."""
+        self.ours.close()
+        self.theirs.close()
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def entry_of(task: Task, large_path: Callable[[int], str]) -> Entry:
+    """A task with its message; one that is too long for a message is written to a file."""
+    own = task.context
+    context = wire.context_bytes(own.job_id, own.run_id, own.attempt, own.idempotency_token, own.step, own.index)
+    if context.count(0) != 5:
+        raise InvalidInput("a name in a task's context holds a zero byte")
+    message = wire.write_task(
+        task.number,
+        task.wall_ms or 0,
+        _spec(task),
+        context,
+        task.arguments,
+        [_value(*item) for item in task.values.items()] if task.values else [],
+    )
+    if len(message) <= wire.MESSAGE_BYTES_MAX:
+        return Entry(task, message, None)
+    path = large_path(task.number)
+    wire.write_file(path, message)
+    return Entry(task, wire.SHORT.pack(wire.IN_FILE, task.number) + os.fsencode(path), path)
+
+
+def _value(digest: str, value: bytes | Path) -> tuple[str, bool, bytes]:
+    return (digest, True, os.fsencode(value)) if isinstance(value, Path) else (digest, False, value)
+
+
+def _spec(task: Task) -> bytes:
+    """What tasks have in common, in one piece: workers remember it by its bytes."""
+    if task.env or task.outputs:
+        return _written(task)
+    key = (task.kind, task.target, task.base, task.cwd)
+    spec = _specs.get(key)
+    if spec is None:
+        if len(_specs) >= _SPECS_MAX:
+            _specs.clear()
+        spec = _specs[key] = _written(task)
+    return spec
+
+
+def _written(task: Task) -> bytes:
+    return json.dumps(
+        [task.kind, task.target, task.base, task.cwd, dict(task.env), dict(task.outputs)], separators=(",", ":")
+    ).encode()

@@ -1,0 +1,186 @@
+"""Tells of an exception in two steps: first what needs no line of the user's code, then its message, which may need one.
+
+``str(exception)`` runs the user's own method; it may raise, print, or never return. So type and places come first. The message
+follows if it comes in time; one that is stuck in C is ended from outside. A message that is certain to be harmless comes along
+at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+FRAMES_MAX = 60
+CAUSES_MAX = 8
+MESSAGE_BYTES_MAX = 4096
+TRACEBACK_BYTES_MAX = 65_536
+NAME_CHARS_MAX = 400
+LINE_CHARS_MAX = 200
+MESSAGE_SECONDS = 0.25
+_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep  # noqa: PTH100, PTH120
+_IMPORTLIB = os.path.dirname(os.__file__) + "/importlib/"  # noqa: PTH120
+_SIMPLE = frozenset(
+    {
+        *(Exception, ArithmeticError, AssertionError, AttributeError, ImportError, IndexError, KeyError, LookupError),
+        *(
+            MemoryError,
+            ModuleNotFoundError,
+            NameError,
+            NotImplementedError,
+            OverflowError,
+            RecursionError,
+            RuntimeError,
+        ),
+        *(TypeError, UnboundLocalError, ValueError, ZeroDivisionError),
+    }
+)
+_HARMLESS = frozenset({str, int, float, bool, type(None)})
+NO_MESSAGE = "<no message: it could not be formatted>"
+
+
+def story(exc: BaseException, source: str | None) -> dict[str, Any]:
+    """Type, traceback without the message, line and column; ``source`` is the file whose lines matter most."""
+    text: list[str] = []
+    chain = _chain(exc)
+    for one in reversed(chain[1:]):
+        text += [*_told(_frames(one)), type_name(one), "", "which led to:", ""]
+    frames = _frames(exc)
+    line, column = _syntax(exc, source) or _place(frames, source)
+    text += _told(frames)
+    return {"type": type_name(exc), "traceback": "\n".join(text), "line": line, "column": column}
+
+
+def quick_message(exc: BaseException) -> str | None:
+    """The message of an exception that runs nobody's code to say it; None for all others."""
+    if type(exc) not in _SIMPLE or not all(type(argument) in _HARMLESS for argument in exc.args):
+        return None
+    try:
+        return bounded(str(exc), MESSAGE_BYTES_MAX)
+    except ValueError:  # An integer that is too long to be written.
+        return NO_MESSAGE
+
+
+def slow_message(exc: BaseException) -> str:
+    """The message, if it comes in time. One that runs on in C is ended from outside."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError
+
+    before: Any = signal.SIG_DFL
+    try:
+        before = signal.signal(signal.SIGALRM, late)
+        signal.setitimer(signal.ITIMER_REAL, MESSAGE_SECONDS)
+        return bounded(str.__str__(str(exc)), MESSAGE_BYTES_MAX)
+    except BaseException:  # noqa: BLE001 - also what a handler or a message's own method raises
+        return NO_MESSAGE
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def bounded(text: str, bytes_max: int) -> str:
+    """Text that has at most so many bytes, and is valid Unicode."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= bytes_max:
+        return data.decode()
+    return data[: bytes_max - 3].decode("utf-8", "ignore") + "..."
+
+
+def type_name(exc: BaseException) -> str:
+    """The name of an exception's type, whatever its class says about itself."""
+    return str(type.__dict__["__name__"].__get__(type(exc)))[:NAME_CHARS_MAX]
+
+
+def _chain(exc: BaseException) -> list[BaseException]:
+    found: list[BaseException] = []
+    one: BaseException | None = exc
+    while one is not None and all(one is not known for known in found) and len(found) < CAUSES_MAX:
+        found.append(one)
+        cause = _held(one, "__cause__")
+        if cause is None and not _held(one, "__suppress_context__"):
+            cause = _held(one, "__context__")
+        one = cause
+    return found
+
+
+def _held(exc: BaseException, name: str) -> Any:
+    """An attribute as the exception itself holds it, not as a subclass may answer for it."""
+    return BaseException.__dict__[name].__get__(exc)
+
+
+def _frames(exc: BaseException) -> list[tuple[str, int, int, str]]:
+    """Where it was raised, outermost first: file, line, column (0 when unknown), name. The middle may be left out."""
+    found: list[tuple[str, int, int, str]] = []
+    place = _held(exc, "__traceback__")
+    while place is not None:
+        code = place.tb_frame.f_code
+        if not code.co_filename.startswith((_OURS, "<frozen importlib", _IMPORTLIB)):
+            found.append((code.co_filename, place.tb_lineno or 0, _column(code, place.tb_lasti), code.co_qualname))
+            if len(found) > 2 * FRAMES_MAX:
+                del found[FRAMES_MAX // 2]
+        place = place.tb_next
+    if len(found) > FRAMES_MAX:
+        found[FRAMES_MAX // 2 : len(found) - FRAMES_MAX // 2] = [("", 0, 0, "")]
+    return found
+
+
+def _column(code: Any, instruction: int) -> int:
+    for index, (_, _, start, _) in enumerate(code.co_positions()):
+        if index == instruction // 2:
+            return 0 if start is None else start + 1
+    return 0
+
+
+def _told(frames: list[tuple[str, int, int, str]]) -> list[str]:
+    if not frames:
+        return []
+    text = ["Traceback (most recent call last):"]
+    for file, line, _, name in frames:
+        if not file:
+            text.append("  ...")
+            continue
+        text.append(f'  File "{file[-NAME_CHARS_MAX:]}", line {line}, in {name[:NAME_CHARS_MAX]}')
+        if source := _source_line(file, line).strip():
+            text.append("    " + source[:LINE_CHARS_MAX])
+    return text
+
+
+def _source_line(file: str, line: int) -> str:
+    import linecache  # noqa: PLC0415 - only where something failed
+
+    return linecache.getline(file, line)
+
+
+def _place(frames: list[tuple[str, int, int, str]], source: str | None) -> tuple[int | None, int | None]:
+    """The innermost place in the function's own file; failing that, in any file that is no library's."""
+    for suits in (lambda file: file == source, lambda file: bool(file) and not is_library(file)):
+        for file, line, column, _ in reversed(frames):
+            if line > 0 and suits(file):
+                return line, _characters(_source_line(file, line), column)
+    return None, None
+
+
+def _characters(line: str, column: int) -> int | None:
+    """A column counted in bytes of UTF-8, as the interpreter does, counted in characters."""
+    if column <= 0:
+        return None
+    return len(line.encode("utf-8", "surrogatepass")[: column - 1].decode("utf-8", "ignore")) + 1
+
+
+def _syntax(exc: BaseException, source: str | None) -> tuple[int, int | None] | None:
+    if type(exc) not in (SyntaxError, IndentationError, TabError):
+        return None
+    file, line, column = exc.filename, exc.lineno, exc.offset  # type: ignore[attr-defined]
+    if type(file) is not str or (source is not None and file != source and is_library(file)) or type(line) is not int:
+        return None
+    return line, column if type(column) is int and column > 0 else None
+
+
+def is_library(file: str) -> bool:
+    """Whether a file belongs to Python or to an installed distribution rather than to the user's project."""
+    return file.startswith(_LIBRARY) or "/site-packages/" in file or "/dist-packages/" in file or file[:1] == "<"
+
+
+_LIBRARY = (os.path.dirname(os.__file__) + os.sep, _OURS[: -len("executor/plain/")], sys.base_prefix + "/lib/python")  # noqa: PTH120

@@ -1,0 +1,138 @@
+"""Decides what a task came to, from what its worker said or from how the worker ended. Pure: it is given all it looks at."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from detent.canon.late import dataclass
+from detent.executor.plain.model import Done, Failure, FileMade, Task, Usage
+from detent.executor.plain.telling import TRACEBACK_BYTES_MAX, bounded
+from detent.executor.plain.wire import ERR_CUT, OK, OUT_CUT, DoneRead
+from detent.jobs.category import ErrorCategory
+
+USER: Final = ErrorCategory.USER_CODE_ERROR.value
+WORKER_LOST: Final = "worker_lost"
+_FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+"""Signals that nothing a process does wrong sends it: somebody, or the kernel short of memory, ended it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a worker ended, as the host tells it."""
+
+    status: int = signal.SIGKILL
+    """As ``wait`` gives it; without any word, it was killed with its host."""
+    stopped: bool = False
+    """Whether we ended it."""
+    started_us: int = 0
+    ended_us: int = 0
+    cpu_us: int = 0
+    memory_bytes: int = 0
+    stdout: bytes = b""
+    stderr: bytes = b""
+    stdout_truncated: bool = False
+    stderr_truncated: bool = False
+
+
+def told(read: DoneRead, worker: str, wall_ms: int | None, message: str | None = None) -> Done:
+    """What a worker said. ``wall_ms`` is the limit of a task that was told to stop for being over it."""
+    flags = read.flags
+    ok = bool(flags & OK)
+    return Done(
+        read.number,
+        ok,
+        read.value if ok else None,
+        None if ok else _over_time(wall_ms) if wall_ms is not None else _failure(json.loads(read.error), message),
+        read.stdout,
+        read.stderr,
+        bool(flags & OUT_CUT),
+        bool(flags & ERR_CUT),
+        Usage(read.cpu // 1000, read.wall // 1000, read.memory, read.io_read, read.io_written),
+        read.started // 1000,
+        (read.started + read.wall) // 1000,
+        _files(read.files) if read.files else (),
+        None,
+        False,
+        worker,
+    )
+
+
+def ended(task: Task, end: Ended, worker: str, *, over_time: bool) -> Done:
+    """What becomes of the task that a worker was running when it ended."""
+    failure, lost = _end_failure(task, end, over_time=over_time)
+    wall_us = max(0, end.ended_us - end.started_us) if end.started_us else 0
+    return Done(
+        task.number,
+        ok=False,
+        error=failure,
+        stdout=end.stdout,
+        stderr=end.stderr,
+        stdout_truncated=end.stdout_truncated,
+        stderr_truncated=end.stderr_truncated,
+        usage=Usage(end.cpu_us // 1000, wall_us // 1000, end.memory_bytes),
+        started_ms=end.started_us // 1000,
+        finished_ms=end.ended_us // 1000,
+        lost=lost,
+        worker=worker,
+    )
+
+
+def cancelled(done: Done) -> Done:
+    """The same for a task that somebody had asked to end: what only followed from that is no failure of its own."""
+    of_itself = done.error is None or done.error.code == "CANCELLED" or done.lost is not None
+    return replace(done, cancelled=True, error=None if of_itself else done.error, lost=None)
+
+
+def dropped(number: int) -> Done:
+    """For a task that was never begun."""
+    return Done(number, ok=False, cancelled=True)
+
+
+def _end_failure(task: Task, end: Ended, *, over_time: bool) -> tuple[Failure | None, str | None]:
+    if over_time and end.stopped:
+        return _over_time(task.wall_ms or 0), None
+    if end.stopped:
+        return Failure(USER, "CANCELLED", "it was ended"), None
+    if os.WIFEXITED(end.status):
+        status = os.WEXITSTATUS(end.status)
+        return Failure(
+            USER, "PROCESS_EXITED", f"the process left with exit status {status} in the middle of the task"
+        ), None
+    number = os.WTERMSIG(end.status)
+    if number in _FROM_OUTSIDE:
+        message = f"its process was ended from outside by {_signal_name(number)}"
+        return Failure(ErrorCategory.INTERNAL_ERROR.value, "WORKER_LOST", message), WORKER_LOST
+    return Failure(USER, "PROCESS_CRASHED", f"the process crashed: {_signal_name(number)}"), None
+
+
+def _over_time(wall_ms: int) -> Failure:
+    return Failure(ErrorCategory.RESOURCE_LIMIT.value, "LIMIT_WALL", f"ran longer than its limit of {wall_ms} ms")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _failure(said: Mapping[str, Any], message: str | None) -> Failure:
+    kind, traceback = said.get("type"), said.get("traceback")
+    text = said["message"] if message is None else message
+    if traceback is not None:
+        own = said.get("text", text)
+        last = f"{kind}: {own}" if own else f"{kind}"
+        traceback = bounded(traceback, TRACEBACK_BYTES_MAX - len(last.encode()) - 1) + "\n" + last
+    return Failure(said["category"], said["code"], text, kind, traceback, said.get("line"), said.get("column"))
+
+
+def _files(data: bytes) -> tuple[FileMade, ...]:
+    return tuple(
+        FileMade(output, path, bytes.fromhex(digest), size, kind)
+        for output, path, digest, size, kind in json.loads(data)
+    )

@@ -1,0 +1,176 @@
+"""The messages between the supervisor and its workers, for both sides.
+
+The sockets are SOCK_SEQPACKET: the kernel keeps each message whole, and gives it to exactly one of those who read. What is
+too long for a message goes through a file of the same bytes. Standard library only: every worker loads this.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import Final, NamedTuple
+
+MESSAGE_BYTES_MAX: Final = 64 * 1024
+"""Of one message; the kernel's default buffer for a socket has room for several."""
+
+# From the supervisor to a worker.
+TASK, IN_FILE = 1, 2
+# From a worker to the supervisor.
+DONE, DONE_IN_FILE, BEGUN, MESSAGE, PROGRESS, RETURNED = 3, 4, 5, 6, 7, 8
+
+OK, RETIRING, OUT_CUT, ERR_CUT, MESSAGE_FOLLOWS = 1, 2, 4, 8, 16
+"""Flags of what is done; `RETIRING` says that the worker reads no further message."""
+
+# Places in the memory that a worker shares with the host, in words of eight bytes. A number is kept one higher: 0 is none.
+RUNNING, CANCEL = 0, 1
+STARTED = 8
+"""When the running task began, in microseconds since 1970."""
+OUT, ERR = 2, 5
+"""Each is followed by three words: a count that is odd while bytes are on their way from pipe to file, how many bytes have
+come in all, and how many of these had come when the task began."""
+SHARED_BYTES: Final = 4096
+
+SHORT: Final = struct.Struct("<BQ")
+_TASK: Final = struct.Struct("<BQQIII")
+_VALUE: Final = struct.Struct("<HBI")
+_DONE: Final = struct.Struct("<BQBQQQQQQIIII")
+_BEGUN: Final = struct.Struct("<BQQ")
+_PROGRESS: Final = struct.Struct("<BQd")
+
+
+class TaskRead(NamedTuple):
+    """A task as a worker gets it."""
+
+    number: int
+    wall_ms: int
+    spec: bytes
+    context: bytes
+    arguments: bytes
+    values: bytes
+
+
+class DoneRead(NamedTuple):
+    """What is done, as the supervisor gets it. Times in microseconds, sizes in bytes."""
+
+    number: int
+    flags: int
+    started: int
+    wall: int
+    cpu: int
+    memory: int
+    io_read: int
+    io_written: int
+    value: bytes
+    error: bytes
+    stdout: bytes
+    stderr: bytes
+    files: bytes
+
+
+def write_task(
+    number: int, wall_ms: int, spec: bytes, context: bytes, arguments: bytes, values: list[tuple[str, bool, bytes]]
+) -> bytes:
+    """A task; each value is a digest, whether a path follows instead of the bytes, and these."""
+    head = _TASK.pack(TASK, number, wall_ms, len(spec), len(context), len(arguments))
+    if not values:
+        return b"".join((head, spec, context, arguments))
+    pieces = [head, spec, context, arguments]
+    for digest, is_path, data in values:
+        name = digest.encode()
+        pieces += [_VALUE.pack(len(name), is_path, len(data)), name, data]
+    return b"".join(pieces)
+
+
+def read_task(message: bytes) -> TaskRead:
+    """The parts of a task."""
+    _, number, wall_ms, spec, context, arguments = _TASK.unpack_from(message)
+    begin = _TASK.size
+    spec += begin
+    context += spec
+    arguments += context
+    return TaskRead(
+        number, wall_ms, message[begin:spec], message[spec:context], message[context:arguments], message[arguments:]
+    )
+
+
+def read_values(data: bytes) -> dict[str, bytes]:
+    """The stored values by digest; those in files are read."""
+    found: dict[str, bytes] = {}
+    place = 0
+    while place < len(data):
+        name, is_path, size = _VALUE.unpack_from(data, place)
+        place += _VALUE.size
+        digest, value = data[place : place + name].decode(), data[place + name : place + name + size]
+        place += name + size
+        if is_path:
+            value = read_file(os.fsdecode(value))
+        found[digest] = value
+    return found
+
+
+def write_done(numbers: tuple[int, int, int, int, int, int, int, int], parts: tuple[bytes, ...]) -> bytes:
+    """What is done: number, flags, started, wall, cpu, memory, read, written; value, error, stdout, stderr, files."""
+    value, error, stdout, stderr, _ = parts
+    return b"".join((_DONE.pack(DONE, *numbers, len(value), len(error), len(stdout), len(stderr)), *parts))
+
+
+def read_done(message: bytes) -> DoneRead:
+    """The parts of what is done."""
+    fields = _DONE.unpack_from(message)
+    first = _DONE.size
+    second = first + fields[9]
+    third = second + fields[10]
+    fourth = third + fields[11]
+    fifth = fourth + fields[12]
+    parts = message[first:second], message[second:third], message[third:fourth], message[fourth:fifth], message[fifth:]
+    return DoneRead._make(fields[1:9] + parts)
+
+
+def write_begun(number: int, monotonic_us: int) -> bytes:
+    """That a task with a limit has begun, and when by the clock that all processes share."""
+    return _BEGUN.pack(BEGUN, number, monotonic_us)
+
+
+def read_begun(message: bytes) -> float:
+    """When it began, in seconds."""
+    return int(_BEGUN.unpack_from(message)[2]) / 1e6
+
+
+def write_progress(number: int, fraction: float, text: str) -> bytes:
+    """How far a task is."""
+    return _PROGRESS.pack(PROGRESS, number, fraction) + text.encode("utf-8", "replace")
+
+
+def read_progress(message: bytes) -> tuple[int, float, str]:
+    """The reverse of `write_progress`."""
+    _, number, fraction = _PROGRESS.unpack_from(message)
+    return number, fraction, message[_PROGRESS.size :].decode("utf-8", "replace")
+
+
+def write_file(path: str, data: bytes) -> None:
+    """Write a new file whole, for the owner alone; nobody needs it after a power cut."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(handle, view) :]
+    finally:
+        os.close(handle)
+
+
+def read_file(path: str) -> bytes:
+    """A file's bytes."""
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - pathlib would be the largest thing that a worker loads
+        return file.readall()
+
+
+def context_parts(data: bytes) -> tuple[str, str | None, int, str, str | None, int | None]:
+    """Job, run, attempt, token, step and index, as `context_bytes` joined them."""
+    job, run, attempt, token, step, index = data.decode().split("\0")
+    return job, run or None, int(attempt), token, step or None, int(index) if index else None
+
+
+def context_bytes(job: str, run: str | None, attempt: int, token: str, step: str | None, index: int | None) -> bytes:
+    """The context of a task in one piece, parted by zero bytes, which no name may hold."""
+    text = f"{job}\0{run or ''}\0{attempt}\0{token}\0{step or ''}\0{'' if index is None else index}"
+    return text.encode("utf-8", "replace")

@@ -1,0 +1,62 @@
+"""Where a supervisor keeps copies of its jobs' files: a folder that goes with the supervisor, however that ends.
+
+The folder is locked as long as its process lives; the kernel lets go of the lock. Whoever makes the next one removes those
+that nobody holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from detent.executor.sandbox import collect
+
+PREFIX: Final = "detent-sandbox-"
+
+
+class Staging:
+    """A folder for temporary files, locked."""
+
+    def __init__(self) -> None:
+        sweep()
+        while True:
+            self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
+            try:
+                self._handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue  # Swept before it was locked.
+            fcntl.flock(self._handle, fcntl.LOCK_EX)
+            if self.path.exists():
+                return
+            os.close(self._handle)
+
+    def close(self) -> None:
+        """Remove the folder with all that is in it; safe to call twice."""
+        if self._handle >= 0:
+            _remove(self.path)
+            os.close(self._handle)
+            self._handle = -1
+
+
+def sweep() -> None:
+    """Remove the folders of supervisors that are gone."""
+    for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):  # Gone meanwhile, held, or somebody else's.
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(handle).st_uid == os.geteuid():
+                    _remove(path)
+            finally:
+                os.close(handle)
+
+
+def _remove(path: Path) -> None:
+    for directory in path.glob("job-*"):
+        collect.remove_tree(directory)
+    shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,87 @@
+"""Users' values as they are stored and passed on: strict JSON, with files and results of other work named by digest.
+
+A mapping whose only ``$`` key is one of the words below stands for something else; every other key of a user's that begins
+with ``$`` is written with one ``$`` more, so a value can hold anything and is still read back as it was (X-177).
+
+* ``{"$result": "sha256:..."}``: the value of the job whose signed result has this digest
+* ``{"$file": "sha256:...", "size": 3, "name": "a.txt", "type": "text/plain"}``: bytes in the content store (X-170)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from detent.canon.strict_json import JsonValue
+from detent.errors import InvalidInput
+
+RESULT: Final = "$result"
+FILE: Final = "$file"
+
+
+def result_reference(digest: str) -> dict[str, str]:
+    """What stands in an argument for the value of a job, by the digest of its signed result."""
+    return {RESULT: digest}
+
+
+def is_result(value: JsonValue) -> bool:
+    """Whether a value stands for the value of a job."""
+    return type(value) is dict and len(value) == 1 and RESULT in value
+
+
+def is_file(value: JsonValue) -> bool:
+    """Whether a value stands for a file."""
+    return type(value) is dict and FILE in value
+
+
+def escaped(value: JsonValue) -> JsonValue:
+    """A plain value as it is stored: keys that begin with ``$`` get one more. For values that hold no references."""
+    if type(value) is dict:
+        return {f"${key}" if key[:1] == "$" else key: escaped(item) for key, item in value.items()}
+    if type(value) is list:
+        return [escaped(item) for item in value]
+    return value
+
+
+def restored(value: JsonValue, result: Callable[[str], JsonValue], file: Callable[[dict[str, Any]], Any]) -> Any:
+    """A stored value as the user's code sees it.
+
+    ``result`` gives the stored value of a result by its digest; ``file`` makes of a file's mapping whatever files are.
+    """
+    if type(value) is dict:
+        if len(value) == 1 and RESULT in value:
+            return restored(result(value[RESULT]), result, file)
+        if FILE in value:
+            return file(value)
+        return {key[1:] if key[:1] == "$" else key: restored(item, result, file) for key, item in value.items()}
+    if type(value) is list:
+        return [restored(item, result, file) for item in value]
+    return value
+
+
+def results_named(value: JsonValue) -> Iterator[str]:
+    """The digests of the results that a value names, in the order they appear; one may come twice."""
+    if type(value) is dict:
+        if len(value) == 1 and RESULT in value:
+            yield value[RESULT]
+            return
+        for item in value.values():
+            yield from results_named(item)
+    elif type(value) is list:
+        for item in value:
+            yield from results_named(item)
+
+
+def files_named(value: JsonValue) -> Iterator[str]:
+    """The digests of the files that a value names, in the order they appear; one may come twice."""
+    if type(value) is dict:
+        if FILE in value:
+            if type(value[FILE]) is not str:
+                raise InvalidInput(f"{FILE} needs a digest, not {value[FILE]!r:.80}")
+            yield value[FILE]
+            return
+        for item in value.values():
+            yield from files_named(item)
+    elif type(value) is list:
+        for item in value:
+            yield from files_named(item)

@@ -1,0 +1,75 @@
+"""Ordered runs: compute out of order, commit strictly in order, each exactly once.
+
+Start reading at `states` (which moves are legal), then `run` (which events there are and what follows from each), then
+`compute_lane` and `commit_lane`. Nothing here has a clock, a thread or a file; the runtime around it has.
+"""
+
+from __future__ import annotations
+
+from detent.ordered.actions import (
+    Action,
+    Batch,
+    Boundary,
+    Commit,
+    Complete,
+    Discard,
+    Dispatch,
+    Envelope,
+    Fatal,
+    Withdraw,
+    WriteAgain,
+)
+from detent.ordered.checkpoint import checkpoint, restore, resume_after
+from detent.ordered.config import FAILURE_POLICIES, OrderedConfig
+from detent.ordered.discovery import Discovery, discover, entries_digest
+from detent.ordered.invariants import RULES
+from detent.ordered.journal import MemoryJournal, replay
+from detent.ordered.outcomes import ChunkOutcomes, ItemProof, item_leaf
+from detent.ordered.run import OrderedRun
+from detent.ordered.seq_ledger import SeqLedger
+from detent.ordered.snapshot import Snapshot
+from detent.ordered.states import MOVES, TERMINAL, SeqState, seq_state
+from detent.ordered.summary import Summary
+from detent.ordered.windows import Chunk, Window, chunk_job_id, chunk_of, plan_chunks, plan_windows
+
+__all__ = [
+    "FAILURE_POLICIES",
+    "MOVES",
+    "RULES",
+    "TERMINAL",
+    "Action",
+    "Batch",
+    "Boundary",
+    "Chunk",
+    "ChunkOutcomes",
+    "Commit",
+    "Complete",
+    "Discard",
+    "Discovery",
+    "Dispatch",
+    "Envelope",
+    "Fatal",
+    "ItemProof",
+    "MemoryJournal",
+    "OrderedConfig",
+    "OrderedRun",
+    "SeqLedger",
+    "SeqState",
+    "Snapshot",
+    "Summary",
+    "Window",
+    "Withdraw",
+    "WriteAgain",
+    "checkpoint",
+    "chunk_job_id",
+    "chunk_of",
+    "discover",
+    "entries_digest",
+    "item_leaf",
+    "plan_chunks",
+    "plan_windows",
+    "replay",
+    "restore",
+    "resume_after",
+    "seq_state",
+]

@@ -1,0 +1,90 @@
+"""What an item's outcome is as bytes, and how one root binds those of a whole chunk (X-183).
+
+A chunk is one kernel job and leaves one root; with the path of its leaf each item stays provable by itself. The leaf holds
+what the summary is made of and no more: seq, outcome, payload digest (X-077). Attempts, workers and times are not in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from struct import Struct
+from typing import Final
+
+from detent.canon import DIGEST_BYTES
+from detent.canon.show import show
+from detent.errors import InvalidInput
+from detent.ordered.merkle import path_of, root_from, root_of
+from detent.ordered.states import TERMINAL, SeqState
+
+ITEM_LABEL: Final = b"detent/ordered/item/v1\x00"
+ITEM_HEAD: Final = Struct(">QBB")
+"""Seq, outcome code, and the number of bytes of payload digest that follow: 32, or none."""
+
+
+def item_bytes(seq: int, outcome: SeqState, payload_digest: bytes | None) -> bytes:
+    """One item as bytes. They say how long they are, so items that stand one behind the other cannot be read otherwise."""
+    if outcome not in TERMINAL:
+        raise InvalidInput(f"an item ends by success, skip, fail or cancel, not by {show(outcome)}")
+    check_digest(payload_digest)
+    if payload_digest is None:
+        return ITEM_HEAD.pack(seq, outcome, 0)
+    return ITEM_HEAD.pack(seq, outcome, DIGEST_BYTES) + payload_digest
+
+
+def item_leaf(seq: int, outcome: SeqState, payload_digest: bytes | None) -> bytes:
+    """The leaf hash of one item."""
+    return sha256(b"\x00" + ITEM_LABEL + item_bytes(seq, outcome, payload_digest)).digest()
+
+
+def check_digest(payload_digest: object) -> None:
+    """Take the digest of a payload, or none; refuse anything else."""
+    if payload_digest is None or (type(payload_digest) is bytes and len(payload_digest) == DIGEST_BYTES):
+        return
+    raise InvalidInput(f"a payload digest has {DIGEST_BYTES} bytes, not {show(payload_digest)}")
+
+
+@dataclass(frozen=True, slots=True)
+class ItemProof:
+    """One item of a chunk and the path to the chunk's root."""
+
+    seq: int
+    outcome: SeqState
+    payload_digest: bytes | None
+    index: int
+    size: int
+    path: tuple[bytes, ...]
+
+    def proves(self, root: bytes) -> bool:
+        """Whether this item stands at its place in the chunk with this root. Never raises: a false proof is a "no"."""
+        try:
+            leaf = item_leaf(self.seq, self.outcome, self.payload_digest)
+        except InvalidInput:
+            return False
+        return root_from(leaf, self.index, self.size, self.path) == root
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkOutcomes:
+    """The outcomes of contiguous seqs from ``first`` on, each with its payload digest."""
+
+    first: int
+    items: Sequence[tuple[SeqState, bytes | None]]
+
+    def leaves(self) -> list[bytes]:
+        """The leaf hash of each item, in order."""
+        return [item_leaf(self.first + index, *item) for index, item in enumerate(self.items)]
+
+    def root(self) -> bytes:
+        """The one digest that binds them all."""
+        return root_of(self.leaves())
+
+    def prove(self, seq: int) -> ItemProof:
+        """One item with its path."""
+        index = seq - self.first
+        if not 0 <= index < len(self.items):
+            raise InvalidInput(f"seq {seq} is not among {self.first}..{self.first + len(self.items) - 1}")
+        outcome, payload_digest = self.items[index]
+        path = tuple(path_of(self.leaves(), index))
+        return ItemProof(seq, outcome, payload_digest, index, len(self.items), path)

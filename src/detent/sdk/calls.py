@@ -1,0 +1,77 @@
+"""A call of a task as the engine submits it: the function by name, the arguments as stored values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from detent.contract import from_document
+from detent.contract.step_limits import retries_of, timeout_ms_of
+from detent.engine.desk import Retries
+from detent.engine.recipes import Wanted
+from detent.engine.tasks import Call
+from detent.sdk.bound import BoundAlone, stored_value
+from detent.sdk.recording import Recording
+from detent.sdk.task import Task
+from detent.store.content import ContentFiles
+
+PRIORITY: Final = 5
+
+
+def caller(function: Callable[..., Any], files: ContentFiles) -> Callable[[Sequence[Any], dict[str, Any]], Call]:
+    """What makes calls of one function: everything about it is checked once, here."""
+    task = function if isinstance(function, Task) else Task(function)
+    recording = Recording(task.__name__)
+    _ = task.record_alone(recording)
+    contract = from_document(recording.document(), name=task.__name__, base=recording.base)
+    (step,) = contract.steps
+    binding = contract.bindings[step.step_id]
+    retries = retries_of(step, binding)
+    priority = min(10, step.priority) if "priority" in step.model_fields_set else PRIORITY
+    env = dict(binding.env)
+    label = str(binding.target)
+
+    def call(args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
+        positional, keywords = task.arguments(tuple(args), kwargs)
+        stored_args = tuple(
+            stored_value(value, f"{task.__name__}(#{place + 1})", files) for place, value in enumerate(positional)
+        )
+        stored_keywords = {
+            f"${name}" if name[:1] == "$" else name: stored_value(value, f"{task.__name__}({name}=)", files)
+            for name, value in keywords.items()
+        }
+        wanted = Wanted(
+            kind=binding.kind.value,
+            target=binding.target,
+            base=contract.base,
+            arguments=stored_args,
+            keywords=stored_keywords,
+            env=env,
+            cwd=binding.cwd,
+            version=binding.version,
+            cache=binding.cache,
+            inputs=binding.inputs,
+            outputs=binding.outputs,
+        )
+        return Call(
+            wanted,
+            label,
+            timeout_ms_of(step, binding),
+            Retries() if retries is None else Retries(*retries),
+            priority,
+        )
+
+    return call
+
+
+def bound_alone(function: Callable[..., Any]) -> BoundAlone:
+    """How a function is called by name in another process, whatever it will be called with."""
+    task = function if isinstance(function, Task) else Task(function)
+    recording = Recording(task.__name__)
+    _ = task.record_alone(recording)
+    contract = from_document(recording.document(), name=task.__name__, base=recording.base)
+    (step,) = contract.steps
+    binding = contract.bindings[step.step_id]
+    return BoundAlone(
+        task.__name__, str(binding.target), contract.base, retries_of(step, binding), timeout_ms_of(step, binding)
+    )

@@ -1,0 +1,347 @@
+"""`detent.ordered_map`: a function over a collection on all cores, its results strictly in order, each exactly once.
+
+    for tokens in detent.ordered_map(texts, tokenize):
+        ...
+    detent.ordered_map(texts, tokenize, "jsonl:tokens.jsonl")
+
+Killed at any moment and called again with the same items, function and destination, it goes on at the first item that is not
+committed. The loop has no destination that could remember, so it gets everything from the start again, but computes nothing
+twice (X-184).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from detent.errors import DetentError, InvalidInput
+from detent.sdk.run import RunFailed
+
+if TYPE_CHECKING:
+    from detent.engine.commit_targets.api import CommitTarget
+    from detent.engine.ordered_runtime.handle import OrderedHandle, OrderedResult
+    from detent.engine.ordered_runtime.spec import OrderedSpec
+    from detent.engine.work import Work
+    from detent.sdk.bound import BoundAlone
+
+WINDOW = 2048
+_PLAIN_INT = 1 << 60
+_NESTED = (dict, list)
+
+
+class OrderedSummary:
+    """What an ordered run came to."""
+
+    def __init__(self, result: OrderedResult, home: Path) -> None:
+        self._result = result
+        self.home = home
+
+    @property
+    def run_id(self) -> str:
+        """What `detent show` and `detent verify` call it."""
+        return self._result.run_id
+
+    @property
+    def status(self) -> str:
+        """``completed``, ``failed`` or ``cancelled``."""
+        return self._result.status
+
+    @property
+    def total(self) -> int:
+        """Items."""
+        return self._result.summary.total
+
+    @property
+    def succeeded(self) -> int:
+        """Items whose result was committed."""
+        return self._result.summary.success
+
+    @property
+    def skipped(self) -> int:
+        """Items that had nothing to commit."""
+        return self._result.summary.skip
+
+    @property
+    def failed(self) -> int:
+        """Items that failed."""
+        return self._result.summary.fail
+
+    @property
+    def cancelled(self) -> int:
+        """Items behind the boundary at which the run was cut."""
+        return self._result.summary.cancel
+
+    @property
+    def digest(self) -> str:
+        """Of every item's outcome and value in order: the same on every run that comes to the same."""
+        return f"sha256:{self._result.summary.digest().hex()}"
+
+    @property
+    def failures(self) -> list[dict[str, Any]]:
+        """The failed items in order, the first thousand: seq, code, message and the job that has the traceback."""
+        return [
+            {"seq": one.seq, "code": one.code, "type": one.type, "message": one.message, "job_id": one.job_id}
+            for one in self._result.failures
+        ]
+
+    def __repr__(self) -> str:
+        return f"<ordered run {self.run_id}: {self.status}, {self.succeeded} of {self.total}>"
+
+
+class OrderedResults(Iterator[Any]):
+    """The results of an ordered run, in order, as they come. Leaving the loop early leaves the run to be resumed.
+
+    Work begins with the first result that is asked for. ``summary`` is there when the loop has ended.
+    """
+
+    def __init__(self, results: Iterator[Any], box: dict[str, Any]) -> None:
+        self._results = results
+        self._box = box
+
+    def __iter__(self) -> OrderedResults:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._results)
+
+    def close(self) -> None:
+        """Leave the run as it stands."""
+        self._results.close()  # type: ignore[attr-defined]  # it is a generator
+
+    @property
+    def summary(self) -> OrderedSummary:
+        """What the run came to; only when it has ended."""
+        if "summary" not in self._box:
+            raise InvalidInput("the run has not ended yet", hint="take all of its results first")
+        summary: OrderedSummary = self._box["summary"]
+        return summary
+
+
+@overload
+def ordered_map(
+    items: Iterable[Any],
+    compute: Callable[[Any], Any],
+    commit: None = None,
+    *,
+    workers: int | None = None,
+    window: int = WINDOW,
+    chunk: int | None = None,
+    on_error: str = "stop",
+    home: str | Path | None = None,
+    name: str | None = None,
+    key: str | None = None,
+) -> OrderedResults: ...
+@overload
+def ordered_map(
+    items: Iterable[Any],
+    compute: Callable[[Any], Any],
+    commit: str | Callable[..., Any] | CommitTarget,
+    *,
+    workers: int | None = None,
+    window: int = WINDOW,
+    chunk: int | None = None,
+    on_error: str = "stop",
+    home: str | Path | None = None,
+    name: str | None = None,
+    key: str | None = None,
+) -> OrderedSummary: ...
+def ordered_map(  # noqa: PLR0913 - how a run is to go, each by its name
+    items: Iterable[Any],
+    compute: Callable[[Any], Any],
+    commit: str | Callable[..., Any] | CommitTarget | None = None,
+    *,
+    workers: int | None = None,
+    window: int = WINDOW,
+    chunk: int | None = None,
+    on_error: str = "stop",
+    home: str | Path | None = None,
+    name: str | None = None,
+    key: str | None = None,
+) -> OrderedResults | OrderedSummary:
+    """Compute every item on all cores, and commit the results strictly in order, each exactly once.
+
+    * ``items``: JSON values and `detent.File`, in the order that counts; a generator is written down first
+    * ``compute``: a function at the top of a module, or a task; it may return `detent.SKIP`
+    * ``commit``: ``"append:FILE"``, ``"jsonl:FILE"``, ``"sqlite:FILE#TABLE"``, a function ``f(value, token)``, or a target of
+      your own. Without it the results are iterated over
+    * ``window``: items that may be computed ahead of the slowest one, twice; ``chunk``: items of one job
+    * ``on_error``: ``"stop"`` ends the run behind the windows of the first failure, ``"continue"`` goes on without it
+    * ``key``: tells this run from another one that is otherwise the same
+
+    With ``commit`` it returns a summary, and raises `RunFailed` if items failed and ``on_error`` is ``"stop"``.
+    """
+    request = _Request(compute, workers, window, chunk, on_error, home, name, key)
+    if commit is not None:
+        return _committed(request, items, commit)
+    box: dict[str, Any] = {}
+    return OrderedResults(_streamed(request, items, box), box)
+
+
+class _Request:
+    """The options of a call, and what is opened from them."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the options of `ordered_map`, once
+        self,
+        compute: Callable[[Any], Any],
+        workers: int | None,
+        window: int,
+        chunk: int | None,
+        on_error: str,
+        home: str | Path | None,
+        name: str | None,
+        key: str | None,
+    ) -> None:
+        self._compute = compute
+        self.workers = workers
+        self._window = window
+        self._chunk = chunk
+        self._on_error = on_error
+        self.home = None if home is None else Path(home)
+        self._name = name
+        self._key = key
+
+    def spec(self, commit: str | None) -> OrderedSpec:
+        """What is asked for, without the items."""
+        from detent.engine.desk import Retries  # noqa: PLC0415 - `import detent` stays cheap
+        from detent.engine.ordered_runtime.spec import OrderedSpec  # noqa: PLC0415
+
+        bound = _bound(self._compute)
+        return OrderedSpec(
+            compute=bound.target,
+            base=bound.base,
+            commit=commit,
+            name=self._name or bound.name,
+            key=self._key,
+            on_error=self._on_error,
+            window=self._window,
+            chunk=self._chunk,
+            retries=Retries(0, ()) if bound.retries is None else Retries(*bound.retries),
+            item_ms=bound.timeout_ms,
+        )
+
+    def handle(self, work: Work, items: Iterable[Any], spec: OrderedSpec, target: CommitTarget) -> OrderedHandle:
+        """The run, with its items written down."""
+        from detent.engine.ordered_runtime.handle import OrderedHandle  # noqa: PLC0415
+        from detent.engine.ordered_runtime.spool import spool  # noqa: PLC0415
+
+        files: dict[str, None] = {}
+        spooled = spool(work.desk.files, _lines(items, work.desk.files, files))
+        return OrderedHandle(work, spec, spooled, target, files=tuple(files))
+
+
+def _bound(compute: Callable[[Any], Any]) -> BoundAlone:
+    from detent.sdk.bound import BoundAlone  # noqa: PLC0415
+    from detent.sdk.reference import refer  # noqa: PLC0415
+    from detent.sdk.task import Task  # noqa: PLC0415
+
+    if isinstance(compute, Task):
+        from detent.sdk.calls import bound_alone  # noqa: PLC0415 - what was said about a task is read as a contract
+
+        return bound_alone(compute)
+    task = Task(compute)
+    reference = refer(task.__wrapped__)
+    return BoundAlone(task.__name__, reference.target, reference.base, None, None)
+
+
+def _lines(items: Iterable[Any], kept: Any, files: dict[str, None]) -> Iterator[bytes]:
+    from detent.canon import json_encode_trusted  # noqa: PLC0415
+    from detent.jobs.values import files_named  # noqa: PLC0415
+    from detent.sdk.bound import stored_value  # noqa: PLC0415
+
+    for place, item in enumerate(items):
+        if type(item) is int and -_PLAIN_INT < item < _PLAIN_INT:
+            yield b"%d" % item
+            continue
+        line = json_encode_trusted(stored := stored_value(item, f"item {place}", kept))
+        if b'"$file"' in line:
+            files.update(dict.fromkeys(files_named(stored)))
+        yield line
+
+
+def _committed(
+    request: _Request, items: Iterable[Any], commit: str | Callable[..., Any] | CommitTarget
+) -> OrderedSummary:
+    from detent.engine.work import Work, home_at  # noqa: PLC0415
+
+    where = home_at(request.home)
+    with Work(where, workers=request.workers) as work:
+        target = _target(commit, work)
+        handle = request.handle(work, items, request.spec(target.spec), target)
+        summary = OrderedSummary(handle.run(), where.path)
+    if summary.status == "failed" and handle.inputs.spec.on_error == "stop":
+        raise _failure(summary)
+    return summary
+
+
+def _streamed(request: _Request, items: Iterable[Any], box: dict[str, Any]) -> Iterator[Any]:
+    from detent.engine.ordered_runtime.hand_over import HandOver  # noqa: PLC0415
+    from detent.engine.recipes import no_results  # noqa: PLC0415
+    from detent.engine.work import Work, home_at  # noqa: PLC0415
+    from detent.jobs.values import restored  # noqa: PLC0415
+    from detent.sdk.run import file_maker  # noqa: PLC0415
+
+    where = home_at(request.home)
+    file = file_maker(where.path)
+    with Work(where, workers=request.workers) as work:
+        target = HandOver()
+        handle = request.handle(work, items, request.spec(None), target)
+        ended: list[BaseException | OrderedResult] = []
+
+        def drive() -> None:
+            try:
+                ended.append(handle.run())
+            except BaseException as exc:  # noqa: BLE001 - raised where the results are taken
+                ended.append(exc)
+            finally:
+                target.end()
+
+        driving = threading.Thread(target=drive, name="detent-ordered", daemon=True)
+        driving.start()
+        try:
+            for value in target.values():
+                yield restored(value, no_results, file) if type(value) in _NESTED else value
+        finally:
+            target.leave()
+            handle.stop()
+            driving.join()
+    result = ended[0]
+    if isinstance(result, BaseException):
+        raise result
+    box["summary"] = summary = OrderedSummary(result, where.path)
+    if summary.status == "failed" and handle.inputs.spec.on_error == "stop":
+        raise _failure(summary)
+
+
+def _target(commit: str | Callable[..., Any] | CommitTarget, work: Work) -> CommitTarget:
+    from detent.engine.commit_targets import FunctionTarget, parse_target  # noqa: PLC0415
+    from detent.engine.recipes import no_results  # noqa: PLC0415
+    from detent.jobs.values import restored  # noqa: PLC0415
+    from detent.sdk.run import file_maker  # noqa: PLC0415
+
+    file = file_maker(work.home.path)
+
+    def restore(value: Any) -> Any:
+        return restored(value, no_results, file)
+
+    if isinstance(commit, str):
+        return parse_target(commit, base=Path.cwd(), content=work.desk.files, restore=restore)
+    if callable(commit):
+        module, name = getattr(commit, "__module__", None), getattr(commit, "__qualname__", type(commit).__qualname__)
+        return FunctionTarget(f"{module}:{name}", lambda: commit, restore)
+    if not all(hasattr(commit, part) for part in ("spec", "is_recorded", "open", "begin", "write", "close")):
+        raise InvalidInput(
+            f"a {type(commit).__name__} is no destination", hint="give a text such as jsonl:FILE, or a function"
+        )
+    return commit
+
+
+def _failure(summary: OrderedSummary) -> DetentError:
+    first = summary.failures[0] if summary.failures else None
+    said = "" if first is None else f"; item {first['seq']}: {first['type'] or first['code']}: {first['message']}"
+    return RunFailed(
+        f"{summary.failed} of {summary.total} items failed{said}",
+        hint=f"`detent show {summary.run_id}` tells more; `detent retry {summary.run_id}` runs what did not succeed",
+        details={"run_id": summary.run_id, "digest": summary.digest, "failed": summary.failures[:10]},
+    )

@@ -1,0 +1,137 @@
+"""`detent.run`: a contract, or a flow with its arguments, to finished work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from detent.errors import DetentError, InvalidInput
+
+if TYPE_CHECKING:
+    from detent.contract.model import Contract
+    from detent.engine.run import RunResult
+    from detent.engine.run_view import StepView
+
+
+class RunFailed(DetentError):
+    """A run did not succeed; the message says which steps failed and why."""
+
+    code = "RUN_FAILED"
+
+
+class Run:
+    """A run that has ended, or was left as it stood."""
+
+    def __init__(self, result: RunResult, home: Path) -> None:
+        self._result = result
+        self.home = home
+        """The home whose ledger holds it."""
+
+    @property
+    def run_id(self) -> str:
+        """What `detent show` and `detent explain` call it."""
+        return self._result.run_id
+
+    @property
+    def name(self) -> str:
+        """The workflow's name."""
+        return self._result.name
+
+    @property
+    def status(self) -> str:
+        """``completed``, ``failed``, ``cancelled``, or ``stopped`` for one that can be resumed."""
+        return self._result.status
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything succeeded."""
+        return self._result.ok
+
+    @property
+    def steps(self) -> tuple[StepView, ...]:
+        """Every step with what became of it."""
+        return self._result.view.steps
+
+    def result(self) -> Any:
+        """What the flow returned, or what the contract's ``result`` names. Raises `RunFailed` if it did not succeed."""
+        if not self.ok:
+            raise self._failure()
+        return self._result.value
+
+    def __repr__(self) -> str:
+        return f"<run {self.run_id}: {self.status}>"
+
+    def _failure(self) -> RunFailed:
+        reasons = [f"{failed.step}: {failed.message}" for failed in self._result.failed] or [self._result.message]
+        more = "" if len(reasons) <= 3 else f" (and {len(reasons) - 3} more)"
+        first = self._result.failed[0].job_id if self._result.failed else self.run_id
+        return RunFailed(
+            f"run {self.run_id} {self.status}: {'; '.join(reasons[:3])}{more}",
+            hint=f"`detent show {self.run_id}` and `detent explain {first}` tell more",
+            details={"run_id": self.run_id, "status": self.status, "failed": [f.job_id for f in self._result.failed]},
+        )
+
+
+def run(  # noqa: PLR0913 - how a run is to go, each by its name
+    contract_or_path: Contract | str | Path,
+    params: Mapping[str, Any] | None = None,
+    *,
+    home: str | Path | None = None,
+    workers: int | None = None,
+    force: bool = False,
+    new: bool = False,
+    max_parallel: int | None = None,
+    salt: str | None = None,
+) -> Run:
+    """Run a contract to its end and give the run.
+
+    ``contract_or_path`` is a contract file or what `Flow.contract` gives. ``home`` names the directory of the ledger;
+    otherwise the nearest ``.detent`` upwards, or a new one here. The same contract with the same parameters and an unfinished
+    run goes on where that run stopped, unless ``new``; ``force`` runs every step again.
+    """
+    from detent.contract.params import bind  # noqa: PLC0415 - `import detent` stays cheap
+    from detent.engine.driver import Options  # noqa: PLC0415
+    from detent.engine.run import RunHandle  # noqa: PLC0415
+    from detent.engine.run_inputs import RunInputs  # noqa: PLC0415
+    from detent.engine.work import Work, home_at  # noqa: PLC0415
+
+    contract = _contract(contract_or_path)
+    bound = bind(contract, {} if params is None else dict(params))
+    options = Options(force=force, salt=salt, max_parallel=max_parallel)
+    where = home_at(None if home is None else Path(home))
+    with Work(where, workers=workers) as work:
+        handle = RunHandle(work, RunInputs(contract, bound), options=options, new=new, file=file_maker(where.path))
+        return Run(handle.run(), where.path)
+
+
+def file_maker(home: Path) -> Any:
+    """What makes a `detent.File` of the mapping that stands for one in a stored value."""
+    from detent.sdk.file import File  # noqa: PLC0415
+
+    content = home / "content"
+    return lambda mapping: File.kept(mapping, str(content))
+
+
+def _contract(given: Contract | str | Path) -> Contract:
+    from detent.contract import Contract, load  # noqa: PLC0415
+    from detent.contract.limits import BYTES_MAX  # noqa: PLC0415
+    from detent.sdk.flow import Flow  # noqa: PLC0415
+
+    if isinstance(given, Contract):
+        return given
+    if isinstance(given, Flow):
+        raise InvalidInput(
+            f"{given!r} is a flow, which needs its arguments", hint=f"write {given.name}.run(...) with its arguments"
+        )
+    if not isinstance(given, str | Path):
+        raise InvalidInput(
+            f"a {type(given).__name__} cannot be run", hint="pass the path of a contract file, or flow.contract(...)"
+        )
+    path = Path(given)
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(BYTES_MAX + 1)
+    except OSError as exc:
+        raise InvalidInput(f"{path} cannot be read: {exc.strerror or exc}", hint="check the path") from exc
+    return load(data, name=str(given), base=str(path.absolute().parent))

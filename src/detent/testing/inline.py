@@ -1,0 +1,200 @@
+"""Work without processes: a lane that calls the user's functions here, one after the other, where a test can steer them.
+
+Real workers take a moment to start and another to answer, and they cannot be stopped between two lines. This lane runs each
+function on the thread of the crew that claimed it, in the order in which it was given out; what it cannot show is what only a
+process can do: crash, exit, be killed in the middle. A function steers its own outcome by raising `Fails` or `Lost`.
+
+    lane = InlineLane(content=home.path / "content")
+    with Work(home.home, lanes=lambda desk: ({"python": lane}, lane)) as work: ...
+"""
+
+from __future__ import annotations
+
+import importlib
+import runpy
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from inspect import iscoroutine
+from pathlib import Path
+from typing import Any, Final
+
+from detent.canon import json_decode
+from detent.engine.clock import SystemClock
+from detent.engine.lanes import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, Assignment, Finished
+from detent.executor.plain import stored
+from detent.executor.plain.model import VALUE_BYTES_MAX
+from detent.jobs.status import TIMEOUT_CODES
+from detent.jobs.values import restored
+from detent.jobs.work import WorkError
+from detent.sdk.file import File
+
+SLOTS: Final = 64
+
+
+class Fails(Exception):
+    """Raised in a function to have its attempt fail in a category and under a code of the test's choice."""
+
+    def __init__(self, category: str = "INTERNAL_ERROR", code: str = "FAILED", message: str = "as planned") -> None:
+        super().__init__(message)
+        self.error = WorkError(category, code, message)
+
+
+class Lost(Exception):
+    """Raised in a function to have its attempt end as if its worker had been killed (X-163)."""
+
+
+class InlineLane:
+    """A lane for ``python`` work, and what its crew sleeps on. ``slots`` is how many assignments it takes at once.
+
+    Functions come from ``functions`` by their target, else from their file below the order's ``base``, else by import. Those
+    whose target is in `held` wait until `release`; ``on_idle`` is called whenever the crew has nothing to do.
+    """
+
+    def __init__(
+        self,
+        *,
+        content: Path,
+        slots: int = SLOTS,
+        functions: dict[str, Callable[..., Any]] | None = None,
+        clock_ms: Callable[[], int] | None = None,
+    ) -> None:
+        self.content = str(content)
+        self.slots = slots
+        self.functions = functions or {}
+        self.began: list[Assignment] = []
+        """Every assignment that was begun, in that order: one for each attempt."""
+        self.cancelled: list[int] = []
+        self.held: set[str] = set()
+        """Targets that do not begin before they are released."""
+        self.on_idle: Callable[[], None] = lambda: None
+        self._clock_ms = SystemClock().wall_ms if clock_ms is None else clock_ms
+        self._pending: deque[Assignment] = deque()
+        self._finished: list[Finished] = []
+        self._bell = threading.Event()
+        self._files: dict[tuple[str, int, int], dict[str, Any]] = {}
+
+    def wanted(self) -> int:
+        """How many more it takes."""
+        return max(0, self.slots - len(self._pending))
+
+    def take(self, assignment: Assignment) -> None:
+        """Queue an assignment."""
+        self._pending.append(assignment)
+
+    def cancel(self, number: int) -> None:
+        """Drop an assignment that has not begun; there is no other moment at which a crew could ask for that."""
+        self.cancelled.append(number)
+        for assignment in [one for one in self._pending if one.number == number]:
+            self._pending.remove(assignment)
+            self._finished.append(Finished(number=number, status=CANCELLED))
+
+    def finished(self) -> Sequence[Finished]:
+        """Run what is not held, one piece each time it is asked, and give back what came of it."""
+        ready = next((one for one in self._pending if one.order.target not in self.held), None)
+        if ready is not None:
+            self._pending.remove(ready)
+            self._finished.append(self._run(ready))
+        back, self._finished = self._finished, []
+        return back
+
+    def run_one(self, target: str) -> None:
+        """Run the oldest assignment of a held target; for `on_idle`, which is called on the crew's own thread."""
+        ready = next(one for one in self._pending if one.order.target == target)
+        self._pending.remove(ready)
+        self._finished.append(self._run(ready))
+        self.wake()
+
+    def release(self, target: str | None = None) -> None:
+        """Let held work begin: of one target, or all of it. From any thread."""
+        self.held = self.held - {target} if target is not None else set()
+        self.wake()
+
+    def waiting(self, target: str) -> int:
+        """How many assignments of a target were taken and have not begun."""
+        return len(self.waiting_jobs(target))
+
+    def waiting_jobs(self, target: str) -> list[str]:
+        """Their jobs."""
+        return [one.job_id for one in list(self._pending) if one.order.target == target]
+
+    def wait(self, timeout: float) -> None:
+        """Sleep until `wake`, unless there is work."""
+        if any(one.order.target not in self.held for one in self._pending):
+            return
+        self.on_idle()
+        self._bell.wait(timeout)
+        self._bell.clear()
+
+    def wake(self) -> None:
+        """End a `wait`; from any thread."""
+        self._bell.set()
+
+    def close(self) -> None:
+        """Nothing of it outlives the call."""
+        self._pending.clear()
+
+    def _run(self, assignment: Assignment) -> Finished:
+        self.began.append(assignment)
+        number, started_ms = assignment.number, self._clock_ms()
+        value, error, lost = None, None, False
+        try:
+            value = self._call(assignment)
+        except Fails as exc:
+            error = exc.error
+        except Lost:
+            lost = True
+        except stored.Unfit as exc:
+            error = WorkError(exc.category, exc.code, exc.message)
+        except Exception as exc:  # noqa: BLE001 - whatever the user's code raises is its outcome
+            error = WorkError("USER_CODE_ERROR", "PYTHON_EXCEPTION", str(exc), type(exc).__name__)
+        finished_ms, wall_ms = self._clock_ms(), assignment.order.wall_ms
+        if wall_ms is not None and finished_ms - started_ms > wall_ms:
+            value, error = None, WorkError("RESOURCE_LIMIT", "LIMIT_WALL", f"its {wall_ms} ms had elapsed")
+        status = SUCCEEDED
+        if error is not None or lost:
+            status = TIMED_OUT if error is not None and error.code in TIMEOUT_CODES else FAILED
+        return Finished(
+            number=number,
+            status=status,
+            value=value,
+            error=error,
+            started_ms=started_ms,
+            finished_ms=finished_ms,
+            lost=lost,
+        )
+
+    def _call(self, assignment: Assignment) -> bytes:
+        order = assignment.order
+
+        def load(named: str) -> Any:
+            held = assignment.values[named]
+            return json_decode(held if isinstance(held, bytes) else held.read_bytes())
+
+        def seen(value: Any) -> Any:
+            return restored(value, load, lambda file: File.kept(file, self.content))
+
+        function = self._function(order.base, str(order.target))
+        given = function(*(seen(value) for value in order.arguments), **seen(dict(order.keywords)))
+        if iscoroutine(given):
+            import asyncio  # noqa: PLC0415 - only where a function is async
+
+            given = asyncio.run(given)
+        return stored.result(given, self.content, VALUE_BYTES_MAX)
+
+    def _function(self, base: str | None, target: str) -> Callable[..., Any]:
+        if target in self.functions:
+            return self.functions[target]
+        module, _, name = target.partition(":")
+        path = Path(base or "", module if module.endswith(".py") else f"{module.replace('.', '/')}.py")
+        found = self._names(path)[name] if path.is_file() else getattr(importlib.import_module(module), name)
+        function: Callable[..., Any] = getattr(found, "__wrapped__", found)
+        return function
+
+    def _names(self, path: Path) -> dict[str, Any]:
+        """What a file defines, as it is now."""
+        state = path.stat()
+        key = (str(path), state.st_mtime_ns, state.st_size)
+        if key not in self._files:
+            self._files[key] = runpy.run_path(str(path))
+        return self._files[key]

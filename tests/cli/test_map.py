@@ -1,0 +1,270 @@
+"""`detent map`: files and rows to a destination, what is shown meanwhile and afterwards, signals, and the same line again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detent.cli.app import run
+from detent.cli.map_progress import PlainMapLines, map_frame
+from detent.cli.progress_frame import ASCII, line_width
+from detent.engine.ordered_runtime.handle import OrderedView
+from detent.engine.replay import replay_home
+from detent.testing import TemporaryHome
+from detent.testing.plugin import detent_home
+from tests.cli.conftest import Result
+from tests.engine.run.rig import WAIT_SECONDS, environment, eventually
+
+__all__ = ["detent_home"]
+
+FUNCTIONS = """
+def count(path): return len(path.read_text("utf-8", "replace").split())
+def square(x): return x * x
+def is_even(x): return x % 2 == 0
+def picky(x):
+    if x == 3: raise ValueError("three")
+    return x
+def slow(x):
+    if x == 40:
+        open("running", "w").close()
+        open("gate").read()
+    return x
+"""
+
+
+class MapProject:
+    """A directory with functions, mapped with real workers."""
+
+    def __init__(self, home: TemporaryHome, capsys: pytest.CaptureFixture[str]) -> None:
+        self.home = home
+        self.directory = home.directory
+        self._capsys = capsys
+        (home.directory / "words.py").write_text(FUNCTIONS)
+        (home.directory / "rows.jsonl").write_text("".join(f"{number}\n" for number in range(100)))
+
+    def __call__(self, *arguments: str) -> Result:
+        self._capsys.readouterr()
+        code = run(arguments)
+        captured = self._capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return Result(code, captured.out, captured.err)
+
+    def map(self, compute: str, *more: str) -> Result:
+        return self("map", "--items", "rows.jsonl", "--compute", compute, "-w", "2", *more)
+
+    def lines(self, name: str = "out.jsonl") -> list[Any]:
+        return [json.loads(line) for line in (self.directory / name).read_text().splitlines()]
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "detent", *arguments],
+            cwd=self.directory,
+            env=environment(self.home),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+
+@pytest.fixture
+def project(
+    detent_home: TemporaryHome, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[MapProject]:
+    for name, value in detent_home.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(detent_home.directory)
+    yield MapProject(detent_home, capsys)
+    assert detent_home.verify().ok
+    assert replay_home(detent_home.home).ok
+
+
+def test_files_are_mapped_in_the_order_of_their_names(project: MapProject) -> None:
+    """ORD-005."""
+    corpus = project.directory / "corpus" / "deep"
+    corpus.mkdir(parents=True)
+    for name, words in ((b"b.txt", 2), (b"a.txt", 1), (b"\xff.txt", 3)):
+        (corpus / os.fsdecode(name)).write_text("word " * words)
+    result = project(
+        "map", "--files", "corpus/**/*.txt", "--compute", "words:count", "--commit", "jsonl:out.jsonl", "-w", "1"
+    )
+    assert result.code == 0, result.err
+    assert project.lines() == [1, 2, 3]
+    assert "3 committed, of 3" in result.out
+    assert "count started: run count-" in result.err
+    assert "3 of 3 committed, 3 computed, lag 0" in result.err
+
+
+def test_the_document_has_the_digest_and_the_counts(project: MapProject) -> None:
+    """X-077: the digest is the same on every run."""
+    said = ["--filter", "words.py:is_even", "--commit", "jsonl:out.jsonl", "-o", "json"]
+    first = project.map("words.py:square", *said).document
+    second = project.map("words.py:square", *said, "--window", "7", "--chunk", "3").document
+    assert first["items"] == {
+        "total": 100,
+        "committed": 100,
+        "succeeded": 50,
+        "skipped": 50,
+        "failed": 0,
+        "cancelled": 0,
+    }
+    assert (first["status"], first["digest"]) == ("completed", second["digest"])
+    assert first["run_id"] != second["run_id"]
+    assert project.lines() == [x * x for x in range(0, 100, 2)] * 2
+
+
+def test_a_run_is_listed_exported_and_proved_like_any_other(project: MapProject) -> None:
+    """X-167: a stranger verifies the bundle of one ordered run, notes and chunks included."""
+    run_id = project.map("words:square", "--commit", "jsonl:out.jsonl", "-o", "json").document["run_id"]
+    assert run_id in project("list").out
+    root = project("export", run_id, "--output", "run.detent", "-o", "json").document["root"]
+    verified = project("verify", "run.detent", "--root", root)
+    assert verified.code == 0, verified.out
+    assert project("replay").code == 0
+    chunk = project("show", f"{run_id}/seq-0-3", "-o", "json").document
+    assert (chunk["state"], chunk["job_kind"]) == ("SUCCEEDED", "seq")
+
+
+def test_failures_are_told_with_their_items_and_can_be_retried(project: MapProject) -> None:
+    """X-183: a new run of the failed ones alone, which names their old seqs."""
+    result = project.map("words.py:picky", "--commit", "jsonl:out.jsonl", "--on-error", "continue", "--chunk", "5")
+    assert result.code == 1
+    assert "item 3 3  ValueError: three" in result.out
+    run_id = result.out.split("run ")[1].split()[0]
+    assert f"detent retry {run_id}" in result.out
+    shown = project("show", run_id)
+    assert "100 of 100 committed (99 success, 1 fail)" in shown.out
+    (project.directory / "words.py").write_text("def picky(x): return -x\n")
+    again = project("retry", run_id, "-o", "json").document
+    assert (again["status"], again["items"]["total"], again["run_id"] != run_id) == ("completed", 1, True)
+    assert project.lines() == [x for x in range(100) if x != 3] + [-3]
+    origin = project("show", again["run_id"], "-o", "json").document["ordered"]["origin"]
+    assert origin == {"run_id": run_id, "origin_seq": [3]}
+    assert "nothing to run again" in project("retry", again["run_id"]).out
+
+
+def test_a_stop_cancels_the_rest_and_retry_runs_it(project: MapProject) -> None:
+    result = project.map("words.py:picky", "--commit", "jsonl:out.jsonl", "--window", "4", "--chunk", "2", "-o", "json")
+    assert result.code == 1
+    assert result.document["items"]["cancelled"] == 92
+    (project.directory / "words.py").write_text("def picky(x): return x\n")
+    assert project("retry", result.document["run_id"], "-o", "json").document["items"]["succeeded"] == 93
+    assert sorted(project.lines()) == list(range(100))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "give --files or --items"),
+        (("--files", "*.txt", "--items", "rows.jsonl"), "give --files or --items"),
+        (("--items", "bad.jsonl"), "bad.jsonl:2:"),
+        (("--items", "rows.jsonl", "--commit", "csv:x"), "destination"),
+    ],
+)
+def test_a_line_that_means_nothing_is_refused(project: MapProject, arguments: tuple[str, ...], said: str) -> None:
+    (project.directory / "bad.jsonl").write_text("1\n{\n")
+    commit = () if "--commit" in arguments else ("--commit", "jsonl:out.jsonl")
+    result = project("map", *arguments, "--compute", "words:square", *commit)
+    assert (result.code, said in result.err) == (2, True), result.err
+
+
+def test_no_item_is_a_run_that_is_done(project: MapProject) -> None:
+    """ORD-008."""
+    (project.directory / "rows.jsonl").write_text("")
+    result = project.map("words:square", "--commit", "jsonl:out.jsonl")
+    assert (result.code, "none, of 0" in result.out) == (0, True)
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 130)])
+def test_a_killed_map_goes_on_when_the_line_is_typed_again(project: MapProject, sent: int, code: int) -> None:
+    """X-174: the same run, and the destination has each item once."""
+    os.mkfifo(project.directory / "gate")
+    line = ["map", "--items", "rows.jsonl", "--compute", "words.py:slow", "--commit", "jsonl:out.jsonl"]
+    line += ["--window", "16", "--chunk", "4", "-w", "2"]
+    process = project.start(*line)
+    eventually((project.directory / "running").exists, "it does not run")
+    eventually(
+        lambda: (project.directory / "out.jsonl").exists() and len(project.lines()) >= 16, "nothing is committed"
+    )
+    process.send_signal(sent)
+    process.communicate(timeout=WAIT_SECONDS)
+    assert process.returncode == code
+    (project.directory / "gate").unlink()
+    (project.directory / "gate").write_text("open")
+    again = project.start(*line)
+    out, err = again.communicate(timeout=WAIT_SECONDS)
+    assert again.returncode == 0, err
+    assert "goes on at item" in err
+    assert "resumed" in out
+    assert project.lines() == list(range(100))
+
+
+def _opened(gate: Path) -> bool:
+    """Let whoever waits at a named pipe go on; False while nobody does."""
+    try:
+        os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+    except OSError:
+        return False
+    return True
+
+
+def test_an_interrupt_cancels_at_a_boundary(project: MapProject) -> None:
+    """X-069: what is below the boundary is committed, and the run has ended."""
+    os.mkfifo(project.directory / "gate")
+    line = ["map", "--items", "rows.jsonl", "--compute", "words.py:slow", "--commit", "jsonl:out.jsonl"]
+    process = project.start(*line, "--window", "16", "--chunk", "4", "-w", "2", "-o", "json")
+    eventually((project.directory / "running").exists, "it does not run")
+    process.send_signal(signal.SIGINT)
+    eventually(lambda: _opened(project.directory / "gate") or process.poll() is not None, "nobody waits at the gate")
+    out, err = process.communicate(timeout=WAIT_SECONDS)
+    assert process.returncode == 130, err
+    document = json.loads(out)
+    done = document["items"]["succeeded"]
+    assert (document["status"], document["items"]["cancelled"]) == ("cancelled", 100 - done)
+    assert project.lines() == list(range(done))
+
+
+# -- what is shown meanwhile -------------------------------------------------------------------------------------------
+
+
+def view(**said: Any) -> OrderedView:
+    known: dict[str, Any] = {
+        "run_id": "map-1", "name": "map", "status": "running", "total": 1000, "computed": 500, "committed": 300,
+        "failed": 0, "buffered_bytes": 4096, "blocked_seq": 300, "blocked_ms": 0, "write_failures": 0,
+        "started_ms": 0, "now_ms": 10_000, "workers": 2, "home": "/h",
+    }  # fmt: skip
+    return OrderedView(**{**known, **said})
+
+
+def test_a_frame_shows_lag_bytes_and_the_oldest_blocked_item() -> None:
+    """ORD-048, ORD-049."""
+    lines = map_frame(view(blocked_ms=90_000, failed=2), lambda seq: f"file-{seq}.txt", 100, ASCII)
+    text = "\n".join("".join(cell.text for cell in line) for line in lines)
+    assert "300 of 1,000 committed" in text
+    assert "computed 500  lag 200  buffered 4.0 KiB  30/s" in text
+    assert "failed 2" in text
+    assert "waits for item 300 file-300.txt for 1m30s" in text or "waits for item 300 file-300.txt for 1m 30s" in text
+
+
+def test_no_line_of_a_frame_is_wider_than_the_terminal() -> None:
+    for columns in (1, 10, 40, 79):
+        lines = map_frame(view(name="x" * 300, blocked_ms=5000, note="y" * 300), lambda _: "z" * 300, columns)
+        assert all(line_width(line) <= columns for line in lines)
+
+
+def test_plain_lines_come_at_every_tenth_and_at_the_end() -> None:
+    plain = PlainMapLines(lambda _: "T")
+    said = [plain.lines(view(committed=done, now_ms=10_000 + done), str) for done in (0, 50, 100, 101)]
+    assert [len(lines) for lines in said] == [1, 0, 1, 0]
+    assert said[0] == ["T map started: run map-1, 1,000 items, 2 workers"]
+    assert said[2] == ["T 100 of 1,000 committed, 500 computed, lag 400, 4.0 KiB buffered"]
+    assert len(plain.lines(view(committed=102, now_ms=10_102), str, last=True)) == 1
+    resumed = PlainMapLines(lambda _: "T").lines(view(resumed=True, resumed_at=7), str)
+    assert resumed[0] == "T map goes on at item 7: run map-1, 1,000 items, 2 workers"

@@ -1,0 +1,88 @@
+"""Cancellation at a boundary: what is below runs to its end, what is above is cancelled, and the number decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from detent.engine.commit_targets import Mark
+from detent.engine.ordered_runtime.notes import note
+from detent.engine.ordered_runtime.recall import standing
+from detent.kernel import Cancel
+from tests.engine.ordered.rig import ListTarget, OrderedRig
+
+
+@pytest.mark.parametrize(("window", "chunk"), [(8, 4), (16, 1), (100, 7)])
+def test_the_outcome_depends_on_the_boundary_alone(rig: OrderedRig, window: int, chunk: int) -> None:
+    """ORD-038, X-069: the same for any windows, chunks and timing; nothing at or above is ever computed."""
+    target = ListTarget()
+    with rig.work() as work:
+        handle = rig.ordered(work, range(100), "square", target, window=window, chunk=chunk)
+        handle.cancel("enough", at=42)
+        result = handle.run()
+        said = note(work.desk, result.run_id, "cancel-42")
+        assert standing(work.desk, result.run_id).boundary == 42
+    assert (result.status, target.values) == ("cancelled", [x * x for x in range(42)])
+    assert (result.summary.success, result.summary.cancel) == (42, 58)
+    assert said == {"boundary": 42, "requested": 42, "reason": "enough"}
+    assert all(one.order.index < 42 for one in rig.lane.began if one.order.index is not None)
+
+
+def test_a_cancellation_takes_no_outcome_away(rig: OrderedRig) -> None:
+    """X-069: never below what has ended; what ended is committed, and the boundary is on the ledger."""
+    target = ListTarget()
+    with rig.work() as work:
+        handle = rig.ordered(work, range(200), "square", target, window=8, chunk=4)
+
+        def cancels(first_seq: int, values: Sequence[Any]) -> Mark:
+            if first_seq == 0:
+                handle.cancel("enough")
+            return ListTarget.write(target, first_seq, values)
+
+        target.write = cancels  # type: ignore[method-assign]
+        result = handle.run()
+        boundary = standing(work.desk, result.run_id).boundary
+    assert result.status == "cancelled"
+    assert boundary is not None
+    assert target.seqs == list(range(boundary))
+    assert (result.summary.success, result.summary.cancel) == (boundary, 200 - boundary)
+    assert boundary <= 16
+
+
+def test_a_boundary_survives_the_runtime(rig: OrderedRig) -> None:
+    """ORD-052: the run that is resumed ends where the one that was left would have ended."""
+    target = ListTarget()
+    with rig.work() as work:
+        handle = rig.ordered(work, range(100), "square", target, window=8, chunk=4)
+        handle.cancel("enough", at=42)
+
+        def leaves(first_seq: int, values: Sequence[Any]) -> Mark:
+            handle.stop()
+            return ListTarget.write(target, first_seq, values)
+
+        target.write = leaves  # type: ignore[method-assign]
+        assert handle.run().status == "stopped"
+        target.write = ListTarget.write.__get__(target)  # type: ignore[method-assign]
+    result = rig.map(range(100), "square", target, window=8, chunk=4)
+    assert (result.status, target.values) == ("cancelled", [x * x for x in range(42)])
+
+
+def test_a_job_that_somebody_cancels_is_its_items_outcome(rig: OrderedRig) -> None:
+    """ORD-054: CANCELED is TERMINAL_CANCEL; the cursor passes it and the others are committed."""
+    target = ListTarget()
+    rig.lane.held = {"detent.engine.ordered_runtime.chunk:compute_chunk"}
+    with rig.work() as work:
+        handle = rig.ordered(work, range(12), "square", target, window=12, chunk=4)
+        run_id = handle.open()
+
+        def idle() -> None:
+            if rig.lane.waiting("detent.engine.ordered_runtime.chunk:compute_chunk") == 3:
+                work.session.ask([Cancel(0, work.desk.tenant, f"{run_id}/seq-4-7")])
+                rig.lane.release()
+
+        rig.lane.on_idle = idle
+        result = handle.run()
+    assert target.seqs == [0, 1, 2, 3, 8, 9, 10, 11]
+    assert (result.summary.cancel, result.status) == (4, "failed")

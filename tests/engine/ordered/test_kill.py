@@ -1,0 +1,130 @@
+"""Killed at any moment and started again: the destination has each item once, in order, and the history holds."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.ordered.rig import ListTarget, OrderedRig, lines
+from tests.engine.run.rig import WAIT_SECONDS, environment, eventually, in_thread
+
+TOTAL = 150
+SQUARES = [number * number for number in range(TOTAL)]
+CYCLES = 12
+
+
+def killed(rig: OrderedRig, commit: str | None, seed: int, *, cycles: int = CYCLES, **said: Any) -> dict[str, Any]:
+    """Run the programme to its end."""
+    task = {"home": str(rig.home.path), "base": str(rig.project), "commit": commit, "seed": seed, "cycles": cycles}
+    task["compute"] = compute_of(commit)
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("kill_loop.py")), json.dumps({"total": TOTAL, **task, **said})],
+        env=environment(rig.home),
+        cwd=rig.project,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS * 5,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def compute_of(commit: str | None) -> str:
+    """The function whose results fit a destination."""
+    return "line" if commit is not None and commit.startswith("append:") else "square"
+
+
+def from_json_lines(rig: OrderedRig) -> list[Any]:
+    return lines(rig.project / "out.jsonl")
+
+
+def from_appended(rig: OrderedRig) -> list[Any]:
+    return [int(line) for line in (rig.project / "out.txt").read_text().split()]
+
+
+def from_table(rig: OrderedRig) -> list[Any]:
+    with sqlite3.connect(rig.project / "out.db") as db:
+        rows = db.execute("SELECT * FROM squares ORDER BY rowid").fetchall()
+    db.close()
+    return [json.loads(row[-1]) if isinstance(row[-1], str) else row[-1] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("commit", "found"),
+    [("jsonl:out.jsonl", from_json_lines), ("append:out.txt", from_appended), ("sqlite:out.db#squares", from_table)],
+)
+def test_each_item_is_there_once_however_often_the_run_was_killed(
+    rig: OrderedRig, commit: str, found: Callable[[OrderedRig], list[Any]]
+) -> None:
+    """ORD-034, ORD-055, X-163: twelve kills at points of the owner, around writes and at any moment, then the end."""
+    answer = killed(rig, commit, seed=len(commit))
+    assert answer["status"] == "completed"
+    assert found(rig) == SQUARES
+    assert answer["kills"] >= 3
+    assert [run.status for run in rig.runs()] == ["completed"]
+    digest = answer.get("digest")  # Not told by a process that was killed after the run's end was durable.
+    assert digest in {None, rig.map(range(TOTAL), compute_of(commit), ListTarget(), window=16).summary.digest().hex()}
+
+
+def test_a_loop_gets_everything_again_from_the_start(rig: OrderedRig) -> None:
+    """X-184: the sum over a resumed run is right, although most of it was computed before."""
+    answer = killed(rig, None, seed=5)
+    assert (answer["sum"], answer["status"]) == (sum(SQUARES), "completed")
+    assert answer["kills"] >= 3
+    assert answer["resumed_at"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(
+    ("commit", "found"),
+    [("jsonl:out.jsonl", from_json_lines), ("append:out.txt", from_appended), ("sqlite:out.db#squares", from_table)],
+)
+def test_many_kills(rig: OrderedRig, commit: str, found: Callable[[OrderedRig], list[Any]], seed: int) -> None:
+    """ORD-034, ORD-055."""
+    answer = killed(rig, commit, seed=1000 + seed, cycles=40)
+    assert (answer["status"], found(rig)) == ("completed", SQUARES)
+
+
+def test_a_killed_runtime_with_real_workers_leaves_nothing_behind(rig: OrderedRig) -> None:
+    """X-163: two kills of a process that has children of its own."""
+    answer = killed(rig, "jsonl:out.jsonl", seed=2, cycles=2, pool=True, total=60)
+    assert answer["status"] == "completed"
+    assert from_json_lines(rig) == SQUARES[:60]
+
+
+def test_a_killed_worker_costs_nobody_anything(rig: OrderedRig) -> None:
+    """ORD-027, X-163: the chunk is tried again at once, and its items are there once."""
+    rig.write("import os, pathlib, signal\ndef deadly(x):\n"
+              "    if x == 7 and not pathlib.Path('died').exists():\n"
+              "        pathlib.Path('died').touch()\n"
+              "        os.kill(os.getpid(), signal.SIGKILL)\n"
+              "    return x\n")  # fmt: skip
+    target = ListTarget()
+    with rig.pool() as work:
+        result = rig.ordered(work, range(20), "deadly", target, window=8, chunk=4).run()
+    assert (result.status, target.values) == ("completed", list(range(20)))
+    assert rig.job(f"{result.run_id}/seq-4-7").attempt_id == 1
+
+
+def test_a_second_process_does_not_drive_the_same_run(rig: OrderedRig) -> None:
+    """X-174: the run that is under way is left to whoever drives it."""
+    rig.lane.held = {"detent.engine.ordered_runtime.chunk:compute_chunk"}
+    work = rig.work()
+    first = rig.ordered(work, range(4), "same", ListTarget())
+    first.open()
+    waiting = in_thread(first.run)
+    eventually(lambda: rig.lane.waiting("detent.engine.ordered_runtime.chunk:compute_chunk") > 0, "it has not begun")
+    with pytest.raises(Exception, match="does the same in another process"):
+        rig.ordered(work, range(4), "same", ListTarget()).open()
+    rig.lane.release()
+    assert waiting().ok

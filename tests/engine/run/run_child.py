@@ -1,0 +1,55 @@
+"""A process that runs a contract of a rig's project and may be killed on the way: at a crash point, or from outside.
+
+Reads one JSON object from its arguments: home, contract (text), base, and what else is wanted. With ``point`` the process
+kills itself with SIGKILL the n-th time that its owner passes that point. Says one line of JSON when the run has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from detent.contract import load
+from detent.engine.driver import Options
+from detent.engine.home import Home
+from detent.engine.run import RunHandle
+from detent.engine.run_inputs import RunInputs
+from detent.engine.wiring import Parts
+from detent.engine.work import Work
+from detent.testing import InlineLane
+from detent.testing.crash import CrashAt
+
+
+def main(task: dict[str, Any]) -> None:
+    home = Home(Path(task["home"]))
+    parts = Parts(crash_point=CrashAt(task["point"], task["times"], kill=True)) if "point" in task else Parts()
+    lane = InlineLane(content=home.path / "content", slots=task.get("slots", 64))
+    lane.held = set(task.get("held", ()))
+    contract = load(task["contract"].encode(), name="flow.yaml", base=task["base"])
+    lanes = None if task.get("pool") else lambda _desk: ({"python": lane}, lane)
+    with Work(home, parts=parts, workers=2, lanes=lanes) as work:
+        handle = RunHandle(work, RunInputs(contract, {}), options=Options(), new=task.get("new", False))
+        say(run_id=handle.open(), owns=work.session.owns)
+        said: list[str] = []
+
+        def idle() -> None:
+            for target in lane.held:
+                if lane.waiting(target) and target not in said:
+                    said.append(target)
+                    say(held=target)
+
+        lane.on_idle = idle
+        result = handle.run()
+    say(status=result.status, value=result.value, run_id=result.run_id, calls=[a.order.step for a in lane.began])
+
+
+def say(**words: Any) -> None:
+    """One line."""
+    sys.stdout.write(json.dumps(words) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

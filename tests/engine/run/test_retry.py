@@ -1,0 +1,162 @@
+"""What is tried again, how often, and what a limit of time does."""
+
+from __future__ import annotations
+
+import pytest
+
+from detent.jobs.status import JobStatus, project_job
+from detent.testing import FakeClock
+from tests.engine.run.rig import Rig, states
+
+
+def step(call: str, **more: str) -> str:
+    """A contract of one step."""
+    rest = "".join(f", {name}: {value}" for name, value in more.items())
+    return f"name: single\nsteps: [{{id: a, run: {call}{rest}}}]\nresult: {{$from: a}}"
+
+
+def until(rig: Rig, times: int, category: str) -> str:
+    return f'{{python: "steps:until", with: {{path: {rig.project / "tries"}, times: {times}, category: {category}}}}}'
+
+
+def run(rig: Rig, text: str) -> tuple[str, object, int]:
+    """The run's status and value, and how often its step was begun; backoff passes in virtual time."""
+    rig.new_lane()
+    rig.time_passes()
+    work = rig.work()
+    result = rig.handle(work, text).run()
+    return result.status, result.value, len(rig.lane.began)
+
+
+@pytest.mark.parametrize(
+    ("category", "retry", "attempts"),
+    [
+        ("INTERNAL_ERROR", None, 4),
+        ("USER_CODE_ERROR", None, 1),
+        ("USER_CODE_ERROR", "2", 3),
+        ("INTERNAL_ERROR", "2", 3),
+        ("RESOURCE_LIMIT", "2", 1),
+        ("RESOURCE_LIMIT", "{max: 1, on: [RESOURCE_LIMIT]}", 2),
+        ("USER_CODE_ERROR", "{max: 1, on: [RESOURCE_LIMIT]}", 1),
+        ("DEPENDENCY_ERROR", "{max: 1, on: [DEPENDENCY_ERROR]}", 2),
+        ("USER_CODE_ERROR", "0", 1),
+    ],
+)
+def test_failures_are_tried_again_by_category_and_count(
+    rig: Rig, detent_clock: FakeClock, category: str, retry: str | None, attempts: int
+) -> None:
+    """A.7, X-164, JOB-066: bounded, and by default only failures of the system."""
+    text = step(until(rig, 99, category), **({} if retry is None else {"retry": retry}))
+    status, value, began = run(rig, text)
+    assert (status, value, began) == ("failed", None, attempts)
+    job = rig.job(rig.jobs()[0].job_id)
+    assert (job.state, job.attempt_id) == ("FAILED", attempts - 1)
+
+
+def test_a_task_that_fails_twice_succeeds_at_the_third_try(rig: Rig, detent_clock: FakeClock) -> None:
+    """X-164."""
+    assert run(rig, step(until(rig, 2, "USER_CODE_ERROR"), retry="2")) == ("completed", 3, 3)
+    view = rig.job(rig.jobs()[0].job_id)
+    assert project_job(view).status is JobStatus.SUCCEEDED
+
+
+def test_the_report_of_a_retried_job_is_that_of_the_attempt_that_made_it(rig: Rig, detent_clock: FakeClock) -> None:
+    """X-033, JOB-083: the result names its attempt, its lease and its manifest."""
+    before = detent_clock.wall_ms()
+    rig.new_lane()
+    rig.time_passes()
+    work = rig.work()
+    assert rig.handle(work, step(until(rig, 1, "INTERNAL_ERROR"))).run().ok
+    report = rig.report(work, rig.jobs()[0].job_id)
+    assert report.attempt_id == 1
+    assert report.started_ms >= before + 1000
+    assert report.manifest_hash == rig.job(report.job_id).manifest_hash
+
+
+def test_a_lost_worker_costs_no_try_and_no_backoff(rig: Rig, detent_clock: FakeClock) -> None:
+    """X-163: virtual time stands still, and the job goes on at once."""
+    start = detent_clock.wall_ms()
+    call = f'{{python: "steps:lost", with: {{path: {rig.project / "tries"}, times: 5}}}}'
+    result = rig.run(step(call, retry="0"))
+    assert (result.status, result.value) == ("completed", 6)
+    job = rig.job(rig.jobs()[0].job_id)
+    assert (job.interruptions, job.failures) == (5, 0)
+    assert detent_clock.wall_ms() == start
+
+
+def test_lost_workers_are_bounded(rig: Rig) -> None:
+    """X-163: `max_interruptions` ends what ends its workers."""
+    call = f'{{python: "steps:lost", with: {{path: {rig.project / "tries"}, times: 500}}}}'
+    result = rig.run(step(call))
+    assert result.status == "failed"
+    assert len(rig.lane.began) == 101
+    assert rig.job(rig.jobs()[0].job_id).reason_code == "WORKER_LOST"
+
+
+def test_a_step_without_a_timeout_may_take_all_day(rig: Rig, detent_clock: FakeClock) -> None:
+    """X-162: the models' defaults of 30 s and 600 s bind nobody."""
+    rig.new_lane()
+    rig.lane.functions["steps:one"] = lambda: detent_clock.jump(20_000)
+    work = rig.work()
+    steps = "\n".join(
+        f'  - {{id: s{n}, run: {{python: "steps:one", version: "{n}"}}{f", needs: [s{n - 1}]" if n else ""}}}'
+        for n in range(35)
+    )
+    assert rig.handle(work, f"name: long\nsteps:\n{steps}\n").run().ok
+
+
+def test_a_written_timeout_is_enforced(rig: Rig, detent_clock: FakeClock) -> None:
+    """X-162, X-146: TIMED_OUT with RESOURCE_LIMIT, and not tried again."""
+    rig.new_lane()
+    rig.lane.functions["steps:one"] = lambda: detent_clock.jump(1001)
+    work = rig.work()
+    result = rig.handle(work, step('{python: "steps:one"}', timeout="1s")).run()
+    assert result.status == "failed"
+    job = rig.job(rig.jobs()[0].job_id)
+    assert project_job(job).status is JobStatus.TIMED_OUT
+    assert len(rig.lane.began) == 1
+    report = rig.report(work, job.job_id)
+    assert report.error is not None
+    assert (report.status, report.error.category) == ("TIMED_OUT", "RESOURCE_LIMIT")
+
+
+def test_the_run_s_own_timeout_ends_it(rig: Rig, detent_clock: FakeClock) -> None:
+    """A.6: the driver cancels the open jobs; the run has failed."""
+    rig.new_lane()
+    rig.lane.functions["steps:one"] = lambda: detent_clock.jump(6000)
+    work = rig.work()
+    text = """
+    name: late
+    timeout: 5s
+    steps:
+      - {id: a, run: {python: "steps:one"}}
+      - {id: b, needs: [a], run: {python: "steps:nothing"}}
+      - {id: c, map: {x: []}, needs: [a], run: {python: "steps:double"}}
+    """
+    result = rig.handle(work, text).run()
+    assert result.status == "failed"
+    assert "5000 ms had elapsed" in result.message
+    assert states(result)["a"] == "succeeded"
+    assert states(result)["b"] == "cancelled"
+    assert [run.status for run in rig.runs()] == ["failed"]
+
+
+def test_time_in_which_nobody_drove_the_run_does_not_count(rig: Rig, detent_clock: FakeClock) -> None:
+    """A.6, X-174: killed at night and taken up in the morning, a run of five minutes still finishes."""
+    text = """
+    name: late
+    timeout: 5m
+    steps:
+      - {id: a, run: {python: "steps:one"}}
+      - {id: b, run: {python: "steps:double", with: {x: {$from: a}}}}
+      - {id: c, run: {python: "steps:double", with: {x: {$from: b}}}}
+    """
+    work = rig.work()
+    handle = rig.handle(work, text)
+    run_id = handle.open()
+    handle.stop()
+    assert handle.run().status == "stopped"
+    work.close()
+    detent_clock.jump(36_000_000)
+    result = rig.run(text)
+    assert (result.run_id, result.status) == (run_id, "completed")

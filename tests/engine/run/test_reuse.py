@@ -1,0 +1,237 @@
+"""Reuse by content: what was done before is not done again, and what has changed is, and only that."""
+
+from __future__ import annotations
+
+import pytest
+
+from detent.canon import digest_text
+from detent.engine.erase import erase_job
+from detent.engine.run import RunResult
+from tests.engine.run.rig import Rig, states
+
+PIPE = """
+name: pipe
+params: {n: {type: integer, default: 3}}
+steps:
+  - {id: made, run: {python: "steps:numbers", with: {n: {$param: n}}}}
+  - {id: each, map: {x: {$from: made}}, run: {python: "steps:double"}}
+  - {id: sum, run: {python: "steps:total", with: {xs: {$from: each}}}}
+  - {id: apart, run: {python: "steps:one"}}
+result: {$from: sum}
+"""
+ALL = ["made", "each", "sum", "apart"]
+
+
+def ran(result: RunResult) -> list[str]:
+    """The steps of which anything was done."""
+    return [step.key for step in result.view.steps if step.state == "succeeded"]
+
+
+def test_the_same_again_does_nothing_and_gives_the_same(rig: Rig) -> None:
+    """JOB-005, JOB-026, X-174: a new run, with a `step_reused` record for each job it did not need."""
+    first = rig.run(PIPE)
+    second = rig.run(PIPE)
+    assert second.run_id != first.run_id
+    assert (second.status, second.value) == ("completed", first.value)
+    assert rig.calls() == []
+    assert states(second) == dict.fromkeys(ALL, "cached")
+    assert rig.jobs(second.run_id) == []
+    assert rig.kinds(second.run_id) == ["run_started", *["step_reused"] * 6, "run_ended"]
+
+
+def test_another_workflow_with_the_same_work_reuses_it(rig: Rig) -> None:
+    """X-148, X-186: equal keys are equal work, whatever the steps are called."""
+    rig.run(PIPE)
+    other = rig.run(PIPE.replace("name: pipe", "name: other").replace("apart", "alone"))
+    assert other.ok
+    assert rig.calls() == []
+
+
+def test_a_changed_function_runs_again_with_what_follows_from_it(rig: Rig) -> None:
+    """X-176: a comment, another function or the layout change nothing."""
+    rig.run(PIPE)
+    source = rig.project.joinpath("steps.py").read_text()
+    rig.write(source.replace("def double(x): return 2 * x", "# doubles\ndef double(x):\n    return 2 * x"))
+    assert ran(rig.run(PIPE)) == []
+    rig.write(source.replace("def double(x): return 2 * x", "def double(x): return 3 * x"))
+    result = rig.run(PIPE)
+    assert set(ran(result)) == {"each", "sum"}
+    assert result.value == 9
+
+
+def test_a_changed_helper_runs_its_users_again(rig: Rig) -> None:
+    """X-176."""
+    rig.write("def helper(x): return x\ndef double(x): return helper(x)\ndef one(): return 1\n")
+    text = 'name: h\nsteps: [{id: a, run: {python: "steps:double", args: [2]}}, {id: b, run: {python: "steps:one"}}]'
+    rig.run(text)
+    rig.write("def helper(x): return x + 1\ndef double(x): return helper(x)\ndef one(): return 1\n")
+    assert ran(rig.run(text)) == ["a"]
+
+
+def test_a_changed_parameter_runs_what_depends_on_it(rig: Rig) -> None:
+    """JOB-023: elements that stayed the same are not done again."""
+    rig.run(PIPE, {"n": 3})
+    result = rig.run(PIPE, {"n": 4})
+    assert sorted(rig.calls()) == ["each", "made", "sum"]
+    assert result.value == 12
+    each = next(step for step in result.view.steps if step.key == "each")
+    assert (each.done, each.cached) == (4, 3)
+
+
+def test_a_result_that_comes_out_the_same_stops_the_wave(rig: Rig) -> None:
+    """X-170, JOB-023: a result counts by what it is, not by which job made it."""
+    rig.run(PIPE)
+    source = rig.project.joinpath("steps.py").read_text()
+    rig.write(source.replace("return list(range(n))", "return [i for i in range(n)]"))
+    result = rig.run(PIPE)
+    assert ran(result) == ["made"]
+
+
+def test_declared_inputs_count_by_content(rig: Rig) -> None:
+    """JOB-023: touched is not changed."""
+    data = rig.write("1\n", "data.txt")
+    rig.write("import pathlib\ndef read(): return pathlib.Path(__file__).with_name('data.txt').read_text()\n")
+    text = 'name: i\nsteps: [{id: a, run: {python: "steps:read"}, inputs: data.txt}]\nresult: {$from: a}'
+    assert rig.run(text).value == "1\n"
+    data.write_text("1\n")
+    assert ran(rig.run(text)) == []
+    data.write_text("22\n")
+    assert rig.run(text).value == "22\n"
+
+
+def test_a_version_stands_for_the_code(rig: Rig) -> None:
+    """X-176."""
+    text = 'name: v\nsteps: [{{id: a, run: {{python: "steps:one", version: "{version}"}}}}]\nresult: {{$from: a}}'
+    rig.run(text.format(version=1))
+    rig.write("def one(): return 2\n")
+    assert rig.run(text.format(version=1)).value == 1
+    assert rig.run(text.format(version=2)).value == 2
+
+
+def test_what_cannot_be_read_off_the_source_runs_every_time(rig: Rig) -> None:
+    """X-176: and the run says why."""
+    rig.write("one = eval('lambda: 1')\n")
+    text = 'name: e\nsteps: [{id: a, run: {python: "steps:one"}}]'
+    rig.run(text)
+    work = rig.work(lanes=lambda _desk: ({"python": rig.lane}, rig.lane))
+    handle = rig.handle(work, text)
+    assert ran(handle.run()) == ["a"]
+
+
+def test_a_step_with_its_cache_off_runs_every_time(rig: Rig) -> None:
+    """X-175."""
+    text = 'name: c\nsteps: [{id: a, cache: false, run: {python: "steps:one"}}]'
+    assert ran(rig.run(text)) == ["a"]
+    assert ran(rig.run(text)) == ["a"]
+
+
+def test_force_runs_everything_and_its_results_count_afterwards(rig: Rig) -> None:
+    """Issue 6.3: `--force`; equal work inside the run is still done once."""
+    rig.run(PIPE)
+    assert set(ran(rig.run(PIPE, force=True))) == set(ALL)
+    assert rig.calls().count("each") == 3
+    assert ran(rig.run(PIPE)) == []
+
+
+def test_a_salt_disowns_what_was_done_without_it(rig: Rig) -> None:
+    """Issue 6.3."""
+    rig.run(PIPE)
+    assert set(ran(rig.run(PIPE, salt="poisoned"))) == set(ALL)
+    assert ran(rig.run(PIPE, salt="poisoned")) == []
+    assert ran(rig.run(PIPE)) == []
+
+
+def test_a_failure_is_reused_only_when_asked_for(rig: Rig) -> None:
+    """JOB-027, X-149: then it is a failure, and nothing runs."""
+    text = 'name: f\nsteps: [{id: a, run: {python: "steps:boom"}}, {id: b, run: {python: "steps:same", args: [{$from: a}]}}]'
+    first = rig.run(text)
+    assert first.status == "failed"
+    again = rig.run(text)
+    assert (again.status, rig.calls()) == ("failed", ["a"])
+    told = rig.run(text, reuse_failed=True)
+    assert rig.calls() == []
+    assert told.status == "failed"
+    assert states(told) == {"a": "failed", "b": "skipped"}
+    assert [(failed.job_id, failed.message) for failed in told.failed] == [
+        (first.failed[0].job_id, "ValueError: boom"),
+    ]
+
+
+def test_cancelled_and_timed_out_work_is_never_reused(rig: Rig, detent_clock: object) -> None:
+    """JOB-028, X-149: a deadline says nothing about the next try, whatever was asked for."""
+    text = 'name: t\nsteps: [{id: a, timeout: 1s, run: {python: "steps:one"}}]'
+    rig.new_lane()
+    rig.lane.functions["steps:one"] = lambda: rig.clock.jump(2000)
+    work = rig.work()
+    assert rig.handle(work, text).run().status == "failed"
+    work.close()
+    assert rig.run(text, reuse_failed=True).ok
+    assert rig.calls() == ["a"]
+
+
+def test_a_result_whose_file_is_gone_is_a_miss_that_says_so(rig: Rig) -> None:
+    """Issue 6.3, JOB-026."""
+    rig.write("import detent\ndef picture(): return detent.File.from_bytes(b'x' * 100_000, name='a.bin')\n")
+    text = 'name: f\nsteps: [{id: a, run: {python: "steps:picture"}}]\nresult: {$from: a}'
+    first = rig.run(text)
+    digest = first.value["$file"]
+    files = rig.home.home.content_files()
+    files.path(bytes.fromhex(digest.removeprefix("sha256:"))).unlink()
+    rig.new_lane()
+    work = rig.work()
+    handle = rig.handle(work, text)
+    assert ran(handle.run()) == ["a"]
+    assert list(handle._driver.reasons.values()) == ["a part of its result is gone"]  # type: ignore[union-attr]
+    assert digest_text(bytes.fromhex(digest.removeprefix("sha256:"))) == digest
+
+
+def test_an_erased_job_is_no_answer(rig: Rig) -> None:
+    """X-171: erasing takes the row out of the index; the work is done again."""
+    rig.run(PIPE)
+    apart = next(one.job_id for one in rig.lane.began if one.order.step == "apart")
+    erase_job(rig.home.home, apart, environment=rig.home.environment)
+    assert rig.run(PIPE).ok
+    assert rig.calls() == ["apart"]
+
+
+def test_a_miss_says_which_ingredient_changed(rig: Rig) -> None:
+    """X-176: `explain` and the run name what is not as it was."""
+    rig.run(PIPE)
+    source = rig.project.joinpath("steps.py").read_text()
+    rig.write(source.replace("def one(): return 1", "def one(): return 11"))
+    rig.new_lane()
+    work = rig.work()
+    handle = rig.handle(work, PIPE)
+    handle.run()
+    assert list(handle._driver.reasons.values()) == ["function steps:one changed"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("how", ["delete", "change"])
+def test_a_shell_step_is_reused_while_its_outputs_are_what_it_left(rig: Rig, how: str) -> None:
+    """X-175: a missing or changed output is a miss; a shell step's value names its outputs by digest."""
+    rig.write("select 1;\n", "load.sql")
+    text = """
+    name: shell
+    steps:
+      - {id: load, run: {shell: "cat load.sql > out.db; echo done"}, inputs: load.sql, outputs: {db: out.db}}
+      - {id: free, run: {shell: "echo free"}}
+    result: {$from: load}
+    """
+
+    def run() -> RunResult:
+        work = rig.pool()
+        try:
+            return rig.handle(work, text).run()
+        finally:
+            work.close()
+
+    first = run()
+    assert (first.value["exit"], first.value["stdout"]) == (0, "done\n")
+    assert first.value["outputs"]["db"]
+    assert states(run()) == {"load": "cached", "free": "succeeded"}
+    out = rig.project / "out.db"
+    out.unlink() if how == "delete" else out.write_text("other")
+    assert states(run())["load"] == "succeeded"
+    assert out.read_text() == "select 1;\n"
+    rig.write("select 2;\n", "load.sql")
+    assert states(run())["load"] == "succeeded"

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.executor.plain.rig import Rig, marked
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    made = Rig(tmp_path_factory.mktemp("home"))
+    yield made
+    left = made.pool.close()
+    assert [done for done in left if not done.cancelled] == []
+    assert marked(made.live) == []
+    assert list(made.live.iterdir()) == []
+
+
+@pytest.fixture
+def rig(shared: Rig) -> Iterator[Rig]:
+    yield shared
+    assert len(shared.pool) == 0, "a task was left"
+    shared.said.clear()

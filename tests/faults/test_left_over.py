@@ -1,0 +1,77 @@
+"""What a killed process leaves is removed by the next one, and only that."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from detent.engine.keeper import HeadKeeper
+from detent.engine.run_inputs import RunLock
+from detent.executor.sandbox.staging import PREFIX, Staging, sweep
+from detent.executor.sandbox.supervisor import _mount_point
+from tests.faults.commands import ROOT
+
+
+def test_the_folder_of_a_sandbox_goes_with_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    held = Staging()
+    left = tmp_path / f"{PREFIX}left"
+    (left / "job-1" / "out").mkdir(parents=True)
+    (left / "input-1").write_bytes(b"x")
+    (tmp_path / "somebody-else").mkdir()
+    sweep()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([held.path.name, "somebody-else"])
+    held.close()
+    held.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["somebody-else"]
+
+
+def test_locks_of_drivers_that_were_killed_are_removed_but_for_those_of_open_runs(tmp_path: Path) -> None:
+    held = RunLock.take(tmp_path, "held")
+    assert held is not None
+    for name in ("left", "open"):
+        (tmp_path / "runs" / f"{name}.lock").touch()
+    RunLock.sweep(tmp_path, {"open"})
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["held.lock", "open.lock"]
+    held.release()
+    RunLock.sweep(tmp_path, ())
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_half_a_kept_tree_head_of_a_process_that_is_gone_is_removed(tmp_path: Path) -> None:
+    keeper = HeadKeeper(tmp_path, "detent/1")
+    gone, alive = (keeper.path.with_name(f"{keeper.path.name}.{pid}.tmp") for pid in (2**22 + 1, os.getpid()))
+    for path in (gone, alive):
+        path.touch()
+    keeper.prepare()
+    assert list(tmp_path.iterdir()) == [alive]
+
+
+def test_a_primitive_whose_trial_is_killed_does_not_count_as_working() -> None:
+    lines = (
+        "import os",
+        "from detent.executor.sandbox import trial",
+        "print([trial.attempt(lambda: None), trial.attempt(lambda: os.kill(os.getpid(), 9))])",
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert answer.stdout == "['', 'its trial ended with status 9']\n"
+
+
+def test_a_jail_is_built_where_others_can_go_although_temporary_files_are_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert _mount_point() in {"/tmp", "/usr"}
+    monkeypatch.setattr("tempfile.tempdir", "/usr")
+    assert _mount_point() == "/usr"

@@ -1,0 +1,400 @@
+"""`detent.Client`: durable when `submit` returns, done once, and told apart when it failed."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import detent
+from detent.engine import tasks, work
+from detent.engine.replay import replay_home
+from detent.engine.wiring import Parts
+from detent.errors import InvalidInput, StoreUnavailable
+from detent.jobs.idempotency import IDEMPOTENCY_WINDOW_MS
+from detent.jobs.status import JobStatus
+from detent.kernel import Job
+from detent.sdk.client import Client, TaskCancelled, TaskFailed
+from detent.store.api import JobRow
+from detent.store.sqlite import SqliteStore
+from detent.testing import FakeClock, Faults, InlineLane, TemporaryHome, faulty
+from detent.testing.plugin import detent_clock, detent_home
+from tests.engine.run.rig import eventually, in_thread
+from tests.sdk import work_functions as functions
+
+__all__ = ["detent_clock", "detent_home"]
+
+
+@pytest.fixture
+def home(detent_home: TemporaryHome) -> Iterator[TemporaryHome]:
+    """A home whose history is verified and replayed when the test is over."""
+    yield detent_home
+    assert detent_home.verify().ok
+    assert replay_home(detent_home.home).ok
+
+
+@pytest.fixture
+def client(home: TemporaryHome) -> Iterator[Client]:
+    """A client with real workers."""
+    with Client(home.path, workers=2) as made:
+        yield made
+
+
+@pytest.fixture
+def lane(home: TemporaryHome, monkeypatch: pytest.MonkeyPatch) -> InlineLane:
+    """Clients of this test do their work in this process."""
+    made = InlineLane(content=home.path / "content", clock_ms=home.parts.clock.wall_ms)
+    inline = partial(work.Work, parts=home.parts, lanes=lambda _desk: ({"python": made}, made))
+    monkeypatch.setattr(work, "Work", inline)
+    return made
+
+
+@pytest.fixture
+def inline(home: TemporaryHome, lane: InlineLane) -> Iterator[Client]:
+    """A client without processes."""
+    assert lane.began == []
+    with Client(home.path) as made:
+        yield made
+
+
+def jobs(home: TemporaryHome) -> list[JobRow]:
+    reader = SqliteStore.open_reader(home.home.ledger)
+    try:
+        return list(reader.jobs())
+    finally:
+        reader.close()
+
+
+# -- with real workers -------------------------------------------------------------------------------------------------
+
+
+def test_a_call_gives_its_result(client: Client, home: TemporaryHome) -> None:
+    """X-186, JOB-085: a `task` job of the workspace of this home."""
+    handle = client.submit(functions.square, 7)
+    assert handle.result(60) == 49
+    assert handle.status is JobStatus.SUCCEEDED
+    assert (handle.done(), handle.deduplicated, handle.exception()) == (True, False, None)
+    (row,) = jobs(home)
+    assert (Job.decode(row.body).job_kind, row.tenant_id) == ("task", "local")
+
+
+def test_an_async_function_is_awaited(client: Client) -> None:
+    assert client.submit(functions.later, 1).result(60) == 2
+
+
+def test_a_failure_says_what_was_raised_and_where(client: Client) -> None:
+    """Category, code and traceback, and the exception by its name."""
+    handle = client.submit(functions.boom, "no luck")
+    with pytest.raises(TaskFailed, match="ValueError: no luck") as raised:
+        handle.result(60)
+    assert raised.value.details["category"] == "USER_CODE_ERROR"
+    assert raised.value.details["job_id"] == handle.job_id
+    assert "work_functions.py" in str(raised.value.details["traceback"])
+    assert isinstance(handle.exception(), TaskFailed)
+    assert handle.status is JobStatus.FAILED
+
+
+def test_files_travel_by_digest(client: Client, tmp_path: Path) -> None:
+    """X-170: bytes go in and out as files of the content store."""
+    path = tmp_path / "quiet.txt"
+    path.write_bytes(b"quiet")
+    given = client.submit(functions.shout, detent.File(path)).result(60)
+    assert isinstance(given, detent.File)
+    assert (given.read_bytes(), given.name) == (b"QUIET", "loud.txt")
+    again = client.submit(functions.same, {"files": [given]}).result(60)
+    assert again["files"][0].read_bytes() == b"QUIET"
+
+
+def test_a_result_that_is_too_large_is_a_failure_of_its_own_kind(client: Client) -> None:
+    """X-147 for tasks: RESOURCE_LIMIT, with the way out in the message."""
+    with pytest.raises(TaskFailed, match=r"detent\.File") as raised:
+        client.submit(functions.large).result(60)
+    assert raised.value.details["category"] == "RESOURCE_LIMIT"
+
+
+def test_retries_of_a_task_are_its_own(client: Client, tmp_path: Path) -> None:
+    """X-164: `@task(retries=, retry_on=)`; the second attempt knows that it is one."""
+    assert client.submit(functions.flaky, str(tmp_path / "tries")).result(60) == 2
+
+
+def test_a_running_job_is_ended_when_it_is_cancelled(client: Client, tmp_path: Path) -> None:
+    """X-157, JOB-068: at once, with its process."""
+    marker = tmp_path / "pid"
+    handle = client.submit(functions.forever, str(marker))
+    eventually(lambda: marker.exists() and bool(marker.read_text()), "it did not begin")
+    with pytest.raises(TimeoutError, match=r"has not ended within 0\.01 s"):
+        handle.result(0.01)
+    assert handle.cancel()
+    with pytest.raises(TaskCancelled):
+        handle.result(60)
+    assert handle.status is JobStatus.CANCELLED
+    assert not handle.cancel()
+    pid = int(marker.read_text())
+    eventually(lambda: not _is_alive(pid), "its process was not ended")
+
+
+def test_map_gives_results_in_order(client: Client) -> None:
+    assert list(client.map(functions.square, range(50))) == [x * x for x in range(50)]
+
+
+def test_a_handle_can_be_had_again_by_its_job(client: Client) -> None:
+    first = client.submit(functions.square, 3)
+    first.result(60)
+    again = client.handle(first.job_id)
+    assert (again.done(), again.result(0)) == (True, 9)
+    with pytest.raises(InvalidInput, match="no job") as refused:
+        client.handle("nobody")
+    assert refused.value.code == "UNKNOWN_JOB"
+
+
+def test_closing_leaves_what_runs_in_the_queue_for_the_next(home: TemporaryHome, tmp_path: Path) -> None:
+    """X-163: given up, not failed; the next client goes on with it."""
+    marker = tmp_path / "pid"
+    client = Client(home.path, workers=1)
+    handle = client.submit(functions.forever, str(marker))
+    eventually(lambda: marker.exists() and bool(marker.read_text()), "it did not begin")
+    client.close()
+    client.close()
+    (row,) = jobs(home)
+    assert row.state == "QUEUED"
+    with pytest.raises(StoreUnavailable, match="was closed"):
+        handle.result(5)
+    marker.unlink()
+    with Client(home.path, workers=1) as other:
+        eventually(lambda: marker.exists() and bool(marker.read_text()), "nobody took it up")
+        assert other.handle(handle.job_id).cancel()
+    (row,) = jobs(home)
+    assert (row.state, Job.decode(row.body).interruptions) == ("CANCELED", 1)
+
+
+# -- without processes -------------------------------------------------------------------------------------------------
+
+
+def test_equal_submissions_at_once_are_one_execution(inline: Client, lane: InlineLane, home: TemporaryHome) -> None:
+    """X-186."""
+    handles = inline.submit_many(functions.square, [(4,), (4,), (5,), (4,)])
+    assert [handle.result(60) for handle in handles] == [16, 16, 25, 16]
+    assert [handle.deduplicated for handle in handles] == [False, True, False, True]
+    assert len(lane.began) == len(jobs(home)) == 2
+    assert inline.submit(functions.square, 4).result(60) == 16
+    assert len(lane.began) == 2
+
+
+def test_a_submission_joins_what_is_under_way(inline: Client, lane: InlineLane) -> None:
+    """X-186: also after the submission that it joins."""
+    target = "tests.sdk.work_functions:square"
+    lane.held = {target}
+    first = inline.submit(functions.square, 6)
+    eventually(lambda: lane.waiting(target) == 1, "it was not taken")
+    second = inline.submit(functions.square, 6)
+    assert (second.job_id, second.deduplicated) == (first.job_id, True)
+    lane.release()
+    assert (first.result(60), second.result(60)) == (36, 36)
+
+
+def test_force_and_salt_do_it_again(home: TemporaryHome, lane: InlineLane) -> None:
+    """Issue 6.3 for single tasks."""
+    with Client(home.path) as client:
+        client.submit(functions.square, 2).result(60)
+    with Client(home.path, salt="other") as client:
+        assert client.submit(functions.square, 2).result(60) == 4
+    assert len(lane.began) == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ({1, 2}, r"same\(value=\)|same\(#1\)"),
+        ([{"a": object()}], r"same\("),
+        (float("nan"), r"same\("),
+        ({1: 2}, r"same\("),
+        (b"bytes", r"same\("),
+    ],
+)
+def test_a_value_that_is_not_json_is_refused_by_its_argument(inline: Client, value: Any, place: str) -> None:
+    """X-170: before anything is submitted."""
+    with pytest.raises(InvalidInput, match=place):
+        inline.submit(functions.same, value)
+
+
+def test_a_value_that_holds_itself_is_refused(inline: Client) -> None:
+    """X-170: with a file in it or without."""
+    knot: list[Any] = []
+    knot.append(knot)
+    with pytest.raises(InvalidInput, match=r"same\("):
+        inline.submit(functions.same, knot)
+    knot.insert(0, detent.File.from_bytes(b"a"))
+    with pytest.raises(InvalidInput, match=r"same\("):
+        inline.submit(functions.same, knot)
+
+
+def test_keys_that_look_like_references_are_data(inline: Client) -> None:
+    """X-177."""
+    strange = {"$result": "x", "$file": [1], "$$": {"$param": None}}
+    assert inline.submit(functions.same, strange).result(60) == strange
+    assert inline.submit(functions.same, 1, **{"$k": 2}).result(60) == [1, {"$k": 2}]
+
+
+def test_submissions_wait_for_room_in_a_full_queue(inline: Client, lane: InlineLane, home: TemporaryHome) -> None:
+    """X-187: the queue holds 256, the caller a thousand."""
+    handles = inline.submit_many(functions.square, [(x,) for x in range(1000)])
+    assert sum(handle.result(60) for handle in handles) == sum(x * x for x in range(1000))
+    assert len(jobs(home)) == 1000
+
+
+def test_waiting_for_room_has_an_end(inline: Client, lane: InlineLane, home: TemporaryHome) -> None:
+    """X-187, X-006: bounded; what was submitted before stays, and the refused ones left no job behind."""
+    target = "tests.sdk.work_functions:square"
+    lane.held, lane.slots = {target}, 1
+    with pytest.raises(InvalidInput, match="no room in time") as refused:
+        inline.submit_many(functions.square, [(x,) for x in range(400)], timeout=0.2)
+    assert refused.value.code == "QUEUE_FULL"
+    assert 256 <= len(jobs(home)) < 400
+    assert {row.state for row in jobs(home)} <= {"QUEUED", "RUNNING"}
+    lane.release()
+    assert inline.submit(functions.square, 1000).result(60) == 1_000_000
+
+
+@pytest.mark.parametrize("how", ["fail", "lose", "hide"])
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_a_submission_whose_outcome_nobody_knows_is_made_once(
+    home: TemporaryHome, lane: InlineLane, monkeypatch: pytest.MonkeyPatch, how: str, after: int
+) -> None:
+    """X-173."""
+    faults = Faults()
+    parts = Parts(open_store=lambda path: faulty(SqliteStore.open(path), faults))
+    real: Callable[..., Any] = work.Work.func  # type: ignore[attr-defined]
+    monkeypatch.setattr(work, "Work", partial(real, parts=parts, lanes=lambda _desk: ({"python": lane}, lane)))
+    with Client(home.path) as client:
+        getattr(faults, how)("append", after=after)
+        handles = client.submit_many(functions.square, [(1,), (2,), (3,)])
+        assert [handle.result(60) for handle in handles] == [1, 4, 9]
+    assert len(jobs(home)) == 3
+
+
+# -- idempotency keys --------------------------------------------------------------------------------------------------
+
+
+def test_the_same_key_and_call_is_the_same_job(inline: Client, lane: InlineLane, home: TemporaryHome) -> None:
+    """JOB-029, JOB-031, X-150: also when its function must not be reused."""
+    first = inline.submit_call(functions.pid, [1], idempotency_key="k")
+    second = inline.submit_call(functions.pid, [1], idempotency_key="k")
+    assert first.job_id == second.job_id
+    assert first.result(60) == second.result(60) == os.getpid()
+    assert len(jobs(home)) == len(lane.began) == 1
+    with Client(home.path) as other:
+        assert other.submit_call(functions.pid, [1], idempotency_key="k").job_id == first.job_id
+
+
+def test_the_same_key_with_another_call_is_refused(inline: Client, home: TemporaryHome) -> None:
+    """JOB-032, X-150: nothing is submitted."""
+    inline.submit_call(functions.pid, [1], idempotency_key="k").result(60)
+    for function, args in ((functions.pid, [2]), (functions.square, [1])):
+        with pytest.raises(InvalidInput) as refused:
+            inline.submit_call(function, args, idempotency_key="k")
+        assert refused.value.code == "IDEMPOTENCY_KEY_REUSED"
+    assert len(jobs(home)) == 1
+
+
+def test_another_key_is_another_submission(inline: Client, home: TemporaryHome) -> None:
+    """JOB-033: a key counts within its scope alone."""
+    first = inline.submit_call(functions.pid, [1], idempotency_key="k")
+    assert inline.submit_call(functions.pid, [1], idempotency_key="l").job_id != first.job_id
+    assert len(jobs(home)) == 2
+
+
+def test_after_a_day_a_key_is_unused(
+    detent_clock: FakeClock, home: TemporaryHome, lane: InlineLane, inline: Client
+) -> None:
+    """JOB-030: twice, because the first answer is gone by then."""
+    seen = set()
+    for _ in range(3):
+        seen.add(inline.submit_call(functions.pid, [1], idempotency_key="k").job_id)
+        detent_clock.jump(IDEMPOTENCY_WINDOW_MS)
+    assert len(seen) == len(jobs(home)) == 3
+
+
+def test_a_key_over_work_that_is_done_stands_for_that_job(
+    inline: Client, lane: InlineLane, home: TemporaryHome
+) -> None:
+    """JOB-026, JOB-031: no second execution, and the key is taken."""
+    first = inline.submit(functions.square, 9)
+    assert first.result(60) == 81
+    keyed = inline.submit_call(functions.square, [9], idempotency_key="k")
+    assert (keyed.job_id, keyed.result(60), keyed.deduplicated) == (first.job_id, 81, True)
+    with pytest.raises(InvalidInput):
+        inline.submit_call(functions.square, [8], idempotency_key="k")
+    assert len(jobs(home)) == len(lane.began) == 1
+
+
+def test_one_key_at_once_from_many_threads_is_one_job(inline: Client, home: TemporaryHome) -> None:
+    """JOB-031: whoever comes first submits; the others get the same answer."""
+    gate = threading.Barrier(8)
+
+    def submit() -> str:
+        gate.wait(60)
+        return inline.submit_call(functions.pid, [5], idempotency_key="at once").job_id
+
+    results = [in_thread(submit) for _ in range(8)]
+    assert len({result() for result in results}) == 1
+    assert len(jobs(home)) == 1
+
+
+def test_a_key_must_be_printable(inline: Client) -> None:
+    """JOB-029."""
+    with pytest.raises(InvalidInput, match="Idempotency-Key"):
+        inline.submit_call(functions.pid, [1], idempotency_key=" ")
+
+
+def test_map_needs_something_to_go_through(inline: Client) -> None:
+    with pytest.raises(InvalidInput, match="something to go through"):
+        next(inline.map(functions.square))
+
+
+def test_map_stops_at_the_first_failure(inline: Client) -> None:
+    results = inline.map(functions.boom, ["a", "b"])
+    with pytest.raises(TaskFailed, match="ValueError: a"):
+        next(results)
+
+
+def test_a_timeout_in_waiting_for_a_result_leaves_the_job(inline: Client, lane: InlineLane) -> None:
+    lane.held = {"tests.sdk.work_functions:square"}
+    handle = inline.submit(functions.square, 12)
+    with pytest.raises(TimeoutError):
+        handle.exception(0)
+    assert not handle.done()
+    lane.release()
+    assert handle.result(60) == 144
+
+
+def test_a_job_of_a_client_and_a_step_of_a_run_share_their_work(
+    inline: Client, lane: InlineLane, home: TemporaryHome
+) -> None:
+    """X-186: single flight across both, by key."""
+    assert inline.submit(functions.square, 21).result(60) == 441
+    before = len(lane.began)
+    from detent.engine.run import RunHandle
+    from detent.engine.run_inputs import RunInputs
+    from detent.sdk.flow import flow
+    from detent.sdk.task import task
+
+    @flow
+    def once() -> Any:
+        return task(functions.square)(21)
+
+    result = RunHandle(inline._work, RunInputs(once.contract(), {})).run()
+    assert result.value == 441
+    assert len(lane.began) == before
+    assert tasks.BATCH == 200
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
+    except OSError:
+        return False

@@ -1,0 +1,151 @@
+"""`detent.ordered_map`: results in order, as a loop or to a destination; the same call again goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import detent
+from detent.engine.replay import replay_home
+from detent.errors import InvalidInput
+from detent.store.sqlite import SqliteStore
+from detent.testing import TemporaryHome
+from detent.testing.plugin import detent_home
+from tests.sdk import ordered_functions as functions
+
+__all__ = ["detent_home"]
+
+
+@pytest.fixture
+def home(detent_home: TemporaryHome, monkeypatch: pytest.MonkeyPatch) -> Iterator[TemporaryHome]:
+    """A home whose history is verified and replayed when the test is over, and its directory to work in."""
+    monkeypatch.chdir(detent_home.directory)
+    monkeypatch.setenv("DETENT_HOME", str(detent_home.path))
+    yield detent_home
+    assert detent_home.verify().ok
+    assert replay_home(detent_home.home).ok
+
+
+def runs(home: TemporaryHome) -> list[Any]:
+    reader = SqliteStore.open_reader(home.home.ledger)
+    try:
+        return list(reader.runs())
+    finally:
+        reader.close()
+
+
+def test_a_loop_gets_the_results_in_order(home: TemporaryHome) -> None:
+    """ORD-001, ORD-036."""
+    results = detent.ordered_map(range(50), functions.square, workers=2)
+    with pytest.raises(InvalidInput, match="has not ended"):
+        _ = results.summary
+    assert list(results) == [x * x for x in range(50)]
+    assert (results.summary.succeeded, results.summary.status) == (50, "completed")
+    assert results.summary.run_id in {run.run_id for run in runs(home)}
+
+
+@pytest.mark.usefixtures("home")
+def test_a_generator_is_as_good_as_a_list() -> None:
+    """X-184: what has no length is written down first."""
+    given = detent.ordered_map((x for x in range(20)), functions.square, workers=1)
+    assert sum(given) == sum(x * x for x in range(20))
+
+
+@pytest.mark.usefixtures("home")
+def test_skipped_items_are_left_out() -> None:
+    results = detent.ordered_map(range(10), functions.half, workers=1)
+    assert list(results) == [0, 1, 2, 3, 4]
+    assert (results.summary.skipped, results.summary.total) == (5, 10)
+
+
+@pytest.mark.usefixtures("home")
+def test_a_loop_that_was_left_goes_on_with_everything_from_the_start() -> None:
+    """X-184: `sum` over a resumed run is right, and what was computed is not computed again."""
+    results = detent.ordered_map(range(200), functions.square, workers=1, window=8, chunk=4)
+    taken = [next(results) for _ in range(60)]
+    results.close()
+    again = detent.ordered_map(range(200), functions.square, workers=1, window=8, chunk=4)
+    assert taken == [x * x for x in range(60)]
+    assert sum(again) == sum(x * x for x in range(200))
+    assert again.summary._result.resumed_at >= 60
+
+
+def test_a_destination_gets_each_result_once(home: TemporaryHome) -> None:
+    summary = detent.ordered_map(range(30), functions.square, "jsonl:out.jsonl", workers=2)
+    assert [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()] == [x * x for x in range(30)]
+    assert (summary.succeeded, summary.failed, summary.cancelled, summary.home) == (30, 0, 0, home.path)
+    assert summary.digest.startswith("sha256:")
+
+
+@pytest.mark.usefixtures("home")
+def test_the_digest_is_the_same_on_every_run() -> None:
+    """X-077: loops and destinations of the same items come to the same digest."""
+    looped = detent.ordered_map(range(9), functions.half, workers=1)
+    assert len(list(looped)) == 5
+    written = detent.ordered_map(range(9), functions.half, "jsonl:a.jsonl", workers=2, window=2, chunk=1)
+    assert looped.summary.digest == written.digest
+
+
+@pytest.mark.usefixtures("home")
+def test_a_function_gets_values_with_their_tokens() -> None:
+    got: list[tuple[int, int]] = []
+
+    def keep(value: int, token: Any) -> None:
+        got.append((token.seq, value))
+
+    summary = detent.ordered_map(range(5), functions.square, keep, workers=1)
+    assert got == [(x, x * x) for x in range(5)]
+    assert summary.status == "completed"
+
+
+@pytest.mark.usefixtures("home")
+def test_files_go_in_and_come_out() -> None:
+    """X-170."""
+    files = [detent.File.from_bytes(b"a" * size, name="a") for size in (1, 2)]
+    assert list(detent.ordered_map(files, functions.size, workers=1)) == [1, 2]
+    (made,) = detent.ordered_map([3], functions.wrapped, workers=1)
+    assert made.read_bytes() == b"xxx"
+
+
+@pytest.mark.usefixtures("home")
+def test_a_failure_that_stops_is_raised_with_its_item() -> None:
+    with pytest.raises(detent.RunFailed, match="1 of 10 items failed; item 3: ValueError: three") as failed:
+        detent.ordered_map(range(10), functions.picky, "jsonl:out.jsonl", workers=1)
+    assert failed.value.details["failed"][0]["seq"] == 3  # type: ignore[index]
+    results = detent.ordered_map(range(10), functions.picky, workers=1)
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(detent.RunFailed):
+        list(results)
+
+
+@pytest.mark.usefixtures("home")
+def test_a_failure_that_goes_on_is_in_the_summary() -> None:
+    summary = detent.ordered_map(range(10), functions.picky, "jsonl:out.jsonl", workers=1, on_error="continue")
+    assert (summary.failed, summary.succeeded) == (1, 9)
+    assert [(one["seq"], one["type"], one["message"]) for one in summary.failures] == [(3, "ValueError", "three")]
+    looped = detent.ordered_map(range(10), functions.picky, workers=1, on_error="continue")
+    assert list(looped) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.usefixtures("home")
+def test_a_task_brings_its_options_along() -> None:
+    assert list(detent.ordered_map([1, 2], functions.as_task, workers=1)) == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("items", "compute", "commit", "said"),
+    [
+        ([{1}], functions.square, None, "item 0 is a set"),
+        ([1], lambda x: x, None, "a lambda"),
+        ([1], functions.square, "nowhere", "destination"),
+        ([1], functions.square, 5, "no destination"),
+    ],
+)
+@pytest.mark.usefixtures("home")
+def test_what_cannot_work_is_refused_by_its_name(items: Any, compute: Any, commit: Any, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        list(detent.ordered_map(items, compute, commit, workers=1))

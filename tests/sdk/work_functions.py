@@ -1,0 +1,60 @@
+"""Functions that tests submit: in a module of their own, as users' functions are."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import detent
+
+
+def square(x: int) -> int:
+    return x * x
+
+
+def same(value: Any, **more: Any) -> Any:
+    return [value, more] if more else value
+
+
+async def later(x: int) -> int:
+    await asyncio.sleep(0)
+    return x + 1
+
+
+def boom(message: str = "boom") -> None:
+    raise ValueError(message)
+
+
+def forever(marker: str) -> None:
+    Path(marker).write_text(str(os.getpid()))
+    while True:
+        time.sleep(60)
+
+
+def shout(file: detent.File) -> detent.File:
+    return detent.File.from_bytes(file.read_bytes().upper(), name="loud.txt")
+
+
+def large() -> str:
+    return "x" * (17 * 1024 * 1024)
+
+
+@detent.task(retries=2, retry_on=["USER_CODE_ERROR"], timeout="30s")
+def flaky(path: str) -> int:
+    tried = int(Path(path).read_text()) + 1 if Path(path).exists() else 1
+    Path(path).write_text(str(tried))
+    if tried < 2:
+        raise RuntimeError("not yet")
+    return detent.context().attempt
+
+
+@detent.task(cache=False)
+def pid(_number: int) -> int:
+    return os.getpid()
+
+
+def whisper() -> detent.File:
+    return detent.File.from_bytes(b"whisper", name="quiet.txt")

@@ -1,0 +1,157 @@
+"""The index of work and the kept answers: beside the ledger, in its commits, and gone when they have to be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from detent.errors import InvalidInput, InvariantBroken
+from detent.jobs.idempotency import IDEMPOTENCY_WINDOW_MS
+from detent.store import memory
+from detent.store.api import ANSWERS_KEPT_MS, Store
+from detent.store.sqlite import SqliteStore
+from detent.store.sqlite import store as sqlite_store
+from tests.store.rows import Writer, answer, content, digest, everything, job, submitted, work
+
+DAY = ANSWERS_KEPT_MS
+
+
+# The index of work
+
+
+def test_work_is_found_by_its_key_in_the_order_of_submission(writer: Writer, store: Store) -> None:
+    """X-148 X-149"""
+    writer.append([submitted("b"), submitted("a")], [job("b"), job("a")], work=[work("a"), work("b")])
+    writer.append([submitted("c")], [job("c")], work=[work("c", "other")])
+    assert [row.job_id for row in store.work("here", digest("key"))] == ["b", "a"]
+    assert list(store.work("here", digest("other"))) == [work("c", "other")]
+    assert list(store.work("here", digest("nobody did this"))) == []
+
+
+def test_workspaces_never_share_work(writer: Writer, store: Store) -> None:
+    """X-148"""
+    writer.append([submitted("a")], [job("a")], work=[work("a", workspace="there")])
+    assert list(store.work("here", digest("key"))) == []
+    assert list(store.work_labelled("here", "flow/step")) == []
+    assert [row.job_id for row in store.work("there", digest("key"))] == ["a"]
+
+
+def test_work_under_a_label_comes_newest_first_and_no_more_than_asked_for(writer: Writer, store: Store) -> None:
+    for number, key in enumerate(("old", "key", "new")):
+        writer.append([submitted(f"{number}")], [job(f"{number}")], work=[work(f"{number}", key)])
+    writer.append([submitted("z")], [job("z")], work=[work("z", label="flow/other")])
+    assert [row.job_id for row in store.work_labelled("here", "flow/step")] == ["2", "1", "0"]
+    assert [row.execution_key for row in store.work_labelled("here", "flow/step", 2)] == [digest("new"), digest("key")]
+
+
+def test_a_job_is_indexed_once_and_as_it_was_first(writer: Writer, store: Store) -> None:
+    writer.append([submitted("a")], [job("a")], work=[work("a"), work("a", "other")])
+    writer.append(work=[work("a", tick=7)])
+    store.append_beside([work("a", "other", tick=8)], [])
+    assert list(store.work("here", digest("key"))) == [work("a")]
+    assert list(store.work("here", digest("other"))) == []
+
+
+def test_a_job_submitted_before_is_indexed_outside_a_commit(writer: Writer, store: Store) -> None:
+    writer.submit("a", "b")
+    head = store.head(0)
+    store.append_beside([work("b")], [answer("one")])
+    store.append_beside([work("a")], [])
+    assert [row.job_id for row in store.work("here", digest("key"))] == ["a", "b"]
+    assert store.answer(digest("one")) == answer("one")
+    assert store.head(0) == head
+
+
+def test_work_of_a_job_nobody_submitted_is_a_broken_invariant(writer: Writer, store: Store) -> None:
+    writer.submit("a")
+    with pytest.raises(InvariantBroken):
+        store.append_beside([work("a"), work("nobody")], [])
+    with pytest.raises(InvalidInput):
+        store.append_beside([], [answer("one", at_ms=2**63)])
+    assert list(store.work("here", digest("key"))) == []
+
+
+def test_work_goes_with_the_payload_it_was_made_from(writer: Writer, store: Store) -> None:
+    """X-171"""
+    writer.append([submitted("a"), submitted("b")], [job("a"), job("b")], content=[content("payload of a")])
+    store.append_beside([work("a"), work("b")], [])
+    writer.append(erased=[digest("payload of a"), digest("something else")])
+    assert [row.job_id for row in store.work("here", digest("key"))] == ["b"]
+    assert [row.job_id for row in store.work_labelled("here", "flow/step")] == ["b"]
+
+
+def test_work_that_is_indexed_and_erased_in_one_commit_is_gone(writer: Writer, store: Store) -> None:
+    writer.append([submitted("a")], [job("a")], work=[work("a")], erased=[digest("payload of a")])
+    assert list(store.work("here", digest("key"))) == []
+
+
+# Answers
+
+
+def test_the_window_of_the_store_is_the_one_that_decides() -> None:
+    assert ANSWERS_KEPT_MS == IDEMPOTENCY_WINDOW_MS
+
+
+def test_an_answer_that_counts_is_never_replaced(writer: Writer, store: Store) -> None:
+    """JOB-031"""
+    writer.append(answers=[answer("one", response=b"first", at_ms=5)])
+    writer.append(answers=[answer("one", response=b"second", at_ms=5 + DAY - 1)])
+    assert store.answer(digest("one")) == answer("one", response=b"first", at_ms=5)
+
+
+def test_an_expired_answer_is_replaced_and_those_of_others_go(writer: Writer, store: Store) -> None:
+    """JOB-030"""
+    writer.append(answers=[answer("one", response=b"first"), answer("two"), answer("three", at_ms=1)])
+    writer.append(answers=[answer("one", response=b"second", at_ms=DAY)])
+    assert store.answer(digest("one")) == answer("one", response=b"second", at_ms=DAY)
+    assert store.answer(digest("two")) is None
+    assert store.answer(digest("three")) == answer("three", at_ms=1)
+
+
+def test_of_too_many_answers_the_oldest_go(writer: Writer, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (memory, sqlite_store):
+        monkeypatch.setattr(module, "ANSWERS_KEPT_MAX", 3)
+    writer.append(answers=[answer(f"{number}", at_ms=number) for number in range(3)])
+    writer.append(answers=[answer("0", response=b"anew", at_ms=DAY)])
+    writer.append(answers=[answer("new", at_ms=DAY)])
+    kept = [store.answer(digest(scope)) is not None for scope in ("0", "1", "2", "new")]
+    assert kept == [True, False, True, True]
+
+
+# Ledgers that were made before there was any of it
+
+
+@pytest.fixture
+def old(path: Path) -> Path:
+    """A ledger of the first schema."""
+    connection = apsw.Connection(str(path))
+    for table in ("work", "answers"):
+        connection.execute(f"DROP TABLE {table}")
+    connection.pragma("user_version", 1)
+    connection.close()
+    return path
+
+
+def test_a_ledger_of_the_first_schema_is_read_as_it_is(old: Path) -> None:
+    before = old.read_bytes()
+    reader = SqliteStore.open_reader(old)
+    assert [row.job_id for row in reader.jobs()] == ["a", "b"]
+    assert list(reader.work("here", digest("key"))) == []
+    assert list(reader.work_labelled("here", "flow/step")) == []
+    assert reader.answer(digest("one")) is None
+    assert everything(reader)["answers"] == [None, None, None]
+    reader.close()
+    assert old.read_bytes() == before
+
+
+def test_whoever_owns_an_old_ledger_brings_the_index_and_its_readers_find_it(old: Path) -> None:
+    reader = SqliteStore.open_reader(old)
+    assert list(reader.work("here", digest("key"))) == []
+    store = SqliteStore.open(old)
+    store.append_beside([work("a")], [answer("one")])
+    assert list(reader.work("here", digest("key"))) == [work("a")]
+    assert reader.answer(digest("one")) == answer("one")
+    reader.close()
+    store.close()
