@@ -54,7 +54,7 @@ Destinations: append:FILE, jsonl:FILE, jsonl+seq:FILE, sqlite:FILE#TABLE, module
 @click.option(
     "--filter", "keep", metavar="NAME", help="A function that says which items are computed; others are skipped."
 )
-@click.option("--window", type=click.IntRange(1, 1_000_000), help="Items computed ahead of the slowest, twice.  [1024]")
+@click.option("--window", type=click.IntRange(1, 1_000_000), help="Items computed ahead of the slowest, twice.  [2048]")
 @click.option("--chunk", type=click.IntRange(1, 256), help="Items of one job. Otherwise by their number.")
 @click.option(
     "--on-error",

@@ -25,6 +25,7 @@ from detent.engine.home import Home
 from detent.engine.ingredients import Change, describe
 from detent.engine.recipes import Found, Miss, Recipe, Recipes, Wanted
 from detent.engine.run_inputs import RunInputs, unfinished
+from detent.engine.run_orders import wanted_of
 from detent.engine.session import Session
 from detent.engine.step_run import CACHED, Binder, Bound, Element, StepRun
 from detent.engine.wiring import Parts
@@ -206,21 +207,7 @@ class _Seer:
         return change_text(change, self._content, old, new)
 
     def _recipe(self, step: StepRun, bound: Bound) -> Recipe:
-        binding = step.binding
-        wanted = Wanted(
-            kind=binding.kind.value,
-            target=bound.target,
-            base=self._contract.base,
-            arguments=bound.arguments,
-            keywords=bound.keywords,
-            env=bound.env,
-            entrypoint=binding.entrypoint,
-            cwd=binding.cwd,
-            version=binding.version,
-            cache=binding.cache,
-            inputs=binding.inputs,
-            outputs=binding.outputs,
-        )
+        wanted = wanted_of(step.binding, bound, self._contract.base)
         return self._recipes.of(wanted, self._values.__getitem__)
 
     def _keep(self, element: Element, found: Found) -> None:

@@ -7,16 +7,35 @@ from typing import Any, Final
 
 from detent.canon import digest_text, parse_digest
 from detent.canon.strict_json import JsonValue
+from detent.contract.model import Binding
 from detent.contract.step_limits import retries_of, timeout_ms_of
 from detent.engine.desk import Desk, Inline, Retries, Submission
 from detent.engine.recipes import Recipe, Recipes, Wanted
 from detent.engine.run_inputs import RunInputs
-from detent.engine.step_run import Binder, Element, StepRun
+from detent.engine.step_run import Binder, Bound, Element, StepRun
 from detent.jobs.values import restored
 from detent.jobs.work import WorkOrder, WorkReport
 
 RETRIES_DEFAULT: Final = Retries(3)
 """What a step gets that says nothing about it: only failures of the system are tried again."""
+
+
+def wanted_of(binding: Binding, bound: Bound, base: str | None) -> Wanted:
+    """The work of one element: what its binding says, with the arguments put together."""
+    return Wanted(
+        kind=binding.kind.value,
+        target=bound.target,
+        base=base,
+        arguments=bound.arguments,
+        keywords=bound.keywords,
+        env=bound.env,
+        entrypoint=binding.entrypoint,
+        cwd=binding.cwd,
+        version=binding.version,
+        cache=binding.cache,
+        inputs=binding.inputs,
+        outputs=binding.outputs,
+    )
 
 
 class Orders:
@@ -51,21 +70,7 @@ class Orders:
 
     def recipe(self, element: Element) -> Recipe:
         """What an element's work is made of."""
-        binding, bound = element.step.binding, self._binder.bind(element)
-        wanted = Wanted(
-            kind=binding.kind.value,
-            target=bound.target,
-            base=self._inputs.contract.base,
-            arguments=bound.arguments,
-            keywords=bound.keywords,
-            env=bound.env,
-            entrypoint=binding.entrypoint,
-            cwd=binding.cwd,
-            version=binding.version,
-            cache=binding.cache,
-            inputs=binding.inputs,
-            outputs=binding.outputs,
-        )
+        wanted = wanted_of(element.step.binding, self._binder.bind(element), self._inputs.contract.base)
         return self._recipes.of(wanted, self._value_digests.__getitem__, salt=self._salt)
 
     def submission(self, element: Element, recipe: Recipe) -> Submission:

@@ -24,6 +24,8 @@ import detent
 def same(x): return x
 def square(x): return x * x
 def line(x): return f"{x * x}\\n"
+def keep(value, token):
+    with open("kept", "a") as file: file.write(f"{token.seq} {value}\\n")
 def odd_only(x): return x if x % 2 else detent.SKIP
 def is_even(x): return x % 2 == 0
 def thirteenth(x):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from detent.engine.commit_targets import Mark
+from detent.engine.ordered_runtime.driver import OrderedDriver
 from detent.engine.ordered_runtime.notes import note
 from detent.engine.ordered_runtime.recall import standing
 from detent.kernel import Cancel
@@ -28,6 +29,35 @@ def test_the_outcome_depends_on_the_boundary_alone(rig: OrderedRig, window: int,
     assert (result.summary.success, result.summary.cancel) == (42, 58)
     assert said == {"boundary": 42, "requested": 42, "reason": "enough"}
     assert all(one.order.index < 42 for one in rig.lane.began if one.order.index is not None)
+
+
+def test_a_second_cancellation_at_the_same_place_changes_nothing(rig: OrderedRig) -> None:
+    """X-069: a boundary is recorded once, by whoever came first."""
+    with rig.work() as work:
+        handle = rig.ordered(work, range(50), "square", ListTarget(), window=8, chunk=4)
+        handle.open()
+        handle.cancel("first", at=20)
+        handle.cancel("second", at=20)
+        handle.cancel("third", at=30)
+        result = handle.run()
+        said = note(work.desk, result.run_id, "cancel-20")
+    assert (result.status, result.summary.success, said["reason"]) == ("cancelled", 20, "first")
+
+
+def test_a_run_that_was_killed_before_its_last_record_ends_with_the_summary_it_has(rig: OrderedRig) -> None:
+    """ORD-055: everything is committed and summed up, only the end is missing."""
+    target = ListTarget()
+    with rig.work() as work:
+        handle = rig.ordered(work, range(8), "square", target)
+        handle.open()
+        assert handle._driver is not None
+        handle._driver._end = lambda summary: f"stopped at {summary.total}"  # type: ignore[method-assign]
+        handle.run()
+        summed = handle._driver.ordered.summary()
+        OrderedDriver._end_note(handle._driver, summed)
+    result = rig.map(range(8), "square", target)
+    assert (result.run_id, result.status, result.resumed_at) == (handle.run_id, "completed", 8)
+    assert target.values == [x * x for x in range(8)]
 
 
 def test_a_cancellation_takes_no_outcome_away(rig: OrderedRig) -> None:

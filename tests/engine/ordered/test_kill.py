@@ -75,6 +75,16 @@ def test_each_item_is_there_once_however_often_the_run_was_killed(
     assert digest in {None, rig.map(range(TOTAL), compute_of(commit), ListTarget(), window=16).summary.digest().hex()}
 
 
+def test_a_function_gets_each_item_at_least_once_and_its_token_tells_a_repeat(rig: OrderedRig) -> None:
+    """ORD-034: repeats have the seq they had before, so whoever keeps the tokens has each item once, in order."""
+    answer = killed(rig, "steps.py:keep", seed=3)
+    assert answer["status"] == "completed"
+    kept = [line.split() for line in (rig.project / "kept").read_text().splitlines()]
+    once = {int(seq): int(value) for seq, value in kept}
+    assert list(once.items()) == list(enumerate(SQUARES))
+    assert len(kept) < TOTAL * (answer["kills"] + 1)
+
+
 def test_a_loop_gets_everything_again_from_the_start(rig: OrderedRig) -> None:
     """X-184: the sum over a resumed run is right, although most of it was computed before."""
     answer = killed(rig, None, seed=5)

@@ -22,8 +22,8 @@ from typing import Final
 from detent.canon import decode
 from detent.engine.commit_targets.api import CommitTarget
 from detent.engine.crew import Attempted, Crew, ends_attempt
-from detent.engine.desk import Desk, Retries, Submission, joined
-from detent.engine.ordered_runtime.chunk import TARGET
+from detent.engine.desk import Desk, Submission, joined
+from detent.engine.ordered_runtime.chunk_order import chunk_submission
 from detent.engine.ordered_runtime.chunk_result import read_head
 from detent.engine.ordered_runtime.commit_thread import (
     Committed,
@@ -49,7 +49,7 @@ from detent.engine.ordered_runtime.spool import Items
 from detent.engine.patience import ask_again
 from detent.engine.wire import Answer
 from detent.errors import DetentError, InvalidInput, Refused
-from detent.jobs.work import WorkOrder, WorkReport
+from detent.jobs.work import WorkReport
 from detent.kernel import Cancel, Command, EndRun, Job, Record
 from detent.kernel.records import RUN_ENDED
 from detent.ordered import (
@@ -72,7 +72,6 @@ from detent.ordered import (
 )
 from detent.ordered.states import OUTCOME_WORDS
 
-PRIORITY: Final = 5
 SUBMIT_MAX: Final = 64
 """Chunks submitted in one commit."""
 WAIT_SECONDS: Final = 0.2
@@ -81,7 +80,6 @@ COMMIT_SECONDS: Final = 0.1
 LOOK_SECONDS: Final = 1.0
 """How often the ledger is asked about the open chunks: nothing depends on being told."""
 LOOK_MAX: Final = 64
-SYSTEM: Final = ("INTERNAL_ERROR",)
 ENDED_ELSEWHERE: Final = "the run was ended from elsewhere"
 FAILURES_KEPT_MAX: Final = 1000
 
@@ -375,7 +373,14 @@ class OrderedDriver:
             batch: list[tuple[Chunk, Submission | None]] = []
             for chunk in list(self._offers)[:SUBMIT_MAX]:
                 new = bool(run.open_seqs(*chunk)) and not self._exists(chunk)
-                batch.append((chunk, self._submission(chunk) if new else None))
+                batch.append(
+                    (
+                        chunk,
+                        chunk_submission(self.desk, self.inputs, self._items, self.run_id, self._within(chunk))
+                        if new
+                        else None,
+                    )
+                )
             submitted = [(chunk, submission) for chunk, submission in batch if submission is not None]
             refused = self._offer([(chunk, submission) for chunk, submission in submitted]) if submitted else set()
             for chunk, submission in batch:
@@ -414,38 +419,9 @@ class OrderedDriver:
         if opened is not None and not is_new:
             self._look(opened)
 
-    def _submission(self, chunk: Chunk) -> Submission:
-        spec = self.inputs.spec
-        work: dict[str, object] = {"compute": spec.compute}
-        if spec.filter is not None:
-            work["filter"] = spec.filter
-        if spec.files:
-            work["files"] = True
-        if spec.retries.max:
-            work["retries"] = spec.retries.max
-        last = min(chunk.last, self.ordered.boundary - 1)  # Nothing at or above a boundary is computed (X-069).
-        count = last - chunk.first + 1
-        order = WorkOrder(
-            kind="python",
-            target=TARGET,
-            label=f"{spec.name}/chunk",
-            arguments=(work, self._items.part(chunk.first, last)),
-            base=spec.base,
-            wall_ms=None if spec.item_ms is None else spec.item_ms * count,
-            run_id=self.run_id,
-            step="chunk",
-            index=chunk.first,
-        )
-        on = (*SYSTEM, *spec.retries.on) if spec.retries.max else SYSTEM
-        return self.desk.submission(
-            order,
-            job_id=chunk_job_id(self.run_id, *chunk),
-            job_kind="seq",
-            priority=PRIORITY,
-            retries=Retries(self.inputs.config.max_retries, on),
-            key=None,
-            run_id=self.run_id,
-        )
+    def _within(self, chunk: Chunk) -> tuple[Chunk, int]:
+        """A chunk, and the last seq of it that is to be computed: nothing at or above a boundary is (X-069)."""
+        return chunk, min(chunk.last, self.ordered.boundary - 1)
 
     # -- what became of them -------------------------------------------------------------------------------------------
 
@@ -535,8 +511,7 @@ class OrderedDriver:
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 
-    def _end(self, summary: Summary) -> str:
-        """Record what the run came to, then close it."""
+    def _end_note(self, summary: Summary) -> None:
         said = {
             **{word: getattr(summary, word) for word in ("total", *OUTCOME_WORDS.values())},
             "root": summary.root.hex(),
@@ -544,6 +519,10 @@ class OrderedDriver:
             "failures": summary.failures,
         }
         self._notes.write(SUMMARY, said)
+
+    def _end(self, summary: Summary) -> str:
+        """Record what the run came to, then close it."""
+        self._end_note(summary)
         if self._cancelled and summary.cancel:
             status = "cancelled"
         else:

@@ -30,7 +30,7 @@ from detent.store.api import StoreReader
 TARGET: Final = "detent.engine.ordered_runtime.notes:stated"
 PRIORITY: Final = 10
 ROOM_SECONDS: Final = 0.05
-BEGIN, SUMMARY = "begin", "summary"
+BEGIN, COMMIT, SUMMARY = "begin", "commit", "summary"
 _NAME: Final = re.compile(r"(commit|cancel)-(\d+)(?:-(\d+))?")
 
 
@@ -46,7 +46,7 @@ class NoteName:
 
 def commit_name(first: int, last: int) -> str:
     """The note that these seqs are committed."""
-    return f"commit-{first}-{last}"
+    return f"{COMMIT}-{first}-{last}"
 
 
 def cancel_name(boundary: int) -> str:
@@ -72,7 +72,10 @@ class Notes:
         self.stop = threading.Event()
 
     def write(self, name: str, said: JsonValue) -> None:
-        """Put a note onto the ledger; it is durable when this returns. A full queue makes it wait (X-031)."""
+        """Put a note onto the ledger; it is durable when this returns. A full queue makes it wait (X-031).
+
+        Of a boundary or a summary that a run was killed after, the note that is there stays: it says the same.
+        """
         desk, job_id = self._desk, f"{self._run_id}/{name}"
         order = WorkOrder(
             kind="python",
@@ -122,7 +125,7 @@ class Notes:
         while True:
             answers = ask_again(ask, self.stop)
             refusal = next((answer.refusal for answer in answers if answer.refusal is not None), None)
-            if refusal is None:
+            if refusal is None or (refusal.code == "CONFLICT" and name.partition("-")[0] != COMMIT):
                 return
             if refusal.code not in FULL or self.stop.wait(ROOM_SECONDS):
                 raise InvalidInput(refusal.message, code=refusal.code, details=dict(refusal.details))

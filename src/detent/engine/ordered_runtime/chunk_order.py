@@ -1,0 +1,51 @@
+"""The order of a chunk: what its worker is told, and how often the kernel tries it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from detent.engine.desk import Desk, Retries, Submission
+from detent.engine.ordered_runtime.chunk import TARGET
+from detent.engine.ordered_runtime.spec import OrderedInputs
+from detent.engine.ordered_runtime.spool import Items
+from detent.jobs.work import WorkOrder
+from detent.ordered import Chunk, chunk_job_id
+
+PRIORITY: Final = 5
+SYSTEM: Final = ("INTERNAL_ERROR",)
+"""Failures after which a chunk is tried again whatever was asked for."""
+
+
+def chunk_submission(
+    desk: Desk, inputs: OrderedInputs, items: Items, run_id: str, part: tuple[Chunk, int]
+) -> Submission:
+    """The job of a chunk; ``part`` has the last seq of it that is to be computed. Its id does not depend on that."""
+    spec = inputs.spec
+    chunk, last = part
+    work: dict[str, object] = {"compute": spec.compute}
+    if spec.filter is not None:
+        work["filter"] = spec.filter
+    if spec.files:
+        work["files"] = True
+    if spec.retries.max:
+        work["retries"] = spec.retries.max
+    order = WorkOrder(
+        kind="python",
+        target=TARGET,
+        label=f"{spec.name}/chunk",
+        arguments=(work, items.part(chunk.first, last)),
+        base=spec.base,
+        wall_ms=None if spec.item_ms is None else spec.item_ms * (last - chunk.first + 1),
+        run_id=run_id,
+        step="chunk",
+        index=chunk.first,
+    )
+    return desk.submission(
+        order,
+        job_id=chunk_job_id(run_id, *chunk),
+        job_kind="seq",
+        priority=PRIORITY,
+        retries=Retries(inputs.config.max_retries, (*SYSTEM, *spec.retries.on) if spec.retries.max else SYSTEM),
+        key=None,
+        run_id=run_id,
+    )
