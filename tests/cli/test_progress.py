@@ -572,7 +572,8 @@ def test_a_message_never_waits_for_the_terminal() -> None:
 # -- a real terminal ---------------------------------------------------------------------------------------------------
 
 PROGRAM = """
-import os, sys, time
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # Whoever starts the tests in the background ignores it.
 from detent.cli.progress import Progress
 from detent.cli.progress_terminal import Console
 from detent.engine.run_view import RunView, StepView
