@@ -83,6 +83,7 @@ def test_nothing_is_made_before_it_is_used() -> None:
 @pytest.mark.parametrize("name", LATE)
 def test_signature_fields_and_options_are_those_of_the_standard_library(name: str) -> None:
     late, plain = LATE[name], PLAIN[name]
+    assert late.__init__ is not None  # From Python 3.13 on, only a method that is there is looked at.
     assert str(inspect.signature(late)) == str(inspect.signature(plain))
     assert get_type_hints(late.__init__) == get_type_hints(plain.__init__)
     assert repr(late.__dataclass_params__) == repr(plain.__dataclass_params__)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from detent.canon import encode
+from detent.engine.commit_targets import CommitFailed  # noqa: F401 - one more class that must be able to arrive
 from detent.engine.wire import (
     Answer,
     answer_from_list,

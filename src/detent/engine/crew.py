@@ -24,7 +24,7 @@ from detent.engine.patience import ask_again
 from detent.engine.wire import Answer
 from detent.engine.worker_identity import is_gone, worker_identity
 from detent.errors import DetentError, InvalidInput
-from detent.jobs.work import STREAM_INLINE_BYTES_MAX, WorkError, WorkOrder, WorkReport, WorkStream
+from detent.jobs.work import PROCESS, STREAM_INLINE_BYTES_MAX, WorkError, WorkOrder, WorkReport, WorkStream
 from detent.kernel import Claim, Command, Finish, Grant, Heartbeat, Job, ReportUsage
 from detent.kernel.history import Record
 
@@ -80,6 +80,28 @@ class Attempted:
     state: str
     digest: bytes | None
     report: WorkReport | None
+
+
+def _usage(grant: Grant, one: Finished) -> list[Command]:
+    """What an attempt used, for the job's resource ledger; nothing for one that used nothing worth telling.
+
+    The ledger finds the peak itself, from what is allocated: the first report takes it and the second gives it back. A plain
+    process outlives its tasks and its peak is nobody's in particular, so only a sandbox's counts.
+    """
+    peak = 0 if one.sandbox == PROCESS else one.memory_bytes_peak
+    if not (peak or one.cpu_ms or one.io_bytes_read or one.io_bytes_written):
+        return []
+    taken = ReportUsage(
+        0,
+        grant.job_id,
+        grant.lease_id,
+        0,
+        bytes_allocated=peak,
+        io_bytes_read=one.io_bytes_read,
+        io_bytes_written=one.io_bytes_written,
+        cpu_time_ms=one.cpu_ms,
+    )
+    return [taken, ReportUsage(0, grant.job_id, grant.lease_id, 1, bytes_allocated=-peak)] if peak else [taken]
 
 
 class Crew:
@@ -344,20 +366,7 @@ class Crew:
             return [
                 Finish(0, grant.job_id, grant.lease_id, kind="worker_lost", ok=False, reason_code="WORKER_LOST"),
             ]
-        commands: list[Command] = []
-        if one.cpu_ms or one.io_bytes_read or one.io_bytes_written:
-            commands.append(
-                ReportUsage(
-                    0,
-                    grant.job_id,
-                    grant.lease_id,
-                    0,
-                    io_bytes_read=one.io_bytes_read,
-                    io_bytes_written=one.io_bytes_written,
-                    cpu_time_ms=one.cpu_ms,
-                )
-            )
-        return [*commands, self._closing_command(grant, reported)]
+        return [*_usage(grant, one), self._closing_command(grant, reported)]
 
     @staticmethod
     def _closing_command(grant: Grant, reported: Reported) -> Finish:

@@ -106,14 +106,17 @@ class CommitFailed(DetentError):
         self,
         message: str,
         *,
-        spec: str,
+        spec: str = "",
         seq: int | None = None,
+        code: str | None = None,
         hint: str | None = None,
         details: Mapping[str, Any] | None = None,
-        retryable: bool = True,
+        retryable: bool | None = True,
     ) -> None:
-        place = {} if seq is None else {"seq": seq}
-        super().__init__(message, hint=hint, details={"target": spec, **place, **(details or {})}, retryable=retryable)
+        said: dict[str, Any] = {"target": spec} if spec else {}
+        if seq is not None:
+            said["seq"] = seq
+        super().__init__(message, code=code, hint=hint, details={**said, **(details or {})}, retryable=retryable)
         self.spec = spec
         self.seq = seq
 
