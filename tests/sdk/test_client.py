@@ -398,3 +398,10 @@ def _is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
     except OSError:
         return False
+
+
+def test_a_client_whose_workers_are_gone_says_so_instead_of_waiting_for_room(home: TemporaryHome) -> None:
+    with Client(home.path, workers=1) as client:
+        client._work.crew._failure = RuntimeError("the workers are gone")
+        with pytest.raises(RuntimeError, match="the workers are gone"):
+            client._tasks._wait_for_room(None)

@@ -264,6 +264,8 @@ class Tasks:
         return ask_again(partial(self._work.session.ask, commands, **beside), self._closing)
 
     def _wait_for_room(self, deadline: float | None) -> None:
+        if (failure := self._work.crew.failure) is not None:
+            raise failure  # Nobody makes room any more.
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             raise InvalidInput("the queue had no room in time", code="QUEUE_FULL", hint="wait for results, then submit")
