@@ -45,6 +45,7 @@ VARIES = (
     (re.compile(r"\b\d+/(\d+) done"), r"<some>/\1 done"),
     (re.compile(r"\b\d+(,\d+)* (batch(es)?|contents|records?|stored rows)\b"), r"<some> \2"),
     (re.compile(r"\bbatch \d+"), "batch <some>"),
+    (re.compile(r"\bcontent, \d+(\.\d+)? ([KM]i)?B\b"), "content, <size>"),  # A report holds times, and they differ.
     (re.compile(r"[━╸╺─]{2,}"), "<bar>"),
 )
 PROGRESS = re.compile(r"^\d\d:\d\d:\d\d .*\n", re.MULTILINE)
