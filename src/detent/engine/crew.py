@@ -30,10 +30,8 @@ from detent.kernel.history import Record
 
 CLAIM_MAX: Final = 256
 """Jobs asked for in one claim."""
-IDLE_SECONDS: Final = 0.5
-"""An idle crew looks for work this often even if nobody tells it that there is some."""
-ORPHANS_SECONDS: Final = 1.0
-"""How often it looks for leases of workers that are gone."""
+LOOK_SECONDS: Final = 1.0
+"""How often it looks by itself for work and for leases of workers that are gone; nothing depends on being told."""
 BEATS_PER_LEASE: Final = 3
 GATHER_SECONDS: Final = 0.004
 """How long a result waits at most for others to share its commit, while there are others under way."""
@@ -195,8 +193,9 @@ class Crew:
         self._revoke()
         now = time.monotonic()
         if now >= self._next_look:
-            self._next_look = now + ORPHANS_SECONDS
+            self._next_look = now + LOOK_SECONDS
             self._release_orphans()
+            self._maybe_queued = True
         if now >= self._next_beat:  # First of all: however much there is to report, no lease may run out over it.
             self._beat()
         for lane in self._all_lanes:

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 LOOK_SECONDS: Final = 0.2
 """How long what was read of the user's source is taken for granted."""
 KEPT_JOBS: Final = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED})
-FILES_CACHE: Final = "digests.json"
 _PARSING: Final = threading.Lock()
 """Python 3.11 cannot parse in two threads at once (it fails with "AST constructor recursion depth mismatch")."""
 

@@ -340,3 +340,14 @@ def test_the_crew_s_parts_can_be_chosen(rig: Rig) -> None:
     assert isinstance(work.crew, Crew)
     assert work.crew.busy == 0
     assert work.crew.failure is None
+
+
+def test_work_that_nobody_told_of_is_found_all_the_same(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wake-up may be lost; a job in the queue must not wait for the next one."""
+    monkeypatch.setattr("detent.engine.crew.LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(Crew, "_observe", lambda _self, _records: None)
+    monkeypatch.setattr(Crew, "wake", lambda _self: None)
+    work = rig.work()
+    eventually(lambda: not work.crew._maybe_queued, "the crew never found the queue empty")
+    result = rig.handle(work, 'name: quiet\nsteps: [{id: a, run: {python: "steps:one"}}]').run()
+    assert result.status == "completed"
