@@ -1,7 +1,8 @@
 """What order, durability and resume cost: `detent.ordered_map` beside maps that have none of the three.
 
 20,000 items of about 0.2 ms, one in a hundred twenty times as long, on all cores. The others keep the order and nothing else:
-`concurrent.futures` and `multiprocessing` in chunks. The limit is the time of one process over the number of cores. Sides
+`concurrent.futures`, `multiprocessing` and, where it is installed (``pip install joblib``), `joblib` as a generator, all in
+chunks. The limit is the time of one process over the number of cores. Sides
 take turns, each in a process of its own, started cold; the best of several rounds counts. Memory is the peak of the process
 that drives, without its workers.
 
@@ -10,6 +11,7 @@ that drives, without its workers.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import resource
@@ -54,6 +56,12 @@ def by_pool(items: int) -> int:
         return sum(pool.imap(work, range(items), chunksize=CHUNK))
 
 
+def by_joblib(items: int) -> int:
+    joblib = importlib.import_module("joblib")  # Also what is measured.
+    parallel = joblib.Parallel(n_jobs=cores(), batch_size=CHUNK, return_as="generator")
+    return sum(parallel(joblib.delayed(work)(item) for item in range(items)))
+
+
 def by_detent_loop(items: int) -> int:
     import detent  # noqa: PLC0415 - a part of what is measured
 
@@ -72,9 +80,18 @@ SIDES = {
     "one process": by_one_process,
     "concurrent.futures": by_futures,
     "multiprocessing": by_pool,
+    "joblib": by_joblib,
     "ordered_map, loop": by_detent_loop,
     "ordered_map, jsonl": by_detent,
 }
+
+
+OTHERS = ("concurrent.futures", "multiprocessing", "joblib")
+
+
+def sides() -> list[str]:
+    """Those that can be measured here."""
+    return [side for side in SIDES if side != "joblib" or importlib.util.find_spec("joblib") is not None]
 
 
 def cores() -> int:
@@ -101,12 +118,12 @@ def measured(side: str, items: int) -> tuple[float, int, int]:
 
 
 def main() -> None:
-    for side in SIDES:
+    for side in sides():
         measured(side, 100)
     best: dict[str, tuple[float, int]] = {}
     sums = set()
     for _ in range(ROUNDS):
-        for side in SIDES:
+        for side in sides():
             seconds, memory, total = measured(side, ITEMS)
             sums.add(total)
             if side not in best or seconds < best[side][0]:
@@ -114,11 +131,13 @@ def main() -> None:
     if len(sums) != 1:
         raise SystemExit(f"the sides do not agree: {sums}")
     limit = best["one process"][0] / cores()
-    others = min(best[side][0] for side in ("concurrent.futures", "multiprocessing"))
+    others = min(best[side][0] for side in OTHERS if side in best)
     print(f"   {ITEMS:,} items, limit {ITEMS / limit:,.0f} items/s")
     for side, (seconds, memory) in best.items():
         ratios = f"{others / seconds:5.2f} of the fastest other, {limit / seconds:.2f} of the limit"
         print(f"   {side:20} {ITEMS / seconds:8,.0f} items/s  {memory >> 20:4} MiB  {ratios}")
+    for side in SIDES.keys() - best.keys():
+        print(f"   {side:20} not installed")
     if "--full" in sys.argv:
         small, large = (measured_memory(items) for items in (20_000, 2_000_000))
         print(f"   memory: {small >> 20} MiB with 20,000 items, {large >> 20} MiB with 2,000,000: {large / small:.2f}")

@@ -5,15 +5,14 @@ commit signed. Beside it, in the same run:
 
 * a *bare queue*: one SQLite table, a worker process, a commit each for submit, claim and finish; it decides, signs and
   remembers nothing.
-* *Huey* on SQLite, where it is installed (``pip install huey``), with two worker processes of its own.
+* *Huey* on SQLite and *Dramatiq* on Redis, where they are installed (`bench/run_peers.py`).
 
-Rates of peers that do not run from one `pip install` (they need a Redis, a server) are not repeated here; docs/benchmarks.md
-quotes those that were measured on such a machine.
+What is compared takes turns, several rounds of it, and the median counts. Rates of peers that need a server of their own are
+not repeated here; docs/benchmarks.md quotes those that were measured on such a machine.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import statistics
 import subprocess
@@ -27,6 +26,7 @@ from typing import Any
 
 import apsw
 
+from bench.run_peers import dramatiq_rate, huey_rate
 from bench.run_work import chains, fan, nothing
 
 JOBS = 5_000
@@ -218,50 +218,6 @@ def _descendants(pid: int) -> list[int]:
     return found
 
 
-def huey_rate(directory: Path) -> float | None:
-    """No-op jobs a second through Huey on SQLite with two worker processes; None where Huey is not installed."""
-    if importlib.util.find_spec("huey") is None:
-        return None
-    module = directory / "huey_tasks.py"
-    module.write_text(
-        "from huey import SqliteHuey\n"
-        f"huey = SqliteHuey(filename={str(directory / 'huey.db')!r}, fsync=True)\n"
-        "@huey.task()\n"
-        "def nothing(x):\n"
-        "    return x\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(directory)}
-    consumer = subprocess.Popen(
-        [sys.executable, "-m", "huey.bin.huey_consumer", "huey_tasks.huey", "-w", "2", "-k", "process", "-d", "0.001"],
-        cwd=directory,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    script = (
-        "import time, sys\n"
-        "from huey_tasks import nothing\n"
-        "nothing(0).get(blocking=True)\n"
-        "n = int(sys.argv[1]); t = time.perf_counter()\n"
-        "handles = [nothing(i) for i in range(n)]\n"
-        "for h in handles: h.get(blocking=True, backoff=1, max_delay=0.01)\n"
-        "print(n / (time.perf_counter() - t))\n"
-    )
-    try:
-        done = subprocess.run(  # noqa: S603
-            [sys.executable, "-c", script, "1000"],
-            cwd=directory,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return float(done.stdout)
-    finally:
-        consumer.terminate()
-        consumer.wait(timeout=30)
-
-
 def show(name: str, ours: float, unit: str, theirs: float | None, whose: str) -> None:
     """One line: ours, theirs, the ratio."""
     beside = "" if theirs is None else f"   {whose} {theirs:,.2f} {unit}, ratio {ours / theirs:.2f}"
@@ -272,23 +228,32 @@ def main() -> None:
     """Print every figure."""
     if threading.active_count() > 1:
         print("   (other threads run in this process)")
-    with tempfile.TemporaryDirectory(prefix="detent-bench-") as name:
-        directory = Path(name)
-        measured: dict[str, Callable[[Path], Any]] = {
-            "huey": huey_rate,
-            "bare": bare_single,
-            "jobs": our_jobs,
-            "chains": lambda where: our_flow(where, "chains", chains.contract(CHAINS, LENGTH), CHAINS * LENGTH),
-            "fan": lambda where: our_flow(where, "fan", fan.contract(FAN), FAN + 1),
-            "cached": cached,
-            "cold": cold,
-            "idle": idle_memory,
-        }
-        found = {key: measure(directory) for key, measure in measured.items()}
-    rate, single = found["jobs"]
-    again, changed = found["cached"]
+    measured: dict[str, Callable[[Path], Any]] = {
+        "jobs": our_jobs,
+        "huey": huey_rate,
+        "dramatiq": dramatiq_rate,
+        "bare": bare_single,
+        "chains": lambda where: our_flow(where, "chains", chains.contract(CHAINS, LENGTH), CHAINS * LENGTH),
+        "fan": lambda where: our_flow(where, "fan", fan.contract(FAN), FAN + 1),
+    }
+    rounds: dict[str, list[Any]] = {name: [] for name in measured}
+    for _ in range(ROUNDS):
+        for name, measure in measured.items():
+            with tempfile.TemporaryDirectory(prefix="detent-bench-") as where:
+                rounds[name].append(measure(Path(where)))
+    rates, singles = zip(*rounds.pop("jobs"), strict=True)
+    found: dict[str, Any] = {
+        name: None if None in values else statistics.median(values) for name, values in rounds.items()
+    }
+    with tempfile.TemporaryDirectory(prefix="detent-bench-") as where:
+        again, changed = cached(Path(where))
+        found |= {"cold": cold(Path(where)), "idle": idle_memory(Path(where))}
+    rate = statistics.median(rates)
     show("no-op jobs, 2 workers", rate, "jobs/s", found["huey"], "Huey on SQLite")
-    show("submit to result, one at a time, median", single, "ms", found["bare"], "bare SQLite queue")
+    show("", rate, "jobs/s", found["dramatiq"], "Dramatiq on Redis, in memory only")
+    show(
+        "submit to result, one at a time, median", statistics.median(singles), "ms", found["bare"], "bare SQLite queue"
+    )
     show(f"{CHAINS} chains of {LENGTH}", found["chains"], "steps/s", None, "")
     show(f"{FAN} steps and a join", found["fan"], "steps/s", None, "")
     show(f"run again, {CACHED} steps, nothing to do", again, "s", None, "")

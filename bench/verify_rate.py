@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from detent.canon import SigningKey, sha256, verify
-from detent.engine.signatures import signature_threads
+from detent.engine.signatures import signature_checkers
 from detent.kernel import (
     ChangeTrust,
     Claim,
@@ -180,8 +180,8 @@ def measure(path: str, root: bytes, spread: bool, send: Connection) -> None:
     clock = time.perf_counter if spread else time.process_time
     bare = bare_rate(clock)
     begun = clock()
-    with Path(path).open("rb") as stream, SpilledHeads() as heads, signature_threads() as threads:
-        report = verify_bundle(stream, root, heads=heads, verify_many=threads if spread else verify_each)
+    with Path(path).open("rb") as stream, SpilledHeads() as heads, signature_checkers() as checkers:
+        report = verify_bundle(stream, root, heads=heads, verify_many=checkers if spread else verify_each)
     elapsed = clock() - begun
     bare = (bare + bare_rate(clock)) / 2
     if not report.ok:

@@ -2,6 +2,10 @@
 
     detent map --files 'corpus/*.txt' --compute words:count --commit jsonl:out/counts.jsonl
 
+or as a step of a workflow, with a step after it:
+
+    detent run words.yaml
+
 or as a program:
 
     python words.py
@@ -9,6 +13,7 @@ or as a program:
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -21,6 +26,13 @@ def count(path: Path) -> dict[str, object]:
     if not words:
         return detent.SKIP  # type: ignore[return-value]
     return {"text": path.name, "words": len(words), "first": Counter(words).most_common(1)[0][0]}
+
+
+def total(counts: dict[str, detent.File], shortest: int) -> dict[str, int]:
+    """The words of all texts that have so many. ``counts`` is what the map step came to; ``file`` is the file it filled."""
+    texts = [json.loads(line) for line in counts["file"].read_bytes().splitlines()]
+    long_enough = [text["words"] for text in texts if text["words"] >= shortest]
+    return {"texts": len(long_enough), "words": sum(long_enough)}
 
 
 def longest(line: str) -> str:

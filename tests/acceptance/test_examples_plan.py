@@ -35,6 +35,7 @@ ORDERS = {
         ["count"],
     ],
     "sweep/sweep.yaml": [["points", "grid"], ["train"], ["best"]],
+    "ordered/words.yaml": [["counts"], ["total"]],
 }
 """Wave by wave. The planner says only the order; the waves are written out here for whoever reads this."""
 

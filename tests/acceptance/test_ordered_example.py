@@ -42,6 +42,20 @@ def test_the_files_are_counted_in_order_and_the_history_verifies(example: Path) 
     assert json.loads(run(example, "-m", "detent", "verify", "-o", "json"))["ok"] is True
 
 
+def test_as_a_step_it_is_followed_by_the_sum_and_done_once(example: Path) -> None:
+    """ORD-001."""
+    (example / "out").rmdir()
+    first = json.loads(run(example, "-m", "detent", "run", "words.yaml", "-o", "json"))
+    assert first["result"] == {"texts": 1, "words": 9}
+    assert len((example / "out" / "counts.jsonl").read_text().splitlines()) == 2
+    again = json.loads(run(example, "-m", "detent", "run", "words.yaml", "-o", "json"))
+    assert {step["state"] for step in again["step_list"]} == {"cached"}
+    other = json.loads(run(example, "-m", "detent", "run", "words.yaml", "-p", "shortest=1", "-o", "json"))
+    assert [step["state"] for step in other["step_list"]] == ["cached", "succeeded"]
+    assert other["result"] == {"texts": 2, "words": 12}
+    assert json.loads(run(example, "-m", "detent", "verify", "-o", "json"))["ok"] is True
+
+
 def test_the_program_prints_its_lines_in_order(example: Path) -> None:
     printed = run(example, "words.py").splitlines()
     assert [line.split()[0] for line in printed[:3]] == ["wind", "harbour", "rain"]

@@ -220,3 +220,14 @@ def test_help_loads_neither_the_engine_nor_the_database(cli: Cli) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", script, *ALL], env=environment, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_nothing_is_searched_for_garbage_when_a_command_ends() -> None:
+    """The interpreter would go through every object once more, for a tenth of the time of a small command."""
+    script = (
+        "import gc, sys\nfrom detent.cli import main\n"
+        "try:\n    main(['--version'])\nexcept SystemExit as exc:\n    print(exc.code, gc.get_freeze_count() > 10_000)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "0 True", done.stderr

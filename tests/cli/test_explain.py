@@ -13,6 +13,7 @@ from tests.engine.processes import surroundings
 from tests.scheduling.fleets import needs, replica
 
 KEYS = ["job_id", "state", "as_of", "now", "waiting", "head", "ahead", "ahead_total", "story", "reuse", "reason"]
+KEYS += ["resources"]
 CHAPTER_KEYS = [
     *("tick", "at", "what", "why", "attempt", "records", "times"),
     *("decision_digest", "decision_content", "decision", "replicas"),

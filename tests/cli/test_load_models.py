@@ -14,7 +14,7 @@ from detent.cli.contract_file import load_models
 load_models()
 from pydantic.plugin import _loader
 from detent.contract import load
-load(b"name: one\\nsteps: [{id: a, run: {shell: ls}}]")
+load(b"name: one\\nsteps: [{id: a, run: {shell: ls}}]").steps
 print(_loader._plugins, os.environ.get("PYDANTIC_DISABLE_PLUGINS"))
 """
 

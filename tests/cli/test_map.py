@@ -132,6 +132,20 @@ def test_a_run_is_listed_exported_and_proved_like_any_other(project: MapProject)
     assert (chunk["state"], chunk["job_kind"]) == ("SUCCEEDED", "seq")
 
 
+def test_the_notes_of_a_run_are_counted_and_not_listed_among_its_chunks(project: MapProject) -> None:
+    run_id = project.map("words:square", "--commit", "jsonl:out.jsonl", "--chunk", "4", "-o", "json").document["run_id"]
+    shown, document = project("show", run_id).out, project("show", run_id, "-o", "json").document
+    # The timeline names runs, not jobs: what names a job here is the table of jobs.
+    chunks = [line.split()[0] for line in shown.splitlines() if line.startswith(f"{run_id}/")]
+    assert chunks[:3] == [f"{run_id}/seq-0-3", f"{run_id}/seq-4-7", f"{run_id}/seq-8-11"], (
+        "by their items, not as texts"
+    )
+    assert all("/seq-" in chunk for chunk in chunks)
+    notes = [job["note"] for job in document["job_list"] if job["note"] is not None]
+    assert {"begin", "commit", "summary"} == set(notes)
+    assert f"25 SUCCEEDED, and {len(notes)} notes of the run about itself" in shown
+
+
 def test_failures_are_told_with_their_items_and_can_be_retried(project: MapProject) -> None:
     """X-183: a new run of the failed ones alone, which names their old seqs."""
     result = project.map("words.py:picky", "--commit", "jsonl:out.jsonl", "--on-error", "continue", "--chunk", "5")

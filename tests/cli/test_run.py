@@ -314,3 +314,25 @@ def test_a_home_is_made_where_there_is_none(
     assert capsys.readouterr().out
     assert (tmp_path / ".detent" / "ledger.db").is_file()
     assert run(["verify"]) == 0
+
+
+@pytest.mark.parametrize("form", ["yaml", "python", "again"])
+def test_a_run_loads_no_models_and_nothing_that_only_others_need(project: Project, form: str) -> None:
+    """Loading takes most of the time of a small run."""
+    file = str(project.write(CHAIN))
+    if form == "python":
+        flow = project.home.directory / "steps_of_a_flow.py"
+        flow.write_text("import detent\n@detent.task\ndef one(): return 1\n@detent.flow\ndef ones(): return one()\n")
+        file = f"{flow}:ones"
+    if form == "again":
+        assert project("run", file, "-q", "-w", "1")[0] == 0
+    script = (
+        "import sys\nfrom detent.cli.app import run\ncode = run(sys.argv[1:])\n"
+        "heavy = {'pydantic', 'importlib.metadata', 'email', 'rich', 'asyncio', 'zoneinfo', 'multiprocessing', 'obstore',\n"
+        "    'detent.workflow.models', 'detent.executor.sandbox', 'detent.engine.explain'}\n"
+        "sys.exit(str(sorted(heavy & set(sys.modules))) if heavy & set(sys.modules) else code)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "DETENT_HOME": str(project.home.path)}
+    line = [sys.executable, "-c", script, "run", file, "-q", "-w", "1"]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from detent.contract import Contract, ContractInvalid, Finding, load
+from detent.contract.map_run import NOT_WITH_MAP
 
 NAME = "pipeline.yaml"
 
@@ -77,7 +78,8 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
         step: dict[str, Any] = {"id": f"s{index}", "run": draw(_runs(earlier, sorted(params)))}
         if draw(st.booleans()) and earlier:
             step["needs"] = draw(st.lists(st.sampled_from(earlier), max_size=3, unique=True))
-        step |= draw(_OPTIONS)
+        options = draw(_OPTIONS)
+        step |= {key: value for key, value in options.items() if "map" not in step["run"] or key not in NOT_WITH_MAP}
         steps.append(step)
     made: dict[str, Any] = {"name": draw(texts.filter(str.strip)), "steps": steps}
     made |= draw(_HEADS)
@@ -128,5 +130,27 @@ def _runs(earlier: list[str], params: list[str]) -> st.SearchStrategy[dict[str, 
             {"code": st.just("def main(**given):\n    return given\n")}, optional={"with": arguments}
         ),
         st.fixed_dictionaries({"shell": st.just("make all")}, optional={"version": st.just("3")}),
+        st.fixed_dictionaries({"map": _maps(references)}, optional={"version": st.just("3")}),
         st.fixed_dictionaries({"job": st.fixed_dictionaries({"job_type": st.just("render"), "inputs": values})}),
     )
+
+
+def _maps(references: list[st.SearchStrategy[Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    sources = st.one_of(
+        st.fixed_dictionaries({"files": st.sampled_from(["a/*.txt", ["b.txt", "c/**"]])}),
+        st.fixed_dictionaries({"items": st.one_of(st.lists(values, max_size=3), st.just("rows.jsonl"), *references)}),
+    )
+    said = st.fixed_dictionaries(
+        {
+            "compute": st.just("pkg.mod:run"),
+            "commit": st.sampled_from(["append:o", "jsonl:o", "jsonl+seq:o", "sqlite:o#t", "pkg.mod:keep"]),
+        },
+        optional={
+            "filter": st.just("f.py:keep"),
+            "window": st.integers(1, 1_000_000),
+            "chunk": st.integers(1, 256),
+            "on_error": st.sampled_from(["stop", "continue"]),
+            "retries": st.integers(0, 10),
+        },
+    )
+    return st.tuples(sources, said).map(lambda both: both[0] | both[1])

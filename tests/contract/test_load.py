@@ -416,3 +416,42 @@ def _round_trip(loaded: Any) -> None:
     assert contract_digest(again) == contract_digest(loaded)
     assert bindings_digest(again) == bindings_digest(loaded)
     assert all(isinstance(step.step_id, UUID) for step in again.steps)
+
+
+UNUSUAL: dict[str, dict[str, Any]] = {
+    "a step": {"steps": [{"max_memory_mb": 64, "parallel_group": "x", "idempotency_key": "k"}]},
+    "the rules": {"rules": {"version": {"major": 1, "minor": 0, "patch": 0}, "parallel_execution_allowed": False}},
+}
+
+
+@pytest.mark.parametrize("what", UNUSUAL)
+def test_a_contract_that_says_unusual_things_is_the_same_by_way_of_the_models(what: str) -> None:
+    """X-101, X-162: outline and plain steps say what the models say, and both are written down the same."""
+    document = long_form(contract(SHORT))
+    coordination: Any = document["workflow_coordination"]
+    for step, more in zip(coordination["steps"], UNUSUAL[what].get("steps", ()), strict=False):
+        step.update(more)
+    if "rules" in UNUSUAL[what]:
+        coordination["workflow_definition"]["coordination_rules"] = UNUSUAL[what]["rules"]
+    loaded = from_document(document)
+    assert long_form(loaded) == document
+    assert from_document(long_form(loaded)) == loaded
+    assert loaded.definition.model_dump(mode="json", exclude_unset=True) == loaded.outline.document
+    assert [step.document() for step in loaded.plain_steps] == [
+        step.model_dump(mode="json", exclude_unset=True) for step in loaded.steps
+    ]
+    assert loaded.outline.parallel_allowed is (what != "the rules")
+    assert loaded != contract(SHORT)
+    assert contract_digest(loaded) != contract_digest(contract(SHORT))
+
+
+def test_the_models_of_a_contract_are_built_once_and_say_the_same() -> None:
+    loaded = contract(SHORT)
+    assert loaded.steps is loaded.steps
+    assert loaded.definition is loaded.definition
+    assert isinstance(loaded.definition, ModelWorkflowDefinition)
+    assert all(isinstance(step, ModelWorkflowStep) for step in loaded.steps)
+    assert [step.document() for step in loaded.plain_steps] == [
+        step.model_dump(mode="json", exclude_unset=True) for step in loaded.steps
+    ]
+    assert find_problems(loaded.definition, loaded.steps) == []

@@ -46,6 +46,31 @@ def test_data_with_a_key_from_passes_unchanged() -> None:
     assert references.resolve(value, {"x": 1}, {}) == value
 
 
+FILE = {"$file": "sha256:" + "ab" * 32, "size": 3, "name": "a.txt", "type": "text/plain"}
+
+
+def test_a_file_stands_as_it_is() -> None:
+    """X-170: it is named by digest, and only a worker makes bytes of it"""
+    value = {"text": FILE, "more": [FILE, {"$from": "a"}]}
+    found: list[references.Reference] = []
+    report = Report()
+    references.scan(value, Spot(report), found)
+    assert (report.faults, [one.name for one in found]) == ([], ["a"])
+    assert references.resolve(value, {"a": 1}, {}) == {"text": FILE, "more": [FILE, 1]}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"$file": "sha256:abc"}, {"$file": 7}, {"size": -1}, {"size": True}, {"name": "a/b"}, {"type": None}, {"more": 1}],
+)
+def test_what_only_looks_like_a_file_is_refused(changed: dict[str, Any]) -> None:
+    report = Report()
+    references.scan({"text": {**FILE, **changed}}, Spot(report), [])
+    assert [fault.message for fault in report.faults] == [
+        "a file needs its digest, size, name and type, and nothing else"
+    ]
+
+
 @given(values)
 def test_a_value_without_dollars_resolves_to_itself(value: Any) -> None:
     """X-177"""

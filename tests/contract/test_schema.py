@@ -13,6 +13,7 @@ from hypothesis import given
 from detent.contract import from_document, long_form, schema
 from detent.contract.bindings import RUN_KEYS
 from detent.contract.definition import LONG_KEYS, SHORT_KEYS
+from detent.contract.map_run import MAP_KEYS
 from detent.contract.schedule import KEYS as SCHEDULE_KEYS
 from detent.contract.steps import LONG_STEP_KEYS, SHORT_STEP_KEYS
 from detent.contract.yaml_reader import read
@@ -29,6 +30,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 BEYOND_A_SCHEMA = (
     *("names", "needs", "no parameter", "reference", "$from", "code", "given twice", "timeout", "map cannot", "UUID"),
     *("say the same", "listed twice", "'1x'", "default", "retry says", "without run", "must not be empty"),
+    *("cannot be used with run map", "of a kind that is not known"),
 )
 
 
@@ -58,6 +60,7 @@ def test_the_schema_and_the_loader_know_the_same_keys() -> None:
     assert list(parts["Coordination"]["properties"]) == list(LONG_KEYS)
     runs = {run["required"][0]: list(run["properties"]) for run in parts["Run"]["oneOf"]}
     assert runs == {kind: list(keys) for kind, keys in RUN_KEYS.items()}
+    assert list(parts["Map"]["properties"]) == list(MAP_KEYS)
     assert list(parts["Schedule"]["properties"]) == list(SCHEDULE_KEYS)
 
 

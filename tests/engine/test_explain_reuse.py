@@ -145,7 +145,7 @@ def test_the_same_work_again_says_what_spoke_against_the_earlier_result(sums: Pr
     sums.run("sums.yaml", "--force")
     reason = why(told(sums)["total"])
     assert (reason["kind"], reason["earlier_run"]) == ("again", first)
-    assert "`--force` asked for it again" in reason["lines"][0]
+    assert reason["lines"][0].endswith("was the same work and its result was not taken: `--force` asked for it again.")
     for job in sums.json("list", "--jobs"):
         if job["run_id"] != first:
             assert sums("erase", "--job", job["job_id"]).code == 0
@@ -154,6 +154,35 @@ def test_the_same_work_again_says_what_spoke_against_the_earlier_result(sums: Pr
     sums.run("fragile.yaml", code=1)
     assert "had failed, and failures are not reused" in why(told(sums)["total"])["lines"][0]
     assert "ended FAILED" in foreseen(sums, file="fragile.yaml")["total"]["why"]
+
+
+def test_outputs_that_are_not_as_they_were_are_told_from_force(project: Project) -> None:
+    """Issue 6: which of the two it was stands in the order; nobody has to guess later."""
+    project.write("in.txt", "a")
+    project.write(
+        "copy.yaml",
+        "name: copy\nsteps: [{id: copy, run: {shell: cp in.txt out.txt}, inputs: in.txt, outputs: out.txt}]\n",
+    )
+    project.run("copy.yaml")
+    (project.directory / "out.txt").unlink()
+    project.run("copy.yaml")
+    line = why(told(project)["copy"])["lines"][0]
+    assert "its result was not taken: its output out.txt is" in line
+    assert "--force" not in line
+    project.run("copy.yaml", "--force")
+    line = why(told(project)["copy"])["lines"][0]
+    assert line.endswith("was not taken: `--force` asked for it again.")
+
+
+def test_a_run_says_with_which_options_it_was_started(sums: Project) -> None:
+    assert sums.json("explain", sums.newest())["options"] == {}
+    sums.run("sums.yaml", "--force", "--salt", "secret", "--new")
+    newest = sums.newest()
+    assert sums.json("explain", newest)["options"] == {"force": True, "salt": True, "new": True}
+    assert "It was started with --force: no result that was there before" in sums("explain", newest).out
+    shown = sums("show", newest).out
+    assert "--force --new --salt" in shown
+    assert "secret" not in shown + sums("show", newest, "-o", "json").out
 
 
 def test_a_result_that_is_gone_is_foreseen_as_a_miss(sums: Project) -> None:

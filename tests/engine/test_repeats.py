@@ -11,10 +11,11 @@ from detent.canon import decode, sha256
 from detent.engine.audit import verify_home
 from detent.engine.erase import digests_of_job, erase
 from detent.engine.replay import replay_home
+from detent.engine.request import LOOK_AHEAD_MIN
 from detent.engine.session import Session
 from detent.engine.wiring import Parts
 from detent.errors import DetentError, OutcomeUnknown
-from detent.kernel import BackoffSchedule, Command, Erase, Finish, Job, ReportUsage, ReuseStep, Run, checkpoint
+from detent.kernel import BackoffSchedule, Claim, Command, Erase, Finish, Job, ReportUsage, ReuseStep, Run, checkpoint
 from detent.store.api import Store
 from detent.store.memory import MemoryStore
 from detent.store.sqlite import SqliteStore
@@ -97,6 +98,31 @@ def test_a_repeat_in_the_same_turn_is_decided_once(store: Store, ask: Ask) -> No
     assert [outcome.status for outcome in (first, second, third)] == ["COMMITTED", "DEDUPLICATED", "COMMITTED"]
     assert first.record == second.record
     assert [type(command) for command in rig.commands()] == [type(command), type(submit("other"))]
+
+
+def test_many_requests_at_once_are_decided_like_one_by_one(store: Store) -> None:
+    """PIPE-076, X-173: the jobs of a long request are looked up together, before the first of it is decided."""
+    rig = Rig(store)
+    rig.one(finish(rig.start("ended")))
+    rig.one(start_run())
+    again, other = submit("ended"), submit("ended", priority=9)
+    long = [submit(f"new-{number}") for number in range(LOOK_AHEAD_MIN)]
+    reuse_it = ReuseStep(0, "run-1", "step", "ended", DIGEST)
+    unknown = ReuseStep(0, "run-1", "other", "nobody", DIGEST)
+    outcomes = rig.do(again, other, *long, long[0], reuse_it, unknown)
+    assert [outcome.status for outcome in outcomes] == [
+        "DEDUPLICATED",
+        "CONFLICT",
+        *["COMMITTED"] * LOOK_AHEAD_MIN,
+        "DEDUPLICATED",
+        "COMMITTED",
+        "REFUSED",
+    ]
+    grants = rig.one(Claim(0, "worker", LOOK_AHEAD_MIN)).grants
+    for grant in grants:
+        rig.one(finish(grant))
+    # Nothing of what was looked up before those commits is believed now.
+    assert [outcome.status for outcome in rig.do(*long)] == ["DEDUPLICATED"] * LOOK_AHEAD_MIN
 
 
 def test_a_reuse_repeated_after_the_end_of_its_run_is_answered_from_the_ledger(store: Store) -> None:

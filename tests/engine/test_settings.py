@@ -108,6 +108,10 @@ runtime_class = "GPU"
         ("[sandbox]\nrequired = 'some'\n", "sandbox.required"),
         ("[sandbox]\nrequired = ['full']\n", "sandbox.required"),
         ("[sandbox]\nlimit = 1\n", "sandbox.limit"),
+        ("[resources]\ngpu = 0\n", "resources.gpu"),
+        ("[resources]\ngpu = '1'\n", "resources.gpu"),
+        ("[resources]\nGPU = 1\n", "'GPU'"),
+        ("[resources]\ncpu = 8\n", "resources.cpu"),
         ("kernel = 7\n", "kernel"),
     ],
 )

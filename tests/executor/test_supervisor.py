@@ -470,3 +470,40 @@ def test_the_spawner_loads_next_to_nothing_and_nothing_of_the_house() -> None:
 
 def test_profiles_are_ordered() -> None:
     assert [profile.strength for profile in Profile] == sorted((profile.strength for profile in Profile), reverse=True)
+
+
+def test_what_a_job_prints_is_told_line_by_line_while_it_runs(supervisor: Supervisor) -> None:
+    """Without a flush of the guest's own; it ends only because it is cancelled, so nothing here came at its end."""
+    source = "import sys\nprint('first')\nprint('told', file=sys.stderr)\nprint('second')\nwhile True: pass\n"
+    heard: list[tuple[str, bytes]] = []
+    seen = threading.Event()
+
+    def hear(stream: str, data: bytes) -> None:
+        heard.append((stream, data))
+        told = {name: b"".join(data for one, data in heard if one == name) for name, _ in heard}
+        if told == {"stdout": b"first\nsecond\n", "stderr": b"told\n"}:
+            seen.set()
+
+    running = supervisor.start(Job(source=source, limits=SMALL), on_output=hear)
+    assert isinstance(running, Running)
+    answer: list[Execution] = []
+    waiting = threading.Thread(target=lambda: answer.append(running.wait()))
+    waiting.start()
+    assert seen.wait(60)
+    running.cancel()
+    waiting.join()
+    assert answer[0].cancelled
+    supervisor.settle()
+
+
+def test_what_is_told_is_what_is_kept(supervisor: Supervisor) -> None:
+    heard = bytearray()
+    job = Job(source="print('é' * 10000)", limits=replace(SMALL, output_bytes=4096))
+    running = supervisor.start(job, on_output=lambda _stream, data: heard.extend(data))
+    assert isinstance(running, Running)
+    execution = running.wait()
+    assert execution.stdout.truncated
+    assert len(heard) <= 4096
+    assert bytes(heard).startswith(execution.stdout.data)
+    supervisor.discard(execution)
+    supervisor.settle()

@@ -43,7 +43,7 @@ CUTS = {
     "job: claimed": Cut("detent.engine.crew", "Crew", "_begin", False, 60),
     "job: handed out": Cut("detent.engine.crew", "Crew", "_begin", True, 60),
     "job: reported": Cut("detent.engine.crew", "Crew", "_report", True, 60),
-    "job: ended": Cut("detent.engine.crew", "Crew", "_tell", False, 60),
+    "job: ended": Cut("detent.engine.crew", "Crew", "_became", False, 60),
     "result: told": Cut("detent.engine.driver", "Driver", "_settle", True, 60),
     "sandbox: wanted": Cut("detent.engine.sandbox_lane", "SandboxLane", "take", False, 4),
     "sandbox: started": Cut("detent.executor.sandbox.supervisor", "Supervisor", "start", True, 4),

@@ -12,6 +12,7 @@ from io import BytesIO
 from typing import Any
 
 from detent.canon import SigningKey, decode, encode, sha256
+from detent.canon.merkle import Tree, leaf_hash
 from detent.kernel import (
     AdvanceTick,
     Cancel,
@@ -63,7 +64,6 @@ from detent.ledger.items import (
     PartialRecord,
     RunItem,
 )
-from detent.ledger.merkle import Tree, leaf_hash
 
 ORIGIN = "detent/0123456789abcdef"
 ROLES = ("root", "manifest", "transition", "result", "log", "witness")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detent.canon import encode, sha256
+from detent.canon.merkle import Tree, leaf_hash
 from detent.kernel import commands_digest
 from detent.ledger import (
     NO_BATCH,
@@ -27,7 +28,6 @@ from detent.ledger import (
     tree_origin,
     verify_record_proof,
 )
-from detent.ledger.merkle import Tree, leaf_hash
 from tests.ledger.build import ORIGIN, Builder, edit, key
 
 RECORDS = [b"one", b"two", b"three", b"four", b"five"]

@@ -254,6 +254,8 @@ def test_a_bound_can_never_hold_back_the_chunk_that_the_cursor_waits_for() -> No
         Envelope(SUCCESS, size=-1),
         Envelope(SUCCESS, size=64 * 1024 + 1),
         Envelope(SUCCESS, b"short"),
+        *(Envelope(CANCEL, b"d" * 32), Envelope(SUCCESS, b"d" * 32, -1), Envelope(SUCCESS, b"d" * 32, 64 * 1024 + 1)),
+        *(Envelope(SUCCESS, b"d" * 31), Envelope(SUCCESS, "d" * 32), Envelope(SUCCESS, b"d" * 32, 1.0)),  # type: ignore[arg-type]
     ],
 )
 def test_an_envelope_that_no_worker_may_send_is_refused_and_changes_nothing(envelope: Envelope) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from detent.canon import encode, sha256
-from detent.ledger.merkle import leaf_hash, root_of
+from detent.canon.merkle import leaf_hash, root_of
 from detent.ordered import (
     Action,
     Boundary,

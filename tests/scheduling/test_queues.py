@@ -147,8 +147,17 @@ def test_an_id_may_leave_several_gaps_in_one_line() -> None:
     for job_id in ("head", "back", "b", "back", "c", "back"):
         queue.cancel(job_id)
         queue.enqueue(job_id, 5)
-    assert list(queue._lines[5][1]) == ["head", "back", "b", "back", "c", "back"]
+    assert list(queue._lines[11]) == ["head", "back", "b", "back", "c", "back"]
     assert drained(queue) == ["head", "b", "c", "back"]
+
+
+def test_a_gap_among_jobs_that_are_kept_is_passed_over_too() -> None:
+    """X-083."""
+    queue = ClassQueues(10)
+    for job_id in "abc":
+        queue.enqueue(job_id, 5, evictable=False)
+    assert queue.cancel("b")
+    assert [queue.dequeue() for _ in range(3)] == ["a", "c", None]
 
 
 def test_a_gap_is_a_gap_although_its_id_waits_in_another_class() -> None:
@@ -177,7 +186,7 @@ def test_a_line_is_rewritten_before_its_gaps_outnumber_its_jobs() -> None:
     longest = 0
     for number in range(999, 0, -1):
         queue.cancel(f"job-{number}")
-        line = queue._lines[5][1]
+        line = queue._lines[11]
         longest = max(longest, len(line) - 2 * len(queue))
     assert longest <= 0
     assert (len(queue), drained(queue)) == (1, ["job-0"])

@@ -73,7 +73,7 @@ def test_class_queues_answer_as_a_searched_list_does(
             place = naive.of_class(entry.priority).index(entry) + 1
             assert (position.priority, position.place, position.before) == (entry.priority, place, before)
         for number, gaps in enumerate(queue._gap_counts):
-            line = queue._lines[number >> 1][number & 1]
+            line = queue._lines[number]
             assert gaps == sum(queue._gaps[number].values()) <= len(line) - gaps
 
 

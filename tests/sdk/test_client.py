@@ -13,6 +13,7 @@ import pytest
 
 import detent
 from detent.engine import tasks, work
+from detent.engine.erase import erase_job
 from detent.engine.replay import replay_home
 from detent.engine.wiring import Parts
 from detent.errors import InvalidInput, StoreUnavailable
@@ -299,6 +300,18 @@ def test_the_same_key_with_another_call_is_refused(inline: Client, home: Tempora
             inline.submit_call(function, args, idempotency_key="k")
         assert refused.value.code == "IDEMPOTENCY_KEY_REUSED"
     assert len(jobs(home)) == 1
+
+
+def test_erasing_a_job_forgets_the_key_it_was_submitted_under(
+    inline: Client, lane: InlineLane, home: TemporaryHome
+) -> None:
+    """X-171: neither the digest of the request nor the job behind the key can be had any more; the key is unused."""
+    first = inline.submit_call(functions.pid, [1], idempotency_key="k")
+    other = inline.submit_call(functions.pid, [2], idempotency_key="l")
+    assert (first.result(60), other.result(60)) == (os.getpid(), os.getpid())
+    erase_job(home.home, first.job_id, environment=home.environment, parts=home.parts)
+    assert inline.submit_call(functions.pid, [1], idempotency_key="k").job_id != first.job_id
+    assert inline.submit_call(functions.pid, [2], idempotency_key="l").job_id == other.job_id
 
 
 def test_another_key_is_another_submission(inline: Client, home: TemporaryHome) -> None:

@@ -90,3 +90,19 @@ def test_content_that_is_gone_is_a_missing_dependency(kept: detent.File, content
 def test_a_value_that_names_no_digest_is_no_file(tmp_path: Path, digest: object) -> None:
     with pytest.raises(InvalidInput, match="needs a digest"):
         detent.File.kept({"$file": digest}, tmp_path)
+
+
+def test_a_file_is_named_by_what_it_holds_now(tmp_path: Path, content: ContentFiles) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"1,2\n")
+    file = detent.File(path)
+    assert file.named() == {**file.keep(content), "size": 4, "type": "text/csv"}
+    path.write_bytes(DATA)
+    assert file.named() == {**detent.File.from_bytes(DATA, name="a.csv").named(), "size": len(DATA)}
+    assert file.named() == file.keep(content), "kept and named are one value"
+
+
+def test_a_file_of_another_store_is_copied(kept: detent.File, tmp_path: Path) -> None:
+    other = ContentFiles(tmp_path / "other")
+    assert kept.keep(other) == kept.named()
+    assert detent.File.kept(kept.named(), tmp_path / "other").read_bytes() == DATA

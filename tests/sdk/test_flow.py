@@ -247,7 +247,7 @@ def test_what_is_no_json_value_is_refused_by_the_name_of_the_argument(value: Any
 def test_the_hint_says_what_to_write_instead() -> None:
     for value, hint in (
         ({1}, "sorted(...)"),
-        (b"", "write a file"),
+        (b"", "File.from_bytes(...)"),
         (Colour.RED, "str(...)"),
         (Point(1, 2), "list(...)"),
     ):

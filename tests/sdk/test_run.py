@@ -12,7 +12,9 @@ from textwrap import dedent
 import pytest
 
 import detent
+from detent.canon import parse_digest
 from detent.engine import work
+from detent.engine.erase import collect
 from detent.engine.replay import replay_home
 from detent.errors import InvalidInput
 from detent.sdk.run import RunFailed
@@ -143,3 +145,40 @@ def test_what_cannot_be_run_is_refused_by_name(home: TemporaryHome) -> None:
         detent.run("nothing.yaml")
     with pytest.raises(InvalidInput, match="workers must be from 1 to"):
         detent.run(write(home, 'name: n\nsteps: [{id: a, run: {python: "m:f"}}]'), workers=0)
+
+
+@pytest.mark.usefixtures("lane")
+def test_a_file_is_an_argument_of_a_task_inside_a_flow(home: TemporaryHome) -> None:
+    """X-170: named by digest in the contract, its bytes in the content store before anything runs; a change is noticed."""
+    path = home.directory / "text.txt"
+    path.write_text("so far so good")
+    first = functions.counted.run(str(path))
+    result = first.result()
+    assert (result["one"], result["each"], result["file"].read_bytes()) == (4, [2, 4], b"so far so good")
+    assert {step.state for step in functions.counted.run(str(path)).steps} == {"cached"}
+    path.write_text("so far")
+    again = functions.counted.run(str(path))
+    assert (again.result()["one"], again.result()["each"]) == (2, [2, 2])
+    assert [(step.key, step.cached) for step in again.steps] == [("words_of", 0), ("words_of-2", 2)]
+
+
+def test_a_file_that_changes_between_recording_and_running_is_noticed(home: TemporaryHome, lane: InlineLane) -> None:
+    path = home.directory / "text.txt"
+    path.write_text("so far so good")
+    contract = functions.counted.contract(str(path))
+    path.write_text("so far")
+    with pytest.raises(detent.DetentError, match=r"text\.txt was written to") as caught:
+        detent.run(contract)
+    assert caught.value.code == "DEPENDENCY_MISMATCH"
+    path.write_text("so far so good")
+    assert detent.run(contract).ok
+
+
+@pytest.mark.usefixtures("lane")
+def test_garbage_collection_keeps_a_file_that_only_the_contract_of_a_run_names(home: TemporaryHome) -> None:
+    path = home.directory / "text.txt"
+    path.write_text("so far so good")
+    digest = detent.File(path).named()["$file"]
+    assert functions.carried.run(str(path)).ok
+    assert collect(home.home, grace_ms=0).garbage == ()
+    assert home.home.content_files().has(parse_digest(digest))

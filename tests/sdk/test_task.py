@@ -287,3 +287,29 @@ def test_the_decorator_alone_loads_neither_models_nor_keys_nor_a_loop() -> None:
 def test_a_task_shows_where_it_comes_from() -> None:
     assert repr(scale) == f"<task {__name__}:scale>"
     assert isinstance(scale, Task)
+
+
+def test_resources_stand_in_the_step_as_they_were_said() -> None:
+    """Issue 6: `@task(resources=)`; what is no amount of something countable is refused where it is written."""
+    assert recorded(lambda: scale.options(resources={"cpu": 2, "gpu": 1})(3))["resources"] == {"cpu": 2, "gpu": 1}
+    assert "resources" not in recorded(lambda: scale.options(resources=None)(3))
+    with recording_of(Recording("test")) as recording:
+        scale.options(resources={"cpu": 2})(3)
+    (binding,) = recording.contract().bindings.values()
+    assert binding.resources == {"cpu": 2}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"cpu": 0}, "cpu must be a whole number from 1"),
+        ({"cpu": 1.5}, "cpu must be a whole number from 1"),
+        ({"cpu": True}, "cpu must be a whole number from 1"),
+        ({"GPU": 1}, "'GPU' cannot name a resource"),
+        ({3: 1}, "3 cannot name a resource"),
+        (2, "resources=2 is not allowed"),
+    ],
+)
+def test_what_is_no_amount_of_anything_is_refused(given: Any, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        task(resources=given)

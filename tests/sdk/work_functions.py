@@ -58,3 +58,19 @@ def pid(_number: int) -> int:
 
 def whisper() -> detent.File:
     return detent.File.from_bytes(b"whisper", name="quiet.txt")
+
+
+@detent.task
+def words_of(text: detent.File) -> int:
+    return len(text.read_bytes().split())
+
+
+@detent.flow
+def carried(path: str) -> Any:
+    return {"words": words_of(detent.File.from_bytes(b"a b")), "file": detent.File(path)}
+
+
+@detent.flow
+def counted(path: str) -> Any:
+    listed = [detent.File.from_bytes(b"a b"), detent.File(path)]
+    return {"one": words_of(detent.File(path)), "each": words_of.map(listed), "file": detent.File(path)}

@@ -7,6 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from detent.canon import encode
 from detent.errors import InvalidInput, InvariantBroken
 from detent.jobs.idempotency import IDEMPOTENCY_WINDOW_MS
 from detent.store import memory
@@ -28,6 +29,48 @@ def test_work_is_found_by_its_key_in_the_order_of_submission(writer: Writer, sto
     assert [row.job_id for row in store.work("here", digest("key"))] == ["b", "a"]
     assert list(store.work("here", digest("other"))) == [work("c", "other")]
     assert list(store.work("here", digest("nobody did this"))) == []
+
+
+def test_work_of_several_keys_comes_with_the_jobs_in_the_order_of_submission(writer: Writer, store: Store) -> None:
+    """X-148"""
+    writer.append([submitted("b"), submitted("a")], [job("b"), job("a")], work=[work("a"), work("b", "other")])
+    writer.append([submitted("c")], [job("c")], work=[work("c")])
+    writer.append([submitted("d")], [job("d")], work=[work("d", "third")])
+    found = list(store.work_of_keys("here", [digest("key"), digest("other"), digest("nobody did this")]))
+    assert [row.job_id for row, _ in found] == ["b", "a", "c"]
+    assert found == [(row, store.job(row.job_id)) for row, _ in found]
+    assert [row for row, _ in found if row.execution_key == digest("key")] == list(store.work("here", digest("key")))
+    assert list(store.work_of_keys("there", [digest("key")])) == []
+    assert list(store.work_of_keys("here", [])) == []
+
+
+def test_many_transitions_are_those_that_were_asked_for(writer: Writer, store: Store) -> None:
+    writer.submit("a", "b", "ü")
+    for name in ("a", "b", "ü"):
+        writer.move(name, 1, "RUNNING")
+    wanted = [("a", 0), ("ü", 0), ("b", 9), ("nobody", 0), ("b", 1 << 70)]
+    found = {record.job_id: record for record in store.transitions(wanted)}
+    assert found == {name: store.transition(name, 0) for name in ("a", "ü")}
+    assert None not in found.values()
+    assert list(store.transitions([])) == []
+
+
+def test_many_jobs_are_those_that_were_asked_for(writer: Writer, store: Store) -> None:
+    names = ["a", "b", "ü", 'with "quotes" and \\', "a line\nand a zero \x00 byte"]
+    writer.submit(*names, "somebody else")
+    found = {row.job_id: row for row in store.jobs_of([*names, "a", "nobody"])}
+    assert found == {name: store.job(name) for name in names}
+    assert None not in found.values()
+    assert len(store.jobs_of(["a", "a"])) == 1
+    assert store.jobs_of([]) == []
+
+
+def test_many_contents_are_those_that_are_there(writer: Writer, store: Store) -> None:
+    gone, kept = content("gone"), content("kept")
+    writer.append(content=[gone, kept])
+    writer.append(erased=[gone[0]])
+    assert list(store.contents([gone[0], kept[0], digest("never stored")])) == [kept]
+    assert list(store.contents([])) == []
 
 
 def test_workspaces_never_share_work(writer: Writer, store: Store) -> None:
@@ -99,6 +142,17 @@ def test_an_answer_that_counts_is_never_replaced(writer: Writer, store: Store) -
     writer.append(answers=[answer("one", response=b"first", at_ms=5)])
     writer.append(answers=[answer("one", response=b"second", at_ms=5 + DAY - 1)])
     assert store.answer(digest("one")) == answer("one", response=b"first", at_ms=5)
+
+
+def test_an_answer_goes_with_the_payload_of_its_job(writer: Writer, store: Store) -> None:
+    """X-171: whoever can guess a request can test it against the digest that the answer is kept with"""
+    bodies = {name: encode({"payload_digest": digest(f"payload of {name}")}) for name in ("a", "b")}
+    writer.append([submitted("a"), submitted("b")], [job(name, body=body) for name, body in bodies.items()])
+    kept = [answer("one", response=b"a"), answer("again", response=b"a"), answer("two", response=b"b")]
+    writer.append(answers=[*kept, answer("three", response=b"nobody"), answer("four", response=b"\xff")])
+    writer.append(erased=[digest("something else"), digest("payload of a")])
+    left = [name for name in ("one", "again", "two", "three", "four") if store.answer(digest(name)) is not None]
+    assert left == ["two", "three", "four"]
 
 
 def test_an_expired_answer_is_replaced_and_those_of_others_go(writer: Writer, store: Store) -> None:

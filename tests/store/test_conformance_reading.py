@@ -158,6 +158,9 @@ def test_runs_come_newest_first_and_are_replaced_whole(writer: Writer, store: St
     writer.append(runs=[run("old", started=1, ended=9, status="SUCCEEDED")])
     assert [row.run_id for row in store.runs()] == ["same-b", "same-a", "old"]
     assert [row.run_id for row in store.runs(limit=1)] == ["same-b"]
+    assert [row.run_id for row in store.runs(status="SUCCEEDED")] == ["old"]
+    assert [row.run_id for row in store.runs(status="RUNNING", limit=1)] == ["same-b"]
+    assert list(store.runs(status="CANCELED")) == []
     assert store.run("old") == run("old", started=1, ended=9, status="SUCCEEDED")
     assert store.run("none") is None
 

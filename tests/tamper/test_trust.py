@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from detent.canon import decode, encode, sha256
+from detent.canon.merkle import node_hash
 from detent.kernel import ChangeTrust, encode_commands
 from detent.ledger import (
     HeadItem,
@@ -20,7 +21,6 @@ from detent.ledger import (
     verify_items,
 )
 from detent.ledger.batch import tree_origin
-from detent.ledger.merkle import node_hash
 from tests.ledger.build import ORIGIN, ROLES, Builder, codes, edit, key, lively, sign_tree
 from tests.tamper.forge import check, found, with_record
 

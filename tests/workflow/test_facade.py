@@ -33,6 +33,7 @@ from detent.workflow import (
     execute_workflow,
     executor,
     facade,
+    walk,
 )
 from tests.workflow.builders import (
     MODES,
@@ -200,7 +201,7 @@ def test_process_checks_runs_and_converts_in_this_order(monkeypatch: pytest.Monk
     spy(NodeOrchestrator, "execute_workflow_from_contract", "run")
     spy(facade, "require_valid", "validate")
     spy(facade, "execute_workflow", "execute")
-    spy(executor, "execution_order", "order")
+    spy(walk, "execution_order", "order")
     spy(executor, "_create_action_for_step", "create")
     spy(NodeOrchestrator, "_convert_workflow_result_to_output", "convert")
     process([step("A"), step("B")])

@@ -4,6 +4,9 @@ A guest's word for its own files is never recorded and never sent to a browser: 
 platform's pages run. So the type is looked up in the first bytes, in an allow list of our own; what is not on it is
 ``application/octet-stream`` and is saved, not shown. Markup of any kind is saved too, because it can hold scripts.
 
+Which format bytes have is decided here and nowhere else. What is recorded of a whole file, and what is looked for beyond the
+first bytes, is `file_type`'s.
+
 The weak spot: bytes can be two things at once (an image with a script behind it). That is harmless where the type that is sent
 is the one found here and the browser is told not to guess, which is what `headers` says.
 """
@@ -12,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote
 
@@ -34,6 +37,8 @@ class Kind:
     content_type: str
     may_inline: bool
     """Whether a browser may show it; otherwise it is saved as a file."""
+    format: str = field(default="binary", compare=False)
+    """One word for what it is: ``png``, ``svg``, ``text`` and so on."""
 
     def disposition(self, wanted: str = INLINE) -> str:
         """``inline`` where it is wanted and allowed, else ``attachment``."""
@@ -43,21 +48,21 @@ class Kind:
 def sniff(head: bytes) -> Kind:
     """The kind of content that begins with these bytes. More than `HEAD_BYTES` are not looked at."""
     head = head[:HEAD_BYTES]
-    for content_type, begins in _MAGIC:
+    for name, content_type, begins in _MAGIC:
         if begins.match(head):
-            return Kind(content_type, may_inline=True)
-    text = _as_text(head)
+            return Kind(content_type, content_type != OCTETS, name)
+    text = as_text(head, whole=len(head) < HEAD_BYTES)
     if text is None:
         return Kind(OCTETS, may_inline=False)
     if _SVG.match(text):
-        return Kind("image/svg+xml", may_inline=False)
+        return Kind("image/svg+xml", False, "svg")
     if _HTML.match(text):
-        return Kind("text/html; charset=utf-8", may_inline=False)
+        return Kind("text/html; charset=utf-8", False, "html")
     if text.lstrip().startswith("<?xml"):
-        return Kind("application/xml", may_inline=False)
+        return Kind("application/xml", False, "xml")
     if _JSON.match(text):
-        return Kind("application/json", may_inline=True)
-    return Kind(TEXT, may_inline=_MARKUP.search(text) is None)
+        return Kind("application/json", True, "json")
+    return Kind(TEXT, _MARKUP.search(text) is None, "text")
 
 
 def judge(claimed: str | None, head: bytes) -> Kind | Refused:
@@ -91,13 +96,16 @@ def headers(kind: Kind, name: str, wanted: str = INLINE) -> Mapping[str, str]:
 
 
 _MAGIC: Final = (
-    ("image/png", re.compile(rb"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", re.DOTALL)),
-    ("image/gif", re.compile(rb"GIF8[79]a")),
-    ("image/jpeg", re.compile(rb"\xff\xd8\xff[\xc0-\xfe]")),
-    ("image/webp", re.compile(rb"RIFF.{4}WEBPVP8[ LX]", re.DOTALL)),
-    ("application/pdf", re.compile(rb"%PDF-[12]\.[0-9]")),
+    ("png", "image/png", re.compile(rb"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", re.DOTALL)),
+    ("gif", "image/gif", re.compile(rb"GIF8[79]a")),
+    ("jpeg", "image/jpeg", re.compile(rb"\xff\xd8\xff[\xc0-\xfe]")),
+    ("webp", "image/webp", re.compile(rb"RIFF.{4}WEBPVP8[ LX]", re.DOTALL)),
+    ("pdf", "application/pdf", re.compile(rb"%PDF-[12]\.[0-9]")),
+    ("zip", OCTETS, re.compile(rb"PK(?:\x03\x04|\x05\x06)")),
+    ("gzip", OCTETS, re.compile(rb"\x1f\x8b\x08")),
+    ("zstd", OCTETS, re.compile(rb"\x28\xb5\x2f\xfd")),
 )
-_EXACT: Final = frozenset(content_type for content_type, _ in _MAGIC)
+_EXACT: Final = frozenset(content_type for _, content_type, _ in _MAGIC) - {OCTETS}
 
 _BEFORE: Final = r"(?:\s|<!--.*?-->)*+"
 _SVG: Final = re.compile(
@@ -114,12 +122,14 @@ _JSON: Final = re.compile(r'\s*(?:\{\s*(?:"|\}\s*\Z)|\[\s*(?:["{\[\]0-9-]|true|f
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f\x7f]")
 
 
-def _as_text(head: bytes) -> str | None:
-    """The bytes as UTF-8 text without control characters, or None. A character cut in two by the end is left out."""
+def as_text(head: bytes, *, whole: bool) -> str | None:
+    """The bytes as UTF-8 text without control characters, or None. A character that is cut in two by the end is left out,
+    unless the bytes are the ``whole`` of it.
+    """
     try:
         text = head.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
-        if exc.reason != "unexpected end of data" or len(head) < HEAD_BYTES:
+        if exc.reason != "unexpected end of data" or whole:
             return None
         text = head[: exc.start].decode("utf-8-sig", errors="ignore")
     return None if _CONTROLS.search(text) else text

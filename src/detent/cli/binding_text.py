@@ -46,6 +46,8 @@ def limits_text(step: ModelWorkflowStep, binding: Binding | None) -> str:
         words.append("skipped after a failure")
     if "priority" in step.model_fields_set:
         words.append(f"priority {step.priority}")
+    if binding is not None and binding.resources:
+        words.append("takes " + " and ".join(f"{amount:,} {name}" for name, amount in binding.resources.items()))
     return ", ".join(words)
 
 
@@ -62,6 +64,10 @@ def _what(binding: Binding, params: Mapping[str, Any]) -> str:
         return f"shell {first}" + (f" (and {count_text(len(rest), 'more line')})" if rest else "")
     if kind == "job":
         return f"job {binding.target.get('job_type', '?')}"
+    if kind == "map":
+        said = binding.target
+        source = ", ".join(said["files"]) if "files" in said else value_text(said["items"], params)
+        return f"map {said['compute']} over {source} to {said['commit']}"
     arguments = [value_text(item, params) for item in binding.arguments]
     arguments += [f"{name}={value_text(item, params)}" for name, item in binding.keywords.items()]
     if kind == "code":
@@ -79,6 +85,8 @@ def _written(value: Any, params: Mapping[str, Any]) -> str:
                 return f"<{name}>"
             if word == "$param":
                 return json.dumps(params[name], ensure_ascii=False) if name in params else f"<-p {name}>"
+        if "$file" in value:
+            return f"<file {value.get('name')}>"
         items = (
             f"{json.dumps(key[1:] if key.startswith('$$') else key, ensure_ascii=False)}: {_written(item, params)}"
             for key, item in value.items()

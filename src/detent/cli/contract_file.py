@@ -64,7 +64,6 @@ def read_contract(file: str) -> Contract:
 
     Never more is read than a contract may have, so that a device or a file of any size does no harm.
     """
-    load_models()
     from detent.contract import ContractInvalid, Finding, load  # noqa: PLC0415 - keeps `--help` fast
     from detent.contract.limits import BYTES_MAX  # noqa: PLC0415
 

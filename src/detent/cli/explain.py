@@ -81,6 +81,7 @@ def _meant(reader: StoreReader, content: Content, identifier: str, step: str | N
 def _explain_job(shell: Shell, home: Home, reader: StoreReader, content: Content, job_id: str, *, again: bool) -> int:
     from detent.engine.cancel import given_reason  # noqa: PLC0415
     from detent.engine.explain import explain  # noqa: PLC0415
+    from detent.engine.explain_resources import taken_by  # noqa: PLC0415
     from detent.engine.explain_reuse import why_run  # noqa: PLC0415
     from detent.engine.inspect import job_view  # noqa: PLC0415
     from detent.engine.lock import is_held  # noqa: PLC0415
@@ -89,8 +90,15 @@ def _explain_job(shell: Shell, home: Home, reader: StoreReader, content: Content
     view = job_view(reader, job_id)
     why = None if view is None else why_run(reader, content, view)
     reason = None if view is None else given_reason(reader, content, view.row)
-    document = {**told.to_map(), "reuse": None if why is None else why.to_map(), "reason": reason}
-    return shell.answer(document, lambda page: _draw(page, told, why, reason))
+    taken = None if view is None else taken_by(reader, content, view, home.path)
+    document = {
+        **told.to_map(),
+        "reuse": None if why is None else why.to_map(),
+        "reason": reason,
+        "resources": None if taken is None else taken.to_map(),
+    }
+    beside = () if taken is None else taken.lines
+    return shell.answer(document, lambda page: _draw(page, told, why, reason, beside))
 
 
 def _explain_run(shell: Shell, home: Home, reader: StoreReader, content: Content, run_id: str, step: str | None) -> int:
@@ -106,6 +114,7 @@ def _draw_run(page: Page, told: RunExplanation) -> None:
     page.line(Cell("run ", STRONG), Cell(row.run_id, STRONG), "  ", state_cell(row.status), f"  {row.name}")
     if told.driven is False:
         page.hanging(["  "], "No process drives it: the line that started it goes on from where it stands.")
+    _lines(page, "  ", told.lines)
     page.line()
     for step in told.steps:
         _draw_step(page, step)
@@ -117,10 +126,11 @@ def _draw_step(page: Page, step: ToldStep) -> None:
     _lines(page, "    ", step.lines)
 
 
-def _draw(page: Page, told: Explanation, why: WhyRun | None, reason: str | None) -> None:
+def _draw(page: Page, told: Explanation, why: WhyRun | None, reason: str | None, beside: Iterable[str]) -> None:
     state = Cell("refused", BAD) if told.state is None else state_cell(told.state)
     page.line(Cell("job ", STRONG), Cell(told.job_id, STRONG), "  ", state, "  ", Cell(_as_of(told), FAINT))
     _lines(page, "  ", told.now)
+    _lines(page, "  ", beside)
     if reason is not None:
         page.hanging(["  "], f"The reason that was given: {reason}")
     if why is not None:

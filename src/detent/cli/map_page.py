@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from detent.cli.page import BAD, FAINT, STRONG, Cell, Cellish, Page, state_cell
@@ -11,6 +13,7 @@ from detent.cli.progress_frame import span_text
 from detent.cli.text import count_text, safe
 
 if TYPE_CHECKING:
+    from detent.engine.inspect import JobView
     from detent.engine.ordered_runtime.handle import OrderedResult
     from detent.engine.ordered_runtime.recorded import RecordedOrdered
     from detent.engine.ordered_runtime.spec import OrderedSpec
@@ -95,6 +98,36 @@ def ordered_fields(recorded: RecordedOrdered) -> list[tuple[str, Cellish]]:
     if summary is not None:
         fields.append(("digest", f"sha256:{summary['digest']}"))
     return fields
+
+
+class OrderedJobs:
+    """The jobs of an ordered run, told apart: chunks, which compute, and the run's notes about itself."""
+
+    def __init__(self, run_id: str, jobs: Iterable[JobView]) -> None:
+        from detent.engine.ordered_runtime.notes import note_name  # noqa: PLC0415
+
+        self.notes: dict[str, str] = {}
+        """What each note is about, by job."""
+        self.chunks: list[JobView] = []
+        """In the order of their items."""
+        for job in jobs:
+            named = note_name(run_id, job.row.job_id)
+            if named is None:
+                self.chunks.append(job)
+            else:
+                self.notes[job.row.job_id] = named.kind
+        self.chunks.sort(key=lambda job: [int(part) for part in re.findall(r"\d+", job.row.job_id[len(run_id) :])])
+
+    def states_text(self) -> str:
+        """How the chunks stand, and how many notes there are besides."""
+        states = Counter(job.row.state for job in self.chunks)
+        said = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none"
+        return f"{said}, and {self.notes_text()}" if self.notes else said
+
+    def notes_text(self) -> str:
+        """How many notes of which kind."""
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(self.notes.values()).items()))
+        return f"{count_text(len(self.notes), 'note')} of the run about itself ({kinds})"
 
 
 def _next(ended: OrderedResult) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from detent.cli.binding_text import runs_text
+from detent.cli.contract_file import load_models
 
 if TYPE_CHECKING:
     from detent.cli.coming import Coming
@@ -43,6 +44,7 @@ def planned(contract: Contract, assignments: Sequence[str]) -> Planned:
 
     A plan is for looking: a parameter without a value leaves a gap in it, and only a run must refuse.
     """
+    load_models()
     from detent.contract import bindings_digest, contract_digest  # noqa: PLC0415 - keeps `--help` fast
     from detent.contract.params import parse_assignment  # noqa: PLC0415
     from detent.workflow.executor import plan_workflow  # noqa: PLC0415

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detent.cli.contract_file import load_models, read_contract, refused
+from detent.cli.contract_file import read_contract, refused
 from detent.cli.shell import JSON, Shell, teaching, with_shell
 
 if TYPE_CHECKING:
@@ -70,7 +70,6 @@ def command(  # noqa: PLR0913 - a command's options
     quiet: bool,
 ) -> int:
     """Run a pipeline."""
-    load_models()
     from detent.contract import ContractInvalid  # noqa: PLC0415 - keeps `--help` fast
     from detent.engine.driver import Options  # noqa: PLC0415
     from detent.engine.run import RunHandle  # noqa: PLC0415

@@ -77,7 +77,7 @@ def _whole(reader: StoreReader, content: Content, beginning: str) -> str:
 
 
 def _show_run(shell: Shell, home: Home, reader: StoreReader, content: Content, view: RunView) -> int:
-    from detent.cli.map_page import ordered_fields  # noqa: PLC0415
+    from detent.cli.map_page import OrderedJobs, ordered_fields  # noqa: PLC0415
     from detent.cli.show_run import RunSteps  # noqa: PLC0415
     from detent.engine import inspect  # noqa: PLC0415
     from detent.engine.clock import SystemClock  # noqa: PLC0415
@@ -90,6 +90,7 @@ def _show_run(shell: Shell, home: Home, reader: StoreReader, content: Content, v
 
     records = inspect.timeline_of_run(reader, content, view)
     jobs = list(inspect.jobs(reader, run_id=view.row.run_id))
+    parts = None if ordered is None else OrderedJobs(view.row.run_id, jobs)
     states = inspect.state_counts(reader, view.row.run_id)
     digests = {
         name: inspect.plain(getattr(view.run, name)) for name in ("contract_digest", "bindings_digest", "inputs_digest")
@@ -102,7 +103,9 @@ def _show_run(shell: Shell, home: Home, reader: StoreReader, content: Content, v
         "states": states,
         **({} if steps is None else steps.to_map()),
         **({} if ordered is None else ordered.to_map()),
-        "job_list": [job.to_map() for job in jobs],
+        "job_list": [
+            job.to_map() if parts is None else {**job.to_map(), "note": parts.notes.get(job.row.job_id)} for job in jobs
+        ],
         "records": [record.to_map() for record in records],
     }
 
@@ -116,14 +119,15 @@ def _show_run(shell: Shell, home: Home, reader: StoreReader, content: Content, v
                 ("started", time_text(str(document["started_at"]))),
                 ("ended", time_text(str(ended)) if ended else "-"),
                 ("contract", short(str(digests["contract_digest"]))),
-                ("jobs", ", ".join(f"{count} {state}" for state, count in states.items()) or "none"),
+                ("jobs", parts.states_text() if parts is not None else _states_text(states)),
                 *(() if steps is None else steps.fields()),
                 *(() if ordered is None else ordered_fields(ordered)),
             ],
             indent="  ",
         )
         page.line()
-        shown = jobs[:JOBS_SHOWN_MAX]
+        listed = jobs if parts is None else parts.chunks
+        shown = listed[:JOBS_SHOWN_MAX]
         if steps is not None:
             steps.draw(page)
             page.line()
@@ -133,14 +137,18 @@ def _show_run(shell: Shell, home: Home, reader: StoreReader, content: Content, v
                 for job in shown
             ]
             page.table(("JOB", "STATE", "ATTEMPT", "REASON"), rows)
-            if len(jobs) > len(shown):
-                page.line(Cell(f"... and {len(jobs) - len(shown):,} more: `detent list --run`", FAINT))
+            if len(listed) > len(shown):
+                page.line(Cell(f"... and {len(listed) - len(shown):,} more: `detent list --run`", FAINT))
             page.line()
         _draw_timeline(page, records[:RECORDS_SHOWN_MAX], {} if steps is None else steps.names)
         if len(records) > RECORDS_SHOWN_MAX:
             page.line(Cell(f"... and {len(records) - RECORDS_SHOWN_MAX:,} more: `-o json` has all", FAINT))
 
     return shell.answer(document, draw)
+
+
+def _states_text(states: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {state}" for state, count in states.items()) or "none"
 
 
 def _show_job(shell: Shell, reader: StoreReader, content: Content, view: JobView) -> int:

@@ -47,6 +47,7 @@ class RunSteps:
             "base": inputs.contract.base,
             "params": dict(inputs.params),
             "about": dict(inputs.about),
+            "options": dict(inputs.options),
             "step_list": [self._step_map(step) for step in self.recorded.steps],
             "artifacts": [asdict(artifact) for artifact in self.artifacts],
         }
@@ -60,6 +61,8 @@ class RunSteps:
         if inputs.params:
             said = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in inputs.params.items())
             fields.append(("params", said))
+        if inputs.options:
+            fields.append(("options", " ".join("--" + name.replace("_", "-") for name in inputs.options)))
         if "retry_of" in about:
             fields.append(("retry of", f"run {about['retry_of']}"))
         if "scheduled_for" in about:

@@ -64,7 +64,7 @@ def command(shell: Shell, files: tuple[str, ...]) -> int:
 
 
 def _summary(contract: Contract) -> str:
-    return f"{contract.definition.workflow_metadata.workflow_name}, {count_text(len(contract.steps), 'step')}"
+    return f"{contract.outline.name}, {count_text(len(contract.plain_steps), 'step')}"
 
 
 def _file_map(file: str, outcome: Contract | ContractInvalid) -> dict[str, Any]:
@@ -76,8 +76,8 @@ def _file_map(file: str, outcome: Contract | ContractInvalid) -> dict[str, Any]:
     return {
         "file": file,
         "ok": True,
-        "name": outcome.definition.workflow_metadata.workflow_name,
-        "steps": len(outcome.steps),
+        "name": outcome.outline.name,
+        "steps": len(outcome.plain_steps),
         "schedule": None if coming is None else coming.map(),
         "findings": [],
         "findings_total": 0,

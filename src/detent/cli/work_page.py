@@ -140,6 +140,9 @@ def call_text(order: WorkOrder) -> str:
         more = f" (and {count_text(len(lines) - 1, 'more line')})" if len(lines) > 1 else ""
         env = " ".join(f"{name}={_written(value)}" for name, value in order.env.items())
         return _cut(f"shell {lines[0] if lines else ''}{more}" + (f" with {env}" if env else ""))
+    if order.kind == "map":
+        source = ", ".join(order.target["files"]) if "files" in order.target else _written(order.keywords.get("items"))
+        return _cut(f"map {order.target['compute']} over {source} to {order.target['commit']}")
     kind = order.target.get("job_type") if isinstance(order.target, dict) else None
     return f"job {kind or ''}".strip()
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from detent.canon.amounts import RESOURCE_HINT, RESOURCES_MAX, amount_fault, name_fault
 from detent.contract.findings import Spot
+from detent.contract.map_run import map_run, refuse_beside
 from detent.contract.model import RETRY_ON_OWN_FAILURES, Binding, Kind, Retry
 from detent.contract.references import FROM, PARAM, Reference, scan
 from detent.contract.shapes import BAD, Check, check_keys, choice, duration, flag, mapping, text, texts
@@ -33,6 +35,9 @@ def make_binding(checked: Mapping[str, Any], spot: Spot, found: list[Reference])
         if place in run:
             # A list of arguments or a mapping of them is no level of any argument's own.
             scan(run[place], spot.at("run", place), found, depth=0 if place == "job" else -1)
+    if "map" in run:
+        scan(run["map"].get("items"), spot.at("run", "map", "items"), found)
+        refuse_beside(checked, spot)
     for name, value in checked.get("env", {}).items():
         scan(value, spot.at("env", name), found)
     if "map" in checked:
@@ -54,6 +59,7 @@ def make_binding(checked: Mapping[str, Any], spot: Spot, found: list[Reference])
         retry=checked.get("retry"),
         cache=checked.get("cache", True),
         map=checked.get("map"),
+        resources=checked.get("resources", {}),
     )
 
 
@@ -64,7 +70,7 @@ def _run(value: Any, spot: Spot) -> Any:
     if len(kinds) != 1:
         said = f"has {' and '.join(kinds)}" if kinds else "says nothing to run"
         near = "" if kinds else next(filter(None, (spot.report.nearest(key, RUN_KEYS) for key in value)), "")
-        spot.fault(f"run {said}; it needs one of python, code, shell, job", near or _RUN_HINT)
+        spot.fault(f"run {said}; it needs one of {', '.join(RUN_KEYS)}", near or _RUN_HINT)
         return BAD
     checked = check_keys(value, RUN_KEYS[kinds[0]], spot, f"run with {kinds[0]}")
     if kinds[0] not in checked:
@@ -193,12 +199,32 @@ def _check_map(checked: Mapping[str, Any], run: Mapping[str, Any], spot: Spot) -
         )
 
 
+def _resources(value: Any, spot: Spot) -> Any:
+    if mapping(value, spot) is BAD:
+        return BAD
+    if len(value) > RESOURCES_MAX:
+        spot.fault(
+            f"a step takes at most {RESOURCES_MAX} kinds of resources, not {len(value):,}", "keep the scarce ones"
+        )
+        return BAD
+    sound = True
+    for name, amount in value.items():
+        if fault := name_fault(name):
+            spot.at(name).fault(fault, RESOURCE_HINT, at_key=True)
+            sound = False
+        elif fault := amount_fault(name, amount):
+            spot.at(name).fault(fault, "write for example `resources: {cpu: 2}`")
+            sound = False
+    return dict(value) if sound else BAD
+
+
 _RETRY_KEYS: Final[Mapping[str, Check]] = {"max": _retry_max, "on": _retry_on}
 RUN_KEYS: Final[Mapping[str, Mapping[str, Check]]] = {
     Kind.PYTHON.value: {"python": _python, "with": mapping, "args": _arguments, "version": text},
     Kind.CODE.value: {"code": text, "with": mapping, "entrypoint": _entrypoint, "version": text},
     Kind.SHELL.value: {"shell": text, "version": text},
     Kind.JOB.value: {"job": _job},
+    Kind.MAP.value: {"map": map_run, "version": text},
 }
 BINDING_KEYS: Final[Mapping[str, Check]] = {
     "run": _run,
@@ -210,5 +236,6 @@ BINDING_KEYS: Final[Mapping[str, Check]] = {
     "retry": _retry,
     "cache": flag,
     "map": _map,
+    "resources": _resources,
 }
 """What may stand in a step besides what the planner is told, in both forms."""

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from detent.contract.durations import BadDuration, parse_duration
 from detent.contract.findings import Path, Spot
-from detent.contract.model_fields import build, refuse_short_timeout, report_unknown
 from detent.contract.schedule import check_schedule
-from detent.contract.shapes import BAD, Check, keep, mapping, text
+from detent.contract.shapes import BAD, Check, keep, mapping, refuse_short_timeout, text
 from detent.contract.words import shown
 from detent.workflow.enums import EnumExecutionMode
-from detent.workflow.models import ModelSemVer, ModelWorkflowDefinition
 from detent.workflow.modes import RESERVED_MODES
+from detent.workflow.plain import Outline, plain_outline
 
 MODE_DEFAULT: Final = EnumExecutionMode.PARALLEL.value
 """Of the short form. All modes plan one order; what may run at the same time is what people expect to run so."""
@@ -38,15 +37,20 @@ def short_definition(checked: Mapping[str, Any]) -> dict[str, Any]:
     return {"version": dict(_FIRST), "workflow_metadata": metadata, "execution_graph": {"version": dict(_FIRST)}}
 
 
-def build_short(fields: Mapping[str, Any], spot: Spot) -> ModelWorkflowDefinition | None:
+def build_short(fields: Mapping[str, Any], spot: Spot) -> Outline | None:
     """The definition of a short form; what the tables let through and the model does not is reported where it is written."""
-    return build(ModelWorkflowDefinition, fields, spot, _written_as)
+    return plain_outline(fields) or _modelled(fields, spot, _written_as)
 
 
-def build_long(value: Any, spot: Spot) -> ModelWorkflowDefinition | None:
+def build_long(value: Any, spot: Spot) -> Outline | None:
     """The definition of a long form, with every key known and the mode one that can be planned."""
+    if (outline := plain_outline(value)) is not None:
+        return outline
     if mapping(value, spot) is BAD:
         return None
+    from detent.contract.model_fields import report_unknown  # noqa: PLC0415 - loads the models
+    from detent.workflow.models import ModelWorkflowDefinition  # noqa: PLC0415
+
     report_unknown(value, ModelWorkflowDefinition, spot)
     metadata = value.get("workflow_metadata")
     if type(metadata) is dict:
@@ -58,7 +62,16 @@ def build_long(value: Any, spot: Spot) -> ModelWorkflowDefinition | None:
             _mode(metadata["execution_mode"], here.at("execution_mode"))
         if type(metadata.get("workflow_name")) is str and metadata["workflow_name"].isspace():
             here.at("workflow_name").fault("workflow_name must not be empty", "name the workflow")
-    return build(ModelWorkflowDefinition, value, spot)
+    return _modelled(value, spot)
+
+
+def _modelled(value: Mapping[str, Any], spot: Spot, written_as: Callable[[Path], Path] | None = None) -> Outline | None:
+    """The outline of a definition that its model checks."""
+    from detent.contract.model_fields import build, outline_of  # noqa: PLC0415 - see above
+    from detent.workflow.models import ModelWorkflowDefinition  # noqa: PLC0415
+
+    definition = build(ModelWorkflowDefinition, value, spot, written_as)
+    return None if definition is None else outline_of(definition)
 
 
 def _written_as(field_path: Path) -> Path:
@@ -87,7 +100,11 @@ def _description(value: Any, spot: Spot) -> Any:
 
 def _version(value: Any, spot: Spot) -> Any:
     if type(value) is dict:
-        report_unknown(value, ModelSemVer, spot)
+        if tuple(value) != tuple(_FIRST):
+            from detent.contract.model_fields import report_unknown  # noqa: PLC0415 - see above
+            from detent.workflow.models import ModelSemVer  # noqa: PLC0415
+
+            report_unknown(value, ModelSemVer, spot)
         return value
     match = _VERSION.fullmatch(value) if type(value) is str else None
     if match is None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from detent.contract.limits import DURATION_MS_MAX
 from detent.contract.words import shown
-from detent.workflow.fields import TIMEOUT_MS_MIN
+from detent.workflow.limits import TIMEOUT_MS_MIN
 
 UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _AMOUNT: Final = r"(?:([0-9]{1,17}(?:\.[0-9]{1,9})?)%s)?"

@@ -17,7 +17,7 @@ from detent.contract.limits import LONG_FORM_BYTES_MAX
 from detent.contract.model import Contract, Param
 from detent.contract.params import declaration_of
 from detent.contract.steps import Draft
-from detent.contract.written import binding_document
+from detent.contract.written import binding_documents, step_documents
 from detent.workflow.identity import uuid8
 from detent.workflow.ordering import Edges
 
@@ -28,9 +28,9 @@ CORRELATION_LABEL: Final = "contract-correlation/v1"
 def contract_digest(contract: Contract) -> str:
     """The digest of what is planned: definition, steps, parameters and what the run gives back."""
     document: dict[str, JsonValue] = {
-        "definition": contract.definition.model_dump(mode="json", exclude_unset=True),
+        "definition": dict(contract.outline.document),
         "params": {name: declaration_of(param) for name, param in contract.params.items()},
-        "steps": [step.model_dump(mode="json", exclude_unset=True) for step in contract.steps],
+        "steps": [*step_documents(contract).values()],
     }
     if contract.result is not None:
         document["result"] = contract.result
@@ -39,10 +39,11 @@ def contract_digest(contract: Contract) -> str:
 
 def bindings_digest(contract: Contract) -> str:
     """The digest of what the steps run, each under its id and with the key that references use."""
-    document = [
-        [str(step.step_id), contract.keys[step.step_id], binding_document(binding)]
-        for step in contract.steps
-        if (binding := contract.bindings.get(step.step_id)) is not None
+    documents = binding_documents(contract)
+    document: list[JsonValue] = [
+        [str(step.step_id), contract.keys[step.step_id], documents[step.step_id]]
+        for step in contract.plain_steps
+        if step.step_id in documents
     ]
     return digest_text(_digest(document))
 

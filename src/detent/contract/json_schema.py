@@ -14,17 +14,19 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from detent.canon.amounts import AMOUNT_MAX, RESOURCE, RESOURCES_MAX
 from detent.contract.bindings import CATEGORIES, RETRY_MAX
 from detent.contract.cron import MACROS
 from detent.contract.definition import LONG_KEYS, MODE_DEFAULT, MODES
 from detent.contract.limits import STEPS_MAX
+from detent.contract.map_run import CHUNK_MAX, MAP_KEYS, ON_ERROR, RETRIES_MAX, WINDOW_MAX
 from detent.contract.params import TYPES
 from detent.contract.schedule import KEYS as SCHEDULE_KEYS
 from detent.contract.schedule import OVERLAPS, SKIP, UTC
 from detent.contract.steps import LONG_STEP_KEYS, SHORT_STEP_KEYS
 from detent.contract.words import KEY
+from detent.workflow.limits import STEP_TYPES
 from detent.workflow.models import ModelWorkflowDefinition, ModelWorkflowStep
-from detent.workflow.validation import STEP_TYPES
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -166,6 +168,13 @@ _BINDING: Final[Mapping[str, Any]] = {
         "additionalProperties": {"anyOf": [{"type": "array"}, _ref("Reference")]},
         "description": "Run once for each element of a list; the element is handed over under this name.",
     },
+    "resources": {
+        "type": "object",
+        "maxProperties": RESOURCES_MAX,
+        "propertyNames": {"pattern": _anchored(RESOURCE.pattern)},
+        "additionalProperties": {"type": "integer", "minimum": 1, "maximum": AMOUNT_MAX},
+        "description": "What one attempt takes of cpu, and of what config.toml counts under [resources].",
+    },
 }
 _DURATION_TEXT: Final = {
     "type": "string",
@@ -193,6 +202,42 @@ _SCHEDULE: Final[Mapping[str, Any]] = {
         "description": "What happens to an occurrence whose predecessor still runs: it is missed, or it waits.",
     },
 }
+_FUNCTION: Final = {"type": "string", "pattern": ".:.", "description": "module:function or path/file.py:function"}
+_MAP: Final[Mapping[str, Any]] = {
+    "files": {**_TEXTS, "description": "Files by a glob, or several; the function gets a path, in the order of names."},
+    "items": {
+        "anyOf": [_TEXT, {"type": "array"}, _ref("Reference")],
+        "description": "A list, a step's or parameter's list, or the name of a file with a JSON value a line.",
+    },
+    "compute": {**_FUNCTION, "description": "What is called on each item: module:function or path/file.py:function."},
+    "commit": {
+        "type": "string",
+        "pattern": "^(?:(append|jsonl|jsonl[+]seq):.+|sqlite:.+#.+|(?!(append|jsonl|sqlite):).+:.+)$",
+        "description": "Where the results go: append:FILE, jsonl:FILE, jsonl+seq:FILE, sqlite:FILE#TABLE, module:function.",
+    },
+    "filter": {**_FUNCTION, "description": "A function that says which items are computed; others are skipped."},
+    "window": {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": WINDOW_MAX,
+        "default": 2048,
+        "description": "Items computed ahead of the slowest one, twice.",
+    },
+    "chunk": {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": CHUNK_MAX,
+        "description": "Items of one job; by their number, if left out.",
+    },
+    "on_error": {"enum": list(ON_ERROR), "default": "stop", "description": "After a failed item."},
+    "retries": {
+        "type": "integer",
+        "minimum": 0,
+        "maximum": RETRIES_MAX,
+        "default": 0,
+        "description": "How often a failed item is tried again.",
+    },
+}
 _RESULT: Final = {"description": "What a run gives back; values may be {$from: step} or {$param: name}."}
 _STEPS: Final = {"type": "array", "maxItems": STEPS_MAX}
 _COORDINATION: Final[Mapping[str, Any]] = {
@@ -215,7 +260,7 @@ _SHORT: Final[Mapping[str, Any]] = {
 }
 _PARTS: Final[Mapping[str, Any]] = {
     "Run": {
-        "description": "What the step runs: exactly one of python, code, shell, job.",
+        "description": "What the step runs: exactly one of python, code, shell, job, map.",
         "oneOf": [
             _object(
                 {
@@ -248,7 +293,13 @@ _PARTS: Final[Mapping[str, Any]] = {
                 {"shell": {**_TEXT, "description": "A command line for /bin/sh."}, "version": _CODE_VERSION}, "shell"
             ),
             _object({"job": {"type": "object", "required": ["job_type"], "properties": {"job_type": _TEXT}}}, "job"),
+            _object({"map": _ref("Map"), "version": _CODE_VERSION}, "map"),
         ],
+    },
+    "Map": {
+        **_object(_in_order(_MAP, MAP_KEYS), "compute", "commit"),
+        "description": "A function over items, on all cores; results are committed strictly in order, each exactly once.",
+        "oneOf": [{"required": ["files"]}, {"required": ["items"]}],
     },
     "Params": {
         "type": "object",

@@ -20,7 +20,6 @@ from detent.contract.findings import ContractInvalid, Finding, Locate, Report, S
 from detent.contract.identity import CORRELATION_LABEL, STEP_LABEL, id_maker
 from detent.contract.limits import LONG_FORM_BYTES_MAX
 from detent.contract.model import Contract, Param, Place
-from detent.contract.model_fields import build
 from detent.contract.params import check_params
 from detent.contract.places import locate
 from detent.contract.schedule import Schedule, check_schedule
@@ -28,8 +27,8 @@ from detent.contract.shapes import BAD, check_keys, mapping, unknown_key
 from detent.contract.steps import Draft, read_steps
 from detent.contract.words import shown
 from detent.contract.yaml_reader import read
-from detent.workflow.models import ModelWorkflowDefinition, ModelWorkflowStep
 from detent.workflow.ordering import Edges
+from detent.workflow.plain import Outline, PlainStep, plain_step
 
 LONG: str = "workflow_coordination"
 _ANY_ID = UUID(int=0)
@@ -103,7 +102,7 @@ class _Loader:
             raise self._invalid()
         return self._assembled(definition, steps, drafts, names, raw_steps)
 
-    def _short(self, top: Spot) -> tuple[ModelWorkflowDefinition | None, Any, Spot]:
+    def _short(self, top: Spot) -> tuple[Outline | None, Any, Spot]:
         checked = check_keys(self.document, SHORT_KEYS, top, "the contract")
         if "name" not in self.document and "steps" not in self.document:
             top.fault("this is no contract: it has neither name and steps nor workflow_coordination", _BEGIN)
@@ -121,7 +120,7 @@ class _Loader:
         definition = build_short(self.definition_fields, top)
         return definition, checked.get("steps", []), top.at("steps")
 
-    def _long(self, top: Spot) -> tuple[ModelWorkflowDefinition | None, Any, Spot]:
+    def _long(self, top: Spot) -> tuple[Outline | None, Any, Spot]:
         for key in self.document:
             if key != LONG:
                 top.at(key).fault(f"unknown key {shown(key)} beside {LONG}", f"move it into {LONG}", at_key=True)
@@ -145,8 +144,8 @@ class _Loader:
         definition = build_long(self.definition_fields, inside.at("workflow_definition"))
         return definition, coordination.get("steps", []), inside.at("steps")
 
-    def _steps(self, drafts: Sequence[Draft], edges: Edges) -> list[ModelWorkflowStep]:
-        """The models, with made ids if nothing is wrong so far and with any others if only faults are still wanted."""
+    def _steps(self, drafts: Sequence[Draft], edges: Edges) -> list[PlainStep]:
+        """The steps, with made ids if nothing is wrong so far and with any others if only faults are still wanted."""
         fields_of = [dict(draft.fields) for draft in drafts]
         if not self.report.count:
             self._fill_ids(drafts, edges, fields_of)
@@ -156,7 +155,7 @@ class _Loader:
                 continue
             fields.setdefault("step_id", _ANY_ID)
             fields.setdefault("correlation_id", _ANY_ID)
-            step = build(ModelWorkflowStep, fields, draft.spot, draft.place)
+            step = plain_step(fields) or _modelled(fields, draft)
             if step is not None:
                 steps.append(step)
         return steps
@@ -175,8 +174,8 @@ class _Loader:
 
     def _assembled(
         self,
-        definition: ModelWorkflowDefinition,
-        steps: list[ModelWorkflowStep],
+        definition: Outline,
+        steps: list[PlainStep],
         drafts: Sequence[Draft],
         names: Names,
         raw_steps: Sequence[Any],
@@ -210,6 +209,15 @@ class _Loader:
 
     def _invalid(self) -> ContractInvalid:
         return invalid(self.report, self.name, self.locate)
+
+
+def _modelled(fields: Mapping[str, Any], draft: Draft) -> PlainStep | None:
+    """A step that its model checks, because it says something unusual or wrong."""
+    from detent.contract.model_fields import build, plain_of  # noqa: PLC0415 - most contracts need no models
+    from detent.workflow.models import ModelWorkflowStep  # noqa: PLC0415
+
+    step = build(ModelWorkflowStep, fields, draft.spot, draft.place)
+    return None if step is None else plain_of(step)
 
 
 _BEGIN = "begin with `name:` and `steps:`, or with `workflow_coordination:`"

@@ -6,18 +6,23 @@ is unique in the file, and everything a person reads or writes (``needs``, ``$fr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from uuid import UUID
 
 from detent.canon.late import dataclass
-from detent.workflow.models import ModelWorkflowDefinition, ModelWorkflowStep
+from detent.contract import map_words
+from detent.workflow.plain import Outline, PlainStep
 
 if TYPE_CHECKING:
     from detent.contract.schedule import Schedule
+    from detent.workflow.models import ModelWorkflowDefinition, ModelWorkflowStep
+
+
+_Made = TypeVar("_Made")
 
 
 class Kind(StrEnum):
@@ -31,6 +36,12 @@ class Kind(StrEnum):
     """One command line for ``/bin/sh``. Trusted, runs in a process."""
     JOB = "job"
     """A whole job payload, as the job contract writes it."""
+    MAP = "map"
+    """An ordered run: a function over items, committed strictly in order. Trusted, runs in processes."""
+
+
+REFERRING: Final = frozenset({Kind.JOB, Kind.MAP})
+"""Kinds whose target is a mapping that may refer to steps and parameters."""
 
 
 RETRY_ON_DEFAULT: Final = ("INTERNAL_ERROR",)
@@ -75,7 +86,8 @@ class Binding:
 
     kind: Kind
     target: Any
-    """``python``: "module:function"; ``code``: the source; ``shell``: the command line; ``job``: the payload."""
+    """``python``: "module:function"; ``code``: the source; ``shell``: the command line; ``job``: the payload;
+    ``map``: the settings, see `detent.contract.map_run`."""
     arguments: tuple[Any, ...] = ()
     """Positional arguments (``args:``); python only."""
     keywords: Mapping[str, Any] = field(default_factory=dict)
@@ -96,14 +108,36 @@ class Binding:
     cache: bool = True
     map: tuple[str, Any] | None = None
     """(name, list): run once for each element of the list, handed over as the keyword ``name`` (X-185)."""
+    resources: Mapping[str, int] = field(default_factory=dict)
+    """What one attempt takes of the things that a home counts, such as ``cpu``: it begins when so much of each is free."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Paths or globs whose content decides about reuse: the declared ones, and those that a map goes through."""
+        return (*self.inputs, *map_words.reads(self.target)) if self.kind is Kind.MAP else self.inputs
+
+    @property
+    def leaves(self) -> Mapping[str, str]:
+        """Files or globs that are left behind: the declared ones, or the file that a map fills."""
+        return map_words.leaves(self.target) if self.kind is Kind.MAP else self.outputs
+
+
+class FileSource(Protocol):
+    """The bytes of a file that is named in a contract, somewhere outside of any content store."""
+
+    def keep(self, content: Any) -> dict[str, Any]:
+        """Put them into a content store, and give the mapping that names them there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """A loaded contract: checked, in declaration order, with nothing of the user's imported or run."""
+    """A loaded contract: checked, in declaration order, with nothing of the user's imported or run.
 
-    definition: ModelWorkflowDefinition
-    steps: tuple[ModelWorkflowStep, ...]
+    Runs go by the outline and the plain steps; the models of the same are built when they are first asked for.
+    """
+
+    outline: Outline
+    plain_steps: tuple[PlainStep, ...]
     bindings: Mapping[UUID, Binding]
     keys: Mapping[UUID, str]
     """The key of every step; unique."""
@@ -116,5 +150,31 @@ class Contract:
     """What errors call the file."""
     base: str | None = field(default=None, compare=False)
     """Directory against which paths and modules are resolved; None: the working directory. Never part of a digest."""
+    files: Mapping[str, FileSource] = field(default_factory=lambda: MappingProxyType({}), compare=False)
+    """Where the bytes of files come from that stand in it, by digest; what is not here is in the content store already."""
     places: Mapping[UUID, Place] = field(default_factory=lambda: MappingProxyType({}), compare=False)
     schedule_place: Place | None = field(default=None, compare=False)
+    _made: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def definition(self) -> ModelWorkflowDefinition:
+        """The workflow's definition as the planner's model."""
+        from detent.workflow.models import ModelWorkflowDefinition  # noqa: PLC0415 - a run needs no models
+
+        return self.made("definition", lambda: ModelWorkflowDefinition.model_validate(self.outline.document))
+
+    @property
+    def steps(self) -> tuple[ModelWorkflowStep, ...]:
+        """The steps as the planner's models."""
+        from detent.workflow.models import ModelWorkflowStep  # noqa: PLC0415
+
+        return self.made(
+            "steps", lambda: tuple(ModelWorkflowStep.model_validate(vars(one)) for one in self.plain_steps)
+        )
+
+    def made(self, what: str, make: Callable[[], _Made]) -> _Made:
+        """Something that follows from the contract alone, made when it is first asked for and kept."""
+        if what not in self._made:
+            self._made[what] = make()
+        made: _Made = self._made[what]
+        return made

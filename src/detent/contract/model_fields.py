@@ -15,7 +15,8 @@ from detent.contract.findings import Path, Spot
 from detent.contract.shapes import FLAG_HINT, MAPPING_HINT, named, unknown_key
 from detent.contract.words import shown
 from detent.workflow.errors import ModelOnexError
-from detent.workflow.fields import TIMEOUT_MS_MIN
+from detent.workflow.models import ModelWorkflowDefinition, ModelWorkflowStep
+from detent.workflow.plain import STEP_FIELDS, Outline, PlainStep
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -39,12 +40,19 @@ def build(
     return None
 
 
-def refuse_short_timeout(value: Any, spot: Spot) -> bool:
-    """Report a timeout below the least one (WF-075), here because a model stops at it and would say nothing more."""
-    if type(value) is not int or value >= TIMEOUT_MS_MIN:
-        return False
-    spot.fault(f"a timeout must be at least {TIMEOUT_MS_MIN} ms, got {shown(value)}", "leave it out for no limit")
-    return True
+def outline_of(definition: ModelWorkflowDefinition) -> Outline:
+    """What is read of a definition that is there as a model."""
+    metadata = definition.workflow_metadata
+    return Outline(
+        definition.model_dump(mode="json", exclude_unset=True),
+        parallel_allowed=definition.coordination_rules.parallel_execution_allowed,
+        mode=metadata.execution_mode,
+    )
+
+
+def plain_of(step: ModelWorkflowStep) -> PlainStep:
+    """What is read of a step that is there as a model."""
+    return PlainStep({name: getattr(step, name) for name in STEP_FIELDS if name in step.model_fields_set})
 
 
 def report_unknown(value: Any, model: type[BaseModel], spot: Spot) -> None:

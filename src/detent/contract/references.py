@@ -1,12 +1,15 @@
 """References in bindings: plain data that stands for another step's result or for a parameter (X-177).
 
 ``{"$from": key}`` is the result of the step with that key, ``{"$param": name}`` a parameter. A reference is a mapping
-with that one key and nothing beside it. A key that begins with ``$$`` is the literal key with one ``$`` less; any other
-key that begins with ``$`` is refused. Nothing is looked up inside text: there is no expression language.
+with that one key and nothing beside it. ``{"$file": digest, "size": ..., "name": ..., "type": ...}`` is a file in the content
+store of whoever runs the contract, and stands as it is until a worker hands it to the code. A key that begins with ``$$`` is the
+literal key with one ``$`` less; any other key that begins with ``$`` is refused. Nothing is looked up inside text: there is no
+expression language.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -19,7 +22,11 @@ from detent.errors import InvalidInput
 
 FROM: Final = "$from"
 PARAM: Final = "$param"
+FILE: Final = "$file"
+_FILE_KEYS: Final[Mapping[str, type]] = {FILE: str, "size": int, "name": str, "type": str}
+_FILE_HINT: Final = "write {$file: sha256:..., size: 3, name: a.txt, type: text/plain}, or pass a detent.File in Python"
 _ESCAPE_HINT: Final = "write $$ for a key that begins with one $"
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,9 @@ def scan(value: JsonValue, spot: Spot, found: list[Reference], depth: int = 0) -
 def _reference(value: dict[str, Any], dollars: list[str], spot: Spot, found: list[Reference]) -> bool:
     """True if ``value`` is a reference or a failed attempt at one: either way nothing inside it is looked at."""
     word = dollars[0]
+    if word == FILE:
+        _check_file(value, spot)
+        return True
     if word not in (FROM, PARAM):
         wrong = [key for key in dollars if not key.startswith("$$")]
         for key in wrong:
@@ -90,6 +100,13 @@ def _reference(value: dict[str, Any], dollars: list[str], spot: Spot, found: lis
     else:
         found.append(Reference(word, value[word], (*spot.path, word)))
     return True
+
+
+def _check_file(value: dict[str, Any], spot: Spot) -> None:
+    """A file is named by its digest, with what a worker tells the code about it."""
+    sound = value.keys() == _FILE_KEYS.keys() and all(type(value[key]) is kind for key, kind in _FILE_KEYS.items())
+    if not sound or value["size"] < 0 or "/" in value["name"] or _DIGEST.fullmatch(value[FILE]) is None:
+        spot.fault("a file needs its digest, size, name and type, and nothing else", _FILE_HINT)
 
 
 def _is_reference(value: dict[str, Any]) -> bool:

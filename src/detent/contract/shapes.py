@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 from detent.contract.durations import BadDuration, parse_duration
 from detent.contract.findings import Spot, path_text
 from detent.contract.words import KEY, KEY_HINT, shown
+from detent.workflow.limits import TIMEOUT_MS_MIN
 
 BAD: Final[Any] = object()
 MAPPING_HINT: Final = "write its keys below it, indented, or in braces: {key: value}"
@@ -112,6 +113,14 @@ def texts(value: Any, spot: Spot) -> Any:
         return BAD if one is BAD else (one,)
     several = [text(item, spot.at(index)) for index, item in enumerate(value)]
     return BAD if any(item is BAD for item in several) else tuple(several)
+
+
+def refuse_short_timeout(value: Any, spot: Spot) -> bool:
+    """Report a timeout below the least one (WF-075), here because a model stops at it and would say nothing more."""
+    if type(value) is not int or value >= TIMEOUT_MS_MIN:
+        return False
+    spot.fault(f"a timeout must be at least {TIMEOUT_MS_MIN} ms, got {shown(value)}", "leave it out for no limit")
+    return True
 
 
 def duration(value: Any, spot: Spot) -> Any:

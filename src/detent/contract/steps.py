@@ -15,14 +15,14 @@ from detent.contract.bindings import BINDING_KEYS, make_binding
 from detent.contract.findings import Path, Spot
 from detent.contract.limits import STEPS_MAX
 from detent.contract.model import Binding, Kind
-from detent.contract.model_fields import refuse_short_timeout
 from detent.contract.references import Reference
-from detent.contract.shapes import BAD, Check, check_keys, choice, keep, key, text
+from detent.contract.shapes import BAD, Check, check_keys, choice, keep, key, refuse_short_timeout, text
 from detent.contract.words import shown
-from detent.workflow.models import ModelWorkflowStep, StepType
-from detent.workflow.validation import STEP_TYPES
+from detent.workflow.limits import STEP_TYPES, StepType
+from detent.workflow.plain import STEP_FIELDS
 
-_TYPE_OF: Final = {Kind.PYTHON: "compute", Kind.CODE: "compute", Kind.JOB: "compute", Kind.SHELL: "effect"}
+_EFFECTS: Final = frozenset({Kind.SHELL, Kind.MAP})
+"""Kinds whose steps are taken for effects where nothing else is said."""
 _TYPES: Final[tuple[str, ...]] = get_args(StepType)
 
 
@@ -87,7 +87,9 @@ def _short_step(value: Any, draft: Draft) -> Draft:
     fields = {_SHORT_NAMES.get(name, name): checked[name] for name in _SHORT_FIELDS if name in checked}
     fields.setdefault("step_name", draft.key or "step")
     if "step_type" not in fields:
-        fields["step_type"] = "compute" if draft.binding is None else _TYPE_OF[draft.binding.kind]
+        fields["step_type"] = (
+            "compute" if draft.binding is None else "effect" if draft.binding.kind in _EFFECTS else "compute"
+        )
     if "retry" in checked:
         fields["retry_count"] = checked["retry"].max
     draft.fields = fields
@@ -101,7 +103,7 @@ def _long_step(value: Any, draft: Draft) -> Draft:
     checked = check_keys(value, LONG_STEP_KEYS, spot, _what(value, "step_name"))
     draft.key = checked.get("id")
     draft.needs = checked.get("depends_on")
-    draft.fields = {name: checked[name] for name in ModelWorkflowStep.model_fields if name in checked}
+    draft.fields = {name: checked[name] for name in STEP_FIELDS if name in checked}
     draft.fields.pop("depends_on", None)
     if "step_type" in value:  # what is wrong with it has been said; that it is missing would be wrong
         draft.fields.setdefault("step_type", "custom")
@@ -175,7 +177,7 @@ SHORT_STEP_KEYS: Final[Mapping[str, Check]] = {
     "skip_on_failure": keep,
 }
 LONG_STEP_KEYS: Final[Mapping[str, Check]] = {
-    **dict.fromkeys(ModelWorkflowStep.model_fields, keep),
+    **dict.fromkeys(STEP_FIELDS, keep),
     "step_type": _step_type,
     "timeout_ms": _timeout_ms,
     "depends_on": _needs,

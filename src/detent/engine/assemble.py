@@ -10,6 +10,7 @@ from dataclasses import field
 
 from detent.canon import SigningKey
 from detent.canon.late import dataclass
+from detent.canon.merkle import Frontier
 from detent.kernel import (
     Command,
     Erase,
@@ -27,7 +28,6 @@ from detent.kernel import (
 from detent.kernel.manifest import id_fault
 from detent.kernel.outcome import COMMITTED
 from detent.ledger.batch import seal, tree_origin
-from detent.ledger.merkle import Frontier
 from detent.ledger.note import TreeHead, sign_head
 from detent.store.api import (
     AnswerRow,

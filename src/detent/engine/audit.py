@@ -19,7 +19,7 @@ from detent.canon.show import show
 from detent.engine.home import Home
 from detent.engine.keeper import HeadKeeper, state_directory
 from detent.engine.settings import Settings
-from detent.engine.signatures import signature_threads
+from detent.engine.signatures import signature_checkers
 from detent.engine.typed import typed
 from detent.engine.wiring import Parts
 from detent.errors import StoreCorrupt
@@ -57,7 +57,7 @@ def verify_home(
     settings = home.settings()
     keeper = HeadKeeper(state_directory(environment), settings.origin)
     kept = [*kept_heads, *(note for _, note in keeper.heads().values())]
-    with SpilledHeads() as heads, signature_threads() as verify_many:
+    with SpilledHeads() as heads, signature_checkers() as verify_many:
         report = verify_items(
             home_items(home, settings, parts or Parts()),
             root=settings.root if root is None else root,

@@ -15,7 +15,7 @@ from typing import Final
 from detent.canon.late import dataclass
 from detent.engine.content import NONCE_BYTES, Content, open_value, seal_value
 from detent.engine.home import Home
-from detent.engine.run_inputs import RunLock
+from detent.engine.run_identity import RunLock, is_driven
 from detent.engine.session import Session
 from detent.engine.wire import Answer
 from detent.errors import DetentError, InvalidInput, OutcomeUnknown, StoreUnavailable
@@ -119,9 +119,21 @@ class Canceller:
             idle = 0 if live else idle + 1
             self._close(run_id, driven_too=idle >= IDLE_LOOKS)
             status = self._run(run_id).status
+            if status != RUNNING:
+                self._end_left_behind(row.name)
             if status != RUNNING or self._clock() >= deadline:
                 return Cancelled("run", run_id, status, tuple(cancelled))
             self._pause(POLL_SECONDS)
+
+    def _end_left_behind(self, workflow: str) -> None:
+        """End the ordered runs that steps of this workflow left open and nobody drives: with the run, they are over too."""
+        if not any(row.status == RUNNING and row.name.startswith(f"{workflow}/") for row in self._reader.runs()):
+            return
+        from detent.engine.map_step import open_step_runs  # noqa: PLC0415 - ordered runs take time to load
+
+        for run_id in open_step_runs(self._reader, Content(self._reader, self._home.content_files()), workflow):
+            if not is_driven(self._home.path, run_id):
+                self.run(run_id)
 
     def _cancel_jobs(self, run_id: str, cancelled: dict[str, None]) -> bool:
         """Cancel what is open now; whether there was anything."""

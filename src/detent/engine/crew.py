@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
@@ -21,6 +21,7 @@ from detent.canon.late import dataclass
 from detent.engine.desk import Desk, Inline, Reported, joined
 from detent.engine.lanes import CANCELLED, FAILED, SUCCEEDED, Assignment, Finished, Lane
 from detent.engine.patience import ask_again
+from detent.engine.vacancies import Vacancies
 from detent.engine.wire import Answer
 from detent.engine.worker_identity import is_gone, worker_identity
 from detent.errors import DetentError, InvalidInput
@@ -113,7 +114,7 @@ class Crew:
         *,
         env_version: str,
         lease_ms: int,
-        on_attempted: Callable[[Attempted], None] | None = None,
+        on_attempted: Callable[[Sequence[Attempted]], None] | None = None,
         is_stale: Callable[[WorkOrder, float], bool] = lambda _order, _since: False,
     ) -> None:
         self.identity = str(worker_identity(desk.random(4).hex()))
@@ -125,6 +126,8 @@ class Crew:
         self._beat_seconds = lease_ms / 1000 / BEATS_PER_LEASE
         self._on_attempted = on_attempted or (lambda _attempted: None)
         self._is_stale = is_stale
+        self.vacancies = Vacancies(desk.session, self.identity, self._rouse)
+        """For whoever submits: what it submits may be leased for this crew in the same commit."""
         self._held: dict[int, Held] = {}
         self._number_of: dict[str, int] = {}
         self._numbers = 0
@@ -156,6 +159,9 @@ class Crew:
     def wake(self) -> None:
         """Tell the crew that there may be work; from any thread."""
         self._maybe_queued = True
+        self._rouse()
+
+    def _rouse(self) -> None:
         if not self._stopping.is_set():  # Afterwards there is nobody to wake, and nothing to do it with.
             self._sleeper.wake()
 
@@ -170,9 +176,10 @@ class Crew:
             self._thread.join()
         for lane in self._all_lanes:
             lane.close()
+        grants = [*(held.grant for held in self._held.values()), *self.vacancies.granted()]
         given_up = [
-            Finish(0, held.grant.job_id, held.grant.lease_id, kind="interrupted", ok=False, reason_code="INTERRUPTED")
-            for held in self._held.values()
+            Finish(0, grant.job_id, grant.lease_id, kind="interrupted", ok=False, reason_code="INTERRUPTED")
+            for grant in grants
         ]
         self._held.clear()
         if given_up:
@@ -187,7 +194,7 @@ class Crew:
                 self._step()
         except BaseException as exc:  # noqa: BLE001 - the driver asks for it and tells the user
             self._failure = exc
-            self._on_attempted(Attempted("", "", None, None))
+            self._on_attempted([Attempted("", "", None, None)])
 
     def _step(self) -> None:
         self._revoke()
@@ -198,17 +205,27 @@ class Crew:
             self._maybe_queued = True
         if now >= self._next_beat:  # First of all: however much there is to report, no lease may run out over it.
             self._beat()
-        for lane in self._all_lanes:
-            self._finished += lane.finished()
+        self._gather()
         wait = self._gather_seconds(now)
         if wait <= 0:
-            wanted = self._wanted() if self._maybe_queued else 0
-            if self._finished or wanted:
-                finished, self._finished = self._finished, []
-                self._settle(finished, wanted)
+            if self._finished or (self._maybe_queued and self._wanted()):
+                with self._desk.floor:
+                    self._gather()  # What has come while others had the floor.
+                    finished, self._finished = self._finished, []
+                    self._settle(finished, self._wanted() if self._maybe_queued else 0)
                 return
             wait = min(self._next_beat, self._next_look) - now
+            self.vacancies.offer(self._wanted())
         self._sleeper.wait(max(0.0, wait))
+
+    def _gather(self) -> None:
+        """Begin what was leased for us by others, and take what has come back."""
+        for grant in self.vacancies.granted():
+            self._begin(grant)
+        if self.vacancies.lost():
+            self._begin_granted()
+        for lane in self._all_lanes:
+            self._finished += lane.finished()
 
     def _wanted(self) -> int:
         """How many jobs to ask for. Nobody knows their kinds before: none while any lane is full, else what the most can use."""
@@ -242,13 +259,14 @@ class Crew:
             closing.append((one.number, len(commands) - 1, held, reported))
         if wanted:
             self._maybe_queued = False
+            self.vacancies.offer(0)
             commands.append(Claim(0, self.identity, wanted))
         if not commands:
             return
         answers = self._ask(commands, joined(inline))
-        for number, place, held, reported in closing:
+        for number, _, _, _ in closing:
             self._forget(number)
-            self._tell(held.grant.job_id, answers[place], reported)
+        self._tell(self._became(held.grant.job_id, answers[place], reported) for _, place, held, reported in closing)
         if wanted:
             grants = answers[-1].grants
             if len(grants) == wanted:
@@ -309,7 +327,7 @@ class Crew:
         reported = self._report(grant, Finished(number=0, status=FAILED, error=error, started_ms=now, finished_ms=now))
         command = self._closing_command(grant, reported)
         (answer,) = self._ask([command], list(reported.inline))
-        self._tell(grant.job_id, answer, reported)
+        self._tell([self._became(grant.job_id, answer, reported)])
 
     # -- ending --------------------------------------------------------------------------------------------------------
 
@@ -380,25 +398,26 @@ class Crew:
             detail_digest=reported.digest,
         )
 
-    def _tell(self, job_id: str, answer: Answer, reported: Reported | None) -> None:
-        """Pass on what became of an attempt; a refused report has become nothing."""
+    def _became(self, job_id: str, answer: Answer, reported: Reported | None) -> Attempted | None:
+        """What became of an attempt. A refused report has become nothing: then the ledger says what did."""
         if answer.refusal is not None or answer.job is None:
-            self._tell_state(job_id)
-            return
-        told = reported if answer.ok else None
-        self._on_attempted(
-            Attempted(
-                job_id, answer.job.state, None if told is None else told.digest, None if told is None else told.report
-            )
-        )
+            return self._ended_otherwise(job_id)
+        if reported is None or not answer.ok:
+            return Attempted(job_id, answer.job.state, None, None)
+        return Attempted(job_id, answer.job.state, reported.digest, reported.report)
 
-    def _tell_state(self, job_id: str) -> None:
-        """Pass on how a job ended without us: those who wait leave it to us to tell, as long as we hold it."""
+    def _ended_otherwise(self, job_id: str) -> Attempted | None:
+        """How a job ended without us: those who wait leave it to us to tell, as long as we hold it."""
         row = self._desk.reader.job(job_id)
         if row is None or row.state not in {"SUCCEEDED", "FAILED", "CANCELED"}:
-            return
+            return None
         digest, report = self._desk.report_of(job_id) or (None, None)
-        self._on_attempted(Attempted(job_id, row.state, digest, report))
+        return Attempted(job_id, row.state, digest, report)
+
+    def _tell(self, attempted: Iterable[Attempted | None]) -> None:
+        """Pass on what became of attempts, all at once: whoever waits for them is woken once."""
+        if told := [one for one in attempted if one is not None]:
+            self._on_attempted(told)
 
     def _forget(self, number: int) -> None:
         held = self._held.pop(number, None)
@@ -415,17 +434,23 @@ class Crew:
 
     def _observe(self, records: Sequence[Record]) -> None:
         """Called after commits, on whichever thread made them: only takes note."""
-        woken = False
+        queued: set[str | None] = set()
+        revoked = False
         for record in records:
-            number = None if record.job_id is None else self._number_of.get(record.job_id)
-            held = None if number is None else self._held.get(number)
-            if record.kind == "submitted" or _IN_QUEUE in (record.evidence or b""):
-                woken = True  # Also if it is the very job that is being given back: it is in the queue again.
-            elif held is not None and not held.finishing:
-                self._revoked.append(held.grant.job_id)
-                woken = True
-        if woken:
+            job_id, evidence = record.job_id, record.evidence or b""
+            if record.kind == "submitted" or _IN_QUEUE in evidence:
+                queued.add(job_id)  # Also if it is the very job that is being given back: it is in the queue again.
+            elif job_id in queued and _DISPATCH in evidence:
+                queued.discard(job_id)  # Somebody has it already.
+            elif (number := self._number_of.get(job_id or "")) is not None:
+                held = self._held.get(number)
+                if held is not None and not held.finishing:
+                    self._revoked.append(held.grant.job_id)
+                    revoked = True
+        if queued:
             self.wake()
+        elif revoked:
+            self._rouse()
 
     def _revoke(self) -> None:
         """End what runs under a lease that is no longer ours."""
@@ -439,7 +464,7 @@ class Crew:
                 continue
             held.revoked = True
             held.lane.cancel(number)
-            self._tell_state(held.grant.job_id)
+            self._tell([self._ended_otherwise(held.grant.job_id)])
 
     def _beat(self) -> None:
         self._next_beat = time.monotonic() + self._beat_seconds

@@ -17,6 +17,7 @@ from detent.canon import decode_trusted, digest_text, json_decode_trusted, parse
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.engine.content import NONCE_BYTES, Content, open_value, seal_trusted, seal_value
+from detent.engine.floor import Floor
 from detent.engine.home import Home
 from detent.engine.session import Session
 from detent.engine.wiring import Parts, load_trust, signing_key
@@ -89,6 +90,7 @@ class Desk:
         self._closed = False
         self._readers: list[StoreReader] = []
         self._lock = threading.Lock()
+        self.floor = Floor()
         self._cache: OrderedDict[bytes, bytes] = OrderedDict()
         self._orders: OrderedDict[bytes, WorkOrder] = OrderedDict()
         self._reports: OrderedDict[bytes, WorkReport] = OrderedDict()
@@ -261,6 +263,21 @@ class Desk:
         digest = detail_of(record.evidence)
         report = None if digest is None else self._readable(digest)
         return None if digest is None or report is None else (digest, report)
+
+    def reports_of(self, jobs: Sequence[Job]) -> dict[str, tuple[bytes, WorkReport]]:
+        """The same for many jobs in few reads, by job id; those that there are."""
+        wanted = [(job.job_id, job.exit_seq) for job in jobs if job.exit_seq is not None]
+        named: dict[str, bytes] = {}
+        for record in self.reader.transitions(wanted):
+            digest = None if record.evidence is None else detail_of(record.evidence)
+            if digest is not None and record.job_id is not None:
+                named[record.job_id] = digest
+        with self._lock:
+            unread = [digest for digest in named.values() if digest not in self._cache and digest not in self._reports]
+        for digest, data in self.reader.contents(unread):
+            self._remember(digest, data)
+        reports = ((job_id, digest, self._readable(digest)) for job_id, digest in named.items())
+        return {job_id: (digest, report) for job_id, digest, report in reports if report is not None}
 
     def value(self, report: WorkReport) -> JsonValue:
         """The stored value of a report; see `detent.jobs.values` for what may stand in it."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ from detent.engine.run_orders import Orders
 from detent.engine.run_past import GONE, TERMINAL, Past
 from detent.engine.run_plan import steps_of
 from detent.engine.step_run import CACHED, CANCELLED, ENDED, FAILED, RUNNING, SUCCEEDED, WAITING, Element
+from detent.engine.vacancies import Vacancies
 from detent.engine.wire import Answer
 from detent.errors import DetentError, InvalidInput, Refused
 from detent.jobs.work import WorkReport
@@ -36,11 +38,12 @@ from detent.kernel import Cancel, Command, EndRun, Evidence, Job, ReuseStep, Sta
 from detent.kernel.history import Record
 from detent.kernel.records import RUN_ENDED
 from detent.store.api import WorkRow
-from detent.workflow.context import ExecutionContext
-from detent.workflow.context import timeout_ms_of as run_timeout_ms
 
 OFFER_MAX: Final = 200
 """Jobs submitted in one commit; below what one class of the queue holds by default."""
+REUSES_MAX: Final = 1_000
+REUSE_BYTES_MAX: Final = 1024 * 1024
+"""Reuses recorded in one commit, and how much their ingredients may take."""
 WAITING_MAX: Final = 4_000
 """Jobs of one run that may wait in the queue at once: room is for others, too."""
 POLL_SECONDS: Final = 0.2
@@ -77,7 +80,7 @@ class Driver:
         recipes: Recipes,
         *,
         options: Options | None = None,
-        wake: Callable[[], None] = lambda: None,
+        vacancies: Vacancies | None = None,
     ) -> None:
         self.desk = desk
         self.inputs = inputs
@@ -98,24 +101,28 @@ class Driver:
         self._graph.begun = partial(self._past.begun, self.steps)
         self._awaited = Awaited()
         self._recipes = recipes
-        self._wake = wake
+        self._vacancies = vacancies or Vacancies(desk.session, "", lambda: None)
         self._partition = desk.session.partition(identity.run_id)
         self._events: SimpleQueue[Attempted | Record | _Cancel | None] = SimpleQueue()
         self._stop = threading.Event()
         self._crew_failure: Callable[[], BaseException | None] = lambda: None
         self._crew_holds: Callable[[str], bool] = lambda _job_id: False
         self._reuses: list[tuple[ReuseStep, Inline]] = []
+        self._reuse_bytes = 0
         self._refused: dict[str, tuple[Recipe, Submission]] = {}
         """What the queue had no room for, made ready once."""
+        self._made: dict[str, Recipe] = {}
+        """Recipes of elements whose turn is about to come."""
         self._cancelled = False
         self._driven_since_ms = self.started_ms
-        self._timeout_ms = run_timeout_ms(inputs.contract.definition, ExecutionContext())
+        self._timeout_ms = inputs.contract.outline.timeout_ms
 
     # -- for others ----------------------------------------------------------------------------------------------------
 
-    def attempted(self, attempted: Attempted) -> None:
-        """An attempt has been closed by a crew of this process."""
-        self._events.put(attempted)
+    def attempted(self, attempted: Sequence[Attempted]) -> None:
+        """Attempts have been closed by a crew of this process."""
+        for one in attempted:
+            self._events.put(one)
 
     def observe(self, records: Sequence[Record]) -> None:
         """Commits of this home: what happens to the run's jobs beside what its own crew tells."""
@@ -149,7 +156,8 @@ class Driver:
         """Drive the run to its end and return its status; ``stopped`` when it was left as it stands."""
         self._begin()
         while True:
-            self._offer()
+            with self.desk.floor:
+                self._offer()
             if not self._awaited.live and not self._reuses and not self._graph.has_more:
                 return self._end()
             if self._stop.is_set():
@@ -190,13 +198,16 @@ class Driver:
         while graph.has_more:
             graph.close_empty()
             batch: list[tuple[Element, Submission]] = []
-            room = self._room()
-            while graph.offers and len(batch) < min(OFFER_MAX, room):
+            most = min(OFFER_MAX, self._room())
+            while graph.offers and len(batch) < most:
                 element = graph.offers.popleft()
                 if element.step.state in ENDED and not self._past.is_open(element.job_id):
                     graph.drop(element)
                     self._give_back(element.job_id)
-                elif (submission := self._prepare(element)) is not None:
+                    continue
+                if element.job_id not in self._refused and element.job_id not in self._made:
+                    self._look_ahead(element, most - len(batch))
+                if (submission := self._prepare(element)) is not None:
                     batch.append((element, submission))
             if graph.ending:
                 for element, _ in batch:
@@ -206,7 +217,18 @@ class Driver:
                 break
             if (batch and not self._submit(batch)) or not self._room():
                 break
+        self._made.clear()
+        self._recipes.look_away()
         self._flush_reuses()
+
+    def _look_ahead(self, element: Element, count: int) -> None:
+        """Make the recipes of an element and of those that come next, and read at once what was done of them before.
+
+        Of no more than may be submitted now: what waits longer is looked at when its turn comes.
+        """
+        following = (one for one in islice(self._graph.offers, count - 1) if one.job_id not in self._refused)
+        self._made = {one.job_id: self._orders.recipe(one) for one in (element, *following)}
+        self._recipes.look(self._made.values())
 
     def _room(self) -> int:
         most = WAITING_MAX if self.options.max_parallel is None else self.options.max_parallel
@@ -221,7 +243,7 @@ class Driver:
                 self._join(element, same, recipe)
                 return None
         else:
-            recipe = self._orders.recipe(element)
+            recipe = self._made.pop(element.job_id)
             if self._take_up(element, recipe) or (recipe.key is not None and self._answered(element, recipe)):
                 return None
             submission = self._orders.submission(element, recipe)
@@ -231,9 +253,11 @@ class Driver:
 
     def _submit(self, batch: list[tuple[Element, Submission]]) -> bool:
         """Submit a batch; False when the queue is full: what was not taken is offered again when something has ended."""
-        answers = self._ask(
+        answers = self._vacancies.submit(
             [submission.command for _, submission in batch],
-            joined(submission.inline for _, submission in batch),
+            self._stop,
+            partition=self._partition,
+            content=joined(submission.inline for _, submission in batch),
             work=[submission.work for _, submission in batch if submission.work is not None],
         )
         full = ended = False
@@ -258,7 +282,6 @@ class Driver:
         self._graph.offers.extendleft(reversed(returned))
         if ended:
             self._cancel(ENDED_ELSEWHERE)
-        self._wake()
         return not full
 
     # -- work that is done, or under way -------------------------------------------------------------------------------
@@ -301,6 +324,7 @@ class Driver:
         found = self._recipes.find(recipe, self.options, since_ms=self.started_ms)
         if isinstance(found, Miss):
             why = found.why
+            element.again = why or None
             if not why and element.index is None:
                 why = self._recipes.because(self._orders.label(element.step), recipe, self.started_ms)
             if why:
@@ -340,11 +364,12 @@ class Driver:
         self._graph.begin(element)
         self._orders.learn(element, report)
         self._graph.end(element)
-        if len(self._reuses) >= OFFER_MAX:
+        self._reuse_bytes += sum(len(data) for _, data in inline)
+        if len(self._reuses) >= REUSES_MAX or self._reuse_bytes >= REUSE_BYTES_MAX:
             self._flush_reuses()
 
     def _flush_reuses(self) -> None:
-        taken, self._reuses = self._reuses, []
+        taken, self._reuses, self._reuse_bytes = self._reuses, [], 0
         if not taken:
             return None
         answers = self._ask([command for command, _ in taken], joined(inline for _, inline in taken))
@@ -367,17 +392,18 @@ class Driver:
                 if row is not None and row.state in TERMINAL:
                     self._ended(job_id, row.state, None, None)
             return
-        while True:
-            if isinstance(event, Attempted):
-                self._ended(event.job_id, event.state, event.digest, event.report)
-            elif isinstance(event, Record):
-                self._observed(event)
-            elif isinstance(event, _Cancel):
-                self._cancel(event.reason)
-            try:
-                event = self._events.get_nowait()
-            except Empty:
-                return
+        with self.desk.floor:
+            while True:
+                if isinstance(event, Attempted):
+                    self._ended(event.job_id, event.state, event.digest, event.report)
+                elif isinstance(event, Record):
+                    self._observed(event)
+                elif isinstance(event, _Cancel):
+                    self._cancel(event.reason)
+                try:
+                    event = self._events.get_nowait()
+                except Empty:
+                    return
 
     def _observed(self, record: Record) -> None:
         body = decode(record.body) if record.job_id in self._awaited and record.kind == "transition" else None

@@ -19,6 +19,7 @@ from detent.engine.explain_chapter import moment
 from detent.engine.find_jobs import order_of
 from detent.engine.ingredients import ABSENT, Change, CodeReader, changed, describe
 from detent.engine.inspect import JobView, Times
+from detent.engine.recipes import CODED
 from detent.engine.recorded_run import report_of
 from detent.engine.run_ending import read_report
 from detent.errors import DetentError, InvalidInput
@@ -169,10 +170,11 @@ def _never(order: WorkOrder) -> str | None:
 
 def _unread(order: WorkOrder) -> str:
     """Which part of the code cannot be read, as the source stands now."""
-    if order.kind != "python":
+    if order.kind not in CODED:
         return ""
+    called = order.target["compute"] if order.kind == "map" else order.target
     try:
-        unresolved = CodeReader(order.base).digest(str(order.target)).unresolved
+        unresolved = CodeReader(order.base).digest(str(called)).unresolved
     except DetentError:
         return ""
     return f" ({unresolved[0].what} at {unresolved[0].where} {unresolved[0].why})" if unresolved else ""
@@ -189,7 +191,9 @@ def _same_work(reader: StoreReader, content: Content, view: JobView, own: WorkRo
         return None
     what = f"Job {before.job_id}" + ("" if before.run_id is None else f" of run {before.run_id}")
     report = report_of(reader, content, before)
-    if before.state == "FAILED":
+    if order.again is not None:  # As it was found when the job was submitted; older orders do not say.
+        why = f"its result was not taken: {order.again}"
+    elif before.state == "FAILED":
         why = "had failed, and failures are not reused unless `--reuse-failed` asks for it"
     elif before.state == "CANCELED":
         why = "was cancelled"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import field
 from difflib import get_close_matches
 from typing import Final
+from uuid import UUID
 
 from detent.canon.late import dataclass
 from detent.engine.content import Content
 from detent.engine.explain_chapter import span
+from detent.engine.explain_resources import takes_text
 from detent.engine.explain_reuse import AGAIN, CHANGED, FIRST, NEVER, WhyRun, reused_from, taken_ingredients, why_run
 from detent.engine.inspect import JobView, RunView, Times, run_view
 from detent.engine.recorded_run import RecordedElement, RecordedRun, RecordedStep, recorded_run, report_of
@@ -27,6 +31,13 @@ from detent.errors import InvalidInput
 from detent.kernel import Job
 from detent.store.api import StoreReader
 
+ASKED: Final[Mapping[str, str]] = {
+    "force": "It was started with --force: no result that was there before it began was taken.",
+    "reuse_failed": "It was started with --reuse-failed: earlier failures of the same work were taken for answers.",
+    "salt": "It was started with --salt: only results of work with the same salt were taken.",
+    "new": "It was started with --new: no unfinished run was taken up.",
+}
+"""What options mean, for those who read a run later."""
 ELEMENTS_TOLD_MAX: Final = 5
 """Elements of a mapped step that are told one by one."""
 
@@ -91,6 +102,13 @@ class RunExplanation:
     steps: tuple[ToldStep, ...]
     driven: bool | None
     """Whether a process drives it at this moment; None for a run that has ended."""
+    options: Mapping[str, object] = field(default_factory=dict)
+    """What it was started with that changes what is decided."""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What there is to say of the run as a whole."""
+        return tuple(text for name, text in ASKED.items() if self.options.get(name))
 
     def to_map(self) -> dict[str, object]:
         """As data: one document."""
@@ -99,6 +117,7 @@ class RunExplanation:
             "name": self.view.row.name,
             "status": self.view.row.status,
             "driven": self.driven,
+            "options": dict(self.options),
             "steps": [step.to_map() for step in self.steps],
         }
 
@@ -119,7 +138,7 @@ def explain_run(
     chosen = recorded.steps if step is None else (_the_step(recorded, step),)
     teller = _Teller(reader, content, recorded, view.times)
     told = tuple(teller.tell(one, whole=step is not None) for one in chosen)
-    return RunExplanation(view, told, driven if view.row.status == "running" else None)
+    return RunExplanation(view, told, driven if view.row.status == "running" else None, dict(recorded.inputs.options))
 
 
 def _the_step(recorded: RecordedRun, key: str) -> RecordedStep:
@@ -141,9 +160,13 @@ class _Teller:
         # Those that ran are what somebody asks about; what was reused is all the same.
         chosen = sorted(step.elements, key=lambda element: (element.reused, element.index or 0))[:most]
         elements = tuple(self._element(element) for element in chosen)
-        lines = self._lines(step, elements)
+        lines = [*self._lines(step, elements), *self._takes(step)]
         view = step.view
         return ToldStep(step.key, view.state, tuple(lines), elements, view.total, view.cached, step.waits_for)
+
+    def _takes(self, step: RecordedStep) -> list[str]:
+        binding = self._recorded.inputs.contract.bindings.get(UUID(step.step_id))
+        return [] if binding is None or not binding.resources else [takes_text(binding.resources)]
 
     def _element(self, element: RecordedElement) -> ToldElement:
         run_id = None if element.row is None else element.row.run_id

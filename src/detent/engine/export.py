@@ -21,6 +21,7 @@ from typing import BinaryIO
 
 from detent.canon import decode
 from detent.canon.late import dataclass
+from detent.canon.merkle import NodeSource, Tree, inclusion_path, leaf_hash, root_at
 from detent.engine.audit import commits
 from detent.engine.content import Content
 from detent.engine.erase import digests_of_job
@@ -43,7 +44,6 @@ from detent.ledger.items import (
     PartialItem,
     PartialRecord,
 )
-from detent.ledger.merkle import NodeSource, Tree, inclusion_path, leaf_hash, root_at
 from detent.ledger.note import TreeHead, sign_head
 from detent.store.api import StoreReader
 from detent.store.files import DISK

@@ -15,7 +15,7 @@ from detent.canon import digest_text
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.contract import Contract
-from detent.contract.model import Binding
+from detent.contract.model import REFERRING, Binding
 from detent.contract.references import param_names, step_keys
 from detent.engine.content import Content
 from detent.engine.desk import Desk
@@ -89,7 +89,7 @@ def foresee(
     """Look at a home and say what a run of the contract would do there. Nothing is changed, and no owner is needed."""
     with reading_desk(home) as desk:
         seer = _Seer(desk, contract, params, frozenset(missing))
-        for step_id in get_execution_order(list(contract.steps)):
+        for step_id in get_execution_order(contract.plain_steps):
             if (step := seer.steps.get(contract.keys[step_id])) is not None:
                 seer.told[step.key] = seer.look(step)
         open_runs = () if missing else unfinished(desk, RunInputs(contract, params))
@@ -111,14 +111,14 @@ class _Seer:
         self._desk, self._contract, self._missing = desk, contract, missing
         self._content = Content(desk.reader, desk.files)
         self._recipes = Recipes(desk)
-        self._name = contract.definition.workflow_metadata.workflow_name
+        self._name = contract.outline.name
         self._values: dict[str, bytes] = {}
         self.told: dict[str, Foreseen] = {}
         self.steps = {
             contract.keys[step.step_id]: StepRun(
                 contract.keys[step.step_id], step, contract.bindings[step.step_id], step.step_id, 1
             )
-            for step in contract.steps
+            for step in contract.plain_steps
             if step.enabled and step.step_id in contract.bindings
         }
         self._binder = Binder(params, self.steps)
@@ -132,7 +132,7 @@ class _Seer:
         unsure = tuple(need for need in needs if need in self.told and self.told[need].verdict != REUSE)
         given = step_keys(_written(binding))
         # A step that only comes after another is told by itself, unless that one may write the files it reads.
-        if unsure and (binding.inputs or any(need in given for need in unsure)):
+        if unsure and (binding.reads or any(need in given for need in unsure)):
             return Foreseen(DEPENDS, f"depends on {', '.join(unsure)}", None if step.mapped else 1, depends_on=unsure)
         try:
             return self._elements(step)
@@ -223,7 +223,7 @@ class _Seer:
 def _written(binding: Binding) -> Any:
     """Everything in a binding that may refer to steps and parameters."""
     listed = None if binding.map is None else binding.map[1]
-    target = binding.target if binding.kind.value == "job" else None
+    target = binding.target if binding.kind in REFERRING else None
     return [list(binding.arguments), dict(binding.keywords), dict(binding.env), listed, target]
 
 

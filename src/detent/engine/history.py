@@ -10,14 +10,14 @@ replay of this one could not tell.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
 from detent.canon import sha256
 from detent.kernel import Job, Record
 from detent.kernel.history import ERASED, STEP_REUSED, find_reused
 from detent.kernel.table import TERMINAL
-from detent.store.api import RecordRow, StoreReader
+from detent.store.api import JobRow, RecordRow, StoreReader
 
 RUNNING = "running"
 
@@ -37,6 +37,7 @@ class StoreHistory:
         self._jobs: dict[str, Job] = {}
         self._runs: dict[str, bytes] = {}
         self._plain: list[Record] = []
+        self._looked_at: dict[str, JobRow | None] = {}
         self.horizon: int | None = None
         """During recovery: the first batch whose records are not the past yet."""
 
@@ -46,6 +47,12 @@ class StoreHistory:
         self._jobs.clear()
         self._runs.clear()
         self._plain.clear()
+        self._looked_at = {}
+
+    def look_ahead(self, job_ids: Sequence[str]) -> None:
+        """Read at once the jobs that the next commands are about; one by one takes as long as deciding them."""
+        self._looked_at = dict.fromkeys(job_ids)
+        self._looked_at |= {row.job_id: row for row in self._store.jobs_of(job_ids)}
 
     def record(self, job_id: str, transition_seq: int) -> Record | None:
         """The job's transition record with this sequence number."""
@@ -58,7 +65,7 @@ class StoreHistory:
         """A job that is in a terminal state."""
         if (pending := self._jobs.get(job_id)) is not None:
             return pending
-        row = self._store.job(job_id)
+        row = self._looked_at[job_id] if job_id in self._looked_at else self._store.job(job_id)
         if row is None or row.state not in TERMINAL or row.partition != self._partition:
             return None
         if self.horizon is not None:

@@ -4,6 +4,7 @@
       ledger.db     records, heads, small content       owner.lock    held by the process that owns the home
       content/      large content by digest             owner.sock    where that process listens
       keys/         private keys, 0600                  config.toml   settings
+      live/         what workers are doing right now    resources/    locks on what is counted, such as gpu
       .gitignore    `*`: nothing in here belongs into a repository
 
 A new home is built under another name and renamed into place, so a crash leaves none or a whole one. What a crash leaves
@@ -21,11 +22,11 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
 
 from detent.canon import digest_text, encode, sha256
 from detent.canon.late import dataclass
+from detent.engine.dependencies import installed_version
 from detent.engine.keyring import ROLES, Keyring
 from detent.engine.settings import TEMPLATE, Settings, read_settings
 from detent.errors import HomeError
@@ -171,7 +172,7 @@ def _sweep_buildings(path: Path) -> None:
 
 def environment_policy() -> dict[str, str]:
     """What this machine runs the ledger with, by digest of the pinned dependencies' versions."""
-    versions = {name: metadata.version(name) for name in DEPENDENCIES}
+    versions = {name: installed_version(name) for name in DEPENDENCIES}
     return {"dependencies": digest_text(sha256(encode(versions)))}
 
 

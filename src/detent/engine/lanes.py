@@ -1,8 +1,8 @@
 """Where work runs, by its kind: what a crew of workers hands to which executor, and what comes back.
 
-A *lane* takes orders under a number and gives back one `Finished` for each, whatever happens to it. There are three: plain
-processes for the user's own functions and commands, the sandbox for code that stands in a contract, and the runners for
-platform jobs, which use the sandbox too.
+A *lane* takes orders under a number and gives back one `Finished` for each, whatever happens to it. There are four: plain
+processes for the user's own functions and commands, the sandbox for code that stands in a contract, the runners for platform
+jobs, which use the sandbox too, and one that drives the ordered runs of map steps.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ from detent.engine.request import (
     answer_look,
     commands_of,
     indexed,
+    jobs_looked_for,
     request_of,
     tell,
     told,
@@ -356,6 +357,8 @@ class Owner:
             if isinstance(commands, Refused):
                 answers.append((request, [self._turn_away(commands, turn)]))
                 continue
+            if names := jobs_looked_for(commands):
+                self._history.look_ahead(names)
             outcomes = [self._apply(command, turn, beats) for command in commands]
             if request.content and any(outcome.records for outcome in outcomes):
                 turn.content.extend(request.content)  # With the record that names it, or not at all.

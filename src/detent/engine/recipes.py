@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from detent.canon import digest_text, parse_digest
 from detent.canon.late import dataclass
@@ -32,6 +32,7 @@ from detent.engine.ingredients import (
     never_reused,
     outputs_match,
     source_digest,
+    together,
 )
 from detent.errors import DetentError, InvariantBroken
 from detent.jobs.category import ErrorCategory
@@ -40,12 +41,17 @@ from detent.jobs.keys import ExecutionKey
 from detent.jobs.status import JobStatus, project_job
 from detent.jobs.work import WorkOrder, WorkReport
 from detent.kernel import Job
+from detent.store.api import JobRow, WorkRow
 
 if TYPE_CHECKING:
     from detent.engine.driver import Options
 
 LOOK_SECONDS: Final = 0.2
 """How long what was read of the user's source is taken for granted."""
+CODED: Final = frozenset({"python", "map"})
+"""Kinds that call functions of the user's own project."""
+FORCED: Final = "`--force` asked for it again"
+LIMIT_BOUND: Final = "a limit had ended it, and another limit might not"
 KEPT_JOBS: Final = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED})
 _PARSING: Final = threading.Lock()
 """Python 3.11 cannot parse in two threads at once (it fails with "AST constructor recursion depth mismatch")."""
@@ -102,6 +108,15 @@ class Miss:
     why: str = ""
 
 
+class _Earlier(NamedTuple):
+    """A job under a key, as the ledger had it when it was looked for."""
+
+    row: WorkRow
+    job_row: JobRow
+    job: Job
+    report: tuple[bytes, WorkReport] | None
+
+
 def no_results(named: str) -> bytes:
     """For work that names no results of other work."""
     raise InvariantBroken(f"the result {named} is not known here")
@@ -115,6 +130,7 @@ class Recipes:
         self._files = FileDigests()
         self._readers: dict[str | None, tuple[float, CodeReader]] = {}
         self._sources: dict[str, CodeDigest] = {}
+        self._looked: dict[ExecutionKey, list[_Earlier]] = {}
         self.env_version = env_version({})
 
     def of(self, wanted: Wanted, value_digest: Callable[[str], bytes], *, salt: str | None = None) -> Recipe:
@@ -146,20 +162,30 @@ class Recipes:
         environment = env_version({} if code is None else code.distributions)
         return Recipe(key_of_work("action", binding_digest(work), made, environment), made, wanted)
 
+    def look(self, recipes: Iterable[Recipe]) -> None:
+        """Read what there is of several pieces of work at once; the next `find` of each goes by it."""
+        self._looked = self._earlier([recipe.key for recipe in recipes if recipe.key is not None])
+
+    def look_away(self) -> None:
+        """Forget what was read ahead: from now on it may be otherwise."""
+        self._looked = {}
+
     def find(self, recipe: Recipe, options: Options, *, since_ms: int) -> Found | Miss:
         """A job that answers for this work, if there is one. With ``force`` only work begun since then does."""
         if recipe.key is None:
             return Miss(recipe.why)
-        desk, why = self._desk, ""
+        earlier = self._looked.pop(recipe.key, None)
+        if earlier is None:
+            earlier = self._earlier([recipe.key])[recipe.key]
+        desk, why, passed_over = self._desk, "", ""
         prior: list[PriorJob] = []
         known: dict[str, tuple[str, bytes | None, WorkReport | None]] = {}
-        for position, row in enumerate(desk.reader.work(desk.tenant, parse_digest(recipe.key))):
-            job_row = desk.reader.job(row.job_id)
-            if job_row is None or (options.force and row.tick < since_ms):
+        for position, (row, job_row, job, reported) in enumerate(earlier):
+            if options.force and row.tick < since_ms:
+                passed_over = FORCED
                 continue
-            job = Job.read(job_row.body)
             status, available, limit_bound = project_job(job).status, True, False
-            found = desk.report_of(row.job_id, job) if status in KEPT_JOBS else None
+            found = reported if status in KEPT_JOBS else None
             if status is JobStatus.SUCCEEDED and found is not None and not self.fault(recipe.wanted, found[1]):
                 # They come in the order of their submission, and the first success is the answer whatever else there is.
                 return Found(row.job_id, False, job_row.state, *found)
@@ -168,6 +194,8 @@ class Recipes:
                 available, why = not fault, fault or why
                 error = None if found is None else found[1].error
                 limit_bound = error is not None and error.category == ErrorCategory.RESOURCE_LIMIT.value
+                if limit_bound and options.reuse_failed:
+                    why = why or LIMIT_BOUND
             known[row.job_id] = (job_row.state, *(found or (None, None)))
             prior.append(PriorJob(desk.tenant, recipe.key, row.job_id, status, position, None, limit_bound, available))
         request = DedupeRequest(desk.tenant, recipe.key, options.reuse_failed, "join")
@@ -177,7 +205,20 @@ class Recipes:
             return Found(answer.job_id, False, state, digest, report)
         if isinstance(answer, Join):
             return Found(answer.job_id, True)
-        return Miss(why)
+        return Miss(why or passed_over)
+
+    def _earlier(self, keys: Sequence[ExecutionKey]) -> dict[ExecutionKey, list[_Earlier]]:
+        """The jobs under each key, in the order of their submission, in as few reads as it takes for one key."""
+        desk = self._desk
+        found: dict[ExecutionKey, list[_Earlier]] = {key: [] for key in keys}
+        texts = {parse_digest(key): key for key in found}
+        rows = [
+            (row, job_row, Job.read(job_row.body)) for row, job_row in desk.reader.work_of_keys(desk.tenant, [*texts])
+        ]
+        reports = desk.reports_of([job for _, _, job in rows])
+        for row, job_row, job in rows:
+            found[texts[row.execution_key]].append(_Earlier(row, job_row, job, reports.get(row.job_id)))
+        return found
 
     def because(self, label: str, recipe: Recipe, before_ms: int) -> str:
         """What has changed since the work of this label was last done, in words; empty when it never was."""
@@ -205,7 +246,7 @@ class Recipes:
         What came of it may be either's; it would stand under the key of the one that was meant, and answer for that.
         """
         made_from = order.ingredients.get("code")
-        if order.kind != "python" or made_from is None or "version" in order.ingredients:
+        if order.kind not in CODED or made_from is None or "version" in order.ingredients:
             return False
         try:
             code = self._code(Wanted(kind=order.kind, target=order.target, base=order.base), since)
@@ -220,7 +261,7 @@ class Recipes:
                 with _PARSING:
                     known = self._sources[wanted.target] = source_digest(wanted.target)
             return known
-        if wanted.kind != "python":
+        if wanted.kind not in CODED:
             return None
         with _PARSING:
             return self._digest(wanted, since)
@@ -231,7 +272,11 @@ class Recipes:
         if reader is None or looked < (now - LOOK_SECONDS if since is None else since):
             reader = CodeReader(wanted.base)
             self._readers[wanted.base] = (now, reader)
-        return reader.digest(str(wanted.target), version=wanted.version)
+        if wanted.kind != "map":
+            return reader.digest(str(wanted.target), version=wanted.version)
+        from detent.contract.map_words import called  # noqa: PLC0415 - whoever maps has loaded a contract
+
+        return together({name: reader.digest(name, version=wanted.version) for name in called(wanted.target)})
 
     def fault(self, wanted: Wanted, report: WorkReport) -> str:
         """What speaks against taking an earlier result: something of it is gone, or an output is not as it was left."""
@@ -239,6 +284,11 @@ class Recipes:
             return "its source was changed while it ran"
         if not self._desk.is_whole(report):
             return "a part of its result is gone"
+        if wanted.kind == "map":
+            from detent.engine.map_step import fault_of  # noqa: PLC0415 - ordered runs take time to load
+
+            if fault := fault_of(wanted.target, wanted.directory, self._desk.value(report)):
+                return fault
         if not wanted.outputs:
             return ""
         recorded: dict[str, dict[str, str]] = {}

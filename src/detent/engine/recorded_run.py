@@ -39,8 +39,8 @@ from detent.kernel import Evidence, Job, Run
 from detent.kernel.history import STEP_REUSED
 from detent.store.api import JobRow, StoreReader
 from detent.workflow.context import ExecutionContext
-from detent.workflow.executor import plan_workflow
 from detent.workflow.identity import uuid8
+from detent.workflow.walk import PlainPlan, plan_plain
 
 GAP_MAX: Final = 1_000
 """Elements of a mapped step that may be missing, because they were never submitted, before those that are there."""
@@ -139,25 +139,26 @@ class _Reading:
         for record in reader.records_of_run(run.run_id):
             if record.kind == STEP_REUSED and (said := _fields(record.body)):
                 self._reuses[str(said["step_id"])] = (str(said["job_id"]), said["ingredients_digest"])
-        self._names = {step.step_id: step.step_name for step in inputs.contract.steps}
+        self._names = {step.step_id: step.step_name for step in inputs.contract.plain_steps}
         self._totals: dict[str, int | None] = {}
 
     def steps(self) -> Iterator[RecordedStep]:
         """The steps in canonical order, the disabled ones last."""
         contract = self._inputs.contract
-        ids = {step.step_id: step for step in contract.steps}
-        planned = self._planned({})
+        ids = {step.step_id: step for step in contract.plain_steps}
+        planned = self._planned({}).planned
         elements: dict[UUID, tuple[RecordedElement, ...]] = {}
-        order = [UUID(action.payload["step_id"]) for action in planned.actions_emitted]
-        for action, step_id in zip(planned.actions_emitted, order, strict=True):
+        order = [step.step_id for step, _, _ in planned]
+        for step, action_id, priority in planned:
+            step_id = step.step_id
             binding = contract.bindings.get(step_id)
             if binding is None:
                 continue
-            one = StepRun(contract.keys[step_id], ids[step_id], binding, action.action_id, action.priority)
+            one = StepRun(contract.keys[step_id], step, binding, action_id, priority)
             elements[step_id] = tuple(self._elements(one))
         views = {step_id: self._view(step_id, elements) for step_id in elements}
         self._settle(views, elements)
-        order += [step.step_id for step in contract.steps if not step.enabled]
+        order += [step.step_id for step in contract.plain_steps if not step.enabled]
         for step_id in order:
             step, binding = ids[step_id], contract.bindings.get(step_id)
             needs = tuple(contract.keys[need] for need in step.depends_on)
@@ -169,11 +170,11 @@ class _Reading:
             mapped = binding is not None and binding.map is not None
             yield RecordedStep(view, str(step_id), needs, mapped, elements.get(step_id, ()), waits_for)
 
-    def _planned(self, failed: Mapping[UUID, str]) -> Any:
+    def _planned(self, failed: Mapping[UUID, str]) -> PlainPlan:
         contract = self._inputs.contract
         context = ExecutionContext(operation_id=UUID(self._run.operation_id), reported_failures=failed)
         workflow_id = uuid8(digests_of(contract)[0])
-        return plan_workflow(contract.definition, list(contract.steps), workflow_id, context=context)
+        return plan_plain(contract.plain_steps, workflow_id, context, timeout_ms=contract.outline.timeout_ms)
 
     def _elements(self, step: StepRun) -> Iterator[RecordedElement]:
         if not step.mapped:
@@ -263,10 +264,10 @@ class _Reading:
         contract = self._inputs.contract
         failed = {step_id: view.message for step_id, view in views.items() if view.state == FAILED}
         planned = self._planned(failed)
-        blocked, skipped = set(planned.failed_steps), set(planned.skipped_steps)
+        blocked, skipped = set(planned.failed), set(planned.skipped)
         first = next((contract.keys[step_id] for step_id in failed), "")
-        passed = {need for step in contract.steps if elements.get(step.step_id) for need in step.depends_on}
-        for step in contract.steps:
+        passed = {need for step in contract.plain_steps if elements.get(step.step_id) for need in step.depends_on}
+        for step in contract.plain_steps:
             view = views.get(step.step_id)
             if view is None or elements[step.step_id]:
                 continue

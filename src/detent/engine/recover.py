@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from detent.canon import sha256
 from detent.canon.late import dataclass
+from detent.canon.merkle import Frontier, leaf_hash, root_of
 from detent.engine.assemble import LogTail
 from detent.engine.history import StoreHistory
 from detent.errors import DetentError, InvariantBroken, StoreCorrupt
@@ -26,7 +27,6 @@ from detent.kernel import (
 )
 from detent.kernel.reducer import MakeQueue
 from detent.ledger import BatchHeader, TrustFault, batch_leaf, parse_batch
-from detent.ledger.merkle import Frontier, leaf_hash, root_of
 from detent.store.api import BatchRow, RecordRow, StoreReader
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 from detent.canon import check_uint64, sha256
 from detent.canon.late import dataclass
 from detent.errors import DetentError, InvalidInput, InvariantBroken, OutcomeUnknown, Refused
-from detent.kernel import Claim, Command, Kernel, Outcome, Submit
+from detent.kernel import Claim, Command, Kernel, Outcome, ReuseStep, Submit, VerifiedManifest
 from detent.kernel.commands import stamped
 from detent.kernel.handlers import HANDLERS
 from detent.kernel.manifest import digest_fault, id_fault
@@ -18,6 +18,9 @@ from detent.store.api import ANSWER_BYTES_MAX, CONTENT_INLINE_BYTES_MAX, AnswerR
 
 TURN_COMMANDS_MAX = 10_000
 """Commands after which a group commit takes no further request, and the most that one request may hold."""
+
+LOOK_AHEAD_MIN = 8
+"""Commands of one request from which on the jobs they are about are read at once."""
 
 LABEL_BYTES_MAX = 1024
 """The longest name that work is indexed under."""
@@ -129,6 +132,19 @@ def commands_of(request: Request, tick: int, kernel: Kernel) -> list[Command] | 
     if claimed > TURN_COMMANDS_MAX and len(commands) > 1:  # A single claim has its own limit, and its own refusal.
         raise InvalidInput(f"one request claims {claimed} jobs (limit {TURN_COMMANDS_MAX})", hint="ask in parts")
     return commands
+
+
+def jobs_looked_for(commands: Sequence[Command]) -> list[str]:
+    """Which jobs the kernel will look for in the past to decide these commands, if it is asked for several."""
+    if len(commands) < LOOK_AHEAD_MIN:
+        return []
+    submitted = [
+        command.manifest.job_id
+        for command in commands
+        if type(command) is Submit and type(command.manifest) is VerifiedManifest
+    ]
+    reused = [command.job_id for command in commands if type(command) is ReuseStep and type(command.job_id) is str]
+    return submitted + reused
 
 
 def indexed(

@@ -8,7 +8,7 @@ job that it retries.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -99,12 +99,12 @@ def retry_job(work: Work, row: JobRow) -> RetriedJob:
         order = replace(order, base=str(Path.cwd()))
     wanted = _wanted(order)
     recipe = work.recipes.of(wanted, _value_digests(work.desk), salt=order.ingredients.get("salt"))
-    again = replace(order, ingredients=recipe.ingredients, retry_of=job.job_id)
+    again = replace(order, ingredients=recipe.ingredients, retry_of=job.job_id, again=None)
     ended = threading.Event()
     job_id = str(UUID(bytes=work.desk.random(16), version=4))
 
-    def attempted(attempt: Attempted) -> None:
-        if attempt.job_id == job_id and attempt.state in TERMINAL:
+    def attempted(attempts: Sequence[Attempted]) -> None:
+        if any(attempt.job_id == job_id and attempt.state in TERMINAL for attempt in attempts):
             ended.set()
 
     unlisten = work.listen(attempted)

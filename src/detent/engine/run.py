@@ -7,10 +7,11 @@ new one begins, which takes earlier results by content (X-174). A run that anoth
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from detent.canon import parse_digest
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.engine.driver import Driver, Options
@@ -19,7 +20,7 @@ from detent.engine.run_inputs import RunIdentity, RunInputs, RunLock, unfinished
 from detent.engine.run_view import RunView, StepView
 from detent.engine.step_run import CACHED, CANCELLED, FAILED, RUNNING, SUCCEEDED, StepRun
 from detent.engine.work import Work
-from detent.errors import InvariantBroken
+from detent.errors import DetentError, InvariantBroken
 from detent.kernel.run import RUNNING as RUN_OPEN
 
 
@@ -70,8 +71,8 @@ class RunHandle:
     ) -> None:
         """``taken`` settles which run it is beforehand; otherwise it is the unfinished one of these inputs, or a new one."""
         self._work = work
-        self._inputs = inputs
         self._options = options or Options()
+        self._inputs = replace(inputs, options=recorded_options(self._options, new=new))
         self._new = new
         self._taken = taken
         self._file = file
@@ -85,6 +86,8 @@ class RunHandle:
     def open(self) -> str:
         """Settle which run it is, without beginning anything; its id."""
         if self._lock is None:
+            self._refuse_unfeasible()
+            self._keep_files()
             identity, lock = self._identity()
             try:
                 self._driver = self._make_driver(identity)
@@ -139,7 +142,7 @@ class RunHandle:
             driver.identity.run_id,
             self._inputs.name,
             driver.status,
-            tuple(step_view(step) for step in driver.steps),
+            tuple(step_view(step, work.progress) for step in driver.steps),
             driver.started_ms,
             now,
             work.workers,
@@ -148,6 +151,24 @@ class RunHandle:
             resumed=driver.identity.resumed,
             note=self._note or driver.message,
         )
+
+    def _refuse_unfeasible(self) -> None:
+        contract = self._inputs.contract
+        for step in contract.plain_steps:
+            binding = contract.bindings.get(step.step_id)
+            if binding is not None and binding.resources and step.enabled:
+                self._work.refuse_unfeasible(f"step {contract.keys[step.step_id]!r}", binding.resources)
+
+    def _keep_files(self) -> None:
+        """Have the files that stand in the contract in the content store before anything names them."""
+        kept = self._work.desk.files
+        for named, source in self._inputs.contract.files.items():
+            if not kept.has(parse_digest(named)) and (mapping := source.keep(kept))["$file"] != named:
+                raise DetentError(
+                    f"the file {mapping['name']} was written to after the flow had been recorded with it",
+                    code="DEPENDENCY_MISMATCH",
+                    hint="run the flow again, and leave the file alone until the run has begun",
+                )
 
     def _identity(self) -> tuple[RunIdentity, RunLock]:
         home, desk = self._work.home.path, self._work.desk
@@ -159,7 +180,7 @@ class RunHandle:
                 lock = RunLock.take(home, run.run_id)
                 if lock is not None:
                     return RunIdentity(run.run_id, UUID(run.operation_id), resumed=True), lock
-        RunLock.sweep(home, {row.run_id for row in desk.reader.runs() if row.status == RUN_OPEN})
+        RunLock.sweep(home, {row.run_id for row in desk.reader.runs(status=RUN_OPEN)})
         while True:
             run_id = new_run_id(self._inputs.name, desk.random)
             lock = RunLock.take(home, run_id)
@@ -168,7 +189,14 @@ class RunHandle:
 
     def _make_driver(self, identity: RunIdentity) -> Driver:
         work = self._work
-        driver = Driver(work.desk, self._inputs, identity, work.recipes, options=self._options, wake=work.crew.wake)
+        driver = Driver(
+            work.desk,
+            self._inputs,
+            identity,
+            work.recipes,
+            options=self._options,
+            vacancies=work.crew.vacancies,
+        )
         driver.watch_crew(lambda: work.crew.failure, work.crew.holds)
         unlisten, unobserve = work.listen(driver.attempted), work.session.observe(driver.observe)
 
@@ -213,9 +241,24 @@ class RunHandle:
         )
 
 
-def step_view(step: StepRun) -> StepView:
-    """A step at this moment. Called from another thread than the driver's: what it reads only ever grows or changes."""
+def recorded_options(options: Options, *, new: bool = False) -> dict[str, JsonValue]:
+    """What a run's record says of how it was started: what changes decisions. A salt's value is told to nobody."""
+    asked = {"force": options.force, "reuse_failed": options.reuse_failed, "salt": options.salt is not None, "new": new}
+    return {name: True for name, said in asked.items() if said}
+
+
+def step_view(step: StepRun, progress: Mapping[str, Callable[[], tuple[int, int, int]]] | None = None) -> StepView:
+    """A step at this moment. Called from another thread than the driver's: what it reads only ever grows or changes.
+
+    ``progress`` tells of jobs that work through items: while such a step runs, its elements are the items.
+    """
     elements = step.elements
+    if progress and step.state == RUNNING and elements and not step.mapped:
+        asked = progress.get(elements[0].source or elements[0].job_id)
+        if asked is not None:
+            done, failed, total = asked()
+            name = step.step.step_name
+            return StepView(step.key, name, RUNNING, total, done, running=1, failed=failed, started_ms=step.started_ms)
     states = [element.state for element in elements]
     cached = states.count(CACHED)
     return StepView(

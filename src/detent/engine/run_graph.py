@@ -146,7 +146,7 @@ class RunGraph:
         step.state, step.message, step.ended_ms = FAILED, message, self._now_ms()
         self.failed[step.step.step_id] = message
         result = plan(self._inputs, self._identity, self.failed)
-        failed, skipped = set(result.failed_steps), set(result.skipped_steps)
+        failed, skipped = set(result.failed), set(result.skipped)
         for other in self.steps:
             if other.state == RUNNING or other.state in ENDED or other.step_id in self.begun():
                 continue

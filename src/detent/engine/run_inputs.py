@@ -41,15 +41,18 @@ class RunInputs:
     params: Mapping[str, JsonValue]
     about: Mapping[str, JsonValue] = field(default_factory=dict)
     """What else belongs to it: the occurrence of a schedule, the run that is retried."""
+    options: Mapping[str, JsonValue] = field(default_factory=dict)
+    """What was asked for that changes what is decided, such as ``force``. It says how the run began, not which run it is:
+    whoever takes it up again may ask for something else."""
 
     @property
     def name(self) -> str:
         """The workflow's name."""
-        return self.contract.definition.workflow_metadata.workflow_name
+        return self.contract.outline.name
 
     def document(self) -> dict[str, JsonValue]:
         """As plain JSON."""
-        return {
+        document: dict[str, JsonValue] = {
             "version": INPUTS_VERSION,
             "contract": long_form(self.contract),
             "base": self.contract.base,
@@ -57,6 +60,7 @@ class RunInputs:
             "params": dict(self.params),
             "about": dict(self.about),
         }
+        return {**document, "options": dict(self.options)} if self.options else document
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,7 @@ def parse_inputs(document: Any, run_id: str) -> RunInputs:
     if not isinstance(document, dict) or document.get("version") != INPUTS_VERSION:
         raise StoreCorrupt(f"the inputs of run {run_id!r} are of another form")
     contract = from_document(document["contract"], name=document["file"], base=document["base"])
-    return RunInputs(contract, document["params"], document["about"])
+    return RunInputs(contract, document["params"], document["about"], document.get("options", {}))
 
 
 def digests_of(contract: Contract) -> tuple[bytes, bytes]:
@@ -98,8 +102,8 @@ _digests: dict[int, tuple[Contract, tuple[bytes, bytes]]] = {}
 def unfinished(desk: Desk, inputs: RunInputs) -> Iterator[Run]:
     """Runs of the same contract, bindings and inputs that have not ended, newest first."""
     digests = digests_of(inputs.contract)
-    for row in desk.reader.runs():
-        if row.status != RUNNING or row.tenant_id != desk.tenant:
+    for row in desk.reader.runs(status=RUNNING):
+        if row.tenant_id != desk.tenant:
             continue
         run = Run.decode(row.body)
         if (run.contract_digest, run.bindings_digest) != digests:

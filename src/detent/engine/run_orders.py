@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from detent.canon import digest_text, parse_digest
 from detent.canon.strict_json import JsonValue
-from detent.contract.model import Binding
+from detent.contract.model import Binding, Kind
 from detent.contract.step_limits import retries_of, timeout_ms_of
 from detent.engine.desk import Desk, Inline, Retries, Submission
 from detent.engine.recipes import Recipe, Recipes, Wanted
@@ -33,9 +34,21 @@ def wanted_of(binding: Binding, bound: Bound, base: str | None) -> Wanted:
         cwd=binding.cwd,
         version=binding.version,
         cache=binding.cache,
-        inputs=binding.inputs,
-        outputs=binding.outputs,
+        inputs=binding.reads,
+        outputs=_leaves(binding),
     )
+
+
+def _leaves(binding: Binding) -> Mapping[str, str]:
+    """What is left behind. The home directory in a destination is the user's of this process, as where it is opened."""
+    if binding.kind is not Kind.MAP:
+        return binding.leaves
+    return {name: expanded(path) for name, path in binding.leaves.items()}
+
+
+def expanded(path: str) -> str:
+    """A path in which a leading ``~/`` is the home directory of the user: no shell has seen it behind its colon."""
+    return os.path.expanduser(path) if path.startswith("~/") else path  # noqa: PTH111 - texts
 
 
 class Orders:
@@ -92,6 +105,8 @@ class Orders:
             step=step.key,
             index=element.index,
             ingredients=recipe.ingredients,
+            resources=step.binding.resources,
+            again=element.again,
         )
         retries = retries_of(step.step, step.binding)
         return self._desk.submission(

@@ -9,42 +9,37 @@ from detent.engine.run_inputs import RunIdentity, RunInputs, digests_of
 from detent.engine.step_run import SKIPPED, StepRun
 from detent.errors import InvalidInput
 from detent.workflow.context import ExecutionContext
-from detent.workflow.executor import plan_workflow
 from detent.workflow.identity import uuid8
-from detent.workflow.result import WorkflowExecutionResult
+from detent.workflow.walk import PlainPlan, plan_plain
 
 
-def plan(
-    inputs: RunInputs, identity: RunIdentity, failures: Mapping[UUID, str] | None = None
-) -> WorkflowExecutionResult:
+def plan(inputs: RunInputs, identity: RunIdentity, failures: Mapping[UUID, str] | None = None) -> PlainPlan:
     """What the planner makes of the contract in this operation, given what has failed so far (A.9)."""
     contract = inputs.contract
     # The same contract is the same workflow; every operation on it draws its own ids (X-011).
     workflow_id = uuid8(digests_of(contract)[0])
     context = ExecutionContext(operation_id=identity.operation_id, reported_failures=failures or {})
-    return plan_workflow(contract.definition, list(contract.steps), workflow_id, context=context)
+    return plan_plain(contract.plain_steps, workflow_id, context, timeout_ms=contract.outline.timeout_ms)
 
 
 def steps_of(inputs: RunInputs, identity: RunIdentity) -> list[StepRun]:
     """The steps in canonical order, each with its action; disabled ones come last, and nobody waits for them."""
     contract = inputs.contract
-    by_id = {step.step_id: step for step in contract.steps}
     steps: dict[UUID, StepRun] = {}
-    for action in plan(inputs, identity).actions_emitted:
-        step = by_id[UUID(action.payload["step_id"])]
+    for step, action_id, priority in plan(inputs, identity).planned:
         binding = contract.bindings.get(step.step_id)
         if binding is None:
             raise InvalidInput(
                 f"step {contract.keys[step.step_id]!r} says nothing to run",
                 hint="give it a `run:`; `detent plan` shows steps without one",
             )
-        steps[step.step_id] = StepRun(contract.keys[step.step_id], step, binding, action.action_id, action.priority)
+        steps[step.step_id] = StepRun(contract.keys[step.step_id], step, binding, action_id, priority)
     for step_run in steps.values():
         step_run.needs = [steps[need] for need in step_run.step.depends_on if need in steps]
         step_run.unmet = len(step_run.needs)
         for need in step_run.needs:
             need.dependents.append(step_run)
-    for step in contract.steps:
+    for step in contract.plain_steps:
         if not step.enabled and (binding := contract.bindings.get(step.step_id)) is not None:
             steps[step.step_id] = StepRun(contract.keys[step.step_id], step, binding, step.step_id, 1, state=SKIPPED)
     return list(steps.values())

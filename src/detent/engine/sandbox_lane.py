@@ -14,12 +14,14 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from detent.artifacts.content_type import HEAD_BYTES, sniff
 from detent.artifacts.directory import DirectoryStore
+from detent.artifacts.file_type import examine
 from detent.canon import digest_text, json_decode, json_encode, parse_digest, tick_to_iso
 from detent.engine.lanes import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, Assignment, Finished
+from detent.engine.live_output import LiveOutput
 from detent.errors import DetentError, Refused
-from detent.executor.sandbox import Execution, Input, Job, Limits, Running, SandboxFailed, Supervisor
+from detent.executor.plain.sweep import Presence
+from detent.executor.sandbox import Execution, Input, Job, Limits, OnOutput, Running, SandboxFailed, Supervisor
 from detent.jobs.complete import complete_payload
 from detent.jobs.limits import MB
 from detent.jobs.payload import read_payload
@@ -50,10 +52,9 @@ class HomeFiles:
 
     def keep(self, path: Path) -> tuple[bytes, int, str]:
         """Keep a file; its digest, size and type."""
-        with path.open("rb") as file:
-            kind = sniff(file.read(HEAD_BYTES))
+        found = examine(path)
         stored = self.store.put(path)
-        return stored.digest, stored.size_bytes, kind.content_type
+        return stored.digest, stored.size_bytes, found.content_type
 
     def path(self, digest: bytes) -> Path | None:
         """Where a file lies; None when it is gone."""
@@ -72,8 +73,11 @@ class SandboxLane:
         wake: Callable[[], None],
         clock_ms: Callable[[], int],
         random: Callable[[int], bytes],
+        live: Path | None = None,
     ) -> None:
+        """``live`` is where its jobs can be watched while they run; None: nowhere."""
         self._start = start
+        self._presence = None if live is None else Presence(live)
         self._files = files
         self._wake = wake
         self._clock_ms = clock_ms
@@ -99,7 +103,8 @@ class SandboxLane:
         """Queue an order for a thread."""
         self._under_way += 1
         if len(self._threads) < self._threads_max:
-            thread = threading.Thread(target=self._work, name="detent-sandbox-lane", daemon=True)
+            place = len(self._threads)
+            thread = threading.Thread(target=self._work, args=(place,), name="detent-sandbox-lane", daemon=True)
             self._threads.append(thread)
             thread.start()
         self._orders.put(assignment)
@@ -132,21 +137,32 @@ class SandboxLane:
             thread.join()
         for supervisor in (*self._retired, *([self._supervisor] if self._supervisor is not None else ())):
             supervisor.close()
+        if self._presence is not None:
+            self._presence.close()
 
-    def _work(self) -> None:
+    def _work(self, place: int) -> None:
+        presence = self._presence
+        live = None if presence is None else LiveOutput(presence.live / f"{presence.tag}.sandbox-{place}")
         while (assignment := self._orders.get()) is not None:
             try:
-                finished = self._run(assignment)
+                if live is not None:
+                    live.begin(assignment.job_id)
+                finished = self._run(assignment, None if live is None else live.printed)
             except DetentError as exc:
                 finished = self._failed(assignment.number, WorkError("INTERNAL_ERROR", exc.code, str(exc)))
             except Exception as exc:  # noqa: BLE001 - a bug of ours must not leave a job without an end
                 finished = self._failed(
                     assignment.number, WorkError("INTERNAL_ERROR", "EXECUTOR_FAILED", f"{type(exc).__name__}: {exc}")
                 )
+            finally:
+                if live is not None:
+                    live.end()
             with self._lock:
                 self._cancelled.discard(assignment.number)
             self._done.append(finished)
             self._wake()
+        if live is not None:
+            live.close()
 
     def _sandbox(self) -> Supervisor:
         with self._lock:
@@ -157,19 +173,19 @@ class SandboxLane:
                 self._supervisor = self._start()
             return self._supervisor
 
-    def _run(self, assignment: Assignment) -> Finished:
+    def _run(self, assignment: Assignment, on_output: OnOutput | None) -> Finished:
         with self._lock:
             if assignment.number in self._cancelled:
                 return Finished(number=assignment.number, status=CANCELLED)
         if assignment.order.kind == "job":
-            return self._platform_job(assignment)
+            return self._platform_job(assignment, on_output)
         started_ms = self._clock_ms()
         job = self._job(assignment)
         if isinstance(job, WorkError):
             return self._failed(assignment.number, job)
         supervisor = self._sandbox()
         try:
-            outcome = supervisor.start(job)
+            outcome = supervisor.start(job, on_output=on_output)
         except SandboxFailed as exc:
             return self._failed(
                 assignment.number, WorkError("INTERNAL_ERROR", exc.code, str(exc)), lost=supervisor.has_gone
@@ -202,7 +218,7 @@ class SandboxLane:
             with self._lock:
                 del self._running[number]
 
-    def _platform_job(self, assignment: Assignment) -> Finished:
+    def _platform_job(self, assignment: Assignment, on_output: OnOutput | None) -> Finished:
         """A whole payload: completed as the platform does it, run, and its result read back (X-152)."""
         runners = self._job_runners()
         draft = restored(assignment.order.target, _loader(assignment.values), lambda file: file)
@@ -220,7 +236,7 @@ class SandboxLane:
         result = self._watched(
             assignment.number,
             lambda: runners.cancel(payload.job_id),
-            lambda: runners.run(payload, now=self._now, nonce=self._nonce()),
+            lambda: runners.run(payload, now=self._now, nonce=self._nonce(), on_output=on_output),
         )
         if isinstance(result, Refused):
             return self._failed(assignment.number, WorkError("VALIDATION_ERROR", result.code, result.message))

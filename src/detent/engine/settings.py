@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from detent.canon import ms_to_ticks, parse_digest
+from detent.canon.amounts import CPU, RESOURCE_HINT, amount_fault, name_fault
 from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import DetentError, HomeError, InvalidInput
@@ -48,6 +49,9 @@ default = [1000, 2000, 4000]
 # What untrusted code needs to be run at all: "full", "full-rootless", "kernel-filter" or "none". `detent doctor` says what
 # this machine has. Where it has less, such code is refused; lowering this lets it run, and every result says so.
 required = "full-rootless"
+
+[resources]
+# What this machine has besides processors, in whole numbers, for steps that say what they take: gpu = 1, memory_mb = 16000.
 """
 
 _SECTIONS: dict[str, frozenset[str] | None] = {
@@ -59,6 +63,7 @@ _SECTIONS: dict[str, frozenset[str] | None] = {
     "quotas": None,
     "kernel": frozenset({"seed", "on_quota_running", "runtime_class"}),
     "sandbox": frozenset({"required"}),
+    "resources": None,
 }
 SANDBOX_PROFILES = ("full", "full-rootless", "kernel-filter", "none")
 """How well untrusted code can be contained, strongest first: the names of the sandbox's profiles."""
@@ -119,6 +124,12 @@ class Settings:
         required: str = self.raw.get("sandbox", {}).get("required", SANDBOX_REQUIRED)
         return required
 
+    @property
+    def resources(self) -> Mapping[str, int]:
+        """What the home counts besides its workers, with how much there is of each."""
+        resources: Mapping[str, int] = self.raw.get("resources", {})
+        return resources
+
     def _each(self, section: str, make: Callable[[str, Any], _Policy]) -> tuple[_Policy, ...]:
         """The policies of a section, by name."""
         made = []
@@ -156,6 +167,7 @@ def read_settings(path: Path) -> Settings:
         raise HomeError(
             f"{path}: sandbox.required: {show(required)} is no profile", hint=f"known: {', '.join(SANDBOX_PROFILES)}"
         )
+    _check_resources(path, tables.get("resources", {}))
     ledger = tables.get("ledger", {})
     try:
         origin, root = ledger["origin"], parse_digest(ledger["root"])
@@ -166,6 +178,18 @@ def read_settings(path: Path) -> Settings:
     if not isinstance(origin, str):
         raise HomeError(f"{path}: ledger.origin must be a text")
     return Settings(path, origin, root, tables)
+
+
+def _check_resources(path: Path, resources: Mapping[str, Any]) -> None:
+    for name, amount in resources.items():
+        if name == CPU:
+            raise HomeError(
+                f"{path}: resources.{CPU}: each process says how many workers it has", hint="remove it; use --workers"
+            )
+        if fault := name_fault(name):
+            raise HomeError(f"{path}: resources: {fault}", hint=RESOURCE_HINT)
+        if fault := amount_fault(name, amount):
+            raise HomeError(f"{path}: resources.{fault}", hint="correct the setting and start again")
 
 
 def read_policy(path: Path) -> SchedulingPolicy:

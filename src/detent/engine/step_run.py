@@ -14,11 +14,11 @@ from uuid import UUID
 from detent.canon import digest_text, encode_trusted, sha256
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
-from detent.contract.model import Binding, Kind
+from detent.contract.model import REFERRING, Binding, Kind
 from detent.contract.references import FROM, PARAM
 from detent.jobs.values import escaped, result_reference
 from detent.workflow.identity import uuid8
-from detent.workflow.step import ModelWorkflowStep
+from detent.workflow.plain import PlainStep
 
 ELEMENT_LABEL: Final = "element/v1"
 
@@ -51,6 +51,8 @@ class Element:
     left_files: bool = False
     source: str | None = None
     """The job whose result this is, when it is not this element's own."""
+    again: str | None = None
+    """Why the result of equal work was not taken, where there was some."""
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +60,7 @@ class StepRun:
     """One step of a run."""
 
     key: str
-    step: ModelWorkflowStep
+    step: PlainStep
     binding: Binding
     action_id: UUID
     priority: int
@@ -128,7 +130,10 @@ class Binder:
         env = {name: self.stored(value) for name, value in binding.env.items()}
         if binding.map is not None:
             (env if binding.kind is Kind.SHELL else keywords)[binding.map[0]] = element.item
-        target = self.stored(binding.target) if binding.kind is Kind.JOB else binding.target
+        target = self.stored(binding.target) if binding.kind in REFERRING else binding.target
+        if binding.kind is Kind.MAP and "items" in target:
+            # What it goes through is an argument like any other: it counts, is looked up and is shown as one.
+            keywords["items"] = target.pop("items")
         return Bound(tuple(self.stored(value) for value in binding.arguments), keywords, env, target)
 
     def items(self, step: StepRun, load: Callable[[bytes], JsonValue]) -> list[JsonValue] | None:

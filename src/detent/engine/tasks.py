@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import field
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final
@@ -49,6 +50,7 @@ class Call:
     wall_ms: int | None = None
     retries: Retries = RETRIES_DEFAULT
     priority: int = 5
+    resources: Mapping[str, int] = field(default_factory=dict)
 
 
 class Ticket:
@@ -106,6 +108,9 @@ class Tasks:
         within ``timeout`` seconds; what was submitted before that stays.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
+        for call in calls:
+            if call.resources:
+                self._work.refuse_unfeasible(call.label, call.resources)
         if scope is not None:
             return [self._submit_once(calls, scope, deadline)]
         tickets: list[Ticket] = []
@@ -158,19 +163,20 @@ class Tasks:
         tickets: list[Ticket | None] = [None] * len(calls)
         waiting: list[tuple[int, Submission, Recipe]] = []
         own: dict[str, Ticket] = {}
-        for place, call in enumerate(calls):
-            with self._reading:
-                recipe = self._work.recipes.of(call.wanted, no_results, salt=self._options.salt)
-            known = None if recipe.key is None else own.get(recipe.key) or self._answered(recipe)
-            if known is not None:
-                tickets[place] = self._twin(known)
-                continue
-            ticket = tickets[place] = Ticket(self._new_job_id())
-            submission = self._submission(call, recipe, ticket.job_id)
-            if recipe.key is not None:
-                own[recipe.key] = ticket
-            self._await(ticket)
-            waiting.append((place, submission, recipe))
+        with self._desk.floor:
+            for place, call in enumerate(calls):
+                with self._reading:
+                    recipe = self._work.recipes.of(call.wanted, no_results, salt=self._options.salt)
+                known = None if recipe.key is None else own.get(recipe.key) or self._answered(recipe)
+                if isinstance(known, Ticket):
+                    tickets[place] = self._twin(known)
+                    continue
+                ticket = tickets[place] = Ticket(self._new_job_id())
+                submission = self._submission(call, recipe, ticket.job_id, known)
+                if recipe.key is not None:
+                    own[recipe.key] = ticket
+                self._await(ticket)
+                waiting.append((place, submission, recipe))
         try:
             while waiting:
                 waiting = self._offer(waiting, tickets, deadline)
@@ -185,7 +191,8 @@ class Tasks:
         self, waiting: list[tuple[int, Submission, Recipe]], tickets: list[Ticket | None], deadline: float | None
     ) -> list[tuple[int, Submission, Recipe]]:
         """Submit; gives back what found no room, once there may be some."""
-        answers = self._ask([submission for _, submission, _ in waiting])
+        with self._desk.floor:
+            answers = self._ask([submission for _, submission, _ in waiting])
         left: list[tuple[int, Submission, Recipe]] = []
         for one, answer in zip(waiting, answers, strict=True):
             place, _, recipe = one
@@ -199,7 +206,6 @@ class Tasks:
                 left.append(one)
             else:
                 raise InvalidInput(answer.refusal.message, code=answer.refusal.code)
-        self._work.crew.wake()
         if left:
             self._wait_for_room(deadline)
         return left
@@ -217,16 +223,15 @@ class Tasks:
             if (job := self._answer_kept(named, body)) is not None:
                 return self.ticket(job)
             known = None if recipe.key is None else self._answered(recipe)
-            if known is not None:
+            if isinstance(known, Ticket):
                 self._ask([], [AnswerRow(named, body, known.job_id.encode(), self._desk.now_ms())])
                 first = self._answer_kept(named, body) or known.job_id
                 return self._twin(known) if first == known.job_id else self.ticket(first)
-            submission = self._submission(call, recipe, job_id)
+            submission = self._submission(call, recipe, job_id, known)
             ticket = Ticket(job_id)
             self._await(ticket)
             (answer,) = self._ask([submission], [AnswerRow(named, body, job_id.encode(), self._desk.now_ms())])
             if answer.refusal is None:
-                self._work.crew.wake()
                 return ticket
             self._forget(ticket)
             if answer.refusal.code in FULL:
@@ -252,8 +257,9 @@ class Tasks:
             named = job_id.encode()
 
     def _ask(self, submissions: Sequence[Submission], answers: Sequence[AnswerRow] = ()) -> Sequence[Answer]:
-        return self._asked(
+        return self._work.crew.vacancies.submit(
             [submission.command for submission in submissions],
+            self._closing,
             content=joined(submission.inline for submission in submissions),
             work=[submission.work for submission in submissions if submission.work is not None],
             answers=answers,
@@ -272,7 +278,7 @@ class Tasks:
         with self._room:
             self._room.wait(ROOM_SECONDS if left is None else min(ROOM_SECONDS, left))
 
-    def _order(self, call: Call, recipe: Recipe) -> WorkOrder:
+    def _order(self, call: Call, recipe: Recipe, again: Miss | None = None) -> WorkOrder:
         wanted = call.wanted
         return WorkOrder(
             kind=wanted.kind,
@@ -287,6 +293,8 @@ class Tasks:
             outputs=wanted.outputs,
             wall_ms=call.wall_ms,
             ingredients=recipe.ingredients,
+            resources=call.resources,
+            again=None if again is None else again.why or None,
         )
 
     def _new_job_id(self) -> str:
@@ -295,9 +303,9 @@ class Tasks:
         text = f"{raw[:6].hex()}4{raw[6:8].hex()[1:]}{'89ab'[raw[8] & 3]}{raw[8:].hex()[1:]}"
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
-    def _submission(self, call: Call, recipe: Recipe, job_id: str) -> Submission:
+    def _submission(self, call: Call, recipe: Recipe, job_id: str, again: Miss | None) -> Submission:
         return self._desk.submission(
-            self._order(call, recipe),
+            self._order(call, recipe, again),
             job_id=job_id,
             job_kind="task",
             priority=call.priority,
@@ -305,8 +313,8 @@ class Tasks:
             key=recipe.key,
         )
 
-    def _answered(self, recipe: Recipe) -> Ticket | None:
-        """A ticket for a job that does, or did, the same work."""
+    def _answered(self, recipe: Recipe) -> Ticket | Miss:
+        """A ticket for a job that does, or did, the same work; else why there is none."""
         with self._lock:
             job_id = self._keys.get(recipe.key or "")
         if job_id is not None:
@@ -314,7 +322,7 @@ class Tasks:
         with self._reading:
             found = self._work.recipes.find(recipe, self._options, since_ms=self._started_ms)
         if isinstance(found, Miss):
-            return None
+            return found
         ticket = Ticket(found.job_id, deduplicated=True)
         if not found.running:
             ticket.state, ticket.digest, ticket.report = found.state, found.digest, found.report
@@ -341,9 +349,8 @@ class Tasks:
             if left:
                 self._tickets[ticket.job_id] = left
 
-    def _attempted(self, attempted: Attempted) -> None:
-        if attempted.state in TERMINAL:
-            self._ended(attempted.job_id, attempted.state, attempted.digest, attempted.report)
+    def _attempted(self, attempted: Sequence[Attempted]) -> None:
+        self._ended([one for one in attempted if one.state in TERMINAL])
 
     def _observe(self, records: Sequence[Record]) -> None:
         """Called within commits: what others did to our jobs is looked up on a thread of its own."""
@@ -366,16 +373,20 @@ class Tasks:
         if row is not None and row.state in TERMINAL:
             found = self._desk.report_of(job_id)
             digest_, report = found if found is not None else (None, None)
-            self._ended(job_id, row.state, digest_, report)
+            self._ended([Attempted(job_id, row.state, digest_, report)])
 
-    def _ended(self, job_id: str, state: str, digest_: bytes | None, report: WorkReport | None) -> None:
+    def _ended(self, ended: Sequence[Attempted]) -> None:
+        """Tell those who wait. All tickets stand before anybody is woken, who would look at the next one otherwise."""
+        events: list[threading.Event] = []
         with self._lock:
-            tickets = self._tickets.pop(job_id, ())
-            key = self._key_of.pop(job_id, None)
-            if key is not None:
-                self._keys.pop(key, None)
+            for one in ended:
+                key = self._key_of.pop(one.job_id, None)
+                if key is not None:
+                    self._keys.pop(key, None)
+                for ticket in self._tickets.pop(one.job_id, ()):
+                    ticket.digest, ticket.report, ticket.state = one.digest, one.report, one.state
+                    if ticket._event is not None:  # noqa: SLF001 - its own class's
+                        events.append(ticket._event)  # noqa: SLF001
             self._room.notify_all()
-        for ticket in tickets:
-            ticket.digest, ticket.report, ticket.state = digest_, report, state
-            if ticket._event is not None:  # noqa: SLF001 - its own class's
-                ticket._event.set()  # noqa: SLF001
+        for event in events:
+            event.set()

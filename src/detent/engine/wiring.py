@@ -10,6 +10,7 @@ from pathlib import Path
 
 from detent.canon import SigningKey, digest_text
 from detent.canon.late import dataclass
+from detent.canon.merkle import root_at
 from detent.engine.acceptance import VerifiedReport, judge
 from detent.engine.clock import Clock, SystemClock
 from detent.engine.content import Content
@@ -25,7 +26,6 @@ from detent.errors import HomeError, Refused, RolledBack, TrustError
 from detent.kernel import ChangeTrust, Grant, KernelConfig, VerifiedManifest
 from detent.kernel.reducer import MakeQueue
 from detent.ledger import SignedTrust, Trust, TrustConfig, verify_manifest
-from detent.ledger.merkle import root_at
 from detent.ledger.note import parse_head, parse_note
 from detent.scheduling.scheduler import Scheduler
 from detent.store.api import Store, StoreReader, TreeHeadRow

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
+from detent.canon.amounts import CPU
 from detent.engine.crew import Attempted, Crew, Sleeper
 from detent.engine.desk import Desk
 from detent.engine.home import Home, find_home, make_home, new_home_path
 from detent.engine.lanes import Lane, LateLane
 from detent.engine.plain_lane import PlainLane
+from detent.engine.rationed_lane import RationedLane, feasible_fault
 from detent.engine.recipes import Recipes
+from detent.engine.resources import Resources
 from detent.engine.session import Session
 from detent.engine.wiring import Parts, begin_ledger
-from detent.errors import InvalidInput
+from detent.errors import InvalidInput, InvariantBroken
+
+if TYPE_CHECKING:
+    from detent.executor.plain import Pool
 
 MakeLanes: TypeAlias = Callable[[Desk], tuple[Mapping[str, Lane], Sleeper]]
 """Makes the executors of a crew, by the kinds of work they do, and what the crew sleeps on."""
@@ -54,29 +61,44 @@ class Work:
         *,
         workers: int | None = None,
         parts: Parts | None = None,
-        on_attempted: Callable[[Attempted], None] | None = None,
+        on_attempted: Callable[[Sequence[Attempted]], None] | None = None,
         lanes: MakeLanes | None = None,
     ) -> None:
         self.home = home
         self.workers = worker_count(workers)
+        self.progress: dict[str, Callable[[], tuple[int, int, int]]] = {}
+        """Of jobs that drive an ordered run here: how to ask for items committed, failed and to be done."""
         self.parts = parts or Parts()
-        self.session = Session(home, self.parts)
-        self._listeners: list[Callable[[Attempted], None]] = [] if on_attempted is None else [on_attempted]
+        self._listeners: list[Callable[[Sequence[Attempted]], None]] = [] if on_attempted is None else [on_attempted]
+        self._listening = threading.Lock()
+        # First of all: while the process that the workers are made by comes up, the home is opened.
+        self._pool = self._make_pool() if lanes is None else None
         try:
+            self.session = Session(home, self.parts)
+        except BaseException:
+            self._close_pool()
+            raise
+        try:
+            self._settings = home.settings()
+            self.resources: Mapping[str, int] = {CPU: self.workers, **self._settings.resources}
+            """What there is for work to take, of each kind."""
             self.desk = Desk(home, self.session, parts=self.parts)
             self.recipes = Recipes(self.desk)
             self.crew = self._make_crew(self._make_lanes if lanes is None else lanes)
             self.crew.start()
         except BaseException:
+            self._close_pool()
             self.session.close()
             raise
 
-    def listen(self, listener: Callable[[Attempted], None]) -> Callable[[], None]:
-        """Have somebody told of every attempt that the crew closes; gives back what ends it."""
-        self._listeners = [*self._listeners, listener]
+    def listen(self, listener: Callable[[Sequence[Attempted]], None]) -> Callable[[], None]:
+        """Have somebody told of the attempts that the crew closes, those of one commit at once; gives back what ends it."""
+        with self._listening:
+            self._listeners = [*self._listeners, listener]
 
         def unlisten() -> None:
-            self._listeners = [one for one in self._listeners if one is not listener]
+            with self._listening:
+                self._listeners = [one for one in self._listeners if one is not listener]
 
         return unlisten
 
@@ -94,13 +116,14 @@ class Work:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _attempted(self, attempted: Attempted) -> None:
+    def _attempted(self, attempted: Sequence[Attempted]) -> None:
         for listener in self._listeners:
             listener(attempted)
 
     def _make_crew(self, make_lanes: MakeLanes) -> Crew:
         lanes, sleeper = make_lanes(self.desk)
-        lease = self.home.settings().kernel_config(partitions=1, partition_id=0, environment={}).leases["default"]
+        lanes = {"map": LateLane(lambda: self._map_lane(sleeper.wake), 1), **lanes}
+        lease = self._settings.kernel_config(partitions=1, partition_id=0, environment={}).leases["default"]
         return Crew(
             self.desk,
             lanes,
@@ -111,29 +134,57 @@ class Work:
             is_stale=Recipes(self.desk).is_stale,  # Of its own: the other one is the driver's thread's.
         )
 
-    def _make_lanes(self, _desk: Desk) -> tuple[Mapping[str, Lane], Sleeper]:
+    def refuse_unfeasible(self, what: str, needs: Mapping[str, int]) -> None:
+        """Refuse work that takes more than this home has, before anything of it is begun."""
+        if needs and (fault := feasible_fault(needs, self.resources)):
+            have = ", ".join(f"{amount} {name}" for name, amount in self.resources.items())
+            raise InvalidInput(
+                f"{what} can never run here: {fault}",
+                code="NO_FEASIBLE_POOL",
+                hint=f"this home has {have}; [resources] in {self._settings.path} names more, --workers gives more {CPU}",
+                details={"needs": dict(needs), "has": dict(self.resources)},
+            )
+
+    def _make_pool(self) -> Pool:
         from detent.executor.plain import Pool, sweep_orphans  # noqa: PLC0415 - `import detent` stays cheap
 
         live = self.home.path / LIVE
         live.mkdir(mode=0o700, exist_ok=True)
         sweep_orphans(live)
+        return Pool(self.workers, live=live, content=self.home.path / "content")
+
+    def _close_pool(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+
+    def _make_lanes(self, _desk: Desk) -> tuple[Mapping[str, Lane], Sleeper]:
+        if self._pool is None:
+            raise InvariantBroken("whoever has no lanes of their own has a pool")
         if any(Path(gettempdir()).glob(f"{STAGING_PREFIX}*")):
             from detent.executor.sandbox.staging import sweep  # noqa: PLC0415 - the sandbox takes time to load
 
             sweep()
-        plain = PlainLane(Pool(self.workers, live=live, content=self.home.path / "content"))
+        plain = PlainLane(self._pool)
         sandboxed = LateLane(lambda: self._sandbox_lane(plain.wake), self.workers)
-        return {"python": plain, "shell": plain, "code": sandboxed, "job": sandboxed}, plain
+        lanes: dict[str, Lane] = {"python": plain, "shell": plain, "code": sandboxed, "job": sandboxed}
+        taken = Resources(self.home.path, self._settings.resources, self.workers)
+        return dict.fromkeys(lanes, RationedLane(lanes, taken, self.desk.now_ms)), plain
+
+    def _map_lane(self, wake: Callable[[], None]) -> Lane:
+        from detent.engine.map_lane import MapLane  # noqa: PLC0415 - ordered runs take time to load
+
+        return MapLane(self, wake)
 
     def _sandbox_lane(self, wake: Callable[[], None]) -> Lane:
         from detent.engine.sandbox_lane import HomeFiles, SandboxLane  # noqa: PLC0415
         from detent.executor.sandbox import Profile, Supervisor  # noqa: PLC0415
 
         return SandboxLane(
-            lambda: Supervisor(required=Profile(self.home.settings().sandbox_required), warm=1),
+            lambda: Supervisor(required=Profile(self._settings.sandbox_required), warm=1),
             HomeFiles(self.desk.files),
             threads=self.workers,
             wake=wake,
             clock_ms=self.desk.now_ms,
             random=self.desk.random,
+            live=self.home.path / LIVE,
         )

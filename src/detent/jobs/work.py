@@ -33,7 +33,7 @@ from detent.kernel.manifest import digest_fault, id_fault
 
 ORDER_VERSION: Final = 1
 REPORT_VERSION: Final = 1
-WORK_KINDS: Final = ("python", "code", "shell", "job")
+WORK_KINDS: Final = ("python", "code", "shell", "job", "map")
 VALUE_INLINE_BYTES_MAX: Final = 8 * 1024
 """A value up to this size stands in its report; a larger one is content of its own."""
 STREAM_INLINE_BYTES_MAX: Final = 2 * 1024
@@ -51,7 +51,7 @@ class WorkOrder:
     """What one job has to do. Values are stored ones: see `detent.jobs.values` for what may stand in them."""
 
     kind: str
-    """``python``, ``code``, ``shell`` or ``job``: what `target` is."""
+    """``python``, ``code``, ``shell``, ``job`` or ``map``: what `target` is."""
     target: Any
     label: str
     """Names the work for people and across runs: ``workflow/step``, or a task's name."""
@@ -74,6 +74,10 @@ class WorkOrder:
     """The job that ended otherwise and that this one does again (X-154)."""
     ingredients: Mapping[str, Any] = field(default_factory=dict)
     """What the execution key was made of, by name: digests and versions; empty when the work is never reused."""
+    resources: Mapping[str, int] = field(default_factory=dict)
+    """What one attempt takes of what its home counts. No ingredient: what comes of it is the same."""
+    again: str | None = None
+    """Why the result of earlier work of the same key was not taken, as it was found when this was submitted."""
 
     def __post_init__(self) -> None:
         if self.kind not in WORK_KINDS:
@@ -117,6 +121,8 @@ _ORDER_DEFAULTS: Final[dict[str, Any]] = {
     "index": None,
     "retry_of": None,
     "ingredients": {},
+    "resources": {},
+    "again": None,
 }
 
 

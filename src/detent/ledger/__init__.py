@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from detent.canon.merkle import EMPTY_ROOT, Frontier, Tree, consistency_path, inclusion_path, root_of
 from detent.ledger.batch import (
     NO_BATCH,
     BatchHeader,
@@ -25,7 +26,6 @@ from detent.ledger.batch import (
     tree_origin,
     verify_record_proof,
 )
-from detent.ledger.merkle import EMPTY_ROOT, Frontier, Tree, consistency_path, inclusion_path, root_of
 from detent.ledger.note import NoteInvalid, TreeHead, cosign, sign_head, verify_cosignature, verify_head
 from detent.ledger.signing import (
     SignedResult,

@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 from detent.canon import SigningKey, encode_trusted, verify
 from detent.canon.ed25519 import SIGNATURE_BYTES
 from detent.canon.late import dataclass
+from detent.canon.merkle import Tree, leaf_hash, root_of, verify_inclusion
 from detent.kernel.commands import commands_digest
 from detent.ledger.loose import loose
-from detent.ledger.merkle import Tree, leaf_hash, root_of, verify_inclusion
 from detent.ledger.note import TreeHead
 from detent.ledger.trust import Trust
 from detent.ledger.trust_config import POSITION_MAX, TRANSITION, TrustFault

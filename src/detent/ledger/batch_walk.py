@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from hashlib import sha256
 
 from detent.canon import UINT64_MAX
+from detent.canon.merkle import leaf_hash, root_of, verify_inclusion
 from detent.errors import TrustError
 from detent.kernel.commands import commands_digest
 from detent.ledger.batch import (
@@ -24,7 +25,6 @@ from detent.ledger.book import Book, Partition
 from detent.ledger.findings import Finding
 from detent.ledger.items import BatchColumns, BatchItem, PartialItem
 from detent.ledger.loose import loose
-from detent.ledger.merkle import leaf_hash, root_of, verify_inclusion
 from detent.ledger.record_walk import RecordWalk
 from detent.ledger.trust import Trust
 from detent.ledger.trust_config import TrustFault

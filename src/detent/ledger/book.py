@@ -1,39 +1,42 @@
 """What one verification keeps while it reads: findings, jobs, runs, signatures still to be checked, counts.
 
 Signatures are gathered and checked together, a few hundred at a time, through a function that the caller may replace: a
-shell with threads can spread them. What a signature covers is used before it has been checked; that is safe because every
+shell with threads or processes can spread them. What a signature covers is used before it has been checked; that is safe because every
 finding makes the report red, whenever it comes.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from typing import Final, TypeAlias
 
 from detent.canon import verify
 from detent.canon.late import dataclass
+from detent.canon.merkle import Frontier
 from detent.kernel import KernelConfig
 from detent.ledger.batch import NO_BATCH
 from detent.ledger.findings import Finding, Findings
 from detent.ledger.fold import CancelBatch
 from detent.ledger.heads import Heads, MemoryHeads
 from detent.ledger.items import HeaderItem
-from detent.ledger.merkle import Frontier
 from detent.ledger.schema import VERDICTS
 from detent.ledger.tables import ErasedTable, JobTable, RunTable
 from detent.ledger.templates import OwnerParts, owner_parts
 from detent.ledger.tree_heads import HeadClaims
 from detent.ledger.trust import Trust
 
-SIGNATURES_GATHERED: Final = 512
+SIGNATURES_GATHERED: Final = 256
+GROUPS_ASKED_MAX: Final = 32
+"""Groups whose answers have not been looked at; they are held in memory until then."""
 
 Signed: TypeAlias = tuple[bytes, bytes, bytes]
 """Public key, message, signature."""
 Otherwise: TypeAlias = tuple[str, str, int, int, int | None, str | None]
 """Code, message, partition, batch, position and job of a finding that has not been made yet."""
-VerifyMany: TypeAlias = Callable[[Sequence[Signed]], Sequence[bool]]
+VerifyMany: TypeAlias = Callable[[Sequence[Signed]], Iterable[bool]]
+"""Asked about a group; the answers are looked at some groups later, so they need not be there when it returns."""
 
 
 def verify_each(signed: Sequence[Signed]) -> list[bool]:
@@ -68,24 +71,34 @@ class Book:
         self._verify_many = verify_many
         self._pending: list[Signed] = []
         self._otherwise: list[Otherwise] = []
+        self._asked: deque[tuple[Iterable[bool], list[Otherwise]]] = deque()
 
     def signature(self, signed: Signed, otherwise: Otherwise) -> None:
         """Have a signature checked, sooner or later; ``otherwise`` are the parts of the finding if it does not verify."""
         self._pending.append(signed)
         self._otherwise.append(otherwise)
         if len(self._pending) >= SIGNATURES_GATHERED:
-            self.check_signatures()
+            self._ask()
+            if len(self._asked) > GROUPS_ASKED_MAX:
+                self._hear()
 
     def check_signatures(self) -> None:
-        """Check all that have been gathered."""
-        if not self._pending:
-            return
-        answers = self._verify_many(self._pending)
+        """Have all that were gathered checked, and wait for every answer."""
+        if self._pending:
+            self._ask()
+        while self._asked:
+            self._hear()
+
+    def _ask(self) -> None:
+        self._asked.append((self._verify_many(self._pending), self._otherwise))
         self.counts["signatures"] += len(self._pending)
-        for good, otherwise in zip(answers, self._otherwise, strict=True):
+        self._pending, self._otherwise = [], []
+
+    def _hear(self) -> None:
+        answers, others = self._asked.popleft()
+        for good, otherwise in zip(answers, others, strict=True):
             if good is not True:
                 self.findings.add(Finding(*otherwise))
-        self._pending, self._otherwise = [], []
 
 
 @dataclass(slots=True)

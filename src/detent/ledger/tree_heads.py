@@ -13,9 +13,9 @@ from typing import Final
 
 from detent.canon import digest_text
 from detent.canon.late import dataclass
+from detent.canon.merkle import EMPTY_ROOT
 from detent.ledger.batch import tree_origin
 from detent.ledger.findings import Finding
-from detent.ledger.merkle import EMPTY_ROOT
 from detent.ledger.note import (
     NoteInvalid,
     TreeHead,

@@ -7,9 +7,9 @@ says so with the next event.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from detent.canon.late import dataclass
 from detent.ordered.snapshot import Snapshot
 from detent.ordered.states import SeqState
 from detent.ordered.summary import Summary

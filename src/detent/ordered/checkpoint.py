@@ -65,7 +65,7 @@ def checkpoint(run: OrderedRun) -> bytes:
         "again_ms": None if stopped else commits.again_ms,
         "write_failures": 0 if stopped else commits.write_failures,
         "failures": commits.failures,
-        "peaks": commits.tree.frontier.peaks,
+        "peaks": list(commits.tree.frontier.peaks),
         "items": commits.tree.items,
         "now_ms": run.now_ms,
         "blocked_since_ms": run.blocked_since_ms,

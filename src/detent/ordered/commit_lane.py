@@ -9,11 +9,13 @@ is simply handed out again (X-076); writes are keyed by seq, which makes the rep
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
+from operator import itemgetter
 
 from detent.ordered.actions import Batch, Commit, Envelope, WriteAgain
 from detent.ordered.config import OrderedConfig
 from detent.ordered.invariants import broken
-from detent.ordered.outcomes import ITEM_HEAD
+from detent.ordered.outcomes import ITEM_HEAD, success_items
 from detent.ordered.seq_ledger import SeqLedger
 from detent.ordered.states import TERMINAL, SeqState
 from detent.ordered.summary import BlockTree, Summary, count_failure
@@ -21,6 +23,7 @@ from detent.ordered.summary import BlockTree, Summary, count_failure
 _SUCCESS, _FAIL = int(SeqState.TERMINAL_SUCCESS), int(SeqState.TERMINAL_FAIL)
 _COMPUTED = frozenset({_SUCCESS, _FAIL})
 """Outcomes that cannot be had without an envelope."""
+_SIZE_OF = itemgetter(2)
 
 
 class CommitLane:
@@ -60,7 +63,7 @@ class CommitLane:
     def hold_many(self, first: int, envelopes: Sequence[Envelope]) -> None:
         """Keep the envelopes of contiguous seqs."""
         self.envelope_by_seq.update(enumerate(envelopes, first))
-        self.buffered_bytes += sum([envelope.size for envelope in envelopes])
+        self.buffered_bytes += sum(map(_SIZE_OF, envelopes))
 
     def coalesce(self, limit: int) -> Commit | None:
         """The longest run of ended seqs from the cursor on and below ``limit``, if no other commit is out (ORD-030)."""
@@ -117,12 +120,20 @@ class CommitLane:
 
     def _take(self, first: int, last: int) -> list[bytes]:
         """The seqs being committed, each as its bytes; their envelopes are let go."""
-        pop, outcomes, pack = self.envelope_by_seq.pop, self._ledger.terminal_outcome, ITEM_HEAD.pack
+        outcomes = self._ledger.terminal_outcome[first : last + 1]
+        envelopes = list(map(self.envelope_by_seq.pop, range(first, last + 1), repeat(None)))
+        if outcomes.count(_SUCCESS) == len(outcomes) and all(envelopes):
+            _, digests, sizes, _, _ = zip(*envelopes, strict=True)
+            if all(digests):
+                self.buffered_bytes -= sum(sizes)
+                return success_items(first, digests)
+        return self._take_each(first, outcomes, envelopes)
+
+    def _take_each(self, first: int, outcomes: bytearray, envelopes: Sequence[Envelope | None]) -> list[bytes]:
+        pack = ITEM_HEAD.pack
         items = []
         freed = 0
-        for seq in range(first, last + 1):
-            outcome = outcomes[seq]
-            envelope = pop(seq, None)
+        for seq, (outcome, envelope) in enumerate(zip(outcomes, envelopes, strict=True), first):
             if envelope is None:
                 if outcome in _COMPUTED:
                     raise broken("ENVELOPE_MISSING", f"seq {seq} has no envelope", seq)

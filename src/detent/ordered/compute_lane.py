@@ -14,9 +14,10 @@ by its first one is not late but impossible (ORD-023).
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from detent.canon.late import dataclass
 from detent.ordered.actions import Discard, Dispatch, Withdraw
 from detent.ordered.config import OrderedConfig
 from detent.ordered.invariants import broken
@@ -157,7 +158,7 @@ class ComputeLane:
         return [Withdraw(*span) for span in self._ledger.cancelled_spans(first, last)]
 
     def _same_attempt(self, first: int, last: int, attempt: int) -> None:
-        wrong = [seq for seq in range(first, last + 1) if self._ledger.attempts[seq] != attempt]
-        if wrong:
-            have = self._ledger.attempts[wrong[0]]
-            raise broken("ATTEMPT", f"seq {wrong[0]} is at attempt {have}, the kernel at {attempt}", wrong[0])
+        found = self._ledger.attempts[first : last + 1]
+        if found.count(attempt) != len(found):
+            place, have = next((place, have) for place, have in enumerate(found) if have != attempt)
+            raise broken("ATTEMPT", f"seq {first + place} is at attempt {have}, the kernel at {attempt}", first + place)

@@ -6,10 +6,11 @@ It is fixed when the run starts and recorded with it; nothing in it changes with
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Final
 
 from detent.canon import UINT64_MAX, digest, encode
+from detent.canon.late import dataclass
 from detent.errors import InvalidInput
 from detent.kernel.manifest import MAX_INTERRUPTIONS_DEFAULT
 from detent.ordered.seq_ledger import ATTEMPTS_MAX, TOTAL_MAX

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from detent.canon import DIGEST_BYTES
+from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
+from operator import itemgetter
 from typing import Concatenate, Final, ParamSpec, TypeAlias
 
 from detent.canon import DIGEST_BYTES, UINT64_MAX
@@ -32,7 +33,7 @@ from detent.ordered.config import STOP, OrderedConfig
 from detent.ordered.invariants import broken
 from detent.ordered.seq_ledger import SeqLedger
 from detent.ordered.snapshot import Blocked, Snapshot, window_views
-from detent.ordered.states import SeqState
+from detent.ordered.states import NO_OUTCOME, SeqState
 from detent.ordered.summary import Summary
 from detent.ordered.windows import ACTIVE_MAX, ActiveWindows
 
@@ -42,6 +43,8 @@ CANCELLED_BY_USER: Final = "CANCELLED_BY_USER"
 
 COMPUTED: Final = frozenset({SeqState.TERMINAL_SUCCESS, SeqState.TERMINAL_SKIP, SeqState.TERMINAL_FAIL})
 """The outcomes that an envelope can have; a cancellation comes as an event of its own."""
+_COMPUTED_CODES: Final = bytes(COMPUTED)
+_OUTCOME_OF: Final = itemgetter(0)
 
 Journal: TypeAlias = Callable[[str, Sequence[object], Mapping[str, object]], None]
 """Told of every event that was taken, by name and arguments: enough to build the run again (ORD-052).
@@ -163,13 +166,12 @@ class OrderedRun:
     @_event
     def finished_many(self, actions: list[Action], first: int, attempt: int, envelopes: Sequence[Envelope]) -> None:
         """The same for contiguous seqs from ``first`` on, as one event: what a chunk's report says of them."""
-        for envelope in envelopes:
-            self._check_envelope(envelope)
+        self._check_envelopes(envelopes)
         if not self.compute.all_in_flight(first, len(envelopes), attempt):
             for seq, envelope in enumerate(envelopes, first):
                 self._finish(actions, seq, attempt, envelope)
             return
-        outcomes = bytes([envelope.outcome for envelope in envelopes])
+        outcomes = bytes(map(_OUTCOME_OF, envelopes))
         self.ledger.end_many(first, outcomes)
         self.commits.hold_many(first, envelopes)
         if self.config.failure_policy == STOP and (place := outcomes.find(SeqState.TERMINAL_FAIL)) >= 0:
@@ -263,9 +265,11 @@ class OrderedRun:
         if self.ledger.next_commit_seq < self.config.total:
             raise broken("STALL", "the runtime has nothing to wait for", self.ledger.next_commit_seq)
 
-    def open_seqs(self, first: int, last: int) -> list[int]:
+    def open_seqs(self, first: int, last: int) -> Sequence[int]:
         """The seqs of a chunk that are still to be computed: neither filtered, cancelled nor ended before."""
         outcomes = self.ledger.terminal_outcome
+        if outcomes.count(NO_OUTCOME, first, last + 1) == last + 1 - first:
+            return range(first, last + 1)
         return [seq for seq in range(first, last + 1) if not outcomes[seq]]
 
     def envelope(self, seq: int) -> Envelope | None:
@@ -384,6 +388,22 @@ class OrderedRun:
             raise broken("TREE_SIZE", f"the tree has {commits.tree.size} leaves, the cursor is {cursor}", cursor)
         if settled and held == 0 and cursor < total and commits.commit_last is None and not self.compute.offers:
             raise broken("STALL", "nothing is in flight, dispatchable or waiting for its time", cursor)
+
+    def _check_envelopes(self, envelopes: Sequence[Envelope]) -> None:
+        """The same for many, column by column; one by one only where a column does not look like what computing gives."""
+        if not envelopes:
+            return
+        outcomes, digests, sizes, _, _ = zip(*envelopes, strict=True)
+        if not (
+            {SeqState}.issuperset(map(type, outcomes))
+            and not bytes(outcomes).translate(None, _COMPUTED_CODES)
+            and {bytes}.issuperset(map(type, digests))
+            and {DIGEST_BYTES}.issuperset(map(len, digests))
+            and {int}.issuperset(map(type, sizes))
+            and 0 <= min(sizes) <= max(sizes) <= self.config.payload_bytes_max
+        ):
+            for envelope in envelopes:
+                self._check_envelope(envelope)
 
     def _check_envelope(self, envelope: Envelope) -> None:
         """Refuse, before anything has changed, what no envelope may say."""

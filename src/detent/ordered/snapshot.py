@@ -6,8 +6,8 @@ Taking it decides nothing and never fails, however damaged the books are: it is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from detent.canon.late import dataclass
 from detent.ordered.seq_ledger import SeqLedger
 from detent.ordered.states import SeqState
 from detent.ordered.windows import Window

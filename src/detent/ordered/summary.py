@@ -8,13 +8,14 @@ their chunk, whose root the ledger has.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from typing import Final
 
 from detent.canon import digest, encode
+from detent.canon.late import dataclass
+from detent.canon.merkle import Frontier
 from detent.errors import InvalidInput
-from detent.ordered.merkle import Frontier
 
 FAILURE_CODES_MAX: Final = 64
 OTHER: Final = "OTHER"
@@ -87,7 +88,7 @@ class BlockTree:
         held = self.items
         held += items
         while len(held) >= BLOCK_ITEMS:
-            self.frontier.extend((block_leaf(held[:BLOCK_ITEMS]),))
+            self.frontier.append(block_leaf(held[:BLOCK_ITEMS]))
             del held[:BLOCK_ITEMS]
 
     def root(self) -> bytes:
@@ -95,7 +96,7 @@ class BlockTree:
         if not self.items:
             return self.frontier.root()
         whole = Frontier(self.frontier.size, self.frontier.peaks)
-        whole.extend((block_leaf(self.items),))
+        whole.append(block_leaf(self.items))
         return whole.root()
 
 

@@ -18,6 +18,7 @@ from detent.kernel.manifest import id_fault
 from detent.kernel.policy import QueuePolicy
 from detent.kernel.queue import Enqueued
 from detent.scheduling.priority import CLASSES
+from detent.scheduling.queue_parts import name_index
 from detent.scheduling.queue_snapshot import Waiting, read_arrivals, read_lines
 from detent.scheduling.queues import ClassQueues, Head, Position
 
@@ -41,7 +42,7 @@ class PoolQueues:
         # Made at once, so that a policy nobody knows is refused when it is configured and not when it is needed.
         self._unnamed = make(self.policy)
         self._pools: dict[str, ClassQueues] = {NO_POOL: self._unnamed}
-        self._pool_of: dict[str, str] = {}
+        self._pool_of: dict[str, str] = name_index()
 
     # -- in, out, away -------------------------------------------------------------------------------------------------
 
@@ -167,7 +168,9 @@ class PoolQueues:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _take_over(self, arrivals: int, found: Mapping[str, list[Waiting]]) -> None:
-        pool_of = {waiting.job_id: pool_id for pool_id, jobs in found.items() for waiting in jobs}
+        pool_of: dict[str, str] = name_index()
+        for pool_id, jobs in found.items():
+            pool_of.update((waiting.job_id, pool_id) for waiting in jobs)
         came = {waiting.arrival for jobs in found.values() for waiting in jobs}
         if not len(pool_of) == len(came) == sum(map(len, found.values())):
             raise InvalidInput("a snapshot holds a job or an arrival number in two places")

@@ -32,6 +32,7 @@ from detent.kernel.policy import QueuePolicy
 from detent.kernel.queue import Enqueued
 from detent.scheduling.checks import check_positive
 from detent.scheduling.priority import CLASSES
+from detent.scheduling.queue_parts import Lines, enqueued_alone, name_index
 from detent.scheduling.queue_snapshot import Waiting, read_snapshot
 
 REJECT: Final = "reject"
@@ -48,13 +49,11 @@ Capacity: TypeAlias = int | Mapping[int, int]
 # A job's place is one integer: its arrival number, then five bits that name its line (class, and whether it may be
 # evicted). Arrival numbers are never given twice, so comparing places is comparing arrivals.
 _LINE_BITS: Final = 5
-_LINE_MASK: Final = (1 << _LINE_BITS) - 1
+_LINE_STEP: Final = 1 << _LINE_BITS
+_LINE_MASK: Final = _LINE_STEP - 1
 _LINES: Final = 2 * (PRIORITY_MAX + 1)
-
-
-# Building a named tuple by its own constructor takes a third of an enqueue; this makes the same one without it.
-_new_tuple: Final = tuple.__new__
-_NOBODY_EVICTED: Final = Enqueued(0)[1:]
+_CLASS_NUMBERS: Final = frozenset(CLASSES)
+_EVICTED, _REASON, _DECISION, _EVICTIONS = Enqueued(0)[1:]
 
 
 class Head(NamedTuple):
@@ -84,12 +83,12 @@ class ClassQueues:
 
     __slots__ = (
         "_capacity",
+        "_classes",
         "_gap_counts",
         "_gap_total",
         "_gaps",
         "_lines",
         "_places",
-        "_room",
         "_top",
         "arrivals",
         "policy",
@@ -116,34 +115,44 @@ class ClassQueues:
 
     # -- in, out, away -------------------------------------------------------------------------------------------------
 
-    def enqueue(self, job_id: str, priority: int, *, evictable: bool = True) -> Enqueued | Refused:
+    def enqueue(
+        self,
+        job_id: str,
+        priority: int,
+        evictable: bool = True,  # not by name only: that makes every call slower
+    ) -> Enqueued | Refused:
         """Give a job the last place of its class; name the jobs that lost theirs for it, or refuse it."""
         places = self._places
         if (
             type(priority) is not int
-            or not PRIORITY_MIN <= priority <= PRIORITY_MAX
+            or priority not in _CLASS_NUMBERS
             or type(job_id) is not str
             or not job_id
-            or type(evictable) is not bool
+            or (evictable is not True and evictable is not False)
             or job_id in places
         ):
             return _unfit(job_id, priority, evictable)
+        own = self._classes[priority]
         evicted: tuple[str, ...] = ()
-        if self._room[priority] <= 0 or len(places) >= self.total:
+        if own.room <= 0 or len(places) >= self.total:
             made = self._make_room(priority, evictable)
             if isinstance(made, Refused):
                 return made
             evicted = made
         arrival = self.arrivals
         self.arrivals = arrival + 1
-        self._room[priority] -= 1
-        places[job_id] = arrival << _LINE_BITS | priority << 1 | evictable
-        self._lines[priority][evictable].append(job_id)
+        own.room -= 1
+        if evictable:
+            places[job_id] = arrival * _LINE_STEP + own.number
+            own.evictable.append(job_id)
+        else:
+            places[job_id] = arrival * _LINE_STEP + own.number - 1
+            own.kept.append(job_id)
         if priority > self._top:  # noqa: PLR1730 - on the hot path, where a call to max() shows
             self._top = priority
         if evicted:
             return Enqueued(arrival, evicted, EVICTION_REASON[self.policy])
-        return _new_tuple(Enqueued, (arrival, *_NOBODY_EVICTED))
+        return enqueued_alone((arrival, _EVICTED, _REASON, _DECISION, _EVICTIONS))
 
     def dequeue(self, placeable: Callable[[str], bool] | None = None) -> str | None:
         """Take out the head of the highest class whose head can be placed; None when there is none.
@@ -152,10 +161,11 @@ class ClassQueues:
         """
         places, priority = self._places, self._top
         while priority:
-            kept, line = self._lines[priority]
-            if kept:
-                if not line or places[kept[0]] < places[line[0]]:
-                    line = kept
+            own = self._classes[priority]
+            line = own.evictable
+            if own.kept:
+                if not line or places[own.kept[0]] < places[line[0]]:
+                    line = own.kept
             elif not line:
                 if priority == self._top:
                     self._top -= 1
@@ -166,9 +176,9 @@ class ClassQueues:
                 continue
             job_id = line.popleft()
             del places[job_id]
-            self._room[priority] += 1
+            own.room += 1
             if self._gap_total:
-                self._close_gaps(2 * priority + (line is not kept))
+                self._close_gaps(own.number - (line is own.kept))
             return job_id
         return None
 
@@ -178,8 +188,8 @@ class ClassQueues:
         if place is None:
             return False
         number = place & _LINE_MASK
-        self._room[number >> 1] += 1
-        line = self._lines[number >> 1][number & 1]
+        self._classes[number >> 1].room += 1
+        line = self._lines[number]
         if line[0] == job_id:
             line.popleft()
         else:
@@ -197,7 +207,7 @@ class ClassQueues:
         """Whether a job of this class could be enqueued now without anybody losing a place."""
         if type(priority) is not int or not PRIORITY_MIN <= priority <= PRIORITY_MAX:
             return False
-        return self._room[priority] > 0 and len(self._places) < self.total
+        return self._classes[priority].room > 0 and len(self._places) < self.total
 
     def __len__(self) -> int:
         return len(self._places)
@@ -220,7 +230,8 @@ class ClassQueues:
         """The job that goes next in each class where somebody waits, from the top."""
         found = []
         for priority in CLASSES:
-            if standing := [(self._places[line[0]], line[0]) for line in self._lines[priority] if line]:
+            lines = self._lines[2 * priority : 2 * priority + 2]
+            if standing := [(self._places[line[0]], line[0]) for line in lines if line]:
                 place, job_id = min(standing)
                 found.append(Head(priority, job_id, place >> _LINE_BITS))
         return tuple(found)
@@ -268,19 +279,22 @@ class ClassQueues:
         self._clear()
         self.arrivals = arrivals
         for priority, arrival, job_id, evictable in entries:
-            self._places[job_id] = arrival << _LINE_BITS | priority << 1 | evictable
-            self._lines[priority][evictable].append(job_id)
-            self._room[priority] -= 1
+            number = 2 * priority + evictable
+            self._places[job_id] = arrival * _LINE_STEP + number
+            self._lines[number].append(job_id)
+            self._classes[priority].room -= 1
             self._top = max(self._top, priority)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _clear(self) -> None:
-        self._places: dict[str, int] = {}
-        self._lines: list[tuple[deque[str], deque[str]]] = [(deque(), deque()) for _ in self._capacity]
-        """The kept and the evictable line of each class."""
-        self._room = self._capacity[:]
-        """Free places of each class; below zero where more wait than the bounds of now allow."""
+        self._places: dict[str, int] = name_index()
+        self._lines: list[deque[str]] = [deque() for _ in range(_LINES)]
+        """The kept and the evictable line of each class, one after the other."""
+        self._classes = [
+            Lines(2 * priority + 1, capacity, self._lines[2 * priority], self._lines[2 * priority + 1])
+            for priority, capacity in enumerate(self._capacity)
+        ]
         self._gaps: list[dict[str, int]] = [{} for _ in range(_LINES)]
         self._gap_counts = [0] * _LINES
         self._gap_total = 0
@@ -288,14 +302,15 @@ class ClassQueues:
         """No class above this one has a waiting job."""
 
     def _depth(self, priority: int) -> int:
-        return self._capacity[priority] - self._room[priority]
+        return self._capacity[priority] - self._classes[priority].room
 
     def _make_room(self, priority: int, evictable: bool) -> tuple[str, ...] | Refused:
         """Evict as many jobs as the policy lets a newcomer of this class evict; nobody if that is not enough.
 
         That is one job, unless the queue was restored under tighter bounds than it was filled under.
         """
-        over_class = 1 - self._room[priority]
+        own = self._classes[priority]
+        over_class = 1 - own.room
         if self.policy == REJECT or not evictable or (self.policy == SHED_LOW_PRIORITY and over_class > 0):
             return self._full(priority)
         lowest_first = range(PRIORITY_MIN, priority + (self.policy == DROP_LRU))
@@ -307,19 +322,19 @@ class ClassQueues:
         if missing > 0 or over_class > self._evictable(priority):
             return self._full(priority)
         evicted: list[str] = []
-        while self._room[priority] <= 0:
+        while own.room <= 0:
             evicted.append(self._evict(priority))
         while len(self._places) >= self.total:
-            evicted.append(self._evict(next(lower for lower in lowest_first if self._lines[lower][1])))
+            evicted.append(self._evict(next(lower for lower in lowest_first if self._classes[lower].evictable)))
         return tuple(evicted)
 
     def _evictable(self, priority: int) -> int:
-        return len(self._lines[priority][1]) - self._gap_counts[2 * priority + 1]
+        return len(self._classes[priority].evictable) - self._gap_counts[2 * priority + 1]
 
     def _evict(self, priority: int) -> str:
         """Take out the oldest (`drop-lru`) or the newest (`shed-low-priority`) job of a class that may be evicted."""
-        number = 2 * priority + 1
-        line = self._lines[priority][1]
+        own = self._classes[priority]
+        number, line = own.number, own.evictable
         if self.policy == DROP_LRU:
             job_id = line.popleft()
         else:
@@ -328,7 +343,7 @@ class ClassQueues:
                 self._forget_gap(number, job_id)
                 job_id = line.pop()
         del self._places[job_id]
-        self._room[priority] += 1
+        own.room += 1
         if self._gap_total:
             self._close_gaps(number)
         return job_id
@@ -344,7 +359,7 @@ class ClassQueues:
 
     def _close_gaps(self, number: int) -> None:
         """Bring a line's first job to its head, and rewrite the line if its gaps outnumber its jobs (X-083)."""
-        line, gaps = self._lines[number >> 1][number & 1], self._gaps[number]
+        line, gaps = self._lines[number], self._gaps[number]
         while line and line[0] in gaps:
             self._forget_gap(number, line.popleft())
         if 2 * self._gap_counts[number] <= len(line):
@@ -359,7 +374,7 @@ class ClassQueues:
         line.extend(jobs)
 
     def _full(self, priority: int) -> Refused:
-        of_class = self._room[priority] <= 0
+        of_class = self._classes[priority].room <= 0
         holder, count = (f"class {priority}", self._depth(priority)) if of_class else ("it", len(self._places))
         return Refused(
             "QUEUE_FULL",

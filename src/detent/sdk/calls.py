@@ -10,6 +10,7 @@ from detent.contract.step_limits import retries_of, timeout_ms_of
 from detent.engine.desk import Retries
 from detent.engine.recipes import Wanted
 from detent.engine.tasks import Call
+from detent.errors import InvalidInput
 from detent.sdk.bound import BoundAlone, stored_value
 from detent.sdk.recording import Recording
 from detent.sdk.task import Task
@@ -24,7 +25,7 @@ def caller(function: Callable[..., Any], files: ContentFiles) -> Callable[[Seque
     recording = Recording(task.__name__)
     _ = task.record_alone(recording)
     contract = from_document(recording.document(), name=task.__name__, base=recording.base)
-    (step,) = contract.steps
+    (step,) = contract.plain_steps
     binding = contract.bindings[step.step_id]
     retries = retries_of(step, binding)
     priority = min(10, step.priority) if "priority" in step.model_fields_set else PRIORITY
@@ -59,6 +60,7 @@ def caller(function: Callable[..., Any], files: ContentFiles) -> Callable[[Seque
             timeout_ms_of(step, binding),
             Retries() if retries is None else Retries(*retries),
             priority,
+            binding.resources,
         )
 
     return call
@@ -70,8 +72,13 @@ def bound_alone(function: Callable[..., Any]) -> BoundAlone:
     recording = Recording(task.__name__)
     _ = task.record_alone(recording)
     contract = from_document(recording.document(), name=task.__name__, base=recording.base)
-    (step,) = contract.steps
+    (step,) = contract.plain_steps
     binding = contract.bindings[step.step_id]
+    if binding.resources:
+        raise InvalidInput(
+            f"task {task.__name__!r} declares resources, and an ordered run hands items out in chunks, whatever they take",
+            hint="leave resources= out there, as in task.options(resources=None), and give the run fewer workers",
+        )
     return BoundAlone(
         task.__name__, str(binding.target), contract.base, retries_of(step, binding), timeout_ms_of(step, binding)
     )

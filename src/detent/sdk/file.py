@@ -108,13 +108,22 @@ class File:
         """The bytes as a stream to read from."""
         return io.BytesIO(self._data) if self._data is not None else self.path.open("rb")
 
+    def named(self) -> dict[str, Any]:
+        """The stored value that names the bytes as they are now; they are read and not kept."""
+        if self._digest is not None:
+            return {"$file": self.digest, "size": self.size, "name": self.name, "type": self.type}
+        with self._readable() as file:
+            digest = hashlib.file_digest(file, "sha256")
+            size = file.seek(0, io.SEEK_END)
+        return {"$file": _PREFIX + digest.hexdigest(), "size": size, "name": self.name, "type": self.type}
+
     def keep(self, content: ContentFiles) -> dict[str, Any]:
         """Make the bytes durable in a content store, and give the stored value that names them there."""
-        if self._digest is not None:
+        if self._digest is not None and content.has(self._digest):
             digest, size = self._digest, self.size
         else:
             with self._readable() as file:
-                digest, size = content.put_from(file)
+                digest, size = content.put_from(file, digest=self._digest)
         return {"$file": _PREFIX + digest.hex(), "size": size, "name": self.name, "type": self.type}
 
     def __repr__(self) -> str:

@@ -37,6 +37,7 @@ class TaskOptions(TypedDict, total=False):
     priority: int | None
     on_error: str | None
     skip_on_failure: bool
+    resources: Mapping[str, int] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,7 @@ class Options:
     priority: int | None = None
     on_error: str | None = None
     skip_on_failure: bool = False
+    resources: Mapping[str, int] | None = None
 
     def __post_init__(self) -> None:
         if self.name is not None:
@@ -73,6 +75,7 @@ class Options:
         if self.on_error is not None and self.on_error not in ON_ERROR:
             _wrong("on_error", self.on_error, "'stop' or 'continue'")
         check_duration("timeout", self.timeout)
+        _check_resources(self.resources)
 
     def keys(self) -> dict[str, Any]:
         """The options as keys of a step in the short form; those that were not given are left out."""
@@ -96,6 +99,8 @@ class Options:
                 keys[name] = getattr(self, name)
         if self.skip_on_failure:
             keys["skip_on_failure"] = True
+        if self.resources:
+            keys["resources"] = dict(self.resources)
         return keys
 
 
@@ -128,6 +133,21 @@ def options_from(given: Mapping[str, Any], what: str) -> Options:
             hint = f"did you mean {close[0]}=?" if close else f"there are: {', '.join(known)}"
             raise InvalidInput(f"{what} has no option {name!r}", hint=hint)
     return Options(**given)
+
+
+def _check_resources(given: object) -> None:
+    """Names with whole numbers; which names there are, and how much of each, is the home's to say."""
+    if given is None:
+        return
+    if not isinstance(given, Mapping):
+        raise InvalidInput(f"resources={given!r:.80} is not allowed", hint="write a dict, such as {'cpu': 2}")
+    from detent.canon.amounts import RESOURCE_HINT, amount_fault, name_fault  # noqa: PLC0415 - tasks alone need none
+
+    for name, amount in given.items():
+        if fault := name_fault(name):
+            raise InvalidInput(f"resources={given!r:.80}: {fault}", hint=RESOURCE_HINT)
+        if fault := amount_fault(name, amount):
+            raise InvalidInput(f"resources={given!r:.80}: {fault}", hint="say how much one attempt takes: {'cpu': 2}")
 
 
 def _check_type(name: str, given: object, kind: type) -> None:

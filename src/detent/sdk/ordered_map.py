@@ -14,9 +14,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from detent.errors import DetentError, InvalidInput
+from detent.sdk.map_step import record_map
+from detent.sdk.recording import current
 from detent.sdk.run import RunFailed
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 WINDOW = 2048
 _PLAIN_INT = 1 << 60
-_NESTED = (dict, list)
+_NESTED = frozenset({dict, list})
 
 
 class OrderedSummary:
@@ -170,8 +172,19 @@ def ordered_map(  # noqa: PLR0913 - how a run is to go, each by its name
     * ``on_error``: ``"stop"`` ends the run behind the windows of the first failure, ``"continue"`` goes on without it
     * ``key``: tells this run from another one that is otherwise the same
 
+    Inside a flow the call records a step, which needs a destination; its result is a mapping with the totals, the digest and,
+    where the destination is a file, that file.
+
     With ``commit`` it returns a summary, and raises `RunFailed` if items failed and ``on_error`` is ``"stop"``.
     """
+    recording = current()
+    if recording is not None:
+        settings: dict[str, Any] = {} if window == WINDOW else {"window": window}
+        settings |= {} if chunk is None else {"chunk": chunk}
+        settings |= {} if on_error == "stop" else {"on_error": on_error}
+        of_the_run = {"workers": workers, "home": home, "key": key}
+        step = record_map(recording, items, compute, commit, settings=settings, name=name, of_the_run=of_the_run)
+        return cast("OrderedSummary", step)
     request = _Request(compute, workers, window, chunk, on_error, home, name, key)
     if commit is not None:
         return _committed(request, items, commit)
@@ -300,8 +313,12 @@ def _streamed(request: _Request, items: Iterable[Any], box: dict[str, Any]) -> I
         driving = threading.Thread(target=drive, name="detent-ordered", daemon=True)
         driving.start()
         try:
-            for value in target.values():
-                yield restored(value, no_results, file) if type(value) in _NESTED else value
+            for values in target.batches():
+                if _NESTED.isdisjoint(map(type, values)):
+                    yield from values
+                    continue
+                for value in values:
+                    yield restored(value, no_results, file) if type(value) in _NESTED else value
         finally:
             target.leave()
             handle.stop()

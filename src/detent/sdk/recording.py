@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from detent.errors import InvalidInput
@@ -19,6 +19,7 @@ from detent.sdk.step import Step
 
 if TYPE_CHECKING:
     from detent.contract.model import Contract
+    from detent.sdk.file import File
     from detent.sdk.reference import Reference
 
 KEY_LENGTH_MAX: Final = 100
@@ -30,12 +31,14 @@ FLOWS_NESTED_MAX: Final = 8
 _NUMBER_LENGTH_MAX: Final = 8
 _NOT_IN_KEYS: Final = re.compile(r"[^A-Za-z0-9_.-]")
 _PLAIN: Final = (str, int, float, bool)
+_SHORT: Final = 1_000
+_USUAL: Final = 1 << 63
 
 
 class Recording:
     """The steps of one flow, in the order in which they were called."""
 
-    __slots__ = ("_counts", "_taken", "base", "name", "result", "settings", "steps")
+    __slots__ = ("_counts", "_taken", "base", "files", "name", "result", "settings", "steps")
 
     def __init__(self, name: str, *, base: str | None = None, settings: Mapping[str, Any] | None = None) -> None:
         self.name = name
@@ -47,6 +50,8 @@ class Recording:
         """The steps as the short form writes them."""
         self.result: Any = None
         """What the flow gave back, with references for its steps."""
+        self.files: dict[str, File] = {}
+        """Files that were passed to its tasks, by digest."""
         self._taken: set[str] = set()
         self._counts: dict[str, int] = {}
 
@@ -59,10 +64,14 @@ class Recording:
         return Step(key, self, is_async=is_async)
 
     def value(self, given: Any, what: str) -> Any:
-        """A value as plain data: handles become references, tuples lists, and keys with a ``$`` are escaped (X-177).
+        """A value as plain data: handles become references, files are named by digest, tuples become lists, and keys with a
+        ``$`` are escaped (X-177).
 
         What strict JSON cannot say is refused under the name ``what`` and the place inside it (X-170).
         """
+        kind = type(given)
+        if (kind is str and len(given) < _SHORT and given.isascii()) or (kind is int and -_USUAL < given < _USUAL):
+            return given  # As nearly everything is: there is nothing to be looked for.
         from detent.canon import json_encode  # noqa: PLC0415 - `detent.task` alone needs none of it
 
         data = self._plain(given, what, 0)
@@ -93,7 +102,8 @@ class Recording:
         """The contract that this recording stands for: the same as if it had been written down."""
         from detent.contract import from_document  # noqa: PLC0415 - tasks alone need none of it
 
-        return from_document(self.document(), name=self.name, base=self.base)
+        contract = from_document(self.document(), name=self.name, base=self.base)
+        return replace(contract, files=dict(self.files)) if self.files else contract
 
     def free_key(self, name: str) -> str:
         """``square``, then ``square-2``, ``square-3``: by the order of calls alone, so the same on every recording."""
@@ -132,6 +142,12 @@ class Recording:
                 )
                 for key, item in given.items()
             }
+        from detent.sdk.file import File  # noqa: PLC0415 - most flows pass none
+
+        if isinstance(given, File):
+            named = given.named()
+            self.files[named["$file"]] = given
+            return named
         raise _no_json(
             f"{what} is a {kind.__name__}, which is no JSON value",
             "pass text, numbers, booleans, None, and lists and dicts of these; " + _instead(given),
@@ -203,7 +219,7 @@ def _instead(given: Any) -> str:
     if isinstance(given, set | frozenset):
         return "for a set: sorted(...)"
     if isinstance(given, bytes | bytearray | memoryview):
-        return "for bytes: write a file and pass its path"
+        return "for bytes: detent.File.from_bytes(...)"
     for kind, call in (
         (dict, "dict"),
         (str, "str"),

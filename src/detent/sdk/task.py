@@ -94,6 +94,10 @@ class Task(Generic[P, R]):
         known = options_from(changed, f"{self.__name__}.options()")
         return self._changed(replace(self._options, **{name: getattr(known, name) for name in changed}), self._after)
 
+    def options_of(self) -> Options:
+        """What is said about the task beside its code."""
+        return self._options
+
     def record_alone(self, recording: Recording) -> Step:
         """Record the task without arguments: what is said about it, whatever it is called with."""
         return self._record(recording, {})
@@ -219,6 +223,9 @@ def task(function: Callable[P, R] | None = None, /, **options: Unpack[TaskOption
     * ``cache=False``: run it every time; ``version``: your own word for "the code is the same" (X-176)
     * ``inputs``: files or globs whose content decides about reuse; ``outputs``: files that it leaves behind (X-175)
     * ``env``, ``cwd``: variables and directory that it runs with; ``priority``: 1 to 1000, more is sooner
+    * ``resources={"cpu": 2, "gpu": 1}``: what one attempt takes; it begins when so much of each is free. ``cpu`` counts
+      worker processes, of which work takes one unless it says more; whatever else is counted stands under ``[resources]``
+      in the home's ``config.toml``, and is counted, not measured
     * ``on_error="continue"``: its failure does not stop the run; ``skip_on_failure``: skip it once a step has failed
 
     Refuses what cannot be called by name in another process: classes, methods of objects, ``functools.partial``.

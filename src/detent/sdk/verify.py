@@ -22,7 +22,7 @@ def verify(path: str | PathLike[str], root: str | bytes | None = None, *, kept_h
     file or the root is no digest; what is wrong inside the file is a finding.
     """
     # Not at the top: `import detent` and `detent --help` must not load what only this function needs.
-    from detent.engine.signatures import signature_threads  # noqa: PLC0415
+    from detent.engine.signatures import signature_checkers  # noqa: PLC0415
     from detent.ledger.verify import verify_bundle  # noqa: PLC0415
     from detent.store.spill import SpilledHeads  # noqa: PLC0415
 
@@ -34,5 +34,5 @@ def verify(path: str | PathLike[str], root: str | bytes | None = None, *, kept_h
             f"{place} cannot be read: {exc.strerror or exc}",
             hint="give the path of a bundle that `detent export` wrote",
         ) from exc
-    with file, SpilledHeads() as heads, signature_threads() as verify_many:
+    with file, SpilledHeads() as heads, signature_checkers() as verify_many:
         return verify_bundle(file, root, heads=heads, kept_heads=kept_heads, verify_many=verify_many)

@@ -129,12 +129,17 @@ class WorkRow(NamedTuple):
 
 
 class AnswerRow(NamedTuple):
-    """What a request under a client's idempotency key was answered, for as long as the key counts (JOB-031)."""
+    """What a request under a client's idempotency key was answered, for as long as the key counts (JOB-031).
+
+    Whoever can guess a request can test the guess against its digest, so the row goes when content is erased that the job it
+    was answered with names: its payload (X-171).
+    """
 
     scope: bytes
     """Digest over workspace, user, endpoint and key."""
     body_digest: bytes
     response: bytes
+    """The id of the job, as text."""
     stored_at_ms: int
     """By the wall clock, since 1970."""
 
@@ -228,8 +233,14 @@ class StoreReader(Protocol):
     def transition(self, job_id: str, transition_seq: int) -> RecordRow | None:
         """The transition record of a job that carries this sequence number."""
 
+    def transitions(self, wanted: Sequence[tuple[str, int]]) -> Iterator[RecordRow]:
+        """The same for many at once, pairs of a job's id and a number; in no order, and those that there are."""
+
     def job(self, job_id: str) -> JobRow | None:
         """The job's row, with ``expected_seq`` set to its stored ``transition_seq``."""
+
+    def jobs_of(self, job_ids: Sequence[str]) -> list[JobRow]:
+        """The same for many at once, in no order, and those that there are."""
 
     def jobs(
         self,
@@ -249,11 +260,14 @@ class StoreReader(Protocol):
 
     def run(self, run_id: str) -> RunRow | None: ...
 
-    def runs(self, *, limit: int | None = None) -> Iterator[RunRow]:
-        """Runs, newest first."""
+    def runs(self, *, status: str | None = None, limit: int | None = None) -> Iterator[RunRow]:
+        """Runs, or those of one status, newest first."""
 
     def content(self, digest: bytes) -> bytes | None:
         """Bytes stored inline under a digest; None when absent or erased."""
+
+    def contents(self, digests: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        """The same for many at once, each with its digest; in no order, and those that there are."""
 
     def content_digests(self) -> Iterator[tuple[bytes, int]]:
         """(digest, size) of all inline content that is still there, by digest."""
@@ -273,6 +287,9 @@ class StoreReader(Protocol):
 
     def work(self, workspace: str, execution_key: bytes) -> Iterator[WorkRow]:
         """Jobs that do this work, in the order in which they were submitted."""
+
+    def work_of_keys(self, workspace: str, execution_keys: Sequence[bytes]) -> Iterator[tuple[WorkRow, JobRow]]:
+        """Jobs that do any of these pieces of work, each with its row, in the order in which they were submitted."""
 
     def work_labelled(self, workspace: str, label: str, limit: int = 100) -> Iterator[WorkRow]:
         """Jobs under a label, whatever their keys, newest first."""

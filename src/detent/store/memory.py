@@ -185,6 +185,16 @@ class MemoryStore:
             self._content.pop(digest, None)
             self._erased.add(digest)
             self._work = {name: row for name, row in self._work.items() if row.payload_digest != digest}
+        if commit.erased:
+            self._erase_answers(frozenset(commit.erased))
+
+    def _erase_answers(self, erased: frozenset[bytes]) -> None:
+        from detent.ledger.naming import named_digests  # noqa: PLC0415 - erasing is rare
+
+        for scope, (_, answer) in list(self._answers.items()):
+            job = self._jobs.get(answer.response.decode(errors="replace"))
+            if job is not None and not erased.isdisjoint(named_digests(job.body)):
+                del self._answers[scope]
 
     def _check_work(self, work: Sequence[WorkRow], known: Container[str]) -> None:
         for row in work:
@@ -265,9 +275,17 @@ class MemoryStore:
         """The transition record of a job that carries this sequence number."""
         return self._transitions.get((job_id, transition_seq))
 
+    def transitions(self, wanted: Sequence[tuple[str, int]]) -> Iterator[RecordRow]:
+        """The transition records that carry these sequence numbers, in no order."""
+        return iter([self._transitions[pair] for pair in dict.fromkeys(wanted) if pair in self._transitions])
+
     def job(self, job_id: str) -> JobRow | None:
         """The job's row."""
         return self._jobs.get(job_id)
+
+    def jobs_of(self, job_ids: Sequence[str]) -> list[JobRow]:
+        """The rows of these jobs, in no order."""
+        return [self._jobs[job_id] for job_id in dict.fromkeys(job_ids) if job_id in self._jobs]
 
     def jobs(
         self,
@@ -299,16 +317,22 @@ class MemoryStore:
         """The run's row."""
         return self._runs.get(run_id)
 
-    def runs(self, *, limit: int | None = None) -> Iterator[RunRow]:
-        """Runs, newest first."""
+    def runs(self, *, status: str | None = None, limit: int | None = None) -> Iterator[RunRow]:
+        """Runs, or those of one status, newest first."""
         newest_first = sorted(
-            self._runs.values(), key=lambda run: (run.started_tick, run.run_id.encode()), reverse=True
+            (run for run in self._runs.values() if status is None or run.status == status),
+            key=lambda run: (run.started_tick, run.run_id.encode()),
+            reverse=True,
         )
         return iter(newest_first[:limit])
 
     def content(self, digest: bytes) -> bytes | None:
         """Bytes stored inline under a digest; None when absent or erased."""
         return self._content.get(digest)
+
+    def contents(self, digests: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        """What is stored inline under these digests, each with its digest."""
+        return iter([(digest, self._content[digest]) for digest in dict.fromkeys(digests) if digest in self._content])
 
     def content_digests(self) -> Iterator[tuple[bytes, int]]:
         """Digest and size of all inline content that is still there, by digest."""
@@ -342,6 +366,12 @@ class MemoryStore:
         return iter(
             [row for row in self._all_work() if (row.workspace, row.execution_key) == (workspace, execution_key)]
         )
+
+    def work_of_keys(self, workspace: str, execution_keys: Sequence[bytes]) -> Iterator[tuple[WorkRow, JobRow]]:
+        """Jobs that do any of these pieces of work, each with its row, in the order in which they were submitted."""
+        wanted = {(workspace, key) for key in execution_keys}
+        rows = [row for row in self._all_work() if (row.workspace, row.execution_key) in wanted]
+        return iter([(row, job) for row in rows if (job := self.job(row.job_id)) is not None])
 
     def work_labelled(self, workspace: str, label: str, limit: int = 100) -> Iterator[WorkRow]:
         """Jobs under a label, newest first."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from detent.workflow.context import ExecutionContext, _build_workflow_context, timeout_ms_of
-from detent.workflow.conversion import _build_output_metrics, _convert_workflow_result_to_output
-from detent.workflow.creation import _create_action_for_step
 from detent.workflow.enums import (
     EnumActionType,
     EnumBranchCondition,
@@ -21,42 +19,44 @@ from detent.workflow.enums import (
     EnumWorkflowState,
 )
 from detent.workflow.errors import EpochConflictError, LeaseExpiredError, ModelOnexError
-from detent.workflow.executor import execute_workflow, plan_workflow
-from detent.workflow.models import (
-    ErrorAction,
-    ModelAction,
-    ModelCoordinationRules,
-    ModelCustomFields,
-    ModelExecutionGraph,
-    ModelOrchestratorInput,
-    ModelOrchestratorOutput,
-    ModelSemVer,
-    ModelWorkflowDefinition,
-    ModelWorkflowDefinitionMetadata,
-    ModelWorkflowNode,
-    ModelWorkflowStep,
-    StepType,
-)
 from detent.workflow.ordering import _has_dependency_cycles, get_execution_order
-from detent.workflow.result import WorkflowExecutionResult
-from detent.workflow.target import ActionLease, TargetNode
-from detent.workflow.validation import (
-    Problem,
-    _validate_dag_with_disabled_steps,
-    _validate_dependencies,
-    _validate_execution_mode,
-    _validate_unique_step_ids,
-    find_problems,
-    validate_workflow_definition,
-)
 
 if TYPE_CHECKING:
+    from detent.workflow.conversion import _build_output_metrics, _convert_workflow_result_to_output
+    from detent.workflow.creation import _create_action_for_step
+    from detent.workflow.executor import execute_workflow, plan_workflow
     from detent.workflow.facade import (
         MixinWorkflowExecution,
         ModelONEXContainer,
         NodeCoreBase,
         NodeOrchestrator,
         WorkflowStore,
+    )
+    from detent.workflow.models import (
+        ErrorAction,
+        ModelAction,
+        ModelCoordinationRules,
+        ModelCustomFields,
+        ModelExecutionGraph,
+        ModelOrchestratorInput,
+        ModelOrchestratorOutput,
+        ModelSemVer,
+        ModelWorkflowDefinition,
+        ModelWorkflowDefinitionMetadata,
+        ModelWorkflowNode,
+        ModelWorkflowStep,
+        StepType,
+    )
+    from detent.workflow.result import WorkflowExecutionResult
+    from detent.workflow.target import ActionLease, TargetNode
+    from detent.workflow.validation import (
+        Problem,
+        _validate_dag_with_disabled_steps,
+        _validate_dependencies,
+        _validate_execution_mode,
+        _validate_unique_step_ids,
+        find_problems,
+        validate_workflow_definition,
     )
 
 __all__ = [
@@ -111,12 +111,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The facade logs, which the driver of a run has no use for: it is loaded when it is first named."""
+    """The models load Pydantic, and the facade logs; the driver of a run has no use for either: they come when first named."""
     if name in __all__:
-        from detent.workflow import facade  # noqa: PLC0415
+        from detent.workflow import conversion, creation, executor, facade, models, result, target, validation  # noqa: PLC0415
 
-        globals()[name] = getattr(facade, name)
-        return globals()[name]
+        for module in (models, executor, creation, result, validation, conversion, target, facade):
+            if name in vars(module):
+                globals()[name] = vars(module)[name]
+                return globals()[name]
     raise AttributeError(f"module 'detent.workflow' has no attribute {name!r}")
 
 

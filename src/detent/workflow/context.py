@@ -6,16 +6,18 @@ The default is wholly deterministic: no operation, the first second of 1970, not
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from uuid import UUID
 
 from detent.canon.late import dataclass
 from detent.canon.show import show
-from detent.workflow.definition import ModelWorkflowDefinition
 from detent.workflow.errors import ModelOnexError
-from detent.workflow.fields import TIMEOUT_MS_MIN
-from detent.workflow.input_output import ModelOrchestratorInput
+from detent.workflow.limits import TIMEOUT_MS_MIN
 from detent.workflow.moment import EPOCH, Moment, as_utc
+
+if TYPE_CHECKING:
+    from detent.workflow.definition import ModelWorkflowDefinition
+    from detent.workflow.input_output import ModelOrchestratorInput
 
 STRATEGY_ACTIONS: Final[Mapping[str, Literal["stop", "continue"]]] = {
     "fail_fast": "stop",

@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
 from uuid import UUID
 
 from detent.canon.late import dataclass
-from detent.canon.show import show
 from detent.workflow.action import ModelAction
 from detent.workflow.context import ExecutionContext
-from detent.workflow.enums import EnumActionType
-from detent.workflow.errors import ModelOnexError
 from detent.workflow.identity import ids_of
 from detent.workflow.moment import Moment
+from detent.workflow.routes import priority_of, route_of
 from detent.workflow.step import ModelWorkflowStep
-
-# Looked up without a default: an unknown type is an error, never quietly custom (X-126).
-ROUTES: Final[Mapping[str, tuple[EnumActionType, str]]] = {
-    "compute": (EnumActionType.COMPUTE, "NodeCompute"),
-    "effect": (EnumActionType.EFFECT, "NodeEffect"),
-    "reducer": (EnumActionType.REDUCE, "NodeReducer"),
-    "orchestrator": (EnumActionType.ORCHESTRATE, "NodeOrchestrator"),
-    "custom": (EnumActionType.CUSTOM, "NodeCustom"),
-    "parallel": (EnumActionType.CUSTOM, "NodeCustom"),
-}
-ACTION_PRIORITY_MAX: Final = 10
-"""Steps speak of 1 to 1000, actions of 1 to 10; what is above is cut, without a word (WF-061)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +45,7 @@ def _create_action_for_step(
     a type that has no route.
     """
     shared = operation or operation_of(workflow_id, context or ExecutionContext())
-    route = ROUTES.get(step.step_type)
-    if route is None:
-        raise ModelOnexError(
-            f"No action for step type {show(step.step_type)}", context={"step_type": show(step.step_type)}
-        )
+    route = route_of(step)
     if dependencies is None:
         wanted = set(step.depends_on)
         dependencies = [action_id for step_id, action_id in step_to_action_map.items() if step_id in wanted]
@@ -76,7 +57,7 @@ def _create_action_for_step(
         target_node_type=route[1],
         payload={"workflow_id": shared.workflow_id, "step_id": step_id, "step_name": step_name},
         dependencies=dependencies,
-        priority=min(step.priority, ACTION_PRIORITY_MAX),
+        priority=priority_of(step),
         timeout_ms=step.timeout_ms,
         lease_id=lease_id,
         epoch=0,

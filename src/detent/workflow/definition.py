@@ -11,7 +11,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from detent.workflow.enums import EnumFailureRecoveryStrategy
-from detent.workflow.fields import WORKFLOW_TIMEOUT_MS_MIN, Flag, Integer, Text, Timeout
+from detent.workflow.fields import Flag, Integer, Text, Timeout
+from detent.workflow.limits import WORKFLOW_TIMEOUT_MS_MIN
 
 _LENIENT = ConfigDict(extra="ignore", use_enum_values=False, validate_assignment=True, defer_build=True)
 """``defer_build`` here and below: what checks a model is built when the first one is checked, most only within another."""

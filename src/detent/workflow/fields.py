@@ -6,18 +6,13 @@ coerced. Ids stay lenient, because text is how they are written in a file.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, StrictBool, StrictInt, StrictStr
 
 from detent.canon import NotStrictJson, json_encode
 from detent.workflow.errors import ModelOnexError
-
-TIMEOUT_MS_MIN: Final = 100
-"""Below this, a timeout of a step or a workflow is an error of the contract itself (WF-075)."""
-
-WORKFLOW_TIMEOUT_MS_MIN: Final = 1000
-"""The least bound on a whole run that a definition may name (X-114)."""
+from detent.workflow.limits import TIMEOUT_MS_MIN
 
 Text = StrictStr
 Integer = StrictInt

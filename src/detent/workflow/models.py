@@ -13,7 +13,8 @@ from detent.workflow.definition import (
     ModelWorkflowNode,
 )
 from detent.workflow.input_output import ModelOrchestratorInput, ModelOrchestratorOutput
-from detent.workflow.step import ErrorAction, ModelWorkflowStep, StepType
+from detent.workflow.limits import ErrorAction, StepType
+from detent.workflow.step import ModelWorkflowStep
 
 __all__ = [
     "ErrorAction",

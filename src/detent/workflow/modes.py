@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from detent.canon.show import show
-from detent.workflow.definition import ModelWorkflowDefinition
 from detent.workflow.enums import EnumExecutionMode
 from detent.workflow.errors import ModelOnexError
+
+if TYPE_CHECKING:
+    from detent.workflow.definition import ModelWorkflowDefinition
 
 RESERVED_MODES: Final = (EnumExecutionMode.CONDITIONAL, EnumExecutionMode.STREAMING)
 

@@ -8,12 +8,15 @@ UUIDs are slow to hash and compare, small integers are not, and nothing recurses
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
 from detent.canon.late import dataclass
 from detent.workflow.errors import ModelOnexError
-from detent.workflow.step import ModelWorkflowStep
+
+if TYPE_CHECKING:
+    from detent.workflow.plain import PlainStep
+    from detent.workflow.step import ModelWorkflowStep
 
 Edges: TypeAlias = list[tuple[int, ...]]
 """For each step the positions of its known dependencies, as written. Tuples of integers cost the collector nothing."""
@@ -31,7 +34,7 @@ class Order:
     """Index into ``positions`` of the first step of each wave."""
 
 
-def get_execution_order(workflow_steps: Sequence[ModelWorkflowStep]) -> list[UUID]:
+def get_execution_order(workflow_steps: Sequence[ModelWorkflowStep | PlainStep]) -> list[UUID]:
     """The ids of all steps, disabled ones included, in canonical order. Raises if there is a cycle anywhere."""
     order = execution_order(workflow_steps, dependency_edges(workflow_steps))
     return [workflow_steps[position].step_id for position in order.positions]
@@ -42,7 +45,7 @@ def _has_dependency_cycles(workflow_steps: Sequence[ModelWorkflowStep]) -> bool:
     return has_cycle(dependency_edges(workflow_steps))
 
 
-def positions_by_id(steps: Sequence[ModelWorkflowStep]) -> dict[int, int]:
+def positions_by_id(steps: Sequence[ModelWorkflowStep | PlainStep]) -> dict[int, int]:
     """Where each id is declared, by the id's integer. Where ids are not unique, the first step with an id has it."""
     position_of = {step.step_id.int: position for position, step in enumerate(steps)}
     if len(position_of) != len(steps):
@@ -51,7 +54,9 @@ def positions_by_id(steps: Sequence[ModelWorkflowStep]) -> dict[int, int]:
     return position_of
 
 
-def dependency_edges(steps: Sequence[ModelWorkflowStep], position_of: dict[int, int] | None = None) -> Edges:
+def dependency_edges(
+    steps: Sequence[ModelWorkflowStep | PlainStep], position_of: dict[int, int] | None = None
+) -> Edges:
     """Positions that each step depends on; references to unknown steps are left out."""
     known = (positions_by_id(steps) if position_of is None else position_of).get
     edges: Edges = []
@@ -63,7 +68,7 @@ def dependency_edges(steps: Sequence[ModelWorkflowStep], position_of: dict[int, 
     return edges
 
 
-def execution_order(steps: Sequence[ModelWorkflowStep], edges: Edges) -> Order:
+def execution_order(steps: Sequence[ModelWorkflowStep | PlainStep], edges: Edges) -> Order:
     """Kahn's algorithm by levels. Raises the cycle error if some step could never come."""
     enabled = [step.enabled for step in steps]
     order = _levels(edges, enabled)

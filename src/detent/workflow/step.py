@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from detent.workflow.defaults import new_id
 from detent.workflow.fields import Flag, Integer, Text, Timeout
-
-StepType: TypeAlias = Literal["compute", "effect", "reducer", "orchestrator", "conditional", "parallel", "custom"]
-ErrorAction: TypeAlias = Literal["stop", "continue", "retry", "compensate"]
+from detent.workflow.limits import ErrorAction, StepType
 
 
 class ModelWorkflowStep(BaseModel):

@@ -15,7 +15,7 @@ from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.workflow.cycles import find_cycles
 from detent.workflow.errors import ModelOnexError
-from detent.workflow.fields import TIMEOUT_MS_MIN, WORKFLOW_TIMEOUT_MS_MIN
+from detent.workflow.limits import ERROR_ACTIONS, STEP_TYPES, TIMEOUT_MS_MIN, WORKFLOW_TIMEOUT_MS_MIN
 from detent.workflow.models import ModelWorkflowDefinition, ModelWorkflowStep
 from detent.workflow.modes import _validate_execution_mode, mode_fault
 from detent.workflow.ordering import _has_dependency_cycles, dependency_edges, has_cycle
@@ -33,9 +33,6 @@ __all__ = [
 
 ProblemKind: TypeAlias = Literal["structural", "dependency", "cycle"]
 
-STEP_TYPES: Final = frozenset({"compute", "effect", "reducer", "orchestrator", "custom", "parallel"})
-"""Types that can be planned. ``conditional`` is reserved: a step may say it, validation refuses it."""
-ERROR_ACTIONS: Final = frozenset({"stop", "continue", "retry", "compensate"})
 CYCLE_NAMES_MAX: Final = 100
 """Steps of one cycle that a message names; a longer cycle is shown by its beginning and its end."""
 

@@ -132,25 +132,33 @@ def forked(task: dict[str, Any], plan: tuple[str, int] | None) -> dict[str, Any]
     return answer
 
 
-def ended(home: Home) -> dict[str, Any] | None:
-    """How the run ended, if the kill came after its end was durable; typed again, the line would be a new run."""
+def ended(home: Home, earlier: int) -> dict[str, Any] | None:
+    """How the run ended, if the kill came after its end was durable; typed again, the line would be a new run.
+
+    ``earlier`` is how many runs, all of them ended, the home had before.
+    """
     with Parts().open_reader(home.ledger) as reader:
         statuses = [run.status for run in reader.runs()]
-    return {"status": statuses[0]} if statuses and statuses[0] != "running" else None
+    if len(statuses) <= earlier or "running" in statuses:
+        return None
+    (status,) = set(statuses)
+    return {"status": status}
 
 
 def main(task: dict[str, Any]) -> None:
     rng = random.Random(task["seed"])
     os.chdir(task["base"])
-    for number in range(TRIES_MAX):
+    kills = 0
+    for _ in range(TRIES_MAX):
         kinds = (*POINTS, "timer") if task["commit"] is None else (*POINTS, "before_write", "after_write", "timer")
         where = rng.choice(kinds)
         times = rng.randint(5, 150) if where == "timer" else rng.randint(1, 6 if where.endswith("_write") else 12)
-        answer = forked(task, (where, times) if number < task["cycles"] else None)
+        answer = forked(task, (where, times) if kills < task["cycles"] else None)
+        kills += answer is None
         if answer is None and task["commit"] is not None:
-            answer = ended(Home(Path(task["home"])))
+            answer = ended(Home(Path(task["home"])), task.get("earlier", 0))
         if answer is not None:
-            sys.stdout.write(json.dumps({"kills": number, **answer}) + "\n")
+            sys.stdout.write(json.dumps({"kills": kills, **answer}) + "\n")
             return
     raise SystemExit("it never ended")
 

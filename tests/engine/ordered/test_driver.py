@@ -144,10 +144,11 @@ def test_a_coroutine_is_awaited(rig: OrderedRig) -> None:
 # -- what is on the ledger ---------------------------------------------------------------------------------------------
 
 
-def test_every_item_is_provable_against_the_root_of_its_chunk(rig: OrderedRig) -> None:
+@pytest.mark.parametrize("compute", ["odd_only", "same"])
+def test_every_item_is_provable_against_the_root_of_its_chunk(rig: OrderedRig, compute: str) -> None:
     """X-183: one root for a chunk, and each item still by itself; the worker's leaves are those of `ChunkOutcomes`."""
     with rig.work() as work:
-        result = rig.ordered(work, range(10), "odd_only", ListTarget(), window=10, chunk=5).run()
+        result = rig.ordered(work, range(10), compute, ListTarget(), window=10, chunk=5).run()
         for chunk in plan_chunks(10, 10, 5):
             ended = envelopes_of(work.desk, result.run_id, chunk)
             found = work.desk.report_of(chunk_job_id(result.run_id, *chunk))

@@ -11,7 +11,7 @@ import pytest
 
 from detent.engine.commit_targets import CommitFailed, Mark
 from detent.engine.erase import erase_job
-from detent.engine.ordered_runtime import driver as driver_module
+from detent.engine.ordered_runtime import chunk_jobs
 from detent.engine.ordered_runtime.driver import DestinationFailed
 from detent.engine.ordered_runtime.found_files import file_lines, found_files
 from detent.engine.ordered_runtime.handle import OrderedHandle
@@ -344,7 +344,7 @@ def test_a_result_that_was_erased_is_named_when_the_run_is_resumed(rig: OrderedR
 def test_a_full_queue_holds_chunks_back(rig: OrderedRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """X-031: refused chunks are offered again, in order, and the summary is the same."""
     refusals = 0
-    offer = driver_module.OrderedDriver._offer
+    offer = chunk_jobs.ChunkJobs._offer
 
     def full_now_and_then(self: Any, submitted: Any) -> Any:
         nonlocal refusals
@@ -354,7 +354,7 @@ def test_a_full_queue_holds_chunks_back(rig: OrderedRig, monkeypatch: pytest.Mon
         return offer(self, submitted)
 
     before = rig.map(range(40), "square", ListTarget(), window=8, chunk=2).summary.digest()
-    monkeypatch.setattr(driver_module.OrderedDriver, "_offer", full_now_and_then)
+    monkeypatch.setattr(chunk_jobs.ChunkJobs, "_offer", full_now_and_then)
     target = ListTarget()
     assert rig.map(range(40), "square", target, window=8, chunk=2).summary.digest() == before
     assert target.seqs == list(range(40))

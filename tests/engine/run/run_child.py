@@ -18,6 +18,7 @@ from detent.engine.run import RunHandle
 from detent.engine.run_inputs import RunInputs
 from detent.engine.wiring import Parts
 from detent.engine.work import Work
+from detent.executor.plain import current
 from detent.testing import InlineLane
 from detent.testing.crash import CrashAt
 
@@ -27,6 +28,7 @@ def main(task: dict[str, Any]) -> None:
     parts = Parts(crash_point=CrashAt(task["point"], task["times"], kill=True)) if "point" in task else Parts()
     lane = InlineLane(content=home.path / "content", slots=task.get("slots", 64))
     lane.held = set(task.get("held", ()))
+    current.work_for(lane.content)
     contract = load(task["contract"].encode(), name="flow.yaml", base=task["base"])
     lanes = None if task.get("pool") else lambda _desk: ({"python": lane}, lane)
     with Work(home, parts=parts, workers=2, lanes=lanes) as work:

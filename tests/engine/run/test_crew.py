@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from detent.engine.lanes import CANCELLED, Assignment, Finished
 from detent.engine.work import Work
 from detent.engine.worker_identity import WorkerIdentity, is_gone, worker_identity
 from detent.errors import StoreUnavailable
+from detent.executor.plain import Pool
 from detent.jobs.work import WorkOrder
 from detent.kernel import Claim, Finish, Manifest, Submit
 from detent.ledger import sign_manifest
@@ -351,3 +353,26 @@ def test_work_that_nobody_told_of_is_found_all_the_same(rig: Rig, monkeypatch: p
     eventually(lambda: not work.crew._maybe_queued, "the crew never found the queue empty")
     result = rig.handle(work, 'name: quiet\nsteps: [{id: a, run: {python: "steps:one"}}]').run()
     assert result.status == "completed"
+
+
+def test_a_home_that_cannot_be_opened_leaves_no_process(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workers' process is begun before the home is opened; it goes when that fails, or what comes after it."""
+    started: list[Pool] = []
+    real = Pool.__init__
+
+    def noted(self: Pool, *given: Any, **settings: Any) -> None:
+        real(self, *given, **settings)
+        started.append(self)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise StoreUnavailable("no")
+
+    monkeypatch.setattr(Pool, "__init__", noted)
+    for part in ("Session", "Desk"):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"detent.engine.work.{part}", refuse)
+            with pytest.raises(StoreUnavailable):
+                rig.pool()
+    assert len(started) == 2
+    assert [Path(f"/proc/{pool.host_pid}").exists() for pool in started] == [False, False]
+    assert list((rig.home.path / "live").iterdir()) == []

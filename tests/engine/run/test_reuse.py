@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
 import pytest
 
 from detent.canon import digest_text
+from detent.engine import driver
 from detent.engine.erase import erase_job
+from detent.engine.recipes import Recipe, Recipes
 from detent.engine.run import RunResult
+from detent.store.api import JobRow, WorkRow
+from detent.store.sqlite.reader import SqliteReader
 from tests.engine.run.rig import Rig, states
 
 PIPE = """
@@ -235,3 +242,69 @@ def test_a_shell_step_is_reused_while_its_outputs_are_what_it_left(rig: Rig, how
     assert out.read_text() == "select 1;\n"
     rig.write("select 2;\n", "load.sql")
     assert states(run())["load"] == "succeeded"
+
+
+def wide(count: int) -> str:
+    """So many steps that need nothing, each its own work."""
+    steps = "\n".join(f'  - {{id: s{n}, run: {{python: "steps:double", args: [{n}]}}}}' for n in range(count))
+    return f"name: wide\nsteps:\n{steps}\n"
+
+
+def test_what_was_done_before_is_looked_for_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """X-174: however many steps there are, in as few reads."""
+    first = rig.run(wide(30))
+    asked: list[int] = []
+    real = SqliteReader.work_of_keys
+
+    def counted(self: SqliteReader, workspace: str, keys: Sequence[bytes]) -> Iterator[tuple[WorkRow, JobRow]]:
+        asked.append(len(keys))
+        return real(self, workspace, keys)
+
+    monkeypatch.setattr(SqliteReader, "work_of_keys", counted)
+    result = rig.run(wide(40))
+    cached = [step.key for step in result.view.steps if step.state == "cached"]
+    assert cached == [step.key for step in first.view.steps]
+    assert asked == [40]
+
+
+def test_no_more_is_looked_at_than_may_begin(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """X-138: what waits for room is looked at when its turn comes, and once."""
+    asked: list[int] = []
+    real = Recipes.look
+
+    def counted(self: Recipes, recipes: Iterable[Recipe]) -> None:
+        listed = list(recipes)
+        asked.append(len(listed))
+        real(self, listed)
+
+    monkeypatch.setattr(Recipes, "look", counted)
+    assert rig.run(wide(12), max_parallel=3).ok
+    assert sum(asked) == 12
+    assert max(asked) == 3
+
+
+def test_equal_work_in_one_look_is_done_once(rig: Rig) -> None:
+    """X-186: the second one joins the first, and after it was done both take it."""
+    same = "\n".join(f'  - {{id: s{n}, run: {{python: "steps:double", args: [7]}}}}' for n in range(5))
+    text = f"name: same\nsteps:\n{same}\n"
+    assert sorted(states(rig.run(text)).values()) == [*["cached"] * 4, "succeeded"]
+    assert rig.calls() == ["s0"]
+    assert set(states(rig.run(text)).values()) == {"cached"}
+    assert rig.calls() == []
+
+
+def test_many_reuses_are_recorded_in_few_commits(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounded by their number and by what their ingredients take."""
+    rig.run(wide(12))
+    assert reuse_batches(rig, rig.run(wide(12))) == [12]
+    monkeypatch.setattr(driver, "REUSES_MAX", 5)
+    assert reuse_batches(rig, rig.run(wide(12))) == [5, 5, 2]
+    monkeypatch.setattr(driver, "REUSE_BYTES_MAX", 1)
+    assert reuse_batches(rig, rig.run(wide(12))) == [1] * 12
+
+
+def reuse_batches(rig: Rig, result: RunResult) -> list[int]:
+    """How many reuses of a run stand in each commit."""
+    with rig.reader() as reader:
+        records = [one for one in reader.records_of_run(result.run_id) if one.kind == "step_reused"]
+    return list(Counter(one.batch_no for one in records).values())

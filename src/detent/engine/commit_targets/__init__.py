@@ -6,6 +6,7 @@ each of them promises.
 
 from __future__ import annotations
 
+from detent.canon.destinations import FORMS
 from detent.engine.commit_targets.api import (
     NOTHING,
     CommitFailed,
@@ -18,7 +19,7 @@ from detent.engine.commit_targets.api import (
 )
 from detent.engine.commit_targets.file_targets import append_target, json_lines_target
 from detent.engine.commit_targets.function_target import CommitToken, FunctionTarget, function_target
-from detent.engine.commit_targets.parse import FORMS, parse_target
+from detent.engine.commit_targets.parse import parse_target
 
 __all__ = [
     "FORMS",

@@ -18,7 +18,7 @@ Values are stored values (`detent.jobs.values`) in which results are already res
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from detent.canon.late import dataclass
@@ -68,6 +68,16 @@ class Mark:
 
 
 _MARK_FIELDS: Final = frozenset({"next_seq", "offset", "tail"})
+
+
+@dataclass(frozen=True, slots=True)
+class Anew:
+    """A destination that a new run begins empty, because it is the output of a step. What is not the step's own is kept."""
+
+    is_own: Callable[[int, str], bool]
+    """Whether an earlier run of the step left a file with this length and this digest of its end."""
+    own_runs: Callable[[], Container[str]]
+    """The runs of the step."""
 
 
 class CommitTarget(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from detent.canon.strict_json import JsonValue
-from detent.engine.commit_targets.api import Mark, Nothing, still_due
+from detent.engine.commit_targets.api import Anew, Mark, Nothing, still_due
 from detent.engine.commit_targets.disk import DISK, Disk
 from detent.engine.commit_targets.growing_file import GrowingFile
 from detent.engine.commit_targets.render import Render, RenderLines, RenderText
@@ -19,9 +19,9 @@ class FileTarget:
 
     is_recorded = True
 
-    def __init__(self, spec: str, path: Path, render: Render, disk: Disk) -> None:
+    def __init__(self, spec: str, path: Path, render: Render, disk: Disk, anew: Anew | None = None) -> None:
         self.spec = spec
-        self._file = GrowingFile(path, spec, disk)
+        self._file = GrowingFile(path, spec, disk, anew)
         self._render = render
         self._next_seq = 0
         self._is_begun = False
@@ -56,11 +56,15 @@ class FileTarget:
         self._is_begun = False
 
 
-def append_target(spec: str, path: Path, content: ContentFiles | None = None, disk: Disk = DISK) -> FileTarget:
+def append_target(
+    spec: str, path: Path, content: ContentFiles | None = None, disk: Disk = DISK, *, anew: Anew | None = None
+) -> FileTarget:
     """Text and files, one after the other. ``content`` is where the bytes of files are."""
-    return FileTarget(spec, path, RenderText(spec, content), disk)
+    return FileTarget(spec, path, RenderText(spec, content), disk, anew)
 
 
-def json_lines_target(spec: str, path: Path, *, numbered: bool = False, disk: Disk = DISK) -> FileTarget:
+def json_lines_target(
+    spec: str, path: Path, *, numbered: bool = False, disk: Disk = DISK, anew: Anew | None = None
+) -> FileTarget:
     """One line of JSON for each entry; ``numbered`` puts the seq beside the value."""
-    return FileTarget(spec, path, RenderLines(spec, numbered=numbered), disk)
+    return FileTarget(spec, path, RenderLines(spec, numbered=numbered), disk, anew)

@@ -25,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from detent.engine.commit_targets.api import CommitFailed, DestinationBusy, DestinationChanged, Mark
+from detent.engine.commit_targets.api import Anew, CommitFailed, DestinationBusy, DestinationChanged, Mark
 from detent.engine.commit_targets.disk import Disk, failed, shown
 from detent.engine.commit_targets.set_aside import SetAside
 from detent.engine.lock import OwnerLock
@@ -41,10 +41,11 @@ _MODE: Final = 0o666
 class GrowingFile:
     """The file of a destination. ``spec`` is what errors call the destination."""
 
-    def __init__(self, path: Path, spec: str, disk: Disk) -> None:
+    def __init__(self, path: Path, spec: str, disk: Disk, anew: Anew | None = None) -> None:
         self._path = path
         self._spec = spec
         self._disk = disk
+        self._anew = anew
         self._handle: int | None = None
         self._lock: OwnerLock | None = None
         self._aside: SetAside | None = None
@@ -54,7 +55,10 @@ class GrowingFile:
         """The length of everything that is committed."""
 
     def open(self, recorded: Mark | None) -> None:
-        """Lock the file and bring it to the recorded length; without a record, begin at its end or make it."""
+        """Lock the file and bring it to the recorded length; without a record, begin at its end or make it.
+
+        A file that is begun anew is emptied instead.
+        """
         is_begun = recorded is not None and recorded.offset != 0
         try:
             self._handle = os.open(self._path, _FLAGS if is_begun else _FLAGS | os.O_CREAT, _MODE)
@@ -62,6 +66,8 @@ class GrowingFile:
             if recorded is None:
                 self.offset = os.fstat(self._handle).st_size
                 self._tail = self._read_tail()
+                if self._anew is not None and self.offset:
+                    self._empty(self._handle, self._anew)
             else:
                 self._restore(self._handle, recorded)
             self._reach_max = self.offset
@@ -170,6 +176,14 @@ class GrowingFile:
         if size > self.offset:
             self._aside.keep(handle, self.offset, size)
             self._disk.truncate(handle, self.offset)
+
+    def _empty(self, handle: int, anew: Anew) -> None:
+        """Begin with nothing. What is not known to be the run's own kind is set aside, like anything that is cut off."""
+        if not anew.is_own(self.offset, self.tail_digest()):
+            self._aside = SetAside(self._path)
+            self._aside.keep(handle, 0, self.offset)
+        self._disk.truncate(handle, 0)
+        self.offset, self._tail = 0, b""
 
     def _read_tail(self) -> bytes:
         assert self._handle is not None

@@ -23,6 +23,22 @@ UPDATE detent_commits SET next_seq = ?4 WHERE run_id = ?1 AND table_name = ?2 AN
 -- What has a name, and how the name is spelled.
 SELECT name, type FROM sqlite_schema WHERE name = ?1 COLLATE NOCASE AND type IN ('table', 'view')
 
+-- name: table_said
+-- The statement that made a table.
+SELECT sql FROM sqlite_schema WHERE name = ?1 AND type = 'table'
+
+-- name: runs_of_table
+-- The runs that have written to a table.
+SELECT run_id FROM detent_commits WHERE table_name = ?1
+
+-- name: ended_runs
+-- Runs that came so far in a table.
+SELECT run_id FROM detent_commits WHERE table_name = ?1 AND next_seq = ?2
+
+-- name: drop_cursors
+-- A table is begun anew.
+DELETE FROM detent_commits WHERE table_name = ?1
+
 -- name: columns
 -- The columns that can be written to.
 SELECT name FROM pragma_table_info(?1)

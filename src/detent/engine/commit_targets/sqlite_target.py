@@ -20,6 +20,7 @@ import apsw
 
 from detent.canon.strict_json import JsonValue
 from detent.engine.commit_targets.api import (
+    Anew,
     CommitFailed,
     DestinationBusy,
     DestinationChanged,
@@ -54,12 +55,22 @@ class SqliteTarget:
 
     is_recorded = True
 
-    def __init__(self, spec: str, path: Path, table: str, *, busy_ms: int = BUSY_MS, vfs: str | None = None) -> None:
+    def __init__(
+        self,
+        spec: str,
+        path: Path,
+        table: str,
+        *,
+        busy_ms: int = BUSY_MS,
+        vfs: str | None = None,
+        anew: Anew | None = None,
+    ) -> None:
         self.spec = spec
         self._path = path
         self._table = table
         self._busy_ms = busy_ms
         self._vfs = vfs
+        self._anew = anew
         self._run_id = ""
         self._connection: apsw.Connection | None = None
         self._rows: TableRows | None = None
@@ -188,12 +199,24 @@ class SqliteTarget:
                 "put it back as it was, or start a new run",
             )
         if found is None:
-            connection.execute(f"CREATE TABLE {quoted(self._table)} (seq INTEGER PRIMARY KEY, value TEXT NOT NULL)")
+            connection.execute(made_table(self._table))
         if row is None:
+            if found is not None and self._anew is not None:
+                self._empty(connection, self._anew)
             connection.execute(statements["insert_cursor"], (self._run_id, self._table))
         columns = [name for (name,) in connection.execute(statements["columns"], (self._table,))]
         self._rows = TableRows(self.spec, self._run_id, self._table, columns)
         return max(cursor, 0)
+
+    def _empty(self, connection: apsw.Connection, anew: Anew) -> None:
+        """Take away what earlier runs of the step left, if the table was made here and nobody else wrote to it."""
+        statements = queries()
+        ((said,),) = connection.execute(statements["table_said"], (self._table,))
+        runs = {run_id for (run_id,) in connection.execute(statements["runs_of_table"], (self._table,))}
+        own = anew.own_runs()
+        if said == made_table(self._table) and all(run_id in own for run_id in runs):
+            connection.execute(f"DELETE FROM {quoted(self._table)}")  # noqa: S608 - quoted
+            connection.execute(statements["drop_cursors"], (self._table,))
 
     def _drop_connection(self) -> None:
         """Close the connection, which also rolls back what it has not committed."""
@@ -229,6 +252,11 @@ class SqliteTarget:
             details={"path": shown(self._path), "table": self._table},
             retryable=False,
         )
+
+
+def made_table(table: str) -> str:
+    """How a table that is made here is written, which the database keeps to the letter."""
+    return f"CREATE TABLE {quoted(table)} (seq INTEGER PRIMARY KEY, value TEXT NOT NULL)"
 
 
 @cache

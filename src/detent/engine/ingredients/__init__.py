@@ -8,7 +8,7 @@ which `changes` compares. docs/reuse.md tells users how it decides.
 from __future__ import annotations
 
 from detent.engine.ingredients.changes import ABSENT, Change, changed, describe
-from detent.engine.ingredients.code import CodeDigest, CodeReader, code_digest, source_digest, version_digest
+from detent.engine.ingredients.code import CodeDigest, CodeReader, code_digest, source_digest, together, version_digest
 from detent.engine.ingredients.declared import OutputFault, inputs_digests, outputs_digests, outputs_match
 from detent.engine.ingredients.environment import env_version, platform_name, python_version
 from detent.engine.ingredients.files import FileDigests, FileUnreadable, FileUnsettled
@@ -41,5 +41,6 @@ __all__ = [
     "platform_name",
     "python_version",
     "source_digest",
+    "together",
     "version_digest",
 ]

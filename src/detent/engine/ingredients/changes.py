@@ -11,7 +11,8 @@ from detent.canon.show import show
 _WHOLE: Final = "code"
 _PARTS: Final = ("function", "class", "value", "module")
 _ORDER: Final = (
-    *("version", _WHOLE, *_PARTS, "entrypoint", "command", "payload", "argument", "input", "output"),
+    *("version", _WHOLE, *_PARTS, "entrypoint", "command", "payload", "destination"),
+    *("argument", "input", "output"),
     *("env", "cwd", "package", "python", "platform", "salt"),
 )
 _NOUNS: Final = {
@@ -28,7 +29,9 @@ _NOUNS: Final = {
     "cwd": "working directory",
     "code": "code",
 }
-_SHOWN: Final = frozenset({"package", "python", "platform", "version", "cwd", "output", "entrypoint", "salt"})
+_SHOWN: Final = frozenset(
+    {"package", "python", "platform", "version", "cwd", "output", "destination", "entrypoint", "salt"}
+)
 """Ingredients whose values mean something to people; the others are digests."""
 _SECRET: Final = frozenset({"salt"})
 

@@ -25,6 +25,7 @@ from detent.errors import InvalidInput
 
 CODE_LABEL: Final = b"detent/code/v1\0"
 VERSION_LABEL: Final = b"detent/code-version/v1\0"
+TOGETHER_LABEL: Final = b"detent/code-together/v1\0"
 SOURCE_LABEL: Final = b"detent/code-source/v1\0"
 SOURCE_NAME: Final = "code"
 """What parts of source that stands in a contract are called by."""
@@ -43,6 +44,24 @@ class CodeDigest:
     unresolved: tuple[Unresolved, ...] = ()
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Of each part: ``function``, ``class``, ``value`` or ``module``."""
+
+
+def together(codes: Mapping[str, CodeDigest]) -> CodeDigest:
+    """What several functions, by their targets in the order of their use, are made of as one."""
+    if len(codes) == 1:
+        return next(iter(codes.values()))
+    parts: dict[str, bytes] = {}
+    distributions: dict[str, str] = {}
+    kinds: dict[str, str] = {}
+    unresolved: list[Unresolved] = []
+    for code in codes.values():
+        parts |= code.parts
+        distributions |= code.distributions
+        kinds |= code.kinds
+        unresolved += code.unresolved
+    known = [[target, code.digest.hex()] for target, code in codes.items() if code.digest is not None]
+    whole = digest(TOGETHER_LABEL, json_encode(known)) if len(known) == len(codes) else None
+    return CodeDigest(whole, parts, distributions, tuple(unresolved), kinds)
 
 
 def code_digest(target: str, base: str | os.PathLike[str] | None, *, version: str | None = None) -> CodeDigest:

@@ -8,6 +8,7 @@ One flat mapping, kept in the order of the work, so that two of them side by sid
 ``version``                the user's own word for "the code is the same"
 ``command``                a shell's command line
 ``payload``                a whole payload
+``destination``            where an ordered run's results go
 ``argument:rows``          an argument by the digest of its value; ``argument:1`` is the first without a name
 ``env:TOTAL``, ``cwd``     what it runs with
 ``input:load.sql``         a declared input by its content; null when it is missing
@@ -120,7 +121,8 @@ def binding_digest(work: WorkInputs) -> bytes:
 
     What the name stands for is said by the ingredients.
     """
-    return _binding_digest(work.kind, work.target if work.kind == "python" else None, work.entrypoint)
+    called = work.target["compute"] if work.kind == "map" else work.target if work.kind == "python" else None
+    return _binding_digest(work.kind, called, work.entrypoint)
 
 
 @lru_cache(maxsize=1024)
@@ -155,6 +157,9 @@ def _put_code(found: dict[str, JsonValue], work: WorkInputs) -> None:
         found["command"] = _plain(work.target, "command")
     elif work.kind == "job":
         found["payload"] = _plain(work.target, "job")
+    elif work.kind == "map":
+        # How far is computed ahead, in which pieces and how often it is tried: what a finished run came to is the same.
+        found["destination"] = work.target["commit"]
     if work.entrypoint != "main":
         found["entrypoint"] = work.entrypoint
     code = work.code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import binascii
 import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any, Final
 
 from detent.canon import DIGEST_BYTES
@@ -14,6 +14,7 @@ from detent.errors import InvalidInput
 from detent.ordered import SeqState
 
 _VALUES: Final = b',"values":['
+_SUCCESS: Final = "3"
 _OUTCOME: Final = {
     "3": SeqState.TERMINAL_SUCCESS,
     "4": SeqState.TERMINAL_SKIP,
@@ -43,7 +44,11 @@ def read_head(data: bytes) -> ChunkResult:
     cut = data.find(_VALUES)
     try:
         head: Any = json.loads(data[:cut] + b"}") if cut >= 0 else None
-        outcomes = tuple(map(_OUTCOME.__getitem__, head["codes"]))
+        codes = head["codes"]
+        if codes.count(_SUCCESS) == len(codes):
+            outcomes = (SeqState.TERMINAL_SUCCESS,) * len(codes)
+        else:
+            outcomes = tuple(map(_OUTCOME.__getitem__, codes))
         raw = binascii.a2b_base64(head["digests"], strict_mode=True) if head["digests"] else b""
         digests = _each(outcomes, raw)
         return ChunkResult(
@@ -57,13 +62,16 @@ def read_head(data: bytes) -> ChunkResult:
         raise InvalidInput(f"not the result of a chunk: {data[:80]!r}") from exc
 
 
-def read_values(data: bytes, result: ChunkResult) -> Iterator[tuple[int, JsonValue]]:
-    """The stored values of the items that succeeded, with their seqs, in order."""
+def read_values(data: bytes, result: ChunkResult) -> tuple[Sequence[int], list[JsonValue]]:
+    """The seqs of the items that succeeded, in order, and their stored values."""
     values = json.loads(data[data.find(_VALUES) + len(_VALUES) - 1 : -1])
-    seqs = [seq for seq, outcome in enumerate(result.outcomes, result.first) if outcome is SeqState.TERMINAL_SUCCESS]
+    seqs: Sequence[int] = range(result.first, result.first + len(result.outcomes))
+    if result.outcomes.count(SeqState.TERMINAL_SUCCESS) != len(seqs):
+        ended = zip(seqs, result.outcomes, strict=True)
+        seqs = [seq for seq, outcome in ended if outcome is SeqState.TERMINAL_SUCCESS]
     if len(seqs) != len(values):
         raise InvalidInput(f"the chunk from {result.first} on has {len(values)} values for {len(seqs)} successes")
-    return zip(seqs, values, strict=True)
+    return seqs, values
 
 
 def _each(outcomes: tuple[SeqState, ...], raw: bytes) -> tuple[bytes | None, ...]:

@@ -8,13 +8,14 @@ after the record costs nothing. Values come from memory when they are small and 
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
 from detent.canon import DIGEST_BYTES
+from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.engine.commit_targets.api import NOTHING, CommitFailed, CommitTarget, Mark, Nothing
 from detent.engine.desk import Desk
@@ -23,7 +24,7 @@ from detent.engine.ordered_runtime.notes import BEGIN, Notes, commit_name
 from detent.engine.ordered_runtime.recall import Standing, values_of
 from detent.errors import StoreCorrupt
 from detent.ordered import Batch, Chunk, OrderedConfig, SeqState, chunk_of
-from detent.ordered.outcomes import ITEM_HEAD
+from detent.ordered.outcomes import ITEM_HEAD, success_items
 from detent.ordered.states import OUTCOME_WORDS
 from detent.ordered.summary import BlockTree
 
@@ -178,6 +179,8 @@ class CommitThread:
 
 def _items(first: int, outcomes: Sequence[SeqState], digests: Sequence[bytes | None]) -> list[bytes]:
     """The items as the bytes that the summary's tree is made of; `item_bytes` without a look at each."""
+    if outcomes.count(SeqState.TERMINAL_SUCCESS) == len(outcomes):
+        return success_items(first, digests[: len(outcomes)])  # type: ignore[arg-type]  # each success has one
     pack = ITEM_HEAD.pack
     return [
         pack(seq, outcome, 0) if digest is None else pack(seq, outcome, DIGEST_BYTES) + digest
@@ -191,19 +194,27 @@ class _Values:
     def __init__(self, desk: Desk, held: Sequence[Held]) -> None:
         self._desk = desk
         self._held = deque(held)
-        self._values: dict[int, JsonValue] = {}
+        self._seqs: list[int] = []
+        self._values: list[JsonValue] = []
+        """Of the successes that are decoded and not given out yet, in order, with their seqs."""
 
     def between(self, first: int, last: int, writes: Sequence[int]) -> list[JsonValue | Nothing]:
         """A value for each seq that is written, `NOTHING` for the others."""
-        while writes and writes[-1] not in self._values and self._held:
+        while writes and self._held and (not self._seqs or self._seqs[-1] < writes[-1]):
             held = self._held.popleft()
-            self._values.update(read_values(self._read(held), held.result))
+            seqs, values = read_values(self._read(held), held.result)
+            self._seqs += seqs
+            self._values += values
+        start = bisect_left(self._seqs, first)
+        end = start + len(writes)
+        if self._seqs[start:end] != list(writes):
+            raise StoreCorrupt(f"of the items from {first} to {last}, values are missing")
+        values, self._seqs, self._values = self._values[start:end], self._seqs[end:], self._values[end:]
+        if len(values) == last + 1 - first:
+            return [*values]
         taken: list[JsonValue | Nothing] = [NOTHING] * (last - first + 1)
-        try:
-            for seq in writes:
-                taken[seq - first] = self._values.pop(seq)
-        except KeyError as exc:
-            raise StoreCorrupt(f"of the items from {first} to {last}, values are missing") from exc
+        for seq, value in zip(writes, values, strict=True):
+            taken[seq - first] = value
         return taken
 
     def _read(self, held: Held) -> bytes:

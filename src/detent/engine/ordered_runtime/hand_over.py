@@ -69,8 +69,13 @@ class HandOver:
 
     def values(self) -> Iterator[JsonValue]:
         """The values of the successes, in order, until `end`."""
-        while (values := self._writes.get()) is not None:
+        for values in self.batches():
             yield from values
+
+    def batches(self) -> Iterator[list[JsonValue]]:
+        """The same write by write."""
+        while (values := self._writes.get()) is not None:
+            yield values
 
     def _put(self, values: list[JsonValue] | None) -> None:
         while not self._left:

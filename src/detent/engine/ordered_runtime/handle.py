@@ -7,13 +7,14 @@ refused unless a new run is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from threading import Event
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from detent.canon import json_decode
+from detent.canon.late import dataclass
 from detent.engine.commit_targets.api import CommitTarget
 from detent.engine.ordered_runtime.driver import OrderedDriver
 from detent.engine.ordered_runtime.found_files import shown_name
@@ -98,13 +99,18 @@ class OrderedHandle:
         *,
         files: Iterator[str] | tuple[str, ...] = (),
         new: bool = False,
+        ingredients: Mapping[str, Any] | None = None,
     ) -> None:
+        """``ingredients`` say what the function is made of, where that is known already."""
         self._work = work
         self._items = items
         self._target = target
         self._new = new
-        recipe = work.recipes.of(Wanted(kind="python", target=spec.compute, base=spec.base), no_results)
-        made = {name: value for name, value in recipe.ingredients.items() if name in KEPT}
+        if ingredients is None:
+            ingredients = work.recipes.of(
+                Wanted(kind="python", target=spec.compute, base=spec.base), no_results
+            ).ingredients
+        made = {name: value for name, value in ingredients.items() if name in KEPT}
         self.inputs = OrderedInputs(spec, items.digest, spec.config(items.total, work.workers), made, tuple(files))
         self.run_id = ""
         self.resumed = False

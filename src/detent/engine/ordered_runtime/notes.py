@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from detent.canon import json_digest, json_encode_trusted
+from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.engine.desk import Desk, Retries, joined
 from detent.engine.ordered_runtime.spec import FULL
@@ -133,15 +133,18 @@ class Notes:
 
 def notes_of(reader: StoreReader, run_id: str) -> Iterator[NoteName]:
     """The notes of a run, in no order, by their names."""
-    prefix = len(run_id) + 1
     for row in reader.jobs(run_id=run_id):
-        name = row.job_id[prefix:]
-        if row.state != "SUCCEEDED":
-            continue
-        if name in {BEGIN, SUMMARY}:
-            yield NoteName(name)
-        elif match := _NAME.fullmatch(name):
-            yield NoteName(match[1], int(match[2]), int(match[3] or match[2]))
+        if row.state == "SUCCEEDED" and (named := note_name(run_id, row.job_id)) is not None:
+            yield named
+
+
+def note_name(run_id: str, job_id: str) -> NoteName | None:
+    """What a job of an ordered run is a note about; None for one that computes."""
+    name = job_id.removeprefix(f"{run_id}/")
+    if name in {BEGIN, SUMMARY}:
+        return NoteName(name)
+    match = _NAME.fullmatch(name)
+    return None if match is None else NoteName(match[1], int(match[2]), int(match[3] or match[2]))
 
 
 def note(desk: Desk, run_id: str, name: str) -> JsonValue:

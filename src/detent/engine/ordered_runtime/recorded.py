@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from detent.canon import json_decode
+from detent.canon.late import dataclass
 from detent.engine.content import Content, open_value
 from detent.engine.ordered_runtime.notes import SUMMARY, commit_name, notes_of
 from detent.engine.ordered_runtime.spec import OrderedInputs, read_ordered

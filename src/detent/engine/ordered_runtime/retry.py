@@ -7,8 +7,9 @@ spool, so they are the same items. A run that never ended is simply gone on with
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from detent.canon.late import dataclass
 from detent.engine.desk import Desk
 from detent.engine.ordered_runtime.recall import committed, standing
 from detent.engine.ordered_runtime.spec import OrderedInputs, OrderedSpec, read_ordered

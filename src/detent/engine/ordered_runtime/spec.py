@@ -8,10 +8,11 @@ run that is resumed, because windows and chunks never change within a run (X-183
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from detent.canon import digest, digest_text, json_encode_trusted, parse_digest
+from detent.canon.late import dataclass
 from detent.engine.desk import Retries
 from detent.errors import InvalidInput, StoreCorrupt
 from detent.ordered import FAILURE_POLICIES, OrderedConfig

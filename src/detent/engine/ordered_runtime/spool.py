@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterable, Iterator
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,8 @@ from detent.ordered.seq_ledger import TOTAL_MAX
 from detent.store.content import ContentFiles
 
 PIECE_BYTES: Final = 1 << 18
+LINES_MAX: Final = 64
+"""Lines taken at once; an item may be large, so they are few."""
 _READ_BYTES: Final = 1 << 20
 
 
@@ -92,13 +95,14 @@ def open_spool(files: ContentFiles, digest: bytes) -> Items:
 def _pieces(lines: Iterable[bytes], ends: array[int]) -> Iterator[bytes]:
     held: list[bytes] = []
     size = end = 0
-    for line in lines:
-        if len(ends) >= TOTAL_MAX:
+    taken = iter(lines)
+    while some := list(islice(taken, LINES_MAX)):
+        if len(ends) + len(some) > TOTAL_MAX:
             raise InvalidInput(f"an ordered run has at most {TOTAL_MAX:,} items")
-        end += len(line) + 1
-        ends.append(end)
-        held += (line, b"\n")
-        size += len(line) + 1
+        ends.extend(accumulate([len(line) + 1 for line in some[1:]], initial=end + len(some[0]) + 1))
+        size += ends[-1] - end
+        end = ends[-1]
+        held += (b"\n".join(some), b"\n")
         if size >= PIECE_BYTES:
             yield b"".join(held)
             held, size = [], 0

@@ -6,6 +6,7 @@ import array
 import contextlib
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -101,11 +102,23 @@ class Link:
         for step in (None, self.control.close, self.process.kill):
             if step is not None:
                 step()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(grace + _END_SECONDS)
+            if self._has_ended(grace + _END_SECONDS):
                 break
         self.control.close()
         self._notes.unlink(missing_ok=True)
+
+    def _has_ended(self, seconds: float) -> bool:
+        """Whether the host ends within this time. `Popen.wait` with a time would look again and again, and sleep between."""
+        if self.process.poll() is not None:
+            return True
+        handle = os.pidfd_open(self.process.pid)
+        try:
+            poll = select.poll()
+            poll.register(handle, select.POLLIN)
+            poll.poll(seconds * 1000)
+        finally:
+            os.close(handle)
+        return self.process.poll() is not None
 
     def _ask(self, request: Mapping[str, Any], *descriptors: int) -> None:
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []

@@ -6,10 +6,10 @@ import json
 import re
 from typing import Any, Final
 
+from detent.artifacts.file_type import claim_fault, examine
 from detent.canon import json_decode, parse_digest, sha256
 from detent.executor.runners.blockdoc import NotBlockdoc, source_of
 from detent.executor.runners.model import Failure, Made, Need, Note, Outcome, Prepared, unsupported
-from detent.executor.runners.sniff import claim_fault, sniff
 from detent.executor.sandbox import Execution, OutputFile
 from detent.executor.sandbox.model import INPUTS_MAX
 from detent.jobs.category import ErrorCategory
@@ -137,6 +137,6 @@ def _object_name(object_id: str) -> str:
 
 
 def _made(file: OutputFile) -> Made:
-    found = sniff(file.path)
+    found = examine(file.path)
     figure = found.format in FIGURES and not found.active
     return Made(file, "figure" if figure else "file", found)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from detent.artifacts.api import Stored
-from detent.executor.runners.sniff import Sniffed
+from detent.artifacts.file_type import Sniffed
 from detent.executor.sandbox import Execution, OutputFile
 from detent.jobs.category import ErrorCategory
 from detent.store.streams import Readable

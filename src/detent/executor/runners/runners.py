@@ -24,7 +24,17 @@ from detent.executor.runners.export import Export
 from detent.executor.runners.model import Artifacts, Failure, Need, Outcome, Prepared, Runner, unsupported
 from detent.executor.runners.render import Render
 from detent.executor.runners.thumbnail import Thumbnail
-from detent.executor.sandbox import Execution, Input, Job, Limits, Running, SandboxFailed, Supervisor, limits_of
+from detent.executor.sandbox import (
+    Execution,
+    Input,
+    Job,
+    Limits,
+    OnOutput,
+    Running,
+    SandboxFailed,
+    Supervisor,
+    limits_of,
+)
 from detent.jobs.category import ErrorCategory, category_of
 from detent.jobs.complete import missing_field
 from detent.jobs.payload import JobPayload
@@ -54,14 +64,16 @@ class Runners:
         """What a payload of this type has to ask for to run here."""
         return tools.env_version(job_type, self._supervisor.library_paths)
 
-    def run(self, payload: JobPayload, *, now: Callable[[], str], nonce: str) -> JobResult | Refused:
-        """Run a complete payload to its end.
+    def run(
+        self, payload: JobPayload, *, now: Callable[[], str], nonce: str, on_output: OnOutput | None = None
+    ) -> JobResult | Refused:
+        """Run a complete payload to its end; ``on_output`` is told what it prints meanwhile.
 
         ``now`` gives the time as ISO 8601 in UTC, read off the caller's ticks. Refuses with SANDBOX_UNAVAILABLE where
         untrusted code may not run. Raises only when the store of artifacts does.
         """
         started_at = now()
-        attempt = _Attempt()
+        attempt = _Attempt(on_output)
         with self._lock:
             self._attempts.setdefault(payload.job_id, []).append(attempt)
         try:
@@ -142,7 +154,7 @@ class Runners:
             )
             if attempt.cancelled:
                 return None
-            started = self._supervisor.start(job)
+            started = self._supervisor.start(job, on_output=attempt.on_output)
         except InvalidInput as exc:
             return unsupported("inputs", str(exc))
         except (SandboxFailed, OSError) as exc:
@@ -212,7 +224,8 @@ class _RefusedHere(Exception):
 class _Attempt:
     """One run that can be cancelled, also before its jail exists."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_output: OnOutput | None) -> None:
+        self.on_output = on_output
         self.cancelled = False
         self._running: Running | None = None
         self._lock = threading.Lock()

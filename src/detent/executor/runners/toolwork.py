@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from detent.artifacts.file_type import Sniffed, examine
 from detent.canon import json_decode
 from detent.executor.runners import tools
 from detent.executor.runners.execute import failure_of
 from detent.executor.runners.model import Failure, Made, Need, Outcome, Prepared
-from detent.executor.runners.sniff import Sniffed, sniff
 from detent.executor.sandbox import Execution
 from detent.jobs.category import ErrorCategory
 from detent.jobs.limits import Limits
@@ -83,7 +83,7 @@ def judge_tool(execution: Execution, expected: Mapping[str, str], kind: str) -> 
         return Outcome(_invalid(f"the tool made {sorted(found)}, not {sorted(expected)}"))
     made = []
     for name in sorted(found):
-        sniffed = sniff(found[name].path)
+        sniffed = examine(found[name].path)
         fits = _fits(sniffed, expected[name])
         if fits is None:
             return Outcome(_invalid(f"the tool's file {name!r} is {sniffed.format}, not {expected[name]}"))

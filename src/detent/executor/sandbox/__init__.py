@@ -22,7 +22,7 @@ from detent.executor.sandbox.model import (
     Usage,
     limits_of,
 )
-from detent.executor.sandbox.running import Running
+from detent.executor.sandbox.running import OnOutput, Running
 from detent.executor.sandbox.supervisor import SandboxFailed, Supervisor
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "Input",
     "Job",
     "Limits",
+    "OnOutput",
     "OutputFile",
     "Profile",
     "Raised",

@@ -75,8 +75,8 @@ def prepare() -> None:
         del sys.modules[name]
     for number, name in ((1, "stdout"), (2, "stderr")):
         raw = io.FileIO(number, "wb", closefd=False)
-        stream = io.TextIOWrapper(
-            io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", line_buffering=number == 2
+        stream = io.TextIOWrapper(  # Lines as they are printed: somebody may be watching.
+            io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", line_buffering=True
         )
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)

@@ -11,6 +11,7 @@ import socket
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,9 @@ from detent.jobs.category import ErrorCategory
 
 if TYPE_CHECKING:
     from detent.executor.sandbox.supervisor import Supervisor
+
+OnOutput = Callable[[str, bytes], None]
+"""Told of what a job prints as it comes, by the thread that waits for the job: ``stdout`` or ``stderr``, and the bytes."""
 
 BUILD_SECONDS_MAX: Final = 30
 OVERTIME_SECONDS: Final = 5.0
@@ -108,11 +112,14 @@ class Jail:
 class Running:
     """A job in its jail. One thread waits; any other may cancel."""
 
-    def __init__(self, supervisor: Supervisor, jail: Jail, job: Job, staging: Path) -> None:
+    def __init__(
+        self, supervisor: Supervisor, jail: Jail, job: Job, staging: Path, on_output: OnOutput | None = None
+    ) -> None:
         self._supervisor = supervisor
         self._jail = jail
         self._job = job
         self._staging = staging
+        self._on_output = on_output
         self._cancelled = False
         self._streams = {channel.OUT: bytearray(), channel.ERR: bytearray()}
         self._said = b""
@@ -240,7 +247,10 @@ class Running:
         try:
             if kind in self._streams:
                 stream = self._streams[kind]
-                stream += data[: self._job.limits.output_bytes - len(stream)]
+                kept = data[: self._job.limits.output_bytes - len(stream)]
+                stream += kept
+                if kept and self._on_output is not None:
+                    self._on_output("stdout" if kind == channel.OUT else "stderr", kept)
             elif kind == channel.EVIDENCE and len(self._evidence) < EVIDENCE_MAX:
                 facts = json.loads(data)
                 facts["arguments"] = tuple(facts["arguments"])

@@ -31,7 +31,7 @@ from detent.executor.sandbox.capabilities import Capabilities, group_place, prob
 from detent.executor.sandbox.interpreter import furniture, readable_by_others
 from detent.executor.sandbox.model import DEFAULT_REQUIRED, Execution, Job, Limits, Profile
 from detent.executor.sandbox.names import name_fault
-from detent.executor.sandbox.running import Jail, Running
+from detent.executor.sandbox.running import Jail, OnOutput, Running
 from detent.executor.sandbox.staging import Staging
 
 START_SECONDS_MAX: Final = 30
@@ -105,8 +105,11 @@ class Supervisor:
         running = self.start(job)
         return running if isinstance(running, Refused | Execution) else running.wait()
 
-    def start(self, job: Job) -> Running | Execution | Refused:
-        """Hand a job over and return at once. A job that cannot start has its Execution already."""
+    def start(self, job: Job, *, on_output: OnOutput | None = None) -> Running | Execution | Refused:
+        """Hand a job over and return at once. A job that cannot start has its Execution already.
+
+        ``on_output`` is told what it prints while somebody waits for it, never more than the job's limit lets it keep.
+        """
         refusal = self._refusal()
         if refusal is not None:
             return refusal
@@ -115,7 +118,7 @@ class Supervisor:
             return inputs
         jail = self._take(job, inputs)
         jail.copies = tuple(Path(entry[1]) for entry in inputs if Path(entry[1]).parent == self.staging)
-        return Running(self, jail, job, self.staging)
+        return Running(self, jail, job, self.staging, on_output)
 
     def await_warm(self) -> None:
         """Wait until every jail that is to be built ahead waits for its job."""

@@ -141,6 +141,15 @@ DELETE FROM answers WHERE stored_at_ms <= ?1
 -- Keeps at most the newest ?1 answers.
 DELETE FROM answers WHERE answer_no <= (SELECT max(answer_no) FROM answers) - ?1
 
+-- name: answered_jobs
+-- The jobs that kept answers name, as they stand.
+SELECT scope, body
+FROM answers CROSS JOIN job_names ON job_names.job_id = CAST(response AS TEXT) CROSS JOIN jobs USING (job_no)
+
+-- name: delete_answer
+-- Forgets one answer.
+DELETE FROM answers WHERE scope = ?1
+
 -- name: head
 -- Where a partition's log stands: its owner's epoch and what its last batch says.
 SELECT partitions.epoch, ifnull(batch_no + 1, 0), ifnull(leaf_hash, zeroblob(32)),
@@ -200,11 +209,23 @@ SELECT partition, position, batch_no, kind, job_id, run_id, transition_seq, body
 FROM job_names CROSS JOIN records USING (job_no)
 WHERE job_id = ?1 AND transition_seq = ?2
 
+-- name: transitions
+-- Some transitions of some jobs; a JSON list of pairs of a job's id and a sequence number says which.
+SELECT partition, position, batch_no, kind, job_id, run_id, transition_seq, body, evidence
+FROM json_each(?1) AS wanted CROSS JOIN job_names CROSS JOIN records USING (job_no)
+WHERE job_id = wanted.value ->> 0 AND transition_seq = wanted.value ->> 1
+
 -- name: job
 -- One job's row.
 SELECT partition, job_id, tenant_id, run_id, state, transition_seq, attempt_id, head, tick, body, transition_seq
 FROM job_names CROSS JOIN jobs USING (job_no)
 WHERE job_id = ?1
+
+-- name: jobs_of
+-- The rows of some jobs; their ids are a JSON list.
+SELECT partition, job_id, tenant_id, run_id, state, transition_seq, attempt_id, head, tick, body, transition_seq
+FROM json_each(?1) AS wanted CROSS JOIN job_names CROSS JOIN jobs USING (job_no)
+WHERE job_id = wanted.value
 
 -- name: jobs
 -- Jobs by id after ?2, at most ?3 of them, of one state unless ?1 is NULL.
@@ -247,14 +268,20 @@ SELECT state, count(*) FROM jobs GROUP BY state ORDER BY state
 SELECT partition, run_id, tenant_id, name, status, started_tick, ended_tick, body FROM runs WHERE run_id = ?1
 
 -- name: runs
--- Runs, the newest first, at most ?1 of them.
+-- Runs, or those of status ?2, the newest first, at most ?1 of them.
 SELECT partition, run_id, tenant_id, name, status, started_tick, ended_tick, body
 FROM runs
+WHERE ?2 IS NULL OR status = ?2
 ORDER BY started_tick DESC, run_id DESC LIMIT ?1
 
 -- name: content
 -- The bytes under a digest; NULL when they were erased.
 SELECT bytes FROM content WHERE digest = ?1
+
+-- name: contents
+-- The bytes under some digests, as far as they are still there; the digests are a JSON list of hex.
+SELECT digest, bytes FROM json_each(?1) AS wanted CROSS JOIN content
+WHERE digest = unhex(wanted.value) AND bytes IS NOT NULL
 
 -- name: content_digests
 -- Digest and size of everything that is still there.
@@ -288,6 +315,15 @@ ORDER BY refusal_no DESC LIMIT ?2
 SELECT workspace, execution_key, job_id, label, tick, payload_digest
 FROM work INDEXED BY work_by_key CROSS JOIN job_names USING (job_no)
 WHERE execution_key = ?2 AND workspace = ?1
+ORDER BY work.job_no
+
+-- name: work_of_keys
+-- The jobs that do any of some pieces of work, with their rows, by their numbers; the keys are a JSON list of hex.
+SELECT workspace, execution_key, job_id, label, work.tick, payload_digest,
+    partition, job_id, tenant_id, run_id, state, transition_seq, attempt_id, head, jobs.tick, body, transition_seq
+FROM json_each(?2) AS wanted CROSS JOIN work INDEXED BY work_by_key CROSS JOIN job_names USING (job_no)
+    CROSS JOIN jobs USING (job_no)
+WHERE execution_key = unhex(wanted.value) AND workspace = ?1
 ORDER BY work.job_no
 
 -- name: work_labelled

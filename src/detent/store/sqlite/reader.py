@@ -10,7 +10,8 @@ needed and let go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -42,6 +43,7 @@ _Binding = int | str | bytes | None
 
 _NUMBERS: Final = 1 << POSITION_BITS
 _UNLIMITED: Final = -1
+_WORK_COLUMNS: Final = len(WorkRow._fields)
 _IDLE_CONNECTIONS_MAX: Final = 4
 _SCHEMA_WITH_WORK: Final = 2
 """The schema that brought the index of work and the answers; a ledger of an older one has none."""
@@ -142,9 +144,28 @@ class SqliteReader:
             return None
         return self._one(RecordRow._make, "transition", job_id, transition_seq)
 
+    def transitions(self, wanted: Sequence[tuple[str, int]]) -> Iterator[RecordRow]:
+        """The transition records that carry these sequence numbers, in no order."""
+        known = [pair for pair in wanted if pair[1] <= INTEGER_MAX]
+        return self._rows(RecordRow._make, "transitions", json.dumps(known))
+
     def job(self, job_id: str) -> JobRow | None:
         """The job's row."""
         return self._one(JobRow._make, "job", job_id)
+
+    def jobs_of(self, job_ids: Sequence[str]) -> list[JobRow]:
+        """The rows of these jobs, in no order."""
+        # A name with anything unusual in it, such as a zero byte, is not left to what JSON makes of it.
+        plain = [job_id for job_id in dict.fromkeys(job_ids) if job_id.isascii() and job_id.isprintable()]
+        try:
+            rows = self._connection.execute(self._sql["jobs_of"], (json.dumps(plain),)).fetchall()
+        except (apsw.Error, OverflowError, UnicodeDecodeError) as exc:
+            raise translated(exc, self._path) from exc
+        found = [JobRow._make(row) for row in rows]
+        if len(plain) < len(job_ids):
+            others = (self.job(job_id) for job_id in set(job_ids).difference(plain))
+            found += [row for row in others if row is not None]
+        return found
 
     def jobs(
         self,
@@ -176,20 +197,19 @@ class SqliteReader:
         """The run's row."""
         return self._one(RunRow._make, "run", run_id)
 
-    def runs(self, *, limit: int | None = None) -> Iterator[RunRow]:
-        """Runs, newest first."""
-        return self._rows(RunRow._make, "runs", _UNLIMITED if limit is None else limit)
+    def runs(self, *, status: str | None = None, limit: int | None = None) -> Iterator[RunRow]:
+        """Runs, or those of one status, newest first."""
+        return self._rows(RunRow._make, "runs", _UNLIMITED if limit is None else limit, status)
 
     def content(self, digest: bytes) -> bytes | None:
         """Bytes stored inline under a digest; None when absent or erased. Raises `StoreCorrupt` for other bytes."""
         data = self._one(_first, "content", digest)
-        if data is not None and sha256(data).digest() != digest:
-            raise StoreCorrupt(
-                f"{self._path}: the content kept as {digest.hex()} has another digest",
-                hint="the job that made it can be run again, or restore a backup of the file",
-                details={"path": str(self._path), "digest": digest.hex()},
-            )
-        return data
+        return None if data is None else self._checked(digest, data)
+
+    def contents(self, digests: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        """What is stored inline under these digests, each with its digest. Raises `StoreCorrupt` for other bytes."""
+        for digest, data in self._rows(_pair, "contents", _hex_list(digests)):
+            yield digest, self._checked(digest, data)
 
     def content_digests(self) -> Iterator[tuple[bytes, int]]:
         """Digest and size of all inline content that is still there, by digest."""
@@ -222,6 +242,12 @@ class SqliteReader:
         if not self._knows_work():
             return iter(())
         return self._rows(WorkRow._make, "work", workspace, execution_key)
+
+    def work_of_keys(self, workspace: str, execution_keys: Sequence[bytes]) -> Iterator[tuple[WorkRow, JobRow]]:
+        """Jobs that do any of these pieces of work, each with its row, in the order in which they were submitted."""
+        if not self._knows_work():
+            return iter(())
+        return self._rows(_work_and_job, "work_of_keys", workspace, _hex_list(execution_keys))
 
     def work_labelled(self, workspace: str, label: str, limit: int = 100) -> Iterator[WorkRow]:
         """Jobs under a label, newest first."""
@@ -260,6 +286,15 @@ class SqliteReader:
             except apsw.Error as exc:
                 raise translated(exc, self._path) from exc
         return self._has_work
+
+    def _checked(self, digest: bytes, data: bytes) -> bytes:
+        if sha256(data).digest() != digest:
+            raise StoreCorrupt(
+                f"{self._path}: the content kept as {digest.hex()} has another digest",
+                hint="the job that made it can be run again, or restore a backup of the file",
+                details={"path": str(self._path), "digest": digest.hex()},
+            )
+        return data
 
     def _rows(self, make: Callable[[tuple[Any, ...]], _Row], name: str, *bindings: _Binding) -> Iterator[_Row]:
         connection = self._connection_for_rows()
@@ -305,6 +340,15 @@ class SqliteReader:
 
 def _first(row: tuple[Any, ...]) -> Any:
     return row[0]
+
+
+def _work_and_job(row: tuple[Any, ...]) -> tuple[WorkRow, JobRow]:
+    return WorkRow._make(row[:_WORK_COLUMNS]), JobRow._make(row[_WORK_COLUMNS:])
+
+
+def _hex_list(values: Sequence[bytes]) -> str:
+    """Bytes as one parameter of a statement."""
+    return json.dumps([value.hex() for value in values])
 
 
 def _pair(row: tuple[Any, ...]) -> tuple[Any, Any]:

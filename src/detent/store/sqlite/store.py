@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import apsw
 
@@ -242,6 +242,7 @@ class SqliteStore(SqliteReader):
         if erased:
             write_all(_SQL["erase_content"], [(digest,) for digest in erased])
             write_all(_SQL["erase_work"], [(digest,) for digest in erased])
+            self._erase_answers(frozenset(erased))
         if refusals:
             self._write_refusals(refusals)
         if checkpoint is not None:
@@ -287,6 +288,14 @@ class SqliteStore(SqliteReader):
     def _write_refusals(self, refusals: Sequence[RefusalRow]) -> None:
         self._writer.executemany(_SQL["insert_refusal"], refusals)
         self._writer.execute(_SQL["delete_old_refusals"], (REFUSALS_KEPT_MAX,))
+
+    def _erase_answers(self, erased: frozenset[bytes]) -> None:
+        from detent.ledger.naming import named_digests  # noqa: PLC0415 - erasing is rare
+
+        rows: list[Any] = self._cursor.execute(_SQL["answered_jobs"]).fetchall()
+        gone = [(scope,) for scope, body in rows if not erased.isdisjoint(named_digests(body))]
+        if gone:
+            self._cursor.executemany(_SQL["delete_answer"], gone)
 
     def _write_beside(self, rows: tuple[Sequence[WorkRow], Sequence[AnswerRow]]) -> None:
         work, answers = rows

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.errors import InvalidInput, InvariantBroken
-from detent.ledger.merkle import (
+from detent.canon.merkle import (
     EMPTY_ROOT,
     Frontier,
     Tree,
@@ -21,6 +20,7 @@ from detent.ledger.merkle import (
     verify_consistency,
     verify_inclusion,
 )
+from detent.errors import InvalidInput, InvariantBroken
 
 # The reference tree of Certificate Transparency: eight leaves and the root after each of them.
 REFERENCE_LEAVES = [

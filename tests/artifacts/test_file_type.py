@@ -1,4 +1,4 @@
-"""What a file is, by its bytes."""
+"""What a file is, by its bytes, and under which type it is recorded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.executor.runners.sniff import HEAD_BYTES, SVG_BYTES_MAX, Sniffed, claim_fault, sniff
+from detent.artifacts.content_type import sniff
+from detent.artifacts.file_type import HEAD_BYTES, JSON_BYTES_MAX, SVG_BYTES_MAX, Sniffed, claim_fault, examine
 
 TEXT = "text/plain; charset=utf-8"
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><path d="M 0 0"/></svg>'
@@ -17,13 +18,14 @@ SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><path d="M 0 0"/></svg>'
 def of(tmp_path: Path, data: bytes) -> Sniffed:
     path = tmp_path / "file"
     path.write_bytes(data)
-    return sniff(path)
+    return examine(path)
 
 
 @pytest.mark.parametrize(
     ("data", "form", "content_type"),
     [
-        (b"\x89PNG\r\n\x1a\nrest", "png", "image/png"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDRrest", "png", "image/png"),
+        (b"\x89PNG\r\n\x1a\n<script>", "binary", "application/octet-stream"),
         (b"\xff\xd8\xff\xe0rest", "jpeg", "image/jpeg"),
         (b"GIF89a...", "gif", "image/gif"),
         (b"RIFF\0\0\0\0WEBPVP8 ", "webp", "image/webp"),
@@ -124,6 +126,33 @@ def test_any_bytes_have_an_answer_under_an_allowed_type(tmp_path_factory: pytest
     """JOB-050"""
     path = tmp_path_factory.getbasetemp() / "any"
     path.write_bytes(data)
-    found = sniff(path)
+    found = examine(path)
     assert found.content_type.split("/")[0] in {"image", "text", "application"}
     assert not found.content_type.startswith("text/html")
+
+
+def test_text_that_goes_on_as_something_else_is_no_text(tmp_path: Path) -> None:
+    assert of(tmp_path, b"x" * 5000 + b"\0").format == "binary"
+    assert of(tmp_path, b"x" * (HEAD_BYTES - 1) + "ä".encode()).format == "text", (
+        "a character is cut by the end of the head"
+    )
+
+
+def test_json_that_is_too_long_to_be_read_is_text(tmp_path: Path) -> None:
+    assert of(tmp_path, b"[1" + b" " * (JSON_BYTES_MAX - 3) + b"]").format == "json"
+    assert of(tmp_path, b"[1" + b" " * JSON_BYTES_MAX + b"]").format == "text"
+
+
+@given(
+    st.binary(max_size=100),
+    st.sampled_from([b"", b"<svg ", b"<html>", b"{", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", b"PK\3\4"]),
+)
+def test_the_record_and_the_answer_to_a_browser_go_back_to_one_decision(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, prefix: bytes
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "both"
+    path.write_bytes(prefix + data)
+    served, recorded = sniff(prefix + data), examine(path)
+    assert recorded.format == served.format or (recorded.format, served.format) in {("text", "json"), ("text", "xml")}
+    if recorded.content_type not in {TEXT, "application/json"} and not recorded.content_type.startswith("application/"):
+        assert recorded.content_type == served.content_type

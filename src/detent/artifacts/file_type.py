@@ -1,0 +1,117 @@
+"""What a whole file is, for the record. A name is a claim; a claim that the bytes do not bear out is a fault.
+
+The format is `content_type`'s decision. What can carry scripts is recorded under a type by which nobody runs them: HTML and other
+markup are text, and so is an SVG picture with anything active in it. Nothing is unpacked or decoded. JSON is read strictly; SVG
+and HTML are searched for what could act, without being parsed; all three up to a size.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from detent.artifacts.content_type import OCTETS, TEXT, as_text, sniff
+from detent.canon import NotStrictJson, json_decode
+
+HEAD_BYTES: Final = 64 * 1024
+"""How many of the first bytes have to be text in what is called text."""
+JSON_BYTES_MAX: Final = 1024 * 1024
+SVG_BYTES_MAX: Final = 4 * 1024 * 1024
+"""A larger SVG is given as text: it would have to be searched whole."""
+
+HTML_BYTES_MAX: Final = 64 * 1024 * 1024
+
+SVG_TYPE: Final = "image/svg+xml"
+
+CLAIMS: Final[Mapping[str, str]] = {
+    ".png": "png",
+    ".jpg": "jpeg",
+    ".jpeg": "jpeg",
+    ".gif": "gif",
+    ".webp": "webp",
+    ".svg": "svg",
+    ".pdf": "pdf",
+}
+"""Endings that viewers act on, with the format they promise."""
+
+_ARCHIVES: Final = frozenset({"zip", "gzip", "zstd"})
+_TEXTUAL: Final = frozenset({"text", "json", "svg", "html", "xml"})
+_ACTIVE = re.compile(
+    rb"<(?:[^\s<>/:]+:)?(?:script|foreignobject|iframe|embed|object|handler|listener|set|animate[a-z]*)\b"
+    rb"|[\s\"'/]on[a-z]+\s*+="
+    rb"|javascript:"
+    rb"|<!entity|<\?xml-stylesheet|@import"
+    rb"|href\s*+=\s*+[\"']?+\s*+(?!\#|data:image/(?:png|jpeg|gif|webp)[;,])"
+    rb"|url\s*+\(\s*+[\"']?+\s*+(?!\#)",
+    re.IGNORECASE,
+)
+_ACTIVE_HTML = re.compile(
+    rb"<(?:script|iframe|frame|object|embed|applet|base|form|link|meta\s++http-equiv|svg|math|template)\b"
+    rb"|[\s\"'/]on[a-z]+\s*+="
+    rb"|javascript:"
+    rb"|\bsrc(?:set)?\s*+=\s*+[\"']?+\s*+(?!data:image/)"
+    rb"|@import|url\s*+\(\s*+[\"']?+\s*+(?!\#|data:image/)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sniffed:
+    """What a file is, under which type it may be handed out, and what else its first bytes say."""
+
+    format: str
+    content_type: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    active: bool = False
+    """It could run something if it were shown as what it is, so it is not."""
+
+
+def examine(path: Path) -> Sniffed:
+    """Look at a file that nobody else can change any more."""
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+        kind = sniff(head)
+        if kind.format in _ARCHIVES:
+            return Sniffed(kind.format, f"application/{kind.format}")
+        if kind.format not in _TEXTUAL:
+            return Sniffed(kind.format, kind.content_type, _png_size(head) if kind.format == "png" else {})
+        if as_text(head, whole=len(head) < HEAD_BYTES) is None:
+            return Sniffed("binary", OCTETS)
+        if kind.format == "svg":
+            return _svg(head + file.read(max(0, SVG_BYTES_MAX + 1 - len(head))))
+        if kind.format == "html":
+            data = head + file.read(max(0, HTML_BYTES_MAX + 1 - len(head)))
+            return Sniffed("html", TEXT, active=len(data) > HTML_BYTES_MAX or bool(_ACTIVE_HTML.search(data)))
+        if kind.format == "json" and _is_json(head + file.read(JSON_BYTES_MAX)):
+            return Sniffed("json", "application/json")
+    return Sniffed("text", TEXT)
+
+
+def claim_fault(name: str, sniffed: Sniffed) -> str | None:
+    """Say that a file is not what the ending of its name promises, or nothing."""
+    ending = "." + name.rpartition(".")[2].lower() if "." in name else ""
+    claimed = CLAIMS.get(ending)
+    if claimed is None or claimed == sniffed.format:
+        return None
+    return f"output file {name!r} is named like {claimed} and is {sniffed.format}"
+
+
+def _png_size(head: bytes) -> dict[str, int]:
+    return {} if len(head) < 24 else {"width": int.from_bytes(head[16:20]), "height": int.from_bytes(head[20:24])}
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        json_decode(data)
+    except NotStrictJson:
+        return False
+    return len(data) <= JSON_BYTES_MAX
+
+
+def _svg(data: bytes) -> Sniffed:
+    if len(data) > SVG_BYTES_MAX or _ACTIVE.search(data):
+        return Sniffed("svg", TEXT, active=True)
+    return Sniffed("svg", SVG_TYPE)

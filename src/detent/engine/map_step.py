@@ -1,0 +1,251 @@
+"""What a map step is, between a step's order and an ordered run: its items, its run, its destination, its result.
+
+The ordered run of a step is called like the step's work, ``workflow/step``, and is a run of its own on the ledger. It is found
+again by what it is (the same function, items, destination and settings), so a later attempt, or the same step of a later run,
+goes on with one that has not ended. See docs/decisions/0013.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from detent.canon import digest_text, json_encode_trusted
+from detent.canon.destinations import SQLITE, file_of
+from detent.canon.strict_json import JsonValue
+from detent.engine.commit_targets.api import Anew
+from detent.engine.content import Content
+from detent.engine.desk import Desk, Retries
+from detent.engine.ordered_runtime.found_files import file_lines, found_files
+from detent.engine.ordered_runtime.recall import standing
+from detent.engine.ordered_runtime.recorded import RecordedOrdered, recorded_ordered
+from detent.engine.ordered_runtime.rows import row_lines
+from detent.engine.ordered_runtime.spec import WINDOW, OrderedInputs, OrderedSpec
+from detent.engine.ordered_runtime.spool import Items, spool
+from detent.engine.recipes import Recipes
+from detent.engine.run_orders import expanded
+from detent.errors import DetentError, InvalidInput
+from detent.executor.plain.outputs import type_of
+from detent.jobs.values import FILE, RESULT, files_named, is_result
+from detent.jobs.work import WorkFile, WorkOrder
+from detent.kernel import Run
+from detent.kernel.run import RUNNING
+from detent.store.api import RunRow, StoreReader
+
+STEP_KEY: Final = "step"
+"""What tells the ordered run of a step from one that somebody began by hand under the same name."""
+KEPT: Final = ("code", "version")
+"""Ingredients of a step that say which functions it calls."""
+OWN_RUNS_LOOKED_MAX: Final = 8
+"""Earlier runs of a step that are asked whether they left a file as it is."""
+DESTINATION: Final = "destination"
+
+
+def spec_of(order: WorkOrder) -> OrderedSpec:
+    """The ordered run that a step's order asks for, the items apart."""
+    said: Mapping[str, Any] = order.target
+    retries = said.get("retries", 0)
+    return OrderedSpec(
+        compute=said["compute"],
+        base=order.base or str(Path.cwd()),
+        filter=said.get("filter"),
+        commit=said["commit"],
+        files="files" in said,
+        name=order.label,
+        key=STEP_KEY,
+        on_error=said.get("on_error", "stop"),
+        window=said.get("window", WINDOW),
+        chunk=said.get("chunk"),
+        retries=Retries(retries, ("USER_CODE_ERROR",)) if retries else Retries(0, ()),
+    )
+
+
+def items_of(desk: Desk, order: WorkOrder, load: Callable[[str], JsonValue]) -> tuple[Items, tuple[str, ...]]:
+    """The items of a step, written down, and the digests of the files that they name. ``load`` gives a result's value.
+
+    Raises `InvalidInput` for what is no list.
+    """
+    said, base = order.target, Path(order.base or Path.cwd())
+    if "files" in said:
+        return spool(desk.files, file_lines(found_files(said["files"], base), base)), ()
+    listed = order.keywords["items"]
+    if type(listed) is str:
+        try:
+            with (base / listed).open("rb") as stream:
+                return spool(desk.files, row_lines(stream, listed)), ()
+        except OSError as exc:
+            raise InvalidInput(
+                f"the items cannot be read from {listed}: {exc.strerror}", code="DEPENDENCY_MISSING"
+            ) from exc
+    listed = _inlined(listed, load)
+    if type(listed) is not list:
+        raise InvalidInput(f"what step {order.step!r} goes through is no list", hint="items needs a list of values")
+    files: dict[str, None] = {}
+    return spool(desk.files, _lines(listed, files)), tuple(files)
+
+
+def _lines(listed: list[JsonValue], files: dict[str, None]) -> Iterator[bytes]:
+    for item in listed:
+        line = json_encode_trusted(item)
+        if b'"$file"' in line:
+            files.update(dict.fromkeys(files_named(item)))
+        yield line
+
+
+def _inlined(value: JsonValue, load: Callable[[str], JsonValue]) -> JsonValue:
+    """A stored value with the values of results in the place of their names."""
+    if type(value) is dict:
+        if is_result(value):
+            return _inlined(load(value[RESULT]), load)
+        return {key: _inlined(item, load) for key, item in value.items()}
+    if type(value) is list:
+        return [_inlined(item, load) for item in value]
+    return value
+
+
+# -- runs of the step ----------------------------------------------------------------------------------------------------
+
+
+def runs_of(reader: StoreReader, tenant: str, label: str) -> Iterator[RunRow]:
+    """The ordered runs of a step, newest first."""
+    return (row for row in reader.runs() if row.name == label and row.tenant_id == tenant)
+
+
+def ended_since(desk: Desk, inputs: OrderedInputs, since_tick: int) -> tuple[str, RecordedOrdered] | None:
+    """The run that did this very work and ended after that tick, if there is one.
+
+    A process that was killed after its run had ended, and before its step had, finds here what the run came to.
+    """
+    for run, recorded in _recorded(desk, inputs.spec.name):
+        is_late = run.ended_tick is not None and run.ended_tick >= since_tick
+        if is_late and _is_same(run, recorded.inputs, inputs) and recorded.summary is not None:
+            return run.run_id, recorded
+    return None
+
+
+def outdated(desk: Desk, inputs: OrderedInputs) -> list[str]:
+    """The runs of the step that have not ended and never will be gone on with: something about the step has changed."""
+    return [
+        run.run_id
+        for run, recorded in _recorded(desk, inputs.spec.name)
+        if run.status == RUNNING and recorded.inputs.spec.key == STEP_KEY and not _is_same(run, recorded.inputs, inputs)
+    ]
+
+
+def open_runs(desk: Desk, label: str) -> list[str]:
+    """The runs of the step that have not ended."""
+    return [
+        run.run_id
+        for run, recorded in _recorded(desk, label)
+        if run.status == RUNNING and recorded.inputs.spec.key == STEP_KEY
+    ]
+
+
+def open_step_runs(reader: StoreReader, content: Content, workflow: str) -> list[str]:
+    """The ordered runs that steps of a workflow have left open."""
+    found = []
+    for row in reader.runs():
+        if row.status == RUNNING and row.name.startswith(f"{workflow}/"):
+            recorded = recorded_ordered(reader, content, Run.decode(row.body))
+            if recorded is not None and recorded.inputs.spec.key == STEP_KEY:
+                found.append(row.run_id)
+    return found
+
+
+def _recorded(desk: Desk, label: str) -> Iterator[tuple[Run, RecordedOrdered]]:
+    content = Content(desk.reader, desk.files)
+    for row in list(runs_of(desk.reader, desk.tenant, label)):
+        run = Run.decode(row.body)
+        recorded = recorded_ordered(desk.reader, content, run)
+        if recorded is not None:
+            yield run, recorded
+
+
+def _is_same(run: Run, began: OrderedInputs, wanted: OrderedInputs) -> bool:
+    same_work = (run.contract_digest, run.bindings_digest) == wanted.digests()
+    return same_work and not Recipes.difference(began.ingredients, wanted.ingredients)
+
+
+# -- the destination and the result --------------------------------------------------------------------------------------
+
+
+def anew(desk: Desk, label: str) -> Anew:
+    """A destination that a new run of the step begins empty, as far as what is there is the step's own."""
+
+    def is_own(length: int, tail: str) -> bool:
+        for place, row in enumerate(runs_of(desk.reader, desk.tenant, label)):
+            if place == OWN_RUNS_LOOKED_MAX:
+                break
+            with suppress(DetentError):  # One whose notes were erased cannot say.
+                mark = standing(desk, row.run_id).mark
+                if mark is not None and (mark.offset, mark.tail) == (length, tail):
+                    return True
+        return False
+
+    def own_runs() -> Container[str]:
+        return {row.run_id for row in runs_of(desk.reader, desk.tenant, label)}
+
+    return Anew(is_own, own_runs)
+
+
+def make_directory(order: WorkOrder) -> None:
+    """Make the directory of a destination, if it is not there: in a fresh project nobody has made ``out`` yet."""
+    written: str = order.target["commit"]
+    kind, _, rest = written.partition(":")
+    path = file_of(written) or (rest.rpartition("#")[0] if kind == SQLITE else None)
+    if path is not None:
+        with suppress(OSError):  # What is in the way is told by whoever opens the destination.
+            (Path(order.base or Path.cwd()) / expanded(path)).parent.mkdir(parents=True, exist_ok=True)
+
+
+def left_file(desk: Desk, order: WorkOrder) -> WorkFile | None:
+    """The file that a step has filled, kept as content like any declared output; None for another destination."""
+    written = file_of(order.target["commit"])
+    if written is None:
+        return None
+    path = os.path.normpath(expanded(written))
+    try:
+        with (Path(order.base or Path.cwd()) / path).open("rb", buffering=0) as file:
+            digest, size = desk.files.put_from(file)
+    except OSError as exc:
+        raise InvalidInput(f"the destination {path} cannot be read: {exc.strerror}", code="DEPENDENCY_MISSING") from exc
+    return WorkFile(os.fsencode(path).decode("utf-8", "backslashreplace"), digest, size, type_of(path), DESTINATION)
+
+
+def result_of(order: WorkOrder, counts: Mapping[str, int], digest: str, file: WorkFile | None) -> dict[str, Any]:
+    """What a step gives: the same for every run that comes to the same, so it names no run."""
+    said: dict[str, Any] = {
+        "total": counts["total"],
+        "succeeded": counts["success"],
+        "skipped": counts["skip"],
+        "failed": counts["fail"],
+        "digest": f"sha256:{digest}",
+        DESTINATION: order.target["commit"],
+    }
+    if file is not None:
+        name = os.path.basename(file.name)  # noqa: PTH119
+        said["file"] = {
+            FILE: digest_text(file.digest),
+            "size": file.size_bytes,
+            "name": name,
+            "type": file.content_type,
+        }
+    return said
+
+
+def fault_of(target: Mapping[str, Any], directory: str, value: JsonValue) -> str:
+    """What speaks against taking an earlier result of a map step over; empty: nothing. Files are looked at elsewhere."""
+    if not isinstance(value, dict):
+        return "its result is gone"
+    if value.get("failed"):
+        return f"{value['failed']} of its items failed"
+    kind, _, rest = str(target["commit"]).partition(":")
+    if kind != SQLITE:
+        return ""
+    from detent.engine.commit_targets.table_check import table_fault  # noqa: PLC0415 - loads apsw
+
+    name, _, table = rest.rpartition("#")
+    return table_fault(Path(directory) / expanded(name), table, value["total"], value["succeeded"])

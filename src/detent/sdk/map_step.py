@@ -1,0 +1,66 @@
+"""`detent.ordered_map` inside a flow: nothing runs, a step is recorded that will be the ordered run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from detent.errors import InvalidInput
+from detent.sdk.reference import refer
+from detent.sdk.step import Step
+
+if TYPE_CHECKING:
+    from detent.sdk.recording import Recording
+
+
+def record_map(
+    recording: Recording,
+    items: Iterable[Any] | Step,
+    compute: Callable[[Any], Any],
+    commit: object,
+    *,
+    settings: Mapping[str, Any],
+    name: str | None,
+    of_the_run: Mapping[str, object],
+) -> Step:
+    """Record the step. ``settings`` are the contract's own words; ``of_the_run`` is what a step cannot choose.
+
+    A step of a flow has nobody to iterate over its results, so it needs a destination; its result is the summary.
+    """
+    from detent.sdk.task import Task  # noqa: PLC0415 - a function alone needs none of it
+
+    task = compute if isinstance(compute, Task) else Task(compute)
+    shown = f"ordered_map({task.__name__})"
+    if given := [key for key, value in of_the_run.items() if value is not None]:
+        raise InvalidInput(
+            f"{shown}: {given[0]} belongs to the run, not to a step of it", hint=f"leave {given[0]}= out"
+        )
+    reference = refer(task.__wrapped__)
+    said = {
+        "items": recording.value(items if isinstance(items, Step) else list(items), f"{shown}(items=...)"),
+        "compute": reference.target,
+        "commit": _destination(commit, shown),
+        **settings,
+    }
+    options = task.options_of()
+    if options.timeout is not None:
+        raise InvalidInput(
+            f"{shown}: a step cannot limit the time of one item", hint="leave the task's timeout= out here"
+        )
+    if options.retries:
+        said["retries"] = options.retries
+    run = {"map": said} if options.version is None else {"map": said, "version": options.version}
+    about = {key: value for key, value in options.keys().items() if key != "retry"}
+    return recording.add(name or options.name or task.__name__, reference, {"run": run, **about})
+
+
+def _destination(commit: object, shown: str) -> str:
+    if isinstance(commit, str):
+        return commit
+    if callable(commit):
+        return refer(commit).target
+    what = "needs a destination" if commit is None else f"cannot take a {type(commit).__name__} for its destination"
+    raise InvalidInput(
+        f"{shown} {what}: as a step of a flow its results go somewhere",
+        hint='give a text such as commit="jsonl:FILE", or a function at the top of a module',
+    )

@@ -1,0 +1,170 @@
+"""Work that is leased in the commit that submits it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from detent.engine.crew import Crew
+from detent.engine.desk import Retries
+from detent.engine.vacancies import Vacancies
+from detent.engine.wire import Answer
+from detent.engine.work import Work
+from detent.errors import OutcomeUnknown, StoreUnavailable
+from detent.jobs.work import WorkOrder
+from detent.kernel import Command
+from tests.engine.run.rig import Rig, eventually
+
+NEVER = threading.Event()
+
+
+def submissions(work: Work, rig: Rig, *names: str) -> tuple[list[Command], list[tuple[bytes, bytes]]]:
+    commands: list[Command] = []
+    content: list[tuple[bytes, bytes]] = []
+    for name in names:
+        order = WorkOrder(kind="python", target="steps:one", label="label", base=str(rig.project))
+        made = work.desk.submission(order, job_id=name, job_kind="task", priority=5, retries=Retries(), key=None)
+        commands.append(made.command)
+        content += made.inline
+    return commands, content
+
+
+def states(rig: Rig, *names: str) -> list[str]:
+    return [rig.job(name).state for name in names]
+
+
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crew that never does anything by itself."""
+    monkeypatch.setattr(Crew, "_run", lambda _self: None)
+
+
+def batches(work: Work) -> int:
+    return work.desk.reader.head(0).size
+
+
+def test_what_the_workers_can_begin_is_leased_with_its_submission(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JOB-082: one commit submits and leases; what there are no workers for stays in the queue."""
+    quiet(monkeypatch)
+    work = rig.work()
+    vacancies = Vacancies(work.session, work.crew.identity, lambda: None)
+    vacancies.offer(2)
+    commands, content = submissions(work, rig, "job-1", "job-2", "job-3")
+    before = batches(work)
+    answers = vacancies.submit(commands, NEVER, content=content)
+    assert [answer.ok for answer in answers] == [True] * 3
+    assert batches(work) == before + 1
+    assert states(rig, "job-1", "job-2", "job-3") == ["RUNNING", "RUNNING", "QUEUED"]
+    assert [grant.job_id for grant in vacancies.granted()] == ["job-1", "job-2"]
+    assert vacancies.granted() == []
+    assert rig.job("job-1").lease_holder == work.crew.identity
+
+
+def test_nothing_is_claimed_beyond_what_was_offered(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet(monkeypatch)
+    work = rig.work()
+    vacancies = Vacancies(work.session, work.crew.identity, lambda: None)
+    vacancies.offer(1)
+    for name in ("job-1", "job-2"):
+        commands, content = submissions(work, rig, name)
+        vacancies.submit(commands, NEVER, content=content)
+    assert states(rig, "job-1", "job-2") == ["RUNNING", "QUEUED"]
+    vacancies.offer(1)  # The crew says so while what was leased for it still waits: that takes the place.
+    commands, content = submissions(work, rig, "job-3")
+    vacancies.submit(commands, NEVER, content=content)
+    assert states(rig, "job-3") == ["QUEUED"]
+
+
+def test_the_crew_is_woken_only_for_what_it_does_not_hear_otherwise(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet(monkeypatch)
+    work = rig.work()
+    woken: list[str] = []
+    vacancies = Vacancies(work.session, work.crew.identity, lambda: woken.append("woken"))
+    vacancies.offer(1)
+    commands, content = submissions(work, rig, "job-1")
+    vacancies.submit(commands, NEVER, content=content)
+    assert len(woken) == 1  # For the lease.
+    commands, content = submissions(work, rig, "job-2", "job-3")
+    vacancies.submit(commands, NEVER, content=content)
+    assert len(woken) == 2  # For what waits in the queue.
+
+
+class Losing:
+    """A session whose first answers are lost after everything was done."""
+
+    def __init__(self, work: Work, losses: int, error: type[Exception] = OutcomeUnknown) -> None:
+        self._work, self._losses, self._error = work, losses, error
+        self.asked: list[list[str]] = []
+
+    def ask(self, commands: Sequence[Command], **beside: Any) -> Sequence[Answer]:
+        self.asked.append([type(command).__name__ for command in commands])
+        answers = self._work.session.ask(commands, **beside)
+        if len(self.asked) <= self._losses:
+            raise self._error("lost")
+        return answers
+
+
+def test_a_lost_answer_is_asked_for_again_without_a_second_claim(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """X-173: the lease may be there; the crew is told to look for it, and no second one is taken."""
+    quiet(monkeypatch)
+    work = rig.work()
+    session = Losing(work, 1)
+    vacancies = Vacancies(session, work.crew.identity, lambda: None)
+    vacancies.offer(2)
+    commands, content = submissions(work, rig, "job-1")
+    (answer,) = vacancies.submit(commands, NEVER, content=content)
+    assert answer.ok
+    assert session.asked == [["Submit", "Claim"], ["Submit"]]
+    assert vacancies.granted() == []
+    assert vacancies.lost()
+    assert not vacancies.lost()
+
+
+def test_a_request_that_fails_for_good_leaves_the_crew_looking_for_its_lease(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet(monkeypatch)
+    work = rig.work()
+    vacancies = Vacancies(Losing(work, 9, KeyboardInterrupt), work.crew.identity, lambda: None)  # type: ignore[arg-type]
+    vacancies.offer(1)
+    commands, content = submissions(work, rig, "job-1")
+    with pytest.raises(KeyboardInterrupt):
+        vacancies.submit(commands, NEVER, content=content)
+    assert vacancies.lost()
+
+
+def test_a_crew_finds_the_leases_whose_answers_were_lost(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """X-173: nothing waits for a lease to run out that is this very crew's own."""
+    work = rig.work()
+    eventually(lambda: work.crew.vacancies._vacant > 0, "the crew has offered nothing")
+    monkeypatch.setattr(work.crew.vacancies, "_session", Losing(work, 1))
+    commands, content = submissions(work, rig, "job-1")
+    work.crew.vacancies.submit(commands, NEVER, content=content)
+    eventually(lambda: states(rig, "job-1") == ["SUCCEEDED"], "nobody ran it")
+    assert rig.job("job-1").attempt_id == 0
+
+
+def test_what_was_leased_for_a_crew_that_closes_is_given_up(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet(monkeypatch)
+    work = rig.work()
+    work.crew.vacancies.offer(1)
+    commands, content = submissions(work, rig, "job-1")
+    work.crew.vacancies.submit(commands, NEVER, content=content)
+    assert states(rig, "job-1") == ["RUNNING"]
+    work.crew.close()
+    job = rig.job("job-1")
+    assert job.state in {"RETRYING", "QUEUED"}  # Back in the queue as soon as time has passed.
+    assert (job.interruptions, job.failures) == (1, 0)
+
+
+def test_a_closed_session_says_so(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet(monkeypatch)
+    work = rig.work()
+    commands, content = submissions(work, rig, "job-1")
+    stop = threading.Event()
+    stop.set()
+    work.session.close()
+    with pytest.raises(StoreUnavailable):
+        work.crew.vacancies.submit(commands, stop, content=content)
