@@ -164,9 +164,8 @@ class Tasks:
         waiting: list[tuple[int, Submission, Recipe]] = []
         own: dict[str, Ticket] = {}
         with self._desk.floor:
-            for place, call in enumerate(calls):
-                with self._reading:
-                    recipe = self._work.recipes.of(call.wanted, no_results, salt=self._options.salt)
+            recipes = self._recipes_of(calls)
+            for place, (call, recipe) in enumerate(zip(calls, recipes, strict=True)):
                 known = None if recipe.key is None else own.get(recipe.key) or self._answered(recipe)
                 if isinstance(known, Ticket):
                     tickets[place] = self._twin(known)
@@ -177,6 +176,7 @@ class Tasks:
                     own[recipe.key] = ticket
                 self._await(ticket)
                 waiting.append((place, submission, recipe))
+            self._work.recipes.look_away()
         try:
             while waiting:
                 waiting = self._offer(waiting, tickets, deadline)
@@ -186,6 +186,14 @@ class Tasks:
                     self._forget(dropped)  # Whether it was submitted or not: its caller never saw it.
             raise
         return [ticket for ticket in tickets if ticket is not None]
+
+    def _recipes_of(self, calls: Sequence[Call]) -> list[Recipe]:
+        """The recipes of some calls; of many, what was done of them before is read at once."""
+        with self._reading:
+            recipes = [self._work.recipes.of(call.wanted, no_results, salt=self._options.salt) for call in calls]
+            if len(recipes) > 1:
+                self._work.recipes.look(recipes)
+        return recipes
 
     def _offer(
         self, waiting: list[tuple[int, Submission, Recipe]], tickets: list[Ticket | None], deadline: float | None
