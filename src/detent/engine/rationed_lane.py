@@ -79,7 +79,7 @@ class RationedLane:
     def close(self) -> None:
         """End everything; what waits is left to whoever comes next."""
         self._waiting.clear()
-        for lane in self._all_lanes:
+        for lane in reversed(self._all_lanes):  # The first is what everybody wakes the crew through.
             lane.close()
         self._resources.close()
 

@@ -91,6 +91,7 @@ class SandboxLane:
         self._running: dict[int, Callable[[], object]] = {}
         self._cancelled: set[int] = set()
         self._under_way = 0
+        self._closing = False
         self._supervisor: Supervisor | None = None
         self._retired: list[Supervisor] = []
         """Those whose spawner was killed. What came out of them before may still be read, so they are closed at the end."""
@@ -126,8 +127,9 @@ class SandboxLane:
         return back
 
     def close(self) -> None:
-        """End every execution and the sandbox."""
+        """End every execution and the sandbox; what has not begun does not."""
         with self._lock:
+            self._closing = True
             running = list(self._running.values())
         for cancel in running:
             cancel()
@@ -175,7 +177,7 @@ class SandboxLane:
 
     def _run(self, assignment: Assignment, on_output: OnOutput | None) -> Finished:
         with self._lock:
-            if assignment.number in self._cancelled:
+            if self._closing or assignment.number in self._cancelled:
                 return Finished(number=assignment.number, status=CANCELLED)
         if assignment.order.kind == "job":
             return self._platform_job(assignment, on_output)
@@ -209,7 +211,7 @@ class SandboxLane:
         """Wait for something that can be cancelled meanwhile, from whichever moment on."""
         with self._lock:
             self._running[number] = cancel
-            cancelled = number in self._cancelled
+            cancelled = self._closing or number in self._cancelled
         if cancelled:
             cancel()
         try:
@@ -220,6 +222,8 @@ class SandboxLane:
 
     def _platform_job(self, assignment: Assignment, on_output: OnOutput | None) -> Finished:
         """A whole payload: completed as the platform does it, run, and its result read back (X-152)."""
+        from detent.executor.runners import Attempt  # noqa: PLC0415 - most runs have no platform jobs
+
         runners = self._job_runners()
         draft = restored(assignment.order.target, _loader(assignment.values), lambda file: file)
         try:
@@ -233,10 +237,11 @@ class SandboxLane:
         except DetentError as exc:
             return self._failed(assignment.number, WorkError("VALIDATION_ERROR", "VALIDATION_ERROR", str(exc)))
         started_ms = self._clock_ms()
+        attempt = Attempt(on_output)
         result = self._watched(
             assignment.number,
-            lambda: runners.cancel(payload.job_id),
-            lambda: runners.run(payload, now=self._now, nonce=self._nonce(), on_output=on_output),
+            attempt.cancel,
+            lambda: runners.run(payload, now=self._now, nonce=self._nonce(), attempt=attempt),
         )
         if isinstance(result, Refused):
             return self._failed(assignment.number, WorkError("VALIDATION_ERROR", result.code, result.message))

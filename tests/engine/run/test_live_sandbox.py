@@ -86,3 +86,16 @@ def test_a_platform_job_is_shown_too(rig: Rig) -> None:
     )
     handle.cancel()
     assert ended().status == "cancelled"
+
+
+def test_closing_ends_what_runs_and_begins_nothing_of_what_waits(rig: Rig) -> None:
+    """X-163: more endless cells than there are workers; those that wait would otherwise begin while everything ends."""
+    work = rig.pool(workers=1)
+    cells = [{"id": f"cell-{number}", "run": {"code": f"def main():\n    while True: {number}"}} for number in range(4)]
+    handle = rig.handle(work, json.dumps({"name": "cells", "steps": cells}))
+    ended = in_thread(handle.run)
+    eventually(lambda: bool(live_jobs(rig.home.path)) and work.crew.busy > 1, "nothing waits")
+    handle.stop()
+    work.close()
+    assert ended().status == "stopped"
+    assert list((rig.home.path / LIVE_DIRECTORY).iterdir()) == []

@@ -12,7 +12,7 @@ import pytest
 
 from detent.canon import tick_to_iso
 from detent.errors import Refused, StoreUnavailable
-from detent.executor.runners import Runners, env_version, envelope, missing_tools, tools
+from detent.executor.runners import Attempt, Runners, env_version, envelope, missing_tools, tools
 from detent.executor.runners.model import Failure, Outcome
 from detent.executor.sandbox import Execution, Job, Limits, Profile, Supervisor
 from detent.jobs import (
@@ -213,6 +213,16 @@ def test_a_job_cancelled_before_it_starts_never_ran(here: Desk) -> None:
     digest = here.put(b"data")
     draft["inputs"]["object"]["dependencies"] = [{"kind": "dataset", "digest": digest}]
     result = CancelsWhileStoring(here).runners.run(here.payload(draft), now=clock(), nonce=NONCE)
+    assert isinstance(result, JobResult)
+    assert (result.status, result.resource_usage) == (JobStatus.CANCELLED, None)
+
+
+def test_an_attempt_cancelled_before_anybody_knew_of_it_never_ran(here: Desk) -> None:
+    """JOB-068: whoever cancels need not know whether it has begun"""
+    attempt = Attempt()
+    attempt.cancel()
+    payload = here.payload(execute("while True: pass"))
+    result = here.runners.run(payload, now=clock(), nonce=NONCE, attempt=attempt)
     assert isinstance(result, JobResult)
     assert (result.status, result.resource_usage) == (JobStatus.CANCELLED, None)
 

@@ -1,13 +1,13 @@
 """Runs platform jobs: one runner for each job type, on top of the sandbox.
 
 Start reading at `runners`; `execute`, `render`, `export` and `thumbnail` are the job types, `inside` holds what the last
-three run in their jails. `sniff` decides what a file may be handed out as.
+three run in their jails.
 """
 
 from __future__ import annotations
 
 from detent.executor.runners.model import Artifacts
-from detent.executor.runners.runners import Runners
+from detent.executor.runners.runners import Attempt, Runners
 from detent.executor.runners.tools import env_version, missing_tools
 
-__all__ = ["Artifacts", "Runners", "env_version", "missing_tools"]
+__all__ = ["Artifacts", "Attempt", "Runners", "env_version", "missing_tools"]

@@ -58,22 +58,22 @@ class Runners:
         self._supervisor = supervisor
         self._artifacts = artifacts
         self._lock = threading.Lock()
-        self._attempts: dict[str, list[_Attempt]] = {}
+        self._attempts: dict[str, list[Attempt]] = {}
 
     def env_version(self, job_type: str) -> str:
         """What a payload of this type has to ask for to run here."""
         return tools.env_version(job_type, self._supervisor.library_paths)
 
     def run(
-        self, payload: JobPayload, *, now: Callable[[], str], nonce: str, on_output: OnOutput | None = None
+        self, payload: JobPayload, *, now: Callable[[], str], nonce: str, attempt: Attempt | None = None
     ) -> JobResult | Refused:
-        """Run a complete payload to its end; ``on_output`` is told what it prints meanwhile.
+        """Run a complete payload to its end; ``attempt`` is told what it prints meanwhile, and may be cancelled before it begins.
 
         ``now`` gives the time as ISO 8601 in UTC, read off the caller's ticks. Refuses with SANDBOX_UNAVAILABLE where
         untrusted code may not run. Raises only when the store of artifacts does.
         """
         started_at = now()
-        attempt = _Attempt(on_output)
+        attempt = attempt or Attempt()
         with self._lock:
             self._attempts.setdefault(payload.job_id, []).append(attempt)
         try:
@@ -98,7 +98,7 @@ class Runners:
             attempt.cancel()
         return bool(attempts)
 
-    def _attempt(self, payload: JobPayload, attempt: _Attempt) -> tuple[Outcome, Execution | None, tuple[Stored, ...]]:
+    def _attempt(self, payload: JobPayload, attempt: Attempt) -> tuple[Outcome, Execution | None, tuple[Stored, ...]]:
         runner = RUNNERS[payload.job_type]
         prepared = self._check(payload) or runner.prepare(payload)
         if isinstance(prepared, Failure):
@@ -137,7 +137,7 @@ class Runners:
         return None
 
     def _execute(
-        self, payload: JobPayload, prepared: Prepared, attempt: _Attempt, stack: contextlib.ExitStack
+        self, payload: JobPayload, prepared: Prepared, attempt: Attempt, stack: contextlib.ExitStack
     ) -> Execution | Failure | None:
         """Run the work; a Failure when it could not even begin, None when it was cancelled before it did."""
         try:
@@ -221,22 +221,24 @@ class _RefusedHere(Exception):
         self.refused = refused
 
 
-class _Attempt:
+class Attempt:
     """One run that can be cancelled, also before its jail exists."""
 
-    def __init__(self, on_output: OnOutput | None) -> None:
+    def __init__(self, on_output: OnOutput | None = None) -> None:
         self.on_output = on_output
         self.cancelled = False
         self._running: Running | None = None
         self._lock = threading.Lock()
 
     def cancel(self) -> None:
+        """End it now, or keep it from beginning; from any thread."""
         with self._lock:
             self.cancelled = True
             if self._running is not None:
                 self._running.cancel()
 
     def see_through(self, running: Running) -> Execution:
+        """Wait for the end of what has been started."""
         with self._lock:
             self._running = running
             if self.cancelled:
