@@ -332,7 +332,13 @@ def test_a_run_loads_no_models_and_nothing_that_only_others_need(project: Projec
         "    'detent.workflow.models', 'detent.executor.sandbox', 'detent.engine.explain'}\n"
         "sys.exit(str(sorted(heavy & set(sys.modules))) if heavy & set(sys.modules) else code)"
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "DETENT_HOME": str(project.home.path)}
+    # Left-overs of sandboxes are swept, which loads the sandbox; here are none.
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "DETENT_HOME": str(project.home.path),
+        "TMPDIR": str(project.home.directory),
+    }
     line = [sys.executable, "-c", script, "run", file, "-q", "-w", "1"]
     done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -11,7 +11,8 @@ import pytest
 
 from detent.engine.keeper import HeadKeeper
 from detent.engine.run_inputs import RunLock
-from detent.executor.sandbox.staging import PREFIX, Staging, sweep
+from detent.executor.leftovers import PREFIX, has_leftovers
+from detent.executor.sandbox.staging import Staging, sweep
 from detent.executor.sandbox.supervisor import _mount_point
 from tests.faults.commands import ROOT
 
@@ -23,7 +24,9 @@ def test_the_folder_of_a_sandbox_goes_with_its_process(tmp_path: Path, monkeypat
     (left / "job-1" / "out").mkdir(parents=True)
     (left / "input-1").write_bytes(b"x")
     (tmp_path / "somebody-else").mkdir()
+    assert has_leftovers()
     sweep()
+    assert not has_leftovers()
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([held.path.name, "somebody-else"])
     held.close()
     held.close()

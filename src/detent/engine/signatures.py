@@ -5,8 +5,7 @@ signature takes some tens of microseconds, and whoever has checked one would wai
 that the reading holds. So a long ledger gets processes that check while the reading goes on. When they have enough before
 them, the reader checks a group itself, which keeps every processor busy whatever the two sides cost.
 
-A helper decides nothing that is not decided again without it: if it cannot be started or ends too soon, whatever it has not
-answered is checked here.
+Nothing depends on a helper: if it cannot be started or ends too soon, whatever it has not answered is checked here.
 """
 
 from __future__ import annotations
@@ -96,6 +95,8 @@ class _Helper:
         self._groups: deque[_Group] = deque()
         theirs, self._write = os.pipe()
         self._read, answers = os.pipe()
+        self._answers = select.poll()  # `select` would not take a descriptor above 1023.
+        self._answers.register(self._read, select.POLLIN)
         self._process: subprocess.Popen[bytes] | None = None
         root = str(Path(detent.__file__).parent.parent)
         # So that a group can be handed over while the one before it is checked. Where pipes are as they are, that waits.
@@ -115,7 +116,7 @@ class _Helper:
 
     def load(self) -> int:
         """Groups it has before it."""
-        while self._groups and select.select([self._read], [], [], 0)[0]:
+        while self._groups and self._answers.poll(0):
             self._hear()
         return len(self._groups)
 

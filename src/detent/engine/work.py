@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from tempfile import gettempdir
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from detent.canon.amounts import CPU
@@ -21,6 +20,7 @@ from detent.engine.resources import Resources
 from detent.engine.session import Session
 from detent.engine.wiring import Parts, begin_ledger
 from detent.errors import InvalidInput, InvariantBroken
+from detent.executor.leftovers import has_leftovers
 
 if TYPE_CHECKING:
     from detent.executor.plain import Pool
@@ -30,7 +30,8 @@ MakeLanes: TypeAlias = Callable[[Desk], tuple[Mapping[str, Lane], Sleeper]]
 
 LIVE: Final = "live"
 WORKERS_MAX: Final = 1024
-STAGING_PREFIX: Final = "detent-sandbox-"
+LOADED_BY_TASKS: Final = ("detent.sdk.flow", "detent.sdk.task")
+"""What a module with a task in it loads. By name, for processes that are not this one: the engine itself needs none of it."""
 
 
 def home_at(explicit: Path | None = None, environment: Mapping[str, str] | None = None) -> Home:
@@ -151,7 +152,7 @@ class Work:
         live = self.home.path / LIVE
         live.mkdir(mode=0o700, exist_ok=True)
         sweep_orphans(live)
-        return Pool(self.workers, live=live, content=self.home.path / "content")
+        return Pool(self.workers, live=live, content=self.home.path / "content", preload=LOADED_BY_TASKS)
 
     def _close_pool(self) -> None:
         if self._pool is not None:
@@ -160,7 +161,7 @@ class Work:
     def _make_lanes(self, _desk: Desk) -> tuple[Mapping[str, Lane], Sleeper]:
         if self._pool is None:
             raise InvariantBroken("whoever has no lanes of their own has a pool")
-        if any(Path(gettempdir()).glob(f"{STAGING_PREFIX}*")):
+        if has_leftovers():
             from detent.executor.sandbox.staging import sweep  # noqa: PLC0415 - the sandbox takes time to load
 
             sweep()

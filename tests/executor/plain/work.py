@@ -287,3 +287,8 @@ def note_number(path: str, number: int, pause: bool) -> int:
 
 if __name__ == "__main__":
     raise AssertionError("it was run as a script")
+
+
+def loaded(name: str) -> bool:
+    """Whether a module was there before anybody asked for it."""
+    return name in sys.modules

@@ -52,7 +52,8 @@ class Pool:
     """Runs the user's own trusted functions and commands in ``workers`` child processes.
 
     ``live`` is where the workers can be watched, ``content`` the directory of the home's content store. The environment is the
-    user's own unless another is given, and modules are looked for where this process looks for them.
+    user's own unless another is given, and modules are looked for where this process looks for them. ``preload`` names modules of
+    ours that most tasks load: they are loaded once, before there are workers.
     """
 
     def __init__(  # noqa: PLR0913 - settings, all but the first by name
@@ -64,6 +65,7 @@ class Pool:
         python: str = sys.executable,
         environment: Mapping[str, str] | None = None,
         paths: Sequence[str] | None = None,
+        preload: Sequence[str] = (),
         output_bytes_max: int = OUTPUT_BYTES_MAX,
         value_bytes_max: int = VALUE_BYTES_MAX,
         grace_ms: int = GRACE_MS,
@@ -74,6 +76,7 @@ class Pool:
         """Between asking a task to end and ending it."""
         self._settings = {
             "paths": import_paths(python, paths),
+            "preload": list(preload),
             "content": str(content.absolute()),
             "output_bytes_max": output_bytes_max,
             "value_bytes_max": value_bytes_max,

@@ -6,17 +6,14 @@ that nobody holds.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Final
 
+from detent.executor.leftovers import PREFIX, abandoned_folders
 from detent.executor.sandbox import collect
-
-PREFIX: Final = "detent-sandbox-"
 
 
 class Staging:
@@ -45,15 +42,8 @@ class Staging:
 
 def sweep() -> None:
     """Remove the folders of supervisors that are gone."""
-    for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError):  # Gone meanwhile, held, or somebody else's.
-            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.fstat(handle).st_uid == os.geteuid():
-                    _remove(path)
-            finally:
-                os.close(handle)
+    for path in abandoned_folders():
+        _remove(path)
 
 
 def _remove(path: Path) -> None:
