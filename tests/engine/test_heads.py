@@ -8,6 +8,7 @@ import pytest
 
 from detent.canon import decode, encode
 from detent.engine import owner as owner_module
+from detent.engine import scribe
 from detent.errors import HomeError, StoreUnavailable
 from detent.kernel import Claim, checkpoint, checkpoint_digest
 from detent.ledger import root_of, tree_origin, verify_head
@@ -28,7 +29,7 @@ def check_head(store: Store, row: TreeHeadRow) -> None:
 
 
 def test_a_tree_head_is_signed_after_a_number_of_batches(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owner_module, "HEAD_BATCHES", 3)
+    monkeypatch.setattr(scribe, "HEAD_BATCHES", 3)
     rig.open()
     for n in range(5):
         rig.one(submit(f"job-{n}"))
@@ -48,7 +49,7 @@ def test_a_tree_head_is_signed_at_the_end(rig: Rig) -> None:
 
 def test_every_tree_head_is_kept_outside(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """X-178"""
-    monkeypatch.setattr(owner_module, "HEAD_BATCHES", 2)
+    monkeypatch.setattr(scribe, "HEAD_BATCHES", 2)
     rig.open()
     for n in range(4):
         rig.one(submit(f"job-{n}"))
@@ -66,7 +67,7 @@ def test_an_idle_owner_signs_a_tree_head_over_what_it_wrote(store: Store, monkey
         rig.kept.append(head)
         kept.set()
 
-    rig.owner._keep_head = keep
+    rig.owner._scribe.keep_head = keep
     rig.owner.start()
     try:
         rig.owner.call([stamped(submit())])
@@ -86,12 +87,12 @@ def test_an_owner_with_nothing_new_signs_no_second_head(rig: Rig) -> None:
 
 def test_a_commit_is_answered_before_its_tree_head_is_kept_outside(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """X-173: a keeper that fails must not make a durable commit look undone."""
-    monkeypatch.setattr(owner_module, "HEAD_BATCHES", 1)
+    monkeypatch.setattr(scribe, "HEAD_BATCHES", 1)
 
     def broken(_head: TreeHeadRow) -> None:
         raise HomeError("the state directory cannot be written")
 
-    rig.owner._keep_head = broken
+    rig.owner._scribe.keep_head = broken
     future = rig.ask(submit())
     rig.owner.step()
     assert future.result(timeout=0)[0].ok
@@ -218,7 +219,7 @@ def test_ended_jobs_leave_the_memory_of_kernel_and_history() -> None:
             (grant,) = rig.one(Claim(0, "worker-1")).grants
             rig.one(cancel(grant.job_id) if i % 2 else heartbeat(grant))
         rig.do(*[cancel(f"job-{n}-{i}") for i in range(20)])
-    kernel, history = rig.owner._kernel, rig.owner._history
+    kernel, history = rig.owner._kernel, rig.owner._scribe._history
     assert kernel.jobs == {}
     assert len(kernel.queue) == 0
     assert (history._jobs, history._records, history._runs) == ({}, {}, {})

@@ -44,7 +44,7 @@ def test_a_recovered_kernel_is_the_one_that_never_stopped(rig: Rig) -> None:
         recovered.kernel.check()
         assert checkpoint(recovered.kernel) == rig.checkpoint(), chapter
         assert recovered.tail.size == rig.size
-        assert recovered.tail.frontier.root() == rig.owner._assembler.tail.frontier.root()
+        assert recovered.tail.frontier.root() == rig.owner._scribe._assembler.tail.frontier.root()
 
 
 def test_a_recovered_kernel_is_the_same_from_a_checkpoint(store: Store) -> None:

@@ -20,8 +20,9 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from detent.canon import SigningKey
-from detent.engine.assemble import Assembler, Turn, refusal_rows
+from detent.engine.assemble import Turn
 from detent.engine.clock import Clock, SystemClock, TickSource
+from detent.engine.deciding import Decider
 from detent.engine.pace import Pace
 from detent.engine.recover import Recovered
 from detent.engine.request import (
@@ -33,16 +34,13 @@ from detent.engine.request import (
     Request,
     Stop,
     answer_look,
-    commands_of,
-    indexed,
-    jobs_looked_for,
     request_of,
     tell,
     told,
 )
+from detent.engine.scribe import CHECKPOINT_RECORDS, Scribe
 from detent.errors import (
     DetentError,
-    EpochLost,
     HomeError,
     InboxFull,
     InvariantBroken,
@@ -50,19 +48,15 @@ from detent.errors import (
     StoreUnavailable,
 )
 from detent.kernel import (
-    AdvanceTick,
     ChangeTrust,
     Command,
     Grant,
-    Heartbeat,
     Kernel,
     KernelConfig,
     Outcome,
     RaiseEpoch,
     Record,
 )
-from detent.kernel.identity import JOB_TRANSITION
-from detent.kernel.outcome import DEDUPLICATED
 from detent.store.api import AnswerRow, Store, TreeHeadRow, WorkRow
 
 INBOX_MAX = 10_000
@@ -71,10 +65,6 @@ TURN_ITEMS_MAX = 1_000
 """Requests taken into one group commit."""
 TURN_RECORDS_MAX = 20_000
 """Records after which a turn goes on in another batch, well below what a batch may hold."""
-CHECKPOINT_RECORDS = 20_000
-"""Records after which the kernel's state is written down again, at least; more when much is alive."""
-HEAD_BATCHES = 256
-"""Batches after which a tree head is signed, at most."""
 HEAD_IDLE_MS = 1_000
 """The loop signs a tree head over the last batches after this time."""
 LOOK_AGAIN_MS = 60_000
@@ -113,18 +103,18 @@ class Owner:
 
         They are called within the turn, so they may take note but ask this owner nothing.
         """
-        self._store = store
         self._kernel = recovered.kernel
-        self._history = recovered.history
         self._batch_key = batch_key
-        self._epoch = store.take_ownership(partition)
-        self._assembler = Assembler(
-            origin=store.origin,
+        self._crash = crash_point or (lambda _name: None)
+        self._scribe = Scribe(
+            store,
+            recovered,
             partition=partition,
-            epoch=self._epoch,
-            tail=recovered.tail,
             batch_key=batch_key,
             head_key=head_key,
+            keep_head=keep_head or (lambda _head: None),
+            crash_point=self._crash,
+            checkpoint_records=checkpoint_records,
         )
         ticks = TickSource(
             clock or SystemClock(),
@@ -133,15 +123,10 @@ class Owner:
             not_before=recovered.tail.last_tick,
         )
         self._pace = Pace(ticks, recovered.kernel, config)
-        self._keep_head = keep_head or (lambda _head: None)
+        self._decider = Decider(recovered.kernel, recovered.history, store, self._pace, partition)
         self._on_dispatch = on_dispatch
-        self._crash = crash_point or (lambda _name: None)
         self._inbox: SimpleQueue[Request | Look | Stop] = SimpleQueue()
         self._inbox_max = inbox_max
-        self._checkpoint_records = checkpoint_records
-        self._since_checkpoint = recovered.replayed
-        self._batches_since_head = 0
-        self._new_head: TreeHeadRow | None = None
         self._thread: threading.Thread | None = None
         self._turn_lock = threading.Lock()
         self._wake = threading.Event()
@@ -151,12 +136,12 @@ class Owner:
     @property
     def epoch(self) -> int:
         """The epoch under which this owner writes."""
-        return self._epoch
+        return self._scribe.epoch
 
     @property
     def size(self) -> int:
         """Number of batches written so far."""
-        return self._assembler.tail.size
+        return self._scribe.size
 
     @property
     def closed(self) -> bool:
@@ -172,16 +157,16 @@ class Owner:
             tick = self._kernel.tick
         turn = Turn(tick)
         commands: list[Command] = [make(tick) for make in announce]
-        commands.append(RaiseEpoch(tick, self._epoch, self._batch_key.key_id, config))
+        commands.append(RaiseEpoch(tick, self._scribe.epoch, self._batch_key.key_id, config))
         for command in commands:
             outcome = self._kernel.apply(command)
             if outcome.refusal is not None:
                 raise _refused_to_begin(outcome.refusal)
             turn.add(command, outcome)
         self._crash("decided")
-        self._commit(turn)
+        self._scribe.commit(turn)
         self._crash("committed")
-        self._keep_new_head()
+        self._scribe.keep_new_head()
         if self._on_dispatch is not None:
             for grant in _live_grants(self._kernel):
                 self._on_dispatch(grant)
@@ -288,7 +273,7 @@ class Owner:
 
     def _look_again_at(self) -> float:
         """When the loop has to look again by itself, by the monotonic clock."""
-        wait_ms = HEAD_IDLE_MS if self._batches_since_head else LOOK_AGAIN_MS
+        wait_ms = HEAD_IDLE_MS if self._scribe.owes_head else LOOK_AGAIN_MS
         due_ms = self._pace.ms_until_due()
         if due_ms is not None:
             wait_ms = min(wait_ms, due_ms)
@@ -349,21 +334,9 @@ class Owner:
         for request in requests:
             if not request.future.set_running_or_notify_cancel():
                 continue
-            try:
-                commands = commands_of(request, tick, self._kernel)
-            except Exception as exc:  # noqa: BLE001 - a caller's own code; its failure is its answer, not the owner's end
-                request.future.set_exception(exc)
-                continue
-            if isinstance(commands, Refused):
-                answers.append((request, [self._turn_away(commands, turn)]))
-                continue
-            if names := jobs_looked_for(commands):
-                self._history.look_ahead(names)
-            outcomes = [self._apply(command, turn, beats) for command in commands]
-            if request.content and any(outcome.records for outcome in outcomes):
-                turn.content.extend(request.content)  # With the record that names it, or not at all.
-            if request.work or request.answers:
-                self._keep_beside(request, commands, outcomes, turn)
+            outcomes = self._decider.decide(request, turn, beats)
+            if outcomes is None:
+                continue  # Its own making failed, and it has been told.
             answers.append((request, outcomes))
             if len(turn.records) >= TURN_RECORDS_MAX:
                 self._settle(turn, answers)
@@ -374,13 +347,9 @@ class Owner:
         """Make a turn durable, then answer it."""
         self._crash("decided")
         if not turn.empty:
-            self._commit(turn)
+            self._scribe.commit(turn)
         elif answers:
-            self._insist_on_epoch()
-            if turn.refusals:
-                self._store.append_refusals(turn.refusals)
-            if turn.work or turn.answers:
-                self._store.append_beside(turn.work, turn.answers)
+            self._scribe.keep_beside(turn)
         self._crash("committed")
         for request, outcomes in answers:
             request.future.set_result(outcomes)
@@ -389,125 +358,29 @@ class Owner:
                 for outcome in outcomes:
                     for grant in outcome.grants:
                         self._on_dispatch(grant)
-        self._keep_new_head()
+        self._scribe.keep_new_head()
         if self.observers and turn.records:
             self._tell_observers(turn.records)
 
     def _tell_observers(self, records: Sequence[Record]) -> None:
-        first = self._assembler.tail.next_position - len(records)
+        first = self._scribe.next_position - len(records)
         for observer in tuple(self.observers):
             try:
                 observer(first, records)
             except Exception:
                 logger.exception("an observer of the ledger failed")  # It is a guest here; the commit stands.
 
-    def _turn_away(self, refusal: Refused, turn: Turn) -> Outcome:
-        """Answer a request that was refused before the kernel heard of it; the decision log gets it all the same."""
-        outcome = Outcome()
-        self._kernel.refuse_with(outcome, refusal, JOB_TRANSITION)
-        turn.refusals.extend(refusal_rows(self.partition, turn.tick, None, outcome))
-        return outcome
-
-    def _keep_beside(
-        self, request: Request, commands: Sequence[Command], outcomes: Sequence[Outcome], turn: Turn
-    ) -> None:
-        """Take over what a request wants kept beside the ledger, as far as it was granted."""
-        rows = indexed(request.work, commands, outcomes, turn.tick)
-        if any(outcome.status == DEDUPLICATED for outcome in outcomes):
-            # A job found submitted may have lost its payload since; its key must not come back (X-171).
-            rows = [row for row in rows if not self._store.is_erased(row.payload_digest)]
-        turn.work.extend(rows)
-        if all(outcome.refusal is None for outcome in outcomes):
-            turn.answers.extend(request.answers)
-
-    def _apply(self, command: Command, turn: Turn, beats: dict[str, Outcome]) -> Outcome:
-        if type(command) is Heartbeat and (repeated := self._repeated_beat(command, beats)) is not None:
-            return repeated
-        outcome = self._kernel.apply(command)
-        if outcome.recorded:
-            turn.add(command, outcome)
-        if outcome.refusal is not None:
-            turn.refusals.extend(refusal_rows(self.partition, turn.tick, command, outcome))
-        if outcome.heartbeat is not None:
-            beats[outcome.heartbeat.job_id] = outcome
-            self._pace.hear(outcome.heartbeat.job_id, outcome.heartbeat.lease_id)
-        if outcome.grants:
-            self._pace.hear_all(outcome.grants)
-        return outcome
-
-    def _repeated_beat(self, command: Heartbeat, beats: dict[str, Outcome]) -> Outcome | None:
-        """What an earlier heartbeat of this turn was answered, as long as its lease is in force (X-165).
-
-        A report of progress says more than the beat before it and is never left out.
-        """
-        if command.progress is not False:
-            return None
-        known = beats.get(command.job_id) if type(command.job_id) is str else None
-        if known is None or known.heartbeat is None or known.heartbeat.lease_id != command.lease_id:
-            return None
-        job = self._kernel.jobs.get(command.job_id)
-        return known if job is not None and job.lease_id == command.lease_id else None
-
-    def _insist_on_epoch(self) -> None:
-        """Answer nothing from the memory of an owner that another has deposed."""
-        epoch = self._store.head(self.partition).epoch
-        if epoch != self._epoch:
-            raise EpochLost(
-                f"this owner has epoch {self._epoch}, but partition {self.partition} is at epoch {epoch}",
-                hint="another process has taken over; open the ledger again as its client",
-            )
-
-    def _commit(self, turn: Turn) -> None:
-        # Heartbeats and the like are commands without records, and a restart applies them all the same.
-        self._since_checkpoint += max(len(turn.records), len(turn.commands))
-        self._batches_since_head += 1
-        since = self._since_checkpoint
-        with_checkpoint = since >= self._checkpoint_records and since >= 2 * len(self._kernel.jobs)
-        with_head = self._batches_since_head >= HEAD_BATCHES
-        commit = self._assembler.commit(turn, self._kernel, with_checkpoint=with_checkpoint, with_head=with_head)
-        self._crash("sealed")
-        self._store.append(commit)
-        self._crash("appended")
-        self._history.committed()
-        if with_checkpoint:
-            self._since_checkpoint = 0
-        if commit.tree_head is not None:
-            self._batches_since_head = 0
-            self._new_head = commit.tree_head
-
-    def _keep_new_head(self) -> None:
-        """Hand a tree head to the keeper outside, once those who waited for its commit have been answered."""
-        head, self._new_head = self._new_head, None
-        if head is not None:
-            self._keep_head(head)
-
     def _idle(self) -> None:
-        if not self._batches_since_head:
+        if not self._scribe.owes_head:
             return
         try:
-            self._sign_head()
+            self._scribe.sign_head()
         except BaseException as exc:  # noqa: BLE001 - outside a turn, and the owner's end all the same
             self._fail(exc, ())
 
-    def _sign_head(self) -> None:
-        self._insist_on_epoch()
-        head = self._assembler.tree_head()
-        self._store.append_tree_head(head)
-        self._keep_head(head)
-        self._batches_since_head = 0
-
     def _finish(self) -> None:
-        """The last turn: a checkpoint when reopening would otherwise replay much, and a tree head over everything."""
-        # Applying a record again takes about as long as writing a waiting job into a checkpoint.
-        if self._since_checkpoint > max(self._checkpoint_records // 100, len(self._kernel.jobs)):
-            turn = Turn(self._kernel.tick)
-            command = AdvanceTick(turn.tick)  # Lets no time pass: it only carries the checkpoint.
-            turn.add(command, self._kernel.apply(command))
-            self._since_checkpoint = self._checkpoint_records + 2 * len(self._kernel.jobs)
-            self._commit(turn)
-        if self._batches_since_head:
-            self._sign_head()
-        self._keep_new_head()
+        """The last turn."""
+        self._scribe.finish()
         self._closing.set()
 
     # -- ends ----------------------------------------------------------------------------------------------------------
