@@ -30,8 +30,18 @@ MakeLanes: TypeAlias = Callable[[Desk], tuple[Mapping[str, Lane], Sleeper]]
 
 LIVE: Final = "live"
 WORKERS_MAX: Final = 1024
-LOADED_BY_TASKS: Final = ("detent.sdk.flow", "detent.sdk.task")
-"""What a module with a task in it loads. By name, for processes that are not this one: the engine itself needs none of it."""
+LOADED_BY_TASKS: Final = (
+    "tokenize",
+    "inspect",
+    "datetime",
+    "dataclasses",
+    "detent.errors",
+    "detent.sdk.options",
+    "detent.sdk.recording",
+    "detent.sdk.flow",
+    "detent.sdk.task",
+)
+"""What a module with a task in it loads, in small steps. By name, for processes that are not this one: the engine needs none of it."""
 
 
 def home_at(explicit: Path | None = None, environment: Mapping[str, str] | None = None) -> Home:

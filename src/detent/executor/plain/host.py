@@ -16,7 +16,6 @@ from __future__ import annotations
 import array
 import contextlib
 import gc
-import importlib
 import json
 import mmap
 import os
@@ -277,8 +276,7 @@ def main(control: int) -> None:
     end = socket.socket(fileno=control)
     end.set_inheritable(False)
     settings = json.loads(end.recv(REQUEST_BYTES_MAX))
-    for module in settings["preload"]:  # Before anybody's own paths count; once for all workers.
-        importlib.import_module(module)
+    settings["own_paths"] = list(sys.path)
     if settings["paths"] is not None:
         sys.path[:] = settings["paths"]
     settings["host"] = os.getpid()

@@ -53,7 +53,7 @@ class Pool:
 
     ``live`` is where the workers can be watched, ``content`` the directory of the home's content store. The environment is the
     user's own unless another is given, and modules are looked for where this process looks for them. ``preload`` names modules of
-    ours that most tasks load: they are loaded once, before there are workers.
+    ours that most tasks load: a worker loads them while it waits for its first one.
     """
 
     def __init__(  # noqa: PLR0913 - settings, all but the first by name
