@@ -572,7 +572,7 @@ def test_a_message_never_waits_for_the_terminal() -> None:
 # -- a real terminal ---------------------------------------------------------------------------------------------------
 
 PROGRAM = """
-import os, signal, sys, time
+import os, select, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # Whoever starts the tests in the background ignores it.
 from detent.cli.progress import Progress
 from detent.cli.progress_terminal import Console
@@ -580,7 +580,9 @@ from detent.engine.run_view import RunView, StepView
 step = StepView("extract", "extract", "running", 5, done=3, running=1, started_ms=0)
 view = RunView("run-1", "weather", "running", (step,), 0, 1000, 2, "/h")
 with Progress(lambda: view, Console.of(sys.stderr, os.environ)):
-    sys.stdin.readline()
+    # A plain read would not notice an interrupt that comes at the very moment before it.
+    while not select.select([sys.stdin], [], [], 0.05)[0]:
+        pass
 """
 
 

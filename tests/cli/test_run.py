@@ -110,7 +110,11 @@ def project(
     detent_home: TemporaryHome, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Project]:
     monkeypatch.chdir(detent_home.directory)
+    monkeypatch.setattr(sys, "path", list(sys.path))
     yield Project(detent_home, capsys)
+    for name, module in list(sys.modules.items()):
+        if str(detent_home.directory) in str(getattr(module, "__file__", "")):
+            del sys.modules[name]  # Another test writes another module of that name.
     report = detent_home.verify()
     assert report.ok, report.findings
     assert replay_home(detent_home.home).ok

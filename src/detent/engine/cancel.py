@@ -127,7 +127,7 @@ class Canceller:
 
     def _end_left_behind(self, workflow: str) -> None:
         """End the ordered runs that steps of this workflow left open and nobody drives: with the run, they are over too."""
-        if not any(row.status == RUNNING and row.name.startswith(f"{workflow}/") for row in self._reader.runs()):
+        if not any(row.name.startswith(f"{workflow}/") for row in self._reader.runs(status=RUNNING)):
             return
         from detent.engine.map_step import open_step_runs  # noqa: PLC0415 - ordered runs take time to load
 

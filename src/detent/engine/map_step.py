@@ -147,8 +147,8 @@ def open_runs(desk: Desk, label: str) -> list[str]:
 def open_step_runs(reader: StoreReader, content: Content, workflow: str) -> list[str]:
     """The ordered runs that steps of a workflow have left open."""
     found = []
-    for row in reader.runs():
-        if row.status == RUNNING and row.name.startswith(f"{workflow}/"):
+    for row in reader.runs(status=RUNNING):
+        if row.name.startswith(f"{workflow}/"):
             recorded = recorded_ordered(reader, content, Run.decode(row.body))
             if recorded is not None and recorded.inputs.spec.key == STEP_KEY:
                 found.append(row.run_id)

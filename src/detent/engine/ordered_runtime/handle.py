@@ -238,15 +238,15 @@ class OrderedHandle:
             self._started_ms = run.started_tick
             self.inputs = replace(self.inputs, config=inputs.config)
             return
-        RunLock.sweep(home, {row.run_id for row in desk.reader.runs() if row.status == RUNNING})
+        RunLock.sweep(home, {row.run_id for row in desk.reader.runs(status=RUNNING)})
         while self._lock is None:
             self.run_id = new_run_id(self.inputs.spec.name, desk.random)
             self._lock = RunLock.take(home, self.run_id)
 
     def _unfinished(self) -> Iterator[tuple[Run, OrderedInputs]]:
         desk, digests = self._work.desk, self.inputs.digests()
-        for row in desk.reader.runs():
-            if row.status != RUNNING or row.tenant_id != desk.tenant:
+        for row in desk.reader.runs(status=RUNNING):
+            if row.tenant_id != desk.tenant:
                 continue
             run = Run.decode(row.body)
             if (run.contract_digest, run.bindings_digest) != digests:
