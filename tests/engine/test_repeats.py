@@ -122,7 +122,7 @@ def test_many_requests_at_once_are_decided_like_one_by_one(store: Store) -> None
     for grant in grants:
         rig.one(finish(grant))
     # Nothing of what was looked up before those commits is believed now.
-    assert [outcome.status for outcome in rig.do(*long)] == ["DEDUPLICATED"] * LOOK_AHEAD_MIN
+    assert [rig.one(command).status for command in long] == ["DEDUPLICATED"] * LOOK_AHEAD_MIN
 
 
 def test_a_reuse_repeated_after_the_end_of_its_run_is_answered_from_the_ledger(store: Store) -> None:

@@ -21,7 +21,7 @@ from detent.canon.late import dataclass
 from detent.engine.desk import Desk, Inline, Reported, joined
 from detent.engine.lanes import CANCELLED, FAILED, SUCCEEDED, Assignment, Finished, Lane
 from detent.engine.patience import ask_again
-from detent.engine.vacancies import Vacancies
+from detent.engine.vacancies import Vacancies, given_up
 from detent.engine.wire import Answer
 from detent.engine.worker_identity import is_gone, worker_identity
 from detent.errors import DetentError, InvalidInput
@@ -126,7 +126,7 @@ class Crew:
         self._beat_seconds = lease_ms / 1000 / BEATS_PER_LEASE
         self._on_attempted = on_attempted or (lambda _attempted: None)
         self._is_stale = is_stale
-        self.vacancies = Vacancies(desk.session, self.identity, self._rouse)
+        self.vacancies = Vacancies(desk.session, self.identity, rouse=self._rouse, look=self.wake)
         """For whoever submits: what it submits may be leased for this crew in the same commit."""
         self._held: dict[int, Held] = {}
         self._number_of: dict[str, int] = {}
@@ -176,15 +176,11 @@ class Crew:
             self._thread.join()
         for lane in self._all_lanes:
             lane.close()
-        grants = [*(held.grant for held in self._held.values()), *self.vacancies.granted()]
-        given_up = [
-            Finish(0, grant.job_id, grant.lease_id, kind="interrupted", ok=False, reason_code="INTERRUPTED")
-            for grant in grants
-        ]
+        left = given_up([*(held.grant for held in self._held.values()), *self.vacancies.close()])
         self._held.clear()
-        if given_up:
+        if left:
             with suppress(DetentError):  # Then whoever comes next finds that this process is gone.
-                self._desk.session.ask(given_up)
+                self._desk.session.ask(left)
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 

@@ -101,7 +101,7 @@ class Driver:
         self._graph.begun = partial(self._past.begun, self.steps)
         self._awaited = Awaited()
         self._recipes = recipes
-        self._vacancies = vacancies or Vacancies(desk.session, "", lambda: None)
+        self._vacancies = vacancies or Vacancies(desk.session, "", rouse=lambda: None, look=lambda: None)
         self._partition = desk.session.partition(identity.run_id)
         self._events: SimpleQueue[Attempted | Record | _Cancel | None] = SimpleQueue()
         self._stop = threading.Event()

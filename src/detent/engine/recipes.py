@@ -164,7 +164,8 @@ class Recipes:
 
     def look(self, recipes: Iterable[Recipe]) -> None:
         """Read what there is of several pieces of work at once; the next `find` of each goes by it."""
-        self._looked = self._earlier([recipe.key for recipe in recipes if recipe.key is not None])
+        keys = [recipe.key for recipe in recipes if recipe.key is not None]
+        self._looked = self._earlier(keys) if keys else {}
 
     def look_away(self) -> None:
         """Forget what was read ahead: from now on it may be otherwise."""

@@ -162,10 +162,25 @@ class Tasks:
     def _submit_batch(self, calls: Sequence[Call], deadline: float | None) -> list[Ticket]:
         tickets: list[Ticket | None] = [None] * len(calls)
         waiting: list[tuple[int, Submission, Recipe]] = []
+        try:
+            with self._desk.floor:
+                self._prepare(calls, tickets, waiting)
+            while waiting:
+                waiting = self._offer(waiting, tickets, deadline)
+        except BaseException:
+            for place, _, _ in waiting:
+                if (dropped := tickets[place]) is not None:
+                    self._forget(dropped)  # Whether it was submitted or not: its caller never saw it.
+            raise
+        return [ticket for ticket in tickets if ticket is not None]
+
+    def _prepare(
+        self, calls: Sequence[Call], tickets: list[Ticket | None], waiting: list[tuple[int, Submission, Recipe]]
+    ) -> None:
+        """Find or make the ticket of every call; what has to be submitted is added to ``waiting``."""
         own: dict[str, Ticket] = {}
-        with self._desk.floor:
-            recipes = self._recipes_of(calls)
-            for place, (call, recipe) in enumerate(zip(calls, recipes, strict=True)):
+        try:
+            for place, (call, recipe) in enumerate(zip(calls, self._recipes_of(calls), strict=True)):
                 known = None if recipe.key is None else own.get(recipe.key) or self._answered(recipe)
                 if isinstance(known, Ticket):
                     tickets[place] = self._twin(known)
@@ -176,23 +191,14 @@ class Tasks:
                     own[recipe.key] = ticket
                 self._await(ticket)
                 waiting.append((place, submission, recipe))
+        finally:
             self._work.recipes.look_away()
-        try:
-            while waiting:
-                waiting = self._offer(waiting, tickets, deadline)
-        except BaseException:
-            for place, _, _ in waiting:
-                if (dropped := tickets[place]) is not None:
-                    self._forget(dropped)  # Whether it was submitted or not: its caller never saw it.
-            raise
-        return [ticket for ticket in tickets if ticket is not None]
 
     def _recipes_of(self, calls: Sequence[Call]) -> list[Recipe]:
-        """The recipes of some calls; of many, what was done of them before is read at once."""
+        """The recipes of some calls; what was done of them before is read at once."""
         with self._reading:
             recipes = [self._work.recipes.of(call.wanted, no_results, salt=self._options.salt) for call in calls]
-            if len(recipes) > 1:
-                self._work.recipes.look(recipes)
+            self._work.recipes.look(recipes)
         return recipes
 
     def _offer(

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from detent.engine.patience import ask_again
 from detent.engine.wire import Answer
-from detent.kernel import Claim, Command, Grant
+from detent.errors import DetentError
+from detent.kernel import Claim, Command, Finish, Grant
 from detent.store.api import AnswerRow, WorkRow
 
 
@@ -34,11 +36,15 @@ class Asks(Protocol):
 class Vacancies:
     """How many jobs a crew could begin now, and what was leased for it by others. Safe for several threads."""
 
-    def __init__(self, session: Asks, worker: str, wake: Callable[[], None]) -> None:
+    def __init__(self, session: Asks, worker: str, *, rouse: Callable[[], None], look: Callable[[], None]) -> None:
         self._session = session
         self._worker = worker
-        self._wake = wake
+        self._rouse = rouse
+        """Have the crew take what was leased for it."""
+        self._look = look
+        """Have the crew look into the queue."""
         self._lock = threading.Lock()
+        self._closed = False
         self._vacant = 0
         self._granted: deque[Grant] = deque()
         self._lost = False
@@ -46,7 +52,7 @@ class Vacancies:
     def offer(self, vacant: int) -> None:
         """How many jobs the crew could begin from now on, beside what was granted for it already."""
         with self._lock:
-            self._vacant = max(0, vacant - len(self._granted))
+            self._vacant = 0 if self._closed else max(0, vacant - len(self._granted))
 
     def granted(self) -> list[Grant]:
         """Take what was leased for the crew since the last time."""
@@ -59,8 +65,17 @@ class Vacancies:
 
     def lost(self) -> bool:
         """Whether the answer to a claim was lost since the last time: then there may be leases that nobody knows of."""
-        lost, self._lost = self._lost, False
-        return lost
+        if not self._lost:
+            return False
+        with self._lock:
+            self._lost = False
+        return True
+
+    def close(self) -> list[Grant]:
+        """Lease nothing more for the crew, and take what was leased for it; what still comes is given up where it comes."""
+        with self._lock:
+            self._closed, self._vacant = True, 0
+        return self.granted()
 
     def submit(
         self,
@@ -98,7 +113,7 @@ class Vacancies:
             self._hand_over(grants)
         answered = answered[: len(commands)]
         if sum(answer.refusal is None for answer in answered) > len(grants):
-            self._wake()  # There is more to claim; where this process owns the home the crew has heard of it already.
+            self._look()  # There is more to claim; where this process owns the home the crew has heard of it already.
         return answered
 
     def _claim(self, submissions: int) -> Claim | None:
@@ -111,6 +126,18 @@ class Vacancies:
         with self._lock:
             if grants is None:
                 self._lost = True
-            else:
+            elif not self._closed:
                 self._granted.extend(grants)
-        self._wake()
+            closed = self._closed
+        if closed and grants:
+            with suppress(DetentError):  # Then whoever comes next finds that this process is gone.
+                self._session.ask(given_up(grants))
+        self._rouse()
+
+
+def given_up(grants: Iterable[Grant]) -> list[Command]:
+    """The commands that give leases back: those attempts count as interrupted, not as failed."""
+    return [
+        Finish(0, grant.job_id, grant.lease_id, kind="interrupted", ok=False, reason_code="INTERRUPTED")
+        for grant in grants
+    ]

@@ -10,7 +10,7 @@ import pytest
 
 from detent.engine.crew import Crew
 from detent.engine.desk import Retries
-from detent.engine.vacancies import Vacancies
+from detent.engine.vacancies import Asks, Vacancies
 from detent.engine.wire import Answer
 from detent.engine.work import Work
 from detent.errors import OutcomeUnknown, StoreUnavailable
@@ -41,6 +41,11 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Crew, "_run", lambda _self: None)
 
 
+def silent(work: Work, session: Asks | None = None) -> Vacancies:
+    """Vacancies of a crew that nobody wakes."""
+    return Vacancies(session or work.session, work.crew.identity, rouse=lambda: None, look=lambda: None)
+
+
 def batches(work: Work) -> int:
     return work.desk.reader.head(0).size
 
@@ -49,7 +54,7 @@ def test_what_the_workers_can_begin_is_leased_with_its_submission(rig: Rig, monk
     """JOB-082: one commit submits and leases; what there are no workers for stays in the queue."""
     quiet(monkeypatch)
     work = rig.work()
-    vacancies = Vacancies(work.session, work.crew.identity, lambda: None)
+    vacancies = silent(work)
     vacancies.offer(2)
     commands, content = submissions(work, rig, "job-1", "job-2", "job-3")
     before = batches(work)
@@ -65,7 +70,7 @@ def test_what_the_workers_can_begin_is_leased_with_its_submission(rig: Rig, monk
 def test_nothing_is_claimed_beyond_what_was_offered(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     quiet(monkeypatch)
     work = rig.work()
-    vacancies = Vacancies(work.session, work.crew.identity, lambda: None)
+    vacancies = silent(work)
     vacancies.offer(1)
     for name in ("job-1", "job-2"):
         commands, content = submissions(work, rig, name)
@@ -81,20 +86,22 @@ def test_the_crew_is_woken_only_for_what_it_does_not_hear_otherwise(rig: Rig, mo
     quiet(monkeypatch)
     work = rig.work()
     woken: list[str] = []
-    vacancies = Vacancies(work.session, work.crew.identity, lambda: woken.append("woken"))
+    vacancies = Vacancies(
+        work.session, work.crew.identity, rouse=lambda: woken.append("rouse"), look=lambda: woken.append("look")
+    )
     vacancies.offer(1)
     commands, content = submissions(work, rig, "job-1")
     vacancies.submit(commands, NEVER, content=content)
-    assert len(woken) == 1  # For the lease.
+    assert woken == ["rouse"]  # For the lease.
     commands, content = submissions(work, rig, "job-2", "job-3")
     vacancies.submit(commands, NEVER, content=content)
-    assert len(woken) == 2  # For what waits in the queue.
+    assert woken == ["rouse", "look"]  # For what waits in the queue.
 
 
 class Losing:
     """A session whose first answers are lost after everything was done."""
 
-    def __init__(self, work: Work, losses: int, error: type[Exception] = OutcomeUnknown) -> None:
+    def __init__(self, work: Work, losses: int, error: type[BaseException] = OutcomeUnknown) -> None:
         self._work, self._losses, self._error = work, losses, error
         self.asked: list[list[str]] = []
 
@@ -106,12 +113,24 @@ class Losing:
         return answers
 
 
+class Closing:
+    """A session during whose answer the crew ends."""
+
+    def __init__(self, work: Work, vacancies: Vacancies) -> None:
+        self._work, self._vacancies = work, vacancies
+
+    def ask(self, commands: Sequence[Command], **beside: Any) -> Sequence[Answer]:
+        answers = self._work.session.ask(commands, **beside)
+        self._vacancies.close()
+        return answers
+
+
 def test_a_lost_answer_is_asked_for_again_without_a_second_claim(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """X-173: the lease may be there; the crew is told to look for it, and no second one is taken."""
     quiet(monkeypatch)
     work = rig.work()
     session = Losing(work, 1)
-    vacancies = Vacancies(session, work.crew.identity, lambda: None)
+    vacancies = silent(work, session)
     vacancies.offer(2)
     commands, content = submissions(work, rig, "job-1")
     (answer,) = vacancies.submit(commands, NEVER, content=content)
@@ -127,7 +146,7 @@ def test_a_request_that_fails_for_good_leaves_the_crew_looking_for_its_lease(
 ) -> None:
     quiet(monkeypatch)
     work = rig.work()
-    vacancies = Vacancies(Losing(work, 9, KeyboardInterrupt), work.crew.identity, lambda: None)  # type: ignore[arg-type]
+    vacancies = silent(work, Losing(work, 9, KeyboardInterrupt))
     vacancies.offer(1)
     commands, content = submissions(work, rig, "job-1")
     with pytest.raises(KeyboardInterrupt):
@@ -157,6 +176,41 @@ def test_what_was_leased_for_a_crew_that_closes_is_given_up(rig: Rig, monkeypatc
     job = rig.job("job-1")
     assert job.state in {"RETRYING", "QUEUED"}  # Back in the queue as soon as time has passed.
     assert (job.interruptions, job.failures) == (1, 0)
+
+
+def test_what_is_leased_for_a_crew_that_has_closed_meanwhile_is_given_up_at_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X-163: the claim was on its way when the crew ended; nobody waits for the lease to run out."""
+    quiet(monkeypatch)
+    work = rig.work()
+    vacancies = silent(work)
+    vacancies.offer(1)
+    monkeypatch.setattr(vacancies, "_session", Closing(work, vacancies))
+    commands, content = submissions(work, rig, "job-1")
+    vacancies.submit(commands, NEVER, content=content)
+    assert vacancies.granted() == []
+    job = rig.job("job-1")
+    assert job.state in {"RETRYING", "QUEUED"}
+    assert (job.interruptions, job.failures) == (1, 0)
+    vacancies.offer(1)
+    commands, content = submissions(work, rig, "job-2")
+    vacancies.submit(commands, NEVER, content=content)
+    assert states(rig, "job-2") == ["QUEUED"]
+
+
+def test_a_crew_that_hears_of_no_commits_claims_what_was_submitted_beside_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a process that does not own the home: more is submitted than was leased with it."""
+    monkeypatch.setattr(Crew, "_observe", lambda _self, _records: None)
+    monkeypatch.setattr("detent.engine.crew.LOOK_SECONDS", 3600.0)
+    work = rig.work()
+    eventually(lambda: work.crew.vacancies._vacant > 0, "the crew has offered nothing")
+    names = [f"job-{number}" for number in range(work.crew.vacancies._vacant + 3)]
+    commands, content = submissions(work, rig, *names)
+    work.crew.vacancies.submit(commands, NEVER, content=content)
+    eventually(lambda: set(states(rig, *names)) == {"SUCCEEDED"}, "nobody looked into the queue")
 
 
 def test_a_closed_session_says_so(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
