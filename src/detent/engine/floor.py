@@ -20,6 +20,16 @@ PATIENCE_SECONDS: Final = 0.1
 """How long one waits for the floor; much less than a lease, which the crew has to keep alive."""
 
 
+_mine = threading.local()
+
+
+def step_aside() -> None:
+    """Give the floor up before waiting for another process; a thread that has none may say so, too."""
+    floor: Floor | None = getattr(_mine, "floor", None)
+    if floor is not None:
+        floor.__exit__(None, None, None)
+
+
 class Floor:
     """A context manager for bursts of work; not to be entered twice by the same thread."""
 
@@ -31,6 +41,7 @@ class Floor:
 
     def __enter__(self) -> None:
         me = threading.get_ident()
+        _mine.floor = self
         with self._guard:
             if self._holder is None:
                 self._holder = me
@@ -56,9 +67,10 @@ class Floor:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        _mine.floor = None
         with self._guard:
             if self._holder != threading.get_ident():
-                return  # It went on without.
+                return  # It went on without, or stepped aside.
             self._holder = None
             if self._waiting:
                 self._holder, bell = self._waiting.popleft()

@@ -193,10 +193,37 @@ class Owner:
 
         Raises `InboxFull` when too much is waiting, `StoreUnavailable` when the owner has closed: nothing was done.
         """
-        future: Future[list[Outcome]] = Future()
-        self._put(request_of(makes, future, content, work, answers, judge))
+        future = self.leave(makes, content=content, work=work, answers=answers, judge=judge)
         self._wake.set()
         return future
+
+    def leave(
+        self,
+        makes: Sequence[Make],
+        *,
+        content: Sequence[tuple[bytes, bytes]] = (),
+        work: Sequence[WorkRow] = (),
+        answers: Sequence[AnswerRow] = (),
+        judge: Judge | None = None,
+    ) -> Future[list[Outcome]]:
+        """Like `ask`, but for whoever calls `take_turn` when everything that is to be decided together has been left."""
+        future: Future[list[Outcome]] = Future()
+        self._put(request_of(makes, future, content, work, answers, judge))
+        return future
+
+    def take_turn(self) -> None:
+        """Take a turn for those who wait; when one is under way, the loop takes the next."""
+        if not self._turn_lock.acquire(blocking=False):
+            self._wake.set()
+            return
+        try:
+            if not self.closed:
+                self.step()
+            sooner = self._is_due_sooner()
+        finally:
+            self._turn_lock.release()
+        if sooner or not self._inbox.empty():
+            self._wake.set()
 
     def call(
         self,
@@ -220,9 +247,7 @@ class Owner:
                 raise self._closed_error()
             reply = Reply()
             self.step(request_of(makes, reply, content, work, answers, judge))
-            wake_at = self._look_again_at()
-            if sooner := wake_at < self._wake_at:
-                self._wake_at = wake_at
+            sooner = self._is_due_sooner()
         finally:
             self._turn_lock.release()
         # The loop is woken for what cannot wait until it looks by itself: most turns leave nothing of the kind, and a
@@ -278,6 +303,14 @@ class Owner:
         if due_ms is not None:
             wait_ms = min(wait_ms, due_ms)
         return time.monotonic() + wait_ms / 1_000
+
+    def _is_due_sooner(self) -> bool:
+        """Whether a turn that the loop did not take has left something before it wakes by itself."""
+        wake_at = self._look_again_at()
+        if wake_at >= self._wake_at:
+            return False
+        self._wake_at = wake_at
+        return True
 
     def step(self, own: Request | None = None) -> None:
         """One turn: take what waits, decide it, commit it, answer it. Only whoever holds the turn may call this.

@@ -65,6 +65,8 @@ class Service:
         self._thread = threading.Thread(target=self._run, name="detent-service", daemon=True)
         self._lock = threading.Lock()
         self._closing = False
+        self._turns: set[Owner] = set()
+        """Owners for which a turn will be taken as soon as what has come has been read."""
         self._descriptors: set[int] = {self._bell.fileno(), self._bell_heard.fileno()}
         _listening.add(self)
 
@@ -230,7 +232,21 @@ class Service:
         makes = [self._make(item, owner.partition) for item in items]
         content = [_content_pair(pair) for pair in _list(message, "content")]
         work, answers = work_from_list(_list(message, "work")), answers_from_list(_list(message, "keep"))
-        return owner.ask(makes, content=content, work=work, answers=answers)
+        return self._left(owner, owner.leave(makes, content=content, work=work, answers=answers))
+
+    def _left(self, owner: Owner, asked: Future[list[Outcome]]) -> Future[list[Outcome]]:
+        """Have a turn taken once everything that has come by now has been left: by this thread, which has nothing else to do.
+
+        To wake the owner's own thread and to be woken by it again takes longer than the commit.
+        """
+        if owner not in self._turns and self._loop is not None:
+            self._turns.add(owner)
+            self._loop.call_soon(self._take_turn, owner)
+        return asked
+
+    def _take_turn(self, owner: Owner) -> None:
+        self._turns.discard(owner)
+        owner.take_turn()
 
     def _result(self, message: dict[str, object]) -> Future[list[Outcome]]:
         """Have a worker's signed report judged, and its attempt closed if it holds."""
@@ -239,7 +255,7 @@ class Service:
             raise InvalidInput("a result is the bytes of a signed report")
         content = [_content_pair(pair) for pair in _list(message, "content")]
         judge, kept = self._judge(owner.partition, envelope, content)
-        return owner.ask((), content=kept, judge=judge)
+        return self._left(owner, owner.leave((), content=kept, judge=judge))
 
     def _grants(self, message: dict[str, object]) -> Future[list[Grant]]:
         """Have a worker's leases looked up, for one that lost the answer which granted them."""

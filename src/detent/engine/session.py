@@ -17,6 +17,7 @@ from typing import Self, TypeVar
 
 from detent.engine.acceptance import ENVELOPE_BYTES_MAX, VerifiedReport, job_of
 from detent.engine.client import Connection, NotSent
+from detent.engine.floor import step_aside
 from detent.engine.grants import GRANTS_PAGE, check_asker, open_grants
 from detent.engine.home import Home
 from detent.engine.lock import owner_pid, try_lock
@@ -107,6 +108,7 @@ class Session:
             except NotSent:
                 self._take_over(link)
                 continue
+            step_aside()
             return _answered(lambda: asked.result(timeout), timeout)  # noqa: B023
 
     def grants(self, replica_id: str, *, partition: int = 0, timeout: float | None = None) -> list[Grant]:

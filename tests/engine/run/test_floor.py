@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from detent.engine.floor import Floor
+from detent.engine.floor import Floor, step_aside
 from tests.engine.run.rig import eventually
 
 
@@ -95,3 +95,40 @@ def test_whoever_is_interrupted_while_it_waits_leaves_no_place_behind(monkeypatc
     eventually(lambda: said == ["first", "next"], "the floor was given to nobody")
     next_one.may_leave.set()
     assert next_one.has_left.wait(10)
+
+
+def test_whoever_steps_aside_lets_the_next_one_go_on_and_takes_nothing_from_it() -> None:
+    said: list[str] = []
+    floor = Floor(patience_seconds=30)
+    second, third = Guest(floor, said, "second"), Guest(floor, said, "third")
+    with floor:
+        said.append("first")
+        second.start()
+        eventually(lambda: waiting(floor) == 1, "it has not asked")
+        step_aside()
+        eventually(lambda: said == ["first", "second"], "the floor was kept")
+        third.start()
+        eventually(lambda: waiting(floor) == 1, "it has not asked")
+    assert said == ["first", "second"], "leaving took the floor from whoever had it"
+    second.may_leave.set()
+    eventually(lambda: said == ["first", "second", "third"], "nobody followed")
+    third.may_leave.set()
+    assert third.has_left.wait(10)
+
+
+def test_stepping_aside_without_the_floor_changes_nothing() -> None:
+    said: list[str] = []
+    floor = Floor(patience_seconds=30)
+    step_aside()
+    with floor:
+        pass
+    guest, other = Guest(floor, said, "guest"), Guest(floor, said, "other")
+    guest.start()
+    eventually(lambda: said == ["guest"], "it has not begun")
+    step_aside()
+    other.start()
+    eventually(lambda: waiting(floor) == 1, "it has not asked")
+    assert said == ["guest"]
+    for one in (guest, other):
+        one.may_leave.set()
+        assert one.has_left.wait(10)
