@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import Future
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from detent.canon import sha256
 from detent.engine import owner as owner_module
 from detent.engine import request as request_module
+from detent.engine.floor import Floor
 from detent.errors import InboxFull, InvalidInput, StoreUnavailable
 from detent.kernel import AdvanceTick, Claim, Command, Erase, Heartbeat, Kernel, Outcome, RaiseEpoch, lease_key
 from detent.store.api import CONTENT_INLINE_BYTES_MAX, Commit, Store
@@ -77,6 +79,22 @@ def test_while_a_turn_is_under_way_the_loop_takes_the_next_one(rig: Rig, monkeyp
         rig.owner.take_turn()
         assert not left.done()
     assert left.result(timeout=30)[0].status == "COMMITTED"
+    rig.owner.close()
+
+
+def test_whoever_waits_for_the_turn_of_another_leaves_the_floor_to_others(rig: Rig) -> None:
+    floor = Floor(patience_seconds=60)
+    rig.owner.start()
+
+    def other() -> None:
+        with floor:
+            rig.owner._turn_lock.release()
+
+    with floor:
+        rig.owner._turn_lock.acquire()  # Nothing is decided until the other one has had the floor.
+        threading.Thread(target=other, daemon=True).start()
+        (outcome,) = rig.owner.call([stamped(submit())], timeout=30)
+    assert outcome.status == "COMMITTED"
     rig.owner.close()
 
 

@@ -24,7 +24,7 @@ _mine = threading.local()
 
 
 def step_aside() -> None:
-    """Give the floor up before waiting for another process; a thread that has none may say so, too."""
+    """Give the floor up before waiting for somebody else's work; a thread that has none may say so, too."""
     floor: Floor | None = getattr(_mine, "floor", None)
     if floor is not None:
         floor.__exit__(None, None, None)

@@ -23,6 +23,7 @@ from detent.canon import SigningKey
 from detent.engine.assemble import Turn
 from detent.engine.clock import Clock, SystemClock, TickSource
 from detent.engine.deciding import Decider
+from detent.engine.floor import step_aside
 from detent.engine.pace import Pace
 from detent.engine.recover import Recovered
 from detent.engine.request import (
@@ -241,7 +242,9 @@ class Owner:
         change of threads, which on a small machine takes as long as the commit.
         """
         if not self._turn_lock.acquire(blocking=False):
-            return self.ask(makes, content=content, work=work, answers=answers, judge=judge).result(timeout)
+            asked = self.ask(makes, content=content, work=work, answers=answers, judge=judge)
+            step_aside()
+            return asked.result(timeout)
         try:
             if self.closed:
                 raise self._closed_error()
