@@ -183,6 +183,7 @@ def old(path: Path) -> Path:
     connection = apsw.Connection(str(path))
     for table in ("work", "answers"):
         connection.execute(f"DROP TABLE {table}")
+    connection.execute("DROP INDEX runs_open")
     connection.pragma("user_version", 1)
     connection.close()
     return path
@@ -194,6 +195,7 @@ def test_a_ledger_of_the_first_schema_is_read_as_it_is(old: Path) -> None:
     assert [row.job_id for row in reader.jobs()] == ["a", "b"]
     assert list(reader.work("here", digest("key"))) == []
     assert list(reader.work_labelled("here", "flow/step")) == []
+    assert list(reader.runs(status="running")) == []
     assert reader.answer(digest("one")) is None
     assert everything(reader)["answers"] == [None, None, None]
     reader.close()

@@ -165,6 +165,16 @@ def test_runs_come_newest_first_and_are_replaced_whole(writer: Writer, store: St
     assert store.run("none") is None
 
 
+def test_open_runs_come_newest_first_and_none_that_has_ended(writer: Writer, store: Store) -> None:
+    opened = [run(name, started=at, status="running") for name, at in (("a", 3), ("b", 4), ("c", 4), ("d", 1))]
+    writer.append(runs=[*opened, run("other", started=9)])
+    assert [row.run_id for row in store.runs(status="running")] == ["c", "b", "a", "d"]
+    writer.append(runs=[run("b", started=4, ended=5, status="completed")])
+    assert [row.run_id for row in store.runs(status="running")] == ["c", "a", "d"]
+    assert [row.run_id for row in store.runs(status="running", limit=2)] == ["c", "a"]
+    assert next(store.runs(status="running")) == opened[2]
+
+
 # Content
 
 

@@ -26,6 +26,8 @@ READ_THROUGH = {
     "erased_digests": "SCAN content USING INDEX content_erased",
     # Stops after as many rows as were asked for.
     "runs": "SCAN runs USING INDEX runs_by_start",
+    # As long as its answer: the index holds nothing else.
+    "runs_open": "SCAN runs USING INDEX runs_open",
     # Bounded: one row, and the newest 10,000 refusals.
     "ledger": "SCAN ledger",
     "refusals": "SCAN refusals",

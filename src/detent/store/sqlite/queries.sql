@@ -274,6 +274,13 @@ FROM runs
 WHERE ?2 IS NULL OR status = ?2
 ORDER BY started_tick DESC, run_id DESC LIMIT ?1
 
+-- name: runs_open
+-- Runs that have not ended, the newest first, at most ?1 of them, through an index that holds only those.
+SELECT partition, run_id, tenant_id, name, status, started_tick, ended_tick, body
+FROM runs
+WHERE status = 'running'
+ORDER BY started_tick DESC, run_id DESC LIMIT ?1
+
 -- name: content
 -- The bytes under a digest; NULL when they were erased.
 SELECT bytes FROM content WHERE digest = ?1

@@ -45,6 +45,8 @@ _NUMBERS: Final = 1 << POSITION_BITS
 _UNLIMITED: Final = -1
 _WORK_COLUMNS: Final = len(WorkRow._fields)
 _IDLE_CONNECTIONS_MAX: Final = 4
+_RUN_OPEN: Final = "running"
+"""The status of a run that has not ended; the index of those names it, too."""
 _SCHEMA_WITH_WORK: Final = 2
 """The schema that brought the index of work and the answers; a ledger of an older one has none."""
 
@@ -199,7 +201,10 @@ class SqliteReader:
 
     def runs(self, *, status: str | None = None, limit: int | None = None) -> Iterator[RunRow]:
         """Runs, or those of one status, newest first."""
-        return self._rows(RunRow._make, "runs", _UNLIMITED if limit is None else limit, status)
+        most = _UNLIMITED if limit is None else limit
+        if status == _RUN_OPEN:
+            return self._rows(RunRow._make, "runs_open", most)
+        return self._rows(RunRow._make, "runs", most, status)
 
     def content(self, digest: bytes) -> bytes | None:
         """Bytes stored inline under a digest; None when absent or erased. Raises `StoreCorrupt` for other bytes."""

@@ -100,6 +100,7 @@ CREATE TABLE runs (
 ) STRICT;
 
 CREATE INDEX runs_by_start ON runs (started_tick, run_id);
+CREATE INDEX runs_open ON runs (started_tick, run_id) WHERE status = 'running';
 
 -- Bytes NULL: the content was erased, and the digest stays known as erased.
 CREATE TABLE content (
