@@ -33,7 +33,9 @@ lint: dev ## ruff (rules and format) and mypy strict
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
+# Compiled first: where bytecode may not be written, each of the many processes that tests start would compile all of it again.
 pytest: dev
+	@$(BIN)/python -m compileall -q src
 	@$(PYTEST)
 
 soak: dev ## all tests with many more examples, the slow ones, and a thousand faults: minutes to an hour

@@ -1,4 +1,4 @@
-"""The life of five jobs on a new ledger, then the proof: `make run` plays this.
+"""The life of five jobs on a new ledger, then the proof.
 
 Jobs are submitted, leased, lost, retried, cancelled and finished. The clock is a fake one that jumps, so half a minute of
 leases takes no time. Afterwards the ledger is exported, verified, and verified again with one byte changed.

@@ -91,9 +91,7 @@ def findings(source: str, module: str, *, is_package: bool = False) -> list[str]
 
 
 def _imports(tree: ast.Module, package: str) -> Iterator[Import]:
-    lazy = {id(inner) for node in ast.walk(tree) if _is_lazy(node) for inner in ast.walk(node)}
-    for node in ast.walk(tree):
-        eager = id(node) not in lazy
+    for node, eager in _nodes(tree):
         if isinstance(node, ast.Import):
             yield from (Import(alias.name, node.lineno, eager) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -105,6 +103,16 @@ def _imports(tree: ast.Module, package: str) -> Iterator[Import]:
                 yield Import(_absolute(target.value, package), node.lineno, eager)
             else:
                 yield Import("?", node.lineno, eager)
+
+
+def _nodes(tree: ast.Module) -> Iterator[tuple[ast.AST, bool]]:
+    """Every node of a module, with whether it is run when the module is loaded."""
+    left: list[tuple[ast.AST, bool]] = [(tree, True)]
+    while left:
+        node, eager = left.pop()
+        yield node, eager
+        inside = eager and not _is_lazy(node)
+        left += [(child, inside) for child in ast.iter_child_nodes(node)]
 
 
 def _is_lazy(node: ast.AST) -> bool:

@@ -165,6 +165,8 @@ raise Other("the message")
 
 def codes_in(source: str) -> Iterator[tuple[int, str]]:
     """Every literal error code in a module, with its line."""
+    if not re.search(r"\bcode\b|\bRefused\b", source):
+        return
     found: list[tuple[int, ast.expr | None]] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call):

@@ -1,7 +1,8 @@
 """A parameter sweep in plain Python: fit a line with every learning rate and decay, and keep the best.
 
 python sweep.py                 run it here and now, as the plain function that it is
-detent plan sweep.yaml          the same as a contract, with the settings as parameters
+detent run sweep.py             run it on all cores, durably; again: nothing runs twice
+detent run sweep.yaml           the same as a contract, with the settings as parameters
 """
 
 from __future__ import annotations

@@ -89,6 +89,16 @@ def test_bad_usage_is_said_in_one_line_with_the_way_to_help(cli: Cli, arguments:
     assert result.out == ""
 
 
+def test_a_hint_names_the_help_of_the_command_that_was_typed(cli: Cli) -> None:
+    """Click does not say which command it was whose option lacks a value."""
+    assert cli("run", "a.yaml", "-p").err.endswith("hint:  `detent run --help` shows how it is used\n")
+
+
+def test_only_a_slip_of_the_finger_is_taken_for_another_command(cli: Cli) -> None:
+    assert "did you mean" not in cli("serve").err
+    assert "did you mean 'verify'?" in cli("verfy").err
+
+
 def test_nothing_at_all_shows_the_help(cli: Cli) -> None:
     result = cli()
     assert result.code == 2

@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 
 from tests.cli.conftest import Cli
+from tests.cli.project import Project, detent_home, project
 from tests.engine.explained import Stage
 from tests.engine.processes import surroundings
 from tests.scheduling.fleets import needs, replica
+
+__all__ = ["detent_home", "project"]
 
 KEYS = ["job_id", "state", "as_of", "now", "waiting", "head", "ahead", "ahead_total", "story", "reuse", "reason"]
 KEYS += ["resources"]
@@ -71,7 +74,7 @@ def test_a_job_nobody_knows_is_bad_input_with_a_hint(cli: Cli) -> None:
     assert "`detent list --jobs` show all" in result.err
     result = cli("explain", "run-1")
     assert result.code == 2
-    assert "what run 'run-1' was started with is not here, so its steps cannot be told" in result.err
+    assert "what run 'run-1' was started with was never stored here, so its steps cannot be told" in result.err
     assert "`detent show run-1` lists its jobs" in result.err
 
 
@@ -167,3 +170,28 @@ def test_the_page_in_the_documentation_is_what_is_printed(cli: Cli, tmp_path: Pa
         for name in ("summary-4", "summary-1"):
             shown = f"$ detent explain {name}\n{cli('explain', name, '--home', str(stage.home.path)).out}"
             assert f"```console\n{shown}```" in page, shown
+
+
+WAITING = """\
+name: waiting
+steps:
+  - {id: first, run: {python: "tasks:wait"}}
+  - {id: last, needs: [first], run: {python: "tasks:numbers", with: {count: 1}}}
+"""
+
+
+def test_a_step_that_has_not_begun_is_found_by_its_name(project: Project) -> None:
+    """It has no job yet; the contract that the run was started with knows it."""
+    project.write("waiting.yaml", WAITING)
+    terminal = project.terminal("run", "waiting.yaml", "-w", "1")
+    project.wait_running()
+    out = project("explain", "last").out
+    assert out.endswith("last  waiting\n    It waits for first.\n")
+    assert project("show", "last").out.startswith(f"run {project.newest()}  running\n")
+    logs = project("logs", "last")
+    assert (logs.code, logs.out) == (0, "")
+    assert (
+        logs.err == f"step 'last' of run {project.newest()} has no jobs yet: `detent explain` says what it waits for\n"
+    )
+    project.release()
+    assert terminal.ended().code == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from detent.canon import digest_text, sha256
 from tests.cli.conftest import Cli
+from tests.cli.test_app import outside
 
 
 def test_garbage_is_shown_then_taken_away(cli: Cli) -> None:
@@ -26,3 +27,11 @@ def test_a_home_in_use_is_left_alone(cli: Cli) -> None:
         result = cli("gc")
     assert result.code == 4
     assert "owns the home" in result.err
+
+
+def test_the_command_ends_like_any_other(cli: Cli) -> None:
+    """Its module has the name of a module of Python's, which the way out of every command uses."""
+    process = outside("gc", "--dry-run", "-o", "json", home=cli.played.home.path)
+    out, err = process.communicate()
+    assert (process.returncode, err) == (0, b"")
+    assert b'"garbage"' in out

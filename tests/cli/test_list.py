@@ -6,6 +6,10 @@ import pytest
 
 from detent.cli.list import age_text
 from tests.cli.conftest import Cli
+from tests.cli.project import Project, detent_home, project
+from tests.cli.test_page import on_terminal
+
+__all__ = ["detent_home", "project"]
 
 
 def test_runs_are_listed_newest_first_under_their_fixed_names(cli: Cli) -> None:
@@ -42,14 +46,39 @@ def test_the_page_has_a_row_for_each(cli: Cli) -> None:
     assert lines[2].split()[:6] == ["run-1", "first", "failed", "5", "-", "40.0s"]
     assert lines[2].endswith("d")
     jobs = cli("list", "--jobs").out.splitlines()
-    assert [line.split()[:3] for line in jobs[1:]] == [
-        ["broken", "FAILED", "1"],
-        ["done", "SUCCEEDED", "1"],
-        ["dropped", "CANCELED", "-"],
-        ["large", "SUCCEEDED", "1"],
-        ["slow", "SUCCEEDED", "2"],
-        ["waiting", "QUEUED", "-"],
+    assert [line.split()[:4] for line in jobs[1:]] == [
+        ["broken", "-", "FAILED", "1"],
+        ["done", "-", "SUCCEEDED", "1"],
+        ["dropped", "-", "CANCELED", "-"],
+        ["large", "-", "SUCCEEDED", "1"],
+        ["slow", "-", "SUCCEEDED", "2"],
+        ["waiting", "-", "QUEUED", "-"],
     ]
+
+
+SUMS = """\
+name: sums
+steps:
+  - {id: numbers, run: {python: "tasks:numbers", with: {count: 2}}}
+  - {id: double, map: {n: {$from: numbers}}, run: {python: "tasks:double"}}
+"""
+
+
+def test_jobs_are_listed_with_their_steps_and_fit_a_narrow_terminal(project: Project) -> None:
+    """An id that is broken over seven lines can be neither read nor copied; its beginning can."""
+    project.write("sums.yaml", SUMS)
+    run_id = project.run("sums.yaml")["run_id"]
+    jobs = {job["job_id"] for job in project.json("list", "--run", "sums")}
+    whole = [line.split() for line in project("list", "--run", run_id[:8]).out.splitlines()[1:]]
+    assert {row[0] for row in whole} == jobs
+    assert {row[1] for row in whole} == {"numbers", "double[0]", "double[1]"}
+    narrow = on_terminal(
+        "list", "--jobs", home=project.home.path, columns=80, variables={"NO_COLOR": "1", **project.environment}
+    )
+    header, _, *rows = narrow.splitlines()
+    assert header.split() == ["JOB", "STEP", "STATE", "ATTEMPT", "RUN", "REASON"]
+    assert {row.split()[0] for row in rows} == {job_id[:8] for job_id in jobs}
+    assert all(row.split()[4] == run_id and len(row) <= 80 for row in rows)
 
 
 @pytest.mark.parametrize(

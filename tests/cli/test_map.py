@@ -32,6 +32,10 @@ def is_even(x): return x % 2 == 0
 def picky(x):
     if x == 3: raise ValueError("three")
     return x
+def stuck(x):
+    import os
+    if x == 3: os.read(os.pipe()[0], 1)
+    return x
 def slow(x):
     if x == 40:
         open("running", "w").close()
@@ -146,6 +150,21 @@ def test_the_notes_of_a_run_are_counted_and_not_listed_among_its_chunks(project:
     assert f"25 SUCCEEDED, and {len(notes)} notes of the run about itself" in shown
 
 
+def test_a_run_of_items_is_explained_and_found_by_the_beginning_of_its_id(project: MapProject) -> None:
+    """Its jobs' ids begin with its own; whoever writes half of it means the run."""
+    run_id = project.map("words:square", "--commit", "jsonl:out.jsonl", "-o", "json").document["run_id"]
+    out = project("explain", run_id[:10]).out
+    assert out.splitlines() == [
+        f"run {run_id}  completed  square",
+        "  It calls words:square on 100 items and commits the results in their order to jsonl:out.jsonl.",
+        "  100 of 100 are committed: 100 succeeded.",
+        f"  `detent show {run_id}` lists its jobs, and `detent explain JOB` tells of each.",
+    ]
+    assert project("show", "square").out == project("show", run_id).out
+    refused = project("explain", run_id, "square")
+    assert (refused.code, "it has items and no steps" in refused.err) == (2, True)
+
+
 def test_failures_are_told_with_their_items_and_can_be_retried(project: MapProject) -> None:
     """X-183: a new run of the failed ones alone, which names their old seqs."""
     result = project.map("words.py:picky", "--commit", "jsonl:out.jsonl", "--on-error", "continue", "--chunk", "5")
@@ -164,6 +183,17 @@ def test_failures_are_told_with_their_items_and_can_be_retried(project: MapProje
     assert "nothing to run again" in project("retry", again["run_id"]).out
 
 
+def test_an_item_that_takes_too_long_fails_and_the_others_do_not(project: MapProject) -> None:
+    more = ("--commit", "jsonl:out.jsonl", "--chunk", "5", "--on-error", "continue", "--item-timeout", "0.2")
+    result = project.map("words:stuck", *more, "-o", "json")
+    assert (result.code, result.document["items"]["succeeded"]) == (1, 99)
+    assert result.document["failure_codes"] == {"LIMIT_WALL": 1}
+    (failure,) = result.document["failures"]
+    assert (failure["seq"], failure["message"]) == (3, "took longer than its limit of 200 ms")
+    assert project("show", result.document["run_id"], "-o", "json").document["ordered"]["item_ms"] == 200
+    assert "an item may take 200ms" in project("show", result.document["run_id"]).out
+
+
 def test_a_stop_cancels_the_rest_and_retry_runs_it(project: MapProject) -> None:
     result = project.map("words.py:picky", "--commit", "jsonl:out.jsonl", "--window", "4", "--chunk", "2", "-o", "json")
     assert result.code == 1
@@ -180,6 +210,8 @@ def test_a_stop_cancels_the_rest_and_retry_runs_it(project: MapProject) -> None:
         (("--files", "*.txt", "--items", "rows.jsonl"), "give --files or --items"),
         (("--items", "bad.jsonl"), "bad.jsonl:2:"),
         (("--items", "rows.jsonl", "--commit", "csv:x"), "destination"),
+        (("--items", "rows.jsonl", "--item-timeout", "soon"), "--item-timeout cannot be 'soon': write it as 500ms"),
+        (("--items", "rows.jsonl", "--item-timeout", "0.01"), "--item-timeout must be at least 100 ms"),
     ],
 )
 def test_a_line_that_means_nothing_is_refused(project: MapProject, arguments: tuple[str, ...], said: str) -> None:
@@ -187,6 +219,13 @@ def test_a_line_that_means_nothing_is_refused(project: MapProject, arguments: tu
     commit = () if "--commit" in arguments else ("--commit", "jsonl:out.jsonl")
     result = project("map", *arguments, "--compute", "words:square", *commit)
     assert (result.code, said in result.err) == (2, True), result.err
+
+
+def test_a_pattern_that_no_file_fits_is_said(project: MapProject) -> None:
+    """It may be an empty directory and it may be a typing error; the run is done either way."""
+    arguments = ("map", "--files", "texts/*.txt", "--compute", "words:count", "--commit", "jsonl:out.jsonl")
+    result = project(*arguments, "-q")
+    assert (result.code, result.err) == (0, "no file fits texts/*.txt\n")
 
 
 def test_no_item_is_a_run_that_is_done(project: MapProject) -> None:

@@ -51,7 +51,8 @@ def statuses(project: Project) -> dict[str, str]:
 
 def test_the_plan_shows_what_is_mapped_to_where(flow: Project) -> None:
     document = flow("plan", "flow.yaml", "-o", "json").document
-    assert document["steps"][0]["runs"] == 'map slow.py:slow over "rows.jsonl" to jsonl:out/rows.jsonl'
+    map_text = 'map slow.py:slow over "rows.jsonl" to jsonl:out/rows.jsonl with window=8, chunk=2'
+    assert document["steps"][0]["runs"] == map_text
     assert [action["target_node_type"] for action in document["actions"]] == ["NodeEffect", "NodeCompute"]
 
 
@@ -100,3 +101,61 @@ def test_detent_cancel_from_another_terminal_ends_both(flow: Project) -> None:
     assert flow("cancel", run_id).code == 0
     terminal.ended()
     eventually(lambda: statuses(flow) == {"flow": "cancelled", "flow/rows": "cancelled"}, "the ordered run is open")
+
+
+PARAMS = """
+name: flow
+params: {rows: rows.jsonl, out: 'jsonl:out/rows.jsonl', ahead: 8}
+steps:
+  - id: rows
+    run:
+      map:
+        items: {$param: rows}
+        compute: slow.py:same
+        commit: {$param: out}
+        window: {$param: ahead}
+"""
+
+
+@pytest.fixture
+def given(project: Project) -> Project:
+    project.write("slow.py", "def same(x): return x\n")
+    project.write("flow.yaml", PARAMS)
+    project.write("rows.jsonl", "1\n2\n")
+    return project
+
+
+def test_what_parameters_of_a_map_turn_into_is_planned_run_shown_and_explained(given: Project) -> None:
+    asked = ("-p", "out=jsonl:b.jsonl", "-p", "ahead=4")
+    said = 'map slow.py:same over "rows.jsonl" to jsonl:b.jsonl with window=4'
+    assert given("plan", "flow.yaml", *asked, "-o", "json").document["steps"][0]["runs"] == said
+    assert given("run", "flow.yaml", "-q").code == 0
+    assert "destination jsonl:out/rows.jsonl -> jsonl:b.jsonl" in " ".join(
+        given("plan", "flow.yaml", *asked).out.split()
+    )
+    run = given("run", "flow.yaml", *asked, "-o", "json").document
+    assert (given.directory / "b.jsonl").read_text() == "1\n2\n"
+    (step,) = given.json("show", run["run_id"])["job_list"]
+    job = given("show", step["job_id"], "-o", "json").document
+    assert job["order"]["target"] == {"compute": "slow.py:same", "commit": "jsonl:b.jsonl", "window": 4}
+    assert said in " ".join(given("show", step["job_id"]).out.split())
+    explained = " ".join(given("explain", step["job_id"]).out.split())
+    assert "destination jsonl:out/rows.jsonl -> jsonl:b.jsonl" in explained
+
+
+def test_a_plan_leaves_a_gap_for_a_setting_that_has_no_value_yet(given: Project) -> None:
+    given.write("flow.yaml", PARAMS.replace("ahead: 8", "ahead: ").replace("out: 'jsonl:out/rows.jsonl'", "out: "))
+    runs = given("plan", "flow.yaml", "-o", "json").document["steps"][0]["runs"]
+    assert runs == 'map slow.py:same over "rows.jsonl" to <-p out> with window=<-p ahead>'
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_a_value_that_does_not_fit_is_refused_before_anything_begins(given: Project, command: str) -> None:
+    result = given(command, "flow.yaml", "-p", "ahead=0")
+    assert result.code == 2
+    said = "flow.yaml:11:17: window must be a whole number from 1 to 1,000,000, not 0; window is parameter 'ahead'"
+    assert said in " ".join((result.out + result.err).split())
+    result = given(command, "flow.yaml", "-p", "out=os:system")
+    assert result.code == 2
+    assert "is a function, which no parameter can name; commit is parameter 'out'" in result.out + result.err
+    assert given("list", "-o", "json").code != 0 or given.json("list") == []

@@ -282,6 +282,14 @@ def test_a_missing_file_and_a_directory_are_said(desk: Desk) -> None:
     assert desk("plan", "absent.yaml").code == desk("plan", ".").code == 2
 
 
+@pytest.mark.parametrize("typed", ["pipeline", "pipline.yaml"])
+def test_a_file_beside_the_missing_one_is_named(desk: Desk, typed: str) -> None:
+    desk.write("name: x\nsteps: []\n")
+    desk.write("name: y\nsteps: []\n", "other.yaml")
+    assert desk("plan", typed).err.endswith("hint:  did you mean pipeline.yaml?\n")
+    assert desk("plan", "nowhere/pipeline.yaml").err.endswith("hint:  there is no directory nowhere\n")
+
+
 def test_an_empty_workflow_has_a_plan(desk: Desk) -> None:
     """WF-101"""
     said = desk("plan", desk.write("name: x\nsteps: []\n"))

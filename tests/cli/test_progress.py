@@ -58,10 +58,10 @@ def test_a_frame_has_one_line_for_each_step_between_a_head_and_a_foot() -> None:
     )
     assert texts(frame(view, 78, 24)) == [
         "weather  run-7f3a",
-        "  ✓ stations ━━━━━━━━━━━━━━━━━━━━━━━━ 1 of 1   cached   0.1s",
-        "  ⠋ extract  ━━━━━━━━━━━━━━────────── 3 of 5 2 cached   4.0s",
+        "  ✓ stations ━━━━━━━━━━━━━━━━━━━━━━━━ 1 of 1   reused   0.1s",
+        "  ⠋ extract  ━━━━━━━━━━━━━━────────── 3 of 5 2 reused   4.0s",
         "  · daily     waits for extract",
-        "  1 of 3 steps done (1 cached) · 2 under way on 4 workers · 5.0s",
+        "  1 of 3 steps done (1 reused) · 2 under way on 4 workers · 5.0s",
     ]
 
 
@@ -140,7 +140,7 @@ def many(over: int, cached: int, running: int, waiting: int, failed: int = 0) ->
 
 def test_what_is_over_and_what_waits_folds_when_rows_are_few() -> None:
     shown = texts(frame(many(412, 380, 3, 585, failed=1), 80, 12))
-    assert shown[1] == "  ✓ 412 steps done (380 cached)"
+    assert shown[1] == "  ✓ 412 steps done (380 reused)"
     assert [line.split()[-1] if line == "    no" else line.split()[1] for line in shown[2:10]] == [
         *("bad-0", "no", "now-0", "now-1", "now-2"),
         *("later-0", "later-1", "later-2"),
@@ -412,7 +412,7 @@ def test_a_pipe_is_told_what_changed_and_nothing_else() -> None:
     assert told(views) == [
         "0.0 weather started: run run-7f3a, 2 steps, 4 workers",
         "3.0 extract 3/5 done",
-        "4.0 extract 5/5 done, 1 cached in 3.0s",
+        "4.0 extract 5/5 done, 1 reused in 3.0s",
         "5.0 load failed: ValueError: no",
     ]
 
@@ -451,17 +451,13 @@ def test_many_ends_at_once_are_told_in_one_line() -> None:
     after = run_view(
         *(step(f"s{place}", "cached" if place < 380 else "succeeded", done=1) for place in range(1_000)), after_ms=100
     )
-    assert told([before, after])[1:] == ["0.1 1,000 steps done (380 cached)"]
+    assert told([before, after])[1:] == ["0.1 1,000 steps done (380 reused)"]
 
 
 def test_no_pace_of_steps_makes_more_than_two_lines_a_second_for_long() -> None:
-    views = [
-        run_view(
-            *(step(f"s{place}", "succeeded" if place < now else "waiting", done=1) for place in range(600)),
-            after_ms=now * 100,
-        )
-        for now in range(601)
-    ]
+    done = [step(f"s{place}", "succeeded", done=1) for place in range(600)]
+    waiting = [step(f"s{place}", "waiting", done=1) for place in range(600)]
+    views = [run_view(*done[:now], *waiting[now:], after_ms=now * 100) for now in range(601)]
     lines = told(views)
     assert len(lines) <= 20 + 2 * 60 + 2
     total = sum(int(found[1]) if (found := re.search(r"(\d+) steps? done", line)) else 1 for line in lines[1:])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
+
+import apsw
 
 from detent.cli.app import run as run_cli
 from detent.sdk.client import Client
@@ -149,7 +152,18 @@ def test_a_task_whose_order_was_erased_says_so(project: Project) -> None:
     result = project("retry", job_id)
     assert result.code == 2
     assert "what it was asked to do was erased" in result.err
-    assert "cannot be told any more: what it was asked to do was erased" in project("explain", job_id).out
+    assert "cannot be told: what it was asked to do was erased" in project("explain", job_id).out
+
+
+def test_what_was_never_stored_is_not_called_erased(project: Project) -> None:
+    """A copy of a ledger without its content, for instance: nobody took anything away."""
+    job_id = _failed_task(project)
+    project.checked = False
+    with closing(apsw.Connection(str(project.home.ledger))) as database:
+        database.execute("DELETE FROM content")
+    told = project("explain", job_id).out
+    assert "Why it ran cannot be told: what it was asked to do was never stored here." in told
+    assert "erased" not in told
 
 
 def test_an_id_that_nobody_knows_is_bad_input(project: Project) -> None:

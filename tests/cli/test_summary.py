@@ -171,3 +171,12 @@ def test_a_home_that_is_not_found_from_here_is_named() -> None:
         "detent show rivers-7f3a --home '/else where/home'",
         "detent verify --home '/else where/home'",
     ]
+    below = str(Path.cwd() / "there" / ".detent")
+    assert next_commands(replace(DONE, home=below))[-1][0] == "detent verify --home there/.detent"
+
+
+def test_people_get_the_beginning_of_a_random_id_and_programs_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is enough for every command, and the line fits a terminal."""
+    failure = replace(BROKEN, job_id="8e7ef8eb-8a04-81b0-a81b-dd75745516ae")
+    assert "  detent logs 8e7ef8eb      what it printed" in page_of(capsys, FAILED, failures=[failure])
+    assert f"detent explain {failure.job_id}" in summary_data(FAILED, failures=[failure])["next"][0]

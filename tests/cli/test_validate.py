@@ -165,7 +165,7 @@ def test_a_python_file_is_told_where_flows_go(desk: Desk) -> None:
     said = desk("validate", desk.write("import detent\n\n@detent.flow\ndef f():\n    ...\n", "flow.py"))
     assert said.code == 2
     assert said.out.startswith("flow.py: is a Python file, not a contract\n  hint: ")
-    assert "my_flow.contract()" in said.out
+    assert "`detent plan flow.py` shows the steps" in said.out
 
 
 def test_many_findings_are_counted_not_poured_out(desk: Desk) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from textwrap import dedent
 from typing import Any
 
@@ -70,12 +71,14 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     """A valid contract in the short form, with references that only point backwards."""
     count = draw(st.integers(0, 4))
     params = draw(
-        st.dictionaries(keys, st.integers() | st.booleans() | texts | st.lists(scalars, max_size=2), max_size=2)
+        st.dictionaries(
+            keys, st.integers() | st.booleans() | texts | st.lists(scalars, max_size=2) | _SETTINGS, max_size=2
+        )
     )
     steps: list[dict[str, Any]] = []
     for index in range(count):
         earlier = [step["id"] for step in steps]
-        step: dict[str, Any] = {"id": f"s{index}", "run": draw(_runs(earlier, sorted(params)))}
+        step: dict[str, Any] = {"id": f"s{index}", "run": draw(_runs(earlier, params))}
         if draw(st.booleans()) and earlier:
             step["needs"] = draw(st.lists(st.sampled_from(earlier), max_size=3, unique=True))
         options = draw(_OPTIONS)
@@ -86,6 +89,8 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     return made | ({"params": params} if params else {})
 
 
+_SETTINGS = st.sampled_from([3, 200, "jsonl:o", "a/*", "continue", ["b.txt", "c/**"], [1, 2]])
+"""Defaults of parameters that may be settings of a map."""
 _HEADS = st.fixed_dictionaries(
     {},
     optional={
@@ -118,9 +123,9 @@ _OPTIONS = st.fixed_dictionaries(
 )
 
 
-def _runs(earlier: list[str], params: list[str]) -> st.SearchStrategy[dict[str, Any]]:
+def _runs(earlier: list[str], params: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
     references = [st.sampled_from([{"$from": key} for key in earlier])] if earlier else []
-    references += [st.sampled_from([{"$param": name} for name in params])] if params else []
+    references += [st.sampled_from([{"$param": name} for name in sorted(params)])] if params else []
     arguments = st.dictionaries(keys, st.one_of(values, *references), max_size=3)
     return st.one_of(
         st.fixed_dictionaries(
@@ -130,27 +135,44 @@ def _runs(earlier: list[str], params: list[str]) -> st.SearchStrategy[dict[str, 
             {"code": st.just("def main(**given):\n    return given\n")}, optional={"with": arguments}
         ),
         st.fixed_dictionaries({"shell": st.just("make all")}, optional={"version": st.just("3")}),
-        st.fixed_dictionaries({"map": _maps(references)}, optional={"version": st.just("3")}),
+        st.fixed_dictionaries({"map": _maps(earlier, params)}, optional={"version": st.just("3")}),
         st.fixed_dictionaries({"job": st.fixed_dictionaries({"job_type": st.just("render"), "inputs": values})}),
     )
 
 
-def _maps(references: list[st.SearchStrategy[Any]]) -> st.SearchStrategy[dict[str, Any]]:
+def _maps(earlier: list[str], params: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+    def or_param(written: st.SearchStrategy[Any], fits: Callable[[Any], bool]) -> st.SearchStrategy[Any]:
+        named = [{"$param": name} for name, default in sorted(params.items()) if fits(default)]
+        return written | st.sampled_from(named) if named else written
+
+    def number(least: int, most: int) -> st.SearchStrategy[Any]:
+        return or_param(st.integers(least, most), lambda value: type(value) is int and least <= value <= most)
+
+    def word(*words: str) -> st.SearchStrategy[Any]:
+        return or_param(st.sampled_from(words), words.__contains__)
+
+    def is_text(value: Any) -> bool:
+        return type(value) is str and bool(value.strip())
+
+    results = st.sampled_from([{"$from": key} for key in earlier]) if earlier else st.nothing()
+    items = st.lists(values, max_size=3) | st.just("rows.jsonl") | results
+    globs = st.just("a/*.txt") | st.lists(or_param(st.just("b.txt"), is_text), min_size=1, max_size=2)
     sources = st.one_of(
-        st.fixed_dictionaries({"files": st.sampled_from(["a/*.txt", ["b.txt", "c/**"]])}),
-        st.fixed_dictionaries({"items": st.one_of(st.lists(values, max_size=3), st.just("rows.jsonl"), *references)}),
+        st.fixed_dictionaries({"files": or_param(globs, is_text)}),
+        st.fixed_dictionaries({"items": or_param(items, lambda value: type(value) is list or is_text(value))}),
     )
     said = st.fixed_dictionaries(
         {
             "compute": st.just("pkg.mod:run"),
-            "commit": st.sampled_from(["append:o", "jsonl:o", "jsonl+seq:o", "sqlite:o#t", "pkg.mod:keep"]),
+            "commit": word("append:o", "jsonl:o", "jsonl+seq:o", "sqlite:o#t") | st.just("pkg.mod:keep"),
         },
         optional={
             "filter": st.just("f.py:keep"),
-            "window": st.integers(1, 1_000_000),
-            "chunk": st.integers(1, 256),
-            "on_error": st.sampled_from(["stop", "continue"]),
-            "retries": st.integers(0, 10),
+            "window": number(1, 1_000_000),
+            "chunk": number(1, 256),
+            "on_error": word("stop", "continue"),
+            "retries": number(0, 10),
+            "item_timeout": st.sampled_from(["500ms", 90, 0.25, "1d"]),
         },
     )
     return st.tuples(sources, said).map(lambda both: both[0] | both[1])

@@ -34,7 +34,10 @@ FILE = re.compile(r"(?:#|--|<!--) (\.?[\w/-]+\.\w+)(?: -->)?")
 ANY = "..."
 
 JOB = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-IDENTITY = re.compile(rf"{JOB}|\b[a-z][a-z_]*-[0-9a-f]{{10}}\b|sha256:[0-9a-f]{{6,64}}|\bdetent/[0-9a-f]{{16}}\b")
+IDENTITY = re.compile(
+    rf"{JOB}|(?<![\w/.-])[0-9a-f]{{8}}(?![\w-])|\b[a-z][a-z_]*-[0-9a-f]{{10}}\b|sha256:[0-9a-f]{{6,64}}"
+    r"|\bdetent/[0-9a-f]{16}\b"
+)
 VARIES = (
     (re.compile(r"\x1b\[[0-9;?]*[A-Za-z]"), ""),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?(Z| UTC)?"), "<moment>"),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from detent.engine.content import Content
-from detent.engine.find_jobs import find_jobs, members
+from detent.engine.find_jobs import find_jobs, members, the_run
 from detent.engine.live_follow import QUIET_POLLS, Follower, Piece
 from detent.engine.live_logs import job_log, live_jobs
 from detent.engine.wiring import Parts
@@ -295,6 +295,30 @@ def test_jobs_are_found_by_job_run_step_and_the_beginning_of_an_id(hand: Printin
         assert find_jobs(*opened, "map", "run-8").run_id == "run-8"
         assert names(opened, "job-8-z") == ("job", ["load"])
         assert names(opened, "drop") == ("job", ["dropped"])
+
+
+def test_the_name_of_a_workflow_means_its_newest_run(hand: Printing) -> None:
+    for number in (3, 4):
+        hand.ask(StartRun(0, "demo", f"sums-{number}", "sums", bytes(32), bytes(32), bytes(32), f"op-{number}"))
+    with hand.reading() as opened:
+        assert find_jobs(*opened, "sums").run_id == "sums-4"
+        assert the_run(opened[0], "sums").run_id == "sums-4"
+        assert the_run(opened[0], "sums-3").run_id == "sums-3"
+        with pytest.raises(InvalidInput, match="more than one id begins with 'sums'"):
+            find_jobs(*opened, "sums", by_name=False)
+
+
+def test_the_beginning_of_a_runs_id_is_not_taken_for_its_jobs(hand: Printing) -> None:
+    """The ids of an ordered run's jobs begin with the run's."""
+    hand.ask(StartRun(0, "demo", "words-17", "w", bytes(32), bytes(32), bytes(32), "op-w"))
+    for number in range(3):
+        hand.order(f"words-17/seq-{number}", run_id="words-17")
+    with hand.reading() as opened:
+        assert find_jobs(*opened, "words").run_id == "words-17"
+        assert find_jobs(*opened, "words-17/seq-1").kind == "job"
+    hand.order("words-other")
+    with hand.reading() as opened, pytest.raises(InvalidInput, match="more than one id begins with 'words'"):
+        find_jobs(*opened, "words")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -197,6 +198,20 @@ def test_a_home_that_cannot_be_listened_on_is_not_opened_by_half(house: House) -
         house.session()
     assert set(threading.enumerate()) - before == set()
     house.home.socket.rmdir()
+    house.session().close()
+
+
+def test_a_home_that_may_not_be_written_is_told_apart_from_one_that_takes_no_sockets(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("detent.engine.service.os.fchmod", refuse)
+        with pytest.raises(HomeError, match="Permission denied") as refused:
+            house.session()
+    assert refused.value.hint == f"get the right to write to {house.home.path}, or choose another home with DETENT_HOME"
     house.session().close()
 
 

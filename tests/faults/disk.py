@@ -43,7 +43,7 @@ def full_disk(commands: Commands, fault: str, seed: int) -> Cycle:
         if not cycle.injected:
             cycle.wrong.append(f"the disk was not full: it ended with {code}: {site.errors()[-700:]}")
         ballast.unlink()
-        run_id = completed(cycle, site, again(site, cycle), pipeline)
+        run_id = completed(cycle, site, again(site, cycle, pipeline), pipeline)
         cycle.found = audit(site)
         check_run(cycle.found, str(run_id), pipeline.jobs)
         cycle.hit = cycle.found.interrupted
@@ -82,7 +82,7 @@ def file_too_large(commands: Commands, fault: str, seed: int) -> Cycle:
         cycle.injected += code != 0
         if code != UNAVAILABLE:
             cycle.wrong.append(f"it ended with {code}: {site.errors()[-500:]}")
-        run_id = completed(cycle, site, again(site, cycle), pipeline)
+        run_id = completed(cycle, site, again(site, cycle, pipeline), pipeline)
         cycle.found = audit(site)
         check_run(cycle.found, str(run_id), pipeline.jobs)
         cycle.hit = cycle.found.interrupted

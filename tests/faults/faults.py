@@ -12,7 +12,7 @@ from functools import partial
 from tests.faults import commands as processes
 from tests.faults.audit import Audit, audit, check_run
 from tests.faults.commands import Command, Commands
-from tests.faults.pipelines import FILES, HOLD, WORDS, Pipeline, hundred
+from tests.faults.pipelines import HOLD, HUNDRED, QUARTER, Pipeline, Size, hundred
 from tests.faults.points import ENDS, POINTS
 from tests.faults.site import Site, new_site, until
 
@@ -22,8 +22,6 @@ EFFECTS = 77 + 19
 """Side effects of a run that nothing happens to, about: the cells of the sandbox have none."""
 RANDOM_SECONDS = 0.5
 TASK_MS = 2.0
-NEVER_REUSED = WORDS + FILES
-"""Commands that say nothing about what they read are run every time."""
 
 
 @dataclass(slots=True)
@@ -48,15 +46,15 @@ Inject = Callable[[Site, random.Random, Cycle], Command | None]
 """Starts the line, does harm to it, and gives the command that is left, if one is."""
 
 
-def kill_cycle(inject: Inject, commands: Commands, fault: str, seed: int) -> Cycle:
+def kill_cycle(inject: Inject, commands: Commands, fault: str, seed: int, *, size: Size = HUNDRED) -> Cycle:
     """One fault into a run of a hundred jobs, then the same line again until it completes, then the audit."""
     cycle = Cycle(fault, seed)
     draw = random.Random(f"{fault}/{seed}")
     with new_site(commands, task_ms=draw.choice((0.0, TASK_MS, TASK_MS))) as site:
-        pipeline = hundred()
+        pipeline = hundred(size=size)
         site.write(pipeline)
         command = inject(site, draw, cycle)
-        run_id = completed(cycle, site, again(site, cycle) if command is None else command, pipeline)
+        run_id = completed(cycle, site, again(site, cycle, pipeline) if command is None else command, pipeline)
         cycle.found = audit(site)
         if run_id is not None:
             check_run(cycle.found, run_id, pipeline.jobs)
@@ -77,7 +75,7 @@ def completed(cycle: Cycle, site: Site, command: Command, pipeline: Pipeline | N
     return str(document["run_id"])
 
 
-def again(site: Site, cycle: Cycle) -> Command:
+def again(site: Site, cycle: Cycle, pipeline: Pipeline | None = None) -> Command:
     """Type the same line; it takes up the run that was left, if one was (X-174)."""
     before, done = site.runs("running"), site.runs("completed")
     command = site.run()
@@ -88,7 +86,8 @@ def again(site: Site, cycle: Cycle) -> Command:
             cycle.wrong.append(f"the run {before} was left, but {document['run_id']} was driven")
         if before and not document["resumed"]:
             cycle.wrong.append("a run that was left was not resumed")
-        if done and not before and document["jobs"]["reused"] + NEVER_REUSED != document["jobs"]["total"]:
+        jobs, run_again = document["jobs"], 0 if pipeline is None else pipeline.never_reused
+        if done and not before and jobs["reused"] + run_again != jobs["total"]:
             cycle.wrong.append(f"a finished run was repeated: {document['jobs']}")
     return command
 
@@ -199,11 +198,12 @@ def kill_inside(commands: Commands, fault: str, seed: int) -> Cycle:
     return cycle
 
 
-def kill_at(point: str) -> Inject:
+def kill_at(point: str, size: Size = HUNDRED) -> Inject:
     """The command, by itself, at a named point."""
+    times_max = max(min(2, POINTS[point]), POINTS[point] * size.jobs // HUNDRED.jobs)
 
     def inject(site: Site, draw: random.Random, cycle: Cycle) -> None:
-        command = site.run(point=point, times=draw.randint(1, POINTS[point]))
+        command = site.run(point=point, times=draw.randint(1, times_max))
         code = command.wait()
         cycle.injected += code == KILLED
         if code != KILLED:
@@ -239,3 +239,8 @@ KILLS: dict[str, Fault] = {
     "kill -9 of the command, five times in a step": kill_inside,
 }
 NAMED: dict[str, Fault] = {f"kill -9 at {point!r}": partial(kill_cycle, kill_at(point)) for point in POINTS}
+
+NAMED_IN_A_QUARTER: dict[str, Fault] = {
+    f"kill -9 at {point!r}": partial(kill_cycle, kill_at(point, QUARTER), size=QUARTER) for point in POINTS
+}
+"""The same in a run of a quarter of the jobs, for `make test`."""

@@ -5,7 +5,24 @@ from __future__ import annotations
 from textwrap import dedent, indent
 from typing import Any, NamedTuple
 
-SQUARES, LINKS, WORDS, CELLS, FILES = 50, 22, 15, 6, 4
+
+class Size(NamedTuple):
+    """How many there are of each kind of step."""
+
+    squares: int
+    links: int
+    words: int
+    cells: int
+    files: int
+
+    @property
+    def jobs(self) -> int:
+        return 1 + sum(self) + 2
+
+
+HUNDRED = Size(50, 22, 15, 6, 4)
+QUARTER = Size(10, 5, 4, 2, 1)
+"""A quarter of it: for kills that are aimed, where more of the same shows no more."""
 
 STEPS = '''
 """Small pieces of work. Each says in a file of its own that it was begun, with the token that all its attempts share."""
@@ -69,28 +86,30 @@ class Pipeline(NamedTuple):
     contract: str
     jobs: int
     result: Any
+    never_reused: int
+    """Commands that say nothing about what they read are run every time."""
 
 
-def hundred(name: str = "hundred", *, first: int = 0) -> Pipeline:
+def hundred(name: str = "hundred", *, first: int = 0, size: Size = HUNDRED) -> Pipeline:
     """A hundred small jobs: a fan-out, a chain, shell commands, sandboxed cells, and one step that needs them all."""
     chain = "\n".join(
         f"- id: link{number:02}\n  run: {{python: 'steps:link', with: {{before: {_before(number, first)}}}}}"
-        for number in range(LINKS)
+        for number in range(size.links)
     )
     files = "\n".join(
         f"- id: file{number}\n"
         f"  run: {{shell: 'printf %s {number} > out{number}.txt; echo file{number} 1 file{number} >> \"$FAULT_EFFECTS\"'}}\n"
         f"  outputs: {{out: out{number}.txt}}"
-        for number in range(FILES)
+        for number in range(size.files)
     )
-    needs = ", ".join(f"file{number}" for number in range(FILES))
-    words = ", ".join(f"w{number}" for number in range(WORDS))
-    cells = ", ".join(str(number) for number in range(CELLS))
+    needs = ", ".join(f"file{number}" for number in range(size.files))
+    words = ", ".join(f"w{number}" for number in range(size.words))
+    cells = ", ".join(str(number) for number in range(size.cells))
     head = dedent(f"""\
         name: {name}
         steps:
         - id: numbers
-          run: {{python: 'steps:numbers', with: {{count: {SQUARES}}}}}
+          run: {{python: 'steps:numbers', with: {{count: {size.squares}}}}}
         - id: squares
           map: {{number: {{$from: numbers}}}}
           run: {{python: 'steps:square'}}
@@ -112,7 +131,7 @@ def hundred(name: str = "hundred", *, first: int = 0) -> Pipeline:
             python: 'steps:total'
             with:
               squares: {{$from: squares}}
-              chain: {{$from: link{LINKS - 1:02}}}
+              chain: {{$from: link{size.links - 1:02}}}
               words: {{$from: words}}
               cells: {{$from: cells}}
         - id: seal
@@ -126,13 +145,13 @@ def hundred(name: str = "hundred", *, first: int = 0) -> Pipeline:
     # The steps stand in the order of the file, so the chain comes first: it is the longest way.
     contract = head + indent(chain, "") + "\n" + files + "\n" + tail
     result = {
-        "squares": sum(number * number for number in range(SQUARES)),
-        "chain": first + LINKS,
-        "words": [{"exit": 0, "stdout": f"w{number}", "outputs": {}} for number in range(WORDS)],
-        "cells": sum(range(CELLS)) + CELLS * first,
+        "squares": sum(number * number for number in range(size.squares)),
+        "chain": first + size.links,
+        "words": [{"exit": 0, "stdout": f"w{number}", "outputs": {}} for number in range(size.words)],
+        "cells": sum(range(size.cells)) + size.cells * first,
         "sealed": True,
     }
-    return Pipeline(contract, 1 + SQUARES + LINKS + WORDS + CELLS + FILES + 2, result)
+    return Pipeline(contract, size.jobs, result, size.words + size.files)
 
 
 def _before(number: int, first: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import detent
@@ -18,6 +19,12 @@ def half(x: int) -> Any:
 def picky(x: int) -> int:
     if x == 3:
         raise ValueError("three")
+    return x
+
+
+def stuck(x: int) -> int:
+    if x == 3:
+        os.read(os.pipe()[0], 1)
     return x
 
 

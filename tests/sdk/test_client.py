@@ -26,6 +26,7 @@ from detent.store.sqlite import SqliteStore
 from detent.testing import FakeClock, Faults, InlineLane, TemporaryHome, faulty
 from detent.testing.plugin import detent_clock, detent_home
 from tests.engine.run.rig import eventually, in_thread
+from tests.homes import retry_at_once
 from tests.sdk import work_functions as functions
 
 __all__ = ["detent_clock", "detent_home"]
@@ -96,6 +97,8 @@ def test_a_failure_says_what_was_raised_and_where(client: Client) -> None:
     assert raised.value.details["category"] == "USER_CODE_ERROR"
     assert raised.value.details["job_id"] == handle.job_id
     assert "work_functions.py" in str(raised.value.details["traceback"])
+    (place,) = (note for note in raised.value.__notes__ if note.startswith("at "))
+    assert place.endswith("work_functions.py:28 in boom: raise ValueError(message)")
     assert isinstance(handle.exception(), TaskFailed)
     assert handle.status is JobStatus.FAILED
 
@@ -118,9 +121,11 @@ def test_a_result_that_is_too_large_is_a_failure_of_its_own_kind(client: Client)
     assert raised.value.details["category"] == "RESOURCE_LIMIT"
 
 
-def test_retries_of_a_task_are_its_own(client: Client, tmp_path: Path) -> None:
+def test_retries_of_a_task_are_its_own(home: TemporaryHome, tmp_path: Path) -> None:
     """X-164: `@task(retries=, retry_on=)`; the second attempt knows that it is one."""
-    assert client.submit(functions.flaky, str(tmp_path / "tries")).result(60) == 2
+    retry_at_once(home.home)
+    with Client(home.path, workers=1) as client:
+        assert client.submit(functions.flaky, str(tmp_path / "tries")).result(60) == 2
 
 
 def test_a_running_job_is_ended_when_it_is_cancelled(client: Client, tmp_path: Path) -> None:
@@ -208,19 +213,20 @@ def test_force_and_salt_do_it_again(home: TemporaryHome, lane: InlineLane) -> No
 
 
 @pytest.mark.parametrize(
-    ("value", "place"),
+    ("value", "said", "hint"),
     [
-        ({1, 2}, r"same\(value=\)|same\(#1\)"),
-        ([{"a": object()}], r"same\("),
-        (float("nan"), r"same\("),
-        ({1: 2}, r"same\("),
-        (b"bytes", r"same\("),
+        ({1, 2}, r"same\(value=\.\.\.\) is a set", "for a set: sorted(...)"),
+        ([{"a": object()}], r"same\(value=\.\.\.\)\[0\]\.a is a object", "look inside it"),
+        (float("nan"), r"same\(value=\.\.\.\) is nan", "pass text, numbers"),
+        ({1: 2}, r"same\(value=\.\.\.\) has the key 1", "look inside it"),
+        (b"bytes", r"same\(value=\.\.\.\) is a bytes", "detent.File.from_bytes(...)"),
     ],
 )
-def test_a_value_that_is_not_json_is_refused_by_its_argument(inline: Client, value: Any, place: str) -> None:
-    """X-170: before anything is submitted."""
-    with pytest.raises(InvalidInput, match=place):
+def test_a_value_that_is_not_json_is_refused_by_its_argument(inline: Client, value: Any, said: str, hint: str) -> None:
+    """X-170: before anything is submitted, and with what to do instead."""
+    with pytest.raises(InvalidInput, match=said) as refused:
         inline.submit(functions.same, value)
+    assert hint in str(refused.value.hint)
 
 
 def test_a_value_that_holds_itself_is_refused(inline: Client) -> None:

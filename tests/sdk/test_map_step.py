@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,16 @@ def test_the_step_says_what_the_call_said() -> None:
     assert said["commit"] == "tests.sdk.ordered_functions:picky"
 
 
+def test_the_time_of_an_item_is_what_the_call_says_or_else_the_task() -> None:
+    assert the_map(item_timeout="90s")["item_timeout"] == "90s"
+    assert the_map(item_timeout=timedelta(minutes=2))["item_timeout"] == 120.0
+    limited = detent.task(timeout="5s")(square)
+    assert the_map(compute=limited)["item_timeout"] == "5s"
+    assert the_map(compute=limited, item_timeout="9s")["item_timeout"] == "9s"
+    with pytest.raises(ContractInvalid, match="item_timeout must be at least 100 ms, got '1ms'"):
+        the_map(item_timeout="1ms")
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -72,7 +83,7 @@ def test_the_step_says_what_the_call_said() -> None:
         ({"commit": object()}, "cannot take a object"),
         ({"workers": 2}, "workers belongs to the run"),
         ({"key": "a"}, "key belongs to the run"),
-        ({"compute": detent.task(timeout="5s")(square)}, "cannot limit the time of one item"),
+        ({"item_timeout": True}, "item_timeout=True is not allowed"),
     ],
 )
 def test_what_a_step_cannot_be_is_refused_where_it_is_written(options: dict[str, Any], words: str) -> None:

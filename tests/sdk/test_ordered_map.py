@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
 
 import detent
+from detent.canon import NotStrictJson
 from detent.engine.replay import replay_home
 from detent.errors import InvalidInput
 from detent.store.sqlite import SqliteStore
@@ -18,6 +23,9 @@ from detent.testing.plugin import detent_home
 from tests.sdk import ordered_functions as functions
 
 __all__ = ["detent_home"]
+
+_ = detent.ordered_map
+ordered_map = sys.modules["detent.sdk.ordered_map"]  # The name itself is the function's.
 
 
 @pytest.fixture
@@ -56,6 +64,32 @@ def test_a_generator_is_as_good_as_a_list() -> None:
 
 
 @pytest.mark.usefixtures("home")
+@given(st.lists(st.one_of(st.integers(), st.booleans(), st.text(max_size=3), st.none()), max_size=150))
+@example([*range(64), True, *range(63)])
+@example([2**60, -(2**60), 2**60 - 1, 1 - 2**60, 0])
+def test_items_are_written_down_one_by_one_however_they_are_looked_at(items: list[Any]) -> None:
+    assume(all(type(item) is not int or abs(item) < 2**63 for item in items))
+    assert list(ordered_map._lines(iter(items), None, {})) == [
+        json.dumps(item, ensure_ascii=False).encode() for item in items
+    ]
+
+
+def test_an_item_that_is_none_is_named_by_its_place_in_all_of_them() -> None:
+    with pytest.raises(NotStrictJson, match="item 70"):
+        list(ordered_map._lines([*range(70), {1}], None, {}))
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_the_collector_is_left_as_it_was(*, is_on: bool) -> None:
+    (gc.enable if is_on else gc.disable)()
+    try:
+        with ordered_map._loading():
+            assert not gc.isenabled()
+        assert gc.isenabled() is is_on
+    finally:
+        gc.enable()
+
+
 def test_skipped_items_are_left_out() -> None:
     results = detent.ordered_map(range(10), functions.half, workers=1)
     assert list(results) == [0, 1, 2, 3, 4]
@@ -129,6 +163,22 @@ def test_a_failure_that_goes_on_is_in_the_summary() -> None:
     assert [(one["seq"], one["type"], one["message"]) for one in summary.failures] == [(3, "ValueError", "three")]
     looped = detent.ordered_map(range(10), functions.picky, workers=1, on_error="continue")
     assert list(looped) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.usefixtures("home")
+def test_an_item_that_takes_too_long_fails_with_the_code_of_a_limit() -> None:
+    said: dict[str, Any] = {"workers": 1, "chunk": 5, "on_error": "continue"}
+    first = detent.ordered_map(range(10), functions.stuck, "jsonl:a.jsonl", item_timeout=0.2, **said)
+    assert [(one["seq"], one["code"]) for one in first.failures] == [(3, "LIMIT_WALL")]
+    limited = detent.task(timeout="200ms")(functions.stuck)
+    second = detent.ordered_map(range(10), limited, "jsonl:b.jsonl", **said)
+    assert (second.digest, second.succeeded) == (first.digest, 9)
+
+
+@pytest.mark.parametrize("given", ["soon", 0.01, True])
+def test_a_time_that_is_none_is_refused_before_anything_begins(given: Any) -> None:
+    with pytest.raises(InvalidInput, match="item_timeout"):
+        detent.ordered_map([1], functions.square, item_timeout=given)
 
 
 @pytest.mark.usefixtures("home")

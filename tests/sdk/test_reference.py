@@ -76,8 +76,8 @@ def test_decorators_below_and_above_a_task_lead_to_the_same_name() -> None:
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        (lambda x: x, "a lambda cannot be a step of a flow"),
-        (a_nested_function(), "'a_nested_function.inside' cannot be a step of a flow: it is defined inside 'a_nested"),
+        (lambda x: x, "a lambda cannot be run by a worker"),
+        (a_nested_function(), "'a_nested_function.inside' cannot be run by a worker: it is defined inside 'a_nested"),
         (first_taken, "is something else"),
         (str.upper, "it belongs to no module"),
     ],
@@ -170,4 +170,4 @@ def test_a_scripts_directory_is_the_base_also_of_a_flow_from_elsewhere(tmp_path:
 def test_what_was_typed_at_a_prompt_runs_but_cannot_be_recorded(tmp_path: Path, how: tuple[str, ...]) -> None:
     done = ran(*how, cwd=tmp_path, stdin=SCRIPT)
     assert done.returncode == 1
-    assert "'square' cannot be a step of a flow: it was typed at a prompt or in a notebook" in done.stderr
+    assert "'square' cannot be run by a worker: it was typed at a prompt or in a notebook" in done.stderr

@@ -78,6 +78,18 @@ def test_the_twelve_lines_work_as_printed(home: TemporaryHome) -> None:
         assert done.stdout == "285\n"
 
 
+def test_a_script_that_lacks_its_guard_ends_and_says_so(home: TemporaryHome) -> None:
+    """A worker imports the script to find its tasks; without a word against it the run would wait for itself, for ever."""
+    script = home.directory / "unguarded.py"
+    script.write_text(TWELVE.lstrip().replace('if __name__ == "__main__":\n    ', ""))
+    done = subprocess.run(
+        [sys.executable, str(script)], env=environment(home), capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 1
+    assert "unguarded.py:11 starts a run whenever" in done.stderr
+    assert 'put that line under `if __name__ == "__main__":`' in done.stderr
+
+
 def test_a_contract_file_is_run_with_its_parameters(home: TemporaryHome, lane: InlineLane) -> None:
     path = write(
         home,
@@ -123,6 +135,17 @@ def test_a_failed_run_says_which_step_and_why(home: TemporaryHome, lane: InlineL
     assert isinstance(failed, list)
     assert len(failed) == 5
     assert failed[0] in str(raised.value.hint)
+
+
+def test_a_failed_run_names_the_line_that_failed(home: TemporaryHome) -> None:
+    """The traceback shows where the result was asked for; what people look for is where it went wrong."""
+    script = home.directory / "failing.py"
+    script.write_text(TWELVE.lstrip().replace("return x * x", "return x / 0"))
+    done = subprocess.run(
+        [sys.executable, str(script)], env=environment(home), capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 1
+    assert "\nat failing.py:5 in square: return x / 0\nhint: `detent show " in done.stderr
 
 
 def test_force_new_salt_and_workers_reach_the_run(home: TemporaryHome, lane: InlineLane) -> None:

@@ -24,7 +24,7 @@ from tests.sim.world import World
 
 STEPS = 150
 SEEDS = [int(os.environ["DETENT_SIM_SEED"])] if os.environ.get("DETENT_SIM_SEED") else list(range(1, 25))
-KEPT: list[int] = []
+KEPT = [29, 1245]
 """Seeds that found something once."""
 
 

@@ -100,8 +100,8 @@ class World:
 
     # -- the owner and its trouble --------------------------------------------------------------------------------------
 
-    def restart(self) -> None:
-        """Open the ledger again, as often as it takes: the opening itself may fail, too."""
+    def restart(self, *, in_peace: bool = False) -> None:
+        """Open the ledger again, as often as it takes: the opening itself may fail, too. In peace, no crash is to come."""
         for _ in range(RESTARTS_MAX):
             self.restarts += 1
             self.rig.sent.clear()
@@ -112,7 +112,7 @@ class World:
             try:
                 self.rig.open(
                     store=faulty(self.store, self.faults),
-                    crash_point=point,
+                    crash_point=None if in_peace else point,
                     checkpoint_records=self.random.choice([5, 20, 1_000]),
                 )
             except DetentError:
@@ -145,18 +145,24 @@ class World:
             if isinstance(command, Claim):
                 self.held[message.sender].update({grant.job_id: grant for grant in outcome.grants})
             elif isinstance(command, Finish):
-                self.held[message.sender].pop(command.job_id, None)
+                self.let_go(message.sender, command.job_id, command.lease_id)
             elif isinstance(command, ReportUsage) and outcome.ok:
                 self.reports[command.lease_id] = max(self.reports.get(command.lease_id, 0), command.report_no + 1)
             elif isinstance(command, Erase):
                 assert outcome.ok, outcome.refusal
                 self.erasures = max(self.erasures, command.expected_erasures + 1)
 
-    def crash(self) -> None:
+    def let_go(self, worker: str, job_id: str, lease_id: bytes) -> None:
+        """A worker is done with a lease. An answer about an older one says nothing of what it holds by now."""
+        grant = self.held[worker].get(job_id)
+        if grant is not None and grant.lease_id == lease_id:
+            del self.held[worker][job_id]
+
+    def crash(self, *, in_peace: bool = False) -> None:
         """The owner's process ends: nobody is told anything."""
         self.network += [message for message, _ in self.in_flight]
         self.in_flight = []
-        self.restart()
+        self.restart(in_peace=in_peace)
 
     def close(self) -> None:
         """The owner ends in good order, or tries to."""
@@ -189,7 +195,7 @@ class World:
         """The diligent worker's heartbeats are asked for again until they are answered."""
         for grant in list(self.held[DILIGENT].values()):
             if self.insist(heartbeat(grant)).refusal is not None:
-                self.held[DILIGENT].pop(grant.job_id, None)
+                self.let_go(DILIGENT, grant.job_id, grant.lease_id)
         self.truth.cared_for = set(self.held[DILIGENT])
 
     def insist(self, command: Command) -> Outcome:
@@ -315,8 +321,8 @@ class World:
     def drain(self) -> None:
         """No more trouble: whatever was asked is answered, and every job comes to its end."""
         self.faults = Faults()
-        self.restart()
-        self.rig.owner._crash = lambda _point: None
+        self.crash(in_peace=True)
+        restarts = self.restarts
         for _ in range(DRAIN_ROUNDS_MAX):
             self.settle()
             self.send(WORKERS[0], Claim(0, WORKERS[0], 100))
@@ -328,6 +334,7 @@ class World:
             if not self.rig.owner._kernel.jobs:
                 break
         assert not self.rig.owner._kernel.jobs, "some jobs never end"
+        assert self.restarts == restarts, "the owner ended although nothing troubled it"
         self.rig.owner.close()
         self.truth.check(self.store)
         self.check_counts()

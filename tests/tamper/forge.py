@@ -173,3 +173,16 @@ def next_record(ledger: Builder, job_id: str, to_state: str, evidence: Evidence,
 
 def digest(data: bytes) -> str:
     return f"sha256:{sha256(data).hex()}"
+
+
+def running() -> Builder:
+    """A ledger with a job in each live state and one that has ended; no tree heads."""
+    ledger = Builder()
+    for name in ("running", "failing", "ended"):
+        ledger.submit(name, max_retries=0)
+    ledger.claim(3)
+    ledger.submit("queued")
+    ledger.finish("ended")
+    ledger.commit()
+    ledger.tick += 10
+    return ledger

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gc
+import gc as garbage  # Loading the command `gc` puts its module under that name here.
 from collections.abc import Sequence
 
 ALLOCATIONS_BEFORE_COLLECTION = 200_000
@@ -11,9 +11,9 @@ ALLOCATIONS_BEFORE_COLLECTION = 200_000
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command line and end the process with its exit code."""
-    gc.set_threshold(ALLOCATIONS_BEFORE_COLLECTION, 10, 10)
+    garbage.set_threshold(ALLOCATIONS_BEFORE_COLLECTION, 10, 10)
     from detent.cli.app import run  # noqa: PLC0415 - `import detent.cli` stays free
 
     code = run(arguments)
-    gc.freeze()  # The interpreter looks through everything once more before it goes; there is nothing to be found.
+    garbage.freeze()  # The interpreter looks through everything once more before it goes; there is nothing to be found.
     raise SystemExit(code)

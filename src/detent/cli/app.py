@@ -20,6 +20,8 @@ from detent.errors import EXIT_FAILED, EXIT_INVALID, EXIT_UNAVAILABLE, DetentErr
 
 INTERRUPTED = 130
 DEBUG_VARIABLE = "DETENT_DEBUG"
+CLOSE = 0.7
+"""How alike a word must be to count as a slip of the finger: `serve` is no way to write `erase`."""
 
 COMMANDS: dict[str, dict[str, str]] = {
     "Run": {
@@ -76,7 +78,7 @@ class Commands(click.Group):
         if args and args[0] not in known and not args[0].startswith("-"):
             from difflib import get_close_matches  # noqa: PLC0415 - for mistakes alone
 
-            close = get_close_matches(args[0], known, 1)
+            close = get_close_matches(args[0], known, 1, CLOSE)
             meant = f"; did you mean {close[0]!r}?" if close else ""
             raise click.UsageError(f"there is no command {args[0]!r}{meant}", ctx)
         return super().resolve_command(ctx, args)
@@ -114,24 +116,23 @@ cli = click.version_option(__version__, "-V", "--version", prog_name="detent", m
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code; whatever went wrong has been said on standard error."""
     ending = Ending()
+    words = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # A terminal without UTF-8 is no reason to fail.
     try:
-        code = cli.main(
-            list(sys.argv[1:] if arguments is None else arguments), "detent", standalone_mode=False, obj=ending
-        )
+        code = cli.main(words, "detent", standalone_mode=False, obj=ending)
         sys.stdout.flush()
     except (ReaderGone, BrokenPipeError):
         # The reader has seen enough. The interpreter flushes again at its end, into nothing this time.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ending.code
     except BaseException as exc:  # noqa: BLE001 - this is where every end becomes an exit code
-        return _explained(exc)
+        return _explained(exc, words)
     return code if isinstance(code, int) else 0
 
 
-def _explained(exc: BaseException) -> int:
+def _explained(exc: BaseException, words: Sequence[str]) -> int:
     """Say what went wrong, and give the exit code it stands for."""
     if isinstance(exc, click.exceptions.Exit):
         return exc.exit_code
@@ -142,7 +143,7 @@ def _explained(exc: BaseException) -> int:
         sys.stderr.write(exc.format_message() + "\n")
         return EXIT_INVALID
     if isinstance(exc, click.ClickException):
-        command = exc.ctx.command_path if isinstance(exc, click.UsageError) and exc.ctx is not None else "detent"
+        command = exc.ctx.command_path if isinstance(exc, click.UsageError) and exc.ctx is not None else _typed(words)
         _say(f"error: {_first_small(exc.format_message())}", f"`{command} --help` shows how it is used")
         return EXIT_INVALID
     if isinstance(exc, DetentError):
@@ -163,6 +164,12 @@ def _explained(exc: BaseException) -> int:
         f"this is a bug in Detent, not in what you did; {DEBUG_VARIABLE}=1 shows where, please report that",
     )
     return EXIT_FAILED
+
+
+def _typed(words: Sequence[str]) -> str:
+    """The command that was typed, as far as it is one; Click does not say for an option that lacks its value."""
+    known = [name for section in COMMANDS.values() for name in section]
+    return " ".join(["detent", *(word for word in words[:1] if word in known)])
 
 
 def _say(what: str, hint: str | None = None) -> None:

@@ -16,6 +16,8 @@ VALUE_LENGTH_MAX = 60
 """Characters of one argument that are shown."""
 TEXT_LENGTH_MAX = 400
 """Characters of a whole description: a plan shows what runs, the file has it to the letter."""
+_SAID = frozenset({"compute", "files", "items", "commit"})
+"""Settings of a map that are told in words."""
 
 
 def runs_text(binding: Binding, params: Mapping[str, Any]) -> str:
@@ -57,6 +59,22 @@ def value_text(value: Any, params: Mapping[str, Any]) -> str:
     return text if len(text) <= VALUE_LENGTH_MAX else text[: VALUE_LENGTH_MAX - 1] + "…"
 
 
+def map_text(said: Mapping[str, Any], source: str, params: Mapping[str, Any]) -> str:
+    """What a map calls on what, what it fills, and its other settings; parameters by their values."""
+    text = f"map {said['compute']} over {source} to {_setting(said['commit'], params)}"
+    more = [f"{name}={_setting(value, params)}" for name, value in said.items() if name not in _SAID]
+    return f"{text} with {', '.join(more)}" if more else text
+
+
+def _setting(value: Any, params: Mapping[str, Any]) -> str:
+    """A setting as it is written in a contract: texts without quotes, several side by side."""
+    if isinstance(value, dict) and value.get("$param") in params:
+        value = params[value["$param"]]
+    if isinstance(value, list):
+        return ", ".join(_setting(item, params) for item in value)
+    return value if isinstance(value, str) else value_text(value, params)
+
+
 def _what(binding: Binding, params: Mapping[str, Any]) -> str:
     kind = binding.kind.value
     if kind == "shell":
@@ -66,8 +84,8 @@ def _what(binding: Binding, params: Mapping[str, Any]) -> str:
         return f"job {binding.target.get('job_type', '?')}"
     if kind == "map":
         said = binding.target
-        source = ", ".join(said["files"]) if "files" in said else value_text(said["items"], params)
-        return f"map {said['compute']} over {source} to {said['commit']}"
+        source = _setting(said["files"], params) if "files" in said else value_text(said["items"], params)
+        return map_text(said, source, params)
     arguments = [value_text(item, params) for item in binding.arguments]
     arguments += [f"{name}={value_text(item, params)}" for name, item in binding.keywords.items()]
     if kind == "code":

@@ -44,7 +44,7 @@ def command(shell: Shell, identifier: str, *, reason: str | None) -> int:
 
     home = shell.home()
     with Parts().open_reader(home.ledger) as reader:
-        found = find_jobs(reader, Content(reader, home.content_files()), identifier)
+        found = find_jobs(reader, Content(reader, home.content_files()), identifier, by_name=False)
         if found.kind == "step":
             raise InvalidInput(
                 f"{identifier!r} is a step of run {found.run_id}",

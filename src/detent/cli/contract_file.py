@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = "-"
 STANDARD_INPUT_NAME = "<stdin>"
+CLOSE = 0.8
+"""How alike two names of files must be for one to be a slip of the other; their suffix makes all of them alike."""
 PLUGINS_VARIABLE = "PYDANTIC_DISABLE_PLUGINS"
 
 
@@ -77,13 +79,13 @@ def read_contract(file: str) -> Contract:
         raise ContractInvalid([Finding(file, 0, 0, "is a directory", f"name the files: {_inside(path)}")]) from exc
     except (OSError, ValueError) as exc:
         why = getattr(exc, "strerror", None) or str(exc)
-        raise ContractInvalid([Finding(file, 0, 0, f"cannot be read: {why}", "check the path")]) from exc
+        raise ContractInvalid([Finding(file, 0, 0, f"cannot be read: {why}", _meant(path))]) from exc
     try:
         return _checked(load(data, name=file, base=str(path.absolute().parent)))
     except ContractInvalid as exc:
         if path.suffix != ".py":
             raise
-        hint = "Python files are not read here: `my_flow.contract()` gives the contract that a flow is"
+        hint = f"of a flow in Python, `detent plan {file}` shows the steps; `validate` reads contract files"
         raise ContractInvalid([Finding(file, 0, 0, "is a Python file, not a contract", hint)]) from exc
 
 
@@ -134,6 +136,19 @@ def refused(shell: Shell, error: ContractInvalid) -> int:
 def _checked(contract: Contract) -> Contract:
     refuse_unknown_zone(contract)
     return contract
+
+
+def _meant(path: Path) -> str:
+    """A file beside the one that cannot be read, whose name is nearly or all but its suffix the same, for a hint."""
+    from difflib import get_close_matches  # noqa: PLC0415 - for mistakes alone
+
+    try:
+        beside = [one.name for one in path.parent.iterdir() if one.suffix in {".yaml", ".yml", ".json", ".py"}]
+    except OSError:
+        return f"there is no directory {path.parent}"
+    near = [name for name in sorted(beside) if Path(name).stem == path.name]
+    near += get_close_matches(path.name, beside, 1, CLOSE)
+    return f"did you mean {path.parent / near[0]}?" if near else "check the path"
 
 
 def _inside(directory: Path) -> str:

@@ -33,7 +33,7 @@ REPLICAS_SHOWN_MAX = 200
         " who goes before it, where it was placed and who lost by what, why it was retried, refused, dropped or stopped. Of a"
         " run, or one step of it, tell for each step whether it ran or was reused and why, what it waits for, or what blocks"
         " it. Everything is read from the ledger, now or a year later. The beginning of an id is enough, and so is the name"
-        " of a step in a recent run.",
+        " of a workflow, for its newest run, or of a step in a recent run.",
         """  detent explain JOB
   detent explain RUN
   detent explain RUN STEP -o json
@@ -115,7 +115,8 @@ def _draw_run(page: Page, told: RunExplanation) -> None:
     if told.driven is False:
         page.hanging(["  "], "No process drives it: the line that started it goes on from where it stands.")
     _lines(page, "  ", told.lines)
-    page.line()
+    if told.steps:
+        page.line()
     for step in told.steps:
         _draw_step(page, step)
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from detent.cli.page import FAINT, WARN, Cell, Cellish, Page, state_cell
 from detent.cli.shell import JSON, Shell, teaching, with_shell
-from detent.cli.text import count_text, time_text
+from detent.cli.text import beginning, count_text, time_text
 
 if TYPE_CHECKING:
+    from detent.engine.content import Content
     from detent.engine.home import Home
     from detent.engine.inspect import JobView, RunView
 
@@ -41,24 +43,25 @@ def command(shell: Shell, *, show_jobs: bool, run_id: str | None, state: str | N
     """List runs or jobs."""
     from detent.engine import inspect  # noqa: PLC0415 - keeps `--help` fast
     from detent.engine.clock import SystemClock  # noqa: PLC0415
+    from detent.engine.content import Content  # noqa: PLC0415
+    from detent.engine.find_jobs import the_run  # noqa: PLC0415
     from detent.engine.wiring import Parts  # noqa: PLC0415
-    from detent.errors import InvalidInput  # noqa: PLC0415
 
     by_job = show_jobs or run_id is not None or state is not None
     most = (limit or None) if limit is not None else None if shell.format == JSON else SHOWN_MAX
     home, now_ms = shell.home(), SystemClock().wall_ms()
     with Parts().open_reader(home.ledger) as reader:
-        if run_id is not None and reader.run(run_id) is None:
-            raise InvalidInput(f"there is no run {run_id!r}", code="UNKNOWN_RUN", hint="`detent list` shows the runs")
+        if run_id is not None:
+            run_id = the_run(reader, run_id).run_id
         fetch = None if most is None else most + 1  # One more, to know whether there is more.
         jobs = list(inspect.jobs(reader, run_id=run_id, state=state, limit=fetch)) if by_job else []
         runs = [] if by_job else list(inspect.runs(reader, limit=fetch))
         jobs_total = 0 if jobs or runs else sum(reader.job_counts().values())
+        steps = {} if shell.format == JSON else _steps(Content(reader, home.content_files()), jobs[:most])
 
     def draw(page: Page) -> None:
         if by_job and jobs:
-            rows = [_job_row(view) for view in jobs[:most]]
-            page.table(("JOB", "STATE", "ATTEMPT", "CHANGED (UTC)", "RUN", "REASON"), rows)
+            _draw_jobs(page, jobs[:most], steps)
         elif runs:
             rows = [_run_row(home, view, now_ms) for view in runs[:most]]
             page.table(("RUN", "NAME", "STATUS", "JOBS", "REUSED", "TOOK", "AGE"), rows)
@@ -108,10 +111,28 @@ def age_text(ms: int) -> str:
     return f"{seconds}s"
 
 
-def _job_row(view: JobView) -> list[Cellish]:
+def _steps(content: Content, jobs: Sequence[JobView]) -> dict[str, str]:
+    """What people call the jobs: by their steps, or by their functions."""
+    from detent.engine.find_jobs import called  # noqa: PLC0415
+
+    return {view.row.job_id: called(content, view.row) for view in jobs}
+
+
+def _draw_jobs(page: Page, jobs: Sequence[JobView], steps: Mapping[str, str]) -> None:
+    """A terminal that is too narrow for whole ids gets their beginnings, which every command takes as well."""
+    header: tuple[str, ...] = ("JOB", "STEP", "STATE", "ATTEMPT", "CHANGED (UTC)", "RUN", "REASON")
+    rows = [_job_row(view, steps) for view in jobs]
+    if not page.fits(header, rows):
+        header = ("JOB", "STEP", "STATE", "ATTEMPT", "RUN", "REASON")
+        rows = [[beginning(view.row.job_id), *row[1:4], *row[5:]] for view, row in zip(jobs, rows, strict=True)]
+    page.table(header, rows)
+
+
+def _job_row(view: JobView, steps: Mapping[str, str]) -> list[Cellish]:
     changed = str(view.to_map()["changed_at"])
     return [
         view.row.job_id,
+        steps.get(view.row.job_id) or "-",
         state_cell(view.row.state),
         attempt_text(view),
         Cell(_seconds(changed), FAINT),

@@ -27,8 +27,8 @@ STDOUT, STDERR = "stdout", "stderr"
     "logs",
     help=teaching(
         "Print what jobs wrote to stdout and stderr: of one job, of all jobs of a step, or of a whole run, every attempt in"
-        " order. A running job's output is shown as far as it is. ID is a job, a run, or the name of a step in the newest"
-        " run that has it; the beginning of an id is enough.",
+        " order. A running job's output is shown as far as it is. ID is a job, a run, or the name of a workflow or"
+        " a step in the newest run that has it; the beginning of an id is enough.",
         """  detent logs JOB
   detent logs extract --run RUN --stderr
   detent logs RUN -f
@@ -80,6 +80,9 @@ def _answer(
         if log is not None:
             page.job(job, log)
     page.close()
+    if not found.jobs:
+        what = f"step {found.step!r} of run {found.run_id}" if found.step else f"run {found.run_id}"
+        shell.note(f"{what} has no jobs" + (" yet: `detent explain` says what it waits for" if found.step else ""))
     return 0
 
 
@@ -98,7 +101,7 @@ def _follow(
             jobs[job_id] = found_job(reader, content, job_id)
         return jobs[job_id]
 
-    step = found.jobs[0].step if found.kind == STEP else None
+    step = found.step if found.kind == STEP else None
     follower = Follower(
         reader,
         content,

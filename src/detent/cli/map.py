@@ -64,6 +64,9 @@ Destinations: append:FILE, jsonl:FILE, jsonl+seq:FILE, sqlite:FILE#TABLE, module
     help="After a failed item.",
 )
 @click.option("--retries", type=click.IntRange(0, 10), default=0, help="How often a failed item is tried again.")
+@click.option(
+    "--item-timeout", metavar="DURATION", help="How long one item may take, such as 90s. Otherwise as long as it takes."
+)
 @click.option("-w", "--workers", type=click.IntRange(1, 1024), help="Worker processes. Otherwise one for each core.")
 @click.option("--name", metavar="TEXT", help="What the run is called. Otherwise as the function.")
 @click.option("--new", is_flag=True, help="Begin a new run even if one of the same line has not ended.")
@@ -81,6 +84,7 @@ def command(  # noqa: PLR0913 - a command's options
     chunk: int | None,
     on_error: str,
     retries: int,
+    item_timeout: str | None,
     workers: int | None,
     name: str | None,
     new: bool,
@@ -105,10 +109,24 @@ def command(  # noqa: PLR0913 - a command's options
         window=WINDOW if window is None else window,
         chunk=chunk,
         retries=Retries(retries, ("USER_CODE_ERROR",)) if retries else Retries(0, ()),
+        item_ms=_duration(item_timeout),
     )
     with Work(home_at(shell.home_option), workers=workers) as work:
         items = _files(work, patterns, base) if rows is None else _rows(work, rows)
+        if rows is None and items.total == 0:
+            shell.note(f"no file fits {', '.join(patterns)}")
         return drive(shell, work, spec, items, new=new, quiet=quiet)
+
+
+def _duration(written: str | None) -> int | None:
+    from detent.contract.durations import HOW_TO_WRITE, BadDuration, parse_duration  # noqa: PLC0415
+
+    if written is None:
+        return None
+    try:
+        return parse_duration(float(written) if written.replace(".", "", 1).isdecimal() else written)
+    except BadDuration as exc:
+        raise click.UsageError(f"--item-timeout {exc}: {HOW_TO_WRITE}") from exc
 
 
 def drive(shell: Shell, work: Work, spec: OrderedSpec, items: Items, *, new: bool, quiet: bool) -> int:

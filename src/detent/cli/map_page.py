@@ -88,6 +88,10 @@ def ordered_fields(recorded: RecordedOrdered) -> list[tuple[str, Cellish]]:
     if spec.origin:
         fields.append(("retry of", f"run {spec.origin.get('run_id')}"))
     fields.append(("cut", f"windows of {config.window_size:,}, chunks of {config.chunk_size}"))
+    if spec.item_ms is not None:
+        from detent.contract.durations import format_duration  # noqa: PLC0415 - keeps `--help` fast
+
+        fields.append(("limit", f"an item may take {format_duration(spec.item_ms)}"))
     told = f"{recorded.committed:,} of {config.total:,} committed"
     if summary is not None:
         words = [(summary[word], word) for word in ("success", "skip", "fail", "cancel")]
@@ -134,4 +138,6 @@ def _next(ended: OrderedResult) -> str:
     run = shlex.quote(ended.run_id)
     if ended.status == "stopped":
         return "left as it stands: the same line again goes on"
-    return f"detent show {run}" if ended.ok else f"detent retry {run}"
+    if ended.ok:
+        return f"detent show {run}"
+    return f"detent retry {run}  run what is missing, in order; what is committed stays"

@@ -20,18 +20,10 @@ GOOD, BAD, WARN, NOTE, STRONG, FAINT = "good", "bad", "warn", "note", "strong", 
 _ROOM_MIN = 20
 """Columns below which wrapping makes things worse."""
 
-_WHOLE_MAX = 23
-"""A column of a drawn table that needs no more than this, a moment with milliseconds, is never broken."""
+_GAP = "  "
+"""Between two columns of a table."""
 
 _ANSI: Mapping[str, str] = {GOOD: "32", BAD: "31", WARN: "33", NOTE: "36", STRONG: "1", FAINT: "2"}
-_RICH: Mapping[str, str] = {
-    GOOD: "green",
-    BAD: "red",
-    WARN: "yellow",
-    NOTE: "cyan",
-    STRONG: "bold",
-    FAINT: "dim",
-}
 
 STATE_STYLES: Mapping[str, str] = {
     "SUCCEEDED": GOOD,
@@ -61,8 +53,8 @@ Cellish: TypeAlias = str | Cell
 
 
 def state_cell(state: str) -> Cell:
-    """A state in its colour."""
-    return Cell(state, STATE_STYLES.get(state, ""))
+    """A state in its colour. What programs know as `cached`, people read as `reused` everywhere else."""
+    return Cell("reused" if state == "cached" else state, STATE_STYLES.get(state, ""))
 
 
 def wants_colour(environment: Mapping[str, str]) -> bool:
@@ -111,14 +103,36 @@ class Page:
         for line in lines[1:]:
             self.line(" " * indent, Cell(line, cell.style))
 
-    def table(self, header: Sequence[str], rows: Sequence[Sequence[Cellish]]) -> None:
-        """Rows under a header; the last column takes what room is left."""
+    def fits(self, header: Sequence[str], rows: Sequence[Sequence[Cellish]]) -> bool:
+        """Whether a table can be shown without breaking what should stay whole. A pipe takes everything."""
         cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
-        if self._colour:
-            _drawn_table(header, cells)
+        return not self._width or sum(_fitted(header, cells, 0)) + len(_GAP) * (len(header) - 1) <= self._width
+
+    def table(self, header: Sequence[str], rows: Sequence[Sequence[Cellish]]) -> None:
+        """Rows under a header. On a terminal long text is broken so that the rows fit; a pipe gets every row in one line."""
+        cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
+        if not self._width:
+            plain = [[safe(name) for name in header], *([safe(cell.text) for cell in row] for row in cells)]
+            sys.stdout.write("".join(line + "\n" for line in columns(plain)))
             return
-        plain = [[safe(name) for name in header], *([safe(cell.text) for cell in row] for row in cells)]
-        sys.stdout.write("".join(line + "\n" for line in columns(plain)))
+        widths = _fitted(header, cells, self._width)
+        self._row([Cell(name, STRONG) for name in header], widths)
+        self.line(Cell("─" * min(self._width, sum(widths) + len(_GAP) * (len(widths) - 1)), FAINT))
+        for row in cells:
+            self._row(row, widths)
+
+    def _row(self, cells: Sequence[Cell], widths: Sequence[int]) -> None:
+        folded = [_folded(safe(cell.text), room) for cell, room in zip(cells, widths, strict=True)]
+        for number in range(max(map(len, folded))):
+            pieces: list[Cellish] = []
+            lacking = ""
+            for cell, lines, room in zip(cells, folded, widths, strict=True):
+                text = lines[number] if number < len(lines) else ""
+                if text:
+                    pieces += [lacking, Cell(text, cell.style)]
+                    lacking = ""
+                lacking += " " * (room - width(text)) + _GAP
+            self.line(*pieces)
 
     def _drawn(self, cell: Cellish) -> str:
         if not isinstance(cell, Cell):
@@ -135,17 +149,24 @@ def _is_terminal() -> bool:
         return False
 
 
-def _drawn_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-    # Only here, because loading it takes longer than everything else that `detent list` does.
-    from rich.box import SIMPLE_HEAD  # noqa: PLC0415
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+def _fitted(header: Sequence[str], rows: Sequence[Sequence[Cell]], room: int) -> list[int]:
+    """The widths of columns so that a table fits, if it can: text gives way, from the last column on; ids never break.
 
-    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False, padding=(0, 1), show_edge=False)
-    for place, name in enumerate(header):
-        widest = max((width(safe(row[place].text)) for row in rows), default=0)
-        table.add_column(name, overflow="fold", no_wrap=widest <= _WHOLE_MAX)
-    for row in rows:
-        table.add_row(*(Text(safe(cell.text), style=_RICH.get(cell.style, "")) for cell in row))
-    Console(file=sys.stdout, highlight=False, markup=False, emoji=False).print(table)
+    The last column may break even long words, since what stands there is prose more often than not.
+    """
+    texts = [[safe(row[place].text) for row in rows] for place in range(len(header))]
+    widths = [max(map(width, [name, *column])) for name, column in zip(header, texts, strict=True)]
+    excess = sum(widths) + len(_GAP) * (len(widths) - 1) - room
+    for place in reversed(range(len(widths))):
+        words = [] if place == len(widths) - 1 else [word for text in texts[place] for word in text.split(" ")]
+        least = max([width(header[place]), min(_ROOM_MIN, widths[place]), *map(width, words)])
+        given = max(0, min(excess, widths[place] - least))
+        widths[place] -= given
+        excess -= given
+    return widths
+
+
+def _folded(text: str, room: int) -> list[str]:
+    if width(text) <= room:
+        return [text]
+    return wrap(text, room, break_on_hyphens=False) or [""]

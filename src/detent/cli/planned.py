@@ -46,12 +46,13 @@ def planned(contract: Contract, assignments: Sequence[str]) -> Planned:
     """
     load_models()
     from detent.contract import bindings_digest, contract_digest  # noqa: PLC0415 - keeps `--help` fast
-    from detent.contract.params import parse_assignment  # noqa: PLC0415
+    from detent.contract.params import parse_assignment, refuse_misfits  # noqa: PLC0415
     from detent.workflow.executor import plan_workflow  # noqa: PLC0415
     from detent.workflow.identity import uuid8  # noqa: PLC0415
 
     given = dict(parse_assignment(text, contract) for text in assignments)
     defaults = {name: param.default for name, param in contract.params.items() if not param.required}
+    refuse_misfits(contract, defaults | given)
     # The same contract gives the same plan, ids included; every run draws its own.
     both = f"{contract_digest(contract)} {bindings_digest(contract)}"
     workflow_id = uuid8(hashlib.sha256(PLAN_LABEL + both.encode()).digest())

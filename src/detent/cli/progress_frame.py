@@ -180,11 +180,11 @@ def span_text(ms: int) -> str:
 
 
 def fold_text(steps: Iterable[StepView]) -> str:
-    """Steps that are over as one sentence: ``412 steps done (380 cached), 3 skipped``."""
+    """Steps that are over as one sentence: ``412 steps done (380 reused), 3 skipped``."""
     said = counts(steps)
     words = []
     if said.done:
-        words.append(f"{said.done:,} {_noun(said.done)} done" + (f" ({said.cached:,} cached)" if said.cached else ""))
+        words.append(f"{said.done:,} {_noun(said.done)} done" + (f" ({said.cached:,} reused)" if said.cached else ""))
     for number, what in ((said.skipped, "skipped"), (said.cancelled, "cancelled")):
         if number:
             words.append(f"{number:,} {'' if words else _noun(number) + ' '}{what}")
@@ -219,7 +219,7 @@ def _foot(view: RunView, columns: int, look: Look) -> Line:
     long = [Cell("  "), Cell(done, GOOD if said.steps and said.done == said.steps else "")]
     short = [Cell("  "), Cell(f"{said.done:,}/{said.steps:,} done", long[1].style)]
     if said.cached:
-        long.append(Cell(f" ({said.cached:,} cached)"))
+        long.append(Cell(f" ({said.cached:,} reused)"))
     if said.failed:
         failed = [Cell(between, FAINT), Cell(f"{said.failed:,} failed", BAD)]
         long += failed
@@ -251,13 +251,13 @@ class _Table:
 
     @classmethod
     def fit(cls, view: RunView, columns: int, tick: int, look: Look) -> _Table:
-        """Choose widths: names first, then numbers, then the bar, then what `cached` adds; the bar goes before names do."""
+        """Choose widths: names first, then numbers, then the bar, then what `reused` adds; the bar goes before names do."""
         longest = max((_label_width(step.key, step.name) for step in view.steps), default=0)
         most = max((step.total or 0 for step in view.steps), default=0)
         some_cached = max((step.cached for step in view.steps if step.total != 1), default=0)
         of = " of " if columns >= NARROW else "/"
         count = max(4, 2 * len(f"{most:,}") + len(of))
-        cached = width(f"{most:,} cached") if some_cached else 6 if any(step.cached for step in view.steps) else 0
+        cached = width(f"{most:,} reused") if some_cached else 6 if any(step.cached for step in view.steps) else 0
         fixed = 4 + 1 + count + 1 + TIME_WIDTH
         left = columns - fixed
         label = max(4, min(longest, LABEL_MAX, max(left - BAR_MIN - 1, min(left, columns // 3))))
@@ -373,7 +373,7 @@ class _Table:
             count = f"{int(share * 100)}%"
         cells.append(Cell(" " + count.rjust(self.count)))
         if self.cached:
-            said = "" if not step.cached else "cached" if step.total == 1 else f"{step.cached:,} cached"
+            said = "" if not step.cached else "reused" if step.total == 1 else f"{step.cached:,} reused"
             cells.append(Cell(" " + said.rjust(self.cached), NOTE))
         spent = step_elapsed_ms(step, self.view.now_ms)
         cells.append(Cell(" " + ("" if spent is None else span_text(spent)).rjust(TIME_WIDTH), FAINT))

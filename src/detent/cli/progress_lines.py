@@ -145,7 +145,7 @@ def _failure(step: StepView) -> str:
 def _elements(step: StepView) -> str:
     text = f"{safe(step.key)} {step.done:,}/{step.total:,} done"
     if step.cached:
-        text += f", {step.cached:,} cached"
+        text += f", {step.cached:,} reused"
     return text + (f", {step.failed:,} failed" if step.failed else "")
 
 
@@ -157,5 +157,5 @@ def _end(step: StepView, now_ms: int) -> str:
     spent = step_elapsed_ms(step, now_ms)
     took = "" if spent is None or step.state == CACHED else f" in {span_text(spent)}"
     if step.total == 1:
-        return f"{key} {'cached' if step.state == CACHED else 'done'}{took}"
+        return f"{key} {'reused' if step.state == CACHED else 'done'}{took}"
     return _elements(step) + took

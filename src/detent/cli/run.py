@@ -96,11 +96,10 @@ def command(  # noqa: PLR0913 - a command's options
 def pipeline(file: str, assignments: Sequence[str]) -> tuple[Contract, dict[str, Any]]:
     """The contract that a command line means, with its parameters bound."""
     from detent.contract.params import bind, parse_assignment  # noqa: PLC0415
-    from detent.sdk.flow_file import arguments_of, is_flow_name, load_flow  # noqa: PLC0415
+    from detent.sdk.flow_file import is_flow_name, load_flow, recorded  # noqa: PLC0415
 
     if is_flow_name(file):
-        flow = load_flow(file)
-        return flow.contract(**arguments_of(flow, assignments)), {}
+        return recorded(load_flow(file), assignments), {}
     contract = read_contract(file)
     return contract, bind(contract, dict(parse_assignment(text, contract) for text in assignments))
 

@@ -28,8 +28,10 @@ RECORDS_SHOWN_MAX = 50
     help=teaching(
         "Show a run: its steps with what became of them, their results and files. Or a job: what it ran with which arguments,"
         " what came of it, where and at what cost. Of both, every record in order, with what moved it and why. The digests"
-        " lead to content, or say that it was erased. The beginning of an id is enough.",
+        " lead to content, or say that it was erased. The beginning of an id is enough; the name of a workflow, or of a step,"
+        " means the newest run that has it.",
         """  detent show RUN
+  detent show prices              the newest run of that name
   detent show JOB -o json
   detent show --job NAME          when a run has the same name
 """,

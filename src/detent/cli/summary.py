@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from detent.cli.page import BAD, FAINT, NOTE, STRONG, Cell, Cellish, Page, state_cell
 from detent.cli.progress_frame import shortened, span_text
-from detent.cli.text import count_text, safe, size_text
+from detent.cli.text import beginning, count_text, safe, size_text
 from detent.engine.home import find_home
 from detent.engine.run_view import Counts, RunView, counts, elapsed_ms, step_elapsed_ms
 
@@ -80,7 +80,7 @@ def summary_data(
     return document
 
 
-def next_commands(view: RunView, failures: Sequence[Failure] = ()) -> list[tuple[str, str]]:
+def next_commands(view: RunView, failures: Sequence[Failure] = (), *, whole_ids: bool = True) -> list[tuple[str, str]]:
     """What to type next, and what that gives: for a failure its story, its output and another try; else the proof.
 
     The commands work where the run was started: a home that would not be found from there is named.
@@ -88,6 +88,7 @@ def next_commands(view: RunView, failures: Sequence[Failure] = ()) -> list[tuple
     commands: list[tuple[str, str]] = []
     failed = next((failure.job_id for failure in failures if failure.job_id is not None), None)
     if failed is not None:
+        failed = failed if whole_ids else beginning(failed)
         commands += [
             (f"detent explain {failed}", "why it ran as it did and ended so"),
             (f"detent logs {failed}", "what it printed"),
@@ -100,8 +101,11 @@ def next_commands(view: RunView, failures: Sequence[Failure] = ()) -> list[tuple
         commands.append((f"detent retry {view.run_id}", "run what is missing; what is done stays done"))
     commands.append(("detent verify", "the history is complete and untouched"))
     found = find_home(Path.cwd(), os.environ)
-    there = found is not None and found.path == Path(view.home)
-    return commands if there else [(f"{line} --home {shlex.quote(view.home)}", what) for line, what in commands]
+    home, here = Path(view.home), Path.cwd()
+    if found is not None and found.path == home:
+        return commands
+    named = shlex.quote(str(home.relative_to(here) if home.is_relative_to(here) else home))
+    return [(f"{line} --home {named}", what) for line, what in commands]
 
 
 def draw_summary(
@@ -129,7 +133,7 @@ def draw_summary(
         page.line()
         page.line(Cell(f"... and {count_text(more, 'more failure')}: `detent list --run {view.run_id}`", FAINT))
     page.line()
-    commands = next_commands(view, failures)
+    commands = next_commands(view, failures, whole_ids=False)
     longest = max(len(line) for line, _ in commands)
     for line, what in commands:
         page.hanging(["  ", Cell(line.ljust(longest), NOTE), "  "], Cell(what, FAINT))

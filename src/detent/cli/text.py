@@ -6,10 +6,13 @@ spelled out, so that no id can move the cursor, hide a line or reverse the readi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from unicodedata import category, east_asian_width
 
 _UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_BEGINNING_CHARS = 8
+_RANDOM_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -64,6 +67,11 @@ def short(digest_text: str, digits: int = 12) -> str:
     """The beginning of a digest's text, enough to recognise it."""
     head, _, hexadecimal = digest_text.rpartition(":")
     return f"{head}:{hexadecimal[:digits]}…" if head else f"{hexadecimal[:digits]}…"
+
+
+def beginning(job_id: str) -> str:
+    """The beginning of a random id, which every command takes for all of it; an id with a meaning stays whole."""
+    return job_id[:_BEGINNING_CHARS] if _RANDOM_ID.fullmatch(job_id) else job_id
 
 
 def time_text(iso: str) -> str:

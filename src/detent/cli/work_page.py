@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from detent.cli.binding_text import map_text
 from detent.cli.page import BAD, FAINT, Cell, Cellish, Page
 from detent.cli.text import count_text, safe, short, size_text
 
@@ -142,7 +143,7 @@ def call_text(order: WorkOrder) -> str:
         return _cut(f"shell {lines[0] if lines else ''}{more}" + (f" with {env}" if env else ""))
     if order.kind == "map":
         source = ", ".join(order.target["files"]) if "files" in order.target else _written(order.keywords.get("items"))
-        return _cut(f"map {order.target['compute']} over {source} to {order.target['commit']}")
+        return _cut(map_text(order.target, source, {}))
     kind = order.target.get("job_type") if isinstance(order.target, dict) else None
     return f"job {kind or ''}".strip()
 

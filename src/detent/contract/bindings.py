@@ -36,7 +36,8 @@ def make_binding(checked: Mapping[str, Any], spot: Spot, found: list[Reference])
             # A list of arguments or a mapping of them is no level of any argument's own.
             scan(run[place], spot.at("run", place), found, depth=0 if place == "job" else -1)
     if "map" in run:
-        scan(run["map"].get("items"), spot.at("run", "map", "items"), found)
+        for setting, value in run["map"].items():
+            scan(value, spot.at("run", "map", setting), found)
         refuse_beside(checked, spot)
     for name, value in checked.get("env", {}).items():
         scan(value, spot.at("env", name), found)
@@ -64,6 +65,10 @@ def make_binding(checked: Mapping[str, Any], spot: Spot, found: list[Reference])
 
 
 def _run(value: Any, spot: Spot) -> Any:
+    if type(value) is str:
+        kind = "python" if python_target_fault(value) is None else "shell"
+        spot.fault(f"run must say how: it is a mapping, not {shown(value)}", f"write `run: {{{kind}: {shown(value)}}}`")
+        return BAD
     if mapping(value, spot) is BAD:
         return BAD
     kinds = [key for key in value if key in RUN_KEYS]

@@ -19,7 +19,7 @@ from detent.contract.bindings import CATEGORIES, RETRY_MAX
 from detent.contract.cron import MACROS
 from detent.contract.definition import LONG_KEYS, MODE_DEFAULT, MODES
 from detent.contract.limits import STEPS_MAX
-from detent.contract.map_run import CHUNK_MAX, MAP_KEYS, ON_ERROR, RETRIES_MAX, WINDOW_MAX
+from detent.contract.map_run import CHUNK_MAX, FUNCTIONS, MAP_KEYS, ON_ERROR, RETRIES_MAX, WINDOW_MAX
 from detent.contract.params import TYPES
 from detent.contract.schedule import KEYS as SCHEDULE_KEYS
 from detent.contract.schedule import OVERLAPS, SKIP, UTC
@@ -203,10 +203,23 @@ _SCHEDULE: Final[Mapping[str, Any]] = {
     },
 }
 _FUNCTION: Final = {"type": "string", "pattern": ".:.", "description": "module:function or path/file.py:function"}
+
+
+def _or_param(said: Mapping[str, Any]) -> dict[str, Any]:
+    """What a setting of a map may be, or a parameter in its place; the help stays beside it, where editors look for it."""
+    outer = {name: said[name] for name in ("description", "default") if name in said}
+    inner = {name: value for name, value in said.items() if name not in outer}
+    return {"anyOf": [*inner.get("anyOf", [inner]), _ref("Parameter")], **outer}
+
+
+_GLOB: Final = _or_param(_TEXT)
 _MAP: Final[Mapping[str, Any]] = {
-    "files": {**_TEXTS, "description": "Files by a glob, or several; the function gets a path, in the order of names."},
+    "files": {
+        "anyOf": [_TEXT, {"type": "array", "minItems": 1, "items": _GLOB}],
+        "description": "Files by a glob, or several; the function gets a path, in the order of names.",
+    },
     "items": {
-        "anyOf": [_TEXT, {"type": "array"}, _ref("Reference")],
+        "anyOf": [_TEXT, {"type": "array"}, _object({"$from": _TEXT}, "$from")],
         "description": "A list, a step's or parameter's list, or the name of a file with a JSON value a line.",
     },
     "compute": {**_FUNCTION, "description": "What is called on each item: module:function or path/file.py:function."},
@@ -237,6 +250,7 @@ _MAP: Final[Mapping[str, Any]] = {
         "default": 0,
         "description": "How often a failed item is tried again.",
     },
+    "item_timeout": {**_ref("Duration"), "description": "Wall limit of one item; no limit if left out."},
 }
 _RESULT: Final = {"description": "What a run gives back; values may be {$from: step} or {$param: name}."}
 _STEPS: Final = {"type": "array", "maxItems": STEPS_MAX}
@@ -297,7 +311,9 @@ _PARTS: Final[Mapping[str, Any]] = {
         ],
     },
     "Map": {
-        **_object(_in_order(_MAP, MAP_KEYS), "compute", "commit"),
+        **_object(
+            {key: _MAP[key] if key in FUNCTIONS else _or_param(_MAP[key]) for key in MAP_KEYS}, "compute", "commit"
+        ),
         "description": "A function over items, on all cores; results are committed strictly in order, each exactly once.",
         "oneOf": [{"required": ["files"]}, {"required": ["items"]}],
     },
@@ -327,4 +343,5 @@ _PARTS: Final[Mapping[str, Any]] = {
         ],
     },
     "Reference": _REFERENCE,
+    "Parameter": {**_object({"$param": _TEXT}, "$param"), "description": "The value of a parameter."},
 }

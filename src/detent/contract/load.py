@@ -19,7 +19,8 @@ from detent.contract.dependencies import Names, check_result, name_steps, report
 from detent.contract.findings import ContractInvalid, Finding, Locate, Report, Spot, invalid
 from detent.contract.identity import CORRELATION_LABEL, STEP_LABEL, id_maker
 from detent.contract.limits import LONG_FORM_BYTES_MAX
-from detent.contract.model import Contract, Param, Place
+from detent.contract.map_params import check_declared, has_params
+from detent.contract.model import Contract, Param, Place, Written
 from detent.contract.params import check_params
 from detent.contract.places import locate
 from detent.contract.schedule import Schedule, check_schedule
@@ -95,6 +96,8 @@ class _Loader:
         drafts = read_steps(raw_steps, steps_at, short=self.short)
         names = name_steps(drafts)
         edges = resolve_needs(drafts, names, self.params, self.report)
+        for draft in drafts:
+            check_declared(draft.binding, draft.spot, self.params)
         check_result(self.result, self.result_at, names, self.params)
         report_cycles(drafts, names, edges)
         steps = self._steps(drafts, edges)
@@ -205,7 +208,13 @@ class _Loader:
                 }
             ),
             schedule_place=self.schedule_place,
+            written=self._written(ids, drafts),
         )
+
+    def _written(self, ids: Sequence[UUID], drafts: Sequence[Draft]) -> Written | None:
+        if not any(has_params(draft.binding) for draft in drafts):
+            return None
+        return Written({one: draft.spot.path for one, draft in zip(ids, drafts, strict=True)}, self.locate)
 
     def _invalid(self) -> ContractInvalid:
         return invalid(self.report, self.name, self.locate)

@@ -2,6 +2,9 @@
 
 The words are those of ``detent map``: where items come from, what is called on each, where the results go. Nothing is looked
 for or imported here; that a destination can be opened is found out when the step runs.
+
+Most settings may be a parameter, ``{$param: name}``: `detent.contract.map_params` holds what it turns into to the checks of this
+file. The functions may not, as ``python:`` may not: which code runs is said by the contract, not by whoever runs it.
 """
 
 from __future__ import annotations
@@ -11,9 +14,10 @@ from functools import partial
 from typing import Any, Final
 
 from detent.canon.destinations import FORMS, destination_fault
+from detent.contract.durations import BadDuration, parse_duration
 from detent.contract.findings import Spot
 from detent.contract.references import FROM, PARAM
-from detent.contract.shapes import BAD, Check, check_keys, choice, mapping, text, texts
+from detent.contract.shapes import BAD, Check, check_keys, choice, mapping, text
 from detent.contract.words import python_target_fault, shown
 
 WINDOW_MAX: Final = 1_000_000
@@ -30,6 +34,7 @@ NOT_WITH_MAP: Final[Mapping[str, str]] = {
     "resources": "its items take one worker each; remove this",
 }
 """Keys of a step that mean nothing beside ``run: {map: ...}``, with what to do instead."""
+CODE_HINT: Final = "which code runs stands in the contract: write module:function or path/file.py:function"
 
 
 def map_run(value: Any, spot: Spot) -> Any:
@@ -50,6 +55,11 @@ def map_run(value: Any, spot: Spot) -> Any:
     return checked if whole else BAD
 
 
+def is_param(value: Any) -> bool:
+    """Whether a setting is written as a parameter."""
+    return type(value) is dict and len(value) == 1 and PARAM in value
+
+
 def refuse_beside(checked: Mapping[str, Any], spot: Spot) -> None:
     """Report what stands beside a map and means nothing there."""
     for key, hint in NOT_WITH_MAP.items():
@@ -57,12 +67,19 @@ def refuse_beside(checked: Mapping[str, Any], spot: Spot) -> None:
             spot.at(key).fault(f"{key} cannot be used with run map", hint, at_key=True)
 
 
+def _or_param(value: Any, spot: Spot, check: Check) -> Any:
+    return value if is_param(value) else check(value, spot)
+
+
 def _files(value: Any, spot: Spot) -> Any:
-    patterns = texts(value, spot)
-    if patterns == ():
+    if type(value) is not list:
+        pattern = text(value, spot)
+        return BAD if pattern is BAD else [pattern]
+    if not value:
         spot.fault("files names no file", "write a glob such as 'texts/**/*.txt', or a list of them")
         return BAD
-    return BAD if patterns is BAD else list(patterns)
+    patterns = [_or_param(item, spot.at(index), text) for index, item in enumerate(value)]
+    return BAD if any(item is BAD for item in patterns) else patterns
 
 
 def _items(value: Any, spot: Spot) -> Any:
@@ -77,6 +94,9 @@ def _items(value: Any, spot: Spot) -> Any:
 
 
 def _function(value: Any, spot: Spot) -> Any:
+    if is_param(value):
+        spot.fault(f"{spot.path[-1]} cannot be a parameter", CODE_HINT)
+        return BAD
     if text(value, spot) is BAD:
         return BAD
     fault = python_target_fault(value)
@@ -105,7 +125,17 @@ def _count(value: Any, spot: Spot, least: int, most: int, usual: int) -> Any:
     return BAD
 
 
-MAP_KEYS: Final[Mapping[str, Check]] = {
+def _item_timeout(value: Any, spot: Spot) -> Any:
+    """A limit, kept as it is written: in the long form it is read again."""
+    try:
+        parse_duration(value)
+    except BadDuration as exc:
+        spot.fault(f"item_timeout {exc}", exc.hint)
+        return BAD
+    return value
+
+
+CHECKS: Final[Mapping[str, Check]] = {
     "files": _files,
     "items": _items,
     "compute": _function,
@@ -115,5 +145,11 @@ MAP_KEYS: Final[Mapping[str, Check]] = {
     "chunk": partial(_count, least=1, most=CHUNK_MAX, usual=16),
     "on_error": partial(choice, known=ON_ERROR, what="on_error"),
     "retries": partial(_count, least=0, most=RETRIES_MAX, usual=3),
+    "item_timeout": _item_timeout,
+}
+"""What a setting may be, where it is written out."""
+FUNCTIONS: Final = frozenset({"compute", "filter"})
+MAP_KEYS: Final[Mapping[str, Check]] = {
+    key: check if key in FUNCTIONS else partial(_or_param, check=check) for key, check in CHECKS.items()
 }
 """What may stand in a map: the options of ``detent map``, under their names."""

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from uuid import UUID
 
 from detent.canon.late import dataclass
-from detent.contract import map_words
 from detent.workflow.plain import Outline, PlainStep
 
 if TYPE_CHECKING:
+    from detent.contract.findings import Locate, Path
     from detent.contract.schedule import Schedule
     from detent.workflow.models import ModelWorkflowDefinition, ModelWorkflowStep
 
@@ -111,15 +111,14 @@ class Binding:
     resources: Mapping[str, int] = field(default_factory=dict)
     """What one attempt takes of the things that a home counts, such as ``cpu``: it begins when so much of each is free."""
 
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """Paths or globs whose content decides about reuse: the declared ones, and those that a map goes through."""
-        return (*self.inputs, *map_words.reads(self.target)) if self.kind is Kind.MAP else self.inputs
 
-    @property
-    def leaves(self) -> Mapping[str, str]:
-        """Files or globs that are left behind: the declared ones, or the file that a map fills."""
-        return map_words.leaves(self.target) if self.kind is Kind.MAP else self.outputs
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Where the steps of a contract stand in its document, for what turns out to be wrong only when a run is given values."""
+
+    paths: Mapping[UUID, Path]
+    locate: Locate | None
+    """None: the document has no lines."""
 
 
 class FileSource(Protocol):
@@ -154,6 +153,8 @@ class Contract:
     """Where the bytes of files come from that stand in it, by digest; what is not here is in the content store already."""
     places: Mapping[UUID, Place] = field(default_factory=lambda: MappingProxyType({}), compare=False)
     schedule_place: Place | None = field(default=None, compare=False)
+    written: Written | None = field(default=None, compare=False, repr=False)
+    """None when no value that a run is given can be wrong for where it stands."""
     _made: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property

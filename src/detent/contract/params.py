@@ -13,6 +13,7 @@ from detent.canon import NotStrictJson, json_decode, json_encode
 from detent.canon.strict_json import JsonValue
 from detent.contract.findings import Report, Spot
 from detent.contract.limits import VALUE_DEPTH_MAX
+from detent.contract.map_params import misfits
 from detent.contract.model import Param
 from detent.contract.words import KEY, KEY_HINT, shown
 from detent.errors import InvalidInput
@@ -55,7 +56,17 @@ def bind(contract: Contract, given: Mapping[str, JsonValue]) -> dict[str, JsonVa
             wrong.append(reason)
     if wrong:
         raise ParamsInvalid("\n".join(wrong), details={"errors": wrong})
+    refuse_misfits(contract, bound)
     return bound
+
+
+def refuse_misfits(contract: Contract, values: Mapping[str, JsonValue]) -> None:
+    """Raise ``ParamsInvalid`` for values that cannot be what they stand for; parameters without a value are left alone."""
+    found = misfits(contract, values)
+    if found:
+        wrong = [str(finding) for finding in found]
+        hint = found[0].hint if len(found) == 1 else None
+        raise ParamsInvalid("\n".join(wrong), hint=hint, details={"errors": wrong})
 
 
 def parse_assignment(text: str, contract: Contract) -> tuple[str, JsonValue]:

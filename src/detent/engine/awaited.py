@@ -59,12 +59,17 @@ class Awaited:
 
     def pop(self, job_id: str) -> list[Element]:
         """The elements that waited for a job; they wait no longer."""
-        elements = self._by_job.pop(job_id, [])
-        recipe = self._recipe_of.get(job_id)
-        if elements and recipe is not None and recipe.key is not None and self._keys.get(recipe.key) == job_id:
+        elements = self._by_job.pop(job_id, None)
+        if elements is None:
+            return []
+        # The recipe of an element that waited for its own job has had its use; a run may have very many of them.
+        recipe = self._recipe_of.pop(job_id, None)
+        if recipe is not None and recipe.key is not None and self._keys.get(recipe.key) == job_id:
             del self._keys[recipe.key]
         self.live -= len(elements)
-        self.joined -= sum(element.job_id != job_id for element in elements)
+        for element in elements:
+            if element.job_id != job_id:
+                self.joined -= 1
         return elements
 
     def of(self, job_id: str) -> list[Element]:

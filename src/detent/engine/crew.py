@@ -16,17 +16,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
-from detent.canon import json_digest
 from detent.canon.late import dataclass
 from detent.engine.desk import Desk, Inline, Reported, joined
-from detent.engine.lanes import CANCELLED, FAILED, SUCCEEDED, Assignment, Finished, Lane
+from detent.engine.lanes import FAILED, Assignment, Finished, Lane
 from detent.engine.patience import ask_again
+from detent.engine.reporting import Reporter, closing_commands
 from detent.engine.vacancies import Vacancies, given_up
 from detent.engine.wire import Answer
 from detent.engine.worker_identity import is_gone, worker_identity
 from detent.errors import DetentError, InvalidInput
-from detent.jobs.work import PROCESS, STREAM_INLINE_BYTES_MAX, WorkError, WorkOrder, WorkReport, WorkStream
-from detent.kernel import Claim, Command, Finish, Grant, Heartbeat, Job, ReportUsage
+from detent.jobs.work import WorkError, WorkOrder, WorkReport
+from detent.kernel import Claim, Command, Finish, Grant, Heartbeat, Job
 from detent.kernel.history import Record
 
 CLAIM_MAX: Final = 256
@@ -81,28 +81,6 @@ class Attempted:
     report: WorkReport | None
 
 
-def _usage(grant: Grant, one: Finished) -> list[Command]:
-    """What an attempt used, for the job's resource ledger; nothing for one that used nothing worth telling.
-
-    The ledger finds the peak itself, from what is allocated: the first report takes it and the second gives it back. A plain
-    process outlives its tasks and its peak is nobody's in particular, so only a sandbox's counts.
-    """
-    peak = 0 if one.sandbox == PROCESS else one.memory_bytes_peak
-    if not (peak or one.cpu_ms or one.io_bytes_read or one.io_bytes_written):
-        return []
-    taken = ReportUsage(
-        0,
-        grant.job_id,
-        grant.lease_id,
-        0,
-        bytes_allocated=peak,
-        io_bytes_read=one.io_bytes_read,
-        io_bytes_written=one.io_bytes_written,
-        cpu_time_ms=one.cpu_ms,
-    )
-    return [taken, ReportUsage(0, grant.job_id, grant.lease_id, 1, bytes_allocated=-peak)] if peak else [taken]
-
-
 class Crew:
     """Workers of one process. `start` begins, `close` ends what runs; leases given up that way can be had at once."""
 
@@ -122,7 +100,7 @@ class Crew:
         self._lanes = lanes
         self._all_lanes = tuple(dict.fromkeys(lanes.values()))
         self._sleeper = sleeper
-        self._env_version = env_version
+        self._reporter = Reporter(desk, self.identity, env_version)
         self._beat_seconds = lease_ms / 1000 / BEATS_PER_LEASE
         self._on_attempted = on_attempted or (lambda _attempted: None)
         self._is_stale = is_stale
@@ -249,8 +227,10 @@ class Crew:
                 self._forget(one.number)
                 continue
             held.finishing = True
-            reported = None if one.lost else self._report(held.grant, one, stale=self._is_stale(held.order, now))
-            commands += self._closing_commands(held.grant, one, reported)
+            reported = (
+                None if one.lost else self._reporter.report(held.grant, one, stale=self._is_stale(held.order, now))
+            )
+            commands += closing_commands(held.grant, one, reported)
             inline += () if reported is None else [reported.inline]
             closing.append((one.number, len(commands) - 1, held, reported))
         if wanted:
@@ -320,79 +300,12 @@ class Crew:
     def _refuse(self, grant: Grant, error: WorkError) -> None:
         """Fail an attempt that cannot even begin."""
         now = self._desk.now_ms()
-        reported = self._report(grant, Finished(number=0, status=FAILED, error=error, started_ms=now, finished_ms=now))
-        command = self._closing_command(grant, reported)
-        (answer,) = self._ask([command], list(reported.inline))
+        failed = Finished(number=0, status=FAILED, error=error, started_ms=now, finished_ms=now)
+        reported = self._reporter.report(grant, failed)
+        *_, answer = self._ask(closing_commands(grant, failed, reported), list(reported.inline))
         self._tell([self._became(grant.job_id, answer, reported)])
 
     # -- ending --------------------------------------------------------------------------------------------------------
-
-    def _report(self, grant: Grant, one: Finished, *, stale: bool = False) -> Reported:
-        desk = self._desk
-        value, value_content, inline = desk.stored_value(one.value)
-        stdout, stdout_inline = self._stream(one.stdout, one.stdout_truncated)
-        stderr, stderr_inline = self._stream(one.stderr, one.stderr_truncated)
-        # A worker may say CANCELLED only as an answer to a cancel, and then nobody listens any more (X-158).
-        status, error = one.status, one.error
-        if status == CANCELLED:
-            status = FAILED
-            error = WorkError("INTERNAL_ERROR", "CANCELLED_UNASKED", "the worker ended it although nobody had asked")
-        reported = desk.sign(
-            WorkReport(
-                job_id=grant.job_id,
-                attempt_id=grant.attempt_id,
-                lease_id=grant.lease_id,
-                manifest_hash=grant.job_manifest_hash,
-                status=status,
-                nonce=desk.random(16),
-                value=value,
-                value_content=value_content,
-                value_digest=None if one.value is None else json_digest(one.value),
-                error=error,
-                stdout=stdout,
-                stderr=stderr,
-                files=one.files,
-                env_version=self._env_version,
-                sandbox=one.sandbox,
-                worker=self.identity,
-                stale=stale,
-                started_ms=one.started_ms,
-                finished_ms=one.finished_ms,
-                cpu_ms=one.cpu_ms,
-                memory_bytes_peak=one.memory_bytes_peak,
-                io_bytes_read=one.io_bytes_read,
-                io_bytes_written=one.io_bytes_written,
-            )
-        )
-        if not (inline or stdout_inline or stderr_inline):
-            return reported
-        return Reported(reported.digest, reported.report, (*reported.inline, *inline, *stdout_inline, *stderr_inline))
-
-    def _stream(self, data: bytes, truncated: bool) -> tuple[WorkStream, Inline]:
-        if len(data) <= STREAM_INLINE_BYTES_MAX:
-            return WorkStream(data, None, truncated), ()
-        digest, inline = self._desk.store(data)
-        return WorkStream(b"", digest, truncated), inline
-
-    def _closing_commands(self, grant: Grant, one: Finished, reported: Reported | None) -> list[Command]:
-        if reported is None:
-            return [
-                Finish(0, grant.job_id, grant.lease_id, kind="worker_lost", ok=False, reason_code="WORKER_LOST"),
-            ]
-        return [*_usage(grant, one), self._closing_command(grant, reported)]
-
-    @staticmethod
-    def _closing_command(grant: Grant, reported: Reported) -> Finish:
-        report = reported.report
-        return Finish(
-            0,
-            grant.job_id,
-            grant.lease_id,
-            ok=report.status == SUCCEEDED,
-            reason_code=report.reason_code,
-            category=None if report.error is None else report.error.category,
-            detail_digest=reported.digest,
-        )
 
     def _became(self, job_id: str, answer: Answer, reported: Reported | None) -> Attempted | None:
         """What became of an attempt. A refused report has become nothing: then the ledger says what did."""

@@ -291,7 +291,7 @@ class Desk:
         if data is None:
             raise StoreCorrupt(
                 f"the value {digest_text(report.value_content)} of job {report.job_id} is gone",
-                hint="it was erased; run the step again with --force",
+                hint="it was erased, or the home is damaged; run the step again with --force",
             )
         return data
 
@@ -299,7 +299,10 @@ class Desk:
         """The stored value of the result with a digest: its strict JSON, or the file that holds it when it is large."""
         report = self.report(parse_digest(named))
         if report is None:
-            raise StoreCorrupt(f"the result {named} is gone", hint="it was erased; run its step again with --force")
+            raise StoreCorrupt(
+                f"the result {named} is gone",
+                hint="it was erased, or the home is damaged; run its step again with --force",
+            )
         if report.value_content is not None and self.has_file(report.value_content):
             return self._files.path(report.value_content)
         return self.value_bytes(report) or b"null"

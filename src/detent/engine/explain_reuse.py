@@ -18,7 +18,8 @@ from detent.engine.content import Content, open_value
 from detent.engine.explain_chapter import moment
 from detent.engine.find_jobs import order_of
 from detent.engine.ingredients import ABSENT, Change, CodeReader, changed, describe
-from detent.engine.inspect import JobView, Times
+from detent.engine.inspect import ABSENT as NEVER_STORED
+from detent.engine.inspect import DAMAGED, ERASED, JobView, Times, whereabouts
 from detent.engine.recipes import CODED
 from detent.engine.recorded_run import report_of
 from detent.engine.run_ending import read_report
@@ -41,6 +42,13 @@ ARGUMENT_CHARS_MAX: Final = 2_000
 """Arguments longer than this are told by digest."""
 UNTOLD: Final = "salt"
 """The ingredient whose value is told to nobody."""
+
+
+_UNREADABLE: Final[Mapping[str, str]] = {
+    ERASED: "was erased",
+    NEVER_STORED: "was never stored here",
+    DAMAGED: "is damaged, `detent verify` says more",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +115,11 @@ def why_run(reader: StoreReader, content: Content, view: JobView) -> WhyRun | No
         return None
     order = order_of(content, view.row)
     if order is None:
-        if content.has(view.job.payload_digest):
-            return None  # Somebody's own kind of payload.
-        return WhyRun(UNKNOWN, ("Why it ran cannot be told any more: what it was asked to do was erased.",))
+        lost = _UNREADABLE.get(whereabouts(reader, content, view.job.payload_digest)[0])
+        # What is here and no order is somebody's own kind of payload.
+        return (
+            None if lost is None else WhyRun(UNKNOWN, (f"Why it ran cannot be told: what it was asked to do {lost}.",))
+        )
     ingredients = order.ingredients
     if why := _never(order):
         return WhyRun(NEVER, (f"It is done every time: {why}.",), ingredients=len(ingredients))

@@ -13,7 +13,7 @@ from detent.engine.content import Content
 from detent.engine.explain_chapter import span
 from detent.engine.explain_resources import takes_text
 from detent.engine.explain_reuse import AGAIN, CHANGED, FIRST, NEVER, WhyRun, reused_from, taken_ingredients, why_run
-from detent.engine.inspect import JobView, RunView, Times, run_view
+from detent.engine.inspect import ABSENT, ERASED, JobView, RunView, Times, run_view, whereabouts
 from detent.engine.recorded_run import RecordedElement, RecordedRun, RecordedStep, recorded_run, report_of
 from detent.engine.run_ending import failures_of
 from detent.engine.run_view import (
@@ -104,11 +104,13 @@ class RunExplanation:
     """Whether a process drives it at this moment; None for a run that has ended."""
     options: Mapping[str, object] = field(default_factory=dict)
     """What it was started with that changes what is decided."""
+    told: tuple[str, ...] = ()
+    """What there is to say of a run that has items and no steps."""
 
     @property
     def lines(self) -> tuple[str, ...]:
         """What there is to say of the run as a whole."""
-        return tuple(text for name, text in ASKED.items() if self.options.get(name))
+        return (*(text for name, text in ASKED.items() if self.options.get(name)), *self.told)
 
     def to_map(self) -> dict[str, object]:
         """As data: one document."""
@@ -118,6 +120,7 @@ class RunExplanation:
             "status": self.view.row.status,
             "driven": self.driven,
             "options": dict(self.options),
+            "lines": list(self.lines),
             "steps": [step.to_map() for step in self.steps],
         }
 
@@ -129,16 +132,41 @@ def explain_run(
     view = run_view(reader, run_id)
     if view is None:
         raise InvalidInput(f"there is no run {run_id!r}", code="UNKNOWN_RUN", hint="`detent list` shows the runs")
+    driven = driven if view.row.status == "running" else None
     recorded = recorded_run(reader, content, view.run)
     if recorded is None:
-        raise InvalidInput(
-            f"what run {run_id!r} was started with is not here, so its steps cannot be told",
-            hint=f"`detent show {run_id}` lists its jobs, and `detent explain JOB` tells of each",
-        )
+        return RunExplanation(view, (), driven, told=_without_steps(reader, content, view, step))
     chosen = recorded.steps if step is None else (_the_step(recorded, step),)
     teller = _Teller(reader, content, recorded, view.times)
     told = tuple(teller.tell(one, whole=step is not None) for one in chosen)
-    return RunExplanation(view, told, driven if view.row.status == "running" else None, dict(recorded.inputs.options))
+    return RunExplanation(view, told, driven, dict(recorded.inputs.options))
+
+
+def _without_steps(reader: StoreReader, content: Content, view: RunView, step: str | None) -> tuple[str, ...]:
+    """What there is to say of an ordered run; a run of which nothing is known is refused, and so is a step of either."""
+    from detent.engine.ordered_runtime.recorded import recorded_ordered  # noqa: PLC0415 - most runs have steps
+
+    run_id = view.row.run_id
+    hint = f"`detent show {run_id}` lists its jobs, and `detent explain JOB` tells of each"
+    ordered = recorded_ordered(reader, content, view.run)
+    if ordered is None:
+        place, _ = whereabouts(reader, content, view.run.inputs_digest)
+        lost = {ERASED: "was erased", ABSENT: "was never stored here"}.get(place, "cannot be read")
+        raise InvalidInput(f"what run {run_id!r} was started with {lost}, so its steps cannot be told", hint=hint)
+    if step is not None:
+        raise InvalidInput(f"run {run_id!r} is an ordered run: it has items and no steps", hint=hint)
+    spec, total = ordered.inputs.spec, ordered.inputs.config.total
+    where = "" if spec.commit is None else f" to {spec.commit}"
+    lines = [f"It calls {spec.compute} on {total:,} items and commits the results in their order{where}."]
+    words = {"success": "succeeded", "skip": "skipped", "fail": "failed", "cancel": "cancelled"}
+    counts = ordered.summary or {}
+    said = ", ".join(f"{counts[name]:,} {word}" for name, word in words.items() if counts.get(name))
+    lines.append(f"{ordered.committed:,} of {total:,} are committed" + (f": {said}." if said else "."))
+    if ordered.boundary is not None:
+        lines.append(f"It was cancelled from item {ordered.boundary:,} on.")
+    elif view.row.status == "running":
+        lines.append(f"Item {ordered.committed:,} is next; what is computed after it waits for it.")
+    return (*lines, hint + ".")
 
 
 def _the_step(recorded: RecordedRun, key: str) -> RecordedStep:

@@ -1,7 +1,7 @@
-"""Which jobs somebody means: by job, by run, by a step's name, or by the beginning of an id.
+"""Which jobs somebody means: by job, by run, by a step's name, by a workflow's, or by the beginning of an id.
 
 Steps are not on the ledger; their names stand in the orders of the jobs, so a step is looked for in the newest runs only,
-unless the run is named too.
+unless the run is named too. A step that has no job yet stands in the contract that its run was started with.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from detent.canon.late import dataclass
 from detent.engine.content import Content, open_value
 from detent.errors import DetentError, InvalidInput
 from detent.jobs.work import WorkOrder, read_order
-from detent.kernel import Job
+from detent.kernel import Job, Run
 from detent.store.api import JobRow, RunRow, StoreReader
 
 RUNS_SEARCHED_MAX: Final = 20
@@ -25,6 +25,7 @@ PREFIX_MIN: Final = 4
 """Characters of an id that stand for all of it, where no other id begins so."""
 NEAR_MAX: Final = 3
 NAMES_COMPARED_MAX: Final = 2_000
+_LAST_CHARACTER: Final = "\U0010ffff"
 JOB, RUN, STEP = "job", "run", "step"
 
 
@@ -55,24 +56,39 @@ class Found:
     """``job``, ``run`` or ``step``."""
     run_id: str | None
     jobs: tuple[FoundJob, ...]
+    """Of a step that has not begun there are none."""
+    step: str | None = None
+    """The key of the step that is meant."""
 
 
-def find_jobs(reader: StoreReader, content: Content, identifier: str, run_id: str | None = None) -> Found:
-    """What an identifier stands for, in one run if that is named. Raises `InvalidInput` with the nearest names."""
+def find_jobs(
+    reader: StoreReader, content: Content, identifier: str, run_id: str | None = None, *, by_name: bool = True
+) -> Found:
+    """What an identifier stands for, in one run if that is named. Raises `InvalidInput` with the nearest names.
+
+    ``by_name``: the name of a workflow stands for its newest run.
+    """
     if run_id is not None:
-        run_id = _the_run(reader, run_id).run_id
+        run_id = the_run(reader, run_id).run_id
     row = reader.job(identifier)
     if row is not None and run_id in {None, row.run_id}:
         return Found(JOB, row.run_id, (_found(content, row),))
     if run_id is None and reader.run(identifier) is not None:
         return Found(RUN, identifier, tuple(members(reader, content, identifier)))
     known: dict[str, None] = {}
-    runs = [run_id] if run_id is not None else [run.run_id for run in islice(reader.runs(), RUNS_SEARCHED_MAX)]
-    for each in runs:
-        jobs = tuple(members(reader, content, each))
+    runs = [the_run(reader, run_id)] if run_id is not None else list(islice(reader.runs(), RUNS_SEARCHED_MAX))
+    for place, each in enumerate(runs):
+        jobs = tuple(members(reader, content, each.run_id))
         if matching := tuple(job for job in jobs if job.step == identifier):
-            return Found(STEP, each, matching)
+            return Found(STEP, each.run_id, matching, identifier)
         known |= dict.fromkeys(job.step for job in jobs if job.step)
+        # Reading a contract takes a while, so that of an old run that has ended is not looked at.
+        planned = _planned(content, each) if place == 0 or each.ended_tick is None else ()
+        if identifier in planned:
+            return Found(STEP, each.run_id, (), identifier)
+        known |= dict.fromkeys(planned)
+    if by_name and run_id is None and (named := _newest_of(reader, identifier)) is not None:
+        return Found(RUN, named.run_id, tuple(members(reader, content, named.run_id)))
     return _by_beginning(reader, content, identifier, run_id, known)
 
 
@@ -95,6 +111,12 @@ def found_job(reader: StoreReader, content: Content, job_id: str) -> FoundJob:
     return FoundJob(job_id, "") if row is None else _found(content, row)
 
 
+def called(content: Content, row: JobRow) -> str:
+    """What people call a job: ``extract[3]``; empty when it has no name but its id."""
+    found = _found(content, row)
+    return found.label if found.step else ""
+
+
 def order_of(content: Content, row: JobRow) -> WorkOrder | None:
     """A job's order; None when it is erased, or when the job is of a kind that has none."""
     try:
@@ -109,6 +131,18 @@ def _found(content: Content, row: JobRow, *, reused: bool = False) -> FoundJob:
     if order is None:
         return FoundJob(row.job_id, "", None, reused)
     return FoundJob(row.job_id, order.step or order.label, order.index, reused)
+
+
+def _planned(content: Content, row: RunRow) -> tuple[str, ...]:
+    """The keys of the steps that a run was started with; none when that is gone, or when it has no steps."""
+    from detent.engine.recorded_run import inputs_of  # noqa: PLC0415 - which reads runs with the help of this module
+
+    inputs = inputs_of(content, Run.decode(row.body))
+    return () if inputs is None else tuple(inputs.contract.keys.values())
+
+
+def _newest_of(reader: StoreReader, name: str) -> RunRow | None:
+    return next((row for row in reader.runs() if row.name == name), None)
 
 
 def _reused_job(body: bytes) -> str | None:
@@ -131,6 +165,13 @@ def _by_beginning(
             row for row in reader.jobs(run_id=run_id, after=identifier, limit=2) if row.job_id.startswith(identifier)
         ]
         runs = [row for row in reader.runs() if row.run_id.startswith(identifier)] if run_id is None else []
+        if (
+            len(runs) == 1
+        ):  # Whoever begins the id of a run does not mean one of its jobs, whose ids begin with it, too.
+            own = f"{runs[0].run_id}/"
+            after = own + _LAST_CHARACTER if any(row.job_id.startswith(own) for row in jobs) else identifier
+            jobs = [row for row in reader.jobs(after=after, limit=2) if row.job_id.startswith(identifier)]
+            jobs = [row for row in jobs if not row.job_id.startswith(own)]
     if len(jobs) + len(runs) == 1:
         if runs:
             return Found(RUN, runs[0].run_id, tuple(members(reader, content, runs[0].run_id)))
@@ -147,11 +188,14 @@ def _by_beginning(
     names += [row.run_id for row in reader.runs(limit=NAMES_COMPARED_MAX)] if run_id is None else []
     near = get_close_matches(identifier, names, NEAR_MAX)
     hint = f"did you mean {_listed(near)}?" if near else "`detent list` and `detent list --jobs` show all"
+    if run_id is None and next(islice(reader.runs(), RUNS_SEARCHED_MAX, None), None) is not None:
+        hint += f" Steps are looked for in the newest {RUNS_SEARCHED_MAX} runs."
     raise InvalidInput(f"there is no job, run or step {identifier!r}{where}", code="UNKNOWN_JOB", hint=hint)
 
 
-def _the_run(reader: StoreReader, run_id: str) -> RunRow:
-    row = reader.run(run_id)
+def the_run(reader: StoreReader, run_id: str) -> RunRow:
+    """The run that somebody means: by its id, by its beginning, or by the workflow's name the newest one."""
+    row = reader.run(run_id) or _newest_of(reader, run_id)
     if row is not None:
         return row
     runs = list(reader.runs(limit=NAMES_COMPARED_MAX))

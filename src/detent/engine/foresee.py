@@ -15,7 +15,8 @@ from detent.canon import digest_text
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.contract import Contract
-from detent.contract.model import REFERRING, Binding
+from detent.contract.map_words import may_read
+from detent.contract.model import REFERRING, Binding, Kind
 from detent.contract.references import param_names, step_keys
 from detent.engine.content import Content
 from detent.engine.desk import Desk
@@ -108,7 +109,7 @@ class _Seer:
     def __init__(
         self, desk: Desk, contract: Contract, params: Mapping[str, JsonValue], missing: frozenset[str]
     ) -> None:
-        self._desk, self._contract, self._missing = desk, contract, missing
+        self._desk, self._contract, self._params, self._missing = desk, contract, params, missing
         self._content = Content(desk.reader, desk.files)
         self._recipes = Recipes(desk)
         self._name = contract.outline.name
@@ -132,12 +133,15 @@ class _Seer:
         unsure = tuple(need for need in needs if need in self.told and self.told[need].verdict != REUSE)
         given = step_keys(_written(binding))
         # A step that only comes after another is told by itself, unless that one may write the files it reads.
-        if unsure and (binding.reads or any(need in given for need in unsure)):
+        if unsure and (self._reads(binding) or any(need in given for need in unsure)):
             return Foreseen(DEPENDS, f"depends on {', '.join(unsure)}", None if step.mapped else 1, depends_on=unsure)
         try:
             return self._elements(step)
         except DetentError as exc:
             return Foreseen(UNKNOWN, str(exc), None if step.mapped else 1)
+
+    def _reads(self, binding: Binding) -> bool:
+        return bool(binding.inputs) or (binding.kind is Kind.MAP and may_read(binding.target, self._params))
 
     def _elements(self, step: StepRun) -> Foreseen:
         items = self._binder.items(step, self._load) if step.mapped else [None]

@@ -179,7 +179,7 @@ class _Attempt:
         since = 0 if row is None else Job.decode(row.body).submitted_tick
         if (known := map_step.ended_since(desk, handle.inputs, since)) is not None:
             return self._recalled(*known)
-        for run_id in map_step.outdated(desk, handle.inputs):
+        for run_id in map_step.outdated(desk, order, handle.inputs):
             end_run(work, run_id, "the step has changed since")
         self._handle = handle
         if self._stopping:
@@ -230,7 +230,7 @@ class _Attempt:
     def _broken_off(self) -> dict[str, Any]:
         """The attempt was stopped: by a cancellation, by its time, or because the process ends."""
         if self._cancelled:
-            for run_id in map_step.open_runs(self._work.desk, self._order.label):
+            for run_id in map_step.open_runs(self._work.desk, self._order):
                 end_run(self._work, run_id, "the step was cancelled")
             return {"status": CANCELLED}
         if self._timed_out:

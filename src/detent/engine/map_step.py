@@ -8,7 +8,7 @@ goes on with one that has not ended. See docs/decisions/0013.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +16,7 @@ from typing import Any, Final
 from detent.canon import digest_text, json_encode_trusted
 from detent.canon.destinations import SQLITE, file_of
 from detent.canon.strict_json import JsonValue
+from detent.contract.durations import parse_duration
 from detent.engine.commit_targets.api import Anew
 from detent.engine.content import Content
 from detent.engine.desk import Desk, Retries
@@ -60,6 +61,7 @@ def spec_of(order: WorkOrder) -> OrderedSpec:
         window=said.get("window", WINDOW),
         chunk=said.get("chunk"),
         retries=Retries(retries, ("USER_CODE_ERROR",)) if retries else Retries(0, ()),
+        item_ms=parse_duration(said["item_timeout"]) if "item_timeout" in said else None,
     )
 
 
@@ -109,9 +111,9 @@ def _inlined(value: JsonValue, load: Callable[[str], JsonValue]) -> JsonValue:
 # -- runs of the step ----------------------------------------------------------------------------------------------------
 
 
-def runs_of(reader: StoreReader, tenant: str, label: str) -> Iterator[RunRow]:
-    """The ordered runs of a step, newest first."""
-    return (row for row in reader.runs() if row.name == label and row.tenant_id == tenant)
+def runs_of(reader: StoreReader, tenant: str, label: str, status: str | None = None) -> Iterator[RunRow]:
+    """The ordered runs of a step, or those of one status, newest first."""
+    return (row for row in reader.runs(status=status) if row.name == label and row.tenant_id == tenant)
 
 
 def ended_since(desk: Desk, inputs: OrderedInputs, since_tick: int) -> tuple[str, RecordedOrdered] | None:
@@ -119,29 +121,37 @@ def ended_since(desk: Desk, inputs: OrderedInputs, since_tick: int) -> tuple[str
 
     A process that was killed after its run had ended, and before its step had, finds here what the run came to.
     """
-    for run, recorded in _recorded(desk, inputs.spec.name):
-        is_late = run.ended_tick is not None and run.ended_tick >= since_tick
-        if is_late and _is_same(run, recorded.inputs, inputs) and recorded.summary is not None:
+    ended = (row for row in runs_of(desk.reader, desk.tenant, inputs.spec.name) if (row.ended_tick or 0) >= since_tick)
+    for run, recorded in _recorded(desk, ended):
+        if run.status != RUNNING and _is_same(run, recorded.inputs, inputs) and recorded.summary is not None:
             return run.run_id, recorded
     return None
 
 
-def outdated(desk: Desk, inputs: OrderedInputs) -> list[str]:
+def outdated(desk: Desk, order: WorkOrder, inputs: OrderedInputs) -> list[str]:
     """The runs of the step that have not ended and never will be gone on with: something about the step has changed."""
-    return [
-        run.run_id
-        for run, recorded in _recorded(desk, inputs.spec.name)
-        if run.status == RUNNING and recorded.inputs.spec.key == STEP_KEY and not _is_same(run, recorded.inputs, inputs)
-    ]
+    return [run.run_id for run, began in _own_open(desk, order) if not _is_same(run, began, inputs)]
 
 
-def open_runs(desk: Desk, label: str) -> list[str]:
+def open_runs(desk: Desk, order: WorkOrder) -> list[str]:
     """The runs of the step that have not ended."""
-    return [
-        run.run_id
-        for run, recorded in _recorded(desk, label)
-        if run.status == RUNNING and recorded.inputs.spec.key == STEP_KEY
-    ]
+    return [run.run_id for run, _ in _own_open(desk, order)]
+
+
+def _own_open(desk: Desk, order: WorkOrder) -> Iterator[tuple[Run, OrderedInputs]]:
+    """The ordered runs of a step that have not ended, without those that another run of the workflow will go on with.
+
+    Two runs of one workflow that differ in a parameter may have a destination each. As long as another one is open, what goes
+    elsewhere is taken for its own; what goes to the same place never is, because a destination has one run at a time.
+    """
+    still_open = list(desk.reader.runs(status=RUNNING))
+    workflow = order.label.removesuffix(f"/{order.step}")
+    has_others = any(row.name == workflow and row.run_id != order.run_id for row in still_open)
+    own = (row for row in still_open if row.name == order.label and row.tenant_id == desk.tenant)
+    for run, recorded in _recorded(desk, own):
+        spec = recorded.inputs.spec
+        if spec.key == STEP_KEY and not (has_others and spec.commit != order.target["commit"]):
+            yield run, recorded.inputs
 
 
 def open_step_runs(reader: StoreReader, content: Content, workflow: str) -> list[str]:
@@ -155,9 +165,9 @@ def open_step_runs(reader: StoreReader, content: Content, workflow: str) -> list
     return found
 
 
-def _recorded(desk: Desk, label: str) -> Iterator[tuple[Run, RecordedOrdered]]:
+def _recorded(desk: Desk, rows: Iterable[RunRow]) -> Iterator[tuple[Run, RecordedOrdered]]:
     content = Content(desk.reader, desk.files)
-    for row in list(runs_of(desk.reader, desk.tenant, label)):
+    for row in list(rows):
         run = Run.decode(row.body)
         recorded = recorded_ordered(desk.reader, content, run)
         if recorded is not None:

@@ -167,8 +167,9 @@ def _order(desk: Desk, job: Job) -> WorkOrder:
     try:
         return desk.order(job.payload_digest)
     except DetentError as exc:
+        why = "was erased" if desk.reader.is_erased(job.payload_digest) else "is not here"
         raise InvalidInput(
-            f"job {job.job_id!r} cannot be retried: what it was asked to do was erased",
+            f"job {job.job_id!r} cannot be retried: what it was asked to do {why}",
             hint="submit it again with whatever submitted it",
         ) from exc
 

@@ -31,6 +31,8 @@ from detent.engine.step_run import (
 
 ELEMENTS_MAX: Final = 100_000
 """Elements of one mapped step."""
+_ONE: Final[list[JsonValue]] = [None]
+"""What a step goes through that is not mapped."""
 
 
 class RunGraph:
@@ -108,17 +110,17 @@ class RunGraph:
         """A step whose needs are met: make its elements and offer them."""
         if step.state in ENDED or step.opened or self.ending:
             return None
-        items = self._items(step)
+        items = self._items(step) if step.mapped else _ONE
         if items is None:
             return self._fail(step, f"what step {step.key!r} goes through is no list")
         if len(items) > ELEMENTS_MAX:
             what = f"has {len(items)} elements; {ELEMENTS_MAX} are allowed"
             return self._fail(step, f"the list that step {step.key!r} goes through {what}")
         step.opened, step.state, step.left = True, READY, len(items)
-        indices = range(len(items)) if step.mapped else (None,)
-        step.elements = [
-            Element(step, index, step.job_id(index), item) for index, item in zip(indices, items, strict=True)
-        ]
+        if step.mapped:
+            step.elements = [Element(step, index, step.job_id(index), item) for index, item in enumerate(items)]
+        else:
+            step.elements = [Element(step, None, step.job_id(None))]
         self.offers.extend(step.elements)
         if not step.elements:
             self._empty.append(step)

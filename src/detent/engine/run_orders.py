@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from detent.canon import digest_text, parse_digest
 from detent.canon.strict_json import JsonValue
+from detent.contract import map_words
 from detent.contract.model import Binding, Kind
 from detent.contract.step_limits import retries_of, timeout_ms_of
 from detent.engine.desk import Desk, Inline, Retries, Submission
@@ -34,16 +35,26 @@ def wanted_of(binding: Binding, bound: Bound, base: str | None) -> Wanted:
         cwd=binding.cwd,
         version=binding.version,
         cache=binding.cache,
-        inputs=binding.reads,
-        outputs=_leaves(binding),
+        inputs=_reads(binding, bound),
+        outputs=_leaves(binding, bound),
     )
 
 
-def _leaves(binding: Binding) -> Mapping[str, str]:
-    """What is left behind. The home directory in a destination is the user's of this process, as where it is opened."""
+def _reads(binding: Binding, bound: Bound) -> tuple[str, ...]:
+    """Paths or globs whose content decides about reuse: the declared ones, and those that a map goes through."""
     if binding.kind is not Kind.MAP:
-        return binding.leaves
-    return {name: expanded(path) for name, path in binding.leaves.items()}
+        return binding.inputs
+    return (*binding.inputs, *map_words.reads(bound.target, bound.keywords.get("items")))
+
+
+def _leaves(binding: Binding, bound: Bound) -> Mapping[str, str]:
+    """Files or globs that are left behind: the declared ones, or the file that a map fills.
+
+    The home directory in a destination is the user's of this process, as where it is opened.
+    """
+    if binding.kind is not Kind.MAP:
+        return binding.outputs
+    return {name: expanded(path) for name, path in map_words.leaves(bound.target).items()}
 
 
 def expanded(path: str) -> str:
@@ -73,8 +84,8 @@ class Orders:
             element.left_files = bool(report.files)
 
     def items(self, step: StepRun) -> list[JsonValue] | None:
-        """What a step goes through; None when it is to go through something that is no list."""
-        return self._binder.items(step, self._load) if step.mapped else [None]
+        """What a mapped step goes through; None when it is to go through something that is no list."""
+        return self._binder.items(step, self._load)
 
     def result(self, file: Callable[[dict[str, Any]], Any]) -> Any:
         """What the whole run gives back, as the contract says; ``file`` makes of a file's mapping what files are."""
@@ -85,6 +96,10 @@ class Orders:
         """What an element's work is made of."""
         wanted = wanted_of(element.step.binding, self._binder.bind(element), self._inputs.contract.base)
         return self._recipes.of(wanted, self._value_digests.__getitem__, salt=self._salt)
+
+    def submissions(self, chosen: Sequence[tuple[Element, Recipe]]) -> list[Submission]:
+        """The elements as jobs, in their order."""
+        return [self.submission(element, recipe) for element, recipe in chosen]
 
     def submission(self, element: Element, recipe: Recipe) -> Submission:
         """The element as a job."""

@@ -43,7 +43,7 @@ class Past:
 
     def source(self, element: Element) -> str | None:
         """The job whose result an element took, if it took one."""
-        return self._reused.get(element.step.element_id(element.index))
+        return self._reused.get(element.step.element_id(element.index)) if self._reused else None
 
     def is_open(self, job_id: str) -> bool:
         """Whether the run left this job unfinished."""

@@ -35,10 +35,10 @@ def steps_of(inputs: RunInputs, identity: RunIdentity) -> list[StepRun]:
             )
         steps[step.step_id] = StepRun(contract.keys[step.step_id], step, binding, action_id, priority)
     for step_run in steps.values():
-        step_run.needs = [steps[need] for need in step_run.step.depends_on if need in steps]
-        step_run.unmet = len(step_run.needs)
-        for need in step_run.needs:
-            need.dependents.append(step_run)
+        for need in step_run.step.depends_on:
+            if (needed := steps.get(need)) is not None:
+                needed.dependents.append(step_run)
+                step_run.unmet += 1
     for step in contract.plain_steps:
         if not step.enabled and (binding := contract.bindings.get(step.step_id)) is not None:
             steps[step.step_id] = StepRun(contract.keys[step.step_id], step, binding, step.step_id, 1, state=SKIPPED)

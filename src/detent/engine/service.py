@@ -8,6 +8,7 @@ answered with an error and closed; it cannot make the owner fail.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import socket
@@ -166,9 +167,11 @@ class Service:
             self._path.chmod(0o600)
         except OSError as exc:
             made.close()
+            hint = "the home must lie on a file system that allows sockets; choose another with DETENT_HOME"
+            if isinstance(exc, PermissionError) or exc.errno == errno.EROFS:
+                hint = f"get the right to write to {self._path.parent}, or choose another home with DETENT_HOME"
             raise HomeError(
-                f"the owner's socket {self._path} cannot be made: {exc.strerror or exc}",
-                hint="the home must lie on a file system that allows sockets; choose another with DETENT_HOME",
+                f"the owner's socket {self._path} cannot be made: {exc.strerror or exc}", hint=hint
             ) from exc
         return made
 

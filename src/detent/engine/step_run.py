@@ -6,7 +6,7 @@ of an earlier one. What a step gives is named, never copied: the results of its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Final
 from uuid import UUID
@@ -14,6 +14,7 @@ from uuid import UUID
 from detent.canon import digest_text, encode_trusted, sha256
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
+from detent.contract import map_words
 from detent.contract.model import REFERRING, Binding, Kind
 from detent.contract.references import FROM, PARAM
 from detent.jobs.values import escaped, result_reference
@@ -64,11 +65,10 @@ class StepRun:
     binding: Binding
     action_id: UUID
     priority: int
-    needs: list[StepRun] = field(default_factory=list)
     dependents: list[StepRun] = field(default_factory=list)
     unmet: int = 0
-    """Needs that have not been met yet."""
-    elements: list[Element] = field(default_factory=list)
+    """Steps it needs that have not succeeded yet."""
+    elements: Sequence[Element] = ()
     opened: bool = False
     """Its elements are known."""
     left: int = 0
@@ -100,10 +100,10 @@ class StepRun:
 
     def reference(self) -> JsonValue:
         """What stands for the step's result in an argument of another one."""
-        named = [result_reference(digest_text(element.digest)) for element in self.elements if element.digest]
         if self.mapped:
-            return named
-        return named[0] if named else None
+            return [result_reference(digest_text(element.digest)) for element in self.elements if element.digest]
+        digest = self.elements[0].digest if self.elements else None
+        return None if digest is None else result_reference(digest_text(digest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +126,19 @@ class Binder:
     def bind(self, element: Element) -> Bound:
         """The arguments of one element."""
         binding = element.step.binding
-        keywords = {name: self.stored(value) for name, value in binding.keywords.items()}
-        env = {name: self.stored(value) for name, value in binding.env.items()}
+        stored = self.stored
+        keywords = {name: stored(value) for name, value in binding.keywords.items()}
+        env = {name: stored(value) for name, value in binding.env.items()} if binding.env else {}
         if binding.map is not None:
             (env if binding.kind is Kind.SHELL else keywords)[binding.map[0]] = element.item
         target = self.stored(binding.target) if binding.kind in REFERRING else binding.target
-        if binding.kind is Kind.MAP and "items" in target:
-            # What it goes through is an argument like any other: it counts, is looked up and is shown as one.
-            keywords["items"] = target.pop("items")
-        return Bound(tuple(self.stored(value) for value in binding.arguments), keywords, env, target)
+        if binding.kind is Kind.MAP:
+            target = map_words.settled(target)
+            if "items" in target:
+                # What it goes through is an argument like any other: it counts, is looked up and is shown as one.
+                keywords["items"] = target.pop("items")
+        arguments = tuple([stored(value) for value in binding.arguments]) if binding.arguments else ()
+        return Bound(arguments, keywords, env, target)
 
     def items(self, step: StepRun, load: Callable[[bytes], JsonValue]) -> list[JsonValue] | None:
         """The list that a mapped step goes through, as stored values; None when it is no list.

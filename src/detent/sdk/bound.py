@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from detent.canon import json_encode
+from detent.canon import NotStrictJson, json_encode
 from detent.canon.strict_json import JSON_DEPTH_MAX
 from detent.sdk.file import File
 from detent.store.content import ContentFiles
@@ -34,11 +34,21 @@ def stored_value(value: Any, name: str, files: ContentFiles) -> Any:
             type(value) is str and len(value) < SHORT and value.isascii()
         )
         if not usual and value is not None and type(value) is not bool:
-            json_encode(value, name=name)
+            _check(value, value, name)
         return value
     kept = _kept(value, files, 0)
-    json_encode(kept, name=name)
+    _check(kept, value, name)
     return kept
+
+
+def _check(kept: Any, value: Any, name: str) -> None:
+    try:
+        json_encode(kept, name=name)
+    except NotStrictJson as exc:
+        from detent.sdk.recording import JSON_VALUES, instead  # noqa: PLC0415 - for mistakes alone
+
+        # `submit(f, {1})` and a flow that calls `f({1})` make the same mistake and are told the same.
+        raise NotStrictJson(str(exc).replace("=)", "=...)", 1), hint=f"{JSON_VALUES}; {instead(value)}") from exc
 
 
 def _kept(value: Any, files: ContentFiles, depth: int) -> Any:

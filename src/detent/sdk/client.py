@@ -10,6 +10,7 @@ submitted before. Closing a client leaves what has not ended in the queue; the n
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -105,7 +106,9 @@ class Client:
         from detent.engine.tasks import Tasks  # noqa: PLC0415
         from detent.engine.work import Work, home_at  # noqa: PLC0415
         from detent.sdk.run import file_maker  # noqa: PLC0415
+        from detent.sdk.user_code import refuse_while_loading  # noqa: PLC0415
 
+        refuse_while_loading("makes a client")
         where = home_at(None if home is None else Path(home))
         self.home = where.path
         self._work: Work = Work(where, workers=workers)
@@ -197,7 +200,7 @@ class Client:
 
         row = self._work.desk.reader.job(job_id)
         if row is None:
-            raise InvalidInput(f"there is no job {job_id!r}", code="UNKNOWN_JOB")
+            raise InvalidInput(f"there is no job {job_id!r}", code="UNKNOWN_JOB", hint="`detent list --jobs` shows all")
         return project_job(Job.decode(row.body)).status
 
     def _result(self, ticket: Ticket, timeout: float | None) -> Any:
@@ -220,8 +223,10 @@ def _failure(ticket: Ticket) -> TaskFailed:
     hint = f"`detent explain {ticket.job_id}` and `detent logs {ticket.job_id}` tell more"
     if error is None:
         return TaskFailed(f"job {ticket.job_id} failed", hint=hint)
+    from detent.engine.run_ending import users_line  # noqa: PLC0415
+
     name = error.type or error.code
-    return TaskFailed(
+    failure = TaskFailed(
         f"{name}: {error.message}" if error.message else name,
         hint=hint,
         details={
@@ -232,3 +237,6 @@ def _failure(ticket: Ticket) -> TaskFailed:
             "line": error.line,
         },
     )
+    if error.traceback and (place := users_line(error.traceback, os.getcwd())) is not None:  # noqa: PTH109
+        failure.__notes__.insert(0, f"at {place}")  # Before the hint, as a traceback would have it.
+    return failure

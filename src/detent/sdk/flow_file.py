@@ -10,16 +10,28 @@ import importlib
 import importlib.util
 import inspect
 import sys
-import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import ModuleType, NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin
 
 from detent.canon import NotStrictJson, json_decode
-from detent.errors import InvalidInput
+from detent.errors import DetentError, InvalidInput
 from detent.sdk.flow import Flow
 from detent.sdk.reference import stands_for_script
+from detent.sdk.user_code import loading, place_of
+
+if TYPE_CHECKING:
+    from detent.contract.model import Contract
+
+_TYPES: Final[Mapping[type, tuple[str, tuple[type, ...], str]]] = {
+    int: ("an integer", (int,), "10"),
+    float: ("a number", (float,), "0.5"),
+    bool: ("true or false", (bool,), "true"),
+    list: ("a list", (list,), "'[1, 2]'"),
+    dict: ("a mapping", (dict,), "'{\"a\": 1}'"),
+}
+"""What a parameter with this annotation is called, what JSON gives for it, and how it is written."""
 
 
 def is_flow_name(text: str) -> bool:
@@ -31,7 +43,8 @@ def is_flow_name(text: str) -> bool:
 def load_flow(text: str) -> Flow[..., Any]:
     """The flow that a command line means; `InvalidInput` says what there is instead."""
     where, _, name = text.partition(":")
-    module = _from_file(Path(where)) if where.endswith(".py") else _from_module(where)
+    with loading():
+        module = _from_file(Path(where)) if where.endswith(".py") else _from_module(where)
     flows = {key: value for key, value in vars(module).items() if isinstance(value, Flow)}
     if flows and where.endswith(".py"):
         stands_for_script(module.__name__, where)
@@ -47,9 +60,27 @@ def load_flow(text: str) -> Flow[..., Any]:
     return next(iter(flows.values()))
 
 
+def recorded(flow: Flow[..., Any], assignments: Sequence[str]) -> Contract:
+    """The contract that a flow is with these arguments. Whatever goes wrong in it is told with the line that it came from."""
+    arguments = arguments_of(flow, assignments)
+    try:
+        return flow.contract(**arguments)
+    except DetentError as exc:
+        if (place := place_of(exc)) is not None:
+            exc.hint = f"{exc.hint}; see {place}" if exc.hint else f"see {place}"
+        raise
+    except Exception as exc:  # whatever the user's own function raises
+        said = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
+        hint = f"look at {place_of(exc)}: a flow's own lines run when it is recorded, before any of its tasks"
+        raise InvalidInput(f"flow {flow.name!r} cannot be recorded: {said}", hint=hint) from exc
+
+
 def arguments_of(flow: Flow[..., Any], assignments: Sequence[str]) -> dict[str, Any]:
-    """Keyword arguments from ``name=value`` texts: JSON where it reads as JSON, unless the parameter is a text."""
-    parameters = inspect.signature(flow.__wrapped__).parameters
+    """Keyword arguments from ``name=value`` texts: JSON where it reads as JSON, unless the parameter is a text.
+
+    A parameter that is annotated as a number, a truth value, a list or a mapping takes nothing else.
+    """
+    parameters = _signature(flow).parameters
     given: dict[str, Any] = {}
     for text in assignments:
         name, equals, written = text.partition("=")
@@ -59,7 +90,7 @@ def arguments_of(flow: Flow[..., Any], assignments: Sequence[str]) -> dict[str, 
         takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
         if parameter is None and not takes_any:
             raise InvalidInput(f"flow {flow.name!r} has no parameter {name!r}", hint=f"it has: {', '.join(parameters)}")
-        given[name] = written if parameter is not None and parameter.annotation in {str, "str"} else _value(written)
+        given[name] = _value(written) if parameter is None else _argument(flow, parameter, written)
     missing = [
         one.name
         for one in parameters.values()
@@ -72,6 +103,35 @@ def arguments_of(flow: Flow[..., Any], assignments: Sequence[str]) -> dict[str, 
     return given
 
 
+def _signature(flow: Flow[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(flow.__wrapped__, eval_str=True)
+    except Exception:  # noqa: BLE001 - an annotation that only a type checker understands
+        return inspect.signature(flow.__wrapped__)
+
+
+def _argument(flow: Flow[..., Any], parameter: inspect.Parameter, written: str) -> Any:
+    annotation = parameter.annotation
+    options = get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
+    wanted = [get_origin(option) or option for option in options]
+    if wanted in ([str], ["str"]):
+        return written
+    value = _value(written)
+    if str in wanted and value is not None:
+        return value if type(value) in wanted else written
+    known = [_TYPES[kind] for kind in wanted if isinstance(kind, type) and kind in _TYPES]
+    if type(value) is int and float in wanted and int not in wanted:
+        value = float(value)  # 1 and 1.0 are two values, and only one of them is what the flow would be called with.
+    fits = (value is None and NoneType in wanted) or any(type(value) in kinds for _, kinds, _ in known)
+    if fits or len(known) < len([kind for kind in wanted if kind is not NoneType]):
+        return value
+    what = " or ".join(name for name, _, _ in known)
+    raise InvalidInput(
+        f"parameter {parameter.name!r} of flow {flow.name!r} is {what}, not {written!r:.80}",
+        hint=f"write it as JSON, for example -p {parameter.name}={known[0][2]}",
+    )
+
+
 def _value(written: str) -> Any:
     try:
         return json_decode(written.encode())
@@ -81,13 +141,12 @@ def _value(written: str) -> Any:
 
 def _broken(what: str, exc: Exception) -> InvalidInput:
     """The user's file cannot be imported; the last line of its own that was reached says where."""
-    if isinstance(exc, SyntaxError) and exc.lineno is not None:
-        where = f"{exc.filename}:{exc.lineno}"
-    else:
-        frames = [frame for frame in traceback.extract_tb(exc.__traceback__) if "importlib" not in frame.filename]
-        where = f"{frames[-1].filename}:{frames[-1].lineno}" if len(frames) > 1 else what
+    place = place_of(exc) or what
+    if isinstance(exc, DetentError):
+        hint = f"{exc.hint}; see {place}" if exc.hint else f"look at {place}"
+        return InvalidInput(f"{what} cannot be imported: {exc}", hint=hint)
     said = exc.msg if isinstance(exc, SyntaxError) else str(exc)
-    return InvalidInput(f"{what} cannot be imported: {type(exc).__name__}: {said}", hint=f"look at {where}")
+    return InvalidInput(f"{what} cannot be imported: {type(exc).__name__}: {said}", hint=f"look at {place}")
 
 
 def _from_file(path: Path) -> ModuleType:

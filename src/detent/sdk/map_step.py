@@ -6,11 +6,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from detent.errors import InvalidInput
+from detent.sdk.options import duration
 from detent.sdk.reference import refer
 from detent.sdk.step import Step
 
 if TYPE_CHECKING:
     from detent.sdk.recording import Recording
+
+_OF_AN_ITEM = frozenset({"retry", "timeout"})
+"""What is said about a task that is an item's here, and not the step's."""
 
 
 def record_map(
@@ -44,13 +48,11 @@ def record_map(
     }
     options = task.options_of()
     if options.timeout is not None:
-        raise InvalidInput(
-            f"{shown}: a step cannot limit the time of one item", hint="leave the task's timeout= out here"
-        )
+        said.setdefault("item_timeout", duration(options.timeout))
     if options.retries:
         said["retries"] = options.retries
     run = {"map": said} if options.version is None else {"map": said, "version": options.version}
-    about = {key: value for key, value in options.keys().items() if key != "retry"}
+    about = {key: value for key, value in options.keys().items() if key not in _OF_AN_ITEM}
     return recording.add(name or options.name or task.__name__, reference, {"run": run, **about})
 
 

@@ -11,15 +11,20 @@ twice (X-184).
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from detent.errors import DetentError, InvalidInput
 from detent.sdk.map_step import record_map
+from detent.sdk.options import check_duration, duration
 from detent.sdk.recording import current
 from detent.sdk.run import RunFailed
+from detent.sdk.user_code import refuse_while_loading
 
 if TYPE_CHECKING:
     from detent.engine.commit_targets.api import CommitTarget
@@ -27,9 +32,13 @@ if TYPE_CHECKING:
     from detent.engine.ordered_runtime.spec import OrderedSpec
     from detent.engine.work import Work
     from detent.sdk.bound import BoundAlone
+    from detent.sdk.options import Duration
 
 WINDOW = 2048
+TOGETHER = 64
+"""Items that are looked at together before they are written down; one may be large, so they are few."""
 _PLAIN_INT = 1 << 60
+_INTEGER = frozenset({int})
 _NESTED = frozenset({dict, list})
 
 
@@ -131,6 +140,7 @@ def ordered_map(
     window: int = WINDOW,
     chunk: int | None = None,
     on_error: str = "stop",
+    item_timeout: Duration | None = None,
     home: str | Path | None = None,
     name: str | None = None,
     key: str | None = None,
@@ -145,6 +155,7 @@ def ordered_map(
     window: int = WINDOW,
     chunk: int | None = None,
     on_error: str = "stop",
+    item_timeout: Duration | None = None,
     home: str | Path | None = None,
     name: str | None = None,
     key: str | None = None,
@@ -158,6 +169,7 @@ def ordered_map(  # noqa: PLR0913 - how a run is to go, each by its name
     window: int = WINDOW,
     chunk: int | None = None,
     on_error: str = "stop",
+    item_timeout: Duration | None = None,
     home: str | Path | None = None,
     name: str | None = None,
     key: str | None = None,
@@ -170,6 +182,8 @@ def ordered_map(  # noqa: PLR0913 - how a run is to go, each by its name
       your own. Without it the results are iterated over
     * ``window``: items that may be computed ahead of the slowest one, twice; ``chunk``: items of one job
     * ``on_error``: ``"stop"`` ends the run behind the windows of the first failure, ``"continue"`` goes on without it
+    * ``item_timeout``: how long one item may take, in seconds or as "90s"; one that takes longer fails with ``LIMIT_WALL``.
+      Otherwise the ``timeout`` of a task counts
     * ``key``: tells this run from another one that is otherwise the same
 
     Inside a flow the call records a step, which needs a destination; its result is a mapping with the totals, the digest and,
@@ -182,10 +196,13 @@ def ordered_map(  # noqa: PLR0913 - how a run is to go, each by its name
         settings: dict[str, Any] = {} if window == WINDOW else {"window": window}
         settings |= {} if chunk is None else {"chunk": chunk}
         settings |= {} if on_error == "stop" else {"on_error": on_error}
+        check_duration("item_timeout", item_timeout)
+        settings |= {} if item_timeout is None else {"item_timeout": duration(item_timeout)}
         of_the_run = {"workers": workers, "home": home, "key": key}
         step = record_map(recording, items, compute, commit, settings=settings, name=name, of_the_run=of_the_run)
         return cast("OrderedSummary", step)
-    request = _Request(compute, workers, window, chunk, on_error, home, name, key)
+    refuse_while_loading("starts an ordered run")
+    request = _Request(compute, workers, window, chunk, on_error, item_timeout, home, name, key)
     if commit is not None:
         return _committed(request, items, commit)
     box: dict[str, Any] = {}
@@ -202,6 +219,7 @@ class _Request:
         window: int,
         chunk: int | None,
         on_error: str,
+        item_timeout: Duration | None,
         home: str | Path | None,
         name: str | None,
         key: str | None,
@@ -211,6 +229,7 @@ class _Request:
         self._window = window
         self._chunk = chunk
         self._on_error = on_error
+        self._item_ms = None if item_timeout is None else _milliseconds(item_timeout)
         self.home = None if home is None else Path(home)
         self._name = name
         self._key = key
@@ -231,7 +250,7 @@ class _Request:
             window=self._window,
             chunk=self._chunk,
             retries=Retries(0, ()) if bound.retries is None else Retries(*bound.retries),
-            item_ms=bound.timeout_ms,
+            item_ms=bound.timeout_ms if self._item_ms is None else self._item_ms,
         )
 
     def handle(self, work: Work, items: Iterable[Any], spec: OrderedSpec, target: CommitTarget) -> OrderedHandle:
@@ -242,6 +261,16 @@ class _Request:
         files: dict[str, None] = {}
         spooled = spool(work.desk.files, _lines(items, work.desk.files, files))
         return OrderedHandle(work, spec, spooled, target, files=tuple(files))
+
+
+def _milliseconds(item_timeout: Duration) -> int:
+    from detent.contract.durations import BadDuration, parse_duration  # noqa: PLC0415
+
+    check_duration("item_timeout", item_timeout)
+    try:
+        return parse_duration(duration(item_timeout))
+    except BadDuration as exc:
+        raise InvalidInput(f"item_timeout {exc}", hint=exc.hint) from exc
 
 
 def _bound(compute: Callable[[Any], Any]) -> BoundAlone:
@@ -263,20 +292,39 @@ def _lines(items: Iterable[Any], kept: Any, files: dict[str, None]) -> Iterator[
     from detent.jobs.values import files_named  # noqa: PLC0415
     from detent.sdk.bound import stored_value  # noqa: PLC0415
 
-    for place, item in enumerate(items):
-        if type(item) is int and -_PLAIN_INT < item < _PLAIN_INT:
-            yield b"%d" % item
-            continue
-        line = json_encode_trusted(stored := stored_value(item, f"item {place}", kept))
-        if b'"$file"' in line:
-            files.update(dict.fromkeys(files_named(stored)))
-        yield line
+    taken = iter(items)
+    place = 0
+    while some := list(islice(taken, TOGETHER)):
+        if _INTEGER.issuperset(map(type, some)) and min(some) > -_PLAIN_INT and max(some) < _PLAIN_INT:
+            yield from (b"%d\n" * len(some) % tuple(some)).splitlines()
+        else:
+            for number, item in enumerate(some, place):
+                line = json_encode_trusted(stored := stored_value(item, f"item {number}", kept))
+                if b'"$file"' in line:
+                    files.update(dict.fromkeys(files_named(stored)))
+                yield line
+        place += len(some)
+
+
+@contextmanager
+def _loading() -> Iterator[None]:
+    """Load modules without the collector: what they leave is there to stay, and looking through it is a tenth of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _committed(
     request: _Request, items: Iterable[Any], commit: str | Callable[..., Any] | CommitTarget
 ) -> OrderedSummary:
-    from detent.engine.work import Work, home_at  # noqa: PLC0415
+    with _loading():
+        import detent.engine.commit_targets  # noqa: PLC0415
+        import detent.engine.ordered_runtime.handle  # noqa: PLC0415, F401
+        from detent.engine.work import Work, home_at  # noqa: PLC0415
 
     where = home_at(request.home)
     with Work(where, workers=request.workers) as work:
@@ -289,11 +337,13 @@ def _committed(
 
 
 def _streamed(request: _Request, items: Iterable[Any], box: dict[str, Any]) -> Iterator[Any]:
-    from detent.engine.ordered_runtime.hand_over import HandOver  # noqa: PLC0415
-    from detent.engine.recipes import no_results  # noqa: PLC0415
-    from detent.engine.work import Work, home_at  # noqa: PLC0415
-    from detent.jobs.values import restored  # noqa: PLC0415
-    from detent.sdk.run import file_maker  # noqa: PLC0415
+    with _loading():
+        import detent.engine.ordered_runtime.handle  # noqa: PLC0415, F401
+        from detent.engine.ordered_runtime.hand_over import HandOver  # noqa: PLC0415
+        from detent.engine.recipes import no_results  # noqa: PLC0415
+        from detent.engine.work import Work, home_at  # noqa: PLC0415
+        from detent.jobs.values import restored  # noqa: PLC0415
+        from detent.sdk.run import file_maker  # noqa: PLC0415
 
     where = home_at(request.home)
     file = file_maker(where.path)

@@ -28,6 +28,8 @@ VALUE_DEPTH_MAX: Final = 48
 FLOWS_NESTED_MAX: Final = 8
 """Flows inside one another; each puts its name into the keys, and keys have an end."""
 
+JSON_VALUES: Final = "pass text, numbers, booleans, None, and lists and dicts of these"
+
 _NUMBER_LENGTH_MAX: Final = 8
 _NOT_IN_KEYS: Final = re.compile(r"[^A-Za-z0-9_.-]")
 _PLAIN: Final = (str, int, float, bool)
@@ -150,7 +152,7 @@ class Recording:
             return named
         raise _no_json(
             f"{what} is a {kind.__name__}, which is no JSON value",
-            "pass text, numbers, booleans, None, and lists and dicts of these; " + _instead(given),
+            f"{JSON_VALUES}; {instead(given)}",
         )
 
     def _own(self, step: Step, what: str) -> Step:
@@ -214,8 +216,10 @@ def _no_json(message: str, hint: str) -> InvalidInput:
     return NotStrictJson(message, hint=hint)
 
 
-def _instead(given: Any) -> str:
+def instead(given: Any) -> str:
     """What to write in place of a value that is no JSON value."""
+    if type(given) in {dict, list, tuple}:
+        return "look inside it"
     if isinstance(given, set | frozenset):
         return "for a set: sorted(...)"
     if isinstance(given, bytes | bytearray | memoryview):

@@ -127,4 +127,4 @@ def _is_file(file: str, source: str) -> bool:
 
 
 def _no_name(what: str, why: str, hint: str) -> InvalidInput:
-    return InvalidInput(f"{what} cannot be a step of a flow: {why}", hint=hint)
+    return InvalidInput(f"{what} cannot be run by a worker: {why}", hint=hint)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from detent.errors import DetentError, InvalidInput
 
@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from detent.contract.model import Contract
     from detent.engine.run import RunResult
     from detent.engine.run_view import StepView
+    from detent.engine.work import Work
+
+REASONS_MAX: Final = 3
+"""Failed steps that an exception names."""
 
 
 class RunFailed(DetentError):
@@ -23,8 +27,10 @@ class RunFailed(DetentError):
 class Run:
     """A run that has ended, or was left as it stood."""
 
-    def __init__(self, result: RunResult, home: Path) -> None:
+    def __init__(self, result: RunResult, home: Path, places: Sequence[str] = ()) -> None:
         self._result = result
+        self._places = places
+        """Where in the user's own code the first steps failed."""
         self.home = home
         """The home whose ledger holds it."""
 
@@ -64,13 +70,22 @@ class Run:
 
     def _failure(self) -> RunFailed:
         reasons = [f"{failed.step}: {failed.message}" for failed in self._result.failed] or [self._result.message]
-        more = "" if len(reasons) <= 3 else f" (and {len(reasons) - 3} more)"
+        more = "" if len(reasons) <= REASONS_MAX else f" (and {len(reasons) - REASONS_MAX} more)"
         first = self._result.failed[0].job_id if self._result.failed else self.run_id
-        return RunFailed(
-            f"run {self.run_id} {self.status}: {'; '.join(reasons[:3])}{more}",
+        failure = RunFailed(
+            f"run {self.run_id} {self.status}: {'; '.join(reasons[:REASONS_MAX])}{more}",
             hint=f"`detent show {self.run_id}` and `detent explain {first}` tell more",
-            details={"run_id": self.run_id, "status": self.status, "failed": [f.job_id for f in self._result.failed]},
+            details={
+                "run_id": self.run_id,
+                "status": self.status,
+                "failed": [f.job_id for f in self._result.failed],
+                "places": list(self._places),
+            },
         )
+        failure.__notes__[:0] = [
+            f"at {place}" for place in self._places
+        ]  # Before the hint, as a traceback would have it.
+        return failure
 
 
 def run(  # noqa: PLR0913 - how a run is to go, each by its name
@@ -95,14 +110,28 @@ def run(  # noqa: PLR0913 - how a run is to go, each by its name
     from detent.engine.run import RunHandle  # noqa: PLC0415
     from detent.engine.run_inputs import RunInputs  # noqa: PLC0415
     from detent.engine.work import Work, home_at  # noqa: PLC0415
+    from detent.sdk.user_code import refuse_while_loading  # noqa: PLC0415
 
+    refuse_while_loading("starts a run")
     contract = _contract(contract_or_path)
     bound = bind(contract, {} if params is None else dict(params))
     options = Options(force=force, salt=salt, max_parallel=max_parallel)
     where = home_at(None if home is None else Path(home))
     with Work(where, workers=workers) as work:
         handle = RunHandle(work, RunInputs(contract, bound), options=options, new=new, file=file_maker(where.path))
-        return Run(handle.run(), where.path)
+        ended = handle.run()
+        return Run(ended, where.path, _places(work, ended))
+
+
+def _places(work: Work, ended: RunResult) -> list[str]:
+    """The lines of the user's own in which the first steps failed."""
+    if not ended.failed:
+        return []
+    from detent.engine.content import Content  # noqa: PLC0415 - for failures alone
+    from detent.engine.run_ending import failures_of  # noqa: PLC0415
+
+    told = failures_of(work.desk.reader, Content(work.desk.reader, work.desk.files), ended.failed[:REASONS_MAX])
+    return [failure.where for failure in told if failure.where is not None]
 
 
 def file_maker(home: Path) -> Any:

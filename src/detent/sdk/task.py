@@ -66,12 +66,17 @@ class Task(Generic[P, R]):
             run["args"] = [self._value(recording, value, f"#{place + 1}: ") for place, value in enumerate(positional)]
         return cast("R", self._record(recording, run))
 
-    def map(self, items: Iterable[Any], /, **fixed: Any) -> list[R]:
+    def map(self, items: Iterable[Any], /, *others: Any, **fixed: Any) -> list[R]:
         """Run once for each item, and give the results as a list in the order of the items (X-185).
 
         ``items`` is a list, or inside a flow a step whose result will be one. Each item is handed over as the first
         parameter that is not in ``fixed``. The list of an async task is awaited: ``await fetch.map(names)``.
         """
+        if others:
+            raise InvalidInput(
+                f"{self.__name__}.map() goes through one list, and {1 + len(others)} were given",
+                hint="name what is the same for all, as in map(items, rate=2); or pair them up: map(list(zip(...)))",
+            )
         name = self._mapped_name(fixed)
         recording = current()
         if recording is None:

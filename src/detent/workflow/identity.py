@@ -43,17 +43,9 @@ def derive_id(
 
 
 def ids_of(id_root: UUID | None, workflow_id: UUID, operation_id: UUID | None) -> Callable[[str], tuple[UUID, UUID]]:
-    """For one operation: a function from a step id, as text, to the ids of its action and its lease.
-
-    What all ids of an operation have in common is encoded and hashed once: the step id is the last item of the array and
-    has always the same length, so everything before it is a fixed beginning.
-    """
-
-    def beginning(purpose: Purpose) -> Callable[[], Any]:
-        encoded = _encoded(purpose, id_root, workflow_id, operation_id, " " * _STEP_ID_CHARS)
-        return sha256(encoded[:-_STEP_ID_CHARS]).copy
-
-    begin_action, begin_lease = beginning("action"), beginning("lease")
+    """For one operation: a function from a step id, as text, to the ids of its action and its lease."""
+    begin_action = _beginning("action", id_root, workflow_id, operation_id)
+    begin_lease = _beginning("lease", id_root, workflow_id, operation_id)
 
     def derive(step_id: str) -> tuple[UUID, UUID]:
         ending = step_id.encode()
@@ -63,6 +55,29 @@ def ids_of(id_root: UUID | None, workflow_id: UUID, operation_id: UUID | None) -
         return uuid8(action.digest()), uuid8(lease.digest())
 
     return derive
+
+
+def action_id_of(id_root: UUID | None, workflow_id: UUID, operation_id: UUID | None) -> Callable[[str], UUID]:
+    """The same for those who need the ids of the actions alone."""
+    begin = _beginning("action", id_root, workflow_id, operation_id)
+
+    def derive(step_id: str) -> UUID:
+        action = begin()
+        action.update(step_id.encode())
+        return uuid8(action.digest())
+
+    return derive
+
+
+def _beginning(
+    purpose: Purpose, id_root: UUID | None, workflow_id: UUID, operation_id: UUID | None
+) -> Callable[[], Any]:
+    """What all ids of an operation have in common, encoded and hashed once.
+
+    The step id is the last item of the array and has always the same length, so everything before it is a fixed beginning.
+    """
+    encoded = _encoded(purpose, id_root, workflow_id, operation_id, " " * _STEP_ID_CHARS)
+    return sha256(encoded[:-_STEP_ID_CHARS]).copy
 
 
 def _encoded(

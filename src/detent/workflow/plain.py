@@ -60,7 +60,13 @@ class PlainStep:
     def document(self) -> dict[str, Any]:
         """The set fields as plain JSON: what the model's own dump gives with ``exclude_unset``."""
         fields = vars(self)
-        return {name: _json(fields[name]) for name in STEP_FIELDS if name in fields}
+        document = {name: fields[name] for name in STEP_FIELDS if name in fields}
+        for name in _ID_FIELDS:
+            if name in document:
+                document[name] = str(document[name])
+        if "depends_on" in document:
+            document["depends_on"] = list(map(str, document["depends_on"]))
+        return document
 
     def __setattr__(self, name: str, _value: object) -> None:
         raise AttributeError(f"a step is frozen: {name} cannot be set")
@@ -80,6 +86,8 @@ class PlainStep:
 
 STEP_FIELDS: Final = tuple(PlainStep.__annotations__)
 """The fields of a step, in the order of the model."""
+_ID_FIELDS: Final = ("correlation_id", "step_id")
+"""Those that are ids. Beside them only the dependencies are not written as they stand."""
 
 
 class Outline:
@@ -151,12 +159,6 @@ def plain_outline(definition: object) -> Outline | None:
         and (timeout_ms is None or (type(timeout_ms) is int and timeout_ms >= WORKFLOW_TIMEOUT_MS_MIN))
     )
     return Outline(definition) if right else None
-
-
-def _json(value: Any) -> Any:
-    if type(value) is UUID:
-        return str(value)
-    return list(map(str, value)) if type(value) is list else value
 
 
 def _is_text(value: object) -> bool:

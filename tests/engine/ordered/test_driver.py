@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from uuid import RFC_4122, UUID
 
 import pytest
 
@@ -11,10 +12,12 @@ from detent.engine.desk import Retries
 from detent.engine.ordered_runtime.notes import note, notes_of
 from detent.engine.ordered_runtime.recall import envelopes_of
 from detent.errors import InvalidInput
+from detent.kernel import Run
 from detent.ordered import ChunkOutcomes, ItemProof, SeqState, chunk_job_id, plan_chunks
 from detent.ordered.outcomes import item_bytes
 from detent.ordered.summary import BlockTree
 from tests.engine.ordered.rig import ListTarget, OrderedRig, lines
+from tests.homes import retry_at_once
 
 
 def test_results_are_committed_in_order_each_once(rig: OrderedRig) -> None:
@@ -33,6 +36,15 @@ def test_a_chunk_is_one_kernel_job_named_by_its_seqs(rig: OrderedRig) -> None:
     planned = [chunk_job_id(result.run_id, *chunk) for chunk in plan_chunks(10, 4, 3)]
     assert sorted(jobs) == sorted(planned)
     assert {rig.job(job_id).job_kind for job_id in jobs} == {"seq"}
+
+
+def test_a_run_has_an_operation_id_like_any_other(rig: OrderedRig) -> None:
+    rig.map(range(2))
+    rig.map(range(3))
+    with rig.work() as work:
+        ids = [UUID(Run.decode(row.body).operation_id) for row in work.desk.reader.runs()]
+    assert len(set(ids)) == 2
+    assert {(one.version, one.variant) for one in ids} == {(4, RFC_4122)}
 
 
 @pytest.mark.parametrize("total", [0, 1, 2])
@@ -118,6 +130,7 @@ def test_an_item_that_fails_is_tried_again_by_the_kernel(rig: OrderedRig) -> Non
 def test_a_failure_stays_one_when_the_tries_are_used_up(rig: OrderedRig) -> None:
     """ORD-026: the last attempt says which item it was; the others of its chunk succeed."""
     target = ListTarget()
+    retry_at_once(rig.home.home)
     with rig.pool() as work:
         retries = Retries(2, ("USER_CODE_ERROR",))
         said = {"chunk": 6, "retries": retries, "on_error": "continue"}

@@ -163,6 +163,27 @@ def test_one_slow_item_holds_back_two_windows_and_no_more(rig: OrderedRig) -> No
     assert (result.status, target.values) == ("completed", list(range(200)))
 
 
+def test_an_item_that_a_worker_has_is_in_flight_although_nothing_follows_from_that(
+    rig: OrderedRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ORD-048: who looks at what the cursor waits for sees that somebody is at it."""
+    monkeypatch.setattr("detent.engine.ordered_runtime.driver.LOOK_SECONDS", 10 * WAIT_SECONDS)
+    rig.write("def waits(x): return open('gate').read()\n")
+    os.mkfifo(rig.project / "gate")
+    with rig.pool() as work:
+        handle = rig.ordered(work, range(1), "waits", ListTarget())
+        handle.open()
+        driver = handle._driver
+        assert driver is not None
+        running = in_thread(handle.run)
+        eventually(lambda: driver.ordered.ledger.in_flight_count == 1, "nobody is seen to be at it")
+        blocked = driver.ordered.snapshot().oldest_blocked
+        assert blocked is not None
+        assert blocked.state == "IN_FLIGHT"
+        (rig.project / "gate").write_text("")
+        assert running().ok
+
+
 def test_files_are_taken_in_the_order_of_their_bytes(rig: OrderedRig) -> None:
     """ORD-005, X-183: also names that are not UTF-8, and each once however many patterns find it."""
     corpus = rig.project / "corpus"

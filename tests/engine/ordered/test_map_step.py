@@ -10,13 +10,17 @@ from typing import Any
 
 import pytest
 
+from detent.contract.params import ParamsInvalid, bind
 from detent.engine.cancel import Canceller
+from detent.engine.content import Content
 from detent.engine.foresee import foresee
 from detent.engine.ordered_runtime.chunk import TARGET as CHUNK
 from detent.engine.ordered_runtime.notes import notes_of
-from detent.kernel import Job
+from detent.engine.ordered_runtime.recorded import recorded_ordered
+from detent.kernel import Job, Run
 from tests.engine.ordered.rig import OrderedRig, lines
 from tests.engine.run.rig import Child, eventually, in_thread, states
+from tests.homes import retry_at_once
 
 SQUARES = """
     name: flow
@@ -31,6 +35,9 @@ SQUARES = """
     """
 MORE = """
 def numbers(n): return list(range(n))
+def fails_at_two(x):
+    if x == 2: raise ValueError("two")
+    return x
 def told(summary): return [summary["succeeded"], summary["skipped"], summary["digest"][:7]]
 """
 
@@ -116,10 +123,164 @@ def test_a_parameter_may_be_the_list(project: OrderedRig) -> None:
     text = one(settings).replace("steps:\n", "params: {xs: {type: any, default: [1]}}\nsteps:\n", 1)
     assert project.run(text, {"xs": [3, 4]}).status == "completed"
     assert lines(project.project / "out.jsonl") == [9, 16]
+    with pytest.raises(
+        ParamsInvalid, match=r"flow\.yaml:5:24: items needs a list to go through, not 7; items is parameter 'xs'"
+    ):
+        project.run(text, {"xs": 7})
+
+
+def test_a_result_that_is_no_list_fails_the_step(project: OrderedRig) -> None:
+    text = SQUARES.replace("steps.py:numbers", "steps.py:square").replace("with: {n:", "with: {x:")
     assert (
-        message(project, text, xs=7)
+        message(project, text)
         == "InvalidInput: what step 'squares' goes through is no list; items needs a list of values"
     )
+
+
+PARAMS = """
+    name: flow
+    params: {out: 'jsonl:a.jsonl', ahead: 8, pieces: 2, after: stop, tries: 0}
+    steps:
+      - id: squares
+        run:
+          map:
+            items: [1, 2, 3]
+            compute: steps.py:square
+            commit: {$param: out}
+            window: {$param: ahead}
+            chunk: {$param: pieces}
+            on_error: {$param: after}
+            retries: {$param: tries}
+    result: {$from: squares}
+    """
+
+
+def test_settings_may_be_parameters_and_come_to_what_they_would_come_to_written_out(project: OrderedRig) -> None:
+    given = {"out": "jsonl+seq:b.jsonl", "ahead": 4, "pieces": 1, "after": "continue", "tries": 1}
+    result = project.run(PARAMS.replace("steps.py:square", "steps.py:fails_at_two"), given)
+    assert (result.status, result.value["failed"], result.value["destination"]) == ("completed", 1, "jsonl+seq:b.jsonl")
+    assert lines(project.project / "b.jsonl") == [{"seq": 0, "value": 1}, {"seq": 2, "value": 3}]
+    assert not (project.project / "a.jsonl").exists()
+    (step,) = [job.job_id for job in project.jobs(result.run_id)]
+    assert order(project, step).target == {
+        "compute": "steps.py:fails_at_two",
+        "commit": "jsonl+seq:b.jsonl",
+        "window": 4,
+        "chunk": 1,
+        "on_error": "continue",
+        "retries": 1,
+    }
+    (ordered,) = [row for row in project.runs() if row.name == "flow/squares"]
+    chunk = next(
+        job for job in project.jobs(ordered.run_id) if "commit" not in job.job_id and "begin" not in job.job_id
+    )
+    assert order(project, chunk.job_id).arguments[0]["retries"] == 1
+
+
+def test_the_value_of_a_parameter_decides_about_reuse_as_if_it_were_written_there(project: OrderedRig) -> None:
+    def verdict(**params: Any) -> tuple[str, str]:
+        contract = project.contract(PARAMS)
+        step = foresee(project.home.home, contract, bind(contract, params)).steps["squares"]
+        return step.verdict, step.why
+
+    project.run(PARAMS)
+    assert states(project.run(PARAMS, {"ahead": 5})) == {"squares": "cached"}, (
+        "how far is computed ahead does not count"
+    )
+    assert verdict(out="jsonl:b.jsonl") == (
+        "run",
+        "destination jsonl:a.jsonl -> jsonl:b.jsonl; output destination a.jsonl -> b.jsonl",
+    )
+    written = PARAMS.replace("{$param: out}", "'jsonl:a.jsonl'")
+    assert states(project.run(written)) == {"squares": "cached"}, "written out it is the same work"
+    assert states(project.run(PARAMS, {"out": "jsonl:b.jsonl"})) == {"squares": "succeeded"}
+    (project.project / "a.jsonl").unlink()
+    assert verdict() == ("run", "its output a.jsonl is missing")
+
+
+FOUND = one("files: {$param: texts}, compute: 'steps.py:length', commit: 'jsonl:out.jsonl'").replace(
+    "steps:\n", "params: {texts: '*.txt'}\nsteps:\n", 1
+)
+
+
+@pytest.mark.parametrize(
+    ("written", "given"),
+    [("{$param: texts}", "a.*"), ("{$param: texts}", ["a.*", "b.txt"]), ("['b.txt', {$param: texts}]", "a.*")],
+)
+def test_the_files_may_be_a_parameter_and_their_content_counts(
+    project: OrderedRig, written: str, given: str | list[str]
+) -> None:
+    text = FOUND.replace("files: {$param: texts}", f"files: {written}").replace(
+        "{texts: '*.txt'}", "{texts: {type: any}}"
+    )
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (project.project / name).write_text(name)
+    project.run(text, {"texts": given})
+    expected = ["'a.txt'"] if written[0] == "{" and given == "a.*" else ["'a.txt'", "'b.txt'"]
+    assert [name for name, _ in lines(project.project / "out.jsonl")] == expected
+    assert states(project.run(text, {"texts": given})) == {"squares": "cached"}
+    (project.project / "a.txt").write_text("changed")
+    assert states(project.run(text, {"texts": given})) == {"squares": "succeeded"}
+    assert states(project.run(text, {"texts": "c.*"})) == {"squares": "succeeded"}
+
+
+def test_a_file_of_rows_that_a_parameter_names_counts_by_its_content(project: OrderedRig) -> None:
+    settings = "items: {$param: rows}, compute: 'steps.py:square', commit: 'jsonl:out.jsonl'"
+    text = one(settings).replace("steps:\n", "params: {rows: rows.jsonl}\nsteps:\n", 1)
+    (project.project / "rows.jsonl").write_text("1\n2\n")
+    project.run(text)
+    assert states(project.run(text)) == {"squares": "cached"}
+    (project.project / "rows.jsonl").write_text("3\n")
+    assert states(project.run(text)) == {"squares": "succeeded"}
+    assert lines(project.project / "out.jsonl") == [9]
+
+
+def test_a_map_that_reads_a_file_which_a_step_before_it_may_write_is_not_told_beforehand(project: OrderedRig) -> None:
+    text = """
+    name: flow
+    params: {rows: rows.jsonl}
+    steps:
+      - {id: first, run: {python: 'steps.py:numbers', with: {n: 1}}}
+      - id: squares
+        needs: [first]
+        run: {map: {items: {$param: rows}, compute: 'steps.py:square', commit: 'jsonl:out.jsonl'}}
+    """
+    (project.project / "rows.jsonl").write_text("1\n")
+    contract = project.contract(text)
+    told = foresee(project.home.home, contract, bind(contract, {})).steps["squares"]
+    assert (told.verdict, told.why) == ("depends", "depends on first")
+
+
+def test_runs_with_other_values_keep_what_the_ones_before_them_left(project: OrderedRig) -> None:
+    """A run that was left goes on where it stood, also after another one of the workflow has gone elsewhere."""
+    text = PARAMS.replace("[1, 2, 3]", str(list(range(40)))).replace("jsonl:a.jsonl", "jsonl:squares.jsonl")
+    run_id = left(project, text, 5)
+    assert project.run(text, {"out": "jsonl:b.jsonl"}).status == "completed"
+    assert project.run(text).run_id == run_id
+    for name in ("squares.jsonl", "b.jsonl"):
+        assert lines(project.project / name) == [x * x for x in range(40)]
+    assert ordered_runs(project) == [("flow/squares", "completed"), ("flow/squares", "completed")]
+
+
+def test_cancelling_a_run_leaves_the_ordered_run_of_another_one_alone(project: OrderedRig) -> None:
+    text = PARAMS.replace("[1, 2, 3]", str(list(range(40))))
+    left(project, text.replace("jsonl:a.jsonl", "jsonl:squares.jsonl"), 5)
+    work = project.work()
+    handle = project.handle(work, text, {"out": "jsonl:b.jsonl"})
+    project.lane.held = {CHUNK}
+    project.lane.on_idle = lambda: handle.cancel("enough") if "jsonl:b.jsonl" in destinations(project) else None
+    assert handle.run().status == "cancelled"
+    work.close()
+    assert destinations(project) == {"jsonl:squares.jsonl": "running", "jsonl:b.jsonl": "cancelled"}
+
+
+def destinations(rig: OrderedRig) -> dict[str, str]:
+    """The status of the ordered runs, by where they go."""
+    files = rig.home.home.content_files()
+    with rig.reader() as reader:
+        rows = [(row.status, Run.decode(row.body)) for row in reader.runs() if row.name == "flow/squares"]
+        found = [(recorded_ordered(reader, Content(reader, files), run), status) for status, run in rows]
+    return {str(recorded.inputs.spec.commit): status for recorded, status in found if recorded is not None}
 
 
 def test_an_empty_list_is_done_at_once_and_leaves_an_empty_file(project: OrderedRig) -> None:
@@ -159,6 +320,7 @@ def test_with_continue_the_step_succeeds_without_the_failed_item_and_is_not_reus
 
 
 def test_an_item_is_tried_again_as_often_as_it_says(project: OrderedRig) -> None:
+    retry_at_once(project.home.home)
     text = listed([1, 2], compute="once", more=", retries: 1")
     assert project.run(text).status == "completed"
 
@@ -180,6 +342,15 @@ def test_what_such_a_step_left_is_cancelled_when_other_items_come(project: Order
     assert project.run(listed([3])).status == "completed"
     assert ordered_runs(project) == [("flow/squares", "cancelled"), ("flow/squares", "completed")]
     assert lines(project.project / "squares.jsonl") == [9]
+
+
+def test_what_such_a_step_left_is_cancelled_too_when_it_goes_elsewhere_and_nobody_will_go_on_with_it(
+    project: OrderedRig,
+) -> None:
+    (project.project / "squares.jsonl").mkdir()
+    message(project, listed([1, 2]))
+    assert project.run(listed([1, 2], commit="jsonl:other.jsonl")).status == "completed"
+    assert ordered_runs(project) == [("flow/squares", "cancelled"), ("flow/squares", "completed")]
 
 
 # -- reuse ---------------------------------------------------------------------------------------------------------------
@@ -420,14 +591,14 @@ def test_a_run_that_ended_before_its_step_could_say_so_is_not_done_again(
     """The command is killed between the end of the ordered run and the report of the step."""
     work = project.work()
     handle = project.handle(work, LONG)
-    tell = work.crew._report
+    tell = work.crew._reporter.report
 
     def report(grant: Any, finished: Any, **more: Any) -> Any:
         if work.desk.order(grant.payload_digest).kind == "map":
             raise RuntimeError("killed")
         return tell(grant, finished, **more)
 
-    monkeypatch.setattr(work.crew, "_report", report)
+    monkeypatch.setattr(work.crew._reporter, "report", report)
     with pytest.raises(RuntimeError, match="killed"):
         handle.run()
     work.close()

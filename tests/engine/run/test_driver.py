@@ -9,6 +9,7 @@ import pytest
 from detent.canon import decode
 from detent.engine.driver import Driver
 from detent.engine.run_inputs import RunIdentity, RunInputs
+from detent.engine.run_plan import steps_of
 from detent.errors import InvalidInput
 from detent.jobs.status import JobStatus, project_job
 from tests.engine.run.rig import Rig, states
@@ -104,6 +105,24 @@ def test_a_job_is_made_only_when_all_it_needs_has_succeeded(rig: Rig) -> None:
     rig.lane.on_idle = idle
     assert handle.run().ok
     assert seen == [1]
+
+
+def test_a_step_counts_every_step_that_it_needs(rig: Rig) -> None:
+    """WF-282: and those know who waits for them; a disabled one is not waited for."""
+    text = LONG.format(
+        steps="""
+      - {id: a, step_name: a, step_type: compute, run: {python: "steps:one"}}
+      - {id: b, step_name: b, step_type: compute, run: {python: "steps:one"}}
+      - {id: off, step_name: off, step_type: compute, enabled: false, run: {python: "steps:one"}}
+      - id: c
+        step_name: c
+        step_type: compute
+        run: {python: "steps:same", with: {value: [{$from: a}, {$from: b}, {$from: off}]}}"""
+    )
+    steps = steps_of(RunInputs(rig.contract(text), {}), RunIdentity("r", UUID(int=1)))
+    assert {step.key: step.unmet for step in steps} == {"a": 0, "b": 0, "off": 0, "c": 2}
+    waited_for = {step.key: [one.key for one in step.dependents] for step in steps}
+    assert waited_for == {"a": ["c"], "b": ["c"], "off": [], "c": []}
 
 
 def test_a_step_without_anything_to_run_is_refused_before_the_run_begins(rig: Rig) -> None:

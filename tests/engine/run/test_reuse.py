@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pytest
 
 from detent.canon import digest_text
-from detent.engine import driver
+from detent.engine import reusing
 from detent.engine.erase import erase_job
 from detent.engine.recipes import Recipe, Recipes
 from detent.engine.run import RunResult
@@ -42,6 +42,8 @@ def test_the_same_again_does_nothing_and_gives_the_same(rig: Rig) -> None:
     assert (second.status, second.value) == ("completed", first.value)
     assert rig.calls() == []
     assert states(second) == dict.fromkeys(ALL, "cached")
+    assert [step.cached for step in second.view.steps] == [step.total for step in first.view.steps]
+    assert {step.cached for step in first.view.steps} == {0}
     assert rig.jobs(second.run_id) == []
     assert rig.kinds(second.run_id) == ["run_started", *["step_reused"] * 6, "run_ended"]
 
@@ -297,9 +299,9 @@ def test_many_reuses_are_recorded_in_few_commits(rig: Rig, monkeypatch: pytest.M
     """Bounded by their number and by what their ingredients take."""
     rig.run(wide(12))
     assert reuse_batches(rig, rig.run(wide(12))) == [12]
-    monkeypatch.setattr(driver, "REUSES_MAX", 5)
+    monkeypatch.setattr(reusing, "REUSES_MAX", 5)
     assert reuse_batches(rig, rig.run(wide(12))) == [5, 5, 2]
-    monkeypatch.setattr(driver, "REUSE_BYTES_MAX", 1)
+    monkeypatch.setattr(reusing, "REUSE_BYTES_MAX", 1)
     assert reuse_batches(rig, rig.run(wide(12))) == [1] * 12
 
 

@@ -19,11 +19,15 @@ import json
 import os
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import sha256
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from detent.engine.ordered_runtime.skip import SKIP
 from detent.executor.plain import current, loading, stored, telling
+
+if TYPE_CHECKING:
+    from detent.engine.ordered_runtime.timed_chunk import Patience
 
 TARGET: Final = "detent.engine.ordered_runtime.chunk:compute_chunk"
 VALUE_BYTES_MAX: Final = 60 * 1024
@@ -53,6 +57,7 @@ def compute_chunk(work: dict[str, Any], part: dict[str, Any]) -> stored.Encoded:
     """Compute the items of one chunk. Raises only for what ends the whole attempt."""
     content = current.content()
     data = _spooled(content, part)
+    patience = _patience(work)
     loader = _loaders.setdefault(os.getcwd(), loading.Loader())
     compute = loader.load(None, work["compute"])
     keep = loader.load(None, work["filter"]).function if work.get("filter") else None
@@ -63,8 +68,14 @@ def compute_chunk(work: dict[str, Any], part: dict[str, Any]) -> stored.Encoded:
     codes: list[str] = []
     values: list[bytes] = []
     errors: list[list[Any]] = []
-    # One text for all items: reading each by itself takes three times as long, and no JSON text holds a bare line feed.
-    for index, item in enumerate(json.loads(b"[%b]" % data[:-1].replace(b"\n", b","))):
+    if patience is not None:
+        one = partial(_one, prepare, keep, compute.function, content=content)
+        ended = _timed(patience, work, data, one, compute.source, attempt)
+        codes = [code for code, _ in ended]
+        values = [said for code, said in ended if code == SUCCESS]
+        errors = [[index, said] for index, (code, said) in enumerate(ended) if code == FAILED]
+        return _answer(part["first"], codes, values, errors)
+    for index, item in enumerate(_items(data)):
         try:
             value = _one(prepare, keep, compute.function, item, content)
         except stored.Unfit as exc:
@@ -84,6 +95,39 @@ def compute_chunk(work: dict[str, Any], part: dict[str, Any]) -> stored.Encoded:
                 codes.append(SUCCESS)
                 values.append(value)
     return _answer(part["first"], codes, values, errors)
+
+
+def _patience(work: dict[str, Any]) -> Patience | None:
+    """Of a chunk whose items have a limit; from here on its module is being loaded."""
+    if "item_ms" not in work:
+        return None
+    from detent.engine.ordered_runtime.timed_chunk import Patience  # noqa: PLC0415 - most chunks have none
+
+    patience = Patience(work["item_ms"])
+    patience.load()
+    return patience
+
+
+def _timed(
+    patience: Patience,
+    work: dict[str, Any],
+    data: bytes,
+    one: Callable[[Any], bytes | None],
+    source: str | None,
+    attempt: int,
+) -> list[tuple[str, Any]]:
+    """How each item of such a chunk ended."""
+    from detent.engine.ordered_runtime.timed_chunk import Judge, apart, in_turn  # noqa: PLC0415
+
+    judge = Judge(one, lambda exc: _told(exc, source), work, give_up=attempt >= work.get("retries", 0))
+    compute = in_turn if attempt == 0 else apart
+    return list(compute(_items(data), judge, patience))
+
+
+def _items(data: bytes) -> list[Any]:
+    # One text for all items: reading each by itself takes three times as long, and no JSON text holds a bare line feed.
+    items: list[Any] = json.loads(b"[%b]" % data[:-1].replace(b"\n", b","))
+    return items
 
 
 def _prepare(work: dict[str, Any], data: bytes) -> Callable[[Any, str], Any] | None:

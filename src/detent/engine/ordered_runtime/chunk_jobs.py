@@ -83,8 +83,11 @@ class ChunkJobs:
         self._known_below = known_below
 
     def is_news(self, record: Record) -> bool:
-        """Whether a record is about an open chunk, and our own crew will not tell: it tells how its attempts end."""
-        if record.kind != "transition" or record.job_id not in self.opened:
+        """Whether a record is about a chunk of this run, and our own crew will not tell: it tells how its attempts end.
+
+        A job may begin before its submission is answered, so it need not be among the open ones yet.
+        """
+        if record.kind != "transition" or record.run_id != self._run_id:
             return False
         return not ends_attempt(record) or not self._crew.holds(record.job_id or "")
 

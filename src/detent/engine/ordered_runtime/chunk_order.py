@@ -8,6 +8,8 @@ from detent.engine.desk import Desk, Retries, Submission
 from detent.engine.ordered_runtime.chunk import TARGET
 from detent.engine.ordered_runtime.spec import OrderedInputs
 from detent.engine.ordered_runtime.spool import Items
+from detent.engine.ordered_runtime.timed_chunk import CATEGORY as OVER_TIME
+from detent.engine.ordered_runtime.timed_chunk import wall_ms
 from detent.jobs.work import WorkOrder
 from detent.ordered import Chunk, chunk_job_id
 
@@ -29,13 +31,20 @@ def chunk_submission(
         work["files"] = True
     if spec.retries.max:
         work["retries"] = spec.retries.max
+    again = (*SYSTEM, *spec.retries.on) if spec.retries.max else SYSTEM
+    if spec.item_ms is not None:
+        work["item_ms"] = spec.item_ms
+        if OVER_TIME in again:
+            work["over_time_again"] = True
+        else:
+            again = (*again, OVER_TIME)  # The attempt that finds out which item it was, see `timed_chunk`.
     order = WorkOrder(
         kind="python",
         target=TARGET,
         label=f"{spec.name}/chunk",
         arguments=(work, items.part(chunk.first, last)),
         base=spec.base,
-        wall_ms=None if spec.item_ms is None else spec.item_ms * (last - chunk.first + 1),
+        wall_ms=None if spec.item_ms is None else wall_ms(spec.item_ms),
         run_id=run_id,
         step="chunk",
         index=chunk.first,
@@ -45,7 +54,7 @@ def chunk_submission(
         job_id=chunk_job_id(run_id, *chunk),
         job_kind="seq",
         priority=PRIORITY,
-        retries=Retries(inputs.config.max_retries, (*SYSTEM, *spec.retries.on) if spec.retries.max else SYSTEM),
+        retries=Retries(inputs.config.max_retries, again),
         key=None,
         run_id=run_id,
     )

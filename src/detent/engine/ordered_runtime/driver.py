@@ -10,6 +10,7 @@ events are told. A full queue holds chunks back (X-031), a slow destination hold
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
 from itertools import islice
 from queue import Empty, SimpleQueue
@@ -17,7 +18,7 @@ from typing import Final
 
 from detent.canon.late import dataclass
 from detent.engine.commit_targets.api import CommitTarget
-from detent.engine.crew import Attempted, Crew
+from detent.engine.crew import Attempted, Crew, ends_attempt
 from detent.engine.desk import Desk
 from detent.engine.ordered_runtime.chunk_jobs import ENDED_ELSEWHERE, ChunkJobs, refused_error
 from detent.engine.ordered_runtime.commit_thread import Committed, CommitThread, LaneBroken, WriteFailed
@@ -93,6 +94,8 @@ class OrderedDriver:
         self._events: SimpleQueue[Attempted | Record | Committed | WriteFailed | LaneBroken | _CancelAt | None] = (
             SimpleQueue()
         )
+        self._noted: deque[Record] = deque()
+        """Attempts that have begun: nothing is to be done about them, so they wait until there is something else."""
         self._stop = notes.stop
         self._began = time.monotonic()
         self._waiting = Waiting(desk, inputs.config)
@@ -124,8 +127,11 @@ class OrderedDriver:
     def observe(self, records: Sequence[Record]) -> None:
         """Commits of this home: attempts that begin, and what others do to the run."""
         for record in records:
-            if (record.kind == RUN_ENDED and record.run_id == self.run_id) or self._jobs.is_news(record):
-                self._events.put(record)
+            if record.kind == RUN_ENDED:
+                if record.run_id == self.run_id:
+                    self._events.put(record)
+            elif self._jobs.is_news(record):
+                (self._events.put if ends_attempt(record) else self._noted.append)(record)
 
     def cancel(self, reason: str = "cancelled", at: int = 0) -> None:
         """Cancel from a boundary on: what is below runs to its end and is committed (X-069)."""
@@ -182,6 +188,8 @@ class OrderedDriver:
         except Empty:
             event = None
         self._do(run.tick(max(run.now_ms, self._now_ms())))
+        while self._noted:
+            self._jobs.observed(self._noted.popleft())
         if event is not None:
             self._take(event)
         self._take_waiting()

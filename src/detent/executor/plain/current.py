@@ -34,6 +34,10 @@ class Running:
         """Whether somebody asked for the end of this very task."""
         return bool(self._shared[wire.CANCEL] == self.number + 1)
 
+    def begun(self, monotonic_us: int) -> None:
+        """Have the limit of this task counted from this moment on; for one that is many things with a limit each."""
+        self._end.send(wire.write_begun(self.number, monotonic_us))
+
     def progress(self, fraction: float, text: str) -> None:
         """Tell the supervisor, unless that was done a moment ago; never waits for it."""
         now = time.monotonic()

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from math import inf
 from typing import Final
 
 from detent.executor.plain.slot import Entry, Slot
 
 AHEAD_US: Final = 25_000
 """How much work may wait in a worker's socket: enough that it never waits for us, little enough to be taken elsewhere."""
+SOON_US: Final = 250_000
+"""A task that is over this soon has the next one waiting behind it, though it alone is more than `AHEAD_US`: else its worker
+would stand idle for as long as our answer takes, some milliseconds for each. A longer one has none: by then a worker of
+another process may have been free for it."""
 DEPTH_MAX: Final = 128
 _OVERHEAD_US: Final = 40
 """Of one task, beside what it takes itself."""
@@ -26,12 +31,15 @@ class Dealer:
     def __init__(self) -> None:
         self.slots: dict[int, Slot] = {}
         self.backlog: deque[Entry] = deque()
-        self.task_us = float(AHEAD_US)
-        """How long a task takes, as the last ones did. Longer ones are believed sooner than shorter ones."""
+        self.task_us = inf
+        """How long a task takes, as the last ones did: nobody knows it of the first. Longer ones are believed sooner than
+        shorter ones."""
 
     def learn(self, wall_us: int) -> None:
         """A task took this long."""
         spent = wall_us + _OVERHEAD_US
+        if self.task_us == inf:
+            self.task_us = spent
         self.task_us += (spent - self.task_us) * (0.5 if spent > self.task_us else 0.2)
 
     def room(self) -> int:
@@ -97,7 +105,8 @@ class Dealer:
         return waiting
 
     def _depth(self) -> int:
-        return max(1, min(DEPTH_MAX, int(AHEAD_US / self.task_us)))
+        """How many tasks a worker may have, the one that it runs included."""
+        return max(2 if self.task_us <= SOON_US else 1, min(DEPTH_MAX, int(AHEAD_US / self.task_us)))
 
     def _give(self, entry: Entry, depth: int) -> bool:
         best = None

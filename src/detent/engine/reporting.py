@@ -1,0 +1,109 @@
+"""What an attempt came to, as the ledger is told: a signed report, and the commands that close the attempt with it.
+
+A worker only says how its work went. Who it was, under which lease, in which environment, and that all of this is so, is said
+and signed here, in the process that supervises it (X-179).
+"""
+
+from __future__ import annotations
+
+from detent.canon import json_digest
+from detent.engine.desk import Desk, Inline, Reported
+from detent.engine.lanes import CANCELLED, FAILED, SUCCEEDED, Finished
+from detent.jobs.work import PROCESS, STREAM_INLINE_BYTES_MAX, WorkError, WorkReport, WorkStream
+from detent.kernel import Command, Finish, Grant, ReportUsage
+
+
+class Reporter:
+    """Makes the reports of one crew."""
+
+    def __init__(self, desk: Desk, worker: str, env_version: str) -> None:
+        self._desk = desk
+        self._worker = worker
+        self._env_version = env_version
+
+    def report(self, grant: Grant, one: Finished, *, stale: bool = False) -> Reported:
+        """Sign what an attempt came to; ``stale`` says that its code had changed by then."""
+        desk = self._desk
+        value, value_content, inline = desk.stored_value(one.value)
+        stdout, stdout_inline = self._stream(one.stdout, one.stdout_truncated)
+        stderr, stderr_inline = self._stream(one.stderr, one.stderr_truncated)
+        # A worker may say CANCELLED only as an answer to a cancel, and then nobody listens any more (X-158).
+        status, error = one.status, one.error
+        if status == CANCELLED:
+            status = FAILED
+            error = WorkError("INTERNAL_ERROR", "CANCELLED_UNASKED", "the worker ended it although nobody had asked")
+        reported = desk.sign(
+            WorkReport(
+                job_id=grant.job_id,
+                attempt_id=grant.attempt_id,
+                lease_id=grant.lease_id,
+                manifest_hash=grant.job_manifest_hash,
+                status=status,
+                nonce=desk.random(16),
+                value=value,
+                value_content=value_content,
+                value_digest=None if one.value is None else json_digest(one.value),
+                error=error,
+                stdout=stdout,
+                stderr=stderr,
+                files=one.files,
+                env_version=self._env_version,
+                sandbox=one.sandbox,
+                worker=self._worker,
+                stale=stale,
+                started_ms=one.started_ms,
+                finished_ms=one.finished_ms,
+                cpu_ms=one.cpu_ms,
+                memory_bytes_peak=one.memory_bytes_peak,
+                io_bytes_read=one.io_bytes_read,
+                io_bytes_written=one.io_bytes_written,
+            )
+        )
+        if not (inline or stdout_inline or stderr_inline):
+            return reported
+        return Reported(reported.digest, reported.report, (*reported.inline, *inline, *stdout_inline, *stderr_inline))
+
+    def _stream(self, data: bytes, truncated: bool) -> tuple[WorkStream, Inline]:
+        if len(data) <= STREAM_INLINE_BYTES_MAX:
+            return WorkStream(data, None, truncated), ()
+        digest, inline = self._desk.store(data)
+        return WorkStream(b"", digest, truncated), inline
+
+
+def closing_commands(grant: Grant, one: Finished, reported: Reported | None) -> list[Command]:
+    """What closes an attempt, the end itself last; without a report its worker was lost."""
+    if reported is None:
+        return [Finish(0, grant.job_id, grant.lease_id, kind="worker_lost", ok=False, reason_code="WORKER_LOST")]
+    report = reported.report
+    end = Finish(
+        0,
+        grant.job_id,
+        grant.lease_id,
+        ok=report.status == SUCCEEDED,
+        reason_code=report.reason_code,
+        category=None if report.error is None else report.error.category,
+        detail_digest=reported.digest,
+    )
+    return [*_usage(grant, one), end]
+
+
+def _usage(grant: Grant, one: Finished) -> list[Command]:
+    """What an attempt used, for the job's resource ledger; nothing for one that used nothing worth telling.
+
+    The ledger finds the peak itself, from what is allocated: the first report takes it and the second gives it back. A plain
+    process outlives its tasks and its peak is nobody's in particular, so only a sandbox's counts.
+    """
+    peak = 0 if one.sandbox == PROCESS else one.memory_bytes_peak
+    if not (peak or one.cpu_ms or one.io_bytes_read or one.io_bytes_written):
+        return []
+    taken = ReportUsage(
+        0,
+        grant.job_id,
+        grant.lease_id,
+        0,
+        bytes_allocated=peak,
+        io_bytes_read=one.io_bytes_read,
+        io_bytes_written=one.io_bytes_written,
+        cpu_time_ms=one.cpu_ms,
+    )
+    return [taken, ReportUsage(0, grant.job_id, grant.lease_id, 1, bytes_allocated=-peak)] if peak else [taken]

@@ -1,0 +1,82 @@
+"""What one run asks of its home: that it began, that open jobs be cancelled, that it has ended."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from detent.engine.desk import Desk
+from detent.engine.patience import ask_again
+from detent.engine.run_inputs import RunIdentity, RunInputs, digests_of
+from detent.engine.run_past import TERMINAL
+from detent.engine.wire import Answer
+from detent.errors import DetentError, InvalidInput, Refused
+from detent.kernel import Cancel, Command, EndRun, StartRun
+
+CANCELS_MAX: Final = 200
+"""Jobs cancelled in one commit."""
+END_TRIES: Final = 3
+ENDED_ELSEWHERE: Final = "the run was ended from elsewhere"
+
+
+class Requests:
+    """The requests of one run. All of them are safe to repeat, and are repeated while the home has no owner (X-173)."""
+
+    def __init__(self, desk: Desk, identity: RunIdentity, stop: threading.Event) -> None:
+        self._desk = desk
+        self._identity = identity
+        self._stop = stop
+        self.partition = desk.session.partition(identity.run_id)
+
+    def ask(self, commands: Sequence[Command], content: Sequence[tuple[bytes, bytes]] = ()) -> list[Answer]:
+        """Have commands decided. What may or may not have been done is asked for again, which is safe (X-173)."""
+        ask = partial(self._desk.session.ask, commands, partition=self.partition, content=content)
+        return ask_again(ask, self._stop)
+
+    def begin(self, inputs: RunInputs) -> None:
+        """Open the run. Refuses by `InvalidInput` one that exists with other inputs."""
+        # The contract was checked when it was loaded, the parameters when they were bound to it.
+        digest, inline = self._desk.sealed_trusted(inputs.document())
+        contract, bindings = digests_of(inputs.contract)
+        command = StartRun(
+            0,
+            self._desk.tenant,
+            self._identity.run_id,
+            inputs.name,
+            contract,
+            bindings,
+            digest,
+            str(self._identity.operation_id),
+        )
+        (answer,) = self.ask([command], inline)
+        if answer.refusal is not None:
+            raise refusal_error(answer.refusal)
+
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        """Cancel jobs of the run; those that have ended meanwhile stay as they ended."""
+        for start in range(0, len(job_ids), CANCELS_MAX):
+            some = job_ids[start : start + CANCELS_MAX]
+            self.ask([Cancel(0, self._desk.tenant, job_id, "WORKFLOW_CANCELLED") for job_id in some])
+
+    def end(self, status: str) -> tuple[str, bool]:
+        """Record the end of the run; how it ended, and whether that was decided elsewhere before."""
+        run_id, reader = self._identity.run_id, self._desk.reader
+        tries = 0
+        while True:
+            (answer,) = self.ask([EndRun(0, run_id, status)])
+            if answer.refusal is None:
+                return status, False
+            tries += 1
+            if answer.refusal.code == "CONFLICT" and (run := reader.run(run_id)) is not None:
+                return run.status, True
+            if answer.refusal.code != "RUN_NOT_DONE" or tries == END_TRIES:
+                raise refusal_error(answer.refusal)
+            # A job of the run that its driver does not know: somebody else submitted it, or the contract lost its step.
+            self.cancel([row.job_id for row in reader.jobs(run_id=run_id) if row.state not in TERMINAL])
+
+
+def refusal_error(refusal: Refused) -> DetentError:
+    """What is raised for a refusal that nobody knows how to go on from."""
+    return InvalidInput(refusal.message, code=refusal.code, details=dict(refusal.details))
