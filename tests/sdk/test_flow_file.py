@@ -224,4 +224,4 @@ def test_lines_that_run_without_being_imported_may_start_work() -> None:
     """A program that is handed over as text, as a test runner's workers are, is nobody's module."""
     code = compile("refuse('starts a run')", "handed_over.py", "exec")
     with loading():
-        exec(code, {"__name__": "handed over", "refuse": refuse_while_loading})  # noqa: S102
+        exec(code, {"__name__": "handed over", "refuse": refuse_while_loading})
