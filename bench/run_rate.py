@@ -3,6 +3,7 @@
 Ours: `detent.Client` and `detent.run` with two worker processes on a new home, SQLite with ``synchronous=FULL``, every
 commit signed. Beside it, in the same run:
 
+* the same work in a process that does not own its home but asks the one that does, through the home's socket.
 * a *bare queue*: one SQLite table, a worker process, a commit each for submit, claim and finish; it decides, signs and
   remembers nothing.
 * *Huey* on SQLite and *Dramatiq* on Redis, where they are installed (`bench/run_peers.py`).
@@ -113,6 +114,34 @@ def our_jobs(directory: Path) -> tuple[float, float]:
             client.submit(nothing, number).result()
             taken.append(time.perf_counter() - begun)
     return rate, 1000 * statistics.median(taken)
+
+
+def beside_owner(directory: Path) -> tuple[float, float]:
+    """The same in a process that does not own the home: another one has it open, and is asked through its socket."""
+    script = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from detent.engine.session import Session\n"
+        "from detent.engine.work import home_at\n"
+        "with Session(home_at(Path(sys.argv[1]))):\n"
+        "    print('open', flush=True)\n"
+        "    sys.stdin.readline()\n"
+    )
+    owner = subprocess.Popen(  # noqa: S603
+        [sys.executable, "-c", script, str(directory / "home")],
+        cwd=HERE.parent,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert owner.stdin is not None
+    assert owner.stdout is not None
+    try:
+        owner.stdout.readline()
+        return our_jobs(directory)
+    finally:
+        owner.stdin.close()
+        owner.wait(timeout=30)
 
 
 def our_flow(directory: Path, name: str, contract: Any, steps: int) -> float:
@@ -230,6 +259,7 @@ def main() -> None:
         print("   (other threads run in this process)")
     measured: dict[str, Callable[[Path], Any]] = {
         "jobs": our_jobs,
+        "beside": beside_owner,
         "huey": huey_rate,
         "dramatiq": dramatiq_rate,
         "bare": bare_single,
@@ -242,6 +272,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory(prefix="detent-bench-") as where:
                 rounds[name].append(measure(Path(where)))
     rates, singles = zip(*rounds.pop("jobs"), strict=True)
+    beside_rates, beside_singles = zip(*rounds.pop("beside"), strict=True)
     found: dict[str, Any] = {
         name: None if None in values else statistics.median(values) for name, values in rounds.items()
     }
@@ -254,6 +285,8 @@ def main() -> None:
     show(
         "submit to result, one at a time, median", statistics.median(singles), "ms", found["bare"], "bare SQLite queue"
     )
+    show("no-op jobs, another process is the owner", statistics.median(beside_rates), "jobs/s", None, "")
+    show("one at a time, the same", statistics.median(beside_singles), "ms", None, "")
     show(f"{CHAINS} chains of {LENGTH}", found["chains"], "steps/s", None, "")
     show(f"{FAN} steps and a join", found["fan"], "steps/s", None, "")
     show(f"run again, {CACHED} steps, nothing to do", again, "s", None, "")
