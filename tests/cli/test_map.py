@@ -221,6 +221,25 @@ def test_a_line_that_means_nothing_is_refused(project: MapProject, arguments: tu
     assert (result.code, said in result.err) == (2, True), result.err
 
 
+@pytest.mark.parametrize(
+    ("commit", "said"),
+    [
+        ("jsonl:nowhere/out.jsonl", "nowhere, which is no directory"),
+        ("sqlite:nowhere/out.db#rows", "nowhere, which is no directory"),
+        ("word:put", "cannot import 'word'"),
+        ("words:put", "has no 'put'"),
+    ],
+)
+def test_a_destination_that_cannot_be_is_refused_before_there_is_a_run(
+    project: MapProject, commit: str, said: str
+) -> None:
+    result = project.map("words:square", "--commit", commit)
+    assert (result.code, result.out) == (2, "")
+    assert said in result.err
+    assert "hint:" in result.err
+    assert json.loads(project("list", "-o", "json").out) == []
+
+
 def test_a_pattern_that_no_file_fits_is_said(project: MapProject) -> None:
     """It may be an empty directory and it may be a typing error; the run is done either way."""
     arguments = ("map", "--files", "texts/*.txt", "--compute", "words:count", "--commit", "jsonl:out.jsonl")

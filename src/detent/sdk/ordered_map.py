@@ -382,7 +382,7 @@ def _streamed(request: _Request, items: Iterable[Any], box: dict[str, Any]) -> I
 
 
 def _target(commit: str | Callable[..., Any] | CommitTarget, work: Work) -> CommitTarget:
-    from detent.engine.commit_targets import FunctionTarget, parse_target  # noqa: PLC0415
+    from detent.engine.commit_targets import FunctionTarget, insist_on_target, parse_target  # noqa: PLC0415
     from detent.engine.recipes import no_results  # noqa: PLC0415
     from detent.jobs.values import restored  # noqa: PLC0415
     from detent.sdk.run import file_maker  # noqa: PLC0415
@@ -393,7 +393,9 @@ def _target(commit: str | Callable[..., Any] | CommitTarget, work: Work) -> Comm
         return restored(value, no_results, file)
 
     if isinstance(commit, str):
-        return parse_target(commit, base=Path.cwd(), content=work.desk.files, restore=restore)
+        target = parse_target(commit, base=Path.cwd(), content=work.desk.files, restore=restore)
+        insist_on_target(target)
+        return target
     if callable(commit):
         module, name = getattr(commit, "__module__", None), getattr(commit, "__qualname__", type(commit).__qualname__)
         return FunctionTarget(f"{module}:{name}", lambda: commit, restore)

@@ -21,6 +21,7 @@ class FileTarget:
 
     def __init__(self, spec: str, path: Path, render: Render, disk: Disk, anew: Anew | None = None) -> None:
         self.spec = spec
+        self.path = path
         self._file = GrowingFile(path, spec, disk, anew)
         self._render = render
         self._next_seq = 0

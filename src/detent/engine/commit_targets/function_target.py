@@ -58,6 +58,10 @@ class FunctionTarget:
         self._call, self._is_batched = self._prepared()
         return self._next_seq
 
+    def check(self) -> None:
+        """Load the function, and raise `CommitFailed` if it cannot be the destination."""
+        self._prepared()
+
     def begin(self) -> Mark:
         """Which entry comes next."""
         return Mark(self._next_seq)

@@ -8,9 +8,9 @@ from typing import Any
 
 from detent.canon.destinations import FORMS, destination_fault
 from detent.canon.strict_json import JsonValue
-from detent.engine.commit_targets.api import Anew, CommitTarget
+from detent.engine.commit_targets.api import Anew, CommitFailed, CommitTarget
 from detent.engine.commit_targets.file_targets import append_target, json_lines_target
-from detent.engine.commit_targets.function_target import function_target
+from detent.engine.commit_targets.function_target import FunctionTarget, function_target
 from detent.engine.commit_targets.render import unescaped
 from detent.errors import InvalidInput
 from detent.store.content import ContentFiles
@@ -48,6 +48,25 @@ def parse_target(
             name, _, table = rest.rpartition("#")
             return SqliteTarget(text, _path(name, base), table, anew=anew)
     return function_target(text, None if base is None else str(base), restore)
+
+
+def insist_on_target(target: CommitTarget) -> None:
+    """Refuse, with `InvalidInput`, a destination that a run could not even begin with: better now than when there is one.
+
+    For whoever has just been told the destination. What a later step or a mount may still bring about is not for here.
+    """
+    if isinstance(target, FunctionTarget):
+        try:
+            target.check()
+        except CommitFailed as exc:
+            raise InvalidInput(str(exc), hint=exc.hint, details={"target": target.spec}) from exc
+    path = getattr(target, "path", None)
+    if isinstance(path, Path) and not path.parent.is_dir():
+        raise InvalidInput(
+            f"the destination {target.spec!r:.200} lies in {path.parent}, which is no directory",
+            hint="make the directory first, or correct the name",
+            details={"target": target.spec},
+        )
 
 
 def _path(name: str, base: Path | None) -> Path:

@@ -66,7 +66,7 @@ class SqliteTarget:
         anew: Anew | None = None,
     ) -> None:
         self.spec = spec
-        self._path = path
+        self.path = path
         self._table = table
         self._busy_ms = busy_ms
         self._vfs = vfs
@@ -135,7 +135,7 @@ class SqliteTarget:
         insist_on_version(apsw.sqlite_lib_version())
         connection: apsw.Connection | None = None
         try:
-            if committed and not self._path.exists():
+            if committed and not self.path.exists():
                 raise self._changed("is gone", "put it back as it was, or start a new run")
             connection = self._connected()
             connection.execute(queries()["begin_write"])
@@ -145,25 +145,25 @@ class SqliteTarget:
             # anything rests on them.
             with suppress(apsw.BusyError):
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-            DISK.sync_directory(self._path.parent)
+            DISK.sync_directory(self.path.parent)
         except apsw.Error as exc:
             _close(connection)
             raise self._failed(exc, None) from exc
         except OSError as exc:
             _close(connection)
-            raise failed(exc, self.spec, self._path) from exc
+            raise failed(exc, self.spec, self.path) from exc
         except BaseException:
             _close(connection)
             raise
         return connection
 
     def _connected(self) -> apsw.Connection:
-        if self._path.is_symlink():
+        if self.path.is_symlink():
             raise self._unfit("is a symbolic link", "name the database that it leads to")
-        is_new = not self._path.exists() or self._path.stat().st_size == 0
+        is_new = not self.path.exists() or self.path.stat().st_size == 0
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         try:
-            connection = apsw.Connection(str(self._path), flags=flags, vfs=self._vfs)
+            connection = apsw.Connection(str(self.path), flags=flags, vfs=self._vfs)
         except UnicodeEncodeError as exc:
             raise self._unfit("has a name that is not UTF-8, which SQLite cannot open", "choose another name") from exc
         try:
@@ -224,14 +224,14 @@ class SqliteTarget:
         _close(connection)
 
     def _failed(self, exc: apsw.Error, seq: int | None) -> CommitFailed:
-        details = {"path": shown(self._path), "table": self._table}
+        details = {"path": shown(self.path), "table": self._table}
         if isinstance(exc, apsw.BusyError | apsw.LockedError):
-            message = f"{shown(self._path)} is locked by another program"
+            message = f"{shown(self.path)} is locked by another program"
             hint = "wait for its transaction to end"
             return DestinationBusy(message, spec=self.spec, hint=hint, details=details)
         where = "" if seq is None else f" at seq {seq}"
         return CommitFailed(
-            f"{shown(self._path)} cannot be written{where}: {exc}",
+            f"{shown(self.path)} cannot be written{where}: {exc}",
             spec=self.spec,
             seq=seq,
             hint=next((hint for kind, hint in _HINTS.items() if isinstance(exc, kind)), None),
@@ -241,15 +241,15 @@ class SqliteTarget:
 
     def _changed(self, what: str, hint: str) -> DestinationChanged:
         return DestinationChanged(
-            f"{shown(self._path)} {what}", spec=self.spec, hint=hint, path=shown(self._path), table=self._table
+            f"{shown(self.path)} {what}", spec=self.spec, hint=hint, path=shown(self.path), table=self._table
         )
 
     def _unfit(self, what: str, hint: str) -> CommitFailed:
         return CommitFailed(
-            f"{shown(self._path)} {what}",
+            f"{shown(self.path)} {what}",
             spec=self.spec,
             hint=hint,
-            details={"path": shown(self._path), "table": self._table},
+            details={"path": shown(self.path), "table": self._table},
             retryable=False,
         )
 

@@ -282,7 +282,7 @@ class Child:
             return b"", _error(_USER, "IMPORT_FAILED", exc.message), b"", None
         said = telling.story(exc.cause, exc.source)
         text = telling.quick_message(exc.cause) or telling.slow_message(exc.cause)
-        message = telling.bounded(f"{exc.message}: {said['type']}: {text}", telling.MESSAGE_BYTES_MAX)
+        message = telling.bounded(f"{exc.message}: {text}", telling.MESSAGE_BYTES_MAX)  # Its type is told beside it.
         return b"", _error(_USER, "IMPORT_FAILED", message, text=text, **said), b"", None
 
     def _exited(self, exc: SystemExit) -> tuple[bytes, bytes, bytes, None]:
