@@ -12,13 +12,14 @@ import errno
 import os
 import select
 import socket
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from detent.engine.grants import check_asker, open_grants
 from detent.engine.owner import Owner
@@ -147,7 +148,9 @@ class Service:
             self._loop, self._stop = loop, stop
         served = bound.dup()
         self._descriptors.add(served.fileno())
-        server = await asyncio.start_unix_server(accept, sock=served, limit=FRAME_BYTES_MAX)
+        # Newer ones would remove the socket at the end, by a name that may be gone by then; that is for `_hang_up`.
+        options: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+        server = await asyncio.start_unix_server(accept, sock=served, limit=FRAME_BYTES_MAX, **options)
         await stop.wait()
         self._descriptors.discard(served.fileno())
         server.close()
