@@ -127,21 +127,11 @@ def beside_owner(directory: Path) -> tuple[float, float]:
         "    print('open', flush=True)\n"
         "    sys.stdin.readline()\n"
     )
-    owner = subprocess.Popen(  # noqa: S603
-        [sys.executable, "-c", script, str(directory / "home")],
-        cwd=HERE.parent,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert owner.stdin is not None
-    assert owner.stdout is not None
+    owner = _child(script, directory / "home")
     try:
-        owner.stdout.readline()
         return our_jobs(directory)
     finally:
-        owner.stdin.close()
-        owner.wait(timeout=30)
+        _end(owner)
 
 
 def our_flow(directory: Path, name: str, contract: Any, steps: int) -> float:
@@ -215,21 +205,28 @@ def idle_memory(directory: Path) -> float:
         "    print('idle', flush=True)\n"
         "    sys.stdin.readline()\n"
     )
+    child = _child(script, directory / "idle")
+    total = sum(_proportional_kib(pid) for pid in (child.pid, *_descendants(child.pid)))
+    _end(child)
+    return total / 1024
+
+
+def _child(script: str, home: Path) -> subprocess.Popen[str]:
+    """Another process on a home, once it has said that it is there; it stays until it is told something."""
     child = subprocess.Popen(  # noqa: S603
-        [sys.executable, "-c", script, str(directory / "idle")],
+        [sys.executable, "-c", script, str(home)],
         cwd=HERE.parent,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
     assert child.stdout is not None
-    assert child.stdin is not None
     child.stdout.readline()
-    total = sum(_proportional_kib(pid) for pid in (child.pid, *_descendants(child.pid)))
-    child.stdin.write("\n")
-    child.stdin.flush()
-    child.wait(timeout=30)
-    return total / 1024
+    return child
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    child.communicate("\n", timeout=30)
 
 
 def _proportional_kib(pid: int) -> int:

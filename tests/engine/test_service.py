@@ -15,7 +15,6 @@ from detent.canon import SigningKey, sha256
 from detent.engine import service as service_module
 from detent.engine import wire
 from detent.engine.client import Connection
-from detent.engine.floor import Floor
 from detent.engine.session import Session
 from detent.engine.wire import (
     CLIENT_COMMANDS,
@@ -425,27 +424,6 @@ def test_many_requests_of_one_client_are_in_flight_side_by_side(house: House, ow
     connection.close()
     with pytest.raises(StoreUnavailable):
         connection.ask(0, [cancel()])
-
-
-def test_whoever_waits_for_an_owner_in_another_process_leaves_the_floor_to_others(house: House, owner: Session) -> None:
-    """Or those who work beside it in its process would wait for an answer that is not theirs."""
-    floor = Floor(patience_seconds=WAIT_SECONDS)
-    taken = threading.Event()
-    assert owner.owned is not None
-    turn = owner.owned.owners[0]._turn_lock
-
-    def other() -> None:
-        with floor:
-            taken.set()
-        turn.release()
-
-    with house.session() as client, floor:
-        assert not client.owns
-        turn.acquire()  # Nothing is decided until the other one has had the floor.
-        threading.Thread(target=other, daemon=True).start()
-        (answer,) = client.ask([Claim(0, "worker", 1)], timeout=WAIT_SECONDS)
-        assert answer.refusal is None
-        assert taken.is_set()
 
 
 def test_an_owner_of_another_version_is_told_apart(tmp_path: Path) -> None:

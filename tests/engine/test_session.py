@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from detent.engine import session as session_module
+from detent.engine.floor import Floor
 from detent.engine.lock import is_held
 from detent.engine.session import Session
 from detent.engine.wiring import Parts
@@ -213,6 +214,27 @@ def test_a_home_that_may_not_be_written_is_told_apart_from_one_that_takes_no_soc
             house.session()
     assert refused.value.hint == f"get the right to write to {house.home.path}, or choose another home with DETENT_HOME"
     house.session().close()
+
+
+def test_whoever_waits_for_an_owner_in_another_process_leaves_the_floor_to_others(house: House) -> None:
+    """Or those who work beside it in its process would wait for an answer that is not theirs."""
+    floor = Floor(patience_seconds=WAIT_SECONDS)
+    taken = threading.Event()
+    with house.session() as owner, house.session() as client, floor:
+        assert owner.owned is not None
+        turn = owner.owned.owners[0]._turn_lock
+
+        def other() -> None:
+            with floor:
+                taken.set()
+            turn.release()
+
+        assert not client.owns
+        turn.acquire()  # Nothing is decided until the other one has had the floor.
+        threading.Thread(target=other, daemon=True).start()
+        (answer,) = client.ask([Claim(0, "worker", 1)], timeout=WAIT_SECONDS)
+        assert answer.refusal is None
+        assert taken.is_set()
 
 
 def test_a_crash_between_take_overs_is_no_loss(house: House) -> None:

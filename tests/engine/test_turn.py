@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import Future
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from detent.canon import sha256
 from detent.engine import owner as owner_module
 from detent.engine import request as request_module
-from detent.engine.floor import Floor
 from detent.errors import InboxFull, InvalidInput, StoreUnavailable
 from detent.kernel import AdvanceTick, Claim, Command, Erase, Heartbeat, Kernel, Outcome, RaiseEpoch, lease_key
 from detent.store.api import CONTENT_INLINE_BYTES_MAX, Commit, Store
@@ -59,50 +57,6 @@ def test_commands_of_one_request_are_decided_in_their_order(rig: Rig) -> None:
     assert first.ok
     assert [grant.job_id for grant in second.grants] == ["job-1"]
     assert third.ok
-
-
-def test_what_was_left_is_decided_together_by_whoever_takes_the_turn(rig: Rig) -> None:
-    before = rig.size
-    left = [rig.owner.leave([stamped(submit(f"job-{n}"))]) for n in range(3)]
-    assert not any(one.done() for one in left)
-    rig.owner.take_turn()
-    assert [one.result(timeout=0)[0].status for one in left] == ["COMMITTED"] * 3
-    assert rig.size == before + 1
-
-
-def test_while_a_turn_is_under_way_the_loop_takes_the_next_one(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owner_module, "HEAD_IDLE_MS", owner_module.LOOK_AGAIN_MS)  # It does not look by itself in time.
-    rig.owner.start()
-    rig.owner.look(lambda kernel: kernel.tick).result(timeout=60)
-    with rig.owner._turn_lock:
-        left = rig.owner.leave([stamped(submit())])
-        rig.owner.take_turn()
-        assert not left.done()
-    assert left.result(timeout=30)[0].status == "COMMITTED"
-    rig.owner.close()
-
-
-def test_whoever_waits_for_the_turn_of_another_leaves_the_floor_to_others(rig: Rig) -> None:
-    floor = Floor(patience_seconds=60)
-    rig.owner.start()
-
-    def other() -> None:
-        with floor:
-            rig.owner._turn_lock.release()
-
-    with floor:
-        rig.owner._turn_lock.acquire()  # Nothing is decided until the other one has had the floor.
-        threading.Thread(target=other, daemon=True).start()
-        (outcome,) = rig.owner.call([stamped(submit())], timeout=30)
-    assert outcome.status == "COMMITTED"
-    rig.owner.close()
-
-
-def test_a_closed_owner_takes_no_turn(rig: Rig) -> None:
-    rig.owner.close()
-    before = rig.size
-    rig.owner.take_turn()
-    assert rig.size == before
 
 
 def test_a_turn_takes_a_bounded_number_of_requests(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
 from collections.abc import Iterator
@@ -77,17 +76,6 @@ def test_items_are_written_down_one_by_one_however_they_are_looked_at(items: lis
 def test_an_item_that_is_none_is_named_by_its_place_in_all_of_them() -> None:
     with pytest.raises(NotStrictJson, match="item 70"):
         list(ordered_map._lines([*range(70), {1}], None, {}))
-
-
-@pytest.mark.parametrize("is_on", [True, False])
-def test_the_collector_is_left_as_it_was(*, is_on: bool) -> None:
-    (gc.enable if is_on else gc.disable)()
-    try:
-        with ordered_map._loading():
-            assert not gc.isenabled()
-        assert gc.isenabled() is is_on
-    finally:
-        gc.enable()
 
 
 def test_skipped_items_are_left_out() -> None:

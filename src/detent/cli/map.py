@@ -134,12 +134,12 @@ def drive(shell: Shell, work: Work, spec: OrderedSpec, items: Items, *, new: boo
     from detent.cli.map_page import draw_summary, summary_data  # noqa: PLC0415
     from detent.cli.map_progress import MapProgress  # noqa: PLC0415
     from detent.cli.progress_terminal import Console  # noqa: PLC0415
-    from detent.engine.commit_targets import insist_on_target, parse_target  # noqa: PLC0415
+    from detent.engine.commit_targets import parse_target  # noqa: PLC0415
     from detent.engine.ordered_runtime.handle import OrderedHandle  # noqa: PLC0415
 
     base = None if spec.base is None else Path(spec.base)
     target = parse_target(spec.commit or "", base=base, content=work.desk.files)
-    insist_on_target(target)
+    target.check()
     handle = OrderedHandle(work, spec, items, target, new=new)
     handle.open()
     with interrupts(handle):

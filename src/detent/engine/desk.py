@@ -117,6 +117,12 @@ class Desk:
         """The wall clock."""
         return self._clock.wall_ms()
 
+    def new_uuid(self) -> str:
+        """A UUID of version 4, as text: what `uuid.UUID` would write, without building one."""
+        raw = self.random(16)
+        text = f"{raw[:6].hex()}4{raw[6:8].hex()[1:]}{'89ab'[raw[8] & 3]}{raw[8:].hex()[1:]}"
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
     def close(self) -> None:
         """Close what was opened for reading."""
         with self._lock:

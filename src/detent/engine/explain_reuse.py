@@ -116,10 +116,9 @@ def why_run(reader: StoreReader, content: Content, view: JobView) -> WhyRun | No
     order = order_of(content, view.row)
     if order is None:
         lost = _UNREADABLE.get(whereabouts(reader, content, view.job.payload_digest)[0])
-        # What is here and no order is somebody's own kind of payload.
-        return (
-            None if lost is None else WhyRun(UNKNOWN, (f"Why it ran cannot be told: what it was asked to do {lost}.",))
-        )
+        if lost is None:
+            return None  # Somebody's own kind of payload.
+        return WhyRun(UNKNOWN, (f"Why it ran cannot be told: what it was asked to do {lost}.",))
     ingredients = order.ingredients
     if why := _never(order):
         return WhyRun(NEVER, (f"It is done every time: {why}.",), ingredients=len(ingredients))

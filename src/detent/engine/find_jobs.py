@@ -165,9 +165,8 @@ def _by_beginning(
             row for row in reader.jobs(run_id=run_id, after=identifier, limit=2) if row.job_id.startswith(identifier)
         ]
         runs = [row for row in reader.runs() if row.run_id.startswith(identifier)] if run_id is None else []
-        if (
-            len(runs) == 1
-        ):  # Whoever begins the id of a run does not mean one of its jobs, whose ids begin with it, too.
+        if len(runs) == 1:
+            # Whoever begins the id of a run does not mean one of its jobs, whose ids begin with it, too.
             own = f"{runs[0].run_id}/"
             after = own + _LAST_CHARACTER if any(row.job_id.startswith(own) for row in jobs) else identifier
             jobs = [row for row in reader.jobs(after=after, limit=2) if row.job_id.startswith(identifier)]

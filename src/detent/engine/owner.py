@@ -185,31 +185,21 @@ class Owner:
         work: Sequence[WorkRow] = (),
         answers: Sequence[AnswerRow] = (),
         judge: Judge | None = None,
+        wake: bool = True,
     ) -> Future[list[Outcome]]:
         """Have commands decided in one turn; the future is answered after the commit, never before.
 
         ``work`` goes into the index of work in that same commit, each row only if this request submits its job or finds
         it submitted; ``answers`` are kept only if every command of it was granted. ``judge`` makes further commands, or
-        refuses them, from what stands when the turn has come.
+        refuses them, from what stands when the turn has come. Without ``wake`` the caller has more to ask, and calls
+        `take_turn` when it has.
 
         Raises `InboxFull` when too much is waiting, `StoreUnavailable` when the owner has closed: nothing was done.
         """
-        future = self.leave(makes, content=content, work=work, answers=answers, judge=judge)
-        self._wake.set()
-        return future
-
-    def leave(
-        self,
-        makes: Sequence[Make],
-        *,
-        content: Sequence[tuple[bytes, bytes]] = (),
-        work: Sequence[WorkRow] = (),
-        answers: Sequence[AnswerRow] = (),
-        judge: Judge | None = None,
-    ) -> Future[list[Outcome]]:
-        """Like `ask`, but for whoever calls `take_turn` when everything that is to be decided together has been left."""
         future: Future[list[Outcome]] = Future()
         self._put(request_of(makes, future, content, work, answers, judge))
+        if wake:
+            self._wake.set()
         return future
 
     def take_turn(self) -> None:

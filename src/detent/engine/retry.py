@@ -101,7 +101,7 @@ def retry_job(work: Work, row: JobRow) -> RetriedJob:
     recipe = work.recipes.of(wanted, _value_digests(work.desk), salt=order.ingredients.get("salt"))
     again = replace(order, ingredients=recipe.ingredients, retry_of=job.job_id, again=None)
     ended = threading.Event()
-    job_id = str(UUID(bytes=work.desk.random(16), version=4))
+    job_id = work.desk.new_uuid()
 
     def attempted(attempts: Sequence[Attempted]) -> None:
         if any(attempt.job_id == job_id and attempt.state in TERMINAL for attempt in attempts):

@@ -238,7 +238,7 @@ class Service:
         makes = [self._make(item, owner.partition) for item in items]
         content = [_content_pair(pair) for pair in _list(message, "content")]
         work, answers = work_from_list(_list(message, "work")), answers_from_list(_list(message, "keep"))
-        return self._left(owner, owner.leave(makes, content=content, work=work, answers=answers))
+        return self._left(owner, owner.ask(makes, content=content, work=work, answers=answers, wake=False))
 
     def _left(self, owner: Owner, asked: Future[list[Outcome]]) -> Future[list[Outcome]]:
         """Have a turn taken once everything that has come by now has been left: by this thread, which has nothing else to do.
@@ -261,7 +261,7 @@ class Service:
             raise InvalidInput("a result is the bytes of a signed report")
         content = [_content_pair(pair) for pair in _list(message, "content")]
         judge, kept = self._judge(owner.partition, envelope, content)
-        return self._left(owner, owner.leave((), content=kept, judge=judge))
+        return self._left(owner, owner.ask((), content=kept, judge=judge, wake=False))
 
     def _grants(self, message: dict[str, object]) -> Future[list[Grant]]:
         """Have a worker's leases looked up, for one that lost the answer which granted them."""

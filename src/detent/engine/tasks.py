@@ -185,7 +185,7 @@ class Tasks:
                 if isinstance(known, Ticket):
                     tickets[place] = self._twin(known)
                     continue
-                ticket = tickets[place] = Ticket(self._new_job_id())
+                ticket = tickets[place] = Ticket(self._desk.new_uuid())
                 submission = self._submission(call, recipe, ticket.job_id, known)
                 if recipe.key is not None:
                     own[recipe.key] = ticket
@@ -310,12 +310,6 @@ class Tasks:
             resources=call.resources,
             again=None if again is None else again.why or None,
         )
-
-    def _new_job_id(self) -> str:
-        """A UUID of version 4, as text: what `uuid.UUID` would write, without building one."""
-        raw = self._desk.random(16)
-        text = f"{raw[:6].hex()}4{raw[6:8].hex()[1:]}{'89ab'[raw[8] & 3]}{raw[8:].hex()[1:]}"
-        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     def _submission(self, call: Call, recipe: Recipe, job_id: str, again: Miss | None) -> Submission:
         return self._desk.submission(

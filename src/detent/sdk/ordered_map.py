@@ -11,10 +11,8 @@ twice (X-184).
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
@@ -306,25 +304,10 @@ def _lines(items: Iterable[Any], kept: Any, files: dict[str, None]) -> Iterator[
         place += len(some)
 
 
-@contextmanager
-def _loading() -> Iterator[None]:
-    """Load modules without the collector: what they leave is there to stay, and looking through it is a tenth of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
 def _committed(
     request: _Request, items: Iterable[Any], commit: str | Callable[..., Any] | CommitTarget
 ) -> OrderedSummary:
-    with _loading():
-        import detent.engine.commit_targets  # noqa: PLC0415
-        import detent.engine.ordered_runtime.handle  # noqa: PLC0415, F401
-        from detent.engine.work import Work, home_at  # noqa: PLC0415
+    from detent.engine.work import Work, home_at  # noqa: PLC0415
 
     where = home_at(request.home)
     with Work(where, workers=request.workers) as work:
@@ -337,13 +320,11 @@ def _committed(
 
 
 def _streamed(request: _Request, items: Iterable[Any], box: dict[str, Any]) -> Iterator[Any]:
-    with _loading():
-        import detent.engine.ordered_runtime.handle  # noqa: PLC0415, F401
-        from detent.engine.ordered_runtime.hand_over import HandOver  # noqa: PLC0415
-        from detent.engine.recipes import no_results  # noqa: PLC0415
-        from detent.engine.work import Work, home_at  # noqa: PLC0415
-        from detent.jobs.values import restored  # noqa: PLC0415
-        from detent.sdk.run import file_maker  # noqa: PLC0415
+    from detent.engine.ordered_runtime.hand_over import HandOver  # noqa: PLC0415
+    from detent.engine.recipes import no_results  # noqa: PLC0415
+    from detent.engine.work import Work, home_at  # noqa: PLC0415
+    from detent.jobs.values import restored  # noqa: PLC0415
+    from detent.sdk.run import file_maker  # noqa: PLC0415
 
     where = home_at(request.home)
     file = file_maker(where.path)
@@ -382,7 +363,7 @@ def _streamed(request: _Request, items: Iterable[Any], box: dict[str, Any]) -> I
 
 
 def _target(commit: str | Callable[..., Any] | CommitTarget, work: Work) -> CommitTarget:
-    from detent.engine.commit_targets import FunctionTarget, insist_on_target, parse_target  # noqa: PLC0415
+    from detent.engine.commit_targets import FunctionTarget, parse_target  # noqa: PLC0415
     from detent.engine.recipes import no_results  # noqa: PLC0415
     from detent.jobs.values import restored  # noqa: PLC0415
     from detent.sdk.run import file_maker  # noqa: PLC0415
@@ -394,7 +375,7 @@ def _target(commit: str | Callable[..., Any] | CommitTarget, work: Work) -> Comm
 
     if isinstance(commit, str):
         target = parse_target(commit, base=Path.cwd(), content=work.desk.files, restore=restore)
-        insist_on_target(target)
+        target.check()
         return target
     if callable(commit):
         module, name = getattr(commit, "__module__", None), getattr(commit, "__qualname__", type(commit).__qualname__)

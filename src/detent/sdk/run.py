@@ -82,9 +82,8 @@ class Run:
                 "places": list(self._places),
             },
         )
-        failure.__notes__[:0] = [
-            f"at {place}" for place in self._places
-        ]  # Before the hint, as a traceback would have it.
+        # Before the hint, as a traceback would have it.
+        failure.__notes__[:0] = [f"at {place}" for place in self._places]
         return failure
 
 

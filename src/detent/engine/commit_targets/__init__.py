@@ -19,7 +19,7 @@ from detent.engine.commit_targets.api import (
 )
 from detent.engine.commit_targets.file_targets import append_target, json_lines_target
 from detent.engine.commit_targets.function_target import CommitToken, FunctionTarget, function_target
-from detent.engine.commit_targets.parse import insist_on_target, parse_target
+from detent.engine.commit_targets.parse import parse_target
 
 __all__ = [
     "FORMS",
@@ -35,7 +35,6 @@ __all__ = [
     "ValueRefused",
     "append_target",
     "function_target",
-    "insist_on_target",
     "json_lines_target",
     "parse_target",
 ]

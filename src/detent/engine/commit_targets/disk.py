@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from detent.engine.commit_targets.api import CommitFailed
+from detent.errors import InvalidInput
 from detent.store.files import DISK as STORE_DISK
 
 
@@ -63,6 +64,16 @@ def failed(exc: OSError, spec: str, path: Path) -> CommitFailed:
         details={"path": shown(path), "errno": exc.errno},
         retryable=exc.errno not in _HINTS or exc.errno in _PASSING,
     )
+
+
+def insist_on_directory(spec: str, path: Path) -> None:
+    """Refuse, with `InvalidInput`, a destination in a directory that is not there."""
+    if not path.parent.is_dir():
+        raise InvalidInput(
+            f"the destination {spec!r:.200} lies in {shown(path.parent)}, which is no directory",
+            hint=_HINTS[errno.ENOENT],
+            details={"target": spec},
+        )
 
 
 def shown(path: Path) -> str:

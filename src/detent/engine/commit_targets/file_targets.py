@@ -7,7 +7,7 @@ from pathlib import Path
 
 from detent.canon.strict_json import JsonValue
 from detent.engine.commit_targets.api import Anew, Mark, Nothing, still_due
-from detent.engine.commit_targets.disk import DISK, Disk
+from detent.engine.commit_targets.disk import DISK, Disk, insist_on_directory
 from detent.engine.commit_targets.growing_file import GrowingFile
 from detent.engine.commit_targets.render import Render, RenderLines, RenderText
 from detent.errors import InvariantBroken
@@ -21,11 +21,15 @@ class FileTarget:
 
     def __init__(self, spec: str, path: Path, render: Render, disk: Disk, anew: Anew | None = None) -> None:
         self.spec = spec
-        self.path = path
+        self._path = path
         self._file = GrowingFile(path, spec, disk, anew)
         self._render = render
         self._next_seq = 0
         self._is_begun = False
+
+    def check(self) -> None:
+        """Refuse, with `InvalidInput`, a place that nothing can be written to: better than when there is a run."""
+        insist_on_directory(self.spec, self._path)
 
     def open(self, run_id: str, recorded: Mark | None) -> int:  # noqa: ARG002 - a file does not know its runs
         """Cut off what was written and not recorded. A run without a record begins at the end of the file, or makes it."""

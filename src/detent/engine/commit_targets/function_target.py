@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from detent.canon.strict_json import JsonValue
 from detent.engine.commit_targets.api import CommitFailed, Mark, Nothing, still_due
 from detent.engine.commit_targets.render import unescaped
-from detent.errors import DetentError, InvariantBroken
+from detent.errors import DetentError, InvalidInput, InvariantBroken
 from detent.executor.plain.loading import Loader, LoadFailed
 
 
@@ -59,8 +59,11 @@ class FunctionTarget:
         return self._next_seq
 
     def check(self) -> None:
-        """Load the function, and raise `CommitFailed` if it cannot be the destination."""
-        self._prepared()
+        """Load the function; refuse, with `InvalidInput`, one that cannot be the destination."""
+        try:
+            self._prepared()
+        except CommitFailed as exc:
+            raise InvalidInput(str(exc), hint=exc.hint, details={"target": self.spec}) from exc
 
     def begin(self) -> Mark:
         """Which entry comes next."""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detent.canon.destinations import FORMS, destination_fault
 from detent.canon.strict_json import JsonValue
-from detent.engine.commit_targets.api import Anew, CommitFailed, CommitTarget
-from detent.engine.commit_targets.file_targets import append_target, json_lines_target
+from detent.engine.commit_targets.api import Anew
+from detent.engine.commit_targets.file_targets import FileTarget, append_target, json_lines_target
 from detent.engine.commit_targets.function_target import FunctionTarget, function_target
 from detent.engine.commit_targets.render import unescaped
 from detent.errors import InvalidInput
 from detent.store.content import ContentFiles
+
+if TYPE_CHECKING:
+    from detent.engine.commit_targets.sqlite_target import SqliteTarget
 
 
 def parse_target(
@@ -23,8 +26,8 @@ def parse_target(
     content: ContentFiles | None = None,
     restore: Callable[[JsonValue], Any] = unescaped,
     anew: Anew | None = None,
-) -> CommitTarget:
-    """The destination that a text names. Nothing is opened, made or imported yet.
+) -> FileTarget | FunctionTarget | SqliteTarget:
+    """The destination that a text names. Nothing is opened, made or imported yet; its `check` looks whether it can be.
 
     Names of files are relative to ``base``; ``content`` holds the bytes of files that are committed; ``restore`` makes stored
     values into what a function sees. With ``anew`` a new run begins with an empty file or table instead of adding to it.
@@ -48,25 +51,6 @@ def parse_target(
             name, _, table = rest.rpartition("#")
             return SqliteTarget(text, _path(name, base), table, anew=anew)
     return function_target(text, None if base is None else str(base), restore)
-
-
-def insist_on_target(target: CommitTarget) -> None:
-    """Refuse, with `InvalidInput`, a destination that a run could not even begin with: better now than when there is one.
-
-    For whoever has just been told the destination. What a later step or a mount may still bring about is not for here.
-    """
-    if isinstance(target, FunctionTarget):
-        try:
-            target.check()
-        except CommitFailed as exc:
-            raise InvalidInput(str(exc), hint=exc.hint, details={"target": target.spec}) from exc
-    path = getattr(target, "path", None)
-    if isinstance(path, Path) and not path.parent.is_dir():
-        raise InvalidInput(
-            f"the destination {target.spec!r:.200} lies in {path.parent}, which is no directory",
-            hint="make the directory first, or correct the name",
-            details={"target": target.spec},
-        )
 
 
 def _path(name: str, base: Path | None) -> Path:

@@ -29,7 +29,7 @@ from detent.engine.commit_targets.api import (
     ValueRefused,
     still_due,
 )
-from detent.engine.commit_targets.disk import failed, shown
+from detent.engine.commit_targets.disk import failed, insist_on_directory, shown
 from detent.engine.commit_targets.table_rows import TableRows, quoted
 from detent.errors import InvariantBroken
 from detent.store.files import DISK
@@ -66,7 +66,7 @@ class SqliteTarget:
         anew: Anew | None = None,
     ) -> None:
         self.spec = spec
-        self.path = path
+        self._path = path
         self._table = table
         self._busy_ms = busy_ms
         self._vfs = vfs
@@ -75,6 +75,10 @@ class SqliteTarget:
         self._connection: apsw.Connection | None = None
         self._rows: TableRows | None = None
         self._next_seq = 0
+
+    def check(self) -> None:
+        """Refuse, with `InvalidInput`, a place that nothing can be written to: better than when there is a run."""
+        insist_on_directory(self.spec, self._path)
 
     def open(self, run_id: str, recorded: Mark | None) -> int:
         """Make database, table and cursor where they are missing; says where the database's cursor stands."""
@@ -135,7 +139,7 @@ class SqliteTarget:
         insist_on_version(apsw.sqlite_lib_version())
         connection: apsw.Connection | None = None
         try:
-            if committed and not self.path.exists():
+            if committed and not self._path.exists():
                 raise self._changed("is gone", "put it back as it was, or start a new run")
             connection = self._connected()
             connection.execute(queries()["begin_write"])
@@ -145,25 +149,25 @@ class SqliteTarget:
             # anything rests on them.
             with suppress(apsw.BusyError):
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-            DISK.sync_directory(self.path.parent)
+            DISK.sync_directory(self._path.parent)
         except apsw.Error as exc:
             _close(connection)
             raise self._failed(exc, None) from exc
         except OSError as exc:
             _close(connection)
-            raise failed(exc, self.spec, self.path) from exc
+            raise failed(exc, self.spec, self._path) from exc
         except BaseException:
             _close(connection)
             raise
         return connection
 
     def _connected(self) -> apsw.Connection:
-        if self.path.is_symlink():
+        if self._path.is_symlink():
             raise self._unfit("is a symbolic link", "name the database that it leads to")
-        is_new = not self.path.exists() or self.path.stat().st_size == 0
+        is_new = not self._path.exists() or self._path.stat().st_size == 0
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         try:
-            connection = apsw.Connection(str(self.path), flags=flags, vfs=self._vfs)
+            connection = apsw.Connection(str(self._path), flags=flags, vfs=self._vfs)
         except UnicodeEncodeError as exc:
             raise self._unfit("has a name that is not UTF-8, which SQLite cannot open", "choose another name") from exc
         try:
@@ -224,14 +228,14 @@ class SqliteTarget:
         _close(connection)
 
     def _failed(self, exc: apsw.Error, seq: int | None) -> CommitFailed:
-        details = {"path": shown(self.path), "table": self._table}
+        details = {"path": shown(self._path), "table": self._table}
         if isinstance(exc, apsw.BusyError | apsw.LockedError):
-            message = f"{shown(self.path)} is locked by another program"
+            message = f"{shown(self._path)} is locked by another program"
             hint = "wait for its transaction to end"
             return DestinationBusy(message, spec=self.spec, hint=hint, details=details)
         where = "" if seq is None else f" at seq {seq}"
         return CommitFailed(
-            f"{shown(self.path)} cannot be written{where}: {exc}",
+            f"{shown(self._path)} cannot be written{where}: {exc}",
             spec=self.spec,
             seq=seq,
             hint=next((hint for kind, hint in _HINTS.items() if isinstance(exc, kind)), None),
@@ -241,15 +245,15 @@ class SqliteTarget:
 
     def _changed(self, what: str, hint: str) -> DestinationChanged:
         return DestinationChanged(
-            f"{shown(self.path)} {what}", spec=self.spec, hint=hint, path=shown(self.path), table=self._table
+            f"{shown(self._path)} {what}", spec=self.spec, hint=hint, path=shown(self._path), table=self._table
         )
 
     def _unfit(self, what: str, hint: str) -> CommitFailed:
         return CommitFailed(
-            f"{shown(self.path)} {what}",
+            f"{shown(self._path)} {what}",
             spec=self.spec,
             hint=hint,
-            details={"path": shown(self.path), "table": self._table},
+            details={"path": shown(self._path), "table": self._table},
             retryable=False,
         )
 

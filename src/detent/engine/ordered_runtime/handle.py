@@ -261,7 +261,7 @@ class OrderedHandle:
         desk, inputs = self._work.desk, self.inputs
         digest, inline = desk.sealed(inputs.document(), name="the run's inputs")
         spec, items = inputs.digests()
-        operation = _new_uuid(desk.random)
+        operation = desk.new_uuid()
         command = StartRun(0, desk.tenant, self.run_id, inputs.spec.name, spec, items, digest, operation)
         partition = desk.session.partition(self.run_id)
         (answer,) = ask_again(lambda: desk.session.ask([command], partition=partition, content=inline), Event())
@@ -304,12 +304,3 @@ class OrderedHandle:
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
-
-
-def _new_uuid(random: Callable[[int], bytes]) -> str:
-    """A UUID of version 4 as text, without the module that makes them, which is slow to load."""
-    number = bytearray(random(16))
-    number[6] = number[6] & 0x0F | 0x40
-    number[8] = number[8] & 0x3F | 0x80
-    text = number.hex()
-    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
