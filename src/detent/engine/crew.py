@@ -245,6 +245,7 @@ class Crew:
         self._tell(self._became(held.grant.job_id, answers[place], reported) for _, place, held, reported in closing)
         if wanted:
             grants = answers[-1].grants
+            self.vacancies.leased(len(grants))
             if len(grants) == wanted:
                 self._maybe_queued = True
             for grant in grants:

@@ -20,7 +20,7 @@ from detent.canon import decode
 from detent.canon.late import dataclass
 from detent.engine.choosing import Choosing
 from detent.engine.crew import Attempted, ends_attempt
-from detent.engine.desk import Desk, Submission, joined
+from detent.engine.desk import Desk, Submission
 from detent.engine.recipes import Recipes
 from detent.engine.reusing import Reusing, why_failed
 from detent.engine.run_inputs import RunIdentity, RunInputs
@@ -28,7 +28,7 @@ from detent.engine.run_past import GONE, TERMINAL
 from detent.engine.run_requests import ENDED_ELSEWHERE, Requests, refusal_error
 from detent.engine.run_state import RunState
 from detent.engine.step_run import CANCELLED, FAILED, RUNNING, SUCCEEDED, Element, StepRun
-from detent.engine.vacancies import Vacancies
+from detent.engine.vacancies import FULL, Vacancies
 from detent.jobs.work import WorkReport
 from detent.kernel import Evidence, Job
 from detent.kernel.history import Record
@@ -37,7 +37,6 @@ from detent.kernel.records import RUN_ENDED
 POLL_MAX: Final = 200
 """Jobs that the ledger is asked for at once when no news comes."""
 POLL_SECONDS: Final = 0.2
-FULL: Final = frozenset({"QUEUE_FULL"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,13 +191,8 @@ class Driver:
 
     def _submit(self, batch: list[tuple[Element, Submission]]) -> bool:
         """Submit a batch; False when the queue is full: what was not taken is offered again when something has ended."""
-        answers = self._vacancies.submit(
-            [submission.command for _, submission in batch],
-            self._stop,
-            partition=self._requests.partition,
-            content=joined(submission.inline for _, submission in batch),
-            work=[submission.work for _, submission in batch if submission.work is not None],
-        )
+        submissions = [submission for _, submission in batch]
+        answers = self._vacancies.submit(submissions, self._stop, partition=self._requests.partition)
         full = ended = False
         returned: list[Element] = []
         for (element, submission), answer in zip(batch, answers, strict=True):

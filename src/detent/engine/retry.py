@@ -20,10 +20,10 @@ from detent.contract import ContractInvalid, load
 from detent.contract.limits import BYTES_MAX
 from detent.engine.crew import Attempted
 from detent.engine.desk import Desk, Retries
-from detent.engine.driver import FULL
 from detent.engine.recipes import Wanted
 from detent.engine.run_inputs import RunIdentity, RunInputs, RunLock, digests_of, parse_inputs
 from detent.engine.run_past import TERMINAL
+from detent.engine.vacancies import FULL
 from detent.engine.work import Work
 from detent.errors import DetentError, InvalidInput, OutcomeUnknown, StoreUnavailable
 from detent.jobs.keys import ExecutionKey

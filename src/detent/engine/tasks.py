@@ -18,11 +18,12 @@ from typing import Any, Final
 from detent.canon import digest, encode_trusted, json_encode
 from detent.canon.late import dataclass
 from detent.engine.crew import Attempted, ends_attempt
-from detent.engine.desk import Retries, Submission, joined
-from detent.engine.driver import FULL, Options
+from detent.engine.desk import Retries, Submission
+from detent.engine.driver import Options
 from detent.engine.patience import ask_again
 from detent.engine.recipes import Miss, Recipe, Wanted, no_results
 from detent.engine.run_past import TERMINAL
+from detent.engine.vacancies import FULL
 from detent.engine.wire import Answer
 from detent.engine.work import Work
 from detent.errors import InvalidInput, Refused, StoreUnavailable
@@ -271,13 +272,7 @@ class Tasks:
             named = job_id.encode()
 
     def _ask(self, submissions: Sequence[Submission], answers: Sequence[AnswerRow] = ()) -> Sequence[Answer]:
-        return self._work.crew.vacancies.submit(
-            [submission.command for submission in submissions],
-            self._closing,
-            content=joined(submission.inline for submission in submissions),
-            work=[submission.work for submission in submissions if submission.work is not None],
-            answers=answers,
-        )
+        return self._work.crew.vacancies.submit(submissions, self._closing, answers=answers)
 
     def _asked(self, commands: Sequence[Command], **beside: Any) -> Sequence[Answer]:
         """Have commands decided; what may or may not have been done is asked for again, which is safe (X-173)."""

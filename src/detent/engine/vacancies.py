@@ -2,6 +2,9 @@
 
 Otherwise every job costs a commit to submit it and another to lease it, and a change of threads between the two. So the crew
 says how many jobs it could begin at once, and whoever submits some claims as many for it in the same request.
+
+A full queue is not asked for more than has left it since: every refusal is a row in the decision log, which has an end, and
+should be about what somebody wants to know.
 """
 
 from __future__ import annotations
@@ -10,13 +13,19 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Final, Protocol
 
+from detent.engine.desk import Submission, joined
 from detent.engine.patience import ask_again
 from detent.engine.wire import Answer
-from detent.errors import DetentError
+from detent.errors import DetentError, Refused
 from detent.kernel import Claim, Command, Finish, Grant
+from detent.kernel.outcome import REFUSED
 from detent.store.api import AnswerRow, WorkRow
+
+FULL: Final = frozenset({"QUEUE_FULL"})
+"""Refusals of a submission that may be made again when something has left the queue."""
+_NO_ROOM: Final = Answer(REFUSED, None, None, Refused("QUEUE_FULL", "the queue was full a moment ago"), (), None)
 
 
 class Asks(Protocol):
@@ -46,6 +55,8 @@ class Vacancies:
         self._lock = threading.Lock()
         self._closed = False
         self._vacant = 0
+        self._room: int | None = None
+        """Submissions that the queue takes, as far as this process sees: unknown until it was full, or once it took more."""
         self._granted: deque[Grant] = deque()
         self._lost = False
 
@@ -77,44 +88,75 @@ class Vacancies:
             self._closed, self._vacant = True, 0
         return self.granted()
 
+    def leased(self, count: int) -> None:
+        """So many jobs have left the queue for the crew."""
+        with self._lock:
+            if self._room is not None:
+                self._room += count
+
     def submit(
         self,
-        commands: Sequence[Command],
+        submissions: Sequence[Submission],
         stop: threading.Event,
         *,
         partition: int = 0,
-        content: Sequence[tuple[bytes, bytes]] = (),
-        work: Sequence[WorkRow] = (),
         answers: Sequence[AnswerRow] = (),
-    ) -> Sequence[Answer]:
-        """Have submissions decided, and lease at once what the crew has workers for.
+    ) -> list[Answer]:
+        """Have submissions decided, and lease at once what the crew has workers for; an answer for each, in order.
 
         What may or may not have been done is asked for again, which is safe (X-173), but nothing is claimed then.
         """
-        claim = self._claim(len(commands)) if partition == 0 else None
-        asked = [*commands] if claim is None else [*commands, claim]
+        with self._lock:
+            room = len(submissions) if self._room is None else max(1, self._room)
+        asked = submissions[:room]
+        claim = self._claim(len(asked)) if partition == 0 else None
+        commands: list[Command] = [submission.command for submission in asked]
+        answered, grants = self._ask(
+            commands if claim is None else [*commands, claim],
+            stop,
+            partition=partition,
+            content=joined(submission.inline for submission in asked),
+            work=[submission.work for submission in asked if submission.work is not None],
+            answers=answers,
+        )
+        taken = self._count(answered, len(grants))
+        if grants:
+            self._hand_over(grants)
+        if taken > len(grants):
+            self._look()  # There is more to claim; where this process owns the home the crew has heard of it already.
+        return [*answered, *[_NO_ROOM] * (len(submissions) - len(asked))]
+
+    def _ask(
+        self, commands: list[Command], stop: threading.Event, **beside: Any
+    ) -> tuple[Sequence[Answer], Sequence[Grant]]:
+        """The answers to submissions, and what the claim behind them was granted."""
+        claims = bool(commands) and isinstance(commands[-1], Claim)
 
         def again() -> None:
-            if len(asked) > len(commands):
-                asked.pop()
+            nonlocal claims
+            if claims:
+                claims = False
+                commands.pop()
                 self._hand_over(None)
 
         try:
-            answered = ask_again(
-                lambda: self._session.ask(asked, partition=partition, content=content, work=work, answers=answers),
-                stop,
-                before_again=again,
-            )
+            answered = ask_again(lambda: self._session.ask(commands, **beside), stop, before_again=again)
         except BaseException:
             again()
             raise
-        grants = answered[-1].grants if len(asked) > len(commands) else ()
-        if grants:
-            self._hand_over(grants)
-        answered = answered[: len(commands)]
-        if sum(answer.refusal is None for answer in answered) > len(grants):
-            self._look()  # There is more to claim; where this process owns the home the crew has heard of it already.
-        return answered
+        return (answered[:-1], answered[-1].grants) if claims else (answered, ())
+
+    def _count(self, answered: Sequence[Answer], leased: int) -> int:
+        """Take note of the room that is left; returns how many submissions were taken."""
+        taken = sum(answer.refusal is None for answer in answered)
+        full = any(answer.refusal is not None and answer.refusal.code in FULL for answer in answered)
+        with self._lock:
+            if full:
+                self._room = leased
+            elif self._room is not None:
+                left = self._room - taken
+                self._room = left + leased if left >= 0 else None
+        return taken
 
     def _claim(self, submissions: int) -> Claim | None:
         with self._lock:

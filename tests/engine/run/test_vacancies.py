@@ -9,27 +9,26 @@ from typing import Any
 import pytest
 
 from detent.engine.crew import Crew
-from detent.engine.desk import Retries
+from detent.engine.desk import Retries, Submission
+from detent.engine.recipes import Wanted
+from detent.engine.tasks import Call, Tasks
 from detent.engine.vacancies import Asks, Vacancies
 from detent.engine.wire import Answer
 from detent.engine.work import Work
 from detent.errors import OutcomeUnknown, StoreUnavailable
 from detent.jobs.work import WorkOrder
-from detent.kernel import Command
-from tests.engine.run.rig import Rig, eventually
+from detent.kernel import Claim, Command
+from tests.engine.run.rig import WAIT_SECONDS, Rig, eventually
 
 NEVER = threading.Event()
 
 
-def submissions(work: Work, rig: Rig, *names: str) -> tuple[list[Command], list[tuple[bytes, bytes]]]:
-    commands: list[Command] = []
-    content: list[tuple[bytes, bytes]] = []
-    for name in names:
-        order = WorkOrder(kind="python", target="steps:one", label="label", base=str(rig.project))
-        made = work.desk.submission(order, job_id=name, job_kind="task", priority=5, retries=Retries(), key=None)
-        commands.append(made.command)
-        content += made.inline
-    return commands, content
+def submissions(work: Work, rig: Rig, *names: str) -> list[Submission]:
+    order = WorkOrder(kind="python", target="steps:one", label="label", base=str(rig.project))
+    return [
+        work.desk.submission(order, job_id=name, job_kind="task", priority=5, retries=Retries(), key=None)
+        for name in names
+    ]
 
 
 def states(rig: Rig, *names: str) -> list[str]:
@@ -56,9 +55,9 @@ def test_what_the_workers_can_begin_is_leased_with_its_submission(rig: Rig, monk
     work = rig.work()
     vacancies = silent(work)
     vacancies.offer(2)
-    commands, content = submissions(work, rig, "job-1", "job-2", "job-3")
+    made = submissions(work, rig, "job-1", "job-2", "job-3")
     before = batches(work)
-    answers = vacancies.submit(commands, NEVER, content=content)
+    answers = vacancies.submit(made, NEVER)
     assert [answer.ok for answer in answers] == [True] * 3
     assert batches(work) == before + 1
     assert states(rig, "job-1", "job-2", "job-3") == ["RUNNING", "RUNNING", "QUEUED"]
@@ -73,12 +72,12 @@ def test_nothing_is_claimed_beyond_what_was_offered(rig: Rig, monkeypatch: pytes
     vacancies = silent(work)
     vacancies.offer(1)
     for name in ("job-1", "job-2"):
-        commands, content = submissions(work, rig, name)
-        vacancies.submit(commands, NEVER, content=content)
+        made = submissions(work, rig, name)
+        vacancies.submit(made, NEVER)
     assert states(rig, "job-1", "job-2") == ["RUNNING", "QUEUED"]
     vacancies.offer(1)  # The crew says so while what was leased for it still waits: that takes the place.
-    commands, content = submissions(work, rig, "job-3")
-    vacancies.submit(commands, NEVER, content=content)
+    made = submissions(work, rig, "job-3")
+    vacancies.submit(made, NEVER)
     assert states(rig, "job-3") == ["QUEUED"]
 
 
@@ -90,11 +89,11 @@ def test_the_crew_is_woken_only_for_what_it_does_not_hear_otherwise(rig: Rig, mo
         work.session, work.crew.identity, rouse=lambda: woken.append("rouse"), look=lambda: woken.append("look")
     )
     vacancies.offer(1)
-    commands, content = submissions(work, rig, "job-1")
-    vacancies.submit(commands, NEVER, content=content)
+    made = submissions(work, rig, "job-1")
+    vacancies.submit(made, NEVER)
     assert woken == ["rouse"]  # For the lease.
-    commands, content = submissions(work, rig, "job-2", "job-3")
-    vacancies.submit(commands, NEVER, content=content)
+    made = submissions(work, rig, "job-2", "job-3")
+    vacancies.submit(made, NEVER)
     assert woken == ["rouse", "look"]  # For what waits in the queue.
 
 
@@ -132,8 +131,8 @@ def test_a_lost_answer_is_asked_for_again_without_a_second_claim(rig: Rig, monke
     session = Losing(work, 1)
     vacancies = silent(work, session)
     vacancies.offer(2)
-    commands, content = submissions(work, rig, "job-1")
-    (answer,) = vacancies.submit(commands, NEVER, content=content)
+    made = submissions(work, rig, "job-1")
+    (answer,) = vacancies.submit(made, NEVER)
     assert answer.ok
     assert session.asked == [["Submit", "Claim"], ["Submit"]]
     assert vacancies.granted() == []
@@ -148,9 +147,9 @@ def test_a_request_that_fails_for_good_leaves_the_crew_looking_for_its_lease(
     work = rig.work()
     vacancies = silent(work, Losing(work, 9, KeyboardInterrupt))
     vacancies.offer(1)
-    commands, content = submissions(work, rig, "job-1")
+    made = submissions(work, rig, "job-1")
     with pytest.raises(KeyboardInterrupt):
-        vacancies.submit(commands, NEVER, content=content)
+        vacancies.submit(made, NEVER)
     assert vacancies.lost()
 
 
@@ -159,8 +158,8 @@ def test_a_crew_finds_the_leases_whose_answers_were_lost(rig: Rig, monkeypatch: 
     work = rig.work()
     eventually(lambda: work.crew.vacancies._vacant > 0, "the crew has offered nothing")
     monkeypatch.setattr(work.crew.vacancies, "_session", Losing(work, 1))
-    commands, content = submissions(work, rig, "job-1")
-    work.crew.vacancies.submit(commands, NEVER, content=content)
+    made = submissions(work, rig, "job-1")
+    work.crew.vacancies.submit(made, NEVER)
     eventually(lambda: states(rig, "job-1") == ["SUCCEEDED"], "nobody ran it")
     assert rig.job("job-1").attempt_id == 0
 
@@ -169,8 +168,8 @@ def test_what_was_leased_for_a_crew_that_closes_is_given_up(rig: Rig, monkeypatc
     quiet(monkeypatch)
     work = rig.work()
     work.crew.vacancies.offer(1)
-    commands, content = submissions(work, rig, "job-1")
-    work.crew.vacancies.submit(commands, NEVER, content=content)
+    made = submissions(work, rig, "job-1")
+    work.crew.vacancies.submit(made, NEVER)
     assert states(rig, "job-1") == ["RUNNING"]
     work.crew.close()
     job = rig.job("job-1")
@@ -187,15 +186,15 @@ def test_what_is_leased_for_a_crew_that_has_closed_meanwhile_is_given_up_at_once
     vacancies = silent(work)
     vacancies.offer(1)
     monkeypatch.setattr(vacancies, "_session", Closing(work, vacancies))
-    commands, content = submissions(work, rig, "job-1")
-    vacancies.submit(commands, NEVER, content=content)
+    made = submissions(work, rig, "job-1")
+    vacancies.submit(made, NEVER)
     assert vacancies.granted() == []
     job = rig.job("job-1")
     assert job.state in {"RETRYING", "QUEUED"}
     assert (job.interruptions, job.failures) == (1, 0)
     vacancies.offer(1)
-    commands, content = submissions(work, rig, "job-2")
-    vacancies.submit(commands, NEVER, content=content)
+    made = submissions(work, rig, "job-2")
+    vacancies.submit(made, NEVER)
     assert states(rig, "job-2") == ["QUEUED"]
 
 
@@ -208,17 +207,74 @@ def test_a_crew_that_hears_of_no_commits_claims_what_was_submitted_beside_it(
     work = rig.work()
     eventually(lambda: work.crew.vacancies._vacant > 0, "the crew has offered nothing")
     names = [f"job-{number}" for number in range(work.crew.vacancies._vacant + 3)]
-    commands, content = submissions(work, rig, *names)
-    work.crew.vacancies.submit(commands, NEVER, content=content)
+    made = submissions(work, rig, *names)
+    work.crew.vacancies.submit(made, NEVER)
     eventually(lambda: set(states(rig, *names)) == {"SUCCEEDED"}, "nobody looked into the queue")
 
 
 def test_a_closed_session_says_so(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     quiet(monkeypatch)
     work = rig.work()
-    commands, content = submissions(work, rig, "job-1")
+    made = submissions(work, rig, "job-1")
     stop = threading.Event()
     stop.set()
     work.session.close()
     with pytest.raises(StoreUnavailable):
-        work.crew.vacancies.submit(commands, stop, content=content)
+        work.crew.vacancies.submit(made, stop)
+
+
+def answered(vacancies: Vacancies, made: Sequence[Submission]) -> list[str | None]:
+    return [answer.refusal.code if answer.refusal else None for answer in vacancies.submit(made, NEVER)]
+
+
+def refusals(work: Work) -> int:
+    return len(list(work.desk.reader.refusals(limit=1000)))
+
+
+def fill(work: Work, rig: Rig, vacancies: Vacancies) -> list[Submission]:
+    """Submit 20 jobs to a queue that takes 256, of which 250 are there: returns what was refused."""
+    silent(work).submit(submissions(work, rig, *(f"early-{number}" for number in range(250))), NEVER)
+    made = submissions(work, rig, *(f"late-{number}" for number in range(20)))
+    assert answered(vacancies, made) == [None] * 6 + ["QUEUE_FULL"] * 14
+    assert refusals(work) == 14
+    return made[6:]
+
+
+def test_a_full_queue_is_asked_again_for_what_has_left_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """X-182, X-187: the decision log is for refusals that somebody wants to know of; it has an end."""
+    quiet(monkeypatch)
+    work = rig.work()
+    vacancies = silent(work)
+    left = fill(work, rig, vacancies)
+    assert answered(vacancies, left) == ["QUEUE_FULL"] * 14
+    assert refusals(work) == 15  # One was asked for, in case that others have made room.
+    (claimed,) = work.session.ask([Claim(0, work.crew.identity, 10)])
+    vacancies.leased(len(claimed.grants))
+    assert answered(vacancies, left) == [None] * 10 + ["QUEUE_FULL"] * 4
+    assert refusals(work) == 15
+    vacancies.offer(1)
+    assert answered(vacancies, left[10:]) == ["QUEUE_FULL"] * 4  # The lease is claimed behind the submissions.
+    assert refusals(work) == 16
+    assert answered(vacancies, left[10:]) == [None, *["QUEUE_FULL"] * 3]
+    assert refusals(work) == 16
+
+
+def test_room_that_others_have_made_is_found(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet(monkeypatch)
+    work = rig.work()
+    vacancies = silent(work)
+    left = fill(work, rig, vacancies)
+    work.session.ask([Claim(0, "somebody else", 50)])
+    assert answered(vacancies, left) == [None, *["QUEUE_FULL"] * 13]
+    assert answered(vacancies, left[1:]) == [None] * 13
+    assert refusals(work) == 14
+
+
+def test_a_crew_tells_what_it_has_taken_from_the_queue(rig: Rig) -> None:
+    """X-182: more work than the queue holds is refused once, not again and again."""
+    work = rig.work()
+    tasks = Tasks(work)
+    wanted = Wanted(kind="python", target="steps:one", base=str(rig.project), cache=False)
+    for ticket in tasks.submit([Call(wanted, f"job-{number}") for number in range(1000)]):
+        assert tasks.wait(ticket, WAIT_SECONDS)
+    assert refusals(work) <= 250

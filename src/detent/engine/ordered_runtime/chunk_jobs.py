@@ -18,10 +18,11 @@ from detent.engine.crew import Attempted, Crew, ends_attempt
 from detent.engine.desk import Desk, Submission, joined
 from detent.engine.ordered_runtime.chunk_order import chunk_submission
 from detent.engine.ordered_runtime.commit_thread import chunks_between
-from detent.engine.ordered_runtime.spec import FULL, TERMINAL, OrderedInputs
+from detent.engine.ordered_runtime.spec import TERMINAL, OrderedInputs
 from detent.engine.ordered_runtime.spool import Items
 from detent.engine.ordered_runtime.waiting import Waiting
 from detent.engine.patience import ask_again
+from detent.engine.vacancies import FULL
 from detent.engine.wire import Answer
 from detent.errors import DetentError, InvalidInput, Refused
 from detent.jobs.work import WorkReport

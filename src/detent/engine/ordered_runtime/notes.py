@@ -18,8 +18,8 @@ from detent.canon import json_digest, json_encode_trusted
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.engine.desk import Desk, Retries, joined
-from detent.engine.ordered_runtime.spec import FULL
 from detent.engine.patience import ask_again
+from detent.engine.vacancies import FULL
 from detent.errors import InvalidInput
 from detent.jobs.work import WorkOrder, WorkReport
 from detent.kernel import Command, Evidence, Finish, Transition

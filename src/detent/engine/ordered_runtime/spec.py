@@ -19,7 +19,6 @@ from detent.ordered import FAILURE_POLICIES, OrderedConfig
 from detent.ordered.windows import ACTIVE_MAX
 
 VERSION: Final = 1
-FULL: Final = frozenset({"QUEUE_FULL"})
 TERMINAL: Final = frozenset({"SUCCEEDED", "FAILED", "CANCELED"})
 WINDOW: Final = 2048
 CHUNK_MAX: Final = 256
