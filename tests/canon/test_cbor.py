@@ -150,7 +150,7 @@ class Colour(enum.IntEnum):
         ([bytearray(b"x")], r"value\[0\] is a bytearray"),
         ({"a": {1, 2}}, r"value\.a is a set"),
         (Colour.RED, "value is a Colour"),
-        ([OrderedDict(a=1)], r"value\[0\] is a OrderedDict"),
+        ([OrderedDict(a=1)], r"value\[0\] is an OrderedDict"),
         ("\ud800", "not valid Unicode"),
         ({"\ud800": 1}, "not valid Unicode"),
     ],

@@ -138,8 +138,10 @@ def test_nesting_ends_at_the_limit_both_ways() -> None:
     for _ in range(JSON_DEPTH_MAX):
         value = [value]
     assert json_decode(json_encode(value)) == value
-    with pytest.raises(NotStrictJson, match="nested deeper than 64"):
-        json_encode([value])
+    with pytest.raises(NotStrictJson) as refused:
+        json_encode([value], name="result")
+    assert str(refused.value) == f"result{'[0]' * 15}...{'[0]' * 16} is nested deeper than 64"
+    assert refused.value.details == {"path": "result" + "[0]" * 64}
     with pytest.raises(NotStrictJson, match="nested deeper than 64"):
         json_decode(b"[" * 65 + b"]" * 65)
 

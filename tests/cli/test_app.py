@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import click
 import pytest
@@ -168,6 +169,13 @@ def test_no_home_is_said_with_the_way_to_one(cli: Cli, tmp_path: Path, monkeypat
     assert f"did you mean {tmp_path / '.detent'}?" in cli("list").err
 
 
+def test_an_empty_variable_names_no_home(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DETENT_HOME", "")
+    assert len(cli.json("list")) == 2
+    cli.played.home.path.rename(tmp_path / "away")
+    assert f"no home in {tmp_path} or above it (HOME_INVALID)" in cli("list").err
+
+
 def test_a_home_is_found_upwards_by_variable_and_by_option(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,11 +190,11 @@ def test_a_home_is_found_upwards_by_variable_and_by_option(
     assert len(cli.json("list", "--home", str(tmp_path / ".detent"))) == 2
 
 
-def outside(*arguments: str, home: Path) -> subprocess.Popen[bytes]:
+def outside(*arguments: str, home: Path, output: IO[str] | None = None) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "DETENT_HOME": str(home)}
     return subprocess.Popen(
         [sys.executable, "-m", "detent", *arguments],
-        stdout=subprocess.PIPE,
+        stdout=subprocess.PIPE if output is None else output,
         stderr=subprocess.PIPE,
         env=environment,
     )
@@ -203,6 +211,34 @@ def test_a_reader_that_closes_early_changes_nothing_about_the_verdict(cli: Cli, 
     errors = process.stderr.read()
     process.stderr.close()
     assert (process.wait(), errors) == (code, b"")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", [("list",), ("verify", "-o", "json")])
+def test_output_that_finds_no_room_is_named(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], unbuffered: str
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    with Path("/dev/full").open("w") as full:
+        process = outside(*words, home=cli.played.home.path, output=full)
+        _, err = process.communicate()
+    assert process.returncode == 4
+    assert err.splitlines()[0] == b"error: standard output cannot be written: No space left on device"
+    assert err.splitlines()[1].startswith(b"hint:  make room where it goes")
+    assert len(err.splitlines()) == 2, "nor does the interpreter's end say anything"
+
+
+def test_a_working_directory_that_is_gone_is_named(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    result = cli("list")
+    assert result.code == 4
+    assert result.err == "error: the working directory is no longer there\nhint:  change to a directory that is\n"
+    monkeypatch.chdir(tmp_path)
+    failing(monkeypatch, raising(FileNotFoundError(2, "No such file or directory")))
+    assert cli("list").err.startswith("error: No such file or directory\n")
 
 
 def test_the_module_and_the_exit_code_work_from_outside(cli: Cli) -> None:

@@ -7,9 +7,10 @@ import os
 import sys
 from pathlib import Path
 
+import apsw
 import pytest
 
-from detent.engine.doctor import age_text
+from detent.engine.doctor import age_text, space_of
 from detent.engine.keeper import HeadKeeper, state_directory
 from detent.engine.sandbox_view import sandbox_view
 from detent.executor.sandbox import Capabilities, Profile, probe, profile_of
@@ -87,6 +88,33 @@ def test_a_ledger_that_does_not_open_ends_the_examination(cli: Cli) -> None:
     assert result.code == 1
     assert statuses(result)["database"] == "wrong"
     assert "keys" not in statuses(result)
+
+
+def test_damage_is_told_in_one_line_without_what_surrounds_it(cli: Cli) -> None:
+    """Two pages that nothing leads to: SQLite tells of both in one row, below a line of stars."""
+    connection = apsw.Connection(str(cli.played.home.ledger))
+    connection.pragma("wal_checkpoint", "TRUNCATE")
+    page_bytes, pages = connection.pragma("page_size"), connection.pragma("page_count")
+    connection.close()
+    data = bytearray(cli.played.home.ledger.read_bytes()) + bytes(2 * page_bytes)
+    data[28:32] = (pages + 2).to_bytes(4)
+    cli.played.home.ledger.write_bytes(data)
+    assert text_of(cli("doctor", "-o", "json"), "integrity") == f"Page {pages + 1}: never used (and 1 more)"
+
+
+@pytest.mark.parametrize(
+    ("free_blocks", "flags", "status", "said"),
+    [
+        (1_000_000, 0, "ok", "3,906 MiB are free"),
+        (16_384, 0, "ok", "64 MiB are free"),
+        (16_383, 0, "wrong", "63 MiB are free"),
+        (1_000_000, os.ST_RDONLY, "wrong", "the file system is read-only"),
+    ],
+)
+def test_a_home_where_nothing_can_be_written_is_said(free_blocks: int, flags: int, status: str, said: str) -> None:
+    place = os.statvfs_result((4096, 4096, 2_000_000, free_blocks, free_blocks, 9, 9, 9, flags, 255))
+    check = space_of(place)
+    assert (check.status, check.text.startswith(said), check.hint is None) == (status, True, status == "ok")
 
 
 def test_each_primitive_of_the_sandbox_is_told_with_the_profile_they_make(cli: Cli) -> None:

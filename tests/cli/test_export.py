@@ -34,6 +34,17 @@ def test_what_was_left_out_is_said(cli: Cli) -> None:
     assert "left out: 1 piece of content, not stored here" in out
 
 
+def test_a_run_is_named_as_everywhere_else(cli: Cli) -> None:
+    """By the beginning of its id, or by its workflow's name; a job is no run, and says whose it is."""
+    named = {run["name"]: run["run_id"] for run in reversed(cli.json("list"))}
+    for name, run_id in named.items():
+        assert cli.json("export", name, "--output", "run.detent")["run_id"] == run_id
+    result = cli("export", "run-", "--output", "run.detent")
+    assert (result.code, "more than one id begins with 'run-'" in result.err) == (2, True)
+    result = cli("export", "done", "--output", "run.detent")
+    assert (result.code, "'done' is no run" in result.err, "it belongs to run run-1" in result.err) == (2, True, True)
+
+
 def test_a_run_or_a_place_that_is_not_there_is_refused(cli: Cli) -> None:
     result = cli("export", "nix", "--output", "run.detent")
     assert (result.code, "there is no run 'nix'" in result.err) == (2, True)

@@ -44,6 +44,28 @@ def test_a_home_that_is_there_stays_as_it_is(cli: Cli) -> None:
     assert (cli.played.home.path / "config.toml").read_bytes() == before
 
 
+def test_an_empty_directory_becomes_a_home_and_a_file_does_not(cli: Cli, empty: Path) -> None:
+    (empty / "demo.yaml").write_text("name: demo\nsteps:\n  - {id: one, run: {shell: 'true'}}\n")
+    for name, words in (("made", ("init",)), ("run", ("run", "demo.yaml", "-w", "1"))):
+        (empty / name).mkdir()
+        assert cli.json(*words, "--home", name)["home"] == str(empty / name)
+        assert cli("verify", "--home", name).code == 0
+    result = cli("init", "--home", "demo.yaml")
+    assert result.code == 2
+    assert result.err.startswith(f"error: {empty / 'demo.yaml'} is a file, and a home is a directory (HOME_INVALID)")
+
+
+def test_what_helps_a_home_without_its_ledger_is_no_making_of_a_home(cli: Cli) -> None:
+    home = cli.played.home
+    home.ledger.rename(home.path.parent / "copy.db")
+    for words in (("list",), ("init",)):
+        err = cli(*words).err
+        assert "from a copy" in err
+        assert f"move {home.path} away" in err
+    (home.path.parent / "copy.db").rename(home.ledger)
+    assert cli("verify").code == 0
+
+
 def test_a_place_that_is_not_there_is_named(cli: Cli, tmp_path: Path) -> None:
     result = cli("init", "--home", str(tmp_path / "no" / "where"))
     assert result.code == 2

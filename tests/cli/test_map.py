@@ -183,6 +183,49 @@ def test_failures_are_told_with_their_items_and_can_be_retried(project: MapProje
     assert "nothing to run again" in project("retry", again["run_id"]).out
 
 
+def test_items_that_fail_for_one_reason_tell_it_once(project: MapProject) -> None:
+    (project.directory / "rows.jsonl").write_text("".join(f"{number % 2}\n" for number in range(20)))
+    (project.directory / "words.py").write_text("def same(x): raise ValueError(f'no {x}')\n")
+    out = project.map("words:same", "--commit", "jsonl:out.jsonl", "--on-error", "continue").out
+    assert [line.strip() for line in out.splitlines() if "ValueError" in line] == [
+        "item 0 0 and 9 more  ValueError: no 0",
+        "item 1 1 and 9 more  ValueError: no 1",
+    ]
+    assert "more failed item" not in out
+
+
+def test_a_function_that_has_no_name_is_refused_before_there_is_a_run(project: MapProject) -> None:
+    result = project.map("words", "--commit", "jsonl:out.jsonl")
+    assert (result.code, "--compute 'words' names no function" in result.err) == (2, True)
+    assert project("list", "-o", "json").document == []
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("words:nope", "words.py has no 'nope', which 'words:nope' asks for"),
+        ("words.py:nope", "words.py has no 'nope', which 'words.py:nope' asks for"),
+        ("gone:nope", "cannot import 'gone' from"),
+        ("gone.py:nope", "there is no file"),
+        ("json:nope", "has no 'nope', which 'json:nope' asks for"),
+    ],
+)
+def test_a_function_that_is_not_there_is_refused_before_there_is_a_run(
+    project: MapProject, function: str, said: str
+) -> None:
+    for line in ((function,), ("words:square", "--filter", function)):
+        result = project.map(*line, "--commit", "jsonl:out.jsonl")
+        assert (result.code, said in result.err) == (2, True), result.err
+    assert project("list", "-o", "json").document == []
+
+
+@pytest.mark.parametrize("function", ["words:made", "math:sqrt"])
+def test_a_function_that_only_loading_finds_is_found(project: MapProject, function: str) -> None:
+    with (project.directory / "words.py").open("a") as file:
+        file.write("globals()['made'] = lambda x: x\n")
+    assert project.map(function, "--commit", "jsonl:out.jsonl").code == 0
+
+
 def test_an_item_that_takes_too_long_fails_and_the_others_do_not(project: MapProject) -> None:
     more = ("--commit", "jsonl:out.jsonl", "--chunk", "5", "--on-error", "continue", "--item-timeout", "0.2")
     result = project.map("words:stuck", *more, "-o", "json")
@@ -212,6 +255,7 @@ def test_a_stop_cancels_the_rest_and_retry_runs_it(project: MapProject) -> None:
         (("--items", "rows.jsonl", "--commit", "csv:x"), "destination"),
         (("--items", "rows.jsonl", "--item-timeout", "soon"), "--item-timeout cannot be 'soon': write it as 500ms"),
         (("--items", "rows.jsonl", "--item-timeout", "0.01"), "--item-timeout must be at least 100 ms"),
+        (("--items", "rows.jsonl", "--filter", "words"), "--filter 'words' names no function"),
     ],
 )
 def test_a_line_that_means_nothing_is_refused(project: MapProject, arguments: tuple[str, ...], said: str) -> None:

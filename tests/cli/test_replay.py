@@ -38,9 +38,33 @@ def test_what_cannot_be_replayed_is_said(cli: Cli, tmp_path: Path) -> None:
     result = cli("replay", "run.detent")
     assert result.code == 1
     assert "the bundle of one run" in result.out
-    (tmp_path / "no.detent").write_bytes(b"nothing")
-    assert cli("replay", "no.detent").code == 1
+    assert result.out.startswith("NOT REPLAYED")
     assert cli("replay", "nix.detent").code == 2
+
+
+def test_of_a_file_that_is_no_bundle_at_all_only_that_is_said(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text("")
+    for data in (b"nothing", b"Yet another text, which begins like an item of 25,972 bytes", b"PK\x03\x04"):
+        (tmp_path / "no.detent").write_bytes(data)
+        result = cli("replay", "no.detent")
+        assert result.code == 1
+        said = (
+            "the file is not one that `detent export` wrote: another file was meant: name a bundle, or no file at all"
+        )
+        (head, line) = result.out.splitlines()
+        assert (head, line.startswith(f"  - {said}")) == ("NOT REPLAYED  no.detent", True)
+        (note,) = cli("replay", "no.detent", "-o", "json").document["notes"]
+        assert note.startswith(said)
+        result = cli("replay", "no.detent", "--policy", "policy.toml")
+        assert result.code == 2
+        assert "no.detent cannot be read: it does not begin as a bundle does" in result.err
+
+
+def test_a_bundle_that_was_cut_is_still_called_one(cli: Cli, tmp_path: Path) -> None:
+    cli.json("export", "--output", "all.detent")
+    path = tmp_path / "all.detent"
+    path.write_bytes(path.read_bytes()[:20])
+    assert "the file cannot be read: " in cli("replay", "all.detent").out
 
 
 POLICY = '[queue]\ncapacity_total = 2\nadmission_policy = "drop-lru"\n'

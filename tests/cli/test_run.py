@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -134,6 +135,15 @@ def test_a_pipeline_runs_to_its_end_and_again_from_what_is_there(project: Projec
     assert second["run_id"] != first["run_id"]
     code, out, _ = project("run", file, "-p", "x=10", "-q", "-w", "1")
     assert (code, "40" in out) == (0, True)
+
+
+def test_a_contract_from_standard_input_lies_where_you_are(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its functions are found there, and what a file of the same steps has done is not done again."""
+    project.write(CHAIN)
+    project("run", "flow.yaml", "-q")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(CHAIN.encode())))
+    document = json.loads(project("run", "-", "-o", "json")[1])
+    assert (document["status"], document["result"], document["steps"]["reused"]) == ("completed", 12, 2)
 
 
 def test_progress_goes_to_stderr_and_the_summary_to_stdout(project: Project) -> None:

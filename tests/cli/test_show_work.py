@@ -46,11 +46,52 @@ def test_a_run_is_shown_with_its_steps_results_and_files(project: Project) -> No
         ["double", "succeeded", "2/2"],
         ["bad", "failed", "1"],
     ]
-    assert "file  made.txt  5 B, made: made.txt" in lines
+    assert "file  made.txt  5 B, made" in lines
     again = project.run("mixed.yaml", code=1)["run_id"]
     out = project("show", again).out
     assert "numbers from job " in out
     assert "double[1] from job " in out
+
+
+MANY = """\
+name: many
+steps:
+  - id: split
+    run: {shell: "for n in 1 2 3 4 5 6 7 8; do echo $n > part-$n; done"}
+    outputs: {parts: "part-*"}
+  - {id: report, run: {shell: "echo done > report.txt"}, outputs: {report: report.txt}}
+"""
+
+
+def test_a_step_with_many_files_hides_no_other(project: Project) -> None:
+    project.write("many.yaml", MANY)
+    run_id = project.run("many.yaml")["run_id"]
+    assert len(project.json("show", run_id)["artifacts"]) == 9
+    shown = [line for line in project("show", run_id).out.splitlines() if line.startswith("file  ")]
+    assert shown[-2:] == ["file  part-1 and 7 more  16 B, split", "file  report.txt  5 B, report"]
+
+
+FLOW = """\
+import detent
+
+@detent.task
+def one():
+    return 1
+
+@detent.flow(name="nightly")
+def every_night():
+    return one()
+"""
+
+
+def test_a_run_of_a_flow_is_shown_with_the_file_and_the_flow_in_it(project: Project) -> None:
+    """As a command line names it, so that it can be given again; without the directory, which is another field."""
+    project.write("shown_flows.py", FLOW)
+    run_id = project.run("shown_flows.py")["run_id"]
+    shown = project.json("show", run_id)
+    assert (shown["name"], shown["file"]) == ("nightly", "shown_flows.py:every_night")
+    lines = [line.split() for line in project("show", run_id).out.splitlines()]
+    assert ["file", "shown_flows.py:every_night"] in lines
 
 
 def test_a_job_is_shown_with_what_it_ran_and_what_came_of_it(project: Project) -> None:
@@ -95,3 +136,12 @@ def test_the_beginning_of_an_id_is_enough(project: Project) -> None:
     run_id = project.run("mixed.yaml", code=1)["run_id"]
     assert project.json("show", run_id[:9])["run_id"] == run_id
     assert project("show", "nix").code == 2
+
+
+def test_a_run_that_ran_out_of_time_says_so_for_ever_after(project: Project) -> None:
+    """A.6: not only to the terminal that it ran in."""
+    project.write("late.yaml", 'name: late\ntimeout: 1s\nsteps: [{id: wait, run: {python: "tasks:wait"}}]\n')
+    assert project("run", "late.yaml").code == 1
+    assert project.json("show", "late")["message"] == "the run's 1000 ms had elapsed"
+    assert "because   the run's 1000 ms had elapsed" in project("show", "late").out
+    assert "It did not end in time: the run's 1000 ms had elapsed." in project("explain", "late").out

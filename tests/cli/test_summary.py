@@ -82,6 +82,7 @@ def test_a_run_that_failed_shows_why_on_which_line_and_what_to_type(capsys: pyte
         "",
         "  detent explain job-1      why it ran as it did and ended so",
         "  detent logs job-1         what it printed",
+        "  detent show job-1         its traceback, arguments and records",
         "  detent retry rivers-7f3a  run what is missing; what is done stays done",
         "  detent verify             the history is complete and untouched",
     ]
@@ -97,7 +98,7 @@ def test_null_is_a_result_and_nothing_is_none(capsys: pytest.CaptureFixture[str]
 def test_long_results_messages_and_lists_are_cut_on_the_page_alone(capsys: pytest.CaptureFixture[str]) -> None:
     said = {
         "result": "x" * 1_000,
-        "artifacts": [REPORT] * 25,
+        "artifacts": [replace(REPORT, step=f"report{number}") for number in range(25)],
         "failures": [replace(BROKEN, message=f"{number}\n" + "line\n" * 19) for number in range(12)],
     }
     lines = page_of(capsys, FAILED, **said)
@@ -112,11 +113,22 @@ def test_long_results_messages_and_lists_are_cut_on_the_page_alone(capsys: pytes
     assert (len(data["result"]), len(data["artifacts"]), len(data["failures"])) == (1_000, 25, 12)
 
 
+def test_many_files_of_one_step_are_one_line_and_hide_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    many = [Artifact("split", f"part-{number}", f"out/part-{number}", 1_024, "sha256:aa") for number in range(200)]
+    shown = [line for line in page_of(capsys, DONE, artifacts=[*many, REPORT]) if "artifact" in line]
+    assert shown == [
+        "  artifact  out/part-0 and 199 more  200.0 KiB, split",
+        "  artifact  out/report.html  12.1 KiB, report",
+    ]
+    few = [line for line in page_of(capsys, DONE, artifacts=many[:5]) if "artifact" in line]
+    assert [line.split()[1] for line in few] == [f"out/part-{number}" for number in range(5)]
+
+
 def test_a_fan_out_that_fails_for_one_reason_tells_it_once(capsys: pytest.CaptureFixture[str]) -> None:
-    failures = [replace(BROKEN, job_id=f"job-{number}", attempts=1) for number in range(6)]
+    failures = [replace(BROKEN, job_id=f"job-{number}", attempts=1, index=number + 3) for number in range(6)]
     lines = page_of(capsys, FAILED, failures=[*failures, replace(BROKEN, message="other", attempts=1)])
-    assert [line for line in lines if line.startswith("load failed")] == [
-        "load failed  USER_CODE_ERROR PYTHON_EXCEPTION  6 jobs alike",
+    assert [line for line in lines if line.startswith("load") and "failed" in line] == [
+        "load[3] failed  USER_CODE_ERROR PYTHON_EXCEPTION  6 jobs alike",
         "load failed  USER_CODE_ERROR PYTHON_EXCEPTION",
     ]
     assert any("detent explain job-0" in line for line in lines)

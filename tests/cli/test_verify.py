@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from detent.cli.page import Page
+from detent.cli.verify import _draw as draw_report
+from detent.ledger.findings import Finding, Report
 from tests.cli.conftest import Cli
 
 
@@ -71,11 +75,10 @@ def test_another_root_is_a_finding_and_no_root_at_all_bad_usage(cli: Cli, bundle
         (lambda data: data[: len(data) // 2], "BUNDLE_TRUNCATED"),
         (lambda data: data + b"\x00", "BUNDLE_TRAILING_BYTES"),
         (lambda _: b"", "BUNDLE_TRUNCATED"),
-        (lambda _: b"PK\x03\x04 a zip file", "BUNDLE_MALFORMED"),
         (lambda _: b"\x5a\xff\xff\xff\xff", "ITEM_TOO_LARGE"),
     ],
 )
-def test_a_file_that_is_cut_or_is_no_bundle_gives_findings(cli: Cli, bundle: Path, change: object, code: str) -> None:
+def test_a_file_that_is_cut_or_has_more_gives_findings(cli: Cli, bundle: Path, change: object, code: str) -> None:
     assert callable(change)
     data = bundle.read_bytes()
     assert change(data) != data
@@ -83,6 +86,33 @@ def test_a_file_that_is_cut_or_is_no_bundle_gives_findings(cli: Cli, bundle: Pat
     result = cli("verify", str(bundle), "--root", cli.played.root, "-o", "json")
     assert result.code == 1
     assert code in codes(result.document)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"PK\x03\x04 a zip file",
+        b"name: demo\nsteps: []\n",
+        b"{}",
+        b"\x7fELF\x02\x01\x01",
+        b"Yet another text, which begins like an item of 25,972 bytes",
+        b"I am short",
+        "Ünicode".encode(),
+    ],
+)
+def test_of_a_file_that_is_no_bundle_at_all_only_that_is_said(cli: Cli, bundle: Path, data: bytes) -> None:
+    """Neither cut nor changed: there is nothing to be said of a ledger that is not there, pinned or not."""
+    bundle.write_bytes(data)
+    for pinned in ((), ("--root", cli.played.root)):
+        result = cli("verify", str(bundle), *pinned, "-o", "json")
+        document = result.document
+        assert (result.code, document["ok"], codes(document)) == (1, False, ["NOT_A_BUNDLE"])
+        assert (document["findings_total"], document["codes"]) == (1, {"NOT_A_BUNDLE": 1})
+        assert (document["proved"], document["not_proved"]) == ([], [])
+    out = cli("verify", str(bundle)).out
+    assert out.splitlines()[:3] == [f"NOT VERIFIED  {bundle}", "", "1 finding:"]
+    assert "the file is not one that `detent export` wrote" in out
+    assert "name a bundle" in out
 
 
 def test_a_file_that_is_not_there_is_bad_usage(cli: Cli, tmp_path: Path) -> None:
@@ -126,9 +156,35 @@ def test_a_kept_tree_head_must_be_continued(cli: Cli, bundle: Path, tmp_path: Pa
     assert cli("verify", str(bundle), *root, "--head", str(tmp_path / "nix")).code == 2
 
 
-def test_many_findings_are_cut_on_the_page_and_counted(cli: Cli) -> None:
+def test_findings_that_are_alike_are_counted_on_the_page_and_all_there_as_data(cli: Cli) -> None:
     cli.played.edit(lambda database: database.execute("UPDATE records SET evidence = x'00', body = x'a0'"))
-    result = cli("verify")
+    result, data = cli("verify"), cli("verify", "-o", "json").document
     assert result.code == 1
-    assert result.out.count("  ! ") == 50
-    assert "more; -o json has more of them" in result.out
+    lines, times = result.out.splitlines(), Counter(codes(data))
+    assert len(data["findings"]) == data["findings_total"] == times.total()
+    code, many = times.most_common(1)[0]
+    assert many > 3
+    heads = [line.split()[1] for line in lines if line.startswith("  ! ")]
+    assert sorted(heads) == sorted(str(code) for code in times), "every code once"
+    start = lines.index(f"  ! {code}  {many} findings")
+    first = [finding for finding in data["findings"] if finding["code"] == code][:3]
+    assert [line.endswith(one["message"]) for line, one in zip(lines[start + 1 :], first, strict=False)] == [True] * 3
+    assert lines[start + 4] == f"    ... and {many - 3} more: `-o json` lists all"
+    assert lines[start + 5].startswith("    means: ")
+    assert lines[start + 6].startswith("    likely: ")
+    (once,) = [str(code) for code, number in times.items() if number == 1][:1]
+    assert any(line.startswith(f"  ! {once}") and "finding" not in line for line in lines)
+
+
+def test_the_page_says_when_the_data_has_not_every_finding_either(cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
+    counted = {"FOLD_ROW_MISSING": 1_500, "ITEM_UNKNOWN": 1, "HEAD_INVALID": 2}
+    kept = tuple(Finding("FOLD_ROW_MISSING", f"row {number}") for number in range(1_000))
+    report = Report(
+        ok=False, findings=kept, findings_total=1_503, proved=(), not_proved=(), counts={}, codes=counted
+    )  # fmt: skip
+    draw_report(Page(), report, "ledger.db", own_root=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert "1,503 findings:" in lines
+    assert "    ... and 1,497 more: `-o json` lists 1,000 of all findings" in lines
+    assert "  ! ITEM_UNKNOWN  1 finding" in lines
+    assert "    ... and 2 more: `-o json` lists 1,000 of all findings" in lines

@@ -35,7 +35,26 @@ def test_a_duration_is_exact_in_milliseconds(written: object, duration_ms: int) 
 
 @pytest.mark.parametrize(
     "written",
-    ["", "5", "5 m", "m", "30m1h", "1h1h", "-5m", "1e3s", "٣s", "5M", None, True, [], {}, "1" * 18 + "s", "1.s", ".5s"],
+    [
+        "",
+        "5",
+        "5 m",
+        "m",
+        "30m1h",
+        "1h1h",
+        "-5m",
+        "1e3s",
+        "٣s",
+        "5M",
+        None,
+        True,
+        [],
+        {},
+        "1" * 18 + "s",
+        "1.s",
+        ".5s",
+        float("inf"),
+    ],
 )
 def test_what_is_no_duration_is_told_how_to_write_one(written: object) -> None:
     with pytest.raises(BadDuration, match="cannot be") as caught:

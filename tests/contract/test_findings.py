@@ -97,7 +97,7 @@ STEP = [
     ("error_action: ➤explode\nrun: {shell: x}", "error_action cannot be 'explode'", "one of 'stop', 'continue', 'retry' or 'compensate'"),
     ("priority: ➤1001\nrun: {shell: x}", "priority must be at most 1000, got 1001", "write a smaller number"),
     ("priority: ➤high\nrun: {shell: x}", "priority must be a whole number, not 'high'", "write digits alone"),
-    ("name: ➤[x]\nrun: {shell: x}", "name must be text, not ['x']", "put it in quotes"),
+    ("name: ➤[x]\nrun: {shell: x}", "name must be text, not ['x']", "write it as one text"),
     ("run: {python: m:f, with: {a: {➤$form: x}}}", "key '$form' is no reference", "did you mean '$from'?"),
     ("run: {python: m:f, with: {a: {➤$x: x}}}", "key '$x' is no reference", "write $$ for a key that begins with one $"),
     ("run: {python: m:f, with: {a: ➤{$from: x, b: 1}}}", "a reference stands alone: {$from: name}", "remove the other"),

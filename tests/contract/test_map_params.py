@@ -127,6 +127,37 @@ def test_a_contract_without_lines_names_the_place_by_its_path() -> None:
     assert str(caught.value).startswith(f"run.json: {place}: window must be a whole number")
 
 
+LISTED = "name: one\nparams: {p: %s}\nsteps:\n  - id: only\n    map: {item: ➤{$param: p}}\n    run: {shell: ls}\n"
+
+
+@pytest.mark.parametrize(
+    ("param", "message"),
+    [
+        ("5", "map cannot go through parameter 'p', which is of type integer"),
+        ("{type: string}", "map cannot go through parameter 'p', which is of type string"),
+        (
+            "{type: any, default: 5}",
+            "map needs a list to go through, not 5; it is parameter 'p', by its default",
+        ),
+    ],
+)
+def test_a_step_goes_through_no_parameter_that_can_be_no_list(param: str, message: str) -> None:
+    text, (line, column) = marked(LISTED % param)
+    finding = only(text)
+    assert (finding.line, finding.column, finding.message) == (line, column, message)
+    assert finding.hint
+
+
+def test_a_value_that_is_no_list_is_refused_where_a_step_goes_through_it() -> None:
+    text, (line, column) = marked(LISTED % "{type: any}")
+    contract = load(text.encode(), name=NAME)
+    assert bind(contract, {"p": [1]}) == {"p": [1]}
+    with pytest.raises(ParamsInvalid) as caught:
+        bind(contract, {"p": 5})
+    message = "map needs a list to go through, not 5; it is parameter 'p'"
+    assert caught.value.details["errors"] == [f"{NAME}:{line}:{column}: {message}"]
+
+
 def test_everything_that_does_not_fit_is_told_at_once() -> None:
     contract = load(
         written("window: {$param: w}", "{w: {type: any}, c: {type: any}}", chunk="{$param: c}").encode(), name=NAME

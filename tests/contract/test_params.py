@@ -105,6 +105,10 @@ def test_an_assignment_is_read_as_its_declared_type(text: str, value: object, co
         ("dry=yes", "parameter 'dry' is of type boolean, not 'yes'"),
         ("files=a", "parameter 'files' is of type list, not 'a'"),
         ("fils=[]", "the contract has no parameter 'fils'; did you mean 'files'?"),
+        (
+            "zzzz=1",
+            "the contract has no parameter 'zzzz'; it has rows, rate, source, dry, files, token, anything, options",
+        ),
         ("rate=NaN", "parameter 'rate' is of type number, not 'NaN'"),
     ],
 )

@@ -132,6 +132,32 @@ def test_what_is_wrong_is_said_with_its_place_and_a_way_out(written: str, messag
     assert hint in finding.hint
 
 
+@pytest.mark.parametrize(
+    ("written", "messages"),
+    [
+        (
+            "{cron: '99 25 * * mo', overlap: queu}",
+            [
+                "the minute cannot be 99 in cron '99 25 * * mo'",
+                "the hour cannot be 25 in cron '99 25 * * mo'",
+                "the day of week cannot be 'mo' in cron '99 25 * * mo'",
+                "there is no overlap 'queu'",
+            ],
+        ),
+        (
+            "{every: 5m, offset: 6m, overlap: queu}",
+            ["an offset of 6m is not within a period of 5m", "there is no overlap 'queu'"],
+        ),
+        (
+            "{every: 5m, timezone: UTC, offset: 6m}",
+            ["timezone means nothing without cron", "an offset of 6m is not within a period of 5m"],
+        ),
+    ],
+)
+def test_everything_that_is_wrong_is_said_at_once(written: str, messages: list[str]) -> None:
+    assert [finding.message for finding in findings(text(written))] == messages
+
+
 def test_a_star_without_quotes_is_told_to_wear_some() -> None:
     assert "in quotes" in findings(text("{cron: * * * * *}"))[0].hint
 

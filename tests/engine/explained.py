@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import re
 import shutil
 from collections.abc import Callable
@@ -31,6 +32,7 @@ STEP_MS = 5_000
 """Time passes in steps that no owner takes for a stall of its own."""
 
 _made = TemporaryDirectory(prefix="detent-explained-", dir=scratch_directory())
+atexit.register(_made.cleanup)  # Left to itself it warns of that, and warnings are errors here.
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import time
@@ -36,6 +37,7 @@ def scratch_directory() -> str | None:
 
 
 _made = TemporaryDirectory(prefix="detent-homes-", dir=scratch_directory())
+atexit.register(_made.cleanup)  # Left to itself it warns of that, and warnings are errors here.
 
 
 @cache

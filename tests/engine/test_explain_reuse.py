@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from detent.engine.namesakes import COMPARED_MAX
 from tests.cli.project import Project, detent_home, project
 
 __all__ = ["detent_home", "project"]
@@ -100,9 +101,25 @@ def test_a_changed_function_or_name_is_named_and_exactly_what_uses_it_runs(sums:
     for place in range(3):
         assert [change["ingredient"] for change in why(steps["double"], place)["changes"]] == ["value:tasks:FACTOR"]
     out = sums("explain", sums.newest()).out
-    assert "Element 0, 1 and 2: done before, and one thing changed since:" in out
+    assert "Elements 0, 1 and 2: done before, and one thing changed since:" in out
     assert "module-level name tasks:FACTOR changed: sha256:" in out
     assert {step["verdict"] for step in foreseen(sums).values()} == {"reuse"}
+
+
+def test_an_element_of_a_long_list_is_compared_with_the_one_that_had_its_place(project: Project) -> None:
+    items = ", ".join(map(str, range(COMPARED_MAX + 6)))
+    steps = f"steps: [{{id: far, map: {{n: [{items}]}}, run: {{python: 'far:far', with: {{by: {{$param: by}}}}}}}}]"
+    project.write("far.py", "def far(n, by):\n    return n + by\n")
+    project.write("far.yaml", f"name: far\nparams: {{by: 1}}\n{steps}\n")
+    first = project.run("far.yaml")["run_id"]
+    assert foreseen(project, "-p", "by=2", file="far.yaml")["far"]["why"] == (
+        f"all {COMPARED_MAX + 6}: argument by changed: 1 -> 2"
+    )
+    project.run("far.yaml", "-p", "by=2")
+    for place in (0, 40, COMPARED_MAX + 5):
+        reason = why(told(project, project.newest(), "far")["far"], place)
+        assert (reason["kind"], reason["earlier_run"]) == ("changed", first)
+        assert reason["lines"][1:] == ["  - argument by changed: 1 -> 2"]
 
 
 def test_a_job_is_explained_with_the_same_reason(sums: Project) -> None:
@@ -228,6 +245,36 @@ steps:
     assert "did you mean 'after'?" in project("explain", project.newest(), "aftr").err
 
 
+def test_a_step_that_failed_before_it_had_a_job_says_why_then_and_later(project: Project) -> None:
+    project.write(
+        "flat.yaml",
+        """\
+name: flat
+steps:
+  - {id: one, run: {python: "tasks:total", with: {values: [1]}}}
+  - {id: each, map: {n: {$from: one}}, run: {python: "tasks:double"}}
+  - {id: sum, run: {python: "tasks:total", with: {values: {$from: each}}}}
+""",
+    )
+    document = project.run("flat.yaml", code=1)
+    (failure,) = document["failures"]
+    assert (failure["step"], failure["category"], failure["code"]) == ("each", "VALIDATION_ERROR", "NOT_RUN")
+    assert failure["job_id"] is None
+    assert [line.split()[1] for line in document["next"]] == ["retry", "verify"]
+    steps = told(project)
+    assert [step["state"] for step in steps.values()] == ["succeeded", "failed", "skipped"]
+    assert steps["each"]["lines"] == ["It failed before it began: what step 'each' goes through is no list."]
+    assert steps["sum"]["lines"] == ["It was skipped: after the failure of each."]
+
+
+def test_a_mapped_step_names_the_elements_that_failed(project: Project) -> None:
+    project.write("some.py", "def some(n):\n    assert n % 2, f'{n} is even'\n    return n\n")
+    project.write("some.yaml", "name: some\nsteps:\n  - {id: each, map: {n: [1, 3, 4]}, run: {python: 'some:some'}}\n")
+    (failure,) = project.run("some.yaml", code=1)["failures"]
+    assert (failure["step"], failure["index"]) == ("each", 2)
+    assert told(project)["each"]["lines"][-1] == "Element 2 failed: AssertionError: 4 is even"
+
+
 def test_a_run_under_way_says_what_runs_and_what_waits(project: Project) -> None:
     project.write(
         "wait.yaml",
@@ -253,6 +300,29 @@ steps:
     assert "No process drives it" in project("explain", run_id).out
     plan = project("plan", "wait.yaml").out
     assert f"`detent run` goes on with run {run_id}" in plan
+
+
+def test_cancelled_elements_are_counted(project: Project) -> None:
+    project.write("hold.yaml", "name: hold\nsteps: [{id: wait, map: {n: [1, 2]}, run: {python: 'tasks:wait'}}]\n")
+    terminal = project.terminal("run", "hold.yaml", "-w", "1")
+    project.wait_running()
+    run_id = project.newest()
+    assert told(project)["wait"]["lines"][0] == "2 of 2 elements: 1 under way, 1 waiting."
+    assert project("cancel", run_id).code == 0
+    assert terminal.ended().code == 130
+    assert told(project)["wait"]["lines"][0] == "2 of 2 elements: 2 cancelled."
+
+
+def test_a_step_whose_job_waits_says_so(project: Project) -> None:
+    steps = "{id: a, run: {python: 'tasks:wait'}}, {id: b, run: {python: 'tasks:double', with: {n: 1}}}"
+    project.write("two.yaml", f"name: two\nsteps: [{steps}]\n")
+    terminal = project.terminal("run", "two.yaml", "-w", "1")
+    project.wait_running()
+    first, second = (step["lines"][0] for step in told(project).values())
+    assert first.startswith("It is under way: `detent explain ")
+    assert second.startswith("It waits for its turn: `detent explain ")
+    project.release()
+    assert terminal.ended().code == 0
 
 
 def test_a_plan_looks_and_leaves_no_trace(sums: Project, monkeypatch: pytest.MonkeyPatch) -> None:

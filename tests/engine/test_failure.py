@@ -77,7 +77,7 @@ def test_whoever_was_not_looked_at_hears_that_nothing_was_done(store: Store, mon
     rig.owner.step()
     assert isinstance(error_of(first), OutcomeUnknown)
     assert type(error_of(second)) is StoreUnavailable
-    with pytest.raises(StoreUnavailable, match="lost a append"):
+    with pytest.raises(StoreUnavailable, match="lost an append"):
         rig.ask(submit("job-3"))
 
 

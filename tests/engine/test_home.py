@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import shutil
@@ -9,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
@@ -17,7 +19,9 @@ import pytest
 from detent.canon import digest_text
 from detent.engine.home import Home, find_home, make_home, new_home_path
 from detent.engine.keeper import HeadKeeper, state_directory
+from detent.engine.lock import try_lock
 from detent.engine.wiring import Parts, begin_ledger
+from detent.engine.work import Work, home_at
 from detent.errors import DetentError, HomeError, RolledBack, StoreUnavailable, TrustError
 from detent.ledger import SignedTrust
 from detent.store.sqlite import SqliteStore
@@ -25,6 +29,9 @@ from detent.testing import CrashAt
 from tests.engine.homes import House, one
 from tests.engine.processes import surroundings
 from tests.engine.rig import cancel
+from tests.faults.disk import can_mount, small_disk
+
+MS_REMOUNT_READ_ONLY = 32 | 1
 
 
 @pytest.fixture
@@ -100,8 +107,10 @@ def test_no_two_homes_have_the_same_name_or_keys(tmp_path: Path) -> None:
 
 def test_a_home_is_never_made_over_something_else(tmp_path: Path) -> None:
     (tmp_path / "there").write_text("something else")
-    with pytest.raises(HomeError, match="exists already"):
+    with pytest.raises(HomeError, match="there is a file"):
         make_home(tmp_path / "there", begin_ledger)
+    with pytest.raises(HomeError, match="has files in it and is no home"):
+        make_home(tmp_path, begin_ledger)
     with pytest.raises(HomeError, match="not a directory"):
         make_home(tmp_path / "no" / "such" / "place", begin_ledger)
     assert (tmp_path / "there").read_text() == "something else"
@@ -215,6 +224,114 @@ def test_everything_in_a_new_home_is_durable_before_it_gets_its_name(
     monkeypatch.setattr(Path, "rename", renamed)
     make_home(tmp_path / ".detent", begin_ledger)
     assert tmp_path.name in synced
+
+
+# -- making it of an empty directory -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Path:
+    """An empty directory, as a new volume is one."""
+    path = tmp_path / "volume"
+    (path / "lost+found").mkdir(parents=True)
+    return path
+
+
+def test_an_empty_directory_becomes_a_home_and_stays_itself(volume: Path) -> None:
+    """It may be where a volume is mounted, or all that this user may write to: nothing can take its place."""
+    volume.chmod(0o755)
+    number = volume.stat().st_ino
+    home = make_home(volume, begin_ledger)
+    assert find_home(volume, {"DETENT_HOME": str(volume)}) == home
+    assert (volume.stat().st_ino, mode(volume)) == (number, 0o700)
+    assert {entry.name for entry in volume.iterdir()} == {
+        *("lost+found", ".gitignore", "config.toml", "content", "keys", "ledger.db")
+    }
+    assert list(volume.parent.iterdir()) == [volume]
+    with Parts().open_reader(home.ledger) as reader:
+        assert reader.origin == home.settings().origin
+
+
+def test_a_process_killed_while_it_makes_one_of_an_empty_directory_leaves_none(volume: Path) -> None:
+    command = [sys.executable, "-c", KILLED_WHILE_MAKING, str(volume), "appended"]
+    ended = subprocess.run(command, check=False, timeout=60, env=surroundings())
+    assert ended.returncode == -signal.SIGKILL
+    assert find_home(volume, {"DETENT_HOME": str(volume)}) is None
+    assert sorted(entry.name[:5] for entry in volume.iterdir()) == [".new-", "lost+"]
+    make_home(volume, begin_ledger)
+    assert not list(volume.glob(".new-*")), "what the dead process left has been swept away"
+
+
+def test_of_two_who_make_one_of_an_empty_directory_the_faster_keeps_its_keys(volume: Path) -> None:
+    made: list[Home] = []
+
+    def begin(home: Home, signed: SignedTrust) -> None:
+        begin_ledger(home, signed)
+        if not made:
+            made.append(home)
+            make_home(volume, begin)  # Another process would see exactly this.
+            kept.update({path.name: path.read_bytes() for path in (volume / "keys").iterdir()})
+
+    kept: dict[str, bytes] = {}
+    with pytest.raises(HomeError, match="exists already"):
+        make_home(volume, begin)
+    assert {path.name: path.read_bytes() for path in (volume / "keys").iterdir()} == kept
+    assert not list(volume.glob(".new-*"))
+
+
+def test_an_empty_directory_is_a_home_only_when_everything_else_of_it_is_durable(
+    volume: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The settings make it one. A power cut before them leaves none, and one after them a whole one."""
+    deeds: list[str] = []
+    rename, real = Path.rename, os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").readlink() == volume:
+            deeds.append("synced")
+        real(descriptor)
+
+    def renamed(self: Path, target: Path) -> Path:
+        deeds.append(target.name)
+        return rename(self, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "rename", renamed)
+    make_home(volume, begin_ledger)
+    assert deeds[-3:] == ["synced", "config.toml", "synced"]
+    assert sorted(deeds[:-3]) == [".gitignore", "content", "keys", "ledger.db"]
+
+
+def test_a_home_without_its_ledger_keeps_its_keys_and_names_the_ways_out(house: House) -> None:
+    path = house.home.path
+    house.home.ledger.unlink()
+    before = {key: key.read_bytes() for key in (path / "keys").iterdir()}
+    with pytest.raises(HomeError, match=r"its ledger\.db is missing") as making:
+        make_home(path, begin_ledger)
+    with pytest.raises(StoreUnavailable, match="does not exist") as opening:
+        house.session()
+    for caught in (making, opening):
+        assert "from a copy" in (caught.value.hint or "")
+        assert f"move {path} away" in (caught.value.hint or "")
+    assert {key: key.read_bytes() for key in (path / "keys").iterdir()} == before
+    path.rename(path.with_name("away"))
+    assert make_home(path, begin_ledger).ledger.exists()
+
+
+@pytest.mark.skipif(not can_mount(), reason="a read-only file system has to be mounted, which needs root")
+def test_a_home_on_a_read_only_file_system_is_named_whoever_wants_to_write(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        home = make_home(disk, begin_ledger)
+        assert ctypes.CDLL(None).mount(None, os.fsencode(disk), None, MS_REMOUNT_READ_ONLY, None) == 0
+        deeds: list[Callable[[], object]] = [
+            *(lambda: home_at(disk), lambda: Work(home), lambda: try_lock(home.lock)),
+            lambda: make_home(disk, begin_ledger),
+        ]
+        for deed in deeds:
+            with pytest.raises(StoreUnavailable, match=f"the home {disk} .* its file system is read-only") as caught:
+                deed()
+            assert "mount it for writing" in (caught.value.hint or "")
+            assert not caught.value.retryable
 
 
 # -- opening -----------------------------------------------------------------------------------------------------------

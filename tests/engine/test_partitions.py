@@ -233,8 +233,12 @@ def test_content_is_erased_whichever_partition_names_it(house: House) -> None:
 def test_what_there_is_to_see_is_seen_over_all_partitions(house: House) -> None:
     with house.session() as session:
         work(house, session)
-    checks = list(examine(house.home, environment=house.environment))
+    # What the machine lacks for a sandbox is no fault of the home: an ordinary user has no control group, for one.
+    checks = [
+        check for check in examine(house.home, environment=house.environment) if not check.name.startswith("sandbox")
+    ]
     assert {check.status for check in checks} == {"ok"}, checks
+    assert [check.name for check in checks].count("kept tree head") == P
     with house.reader() as reader:
         content = Content(reader, house.home.content_files())
         assert len(list(runs(reader))) == P

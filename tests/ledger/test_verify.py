@@ -31,11 +31,21 @@ from detent.ledger import (
     verify_bundle,
     verify_items,
 )
-from detent.ledger.book import Signed, verify_each
+from detent.ledger.book import Book, Signed, verify_each
+from detent.ledger.claims import proved
+from detent.ledger.findings import Findings
 from tests.ledger.build import ORIGIN, Builder, codes, key, lively
 from tests.ledger.lives import CONFIG, STEPS, play
 
 WITNESS = "witness.example"
+
+
+def test_what_was_proved_writes_numbers_as_the_page_does() -> None:
+    book = Book(heads=None, findings=Findings(), root=None, verify_many=verify_each)
+    book.header = HeaderItem(ORIGIN, 1)
+    book.counts.update(batches=1_676, records=2_345, contents=3_456)
+    sentences = list(proved(book, [], rows=4_567))
+    assert [sentence.split()[0] for sentence in sentences] == ["1,676", "2,345", "0", "4,567", "3,456"]
 
 
 def test_an_untouched_ledger_is_green() -> None:
@@ -326,6 +336,19 @@ def test_without_a_header_the_rest_is_still_looked_at() -> None:
     assert codes(verify_items(ledger.items()[3:], root=ledger.root)) == {"ITEM_OUT_OF_ORDER"}
     run = ledger.run_items("run-1")
     assert codes(verify_items(run[2:], root=ledger.root)) == {"ITEM_OUT_OF_ORDER", "HEAD_MISSING", "RUN_MISSING"}
+
+
+def test_a_bundle_whose_beginning_was_changed_is_read_to_its_end() -> None:
+    """What is said of a file that is no bundle hides nothing of one that is: its other items can be read."""
+    ledger = lively()
+    data = ledger.bundle()
+    place = data.index(b"\xa7av\x01dkindfheader")
+    for changed in (b"\x87", b"K", bytes(24)):
+        start = data[:place] + changed + data[place + len(changed) :]
+        found = codes(verify_bundle(BytesIO(start), ledger.root))
+        assert found >= {"BUNDLE_MALFORMED", "ITEM_OUT_OF_ORDER", "BUNDLE_DIGEST_WRONG"}
+    for cut in (0, 1, place, place + 1, place + 9):
+        assert codes(verify_bundle(BytesIO(data[:cut]))) == {"BUNDLE_TRUNCATED", "TRUST_UNPINNED", "BUNDLE_MALFORMED"}
 
 
 def test_what_a_reader_finds_stands_in_the_report() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -205,7 +206,9 @@ def test_the_checks_do_not_depend_on_assertions() -> None:
         "except Exception as fault:\n"
         "    print(fault.code, fault.details['rule'], fault.details['snapshot']['next_commit_seq'])\n"
     )
-    answer = subprocess.run([sys.executable, "-O", "-c", program], capture_output=True, text=True, check=True)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-O", "-c", program]
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert answer.stdout.split() == ["INVARIANT_VIOLATION", "TERMINAL_COUNT", "0"]
 
 

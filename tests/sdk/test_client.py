@@ -128,6 +128,16 @@ def test_retries_of_a_task_are_its_own(home: TemporaryHome, tmp_path: Path) -> N
         assert client.submit(functions.flaky, str(tmp_path / "tries")).result(60) == 2
 
 
+def test_a_closed_client_leaves_no_thread_behind(home: TemporaryHome, tmp_path: Path) -> None:
+    """A job that is retried is followed on a thread of its own, which has nothing to follow afterwards."""
+    retry_at_once(home.home)
+    before = set(threading.enumerate())
+    with Client(home.path, workers=1) as client:
+        client.submit(functions.flaky, str(tmp_path / "tries")).result(60)
+        eventually(lambda: client._tasks._follower is not None, "the retry was not followed")
+    assert set(threading.enumerate()) <= before
+
+
 def test_a_running_job_is_ended_when_it_is_cancelled(client: Client, tmp_path: Path) -> None:
     """X-157, JOB-068: at once, with its process."""
     marker = tmp_path / "pid"
@@ -139,6 +149,7 @@ def test_a_running_job_is_ended_when_it_is_cancelled(client: Client, tmp_path: P
     with pytest.raises(TaskCancelled):
         handle.result(60)
     assert handle.status is JobStatus.CANCELLED
+    assert repr(handle) == f"<job {handle.job_id}: CANCELLED>"
     assert not handle.cancel()
     pid = int(marker.read_text())
     eventually(lambda: not _is_alive(pid), "its process was not ended")
@@ -216,7 +227,7 @@ def test_force_and_salt_do_it_again(home: TemporaryHome, lane: InlineLane) -> No
     ("value", "said", "hint"),
     [
         ({1, 2}, r"same\(value=\.\.\.\) is a set", "for a set: sorted(...)"),
-        ([{"a": object()}], r"same\(value=\.\.\.\)\[0\]\.a is a object", "look inside it"),
+        ([{"a": object()}], r"same\(value=\.\.\.\)\[0\]\.a is an object", "look inside it"),
         (float("nan"), r"same\(value=\.\.\.\) is nan", "pass text, numbers"),
         ({1: 2}, r"same\(value=\.\.\.\) has the key 1", "look inside it"),
         (b"bytes", r"same\(value=\.\.\.\) is a bytes", "detent.File.from_bytes(...)"),

@@ -224,11 +224,11 @@ CIRCLE.append(CIRCLE)
         (math.nan, r"keep\(value=\.\.\.\) is nan"),
         ({"a": [1, math.inf]}, r"keep\(value=\.\.\.\).*a.*1.* is inf"),
         ({1, 2}, r"keep\(value=\.\.\.\) is a set, which is no JSON value"),
-        ({"deep": [object()]}, r"keep\(value=\.\.\.\)\['deep'\]\[0\] is a object"),
+        ({"deep": [object()]}, r"keep\(value=\.\.\.\)\['deep'\]\[0\] is an object"),
         (b"bytes", "is a bytes"),
         (Decimal("1.5"), "is a Decimal"),
         (Point(1, 2), "is a Point"),
-        (OrderedDict(a=1), "is a OrderedDict"),
+        (OrderedDict(a=1), "is an OrderedDict"),
         (Colour.RED, "is a Colour"),
         ({1: 2}, "has the key 1; keys must be text"),
         ("\ud800", "lone surrogate"),
@@ -539,6 +539,15 @@ def test_a_flow_is_no_method() -> None:
         Holder().flow  # noqa: B018
     assert isinstance(sums, Flow)
     assert repr(sums) == f"<flow {__name__}:sums>"
+
+
+def test_a_contract_is_called_by_where_its_flow_stands_or_by_its_name_where_nothing_leads_to_it() -> None:
+    @detent.flow
+    def inside() -> Any:
+        return keep(1)
+
+    assert sums.contract(2).name == f"{__name__}:sums"
+    assert inside.contract().name == "inside"
 
 
 def test_a_long_flow_is_recorded_without_recursion() -> None:

@@ -80,7 +80,7 @@ def test_the_time_of_an_item_is_what_the_call_says_or_else_the_task() -> None:
     ("options", "words"),
     [
         ({"commit": None}, "needs a destination"),
-        ({"commit": object()}, "cannot take a object"),
+        ({"commit": object()}, "cannot take an object"),
         ({"workers": 2}, "workers belongs to the run"),
         ({"key": "a"}, "key belongs to the run"),
         ({"item_timeout": True}, "item_timeout=True is not allowed"),

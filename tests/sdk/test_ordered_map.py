@@ -78,6 +78,7 @@ def test_an_item_that_is_none_is_named_by_its_place_in_all_of_them() -> None:
         list(ordered_map._lines([*range(70), {1}], None, {}))
 
 
+@pytest.mark.usefixtures("home")
 def test_skipped_items_are_left_out() -> None:
     results = detent.ordered_map(range(10), functions.half, workers=1)
     assert list(results) == [0, 1, 2, 3, 4]

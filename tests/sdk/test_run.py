@@ -162,7 +162,7 @@ def test_what_cannot_be_run_is_refused_by_name(home: TemporaryHome) -> None:
 
     with pytest.raises(InvalidInput, match="which needs its arguments"):
         detent.run(needs)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match="a int cannot be run"):
+    with pytest.raises(InvalidInput, match="an int cannot be run"):
         detent.run(3)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="cannot be read"):
         detent.run("nothing.yaml")

@@ -258,7 +258,7 @@ def test_map_in_a_flow_is_one_step_over_a_list() -> None:
     [
         (lambda: scale.map("abc"), "takes a list or a step, not a str"),
         (lambda: scale.map({1, 2}), "not a set"),
-        (lambda: scale.map(ANYTHING[1]), "not a int"),
+        (lambda: scale.map(ANYTHING[1]), "not an int"),
         (lambda: scale.map([1], [2]), "goes through one list, and 2 were given"),
         (lambda: scale.map([1], nope=3), "there is no parameter 'nope'"),
         (lambda: scale.map([1], x=1, factor=2), "no parameter left"),

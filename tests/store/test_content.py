@@ -384,7 +384,9 @@ def test_what_a_dead_process_was_writing_is_swept_and_what_a_living_one_writes_i
     """Beside it lies what nobody can tell: it stays for garbage collection, which goes by age."""
     files = ContentFiles(tmp_path / "content")
     script = "import sys; from detent.store.content import marked_name; print(marked_name())"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     of_the_dead, of_the_living = f"new-{done.stdout.strip()}", f"new-{marked_name()}"
     for name in (of_the_dead, of_the_living, "new-0123456789abcdef"):
         (tmp_path / "content" / name).write_bytes(b"half")

@@ -32,7 +32,7 @@ def test_a_missing_ledger_is_named_and_not_made(tmp_path: Path) -> None:
     for opening in (SqliteStore.open, SqliteStore.open_reader):
         with pytest.raises(StoreUnavailable, match="does not exist") as error:
             opening(path)
-        assert_teaches(error, path, "detent init")
+        assert_teaches(error, path, f"restore it from a copy; or move {tmp_path} away, and `detent init`")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -18,6 +18,8 @@ from detent.ledger.book import Signed
 from tests.ledger.build import Builder, RawCommit
 
 ALWAYS = {"ok": True}
+LEASE = b"l" * 32
+"""A lease that nobody gave, and a digest of nothing."""
 
 
 class Remembering:

@@ -24,6 +24,7 @@ from detent.workflow import (
 from detent.workflow.identity import derive_id, ids_of
 from tests.workflow.builders import MODES, WORKFLOW, action_of, execute, ident, step
 from tests.workflow.naive import workflows
+from tests.workflow.said import logged, warned
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_priority_is_cut_to_ten_without_a_warning(
     for mode in MODES:
         with caplog.at_level("DEBUG"):
             assert execute([step("A", priority=given_priority)], mode).actions_emitted[0].priority == clamped
-    assert (recwarn.list, caplog.records) == ([], [])
+    assert (warned(recwarn), logged(caplog)) == ([], [])
 
 
 @pytest.mark.parametrize("global_timeout_ms", [None, 100, 10**9])

@@ -40,6 +40,7 @@ from tests.workflow.builders import (
     unmakeable,
 )
 from tests.workflow.naive import partition, workflows
+from tests.workflow.said import logged, warned
 
 FAILED, COMPLETED, CANCELLED = EnumWorkflowState.FAILED, EnumWorkflowState.COMPLETED, EnumWorkflowState.CANCELLED
 
@@ -454,7 +455,7 @@ def test_where_parallel_is_not_allowed_it_is_sequential_without_a_word(recwarn: 
     result = execute(steps, EnumExecutionMode.PARALLEL, of=forbidden)
     assert result == execute(steps, EnumExecutionMode.SEQUENTIAL)
     assert "parallel_waves" not in result.metadata
-    assert not recwarn.list
+    assert warned(recwarn) == []
 
 
 def test_the_result_says_nothing_about_the_inside() -> None:
@@ -564,7 +565,7 @@ def test_the_graph_is_never_consulted(caplog: pytest.LogCaptureFixture) -> None:
     poisoned = ModelWorkflowDefinition.model_construct(**{**made.__dict__, "execution_graph": Poisoned()})
     with caplog.at_level("DEBUG"):
         assert execute([step("A")], of=poisoned) == execute([step("A")], of=made)
-    assert not caplog.records
+    assert logged(caplog) == []
 
 
 @given(workflows(failing=True), st.data())

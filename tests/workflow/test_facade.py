@@ -49,6 +49,7 @@ from tests.workflow.builders import (
     unmakeable,
 )
 from tests.workflow.naive import workflows
+from tests.workflow.said import logged
 
 MOMENT = datetime(2025, 6, 1, tzinfo=UTC)
 
@@ -412,7 +413,7 @@ def test_the_context_copies_metadata_and_the_systems_keys_win() -> None:
 def test_a_refused_creation_is_a_warning_with_its_code(caplog: pytest.LogCaptureFixture) -> None:
     """WF-256, X-132"""
     process([unmakeable_but_valid("A")])
-    (record,) = caplog.records
+    (record,) = logged(caplog)
     assert (record.levelno, record.name, record.exc_info) == (logging.WARNING, "detent.workflow", None)
     assert record.__dict__["error_code"] == "VALIDATION_ERROR"
     assert str(ident("A")) in record.getMessage()
@@ -428,7 +429,7 @@ def test_any_other_exception_is_logged_with_its_traceback(
 
     monkeypatch.setattr(executor, "_create_action_for_step", fail)
     output = process([step("A")])
-    (record,) = caplog.records
+    (record,) = logged(caplog)
     assert record.levelno == logging.ERROR
     assert record.exc_info is not None
     assert record.exc_info[0] is ZeroDivisionError
@@ -447,9 +448,9 @@ def test_success_and_reserved_fields_are_not_logged(caplog: pytest.LogCaptureFix
     failing.__dict__.update(fields)
     with caplog.at_level(logging.INFO):
         process([step("A", **fields)], of=odd)
-        assert not caplog.records
+        assert logged(caplog) == []
         process([step("A", **fields), failing], of=odd)
-    assert len(caplog.records) == 1
+    assert len(logged(caplog)) == 1
     assert secret not in caplog.text
     for reserved in ("saga", "compensation", "checkpoint", "idempotency", "execution_graph"):
         assert reserved not in caplog.text

@@ -14,9 +14,10 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NoReturn
+from typing import Any
 
 import pytest
 
@@ -51,18 +52,20 @@ def test_other_processes_plan_the_same_bytes(hash_seed: str, options: tuple[str,
     assert digest_elsewhere(hash_seed, *options) == digest()
 
 
-class _NoClock(dt.datetime):
-    @classmethod
-    def now(cls, tz: dt.tzinfo | None = None) -> NoReturn:
-        raise AssertionError("the planner read a clock")
-
-
 @pytest.fixture
 def nothing_but_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever could bring something else into a plan raises."""
+    """Whatever could bring something else into a plan raises, on the thread that plans: others may go on with their work."""
+    planning = threading.get_ident()
 
-    def forbidden(*_: object, **__: object) -> NoReturn:
-        raise AssertionError("the planner reached for the world")
+    def forbidden(real: Callable[..., Any]) -> Callable[..., Any]:
+        def reach(*arguments: Any, **named: Any) -> Any:
+            assert threading.get_ident() != planning, "the planner reached for the world"
+            return real(*arguments, **named)
+
+        return reach
+
+    class NoClock(dt.datetime):
+        now = forbidden(dt.datetime.now)
 
     for module, name in (
         *((time, name) for name in ("time", "monotonic", "perf_counter", "time_ns", "sleep")),
@@ -71,8 +74,8 @@ def nothing_but_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
         *((socket, "socket"), (sqlite3, "connect"), (threading, "Thread"), (subprocess, "Popen")),
         *((defaults, "new_id"), (defaults, "utc_now"), (facade, "utc_now")),
     ):
-        monkeypatch.setattr(module, name, forbidden)
-    monkeypatch.setattr(dt, "datetime", _NoClock)
+        monkeypatch.setattr(module, name, forbidden(getattr(module, name)))
+    monkeypatch.setattr(dt, "datetime", NoClock)
 
 
 def test_planning_works_where_everything_else_raises(nothing_but_arguments: None) -> None:

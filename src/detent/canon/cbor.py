@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias
 from libipld import decode_dag_cbor as _ipld_decode
 from libipld import encode_dag_cbor as _ipld_encode
 
-from detent.canon.show import step
+from detent.canon.show import a_or_an, place, step
 from detent.errors import InvalidInput
 
 Value: TypeAlias = Any
@@ -100,7 +100,7 @@ def decode_trusted(data: bytes) -> Value:
 def _require_profile(value: Value) -> None:
     fault = _fault(value, 0)
     if fault is not None:
-        raise NotCanonical(f"value{fault[0]} {fault[1]}")
+        raise NotCanonical(f"value{place(fault[0])} {fault[1]}")
 
 
 def _fault(value: Value, depth: int) -> tuple[str, str] | None:
@@ -118,7 +118,7 @@ def _fault(value: Value, depth: int) -> tuple[str, str] | None:
     elif kind is int:
         return None if INT_MIN <= value <= INT_MAX else ("", "is an integer outside -2**63 .. 2**64-1")
     else:
-        return "", f"is a {kind.__name__}, which records cannot hold"
+        return "", f"is {a_or_an(kind)}, which records cannot hold"
     if depth == MAX_DEPTH:
         return "", f"is nested deeper than {MAX_DEPTH}"
     for key, item in items:

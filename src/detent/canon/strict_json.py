@@ -15,7 +15,7 @@ from math import isfinite
 from typing import Any, Final, TypeAlias
 
 from detent.canon.digest import digest
-from detent.canon.show import show, step
+from detent.canon.show import a_or_an, place, show, step
 from detent.errors import InvalidInput
 
 JsonValue: TypeAlias = Any
@@ -42,7 +42,7 @@ def json_encode(value: JsonValue, *, name: str = "value", bytes_max: int = JSON_
     """The one strict JSON encoding of ``value``; ``name`` is what an error calls the value."""
     fault = _fault(value, 0)
     if fault is not None:
-        raise NotStrictJson(f"{name}{fault[0]} {fault[1]}", details={"path": f"{name}{fault[0]}"})
+        raise NotStrictJson(f"{name}{place(fault[0])} {fault[1]}", details={"path": f"{name}{fault[0]}"})
     data = json_encode_trusted(value)
     if len(data) > bytes_max:
         raise NotStrictJson(f"{name} has {len(data)} bytes as JSON, {bytes_max} are allowed", hint="pass it as a file")
@@ -72,7 +72,7 @@ def json_decode(data: bytes, *, name: str = "value", bytes_max: int = JSON_BYTES
         raise NotStrictJson(f"{name} {exc}") from exc
     fault = _fault(value, 0)
     if fault is not None:
-        raise NotStrictJson(f"{name}{fault[0]} {fault[1]}", details={"path": f"{name}{fault[0]}"})
+        raise NotStrictJson(f"{name}{place(fault[0])} {fault[1]}", details={"path": f"{name}{fault[0]}"})
     return value
 
 
@@ -130,7 +130,7 @@ def _scalar_fault(value: JsonValue) -> str | None:
         return None if isfinite(value) else f"is {value}, which JSON cannot hold"
     if value is None or kind is bool:
         return None
-    return f"is a {kind.__name__}, which is no JSON value"
+    return f"is {a_or_an(kind)}, which is no JSON value"
 
 
 def _is_unicode(text: str) -> bool:

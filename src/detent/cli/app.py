@@ -14,7 +14,7 @@ from importlib import import_module
 import click
 
 from detent import __version__
-from detent.cli.shell import EXIT_CODES, Ending, ReaderGone
+from detent.cli.shell import EXIT_CODES, STANDARD_OUTPUT, Ending, ReaderGone
 from detent.cli.text import safe
 from detent.errors import EXIT_FAILED, EXIT_INVALID, EXIT_UNAVAILABLE, DetentError, InvariantBroken, registered
 
@@ -124,8 +124,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         code = cli.main(words, "detent", standalone_mode=False, obj=ending)
         sys.stdout.flush()
     except (ReaderGone, BrokenPipeError):
-        # The reader has seen enough. The interpreter flushes again at its end, into nothing this time.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # The reader has seen enough.
         return ending.code
     except BaseException as exc:  # noqa: BLE001 - this is where every end becomes an exit code
         return _explained(exc, words)
@@ -152,8 +151,7 @@ def _explained(exc: BaseException, words: Sequence[str]) -> int:
         return registered(exc.code).exit_code
     if isinstance(exc, OSError):
         _debug(exc)
-        where = f"{exc.filename}: " if exc.filename else ""
-        _say(f"error: {where}{exc.strerror or exc}", "check that it is there and that you may use it")
+        _say(*_unusable(exc))
         return EXIT_UNAVAILABLE
     if isinstance(exc, SystemExit):
         return exc.code if isinstance(exc.code, int) else EXIT_FAILED
@@ -164,6 +162,36 @@ def _explained(exc: BaseException, words: Sequence[str]) -> int:
         f"this is a bug in Detent, not in what you did; {DEBUG_VARIABLE}=1 shows where, please report that",
     )
     return EXIT_FAILED
+
+
+def _unusable(exc: OSError) -> tuple[str, str]:
+    """What the system would not do, and what to do about it; it does not say which file when nobody gave it a name."""
+    what, hint = exc.strerror or str(exc), "check that it is there and that you may use it"
+    try:
+        sys.stdout.flush()  # Where output is buffered, what could not be written is still waiting, and fails again.
+    except OSError:
+        _drop_output()
+        exc.filename = exc.filename or STANDARD_OUTPUT
+    if exc.filename == STANDARD_OUTPUT:
+        return f"error: {STANDARD_OUTPUT} cannot be written: {what}", "make room where it goes, or send it elsewhere"
+    if exc.filename:
+        return f"error: {exc.filename}: {what}", hint
+    if isinstance(exc, FileNotFoundError) and not _is_somewhere():
+        return "error: the working directory is no longer there", "change to a directory that is"
+    return f"error: {what}", hint
+
+
+def _is_somewhere() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109 - only whether there is one
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _drop_output() -> None:
+    """Let what waits to be written go nowhere: the interpreter flushes again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _typed(words: Sequence[str]) -> str:

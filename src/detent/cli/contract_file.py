@@ -62,7 +62,7 @@ def load_models() -> None:
 
 
 def read_contract(file: str) -> Contract:
-    """Load a contract file; ``-`` is standard input. Raises `ContractInvalid` with all that is wrong with it.
+    """Load a contract file; ``-`` is standard input, which lies where you are. Raises `ContractInvalid` with all that is wrong.
 
     Never more is read than a contract may have, so that a device or a file of any size does no harm.
     """
@@ -70,7 +70,8 @@ def read_contract(file: str) -> Contract:
     from detent.contract.limits import BYTES_MAX  # noqa: PLC0415
 
     if file == STANDARD_INPUT:
-        return _checked(load(sys.stdin.buffer.read(BYTES_MAX + 1), name=STANDARD_INPUT_NAME))
+        data = sys.stdin.buffer.read(BYTES_MAX + 1)
+        return _checked(load(data, name=STANDARD_INPUT_NAME, base=str(Path.cwd())))
     path = Path(file)
     try:
         with path.open("rb") as stream:

@@ -23,8 +23,8 @@ _STYLES: Mapping[str, str] = {"ok": GOOD, "note": WARN, "wrong": BAD}
 @click.command(
     "doctor",
     help=teaching(
-        """Look the home over: SQLite and its settings, the file system, permissions, keys, who owns the home, the size of the
-ledger, the newest tree head and the one kept outside the home. What is wrong comes with what to do about it; the exit code is
+        """Look the home over: SQLite and its settings, the file system, space, permissions, keys, who owns the home, the size of
+the ledger, the newest tree head and the one kept outside the home. What is wrong comes with what to do about it; the exit code is
 then 1. Nothing is changed.
 
 It also tries what this machine offers to contain untrusted code, names the profile that makes, and says whether such code

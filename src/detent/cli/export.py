@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from detent.cli.page import FAINT, GOOD, WARN, Cell, Page
 from detent.cli.shell import Shell, teaching, with_shell
 from detent.cli.text import count_text, size_text
+
+if TYPE_CHECKING:
+    from detent.engine.home import Home
 
 _LEFT_OUT = {
     "content_too_large": "too large for a bundle",
@@ -25,7 +29,8 @@ _LEFT_OUT = {
         """Write the whole ledger, or one RUN of it, into a file that anybody can verify offline. A run's bundle shows that run
 and nothing of the others, and proves that it is complete and part of the ledger; the whole ledger can also be replayed.
 
-Pass the file on one way and the root digest another: the root is what the receiver pins.""",
+The beginning of RUN's id is enough, and the name of a workflow means its newest run. Pass the file on one way and the root
+digest another: the root is what the receiver pins.""",
         """  detent export --output ledger.detent
   detent export RUN --output run.detent --content -o json
   detent verify run.detent --root sha256:...      what the receiver does
@@ -43,7 +48,10 @@ def command(shell: Shell, run_id: str | None, *, target: Path, with_content: boo
     from detent.canon import digest_text  # noqa: PLC0415 - keeps `--help` fast
     from detent.engine.export import export  # noqa: PLC0415
 
-    done = export(shell.home(), target.absolute(), run_id=run_id, with_content=with_content, environment=os.environ)
+    home = shell.home()
+    if run_id is not None:
+        run_id = _run_meant(home, run_id)
+    done = export(home, target.absolute(), run_id=run_id, with_content=with_content, environment=os.environ)
     root = digest_text(done.root)
     document = {
         "file": str(done.path),
@@ -80,3 +88,25 @@ def command(shell: Shell, run_id: str | None, *, target: Path, with_content: boo
         page.line(Cell(f"The receiver runs: detent verify {target.name} --root {root}", FAINT))
 
     return shell.answer(document, draw)
+
+
+def _run_meant(home: Home, identifier: str) -> str:
+    """The run that is meant, as the other commands understand it; a bundle holds no less than a run."""
+    from detent.engine.content import Content  # noqa: PLC0415 - keeps `--help` fast
+    from detent.engine.find_jobs import RUN, find_jobs  # noqa: PLC0415
+    from detent.engine.wiring import Parts  # noqa: PLC0415
+    from detent.errors import InvalidInput  # noqa: PLC0415
+
+    with Parts().open_reader(home.ledger) as reader:
+        if reader.run(identifier) is not None:
+            return identifier
+        try:
+            found = find_jobs(reader, Content(reader, home.content_files()), identifier)
+        except InvalidInput as exc:
+            if exc.code != "UNKNOWN_JOB":
+                raise
+            return identifier  # Of what is nothing at all, it is said that it is no run.
+    if found.kind == RUN and found.run_id is not None:
+        return found.run_id
+    hint = "`detent list` shows the runs" if found.run_id is None else f"it belongs to run {found.run_id}"
+    raise InvalidInput(f"{identifier!r} is no run, and a bundle holds a run or the whole ledger", hint=hint)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from detent.cli.duration import duration_ms
 from detent.cli.page import FAINT, GOOD, Cell, Page
 from detent.cli.shell import Shell, teaching, with_shell
 from detent.cli.text import count_text, size_text
@@ -16,22 +17,26 @@ from detent.cli.text import count_text, size_text
 the grace stay, because their record may be on its way. Nothing on the ledger changes. Nobody may be working on the home
 meanwhile.""",
         """  detent gc --dry-run
-  detent gc --grace 86400 -o json
+  detent gc --grace 1d -o json
 """,
     ),
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @click.option(
-    "--grace", "grace_s", type=click.IntRange(min=0), default=3600, show_default=True, metavar="SECONDS",
-    help="Leave files alone that are younger.",
-)  # fmt: skip
+    "--grace",
+    default="1h",
+    show_default=True,
+    metavar="DURATION",
+    help="Leave files alone that are younger: 90s, 2h, 1d, or a number of seconds.",
+)
 @with_shell
-def command(shell: Shell, *, dry_run: bool, grace_s: int) -> int:
+def command(shell: Shell, *, dry_run: bool, grace: str) -> int:
     """Collect garbage."""
     from detent.canon import digest_text  # noqa: PLC0415 - keeps `--help` fast
     from detent.engine.erase import collect  # noqa: PLC0415
 
-    done = collect(shell.home(), grace_ms=1000 * grace_s, dry_run=dry_run)
+    grace_ms = duration_ms("--grace", grace, least_ms=0)
+    done = collect(shell.home(), grace_ms=grace_ms, dry_run=dry_run)
     document = {
         "dry_run": dry_run,
         "garbage": [{"digest": digest_text(digest), "place": place} for digest, place in done.garbage],

@@ -16,8 +16,8 @@ from detent.cli.shell import Shell, teaching, with_shell
     "init",
     help=teaching(
         "Make a home: a directory with an empty ledger, new keys and settings, in `.detent` here or where --home or"
-        " DETENT_HOME says. A home that is there already stays as it is. In a directory without files it also writes a"
-        " first project to try and to change: pipeline.yaml and tasks.py.",
+        " DETENT_HOME says, which may be an empty directory. A home that is there already stays as it is. In a directory"
+        " without files it also writes a first project to try and to change: pipeline.yaml and tasks.py.",
         """  detent init
   mkdir words && cd words && detent init && detent run pipeline.yaml
   detent init --home /srv/detent -o json

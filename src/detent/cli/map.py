@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from detent.cli.duration import duration_ms
 from detent.cli.shell import JSON, Shell, teaching, with_shell
 
 if TYPE_CHECKING:
@@ -91,12 +92,16 @@ def command(  # noqa: PLR0913 - a command's options
     quiet: bool,
 ) -> int:
     """Map a function over items."""
-    from detent.engine.desk import Retries  # noqa: PLC0415 - keeps `--help` fast
+    from detent.contract.words import python_target_fault  # noqa: PLC0415 - keeps `--help` fast
+    from detent.engine.desk import Retries  # noqa: PLC0415
     from detent.engine.ordered_runtime.spec import WINDOW, OrderedSpec  # noqa: PLC0415
     from detent.engine.work import Work, home_at  # noqa: PLC0415
 
     if bool(patterns) == (rows is not None):
         raise click.UsageError("give --files or --items, one of them")
+    for option, target in (("--compute", compute), ("--filter", keep)):
+        if target is not None and (fault := python_target_fault(target)) is not None:
+            raise click.UsageError(f"{option} {target!r:.80} {fault}: write module:function or path/file.py:function")
     base = Path.cwd()
     spec = OrderedSpec(
         compute=compute,
@@ -109,7 +114,7 @@ def command(  # noqa: PLR0913 - a command's options
         window=WINDOW if window is None else window,
         chunk=chunk,
         retries=Retries(retries, ("USER_CODE_ERROR",)) if retries else Retries(0, ()),
-        item_ms=_duration(item_timeout),
+        item_ms=None if item_timeout is None else duration_ms("--item-timeout", item_timeout),
     )
     with Work(home_at(shell.home_option), workers=workers) as work:
         items = _files(work, patterns, base) if rows is None else _rows(work, rows)
@@ -118,25 +123,18 @@ def command(  # noqa: PLR0913 - a command's options
         return drive(shell, work, spec, items, new=new, quiet=quiet)
 
 
-def _duration(written: str | None) -> int | None:
-    from detent.contract.durations import HOW_TO_WRITE, BadDuration, parse_duration  # noqa: PLC0415
-
-    if written is None:
-        return None
-    try:
-        return parse_duration(float(written) if written.replace(".", "", 1).isdecimal() else written)
-    except BadDuration as exc:
-        raise click.UsageError(f"--item-timeout {exc}: {HOW_TO_WRITE}") from exc
-
-
 def drive(shell: Shell, work: Work, spec: OrderedSpec, items: Items, *, new: bool, quiet: bool) -> int:
     """Run with progress on standard error, then answer with the summary."""
     from detent.cli.map_page import draw_summary, summary_data  # noqa: PLC0415
     from detent.cli.map_progress import MapProgress  # noqa: PLC0415
     from detent.cli.progress_terminal import Console  # noqa: PLC0415
     from detent.engine.commit_targets import parse_target  # noqa: PLC0415
+    from detent.engine.ordered_runtime.functions import insist_on_function  # noqa: PLC0415
     from detent.engine.ordered_runtime.handle import OrderedHandle  # noqa: PLC0415
 
+    for function in (spec.compute, spec.filter):
+        if function is not None:
+            insist_on_function(function, spec.base)
     base = None if spec.base is None else Path(spec.base)
     target = parse_target(spec.commit or "", base=base, content=work.desk.files)
     target.check()

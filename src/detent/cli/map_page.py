@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from detent.cli.page import BAD, FAINT, STRONG, Cell, Cellish, Page, state_cell
@@ -15,6 +15,7 @@ from detent.cli.text import count_text, safe
 if TYPE_CHECKING:
     from detent.engine.inspect import JobView
     from detent.engine.ordered_runtime.handle import OrderedResult
+    from detent.engine.ordered_runtime.recall import Failure
     from detent.engine.ordered_runtime.recorded import RecordedOrdered
     from detent.engine.ordered_runtime.spec import OrderedSpec
 
@@ -69,16 +70,26 @@ def draw_summary(page: Page, ended: OrderedResult, spec: OrderedSpec, item_text:
     page.fields(fields, indent="  ")
     if ended.failures:
         page.line()
-        for one in ended.failures[:FAILURES_SHOWN_MAX]:
-            name = one.type or one.code
-            message = one.message.strip().partition("\n")[0][:MESSAGE_CHARS_MAX]
-            lead: list[Cellish] = [Cell(f"  item {one.seq:,}", BAD), f" {safe(item_text(one.seq))}  "]
-            page.hanging(lead, f"{name}: {message}" if message else name)
-        if summary.fail > FAILURES_SHOWN_MAX:
-            more = count_text(summary.fail - FAILURES_SHOWN_MAX, "more failed item")
-            page.line(Cell(f"  ... and {more}: `-o json` has them", FAINT))
+        alike = _alike(ended.failures)
+        shown = list(alike.items())[:FAILURES_SHOWN_MAX]
+        for said, seqs in shown:
+            others = f" and {len(seqs) - 1:,} more" if len(seqs) > 1 else ""
+            lead: list[Cellish] = [Cell(f"  item {seqs[0]:,}", BAD), f" {safe(item_text(seqs[0]))}{others}  "]
+            page.hanging(lead, said)
+        if (left := summary.fail - sum(len(seqs) for _, seqs in shown)) > 0:
+            page.line(Cell(f"  ... and {count_text(left, 'more failed item')}: `-o json` has them", FAINT))
     page.line()
     page.line("  ", Cell(_next(ended), FAINT))
+
+
+def _alike(failures: Sequence[Failure]) -> dict[str, list[int]]:
+    """What failed items tell, with the seqs of those that tell the same: a function often fails for one reason."""
+    alike: dict[str, list[int]] = {}
+    for one in failures:
+        name = one.type or one.code
+        message = one.message.strip().partition("\n")[0][:MESSAGE_CHARS_MAX]
+        alike.setdefault(f"{name}: {message}" if message else name, []).append(one.seq)
+    return alike
 
 
 def ordered_fields(recorded: RecordedOrdered) -> list[tuple[str, Cellish]]:

@@ -62,15 +62,16 @@ def command(shell: Shell, file: str, assignments: tuple[str, ...], *, show_all: 
 def _foresight(shell: Shell, plan: Planned) -> Foresight | None:
     """What a run would do, where there is a home to tell it from; a home that cannot be read is no reason not to plan."""
     from detent.engine.home import find_home  # noqa: PLC0415
-
-    home = shell.home() if shell.home_option is not None else find_home(Path.cwd(), os.environ)
-    if home is None:
-        return None
-    from detent.engine.foresee import foresee  # noqa: PLC0415
     from detent.errors import DetentError  # noqa: PLC0415
 
+    home = shell.home() if shell.home_option is not None else None
     try:
+        home = home or find_home(Path.cwd(), os.environ)
+        if home is None:
+            return None
+        from detent.engine.foresee import foresee  # noqa: PLC0415
+
         return foresee(home, plan.contract, plan.values, plan.missing)
     except (DetentError, OSError) as exc:
-        shell.note(f"what was done before in {home.path} cannot be told: {exc}")
+        shell.note(f"what was done before cannot be told: {exc}")
         return None

@@ -56,19 +56,21 @@ def command(shell: Shell, file: Path | None, policy_path: Path | None) -> int:
     document = {"file": what, **report.to_map()}
 
     def draw(page: Page) -> None:
-        verdict = Cell("replayed", GOOD) if report.ok else Cell("NOT THE SAME", BAD)
-        page.line(verdict, f"  {what}")
+        nothing = bool(report.notes) and not report.batches
+        bad = "NOT REPLAYED" if nothing else "NOT THE SAME"
+        page.line(Cell("replayed", GOOD) if report.ok else Cell(bad, BAD), f"  {what}")
         counts = [
             count_text(report.batches, "batch", "batches"),
             count_text(report.commands, "command"),
             count_text(report.records, "record"),
         ]
-        page.fields(
-            [
-                ("decided", ", ".join(counts) + (": every byte the same" if report.ok else "")),
-                ("hash", str(document["transition_log_hash"] or "-")),
-            ],
-        )
+        if not nothing:
+            page.fields(
+                [
+                    ("decided", ", ".join(counts) + (": every byte the same" if report.ok else "")),
+                    ("hash", str(document["transition_log_hash"] or "-")),
+                ],
+            )
         for note in report.notes:
             page.hanging([Cell("  - ", WARN)], note)
         if report.differences:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from detent.engine.home import Home
 
 JSON, TEXT = "json", "text"
+STANDARD_OUTPUT = "standard output"
+"""In place of the name of a file, which the system does not know here."""
 
 EXIT_CODES = """\b
 Exit codes:
@@ -51,16 +53,16 @@ class Shell:
 
     def home(self) -> Home:
         """The home to work on; a `HomeError` says how to get one when there is none."""
-        from detent.engine.home import HOME_VARIABLE, find_home  # noqa: PLC0415 - keeps `--help` fast
+        from detent.engine.home import HOME_VARIABLE, find_home, is_home  # noqa: PLC0415 - keeps `--help` fast
         from detent.errors import HomeError  # noqa: PLC0415
 
         found = find_home(Path.cwd(), os.environ, self.home_option)
         if found is not None:
             return found
-        named = self.home_option or os.environ.get(HOME_VARIABLE)
+        named = self.home_option or os.environ.get(HOME_VARIABLE) or None
         where = f"{Path.cwd()} or above it" if named is None else str(named)
         hint = "`detent init` makes one; --home and DETENT_HOME name another place"
-        if named is not None and (Path(named) / ".detent" / "config.toml").exists():
+        if named is not None and is_home(Path(named) / ".detent"):
             hint = f"did you mean {Path(named) / '.detent'}?"
         raise HomeError(f"no home in {where}", hint=hint)
 
@@ -76,6 +78,10 @@ class Shell:
             sys.stdout.flush()
         except BrokenPipeError as exc:
             raise ReaderGone from exc
+        except OSError as exc:
+            if exc.filename is None and not isinstance(exc, FileNotFoundError):
+                exc.filename = STANDARD_OUTPUT
+            raise
         return code
 
     def note(self, text: str) -> None:
@@ -91,7 +97,7 @@ def home_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "--home",
         "home_path",
         metavar="DIR",
-        type=click.Path(path_type=Path),
+        type=click.Path(path_type=Path, readable=False),  # Whether it can be read is for `find_home` to say.
         help="The home to use. Otherwise DETENT_HOME, else the nearest .detent upwards from here.",
     )(command)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from detent.cli.artifact_text import artifact_fields
 from detent.cli.page import BAD, FAINT, Cell, Cellish, Page, state_cell
-from detent.cli.text import count_text, size_text, time_text
+from detent.cli.text import count_text, time_text
 from detent.cli.work_page import value_bytes, value_text
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ STEPS_SHOWN_MAX = 100
 RESULT_SHOWN_MAX = 60
 RESULTS_READ_MAX = 200
 ELEMENTS_READ_MAX = 1_000
-ARTIFACTS_SHOWN_MAX = 20
 
 
 class RunSteps:
@@ -48,6 +47,7 @@ class RunSteps:
             "params": dict(inputs.params),
             "about": dict(inputs.about),
             "options": dict(inputs.options),
+            "message": self.recorded.message or None,
             "step_list": [self._step_map(step) for step in self.recorded.steps],
             "artifacts": [asdict(artifact) for artifact in self.artifacts],
         }
@@ -71,6 +71,8 @@ class RunSteps:
         if isinstance(missed, dict):
             said = count_text(int(missed.get("count", 0)), "occurrence")
             fields.append(("missed", f"{said} from {missed.get('first')} to {missed.get('last')}"))
+        if self.recorded.message:
+            fields.append(("because", self.recorded.message))
         return [*fields, ("steps", _counts_text(counts(step.view for step in self.recorded.steps)))]
 
     def draw(self, page: Page) -> None:
@@ -93,9 +95,7 @@ class RunSteps:
             page.line(Cell(f"... and {count_text(more, 'more step')}: `-o json` has all", FAINT))
         if self.artifacts:
             page.line()
-            page.fields([("file", _artifact_text(one)) for one in self.artifacts[:ARTIFACTS_SHOWN_MAX]])
-            if len(self.artifacts) > ARTIFACTS_SHOWN_MAX:
-                page.line(Cell(f"... and {len(self.artifacts) - ARTIFACTS_SHOWN_MAX:,} more: `-o json` has all", FAINT))
+            page.fields(artifact_fields("file", self.artifacts))
 
     def _said(self, step: RecordedStep) -> Cell:
         view = step.view
@@ -149,9 +149,3 @@ def _counts_text(said: Counts) -> str:
     words = [(said.succeeded, "run"), (said.cached, "reused"), (said.failed, "failed"), (said.skipped, "skipped")]
     words += [(said.cancelled, "cancelled"), (said.running, "running"), (said.waiting, "waiting")]
     return ", ".join(f"{number:,} {word}" for number, word in words if number) or "none"
-
-
-def _artifact_text(artifact: Artifact) -> str:
-    path = Path(artifact.path)
-    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    return f"{shown}  {size_text(artifact.size_bytes)}, {artifact.step}: {artifact.name}"

@@ -14,9 +14,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from detent.cli.artifact_text import artifact_fields
 from detent.cli.page import BAD, FAINT, NOTE, STRONG, Cell, Cellish, Page, state_cell
 from detent.cli.progress_frame import shortened, span_text
-from detent.cli.text import beginning, count_text, safe, size_text
+from detent.cli.text import beginning, count_text, safe
 from detent.engine.home import find_home
 from detent.engine.run_view import Counts, RunView, counts, elapsed_ms, step_elapsed_ms
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 RESULT_SHOWN_MAX: Final = 400
 """Columns of a result on the page; `-o json` has it whole."""
 FAILURES_SHOWN_MAX: Final = 10
-ARTIFACTS_SHOWN_MAX: Final = 20
 MESSAGE_LINES_MAX: Final = 8
 NO_RESULT: Final = object()
 """Stands for a run that gives nothing back; None is a result like any other."""
@@ -86,13 +86,15 @@ def next_commands(view: RunView, failures: Sequence[Failure] = (), *, whole_ids:
     The commands work where the run was started: a home that would not be found from there is named.
     """
     commands: list[tuple[str, str]] = []
-    failed = next((failure.job_id for failure in failures if failure.job_id is not None), None)
-    if failed is not None:
-        failed = failed if whole_ids else beginning(failed)
+    told = next((failure for failure in failures if failure.job_id is not None), None)
+    if told is not None and told.job_id is not None:
+        job_id = told.job_id if whole_ids else beginning(told.job_id)
         commands += [
-            (f"detent explain {failed}", "why it ran as it did and ended so"),
-            (f"detent logs {failed}", "what it printed"),
+            (f"detent explain {job_id}", "why it ran as it did and ended so"),
+            (f"detent logs {job_id}", "what it printed"),
         ]
+        if told.where is not None:
+            commands.append((f"detent show {job_id}", "its traceback, arguments and records"))
     if view.status == STOPPED:
         commands.append((f"detent show {view.run_id}", "what is done; the same line again goes on from there"))
     elif view.status == COMPLETED:
@@ -150,20 +152,10 @@ def _fields(view: RunView, result: Any, artifacts: Sequence[Artifact]) -> list[t
     if result is not NO_RESULT:
         text = json.dumps(result, ensure_ascii=False)
         fields.append(("result", shortened(safe(text), RESULT_SHOWN_MAX)))
-    fields += [("artifact", _artifact_text(artifact)) for artifact in artifacts[:ARTIFACTS_SHOWN_MAX]]
-    if (more := len(artifacts) - ARTIFACTS_SHOWN_MAX) > 0:
-        fields.append(("", Cell(f"... and {more:,} more: `-o json` has all", FAINT)))
+    fields += artifact_fields("artifact", artifacts)
     if view.note:
         fields.append(("note", view.note))
     return fields
-
-
-def _artifact_text(artifact: Artifact) -> str:
-    path = Path(artifact.path)
-    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    # A file in the content store has a digest for a name; people know it by the one that the step gave it.
-    name = "" if path.name == Path(artifact.name).name else f": {artifact.name}"
-    return f"{shown}  {size_text(artifact.size_bytes)}, {artifact.step}{name}"
 
 
 def _steps_text(said: Counts) -> str:
@@ -184,7 +176,7 @@ def _alike(failures: Sequence[Failure]) -> dict[Failure, int]:
     first: dict[Failure, Failure] = {}
     times: dict[Failure, int] = {}
     for failure in failures:
-        story = replace(failure, job_id=None, attempts=0)
+        story = replace(failure, job_id=None, attempts=0, index=None)
         first.setdefault(story, failure)
         times[story] = times.get(story, 0) + 1
     return {failure: times[story] for story, failure in first.items()}
@@ -195,7 +187,7 @@ def _draw_failure(page: Page, failure: Failure, times: int) -> None:
     often = f"  after {count_text(failure.attempts, 'attempt')}" if failure.attempts > 1 else ""
     often += f"  {times:,} jobs alike" if times > 1 else ""
     page.line(
-        Cell(failure.step, STRONG), Cell(" failed", BAD), f"  {failure.category} {failure.code}", Cell(often, FAINT)
+        Cell(failure.label, STRONG), Cell(" failed", BAD), f"  {failure.category} {failure.code}", Cell(often, FAINT)
     )
     lines = failure.message.splitlines()
     for line in lines[:MESSAGE_LINES_MAX]:

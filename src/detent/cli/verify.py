@@ -16,7 +16,8 @@ from detent.errors import EXIT_FAILED
 if TYPE_CHECKING:
     from detent.ledger.findings import Finding, Report
 
-FINDINGS_SHOWN_MAX = 50
+FINDINGS_OF_CODE_SHOWN = 3
+"""Findings of one code that are shown where there are more: one damaged page has many consequences that are alike."""
 
 
 @click.command(
@@ -79,29 +80,19 @@ def _note(path: Path) -> str:
 def _draw(page: Page, report: Report, what: str, *, own_root: bool) -> None:
     verdict = Cell("verified", GOOD) if report.ok else Cell("NOT VERIFIED", BAD)
     page.line(verdict, f"  {what}")
-    counts = report.counts
-    scope = (
-        "nothing that can be read"
-        if report.scope is None
-        else f"run {report.run_id}"
-        if report.run_id
-        else "whole ledger"
-    )
-    page.fields(
-        [
-            ("ledger", report.origin or "-"),
-            ("scope", f"{scope}: {_counted(counts)}"),
-            ("root", _root_cell(report, own_root=own_root)),
-        ],
-    )
+    if report.scope is not None:
+        scope = f"run {report.run_id}" if report.run_id else "whole ledger"
+        page.fields(
+            [
+                ("ledger", report.origin or "-"),
+                ("scope", f"{scope}: {_counted(report.counts)}"),
+                ("root", _root_cell(report, own_root=own_root)),
+            ],
+        )
     if report.findings:
         page.line()
         page.line(Cell(f"{count_text(report.findings_total, 'finding')}:", STRONG))
-        for finding in report.findings[:FINDINGS_SHOWN_MAX]:
-            _draw_finding(page, finding)
-        hidden = report.findings_total - min(len(report.findings), FINDINGS_SHOWN_MAX)
-        if hidden:
-            page.line(Cell(f"  ... and {hidden:,} more; -o json has more of them", FAINT))
+        _draw_findings(page, report)
     for title, sentences, mark, style in (
         ("proved:", report.proved, "+", GOOD),
         ("not proved:", report.not_proved, "-", FAINT),
@@ -113,13 +104,30 @@ def _draw(page: Page, report: Report, what: str, *, own_root: bool) -> None:
             page.hanging([Cell(f"  {mark} ", style)], sentence)
 
 
-def _draw_finding(page: Page, finding: Finding) -> None:
-    shown = finding.to_map()
-    page.line(Cell("  ! ", BAD), Cell(finding.code, BAD), f"  {finding.place}" if finding.place else "")
-    page.hanging(["    "], finding.message)
-    if shown["meaning"] != finding.message:
-        page.hanging(["    "], Cell(f"means: {shown['meaning']}", FAINT))
-    page.hanging(["    "], Cell(f"likely: {shown['usually']}", FAINT))
+def _draw_findings(page: Page, report: Report) -> None:
+    """The findings by code, in the order in which the codes first came up: one whole, of many the first few."""
+    from detent.ledger.findings import FINDINGS  # noqa: PLC0415 - keeps `--help` fast
+
+    alike: dict[str, list[Finding]] = {}
+    for finding in report.findings:
+        alike.setdefault(finding.code, []).append(finding)
+    whole = len(report.findings) == report.findings_total
+    everything = "lists all" if whole else f"lists {len(report.findings):,} of all findings"
+    for code in [*alike, *(code for code in report.codes if code not in alike)]:
+        kind, total, kept = FINDINGS[code], report.codes[code], alike.get(code, [])
+        if total == 1 and kept:
+            (finding,) = kept
+            page.line(Cell("  ! ", BAD), Cell(code, BAD), f"  {finding.place}" if finding.place else "")
+            page.hanging(["    "], finding.message)
+        else:
+            page.line(Cell("  ! ", BAD), Cell(code, BAD), f"  {count_text(total, 'finding')}")
+            for finding in kept[:FINDINGS_OF_CODE_SHOWN]:
+                page.hanging(["    - "], f"{finding.place}: {finding.message}" if finding.place else finding.message)
+            if (more := total - min(len(kept), FINDINGS_OF_CODE_SHOWN)) > 0:
+                page.line(Cell(f"    ... and {more:,} more: `-o json` {everything}", FAINT))
+        if not any(finding.message == kind.meaning for finding in kept):
+            page.hanging(["    "], Cell(f"means: {kind.meaning}", FAINT))
+        page.hanging(["    "], Cell(f"likely: {kind.usually}", FAINT))
 
 
 def _root_cell(report: Report, *, own_root: bool) -> Cell:

@@ -63,6 +63,8 @@ class BadCron(Exception):
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
         self.hint = hint
+        self.others: list[BadCron] = []
+        """What is wrong with further fields of the line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +119,26 @@ def parse_cron(text: str) -> Cron:
     if len(fields) != len(FIELDS):
         names = ", ".join(field.name for field in FIELDS)
         raise BadCron(f"cron {show(written)} has {len(fields)} fields, not five", f"write five: {names}")
-    minutes, hours, days, months, weekdays = (
-        _values(part, field, written) for part, field in zip(fields, FIELDS, strict=True)
-    )
+    minutes, hours, days, months, weekdays = _all_values(fields, written)
     either = not fields[2].startswith("*") and not fields[4].startswith("*")
     if not either and not any(_DAYS_OF_MONTH_MAX[month - 1] >= days[0] for month in months):
         raise BadCron(f"cron {show(written)} never fires: no such month has a day {days[0]}", "choose an earlier day")
     return Cron(written, minutes, hours, days, months, tuple(sorted({day % 7 for day in weekdays})), either)
+
+
+def _all_values(fields: list[str], written: str) -> list[tuple[int, ...]]:
+    """The values of every field; what is wrong with more than one of them is raised together."""
+    found: list[tuple[int, ...]] = []
+    faults: list[BadCron] = []
+    for part, field in zip(fields, FIELDS, strict=True):
+        try:
+            found.append(_values(part, field, written))
+        except BadCron as exc:
+            faults.append(exc)
+    if faults:
+        faults[0].others = faults[1:]
+        raise faults[0]
+    return found
 
 
 def _values(part: str, field: _Field, written: str) -> tuple[int, ...]:

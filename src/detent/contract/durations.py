@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
-from math import ceil
+from math import ceil, isfinite
 from typing import Any, Final
 
 from detent.contract.limits import DURATION_MS_MAX
@@ -40,7 +40,7 @@ def parse_duration(value: Any, *, least_ms: int = TIMEOUT_MS_MIN) -> int:
             for amount, unit in zip(match.groups(), UNITS_MS.values(), strict=True)
             if amount
         )
-    elif type(value) is int or type(value) is float:
+    elif type(value) is int or (type(value) is float and isfinite(value)):
         exact = (value if type(value) is int else Fraction(repr(value))) * 1_000
     else:
         raise BadDuration(f"cannot be {shown(value)}")

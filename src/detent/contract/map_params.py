@@ -1,4 +1,5 @@
-"""Parameters as settings of a map: what a parameter turns into is checked as if it had been written there.
+"""Parameters as settings of a map, or as the list that a step goes through: what a parameter turns into is checked as if it
+had been written there.
 
 A contract is checked with what it says itself, the types and defaults of its parameters; a run with the values that it is given,
 before anything begins. Both name the place of the setting, the setting and the parameter.
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from detent.contract.model import Contract
 
 _INSIDE: Final = ("run", "map")
+_LISTS: Final = ("list", "any")
 _NUMBERS: Final = ("integer", "number", "any")
 _TEXT: Final = ("string", "any")
 TYPES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -38,12 +40,19 @@ TYPES: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def has_params(binding: Binding | None) -> bool:
-    """Whether settings of a map are parameters."""
-    return next(_settings(binding), None) is not None
+    """Whether settings of a map, or the list of a step, are parameters."""
+    return next(_settings(binding), None) is not None or _list_param(binding) is not None
 
 
 def check_declared(binding: Binding | None, spot: Spot, params: Mapping[str, Param]) -> None:
-    """Report parameters whose type or default cannot be the setting that they stand for; ``spot`` is the step's."""
+    """Report parameters whose type or default cannot be what they stand for; ``spot`` is the step's."""
+    if (listed := _list_param(binding)) is not None and (param := params.get(listed[1])) is not None:
+        here, name = spot.at(*listed[0]), param.name
+        if param.type not in _LISTS:
+            what = f"map cannot go through parameter {name!r:.80}, which is of type {param.type}"
+            here.fault(what, "declare it as list", stage=Stage.REFERENCES)
+        elif not param.required and type(param.default) is not list:
+            here.fault(f"{_no_list(name, param.default)}, by its default", "give a list", stage=Stage.REFERENCES)
     for path, name in _settings(binding):
         if (param := params.get(name)) is None:
             continue  # It has been said that there is none.
@@ -59,16 +68,31 @@ def check_declared(binding: Binding | None, spot: Spot, params: Mapping[str, Par
 
 
 def misfits(contract: Contract, values: Mapping[str, JsonValue]) -> tuple[Finding, ...]:
-    """What is wrong with the values of parameters where they are settings of a map, in the order of the steps."""
+    """What is wrong with the values of parameters where they are settings or the list of a map, in the order of the steps."""
     if contract.written is None:
         return ()
     report = Report()
     for step_id, binding in contract.bindings.items():
+        listed = _list_param(binding)
+        if listed is not None and listed[1] in values and type(values[listed[1]]) is not list:
+            spot = Spot(report, (*contract.written.paths[step_id], *listed[0]))
+            spot.fault(_no_list(listed[1], values[listed[1]]), "give a list")
         for path, name in _settings(binding):
             spot = Spot(report, (*contract.written.paths[step_id], *_INSIDE, *path))
             for fault in _faults(path, values[name]) if name in values else ():
                 spot.fault(f"{fault.message}; {path_text(path)} is parameter {name!r:.80}", fault.hint)
     return invalid(report, contract.name, contract.written.locate).findings if report.count else ()
+
+
+def _list_param(binding: Binding | None) -> tuple[Path, str] | None:
+    """Where a step goes through a parameter, and through which."""
+    if binding is None or binding.map is None or not is_param(binding.map[1]):
+        return None
+    return ("map", binding.map[0]), binding.map[1][PARAM]
+
+
+def _no_list(name: str, value: Any) -> str:
+    return f"map needs a list to go through, not {shown(value)}; it is parameter {name!r:.80}"
 
 
 def _settings(binding: Binding | None) -> Iterator[tuple[Path, str]]:

@@ -7,6 +7,7 @@ alone, or a declaration without a default, is a parameter that every run must be
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from detent.canon import NotStrictJson, json_decode, json_encode
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from detent.contract.model import Contract
 
 ANY: Final = "any"
+NAMES_TOLD_MAX: Final = 8
+"""Parameters that are named where somebody gave one that there is not."""
 TYPES: Final[Mapping[str, Callable[[Any], bool]]] = {
     "string": lambda value: type(value) is str,
     "integer": lambda value: type(value) is int,
@@ -177,5 +180,5 @@ def _misfit(param: Param, value: JsonValue) -> str | None:
 
 
 def _unknown(name: object, known: Mapping[str, Param], report: Report) -> str:
-    near = report.nearest(name, known)
+    near = report.nearest(name, known) or (f"it has {', '.join(islice(known, NAMES_TOLD_MAX))}" if known else "")
     return f"the contract has no parameter {shown(name)}" + (f"; {near}" if near else "")

@@ -75,22 +75,23 @@ def check_schedule(value: Any, spot: Spot) -> Any:
         if all(key in KEYS for key in value):  # Otherwise the unknown key is most likely the one that was meant.
             spot.fault("schedule says neither every nor cron", _HOW)
         return BAD
+    has_fault = any(key in KEYS and key not in said for key in value)
     for key, other in (("timezone", "cron"), ("offset", "every")):
         if key in value and other not in value:
             hint = "a period is the same in every time zone" if key == "timezone" else "say it in the cron line"
             spot.at(key).fault(f"{key} means nothing without {other}", f"{hint}; leave it out", at_key=True)
-            return BAD
-    if any(key in KEYS and key not in said for key in value):
-        return BAD
+            has_fault = True
     every_ms, offset_ms = said.get("every"), said.get("offset", 0)
-    if every_ms is None:
-        return Schedule(said["cron"], said.get("timezone", UTC), said.get("overlap", SKIP))
-    if offset_ms >= every_ms:
+    if every_ms is not None and offset_ms >= every_ms:
         spot.at("offset").fault(
             f"an offset of {format_duration(offset_ms)} is not within a period of {format_duration(every_ms)}",
             "write a shorter one",
         )
+        has_fault = True
+    if has_fault:
         return BAD
+    if every_ms is None:
+        return Schedule(said["cron"], said.get("timezone", UTC), said.get("overlap", SKIP))
     return Schedule(Every(every_ms, offset_ms), overlap=said.get("overlap", SKIP))
 
 
@@ -149,7 +150,8 @@ def _cron(value: Any, spot: Spot) -> Any:
     try:
         return parse_cron(line)
     except BadCron as exc:
-        spot.fault(str(exc), exc.hint)
+        for fault in (exc, *exc.others):
+            spot.fault(str(fault), fault.hint)
         return BAD
 
 

@@ -80,7 +80,8 @@ def mapping(value: Any, spot: Spot) -> Any:
 def text(value: Any, spot: Spot) -> Any:
     """Text that is not empty and that an operating system can be handed."""
     if type(value) is not str:
-        spot.fault(f"{named(spot)} must be text, not {shown(value)}", "put it in quotes")
+        hint = "write it as one text" if type(value) in (list, dict) else "put it in quotes"
+        spot.fault(f"{named(spot)} must be text, not {shown(value)}", hint)
     elif not value.strip():
         spot.fault(f"{named(spot)} must not be empty", "write something, or leave the key out")
     elif "\0" in value:

@@ -120,18 +120,18 @@ class Canceller:
             self._close(run_id, driven_too=idle >= IDLE_LOOKS)
             status = self._run(run_id).status
             if status != RUNNING:
-                self._end_left_behind(row.name)
+                self._end_left_behind(run_id, row.name)
             if status != RUNNING or self._clock() >= deadline:
                 return Cancelled("run", run_id, status, tuple(cancelled))
             self._pause(POLL_SECONDS)
 
-    def _end_left_behind(self, workflow: str) -> None:
-        """End the ordered runs that steps of this workflow left open and nobody drives: with the run, they are over too."""
+    def _end_left_behind(self, ended: str, workflow: str) -> None:
+        """End the ordered runs that steps of this run left open and nobody drives: with the run, they are over too."""
         if not any(row.name.startswith(f"{workflow}/") for row in self._reader.runs(status=RUNNING)):
             return
-        from detent.engine.map_step import open_step_runs  # noqa: PLC0415 - ordered runs take time to load
+        from detent.engine.map_step import left_open  # noqa: PLC0415 - ordered runs take time to load
 
-        for run_id in open_step_runs(self._reader, Content(self._reader, self._home.content_files()), workflow):
+        for run_id in left_open(self._reader, Content(self._reader, self._home.content_files()), workflow, ended):
             if not is_driven(self._home.path, run_id):
                 self.run(run_id)
 

@@ -7,12 +7,14 @@ what to do about it.
 
 from __future__ import annotations
 
+import os
 import platform
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from detent import __version__
 from detent.canon import digest_text
@@ -31,6 +33,8 @@ from detent.store.mounts import mount_of, refuse_network_file_system
 from detent.store.sqlite.facts import file_facts
 
 OK, NOTE, WRONG = "ok", "note", "wrong"
+SPACE_LEAST_MIB: Final = 64
+"""Below it a home is about to stand still: a busy one writes as much to its log before it is written back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,7 @@ def examine(
     yield Check("detent", OK, f"{__version__}, Python {platform.python_version()}, {platform.system()}")
     yield Check("home", OK, str(home.path))
     yield from _answered("file system", lambda: _file_system(home.path))
+    yield from _answered("space", lambda: space_of(os.statvfs(home.path)))
     yield from _permissions(home)
     yield from _answered("settings", lambda: _settings(home))
     yield from _sandbox(sandbox or sandbox_of(home))
@@ -93,6 +98,17 @@ def age_text(ms: int) -> str:
         if seconds >= 2 * length:
             return f"{seconds // length} {unit}"
     return f"{seconds} s"
+
+
+def space_of(said: os.statvfs_result) -> Check:
+    """Whether anything can be written where a home lies, by what the system says of the place."""
+    if said.f_flag & os.ST_RDONLY:
+        text = "the file system is read-only: what was done can be looked at, and nothing can be run"
+        return Check("space", WRONG, text, "mount it for writing, or choose another home with --home or DETENT_HOME")
+    free_mib = said.f_bavail * said.f_frsize // (1 << 20)
+    if free_mib < SPACE_LEAST_MIB:
+        return Check("space", WRONG, f"{free_mib} MiB are free", "free some space: on a full disk nothing can be run")
+    return Check("space", OK, f"{free_mib:,} MiB are free")
 
 
 def _answered(name: str, look: Callable[[], Check]) -> Iterator[Check]:
@@ -155,8 +171,9 @@ def _integrity(home: Home) -> Check:
     found = Parts().damage(home.ledger)
     if not found:
         return Check("integrity", OK, "SQLite finds no damage; `detent verify` checks the history itself")
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return Check("integrity", WRONG, f"{found[0]}{more}", "keep a copy of ledger.db, then restore a backup")
+    told = [line for said in found for line in said.splitlines() if line and not line.startswith("***")] or list(found)
+    more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
+    return Check("integrity", WRONG, f"{told[0]}{more}", "keep a copy of ledger.db, then restore a backup")
 
 
 def _keys(home: Home, reader: StoreReader) -> Check:

@@ -163,7 +163,8 @@ def collect(
     """Take away content that no record names; files only when they are older than the grace.
 
     A file is written before the record that names it, so a young file without a record may be on its way. Needs the home
-    for itself, because it changes the database.
+    for itself, because it changes the database. Files go first, without opening it for writing: on a full disk that may be what
+    makes room for a change of the database. `StoreUnavailable` if that cannot be changed even so.
     """
     held = try_lock(home.lock)
     if held is None:
@@ -178,21 +179,37 @@ def collect(
         except FileNotFoundError:
             return True
 
-    files = home.content_files()
+    chosen, files = parts or Parts(), home.content_files()
     try:
-        with closing((parts or Parts()).open_store(home.ledger)) as store:
-            content = Content(store, files)
+        unfinished = 0 if dry_run else files.sweep_temporary(young)
+        with chosen.open_still(home.ledger) as reader:
+            content = Content(reader, files)
             garbage = unreferenced(content, content.digests(), lambda digest: young(files.path(digest)))
-            size = sum(_size(store, files, digest) or 0 for digest, _ in garbage)
-            if dry_run:
-                return Collected(tuple(garbage), size, 0)
-            store.remove_content([digest for digest, place in garbage if place == "database"])
-        for digest, place in garbage:
-            if place == "file":
-                files.erase(digest)
-        return Collected(tuple(garbage), size, files.sweep_temporary(young))
+            size = sum(_size(reader, files, digest) or 0 for digest, _ in garbage)
+        if not dry_run:
+            taken = sum(files.erase(digest) for digest, place in garbage if place == "file")
+            _remove(chosen, home, [digest for digest, place in garbage if place == "database"], taken + unfinished)
+        return Collected(tuple(garbage), size, unfinished)
     finally:
         held.release()
+
+
+def _remove(parts: Parts, home: Home, digests: Sequence[bytes], taken: int) -> None:
+    """Take content out of the database; when that fails, say that so many files are gone already."""
+    if not digests:
+        return
+    try:
+        with closing(parts.open_store(home.ledger)) as store:
+            store.remove_content(digests)
+    except StoreUnavailable as exc:
+        if not taken:
+            raise
+        raise StoreUnavailable(
+            f"files taken away: {taken:,}; the content in the database stays: {exc}",
+            hint=exc.hint,
+            details=exc.details,
+            retryable=exc.retryable,
+        ) from exc
 
 
 def _record(

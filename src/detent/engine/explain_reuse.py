@@ -8,7 +8,7 @@ at, except to say which part of it cannot be read.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from detent.canon import parse_digest
@@ -17,9 +17,10 @@ from detent.canon.show import show
 from detent.engine.content import Content, open_value
 from detent.engine.explain_chapter import moment
 from detent.engine.find_jobs import order_of
-from detent.engine.ingredients import ABSENT, Change, CodeReader, changed, describe
+from detent.engine.ingredients import ABSENT, Change, CodeReader, describe
 from detent.engine.inspect import ABSENT as NEVER_STORED
 from detent.engine.inspect import DAMAGED, ERASED, JobView, Times, whereabouts
+from detent.engine.namesakes import Compared, Namesake, Namesakes
 from detent.engine.recipes import CODED
 from detent.engine.recorded_run import report_of
 from detent.engine.run_ending import read_report
@@ -32,10 +33,6 @@ from detent.store.api import JobRow, StoreReader, WorkRow
 FIRST, CHANGED, AGAIN, NEVER, UNKNOWN = "first", "changed", "again", "never", "unknown"
 """Nothing of its name had been done; something it is made of had changed; the same work was done anew; it is never reused;
 it cannot be told any more."""
-LABELLED_MAX: Final = 300
-"""Jobs of one name that are looked through for the one to compare with."""
-COMPARED_MAX: Final = 64
-"""Of the elements of a mapped step, as many are compared to find the nearest."""
 CHANGES_TOLD_MAX: Final = 8
 VALUE_COLUMNS_MAX: Final = 60
 ARGUMENT_CHARS_MAX: Final = 2_000
@@ -49,15 +46,6 @@ _UNREADABLE: Final[Mapping[str, str]] = {
     NEVER_STORED: "was never stored here",
     DAMAGED: "is damaged, `detent verify` says more",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """An earlier job of the same name, and what differs."""
-
-    row: JobRow
-    order: WorkOrder
-    changes: list[Change]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +97,13 @@ def change_text(change: Change, content: Content, old: WorkOrder, new: WorkOrder
     return f"{told}: {_short(change.old)} -> {_short(change.new)}"
 
 
-def why_run(reader: StoreReader, content: Content, view: JobView) -> WhyRun | None:
-    """Why a job of a step or task was run; None for a job of another kind."""
+def why_run(
+    reader: StoreReader, content: Content, view: JobView, known: dict[str, Namesakes] | None = None
+) -> WhyRun | None:
+    """Why a job of a step or task was run; None for a job of another kind.
+
+    ``known`` keeps what was read, by name, for the other jobs of the same run.
+    """
     if view.job.job_kind not in {"action", "task"}:
         return None
     order = order_of(content, view.row)
@@ -122,19 +115,18 @@ def why_run(reader: StoreReader, content: Content, view: JobView) -> WhyRun | No
     ingredients = order.ingredients
     if why := _never(order):
         return WhyRun(NEVER, (f"It is done every time: {why}.",), ingredients=len(ingredients))
-    labelled = list(reader.work_labelled(view.row.tenant_id, order.label, LABELLED_MAX))
-    own = next((row for row in labelled if row.job_id == view.row.job_id), None)
+    known = {} if known is None else known
+    if (namesakes := known.get(order.label)) is None:
+        tenant, run_id = view.row.tenant_id, view.row.run_id
+        namesakes = known[order.label] = Namesakes(reader, content, tenant, order.label, beside_run=run_id)
+    own = namesakes.work(view.row.job_id)
     if own is not None and (told := _same_work(reader, content, view, own, order)) is not None:
         return told
 
-    def skip(row: JobRow) -> bool:
-        return (
-            row.job_id == view.row.job_id
-            or (row.run_id is not None and row.run_id == view.row.run_id)
-            or Job.decode(row.body).submitted_tick > view.job.submitted_tick
-        )
+    def skip(one: Namesake) -> bool:
+        return one.row.job_id == view.row.job_id or one.submitted_tick > view.job.submitted_tick
 
-    compared = nearest(reader, content, labelled, ingredients, mapped=order.index is not None, skip=skip)
+    compared = namesakes.nearest(ingredients, order.index, skip=skip)
     if compared is None:
         return WhyRun(FIRST, ("Nothing of its name had been done here before.",), ingredients=len(ingredients))
     texts = [change_text(change, content, compared.order, order) for change in compared.changes[:CHANGES_TOLD_MAX]]
@@ -216,31 +208,6 @@ def _same_work(reader: StoreReader, content: Content, view: JobView, own: WorkRo
         why = "had done it, and `--force` asked for it again"
     line = f"{what} was the same work and {why}."
     return WhyRun(AGAIN, (line,), before.job_id, before.run_id, ingredients=len(order.ingredients))
-
-
-def nearest(
-    reader: StoreReader,
-    content: Content,
-    labelled: Iterable[WorkRow],
-    ingredients: Mapping[str, Any],
-    *,
-    mapped: bool,
-    skip: Callable[[JobRow], bool] = lambda _row: False,
-) -> Compared | None:
-    """The job of a name to compare with: the last one, or of a mapped step's elements the one with the fewest changes."""
-    found: Compared | None = None
-    for place, work in enumerate(labelled):
-        row = reader.job(work.job_id)
-        if row is None or skip(row) or (order := order_of(content, row)) is None:
-            continue
-        compared = Compared(row, order, changed(order.ingredients, ingredients))
-        if not mapped:
-            return compared
-        if found is None or len(compared.changes) < len(found.changes):
-            found = compared
-        if place >= COMPARED_MAX:
-            break
-    return found
 
 
 def _changed(compared: Compared, ingredients: int, texts: Sequence[str], times: Times) -> WhyRun:

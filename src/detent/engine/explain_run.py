@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import field
 from difflib import get_close_matches
@@ -14,6 +15,7 @@ from detent.engine.explain_chapter import span
 from detent.engine.explain_resources import takes_text
 from detent.engine.explain_reuse import AGAIN, CHANGED, FIRST, NEVER, WhyRun, reused_from, taken_ingredients, why_run
 from detent.engine.inspect import ABSENT, ERASED, JobView, RunView, Times, run_view, whereabouts
+from detent.engine.namesakes import Namesakes
 from detent.engine.recorded_run import RecordedElement, RecordedRun, RecordedStep, recorded_run, report_of
 from detent.engine.run_ending import failures_of
 from detent.engine.run_view import (
@@ -105,7 +107,7 @@ class RunExplanation:
     options: Mapping[str, object] = field(default_factory=dict)
     """What it was started with that changes what is decided."""
     told: tuple[str, ...] = ()
-    """What there is to say of a run that has items and no steps."""
+    """What there is to say of how it ended, or of a run that has items and no steps."""
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -139,7 +141,8 @@ def explain_run(
     chosen = recorded.steps if step is None else (_the_step(recorded, step),)
     teller = _Teller(reader, content, recorded, view.times)
     told = tuple(teller.tell(one, whole=step is not None) for one in chosen)
-    return RunExplanation(view, told, driven, dict(recorded.inputs.options))
+    ended = f"It did not end in time: {recorded.message}."
+    return RunExplanation(view, told, driven, dict(recorded.inputs.options), (ended,) if recorded.message else ())
 
 
 def _without_steps(reader: StoreReader, content: Content, view: RunView, step: str | None) -> tuple[str, ...]:
@@ -182,6 +185,7 @@ def _the_step(recorded: RecordedRun, key: str) -> RecordedStep:
 class _Teller:
     def __init__(self, reader: StoreReader, content: Content, recorded: RecordedRun, times: Times) -> None:
         self._reader, self._content, self._recorded, self._times = reader, content, recorded, times
+        self._namesakes: dict[str, Namesakes] = {}
 
     def tell(self, step: RecordedStep, *, whole: bool) -> ToldStep:
         most = len(step.elements) if whole or not step.mapped else ELEMENTS_TOLD_MAX
@@ -206,7 +210,7 @@ class _Teller:
             )
         row = element.row
         view = None if row is None else JobView(row, Job.decode(row.body), self._times)
-        why = None if view is None else why_run(self._reader, self._content, view)
+        why = None if view is None else why_run(self._reader, self._content, view, self._namesakes)
         lines = [] if why is None else list(why.lines)
         count = 0 if why is None else why.ingredients
         return ToldElement(element.index, element.job_id, element.state, False, tuple(lines), why, run_id, count)
@@ -228,8 +232,11 @@ class _Teller:
     def _mapped(self, step: RecordedStep, elements: tuple[ToldElement, ...]) -> list[str]:
         view = step.view
         known = len(step.elements)
-        counted = ((view.cached, "reused"), (view.done - view.cached, "run"), (view.failed, "failed"))
-        said = ", ".join(f"{number} {word}" for number, word in (*counted, (view.running, "under way")) if number)
+        states = Counter(element.state for element in step.elements if not element.reused)
+        counted = [(view.cached, "reused"), (view.done - view.cached, "run"), (view.failed, "failed")]
+        counted += [(states["CANCELED"], "cancelled"), (states["RUNNING"], "under way")]
+        counted += [(states["QUEUED"] + states["RETRYING"], "waiting")]
+        said = ", ".join(f"{number} {word}" for number, word in counted if number)
         lines = [f"{known} of {view.total if view.total is not None else known} elements: {said}."]
         ran = [element for element in elements if not element.reused]
         reasons: dict[tuple[str, ...], list[ToldElement]] = {}
@@ -237,19 +244,23 @@ class _Teller:
             reasons.setdefault(_reason(element), []).append(element)
         for reason, alike in reasons.items():
             indices = _listed([str(element.index) for element in alike])
-            lines += [f"Element {indices}: {reason[0]}" if reason else f"Element {indices} ran.", *reason[1:]]
+            who = f"Element{'s' if len(alike) > 1 else ''} {indices}"
+            lines += [f"{who}: {reason[0]}" if reason else f"{who} ran.", *reason[1:]]
         left = known - view.cached - len(ran)
         if left > 0:
-            lines.append(f"{left} more ran: `detent explain {self._recorded.run.run_id} {step.key}` tells of each.")
+            lines.append(f"{left} more: `detent explain {self._recorded.run.run_id} {step.key}` tells of each.")
         if not ran and elements:
             lines.append(f"All were taken from before; the first: {elements[0].lines[0]}")
         if view.state == FAILED:
-            lines.append(f"It failed: {view.message}")
+            lines.append(_failed_element(step))
         return lines
 
     def _outcome(self, step: RecordedStep, job_id: str) -> str:
         view = step.view
         if view.state == RUNNING:
+            row = self._reader.job(job_id)
+            if row is not None and row.state in {"QUEUED", "RETRYING"}:
+                return f"It waits for its turn: `detent explain {job_id}` says behind whom."
             return f"It is under way: `detent explain {job_id}` says where."
         if view.state == CANCELLED:
             return "It was cancelled with the run."
@@ -277,8 +288,20 @@ def _reason(element: ToldElement) -> tuple[str, ...]:
     return element.lines
 
 
+def _failed_element(step: RecordedStep) -> str:
+    """Which elements failed, and why the first of them did."""
+    failed = [str(element.index) for element in step.elements if element.state == "FAILED" and not element.reused]
+    if not failed:
+        return f"It failed: {step.view.message}"
+    if len(failed) == 1:
+        return f"Element {failed[0]} failed: {step.view.message}"
+    return f"Elements {_listed(failed)} failed; the first: {step.view.message}"
+
+
 def _never_ran(step: RecordedStep) -> str:
     view = step.view
+    if view.state == FAILED:
+        return f"It failed before it began: {view.message}."
     if view.state == BLOCKED:
         return (
             f"It never ran: {view.message}, which did not succeed."

@@ -6,7 +6,8 @@ unless the run is named too. A step that has no job yet stands in the contract t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from itertools import islice
 from typing import Final
@@ -78,12 +79,13 @@ def find_jobs(
     known: dict[str, None] = {}
     runs = [the_run(reader, run_id)] if run_id is not None else list(islice(reader.runs(), RUNS_SEARCHED_MAX))
     for place, each in enumerate(runs):
-        jobs = tuple(members(reader, content, each.run_id))
+        # Reading a contract takes a while, so that of an old run that has ended is not looked at.
+        read = place == 0 or each.ended_tick is None
+        jobs = tuple(members(reader, content, each.run_id, renamed=read))
         if matching := tuple(job for job in jobs if job.step == identifier):
             return Found(STEP, each.run_id, matching, identifier)
         known |= dict.fromkeys(job.step for job in jobs if job.step)
-        # Reading a contract takes a while, so that of an old run that has ended is not looked at.
-        planned = _planned(content, each) if place == 0 or each.ended_tick is None else ()
+        planned = _planned(content, each).values() if read else ()
         if identifier in planned:
             return Found(STEP, each.run_id, (), identifier)
         known |= dict.fromkeys(planned)
@@ -92,13 +94,26 @@ def find_jobs(
     return _by_beginning(reader, content, identifier, run_id, known)
 
 
-def members(reader: StoreReader, content: Content, run_id: str) -> Iterator[FoundJob]:
-    """The jobs of a run in the order they were submitted, those first that it took over from earlier runs."""
+def members(reader: StoreReader, content: Content, run_id: str, *, renamed: bool = True) -> Iterator[FoundJob]:
+    """The jobs of a run in the order they were submitted, those first that it took over from earlier runs.
+
+    What was taken over is called as this run calls it, which its contract says, and without ``renamed`` as the run that did
+    the work called it: nearly always the same.
+    """
+    row = reader.run(run_id)
+    keys: Mapping[str, str] | None = None if renamed and row is not None else {}
     for record in reader.records_of_run(run_id):
-        reused = _reused_job(record.body) if record.kind == "step_reused" else None
-        row = None if reused is None else reader.job(reused)
-        if row is not None:
-            yield _found(content, row, reused=True)
+        taken = _taken(record.body) if record.kind == "step_reused" else None
+        source = None if taken is None else reader.job(taken[0])
+        if taken is None or source is None:
+            continue
+        if keys is None:
+            keys = {} if row is None else _planned(content, row)
+        found = _found(content, source, reused=True)
+        step_id, _, index = taken[1].partition("[")
+        if step_id in keys:
+            found = replace(found, step=keys[step_id], index=int(index.removesuffix("]")) if index else None)
+        yield found
     jobs = [(Job.decode(row.body).submitted_tick, _found(content, row)) for row in reader.jobs(run_id=run_id)]
     jobs.sort(key=lambda pair: (pair[0], pair[1].step, pair[1].index or 0))
     for _, job in jobs:
@@ -133,25 +148,26 @@ def _found(content: Content, row: JobRow, *, reused: bool = False) -> FoundJob:
     return FoundJob(row.job_id, order.step or order.label, order.index, reused)
 
 
-def _planned(content: Content, row: RunRow) -> tuple[str, ...]:
-    """The keys of the steps that a run was started with; none when that is gone, or when it has no steps."""
+def _planned(content: Content, row: RunRow) -> dict[str, str]:
+    """The keys of the steps that a run was started with, by id; none when that is gone, or when it has no steps."""
     from detent.engine.recorded_run import inputs_of  # noqa: PLC0415 - which reads runs with the help of this module
 
     inputs = inputs_of(content, Run.decode(row.body))
-    return () if inputs is None else tuple(inputs.contract.keys.values())
+    return {} if inputs is None else {str(step_id): key for step_id, key in inputs.contract.keys.items()}
 
 
 def _newest_of(reader: StoreReader, name: str) -> RunRow | None:
     return next((row for row in reader.runs() if row.name == name), None)
 
 
-def _reused_job(body: bytes) -> str | None:
+def _taken(body: bytes) -> tuple[str, str] | None:
+    """The job whose result was taken, and for which step or element of one."""
     try:
         fields = decode(body)
     except NotCanonical:
         return None
-    job_id = fields.get("job_id") if isinstance(fields, dict) else None
-    return job_id if isinstance(job_id, str) else None
+    said = (fields.get("job_id"), fields.get("step_id")) if isinstance(fields, dict) else (None, None)
+    return (said[0], said[1]) if isinstance(said[0], str) and isinstance(said[1], str) else None
 
 
 def _by_beginning(

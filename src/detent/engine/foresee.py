@@ -21,9 +21,10 @@ from detent.contract.references import param_names, step_keys
 from detent.engine.content import Content
 from detent.engine.desk import Desk
 from detent.engine.driver import Options
-from detent.engine.explain_reuse import change_map, change_text, nearest
+from detent.engine.explain_reuse import change_map, change_text
 from detent.engine.home import Home
 from detent.engine.ingredients import Change, describe
+from detent.engine.namesakes import Namesakes
 from detent.engine.recipes import Found, Miss, Recipe, Recipes, Wanted
 from detent.engine.run_inputs import RunInputs, unfinished
 from detent.engine.run_orders import wanted_of
@@ -38,7 +39,6 @@ RUN, REUSE, JOIN, DEPENDS, UNKNOWN = "run", "reuse", "join", "depends", "unknown
 """It will run; it takes an earlier result; it waits for equal work under way; it depends on steps that will run; it cannot
 be told."""
 ELEMENTS_LOOKED_MAX: Final = 2_000
-LABELLED_MAX: Final = 300
 CHANGES_TOLD_MAX: Final = 3
 
 
@@ -176,20 +176,21 @@ class _Seer:
             why = f"waits for job {jobs[0]}, which does the same" if running else _taken(self._desk, jobs, total)
             return Foreseen(verdict, why, total, reused, tuple(jobs))
         element, recipe, miss = misses[0]
-        why, changes = self._because(step, recipe, miss)
+        why, changes = self._because(element, recipe, miss)
         if element.index is not None:
             some = f"{len(misses)} of {total}" if len(misses) < total else f"all {total}"
             why = f"{some}: {why}"
         return Foreseen(RUN, why, total, reused, tuple(jobs), changes=changes)
 
-    def _because(self, step: StepRun, recipe: Recipe, miss: Miss) -> tuple[str, tuple[Change, ...]]:
+    def _because(self, element: Element, recipe: Recipe, miss: Miss) -> tuple[str, tuple[Change, ...]]:
         if recipe.key is None:
             return f"done every time: {miss.why}", ()
         if miss.why:
             return miss.why, ()
         desk = self._desk
-        labelled = desk.reader.work_labelled(desk.tenant, f"{self._name}/{step.key}", LABELLED_MAX)
-        compared = nearest(desk.reader, self._content, labelled, recipe.ingredients, mapped=step.mapped)
+        label = f"{self._name}/{element.step.key}"
+        namesakes = Namesakes(desk.reader, self._content, desk.tenant, label)
+        compared = namesakes.nearest(recipe.ingredients, element.index)
         if compared is None:
             return "never done before", ()
         changes = tuple(compared.changes)

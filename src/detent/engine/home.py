@@ -9,7 +9,8 @@
 
 A new home is built under another name and renamed into place, so a crash leaves none or a whole one. What a crash leaves
 of the building is swept away by the next one who makes a home there: a building is locked while somebody is at it, and the
-lock ends with the process.
+lock ends with the process. An empty directory may be a mounted volume, which cannot be replaced: a home for it is built inside
+and moved up, the settings last, which are what makes a directory a home.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from detent.canon import digest_text, encode, sha256
 from detent.canon.late import dataclass
 from detent.engine.dependencies import installed_version
+from detent.engine.home_access import insist_on_writable, no_access
 from detent.engine.keyring import ROLES, Keyring
 from detent.engine.settings import TEMPLATE, Settings, read_settings
 from detent.errors import HomeError
@@ -42,8 +44,11 @@ HOME_VARIABLE = "DETENT_HOME"
 ORIGIN_BYTES = 8
 DEPENDENCIES = ("apsw", "libipld", "pynacl")
 """Packages whose version can change bytes or durability: part of the environment policy (PIPE-032)."""
-_BUILDING_NAME = re.compile(r"\.new-[0-9a-f]{8}")
-"""What follows the home's name in that of a building."""
+_BUILDING_NUMBER = re.compile(r"[0-9a-f]{8}")
+"""How the name of a building ends."""
+_SETTINGS = "config.toml"
+_OF_THE_VOLUME = "lost+found"
+"""What an empty volume holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ class Home:
 
     def settings(self) -> Settings:
         """The settings, read now."""
-        return read_settings(self.path / "config.toml")
+        return read_settings(self.path / _SETTINGS)
 
     def content_files(self) -> ContentFiles:
         """Large content."""
@@ -82,14 +87,32 @@ class Home:
 
 
 def find_home(start: Path, environment: Mapping[str, str], explicit: Path | None = None) -> Home | None:
-    """The home to use: the one named, else the one of ``DETENT_HOME``, else the nearest upwards; None if there is none."""
+    """The home to use: the one named, else the one of ``DETENT_HOME``, else the nearest upwards; None if there is none.
+
+    Raises `StoreUnavailable` for one that this user may not look into: going on with another would be a surprise.
+    """
     named = explicit or (Path(environment[HOME_VARIABLE]) if environment.get(HOME_VARIABLE) else None)
     if named is not None:
-        return Home(named.absolute()) if (named / "config.toml").exists() else None
+        return Home(named.absolute()) if is_home(named.absolute()) else None
     for directory in (start, *start.parents):
-        if (directory / DIRECTORY / "config.toml").exists():
+        if is_home(directory / DIRECTORY):
             return Home(directory / DIRECTORY)
     return None
+
+
+def is_home(path: Path) -> bool:
+    """Whether there is a home at a place; `StoreUnavailable` for one that this user may not look into."""
+    try:
+        (path / _SETTINGS).stat()
+    except PermissionError as exc:
+        if not os.path.lexists(path):
+            return False  # A directory above it is closed, so nobody knows whether there is one.
+        raise no_access(path, "read") from exc
+    except OSError:
+        return False
+    if not os.access(path / _SETTINGS, os.R_OK, effective_ids=True):
+        raise no_access(path, "read")
+    return True
 
 
 def new_home_path(start: Path, environment: Mapping[str, str], explicit: Path | None = None) -> Path:
@@ -110,20 +133,25 @@ def make_home(
 ) -> Home:
     """Make a new home at ``path``, whole or not at all.
 
-    ``begin`` writes the first batch, which announces the trust configuration. Refuses a path that exists.
+    ``begin`` writes the first batch, which announces the trust configuration. Refuses a path where there is anything but an
+    empty directory, and leaves that as it is.
     """
-    if path.exists():
-        raise HomeError(f"{path} exists already", hint="use it, or choose another place with --home or DETENT_HOME")
+    _refuse_taken(path)
     if not path.parent.is_dir():
         raise HomeError(f"{path.parent} is not a directory", hint="make it first, or choose another place")
     refuse_network_file_system(path)
+    inside = path.is_dir()
+    stem = path / BUILDING if inside else path.with_name(path.name + BUILDING)
     try:
-        _sweep_buildings(path)
-        with _building(path, random) as building:
+        _sweep_buildings(stem)
+        with _building(stem, random) as building:
             _build(Home(building), begin, partitions, random)
             _sync_tree(building)
-            building.rename(path)
-            DISK.sync_directory(path.parent)
+            if inside:
+                _move_up(building)
+            else:
+                building.rename(path)
+                DISK.sync_directory(path.parent)
     except OSError as exc:
         raise HomeError(
             f"{path} cannot be made: {exc.strerror or exc}", hint="check permissions and free space"
@@ -131,11 +159,60 @@ def make_home(
     return Home(path)
 
 
+def _refuse_taken(path: Path) -> None:
+    """Refuse to make a home where there is anything but an empty directory: keys are never written over."""
+    elsewhere = "choose another place with --home or DETENT_HOME"
+    if is_home(path):
+        insist_on_writable(path)
+        if Home(path).ledger.exists():
+            raise HomeError(f"{path} exists already", hint=f"use it, or {elsewhere}")
+        raise HomeError(
+            f"{path} exists already, and its ledger.db is missing",
+            hint=f"restore ledger.db from a copy, or move {path} away, which has its keys, to begin anew",
+        )
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise HomeError(f"{path} is a file, and a home is a directory", hint=elsewhere)
+    try:
+        names = {entry.name for entry in path.iterdir()}
+    except PermissionError as exc:
+        raise no_access(path, "read") from exc
+    if any(name != _OF_THE_VOLUME and not _is_building(name, BUILDING) for name in names):
+        raise HomeError(
+            f"{path} exists already: it has files in it and is no home, as it has no {_SETTINGS}",
+            hint=f"restore {_SETTINGS} from a copy if it was a home; else empty the directory, or {elsewhere}",
+        )
+
+
+def _move_up(building: Path) -> None:
+    """Make the empty directory that a home was built in that home. Whoever else does so meanwhile is let go first."""
+    path = building.parent
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _refuse_taken(path)
+        with suppress(PermissionError):  # It may be a group's; keys, content and the ledger are closed by themselves.
+            path.chmod(0o700)
+        for entry in building.iterdir():
+            if entry.name != _SETTINGS:
+                entry.rename(path / entry.name)
+        DISK.sync_directory(path)
+        (building / _SETTINGS).rename(path / _SETTINGS)
+        DISK.sync_directory(path)
+    finally:
+        os.close(descriptor)
+
+
+def _is_building(name: str, stem: str) -> bool:
+    return name.startswith(stem) and _BUILDING_NUMBER.fullmatch(name.removeprefix(stem)) is not None
+
+
 @contextmanager
-def _building(path: Path, random: Callable[[int], bytes]) -> Iterator[Path]:
-    """A new directory beside ``path`` to build a home in, locked, and gone afterwards unless it was renamed."""
+def _building(stem: Path, random: Callable[[int], bytes]) -> Iterator[Path]:
+    """A new directory, whose name begins so, to build a home in; locked, and gone afterwards unless it was renamed."""
     while True:
-        building = path.with_name(f"{path.name}{BUILDING}{random(4).hex()}")
+        building = stem.with_name(f"{stem.name}{random(4).hex()}")
         building.mkdir(mode=0o700)
         try:
             descriptor = os.open(building, os.O_RDONLY | os.O_DIRECTORY)
@@ -152,10 +229,10 @@ def _building(path: Path, random: Callable[[int], bytes]) -> Iterator[Path]:
         os.close(descriptor)
 
 
-def _sweep_buildings(path: Path) -> None:
-    """Remove what processes that died while they made this home have left beside it."""
-    for left in path.parent.glob(f"{glob.escape(path.name + BUILDING)}*"):
-        if not _BUILDING_NAME.fullmatch(left.name.removeprefix(path.name)):
+def _sweep_buildings(stem: Path) -> None:
+    """Remove what processes that died while they made this home have left of it."""
+    for left in stem.parent.glob(f"{glob.escape(stem.name)}*"):
+        if not _is_building(left.name, stem.name):
             continue
         try:
             descriptor = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -195,7 +272,7 @@ def _build(
     origin = f"detent/{random(ORIGIN_BYTES).hex()}"
     keys = {role: home.keyring.add(role, random(32)) for role in ROLES}
     signed = sign_trust(genesis_trust(origin, {role: key.public_key for role, key in keys.items()}), keys["root"])
-    (home.path / "config.toml").write_text(TEMPLATE.format(origin=origin, root=digest_text(sha256(signed.body))))
+    (home.path / _SETTINGS).write_text(TEMPLATE.format(origin=origin, root=digest_text(sha256(signed.body))))
     SqliteStore.create(home.ledger, origin, partitions).close()
     begin(home, signed)
 

@@ -12,6 +12,7 @@ import os
 import weakref
 from pathlib import Path
 
+from detent.engine.home_access import insist_on_writable
 from detent.errors import HomeError
 
 _held: weakref.WeakSet[OwnerLock]
@@ -44,10 +45,11 @@ os.register_at_fork(after_in_child=_let_go_in_child)
 
 
 def try_lock(path: Path) -> OwnerLock | None:
-    """Become the owner of a home, or learn that another process is (None)."""
+    """Become the owner of a home, or learn that another process is (None). `StoreUnavailable` if it may not be written to."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as exc:
+        insist_on_writable(path.parent)
         raise HomeError(
             f"{path} cannot be opened: {exc.strerror}", hint="check the home's permissions, or choose another home"
         ) from exc

@@ -174,7 +174,7 @@ class _Attempt:
             anew=map_step.anew(desk, order.label),
         )
         kept = {name: order.ingredients[name] for name in map_step.KEPT if name in order.ingredients}
-        handle = OrderedHandle(work, spec, items, target, files=files, ingredients=kept or None)
+        handle = OrderedHandle(work, spec, items, target, files=files, ingredients=kept or None, step_of=order.run_id)
         row = desk.reader.job(self._job_id)
         since = 0 if row is None else Job.decode(row.body).submitted_tick
         if (known := map_step.ended_since(desk, handle.inputs, since)) is not None:

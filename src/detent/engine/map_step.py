@@ -22,7 +22,7 @@ from detent.engine.content import Content
 from detent.engine.desk import Desk, Retries
 from detent.engine.ordered_runtime.found_files import file_lines, found_files
 from detent.engine.ordered_runtime.recall import standing
-from detent.engine.ordered_runtime.recorded import RecordedOrdered, recorded_ordered
+from detent.engine.ordered_runtime.recorded import RecordedOrdered, is_step_of, ordered_inputs, recorded_ordered
 from detent.engine.ordered_runtime.rows import row_lines
 from detent.engine.ordered_runtime.spec import WINDOW, OrderedInputs, OrderedSpec
 from detent.engine.ordered_runtime.spool import Items, spool
@@ -129,40 +129,50 @@ def ended_since(desk: Desk, inputs: OrderedInputs, since_tick: int) -> tuple[str
 
 
 def outdated(desk: Desk, order: WorkOrder, inputs: OrderedInputs) -> list[str]:
-    """The runs of the step that have not ended and never will be gone on with: something about the step has changed."""
-    return [run.run_id for run, began in _own_open(desk, order) if not _is_same(run, began, inputs)]
+    """The runs of the step that have not ended and never will be gone on with: something about the step has changed.
+
+    Two runs of one workflow that differ in a parameter may have a destination each, and what another open one needs is left to
+    it. What goes to the same place is not, because a destination has one run at a time.
+    """
+    return [
+        run.run_id
+        for run, began, needed_by in _open(desk.reader, Content(desk.reader, desk.files), _workflow(order))
+        if (run.name, run.tenant_id) == (order.label, desk.tenant)
+        and not _is_same(run, began, inputs)
+        and (began.spec.commit == order.target["commit"] or needed_by <= {order.run_id})
+    ]
 
 
 def open_runs(desk: Desk, order: WorkOrder) -> list[str]:
-    """The runs of the step that have not ended."""
-    return [run.run_id for run, _ in _own_open(desk, order)]
+    """The runs of the step that have not ended, and that no other open run needs."""
+    content = Content(desk.reader, desk.files)
+    return left_open(desk.reader, content, _workflow(order), order.run_id or "", order.label)
 
 
-def _own_open(desk: Desk, order: WorkOrder) -> Iterator[tuple[Run, OrderedInputs]]:
-    """The ordered runs of a step that have not ended, without those that another run of the workflow will go on with.
-
-    Two runs of one workflow that differ in a parameter may have a destination each. As long as another one is open, what goes
-    elsewhere is taken for its own; what goes to the same place never is, because a destination has one run at a time.
-    """
-    still_open = list(desk.reader.runs(status=RUNNING))
-    workflow = order.label.removesuffix(f"/{order.step}")
-    has_others = any(row.name == workflow and row.run_id != order.run_id for row in still_open)
-    own = (row for row in still_open if row.name == order.label and row.tenant_id == desk.tenant)
-    for run, recorded in _recorded(desk, own):
-        spec = recorded.inputs.spec
-        if spec.key == STEP_KEY and not (has_others and spec.commit != order.target["commit"]):
-            yield run, recorded.inputs
+def left_open(reader: StoreReader, content: Content, workflow: str, run_id: str, label: str | None = None) -> list[str]:
+    """The ordered runs of this run's steps, or of one step, that have not ended, and that no other open run needs."""
+    return [
+        run.run_id
+        for run, _, needed_by in _open(reader, content, workflow, run_id)
+        if needed_by == {run_id} and label in {None, run.name}
+    ]
 
 
-def open_step_runs(reader: StoreReader, content: Content, workflow: str) -> list[str]:
-    """The ordered runs that steps of a workflow have left open."""
-    found = []
-    for row in reader.runs(status=RUNNING):
-        if row.name.startswith(f"{workflow}/"):
-            recorded = recorded_ordered(reader, content, Run.decode(row.body))
-            if recorded is not None and recorded.inputs.spec.key == STEP_KEY:
-                found.append(row.run_id)
-    return found
+def _open(
+    reader: StoreReader, content: Content, workflow: str, *ended: str
+) -> Iterator[tuple[Run, OrderedInputs, set[str]]]:
+    """The open ordered runs of steps, each with the runs of the workflow whose step it is: open ones, and those that ended."""
+    still_open = list(reader.runs(status=RUNNING))
+    parents = {*ended, *(row.run_id for row in still_open if row.name == workflow)}
+    for row in still_open:
+        run = Run.decode(row.body) if row.name.startswith(f"{workflow}/") else None
+        began = None if run is None else ordered_inputs(content, run)
+        if run is not None and began is not None and began.spec.key == STEP_KEY:
+            yield run, began, {one for one in parents if is_step_of(reader, run, began, one)}
+
+
+def _workflow(order: WorkOrder) -> str:
+    return order.label.removesuffix(f"/{order.step}")
 
 
 def _recorded(desk: Desk, rows: Iterable[RunRow]) -> Iterator[tuple[Run, RecordedOrdered]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from detent.canon import json_decode, json_encode, json_encode_trusted
 from detent.canon.strict_json import JsonValue
+from detent.engine.ingredients import absent_inputs
 from detent.engine.lanes import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, Assignment, Finished
 from detent.executor.plain import Context, Done, Pool, Progress, Task
 from detent.jobs.status import TIMEOUT_CODES
@@ -20,9 +21,11 @@ SHELL: Final = "shell"
 class PlainLane:
     """Hands orders to a pool of processes. It is what the crew sleeps on, too."""
 
-    def __init__(self, pool: Pool, on_progress: Callable[[int, float, str], None] | None = None) -> None:
+    def __init__(self, pool: Pool, told: dict[str, tuple[float, str]] | None = None) -> None:
         self._pool = pool
-        self._on_progress = on_progress or (lambda _number, _fraction, _message: None)
+        self._told = {} if told is None else told
+        """How far the tasks under way say they are, by job."""
+        self._jobs: dict[int, str] = {}
         self._finished: list[Finished] = []
 
     def wanted(self) -> int:
@@ -32,6 +35,7 @@ class PlainLane:
     def take(self, assignment: Assignment) -> None:
         """Give an order to the pool."""
         order = assignment.order
+        self._jobs[assignment.number] = assignment.job_id
         self._pool.submit(
             Task(
                 assignment.number,
@@ -42,6 +46,7 @@ class PlainLane:
                 env=_texts(order.env, assignment.values),
                 arguments=json_encode_trusted([order.arguments, order.keywords]),
                 values=assignment.values,
+                inputs=absent_inputs(order.ingredients),
                 outputs=order.outputs,
                 wall_ms=order.wall_ms,
                 context=Context(
@@ -69,9 +74,11 @@ class PlainLane:
         """Sleep until something comes back, somebody calls `wake`, or the time is over."""
         for event in self._pool.wait(timeout):
             if isinstance(event, Progress):
-                self._on_progress(event.number, event.fraction, event.message)
-            else:
-                self._finished.append(_finished(event))
+                if (job_id := self._jobs.get(event.number)) is not None:
+                    self._told[job_id] = (event.fraction, event.message)
+                continue
+            self._told.pop(self._jobs.pop(event.number, ""), None)
+            self._finished.append(_finished(event))
 
     def wake(self) -> None:
         """End a `wait`; from any thread."""

@@ -17,7 +17,7 @@ from detent.canon.late import dataclass
 from detent.contract.references import FROM, PARAM
 from detent.engine.content import Content, open_value
 from detent.engine.inspect import Times
-from detent.engine.run_ending import failure_of, read_report
+from detent.engine.run_ending import failure_of, read_report, unreported
 from detent.engine.run_inputs import RunInputs, digests_of, parse_inputs
 from detent.engine.run_view import (
     BLOCKED,
@@ -32,7 +32,7 @@ from detent.engine.run_view import (
     WAITING,
     StepView,
 )
-from detent.engine.step_run import StepRun
+from detent.engine.step_run import StepRun, list_fault
 from detent.errors import DetentError
 from detent.jobs.work import WorkReport
 from detent.kernel import Evidence, Job, Run
@@ -45,6 +45,8 @@ from detent.workflow.walk import PlainPlan, plan_plain
 GAP_MAX: Final = 1_000
 """Elements of a mapped step that may be missing, because they were never submitted, before those that are there."""
 OPEN_RUN: Final = "running"
+_NO_LIST: Final = -1
+"""Stands for the length of something that is known, and is no list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,22 @@ class RecordedRun:
     def step(self, key: str) -> RecordedStep | None:
         """The step of a key."""
         return next((step for step in self.steps if step.key == key), None)
+
+    @property
+    def message(self) -> str:
+        """Why the run as a whole ended as it did, where its steps do not say it: its own time was over.
+
+        No record says so, but no other run ends as failed although no step failed, or with steps that it cancelled: one that
+        somebody cancels ends as cancelled.
+        """
+        timeout_ms = self.inputs.contract.outline.timeout_ms
+        if self.run.status != "failed" or timeout_ms is None:
+            return ""
+        is_cut = any(
+            any(map(_is_cut, step.elements)) if step.elements else step.view.state == CANCELLED for step in self.steps
+        )
+        none_failed = all(step.view.state != FAILED for step in self.steps)
+        return f"the run's {timeout_ms} ms had elapsed" if is_cut or none_failed else ""
 
 
 def inputs_of(content: Content, run: Run) -> RunInputs | None:
@@ -157,6 +175,7 @@ class _Reading:
             one = StepRun(contract.keys[step_id], step, binding, action_id, priority)
             elements[step_id] = tuple(self._elements(one))
         views = {step_id: self._view(step_id, elements) for step_id in elements}
+        self._fail_unopened(views, elements)
         self._settle(views, elements)
         order += [step.step_id for step in contract.plain_steps if not step.enabled]
         for step_id in order:
@@ -243,9 +262,8 @@ class _Reading:
                 continue
             if element.state == "FAILED":
                 return FAILED, self._why(element.row)
-            reason = Job.decode(element.row.body).reason_code
-            if element.state == "CANCELED" and reason != "WORKFLOW_CANCELLED":
-                return FAILED, f"cancelled ({reason})"
+            if element.state == "CANCELED" and not _is_cut(element):
+                return FAILED, f"cancelled ({Job.decode(element.row.body).reason_code})"
         if live:
             return RUNNING, ""
         if done == len(found) and (total is None or done >= total):
@@ -255,7 +273,8 @@ class _Reading:
     def _why(self, row: JobRow) -> str:
         report = report_of(self._reader, self._content, row)
         if report is None or report.error is None:
-            return f"it failed ({Job.decode(row.body).reason_code})"
+            reason = Job.decode(row.body).reason_code
+            return unreported(reason, f"it ended without a report ({reason})")
         told = failure_of("", report.error).message.strip()
         return told.splitlines()[0] if told else report.error.code
 
@@ -269,7 +288,7 @@ class _Reading:
         passed = {need for step in contract.plain_steps if elements.get(step.step_id) for need in step.depends_on}
         for step in contract.plain_steps:
             view = views.get(step.step_id)
-            if view is None or elements[step.step_id]:
+            if view is None or elements[step.step_id] or view.state == FAILED:
                 continue
             needs = [contract.keys[need] for need in step.depends_on if need in failed]
             if str(step.step_id) in blocked:
@@ -286,22 +305,42 @@ class _Reading:
             total = 0 if state == SUCCEEDED else view.total
             views[step.step_id] = replace(view, state=state, message=message, total=total)
 
+    def _fail_unopened(self, views: dict[UUID, StepView], elements: Mapping[UUID, tuple[RecordedElement, ...]]) -> None:
+        """Say which mapped steps failed before they had a job: nothing on the ledger does, but what they were given."""
+        contract = self._inputs.contract
+        for step in contract.plain_steps if self._run.status == "failed" else ():
+            view, binding = views.get(step.step_id), contract.bindings.get(step.step_id)
+            if view is None or view.state != WAITING or binding is None or binding.map is None:
+                continue
+            length = self._length_of(binding.map[1], elements)
+            fault = None if length is None else list_fault(view.key, None if length == _NO_LIST else length)
+            met = all(views[need].state in DONE_STATES for need in step.depends_on if need in views)
+            if fault is not None and met:
+                views[step.step_id] = replace(view, state=FAILED, message=fault)
+
     def _total(self, listed: Any, elements: Mapping[UUID, tuple[RecordedElement, ...]]) -> int | None:
         """How long the list of a mapped step is, as far as that can be told."""
+        length = self._length_of(listed, elements)
+        return None if length == _NO_LIST else length
+
+    def _length_of(self, listed: Any, elements: Mapping[UUID, tuple[RecordedElement, ...]]) -> int | None:
+        """The same, with `_NO_LIST` for what is known to be none."""
         if type(listed) is list:
             return len(listed)
         if type(listed) is not dict:
             return None
         if PARAM in listed:
-            value = self._inputs.params.get(listed[PARAM])
-            return len(value) if type(value) is list else None
+            if listed[PARAM] not in self._inputs.params:
+                return None
+            value = self._inputs.params[listed[PARAM]]
+            return len(value) if type(value) is list else _NO_LIST
         contract = self._inputs.contract
         source = next((step_id for step_id, key in contract.keys.items() if key == listed.get(FROM)), None)
         binding = None if source is None else contract.bindings.get(source)
         if source is None or binding is None:
             return None
         if binding.map is not None:
-            return self._total(binding.map[1], elements)
+            return self._length_of(binding.map[1], elements)
         key = contract.keys[source]
         if key not in self._totals:
             self._totals[key] = self._length(elements.get(source, ()))
@@ -313,11 +352,20 @@ class _Reading:
         row = made[0].row if made else None
         report = None if row is None else report_of(self._reader, self._content, row)
         data = None if report is None else value_of(self._content, report)
-        value = None if data is None else json_decode(data)
-        return len(value) if type(value) is list else None
+        if data is None:
+            return None
+        value = json_decode(data)
+        return len(value) if type(value) is list else _NO_LIST
 
     def _ms(self, tick: int) -> int:
         return tick * self._times.tick_ms + self._times.epoch_base_ms
+
+
+def _is_cut(element: RecordedElement) -> bool:
+    """Whether its job was cancelled with the run, and not by itself."""
+    if element.reused or element.row is None or element.state != "CANCELED":
+        return False
+    return Job.decode(element.row.body).reason_code == "WORKFLOW_CANCELLED"
 
 
 def _fields(body: bytes) -> dict[str, Any] | None:

@@ -21,7 +21,7 @@ from detent.engine.wiring import Parts
 from detent.errors import InvalidInput, StoreCorrupt
 from detent.kernel import Job, Kernel, checkpoint
 from detent.kernel.reducer import MakeQueue
-from detent.ledger.bundle import read_items
+from detent.ledger.bundle import read_bundle
 from detent.ledger.findings import Finding
 from detent.ledger.items import HeaderItem, Readable, batch_item
 from detent.ledger.replay import DIFFERENCES_MAX, Difference, ReplayReport, replay_items
@@ -38,7 +38,7 @@ def replay_file(path: Path, *, make_queue: MakeQueue = Scheduler) -> ReplayRepor
             f"{path} cannot be read: {exc.strerror or exc}", hint="give the path of a bundle that `detent export` wrote"
         ) from exc
     with closing(file):
-        return replay_items(read_items(file), make_queue=make_queue)
+        return replay_items(read_bundle(file), make_queue=make_queue)
 
 
 def replay_home(home: Home, *, parts: Parts | None = None) -> ReplayReport:

@@ -196,8 +196,10 @@ class Reusing:
 def why_failed(report: WorkReport | None) -> str:
     """A failure in one line, as its report tells it."""
     if report is None or report.error is None:
-        return "it failed"
+        return "it ended without a report"
     error = report.error
     name = error.type or error.code
     first = error.message.strip().splitlines()[0] if error.message.strip() else ""
+    if first.startswith(name):  # What comes from the sandbox says its type itself.
+        return first
     return f"{name}: {first}" if first else name

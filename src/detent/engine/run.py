@@ -6,9 +6,10 @@ new one begins, which takes earlier results by content (X-174). A run that anoth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Container, Mapping
 from dataclasses import field, replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from detent.canon import parse_digest
@@ -16,12 +17,14 @@ from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.engine.driver import Driver, Options
 from detent.engine.run_identity import new_run_id
-from detent.engine.run_inputs import RunIdentity, RunInputs, RunLock, unfinished
+from detent.engine.run_inputs import RunIdentity, RunInputs, RunLock, is_driven, unfinished
 from detent.engine.run_view import RunView, StepView
 from detent.engine.step_run import CACHED, CANCELLED, FAILED, RUNNING, SUCCEEDED, StepRun
 from detent.engine.work import Work
 from detent.errors import DetentError, InvariantBroken
 from detent.kernel.run import RUNNING as RUN_OPEN
+
+OPEN: Final = ("QUEUED", "RETRYING", "RUNNING")
 
 
 class FailedJob(NamedTuple):
@@ -90,6 +93,7 @@ class RunHandle:
             self._keep_files()
             identity, lock = self._identity()
             try:
+                self._note = self._note or ahead_of(self._work, identity.run_id)
                 self._driver = self._make_driver(identity)
             except BaseException:
                 lock.release()
@@ -134,22 +138,25 @@ class RunHandle:
 
     def view(self) -> RunView:
         """The run at this moment."""
+        from detent.engine.live_logs import live_jobs  # noqa: PLC0415 - a run that nobody watches needs none of it
+
         driver, work = self._driver, self._work
         now = work.desk.now_ms()
         if driver is None:
             return RunView("", self._inputs.name, "running", (), now, now, work.workers, str(work.home.path))
+        begun = live_jobs(work.home.path) if driver.ended_ms is None else {}
         return RunView(
             driver.identity.run_id,
             self._inputs.name,
             driver.status,
-            tuple(step_view(step, work.progress) for step in driver.steps),
+            tuple(step_view(step, begun, work.progress, work.told) for step in driver.steps),
             driver.started_ms,
             now,
             work.workers,
             str(work.home.path),
             ended_ms=driver.ended_ms,
             resumed=driver.identity.resumed,
-            note=self._note or driver.message,
+            note="; ".join(said for said in (self._note, driver.message) if said),
         )
 
     def _refuse_unfeasible(self) -> None:
@@ -241,16 +248,41 @@ class RunHandle:
         )
 
 
+def ahead_of(work: Work, run_id: str) -> str:
+    """What runs that were left as they stood have in the queue, where it comes first; nothing when there is none.
+
+    Such jobs are as good as anybody's: whoever has workers does them, and their results are there when the run goes on.
+    """
+    reader, home = work.desk.reader, work.home.path
+    open_runs = {row.run_id for row in reader.runs(status=RUN_OPEN)} - {run_id}
+    left = {other for other in open_runs if not is_driven(home, other)}
+    if not left:
+        return ""
+    jobs = Counter(row.run_id for state in OPEN for row in reader.jobs(state=state) if row.run_id in left)
+    return "; ".join(
+        f"{count} open {'job' if count == 1 else 'jobs'} of {other}, which nobody drives, came first:"
+        f" `detent cancel {other}` ends it"
+        for other, count in sorted(jobs.items(), key=str)
+    )
+
+
 def recorded_options(options: Options, *, new: bool = False) -> dict[str, JsonValue]:
     """What a run's record says of how it was started: what changes decisions. A salt's value is told to nobody."""
     asked = {"force": options.force, "reuse_failed": options.reuse_failed, "salt": options.salt is not None, "new": new}
     return {name: True for name, said in asked.items() if said}
 
 
-def step_view(step: StepRun, progress: Mapping[str, Callable[[], tuple[int, int, int]]] | None = None) -> StepView:
+def step_view(
+    step: StepRun,
+    begun: Container[str],
+    progress: Mapping[str, Callable[[], tuple[int, int, int]]] | None = None,
+    told: Mapping[str, tuple[float, str]] | None = None,
+) -> StepView:
     """A step at this moment. Called from another thread than the driver's: what it reads only ever grows or changes.
 
-    ``progress`` tells of jobs that work through items: while such a step runs, its elements are the items.
+    ``begun`` are the jobs that workers of this home have now, of whichever process. ``progress`` tells of jobs that work through
+    items: while such a step runs, its elements are the items. ``told`` has what tasks say of themselves; it is shown for a
+    step that is one task.
     """
     elements = step.elements
     if progress and step.state == RUNNING and elements and not step.mapped:
@@ -274,6 +306,11 @@ def step_view(step: StepRun, progress: Mapping[str, Callable[[], tuple[int, int,
         )
     states = [element.state for element in elements]
     cached = states.count(CACHED)
+    under_way = [element for element in elements if element.state == RUNNING]
+    waiting = [element for element in under_way if (element.source or element.job_id) not in begun]
+    said = None
+    if told and step.state == RUNNING and len(elements) == 1:
+        said = told.get(elements[0].source or elements[0].job_id)
     return StepView(
         step.key,
         step.step.step_name,
@@ -281,10 +318,11 @@ def step_view(step: StepRun, progress: Mapping[str, Callable[[], tuple[int, int,
         len(elements) if step.opened or not step.mapped else None,
         states.count(SUCCEEDED) + cached,
         cached,
-        states.count(RUNNING),
+        len(under_way) - len(waiting),
         states.count(FAILED),
-        sum(element.attempts > 0 and element.state == RUNNING for element in elements),
+        sum(element.attempts > 0 for element in waiting),
         step.started_ms,
         step.ended_ms,
-        step.message,
+        step.message if said is None else said[1],
+        None if said is None else said[0],
     )

@@ -13,6 +13,7 @@ from detent.engine.content import Content
 from detent.engine.find_jobs import order_of
 from detent.engine.inspect import job_view, timeline_of_job
 from detent.errors import DetentError, InvalidInput, StoreCorrupt
+from detent.jobs.category import ErrorCategory
 from detent.jobs.work import WorkError, WorkOrder, WorkReport
 from detent.kernel import Evidence
 from detent.ledger import SignedResult
@@ -21,6 +22,12 @@ from detent.store.content import ContentFiles
 
 UNKNOWN: Final = "INTERNAL_ERROR"
 """Category of an end that nobody reported."""
+NOT_RUN: Final = "NOT_RUN"
+"""Code of a step that failed before it had a job: what it goes through is no list, or too long a one."""
+_UNREPORTED: Final[Mapping[str, str]] = {
+    "WORKER_LOST": "its process was killed from outside, time and again; a machine that is short of memory does that",
+}
+"""What an end without a report means, where its reason says so."""
 _FRAME: Final = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S.*))?$')
 _FOREIGN: Final = ("site-packages", "dist-packages", "/lib/python3", "<frozen ")
 """Where code lies that is not the user's own."""
@@ -38,6 +45,13 @@ class Failure:
     where: str | None = None
     """The user's line: ``etl.py:42 in clean: celsius = float(row)``."""
     attempts: int = 1
+    index: int | None = None
+    """Which element of a mapped step it was."""
+
+    @property
+    def label(self) -> str:
+        """``extract``, or ``extract[3]`` for an element of it."""
+        return self.step if self.index is None else f"{self.step}[{self.index}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +71,26 @@ def failures_of(reader: StoreReader, content: Content, failed: Iterable[tuple[st
     for step, job_id, message in failed:
         view = job_view(reader, job_id)
         if view is None:
-            yield Failure(step, UNKNOWN, "NOT_RUN", message, job_id)
+            yield Failure(step, ErrorCategory.VALIDATION_ERROR.value, NOT_RUN, message)
             continue
         row = view.row
+        order = order_of(content, row)
+        index = None if order is None else order.index
         records = timeline_of_job(reader, content, view)
         attempts = sum(1 for record in records if record.fields.get("dispatch") is True)
         last = records[-1].evidence if records else None
         report = None if last is None or last.detail_digest is None else read_report(content, last.detail_digest)
         if report is not None and report.error is not None:
-            order = order_of(content, row)
             yield failure_of(step, report.error, job_id=job_id, attempts=attempts, order=order)
             continue
         category = last.category if last is not None and last.category is not None else UNKNOWN
-        yield Failure(step, category, view.job.reason_code or row.state, message, job_id, attempts=attempts)
+        code = view.job.reason_code or row.state
+        yield Failure(step, category, code, unreported(code, message), job_id, attempts=attempts, index=index)
+
+
+def unreported(reason_code: str | None, message: str) -> str:
+    """What became of a job whose last attempt ended without a report: by its reason, or else by the message given."""
+    return _UNREPORTED.get(reason_code or "", message)
 
 
 def failure_of(
@@ -83,7 +104,8 @@ def failure_of(
     message = error.message
     if error.type is not None and not message.startswith(error.type):
         message = f"{error.type}: {message}" if message else error.type
-    return Failure(step, error.category, error.code, message, job_id, where, attempts)
+    index = None if order is None else order.index
+    return Failure(step, error.category, error.code, message, job_id, where, attempts, index)
 
 
 def artifacts_of(

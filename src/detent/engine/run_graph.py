@@ -27,10 +27,9 @@ from detent.engine.step_run import (
     WAITING,
     Element,
     StepRun,
+    list_fault,
 )
 
-ELEMENTS_MAX: Final = 100_000
-"""Elements of one mapped step."""
 _ONE: Final[list[JsonValue]] = [None]
 """What a step goes through that is not mapped."""
 
@@ -111,11 +110,9 @@ class RunGraph:
         if step.state in ENDED or step.opened or self.ending:
             return None
         items = self._items(step) if step.mapped else _ONE
-        if items is None:
-            return self._fail(step, f"what step {step.key!r} goes through is no list")
-        if len(items) > ELEMENTS_MAX:
-            what = f"has {len(items)} elements; {ELEMENTS_MAX} are allowed"
-            return self._fail(step, f"the list that step {step.key!r} goes through {what}")
+        fault = list_fault(step.key, None if items is None else len(items))
+        if items is None or fault is not None:
+            return self._fail(step, fault or "")
         step.opened, step.state, step.left = True, READY, len(items)
         if step.mapped:
             step.elements = [Element(step, index, step.job_id(index), item) for index, item in enumerate(items)]

@@ -44,13 +44,14 @@ class StepView:
     cached: int = 0
     """Elements whose result was there already."""
     running: int = 0
+    """Elements that a worker has begun; what is queued or leased ahead for one is not among them."""
     failed: int = 0
     retrying: int = 0
     """Elements whose last attempt failed and that wait for the next."""
     started_ms: int | None = None
     ended_ms: int | None = None
     message: str = ""
-    """Why it failed or what it waits for, in one line."""
+    """Why it failed, what it waits for, or what the running task says of itself, in one line."""
     fraction: float | None = None
     """How far a running task says it is, from 0 to 1."""
 

@@ -22,6 +22,7 @@ from detent.engine.live_output import LiveOutput
 from detent.errors import DetentError, Refused
 from detent.executor.plain.sweep import Presence
 from detent.executor.sandbox import Execution, Input, Job, Limits, OnOutput, Running, SandboxFailed, Supervisor
+from detent.executor.sandbox.missing import message_of
 from detent.jobs.complete import complete_payload
 from detent.jobs.limits import MB
 from detent.jobs.payload import read_payload
@@ -301,7 +302,7 @@ class SandboxLane:
             error = WorkError(
                 execution.category.value,
                 execution.code or "FAILED",
-                execution.message,
+                message_of(execution),
                 None if raised is None else raised.type,
                 None if raised is None else raised.traceback,
                 None if raised is None else raised.line,

@@ -22,6 +22,8 @@ from detent.workflow.identity import uuid8
 from detent.workflow.plain import PlainStep
 
 ELEMENT_LABEL: Final = "element/v1"
+ELEMENTS_MAX: Final = 100_000
+"""Elements of a mapped step."""
 
 WAITING, READY, RUNNING = "waiting", "ready", "running"
 SUCCEEDED, CACHED, FAILED, SKIPPED, BLOCKED, CANCELLED = (
@@ -104,6 +106,15 @@ class StepRun:
             return [result_reference(digest_text(element.digest)) for element in self.elements if element.digest]
         digest = self.elements[0].digest if self.elements else None
         return None if digest is None else result_reference(digest_text(digest))
+
+
+def list_fault(key: str, length: int | None) -> str | None:
+    """Why a mapped step cannot go through what it was given, by how long that is; None for the length: it is no list."""
+    if length is None:
+        return f"what step {key!r} goes through is no list"
+    if length > ELEMENTS_MAX:
+        return f"the list that step {key!r} goes through has {length:,} elements; {ELEMENTS_MAX:,} are allowed"
+    return None
 
 
 @dataclass(frozen=True, slots=True)

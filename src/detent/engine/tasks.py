@@ -90,10 +90,17 @@ class Tasks:
         self._key_of: dict[str, str] = {}
         self._started_ms = self._desk.now_ms()
         self._closing = threading.Event()
-        self._strange: SimpleQueue[str] = SimpleQueue()
+        self._strange: SimpleQueue[str | None] = SimpleQueue()
         self._follower: threading.Thread | None = None
         work.listen(self._attempted)
         work.session.observe(self._observe)
+
+    def close(self) -> None:
+        """Follow nothing any more; nothing that was submitted is ended by it."""
+        self._closing.set()
+        self._strange.put(None)
+        if self._follower is not None:
+            self._follower.join()
 
     def submit(
         self,
@@ -367,8 +374,8 @@ class Tasks:
 
     def _follow(self) -> None:
         with suppress(StoreUnavailable):  # Closed meanwhile: nobody waits any more.
-            while True:
-                self._look(self._strange.get())
+            while (job_id := self._strange.get()) is not None:
+                self._look(job_id)
 
     def _look(self, job_id: str) -> None:
         """Ask the ledger whether a job has ended."""

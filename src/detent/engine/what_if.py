@@ -17,7 +17,7 @@ from detent.engine.traffic import Recorder
 from detent.engine.wiring import Parts
 from detent.errors import DetentError, InvalidInput
 from detent.kernel import KernelConfig
-from detent.ledger.bundle import read_items
+from detent.ledger.bundle import read_bundle
 from detent.ledger.findings import Finding
 from detent.ledger.items import SCOPE_RUN, BatchItem, HeaderItem, PartialItem, Readable, batch_item
 from detent.scheduling.policy import SchedulingPolicy
@@ -58,7 +58,7 @@ def what_if_file(path: Path, policy: SchedulingPolicy) -> Comparison:
             f"{path} cannot be read: {exc.strerror or exc}", hint="give the path of a bundle that `detent export` wrote"
         ) from exc
     with closing(file):
-        return _what_if(str(path), read_items(file), policy, None)
+        return _what_if(str(path), read_bundle(file), policy, None)
 
 
 def _items(reader: StoreReader) -> Iterator[Readable]:

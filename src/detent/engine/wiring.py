@@ -30,6 +30,7 @@ from detent.ledger.note import parse_head, parse_note
 from detent.scheduling.scheduler import Scheduler
 from detent.store.api import Store, StoreReader, TreeHeadRow
 from detent.store.sqlite import SqliteStore
+from detent.store.sqlite.database import Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,15 @@ class Parts:
     def open_reader(self, ledger: Path) -> Iterator[StoreReader]:
         """A reader for as long as the block lasts."""
         reader = self.read_ledger(ledger)
+        try:
+            yield reader
+        finally:
+            reader.close()
+
+    @contextmanager
+    def open_still(self, ledger: Path) -> Iterator[StoreReader]:
+        """A reader for as long as the block lasts, for whoever holds the home's lock; works on a full disk, too."""
+        reader = SqliteStore.open_reader(ledger, _options=Options(still=True))
         try:
             yield reader
         finally:
@@ -208,7 +218,10 @@ def check_kept_head(store: StoreReader, kept: tuple[int, str], partition: int) -
     """Refuse a ledger that is shorter than, or differs from, a tree head kept outside it (X-178)."""
     size, note = kept
     now = store.head(partition).size
-    hint = "restore the newest copy of the home; if the loss is accepted, `detent doctor --accept-rollback`"
+    hint = (
+        "it is an older copy of its home, or a copy was worked on elsewhere: go on with the newest, or restore it here;"
+        " if the loss is accepted, `detent doctor --accept-rollback`"
+    )
     if now < size:
         raise RolledBack(f"the ledger has {now} batches, but a tree head over {size} was kept outside it", hint=hint)
     if root_at(size, partial(tree_node, store, partition)) != parse_head(parse_note(note).text).root:

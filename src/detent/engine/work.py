@@ -12,6 +12,7 @@ from detent.canon.amounts import CPU
 from detent.engine.crew import Attempted, Crew, Sleeper
 from detent.engine.desk import Desk
 from detent.engine.home import Home, find_home, make_home, new_home_path
+from detent.engine.home_access import insist_on_writable
 from detent.engine.lanes import Lane, LateLane
 from detent.engine.plain_lane import PlainLane
 from detent.engine.rationed_lane import RationedLane, feasible_fault
@@ -45,10 +46,14 @@ LOADED_BY_TASKS: Final = (
 
 
 def home_at(explicit: Path | None = None, environment: Mapping[str, str] | None = None) -> Home:
-    """The home to work on: found upwards like a git repository, else made where a new one belongs."""
+    """The home to work on: found upwards like a git repository, else made where a new one belongs.
+
+    Raises `StoreUnavailable` for one that this user may not write to.
+    """
     environment = os.environ if environment is None else environment
     found = find_home(Path.cwd(), environment, explicit)
     if found is not None:
+        insist_on_writable(found.path)
         return found
     path = new_home_path(Path.cwd(), environment, explicit)
     return make_home(path, begin_ledger)
@@ -79,9 +84,12 @@ class Work:
         self.workers = worker_count(workers)
         self.progress: dict[str, Callable[[], tuple[int, int, int]]] = {}
         """Of jobs that drive an ordered run here: how to ask for items committed, failed and to be done."""
+        self.told: dict[str, tuple[float, str]] = {}
+        """Of tasks that run here and say how far they are (`detent.context().progress`): the share, and what they say."""
         self.parts = parts or Parts()
         self._listeners: list[Callable[[Sequence[Attempted]], None]] = [] if on_attempted is None else [on_attempted]
         self._listening = threading.Lock()
+        insist_on_writable(home.path)
         # First of all: while the process that the workers are made by comes up, the home is opened.
         self._pool = self._make_pool() if lanes is None else None
         try:
@@ -175,7 +183,7 @@ class Work:
             from detent.executor.sandbox.staging import sweep  # noqa: PLC0415 - the sandbox takes time to load
 
             sweep()
-        plain = PlainLane(self._pool)
+        plain = PlainLane(self._pool, self.told)
         sandboxed = LateLane(lambda: self._sandbox_lane(plain.wake), self.workers)
         lanes: dict[str, Lane] = {"python": plain, "shell": plain, "code": sandboxed, "job": sandboxed}
         taken = Resources(self.home.path, self._settings.resources, self.workers)

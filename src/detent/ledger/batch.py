@@ -17,6 +17,7 @@ from detent.canon import SigningKey, encode_trusted, verify
 from detent.canon.ed25519 import SIGNATURE_BYTES
 from detent.canon.late import dataclass
 from detent.canon.merkle import Tree, leaf_hash, root_of, verify_inclusion
+from detent.canon.show import a_or_an
 from detent.kernel.commands import commands_digest
 from detent.ledger.loose import loose
 from detent.ledger.note import TreeHead
@@ -235,7 +236,7 @@ def _header_fault(header: BatchHeader, kind: object, version: object) -> str | N
     types = tuple(map(type, header))
     if types != _TYPES:
         wrong = next(index for index, (one, other) in enumerate(zip(types, _TYPES, strict=True)) if one is not other)
-        return f"{header._fields[wrong]} is a {types[wrong].__name__}"
+        return f"{header._fields[wrong]} is {a_or_an(types[wrong])}"
     _, partition, epoch, batch_no, prev, commands, command_count, root, count, position, first, last, signer = header
     if not len(prev) == len(commands) == len(root) == len(signer) == 32:
         return f"digests ({', '.join(_DIGESTS)}) have not all 32 bytes"

@@ -32,12 +32,43 @@ ITEM_BYTES_MAX: Final = 16 * CANON_ITEM_BYTES_MAX
 END: Final = "end"
 _BYTE_STRING: Final = 0x40
 _SIZES: Final = {24: 1, 25: 2, 26: 4}
+_HEADER: Final = b"\xa7\x61v\x01\x64kind\x66header"
+"""How the map of a header begins."""
+_MARKS: Final = (b"\x64kind", b"\x66header")
+_OPENING_BYTES: Final = 24
+NOT_A_BUNDLE: Final = Finding("NOT_A_BUNDLE", "it does not begin as a bundle does, and nothing in it can be read")
 
 
 class ByteStream(Protocol):
     """Anything that can be read from, once and forward."""
 
     def read(self, size: int, /) -> bytes: ...
+
+
+class Opening:
+    """A stream that knows how it began: that tells a damaged bundle from a file that never was one."""
+
+    __slots__ = ("_left", "_start", "_stream")
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+        self._start = self._left = stream.read(_OPENING_BYTES)
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes of the stream; at its beginning perhaps fewer than asked for."""
+        if not self._left:
+            return self._stream.read(size)
+        data, self._left = self._left[:size], self._left[size:]
+        return data
+
+    @property
+    def is_of_a_bundle(self) -> bool:
+        """Whether a bundle begins so that was cut off here, or of which not every byte was changed."""
+        start = self._start
+        if not start or any(mark in start for mark in _MARKS):
+            return True
+        width = _SIZES.get(start[0] - _BYTE_STRING)
+        return width is not None and len(start) < _OPENING_BYTES and _HEADER.startswith(start[1 + width :])
 
 
 class BundleWriter:
@@ -100,6 +131,16 @@ def read_items(stream: ByteStream, *, bytes_max: int = ITEM_BYTES_MAX) -> Iterat
         hasher.update(data)
         yield _item_of(data, fields, count)
         count += 1
+
+
+def read_bundle(stream: ByteStream) -> Iterator[Readable]:
+    """Every item of a bundle, as `read_items` gives them; of a file that is no bundle at all, that one finding."""
+    opening = Opening(stream)
+    for number, item in enumerate(read_items(opening)):
+        if not number and isinstance(item, Finding) and not opening.is_of_a_bundle:
+            yield NOT_A_BUNDLE
+            return
+        yield item
 
 
 def _item_of(data: bytes, fields: object, index: int) -> Readable:

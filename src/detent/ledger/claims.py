@@ -64,23 +64,23 @@ def proved(book: Book, partitions: list[Partition], *, rows: int) -> Iterator[st
             "each is part of the signed tree" if run else "each names the one before it, and none is missing between"
         )
         yield (
-            f"{counts['batches']} batches of {header.origin} are signed by keys that were allowed to sign them there; {order}."
+            f"{counts['batches']:,} batches of {header.origin} are signed by keys that were allowed to sign them there; {order}."
         )
     if counts["records"] and not codes & (_BATCHES | _RECORDS):
-        yield f"{counts['records']} records are, byte for byte, those the batches bind, with the evidence they name."
+        yield f"{counts['records']:,} records are, byte for byte, those the batches bind, with the evidence they name."
         yield (
-            f"{book.jobs.count} jobs went through legal transitions only, each in an unbroken chain from a manifest "
+            f"{book.jobs.count:,} jobs went through legal transitions only, each in an unbroken chain from a manifest "
             "signed by a key that may submit for its tenant."
         )
     if run and not codes & (_BATCHES | _RECORDS):
         yield f"Run {header.run_id} is complete: its end binds exactly these jobs."
     yield from _trees(codes, partitions)
     if rows and not codes & (_BESIDE | _TREE):
-        yield f"{rows} stored rows say what the records say."
+        yield f"{rows:,} stored rows say what the records say."
     if counts["contents"] and not codes & _BESIDE:
-        yield f"{counts['contents']} contents are what their digests name; none of them is one the ledger says is erased."
+        yield f"{counts['contents']:,} contents are what their digests name; none of them is one the ledger says is erased."
     if book.erased.count and not codes & _RECORDS:
-        yield f"{book.erased.count} contents were erased on purpose; the history that names them is whole."
+        yield f"{book.erased.count:,} contents were erased on purpose; the history that names them is whole."
 
 
 def _trees(codes: AbstractSet[str], partitions: list[Partition]) -> Iterator[str]:
@@ -90,9 +90,9 @@ def _trees(codes: AbstractSet[str], partitions: list[Partition]) -> Iterator[str
         shown, kept = partition.heads.newest(kept=False), partition.heads.newest(kept=True)
         name = f"partition {partition.number}"
         if shown is not None:
-            yield f"The tree of {name} leads to the signed tree head over {shown.head.size} batches."
+            yield f"The tree of {name} leads to the signed tree head over {shown.head.size:,} batches."
         if kept is not None:
-            yield f"The tree of {name} continues the tree head over {kept.head.size} batches that was kept elsewhere."
+            yield f"The tree of {name} continues the tree head over {kept.head.size:,} batches that was kept elsewhere."
         if partition.heads.witnessed:
             names = ", ".join(sorted(partition.heads.witnessed))
             yield f"The newest tree head of {name} is cosigned by {names}."
@@ -132,7 +132,7 @@ def _tail(partition: Partition, kept_size: int | None, *, run: bool) -> Iterator
         )
         for size in sizes:
             yield (
-                f"That the tree of partition {partition.number} continues the tree head over {size} batches that was kept "
+                f"That the tree of partition {partition.number} continues the tree head over {size:,} batches that was kept "
                 "elsewhere: one run cannot show it."
             )
     if run or not partition.frontier.size:
@@ -141,11 +141,11 @@ def _tail(partition: Partition, kept_size: int | None, *, run: bool) -> Iterator
     if covered < partition.frontier.size:
         count = partition.frontier.size - covered
         yield (
-            f"That nothing follows in partition {partition.number}: its last {count} batches are under no tree head, "
+            f"That nothing follows in partition {partition.number}: its last {count:,} batches are under no tree head, "
             "so cutting them off would not be noticed."
         )
     if kept_size is not None and kept_size < partition.frontier.size:
         yield (
-            f"That the {partition.frontier.size - kept_size} batches of partition {partition.number} after the tree head "
+            f"That the {partition.frontier.size - kept_size:,} batches of partition {partition.number} after the tree head "
             "kept elsewhere were not replaced or cut off by a holder of the keys."
         )

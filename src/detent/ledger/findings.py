@@ -32,6 +32,10 @@ _CUT: Final = "the file was cut off or changed on its way"
 
 FINDINGS: Final[Mapping[str, Kind]] = {
     # The file.
+    "NOT_A_BUNDLE": Kind(
+        "the file is not one that `detent export` wrote",
+        "another file was meant: name a bundle, or no file at all to check the ledger of this home",
+    ),
     "BUNDLE_MALFORMED": Kind("the file is not a bundle, or an item in it cannot be read", _CUT),
     "BUNDLE_TRUNCATED": Kind("the file ends before its end item", _CUT),
     "BUNDLE_TRAILING_BYTES": Kind("bytes follow the end item", "something was appended to the file"),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
+from detent.canon.show import a_or_an
 from detent.ledger.batch import RECORDS_PER_BATCH_MAX, is_signature
 from detent.ledger.findings import Finding
 from detent.ledger.items import (
@@ -89,12 +90,12 @@ def item_from_map(fields: Mapping[str, Any]) -> Item | Finding:
     if fields.keys() != names.keys() | {"kind"}:
         if kind == "header" and isinstance(fields.get("v"), int) and fields["v"] != VERSION:
             return Finding("BUNDLE_VERSION_UNKNOWN", f"a bundle of version {fields['v']}, known is {VERSION}")
-        return Finding("BUNDLE_MALFORMED", f"a {kind} item has exactly the fields {', '.join(sorted(names))}")
+        return Finding("BUNDLE_MALFORMED", f"{a_or_an(kind)} item has exactly the fields {', '.join(sorted(names))}")
     for name, check in names.items():
         if not check(fields[name]):
             if name == "v" and type(fields["v"]) is int:
                 return Finding("BUNDLE_VERSION_UNKNOWN", f"a bundle of version {fields['v']}, known is {VERSION}")
-            return Finding("BUNDLE_MALFORMED", f"the {name} of a {kind} item is not what it must be")
+            return Finding("BUNDLE_MALFORMED", f"the {name} of {a_or_an(kind)} item is not what it must be")
     return _MAKE[kind](fields)
 
 

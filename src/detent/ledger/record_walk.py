@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from detent.canon import UINT64_MAX
+from detent.canon.show import a_or_an
 from detent.ledger.book import Book, Partition
 from detent.ledger.findings import Finding
 from detent.ledger.fold import CancelBatch, advance, differences, expected_transition, rule_faults
@@ -235,7 +236,7 @@ class RecordWalk:
         if evidence is None and has_evidence:
             faults.append(TrustFault("EVIDENCE_MISSING", f"the {fields['kind']} record has no evidence beside it"))
         elif evidence is not None and not has_evidence:
-            faults.append(TrustFault("EVIDENCE_UNEXPECTED", f"a {fields['kind']} record has no evidence"))
+            faults.append(TrustFault("EVIDENCE_UNEXPECTED", f"{a_or_an(fields['kind'])} record has no evidence"))
         else:
             faults += handler(self, fields, evidence or b"")
         if fields["signer_key_id"] != partition.signer:

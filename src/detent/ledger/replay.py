@@ -28,7 +28,7 @@ from detent.kernel import (
 )
 from detent.kernel.reducer import MakeQueue
 from detent.ledger.batch import BatchHeader, parse_batch
-from detent.ledger.findings import Finding
+from detent.ledger.findings import FINDINGS, Finding
 from detent.ledger.items import SCOPE_RUN, BatchItem, HeaderItem, PartialItem, Readable
 from detent.ledger.loose import loose
 from detent.ledger.trust_config import TrustFault
@@ -143,7 +143,8 @@ class _Replay:
     def take(self, item: Readable) -> None:
         """Replay the next item, if it is a batch."""
         if isinstance(item, Finding):
-            self._say(f"the file cannot be read: {item.message}")
+            kind, alien = FINDINGS[item.code], item.code == "NOT_A_BUNDLE"
+            self._say(f"{kind.meaning}: {kind.usually}" if alien else f"the file cannot be read: {item.message}")
         elif isinstance(item, HeaderItem) and item.scope == SCOPE_RUN:
             self._say("this is the bundle of one run; commands are not in it, so there is nothing to replay")
         elif isinstance(item, PartialItem):

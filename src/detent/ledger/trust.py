@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from detent.canon import digest_text, verify
 from detent.canon.late import dataclass
+from detent.canon.show import a_or_an
 from detent.errors import TrustError
 from detent.ledger.trust_config import ROOT, TRUST_LABEL, KeyEntry, SignedTrust, TrustConfig, TrustFault, short_id
 
@@ -109,7 +110,9 @@ class Trust:
         if entry is None:
             return TrustFault("KEY_UNKNOWN", f"key {short_id(key_id)} is not in the trust configuration")
         if entry.role != role:
-            return TrustFault("KEY_WRONG_ROLE", f"key {short_id(key_id)} is a {entry.role} key, used as a {role} key")
+            return TrustFault(
+                "KEY_WRONG_ROLE", f"key {short_id(key_id)} is {a_or_an(entry.role)} key, used as {a_or_an(role)} key"
+            )
         return entry.range_fault(position) or entry
 
     def find(

@@ -8,14 +8,16 @@ something that must be proved was not: no pinned root, no green (X-178).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Final
 
 from detent.canon import parse_digest
+from detent.canon.show import a_or_an
 from detent.errors import InvalidInput
 from detent.ledger.batch import parse_batch, tree_origin
 from detent.ledger.batch_walk import BatchWalk
 from detent.ledger.book import Book, Partition, VerifyMany, verify_each
-from detent.ledger.bundle import ByteStream, read_items
+from detent.ledger.bundle import NOT_A_BUNDLE, ByteStream, Opening, read_items
 from detent.ledger.claims import not_proved, proved
 from detent.ledger.findings import FINDINGS_MAX, Finding, Findings, Report, TreeState
 from detent.ledger.heads import Heads
@@ -67,10 +69,11 @@ def verify_bundle(
     """Verify a ``.detent`` file: the report says whether it holds, every finding, what was proved and what was not.
 
     ``root`` is the digest of the ledger's first trust configuration, as its owner passed it on; without it the answer is
-    never green. The other options are those of `verify_items`.
+    never green. The other options are those of `verify_items`. Of a file that is no bundle at all, that is the one finding.
     """
-    return verify_items(
-        read_items(stream),
+    opening = Opening(stream)
+    report = verify_items(
+        read_items(opening),
         root=root,
         heads=heads,
         kept_heads=kept_heads,
@@ -78,6 +81,9 @@ def verify_bundle(
         witnessed_since=witnessed_since,
         verify_many=verify_many,
     )
+    if report.scope is not None or opening.is_of_a_bundle:
+        return report
+    return replace(report, findings=(NOT_A_BUNDLE,), findings_total=1, codes={NOT_A_BUNDLE.code: 1}, not_proved=())
 
 
 def verify_items(  # noqa: PLR0913 - each option has its own name
@@ -143,7 +149,7 @@ class _Reading:
             self._note("ITEM_OUT_OF_ORDER", "the first item is not a header")
             self._begin(_guessed_header(item))
         if stage < self._stage or (stage == 0 and self._book.header is not None):
-            self._note("ITEM_OUT_OF_ORDER", f"a {type(item).__name__} stands too late and is passed over")
+            self._note("ITEM_OUT_OF_ORDER", f"{a_or_an(type(item))} stands too late and is passed over")
             return
         self._stage = stage
         if isinstance(item, HeaderItem):
@@ -183,7 +189,7 @@ class _Reading:
             self._add_head(walk.partition, item.note, kept=False)
             self._book.counts["heads"] += 1
         elif isinstance(item, BatchItem) == (header.scope == SCOPE_RUN):
-            self._note("ITEM_OUT_OF_ORDER", f"a {type(item).__name__} in a bundle of scope {header.scope}")
+            self._note("ITEM_OUT_OF_ORDER", f"{a_or_an(type(item))} in a bundle of scope {header.scope}")
         elif isinstance(item, BatchItem):
             walk.batch(item)
         else:

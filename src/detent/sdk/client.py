@@ -84,7 +84,12 @@ class Handle:
         return self._client._tasks.cancel(self._ticket)  # noqa: SLF001
 
     def __repr__(self) -> str:
-        return f"<job {self.job_id}: {self._ticket.state}>"
+        from detent.jobs.status import project_status  # noqa: PLC0415 - `import detent` stays cheap
+
+        # By what this process knows: a handle may be looked at when its client is closed and the ledger with it.
+        error = None if self._ticket.report is None else self._ticket.report.error
+        status = project_status(self._ticket.state, failure_code=None if error is None else error.code)
+        return f"<job {self.job_id}: {status.value}>"
 
 
 class Client:
@@ -176,6 +181,7 @@ class Client:
 
     def close(self) -> None:
         """End the workers. What runs is interrupted and stays in the queue, for the next client or run."""
+        self._tasks.close()
         self._work.close()
 
     def __enter__(self) -> Self:

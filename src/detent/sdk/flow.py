@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, overl
 from detent.errors import InvalidInput
 from detent.sdk.options import Duration, check_duration, duration
 from detent.sdk.recording import Recording, current, nested, recording_of
-from detent.sdk.reference import directory_of, unwrapped
+from detent.sdk.reference import directory_of, refer, unwrapped
 from detent.sdk.task import Task
 
 if TYPE_CHECKING:
@@ -64,7 +64,12 @@ class Flow(Generic[P, R]):
     def record(self, *args: P.args, **kwargs: P.kwargs) -> Recording:
         """Call the function with its tasks recorded instead of run."""
         # A clean context: what the caller may be recording itself is left alone.
-        recording = Recording(self.name, base=directory_of(self.__wrapped__.__module__), settings=self._settings)
+        recording = Recording(
+            self.name,
+            source=self._source(),
+            base=directory_of(self.__wrapped__.__module__),
+            settings=self._settings,
+        )
         with recording_of(recording):
             result = self.__wrapped__(*args, **kwargs)
             returned = _completed(result) if inspect.iscoroutine(result) else result
@@ -97,6 +102,12 @@ class Flow(Generic[P, R]):
 
     def __reduce__(self) -> str:
         return self.__qualname__
+
+    def _source(self) -> str | None:
+        try:
+            return refer(self).target
+        except InvalidInput:
+            return None  # Defined inside a function, or typed at a prompt: it can be run from here alone.
 
     async def _inlined(self, *args: Any, **kwargs: Any) -> Any:
         with nested(self.name):

@@ -61,7 +61,9 @@ def _destination(commit: object, shown: str) -> str:
         return commit
     if callable(commit):
         return refer(commit).target
-    what = "needs a destination" if commit is None else f"cannot take a {type(commit).__name__} for its destination"
+    from detent.canon.show import a_or_an  # noqa: PLC0415 - for mistakes alone
+
+    what = "needs a destination" if commit is None else f"cannot take {a_or_an(type(commit))} for its destination"
     raise InvalidInput(
         f"{shown} {what}: as a step of a flow its results go somewhere",
         hint='give a text such as commit="jsonl:FILE", or a function at the top of a module',

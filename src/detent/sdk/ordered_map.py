@@ -381,8 +381,10 @@ def _target(commit: str | Callable[..., Any] | CommitTarget, work: Work) -> Comm
         module, name = getattr(commit, "__module__", None), getattr(commit, "__qualname__", type(commit).__qualname__)
         return FunctionTarget(f"{module}:{name}", lambda: commit, restore)
     if not all(hasattr(commit, part) for part in ("spec", "is_recorded", "open", "begin", "write", "close")):
+        from detent.canon.show import a_or_an  # noqa: PLC0415 - for mistakes alone
+
         raise InvalidInput(
-            f"a {type(commit).__name__} is no destination", hint="give a text such as jsonl:FILE, or a function"
+            f"{a_or_an(type(commit))} is no destination", hint="give a text such as jsonl:FILE, or a function"
         )
     return commit
 

@@ -40,10 +40,19 @@ _USUAL: Final = 1 << 63
 class Recording:
     """The steps of one flow, in the order in which they were called."""
 
-    __slots__ = ("_counts", "_taken", "base", "files", "name", "result", "settings", "steps")
+    __slots__ = ("_counts", "_taken", "base", "files", "name", "result", "settings", "source", "steps")
 
-    def __init__(self, name: str, *, base: str | None = None, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        source: str | None = None,
+        base: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
         self.name = name
+        self.source = source or name
+        """Where the flow stands: ``pipeline.py:nightly``, as a command line names it; its name where it has no such place."""
         self.base = base
         """Directory that file and module names start from; a script's own, once a task of it is recorded."""
         self.settings = dict(settings or {})
@@ -89,8 +98,10 @@ class Recording:
             elif isinstance(item, Step):
                 keys[self._own(item, what).key] = None
             else:
+                from detent.canon.show import a_or_an  # noqa: PLC0415 - for mistakes alone
+
                 raise InvalidInput(
-                    f"{what} takes steps, not a {type(item).__name__}",
+                    f"{what} takes steps, not {a_or_an(type(item))}",
                     hint="pass what a task gave back inside this flow",
                 )
         return list(keys)
@@ -104,7 +115,7 @@ class Recording:
         """The contract that this recording stands for: the same as if it had been written down."""
         from detent.contract import from_document  # noqa: PLC0415 - tasks alone need none of it
 
-        contract = from_document(self.document(), name=self.name, base=self.base)
+        contract = from_document(self.document(), name=self.source, base=self.base)
         return replace(contract, files=dict(self.files)) if self.files else contract
 
     def free_key(self, name: str) -> str:
@@ -150,8 +161,10 @@ class Recording:
             named = given.named()
             self.files[named["$file"]] = given
             return named
+        from detent.canon.show import a_or_an  # noqa: PLC0415
+
         raise _no_json(
-            f"{what} is a {kind.__name__}, which is no JSON value",
+            f"{what} is {a_or_an(kind)}, which is no JSON value",
             f"{JSON_VALUES}; {instead(given)}",
         )
 

@@ -153,8 +153,10 @@ def _contract(given: Contract | str | Path) -> Contract:
             f"{given!r} is a flow, which needs its arguments", hint=f"write {given.name}.run(...) with its arguments"
         )
     if not isinstance(given, str | Path):
+        from detent.canon.show import a_or_an  # noqa: PLC0415 - for mistakes alone
+
         raise InvalidInput(
-            f"a {type(given).__name__} cannot be run", hint="pass the path of a contract file, or flow.contract(...)"
+            f"{a_or_an(type(given))} cannot be run", hint="pass the path of a contract file, or flow.contract(...)"
         )
     path = Path(given)
     try:

@@ -192,8 +192,10 @@ class Task(Generic[P, R]):
 
     def _elements(self, items: Iterable[Any]) -> Iterable[Any]:
         if not isinstance(items, list | tuple | range | Iterator):
+            from detent.canon.show import a_or_an  # noqa: PLC0415 - for mistakes alone
+
             raise InvalidInput(
-                f"{self.__name__}.map() takes a list or a step, not a {type(items).__name__}",
+                f"{self.__name__}.map() takes a list or a step, not {a_or_an(type(items))}",
                 hint="put the elements into a list, in the order that the results shall have",
             )
         elements = list(islice(items, MAPPED_MAX + 1))

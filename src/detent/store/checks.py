@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Final
 
+from detent.canon.show import a_or_an
 from detent.errors import InvalidInput, InvariantBroken
 from detent.store.api import (
     ANSWER_BYTES_MAX,
@@ -185,7 +186,7 @@ def _check_positions(batch: BatchRow, records: Sequence[RecordRow]) -> None:
 def _check_home(rows: Sequence[JobRow | RunRow | RefusalRow], partition: int) -> None:
     for row in rows:
         if row[0] != partition:
-            raise InvariantBroken(f"a {type(row).__name__} of partition {row[0]} in a commit to partition {partition}")
+            raise InvariantBroken(f"{a_or_an(type(row))} of partition {row[0]} in a commit to partition {partition}")
 
 
 def _check_jobs_once(jobs: Sequence[JobRow]) -> None:

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
+from detent.canon.show import a_or_an
 from detent.errors import OutcomeUnknown, StoreUnavailable
 from detent.store.api import Store
 
@@ -35,11 +36,11 @@ class Faults:
 
     def lose(self, call: str, *, after: int = 0) -> None:
         """The call does nothing, and says that nobody can know."""
-        self._plan(call, after, OutcomeUnknown(f"the store lost a {call}, as planned"), done=False)
+        self._plan(call, after, OutcomeUnknown(f"the store lost {a_or_an(call)}, as planned"), done=False)
 
     def hide(self, call: str, *, after: int = 0) -> None:
         """The call takes effect, and says that nobody can know."""
-        self._plan(call, after, OutcomeUnknown(f"the store hid a {call}, as planned"), done=True)
+        self._plan(call, after, OutcomeUnknown(f"the store hid {a_or_an(call)}, as planned"), done=True)
 
     def _plan(self, call: str, after: int, error: BaseException, *, done: bool) -> None:
         self._planned[call].append(_Fault(self.calls[call] + after + 1, error, done))

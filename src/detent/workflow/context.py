@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from uuid import UUID
 
 from detent.canon.late import dataclass
-from detent.canon.show import show
+from detent.canon.show import a_or_an, show
 from detent.workflow.errors import ModelOnexError
 from detent.workflow.limits import TIMEOUT_MS_MIN
 from detent.workflow.moment import EPOCH, Moment, as_utc
@@ -92,4 +92,4 @@ def _build_workflow_context(input_data: ModelOrchestratorInput) -> dict[str, Any
 def _require(value: object, kind: Any, name: str) -> None:
     """Refuse a value of another type; a bool is no number."""
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise ModelOnexError(f"context.{name} is a {type(value).__name__}", context={"field": name})
+        raise ModelOnexError(f"context.{name} is {a_or_an(type(value))}", context={"field": name})

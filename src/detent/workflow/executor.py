@@ -27,6 +27,7 @@ from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
+from detent.canon.show import a_or_an
 from detent.workflow.action import ModelAction
 from detent.workflow.context import ExecutionContext, timeout_ms_of
 from detent.workflow.creation import _create_action_for_step, operation_of
@@ -133,9 +134,9 @@ def _wave_count(walk: _ActionWalk, order: Order) -> int:
 def _require_types(definition: object, steps: Sequence[object], workflow_id: object) -> None:
     """Refuse dicts and the like: nothing here turns one thing into another (WF-002, WF-003)."""
     if not isinstance(definition, ModelWorkflowDefinition):
-        raise ModelOnexError(f"The workflow definition is a {type(definition).__name__}, not a ModelWorkflowDefinition")
+        raise ModelOnexError(f"The workflow definition is {a_or_an(type(definition))}, not a ModelWorkflowDefinition")
     if not isinstance(workflow_id, UUID):
-        raise ModelOnexError(f"workflow_id is a {type(workflow_id).__name__}, not a UUID")
+        raise ModelOnexError(f"workflow_id is {a_or_an(type(workflow_id))}, not a UUID")
     for index, step in enumerate(steps):
         if not isinstance(step, ModelWorkflowStep):
-            raise ModelOnexError(f"Step {index} is a {type(step).__name__}, not a ModelWorkflowStep")
+            raise ModelOnexError(f"Step {index} is {a_or_an(type(step))}, not a ModelWorkflowStep")

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
+from detent.canon.show import a_or_an
 from detent.workflow.context import ExecutionContext
 from detent.workflow.conversion import _convert_workflow_result_to_output
 from detent.workflow.defaults import utc_now
@@ -91,7 +92,7 @@ class NodeOrchestrator(NodeCoreBase, MixinWorkflowExecution):
     @workflow_definition.setter
     def workflow_definition(self, definition: ModelWorkflowDefinition | None) -> None:
         if definition is not None and not isinstance(definition, ModelWorkflowDefinition):
-            raise ModelOnexError(f"workflow_definition is a {type(definition).__name__}, not a ModelWorkflowDefinition")
+            raise ModelOnexError(f"workflow_definition is {a_or_an(type(definition))}, not a ModelWorkflowDefinition")
         self._workflow_definition = definition
 
     async def process(self, input_data: ModelOrchestratorInput) -> ModelOrchestratorOutput:

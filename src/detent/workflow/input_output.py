@@ -8,6 +8,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from detent.canon.show import a_or_an
 from detent.workflow.defaults import new_id, utc_now
 from detent.workflow.definition import ModelCustomFields
 from detent.workflow.enums import EnumExecutionMode
@@ -21,7 +22,7 @@ def _typed_steps(value: Any) -> Any:
         raise ValueError("steps must be a list of ModelWorkflowStep")  # noqa: TRY004 - Pydantic reports ValueErrors
     for index, step in enumerate(value):
         if not isinstance(step, ModelWorkflowStep):
-            raise ValueError(f"steps[{index}] is a {type(step).__name__}, not a ModelWorkflowStep")  # noqa: TRY004
+            raise ValueError(f"steps[{index}] is {a_or_an(type(step))}, not a ModelWorkflowStep")  # noqa: TRY004
     return value
 
 

@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias
 from uuid import UUID
 
 from detent.canon.late import dataclass
-from detent.canon.show import show
+from detent.canon.show import a_or_an, show
 from detent.workflow.cycles import find_cycles
 from detent.workflow.errors import ModelOnexError
 from detent.workflow.limits import ERROR_ACTIONS, STEP_TYPES, TIMEOUT_MS_MIN, WORKFLOW_TIMEOUT_MS_MIN
@@ -76,7 +76,7 @@ def find_problems(
     """Every fault with its place, in the same order."""
     problems = [Problem("structural", message) for message in _definition_faults(workflow_definition)]
     untyped = [
-        Problem("structural", f"Step {index} is a {type(step).__name__}, not a ModelWorkflowStep", index)
+        Problem("structural", f"Step {index} is {a_or_an(type(step))}, not a ModelWorkflowStep", index)
         for index, step in enumerate(workflow_steps)
         if not isinstance(step, ModelWorkflowStep)
     ]
@@ -121,7 +121,7 @@ def _validate_dag_with_disabled_steps(workflow_steps: Sequence[ModelWorkflowStep
 
 def _definition_faults(definition: ModelWorkflowDefinition) -> Iterator[str]:
     if not isinstance(definition, ModelWorkflowDefinition):
-        yield f"The workflow definition is a {type(definition).__name__}, not a ModelWorkflowDefinition"
+        yield f"The workflow definition is {a_or_an(type(definition))}, not a ModelWorkflowDefinition"
         return
     metadata = definition.workflow_metadata
     name = getattr(metadata, "workflow_name", "")

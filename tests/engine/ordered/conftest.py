@@ -8,6 +8,7 @@ import pytest
 
 from detent.testing import TemporaryHome
 from detent.testing.plugin import detent_clock, detent_crash, detent_home
+from tests.engine.ordered.map_steps import MORE, add
 from tests.engine.ordered.rig import OrderedRig
 
 __all__ = ["detent_clock", "detent_crash", "detent_home"]
@@ -20,3 +21,10 @@ def rig(detent_home: TemporaryHome, monkeypatch: pytest.MonkeyPatch) -> Iterator
     yield made
     made.close()
     made.check()
+
+
+@pytest.fixture
+def project(rig: OrderedRig) -> OrderedRig:
+    """With the functions that map steps call."""
+    add(rig, MORE)
+    return rig

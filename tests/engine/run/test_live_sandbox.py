@@ -11,6 +11,7 @@ from detent.engine.content import Content
 from detent.engine.live_follow import Follower
 from detent.engine.live_logs import LIVE_DIRECTORY, job_log, live_jobs
 from detent.executor.sandbox import Profile, probe, profile_of
+from detent.executor.sandbox.missing import NOT_INSIDE
 from detent.store.sqlite import SqliteStore
 from tests.engine.run.rig import Rig, eventually, in_thread
 from tests.executor.runners.rig import execute
@@ -99,3 +100,12 @@ def test_closing_ends_what_runs_and_begins_nothing_of_what_waits(rig: Rig) -> No
     work.close()
     assert ended().status == "stopped"
     assert list((rig.home.path / LIVE_DIRECTORY).iterdir()) == []
+
+
+def test_a_package_that_a_cell_does_not_have_is_told_to_be_outside(rig: Rig) -> None:
+    work = rig.pool()
+    result = rig.handle(work, (CELL % "False").replace('print("hello")', "import pytest")).run()
+    assert (result.status, result.view.steps[0].message) == (
+        "failed",
+        f"ModuleNotFoundError: No module named 'pytest' ({NOT_INSIDE})",
+    )

@@ -67,6 +67,22 @@ def test_new_begins_a_new_run_beside_one_that_was_left(rig: Rig) -> None:
     assert {run.status for run in rig.runs()} == {"completed"}
 
 
+def test_what_a_run_that_was_left_has_in_the_queue_is_told_to_the_next(rig: Rig) -> None:
+    """X-174: it is worked off first, so whoever waits for another run hears of it, and how to be rid of it."""
+    run_id = left(rig, PIPE, "steps:total")
+    work = rig.work()
+    handle = rig.handle(work, PIPE.replace("pipe", "other"))
+    handle.open()  # Its workers may have begun with that job, and are held there.
+    assert handle.view().note == (
+        f"1 open job of {run_id}, which nobody drives, came first: `detent cancel {run_id}` ends it"
+    )
+    rig.lane.release()
+    assert handle.run().ok
+    work.close()
+    assert rig.run(PIPE.replace("pipe", "third")).view.note == ""
+    assert rig.run(PIPE).run_id == run_id
+
+
 def test_other_parameters_are_another_run(rig: Rig) -> None:
     """X-174: the same inputs, or it is not the run that is meant."""
     text = 'name: p\nparams: {n: 1}\nsteps: [{id: a, run: {python: "steps:double", with: {x: {$param: n}}}}]'

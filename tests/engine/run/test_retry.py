@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from detent.engine.content import Content
+from detent.engine.explain_run import explain_run
+from detent.engine.run_ending import failures_of
 from detent.jobs.status import JobStatus, project_job
 from detent.testing import FakeClock
 from tests.engine.run.rig import Rig, states
@@ -139,6 +142,45 @@ def test_the_run_s_own_timeout_ends_it(rig: Rig, detent_clock: FakeClock) -> Non
     assert states(result)["a"] == "succeeded"
     assert states(result)["b"] == "cancelled"
     assert [run.status for run in rig.runs()] == ["failed"]
+    assert _told(rig, result.run_id) == ("It did not end in time: the run's 5000 ms had elapsed.",)
+
+
+def test_a_run_that_was_late_is_told_to_be_although_all_of_it_succeeded(rig: Rig, detent_clock: FakeClock) -> None:
+    """A.6."""
+    rig.new_lane()
+    rig.lane.functions["steps:one"] = lambda: detent_clock.jump(6000)
+    text = 'name: late\ntimeout: 5s\nsteps: [{id: a, run: {python: "steps:one"}}]'
+    result = rig.handle(rig.work(), text).run()
+    assert (result.status, states(result)) == ("failed", {"a": "succeeded"})
+    assert _told(rig, result.run_id) == ("It did not end in time: the run's 5000 ms had elapsed.",)
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_run_that_ran_out_of_time_is_told_from_one_whose_step_failed(
+    rig: Rig, detent_clock: FakeClock, *, late: bool
+) -> None:
+    """A.6: also when both happened."""
+    rig.write("def wrong(): raise ValueError('no')\n", "wrong.py")
+    rig.new_lane()
+    rig.lane.functions["steps:one"] = lambda: detent_clock.jump(6000 if late else 10)
+    text = """
+    name: late
+    timeout: 5s
+    steps:
+      - {id: a, on_error: continue, run: {python: "wrong:wrong"}}
+      - {id: b, run: {python: "steps:one"}}
+      - {id: c, map: {x: [1, 2, 3]}, needs: [b], run: {python: "steps:double"}}
+    """
+    result = rig.handle(rig.work(), text).run()
+    assert (result.status, states(result)["a"]) == ("failed", "failed")
+    assert states(result)["c"] == ("cancelled" if late else "succeeded")
+    assert bool(_told(rig, result.run_id)) is late
+
+
+def _told(rig: Rig, run_id: str) -> tuple[str, ...]:
+    """What is said later of the run as a whole."""
+    with rig.home.parts.open_reader(rig.home.home.ledger) as reader:
+        return explain_run(reader, Content(reader, rig.home.home.content_files()), run_id).lines
 
 
 def test_time_in_which_nobody_drove_the_run_does_not_count(rig: Rig, detent_clock: FakeClock) -> None:
@@ -160,3 +202,25 @@ def test_time_in_which_nobody_drove_the_run_does_not_count(rig: Rig, detent_cloc
     detent_clock.jump(36_000_000)
     result = rig.run(text)
     assert (result.run_id, result.status) == (run_id, "completed")
+
+
+def test_a_job_whose_process_is_killed_every_time_says_what_that_may_mean(rig: Rig) -> None:
+    """There is no report to tell of it, then and later."""
+    rig.time_passes()
+    result = rig.run(step(f'{{python: "steps:lost", with: {{path: {rig.project / "tries"}, times: 500}}}}'))
+    assert result.status == "failed"
+    with rig.home.parts.open_reader(rig.home.home.ledger) as reader:
+        content = Content(reader, rig.home.home.content_files())
+        (failure,) = failures_of(reader, content, result.failed)
+        told = explain_run(reader, content, result.run_id).steps[0].lines[0]
+    assert (failure.code, failure.attempts > 1) == ("WORKER_LOST", True)
+    assert "killed from outside, time and again; a machine that is short of memory does that" in failure.message
+    assert told == f"It failed: {failure.message} (INTERNAL_ERROR WORKER_LOST)."
+
+
+def test_a_message_that_says_its_kind_itself_says_it_once(rig: Rig) -> None:
+    """As what comes from the sandbox does."""
+    rig.write("from detent.testing import Fails\ndef no(said): raise Fails('USER_CODE_ERROR', 'NO', said)\n", "says.py")
+    for said, told in (("NO: because", "NO: because"), ("because", "NO: because"), ("", "NO")):
+        result = rig.run(step(f'{{python: "says:no", with: {{said: "{said}"}}}}'))
+        assert result.view.steps[0].message == told

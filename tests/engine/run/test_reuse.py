@@ -108,6 +108,35 @@ def test_declared_inputs_count_by_content(rig: Rig) -> None:
     assert rig.run(text).value == "22\n"
 
 
+@pytest.mark.parametrize("outputs", ["", ", outputs: out.txt"])
+def test_a_step_whose_declared_input_is_not_there_fails_before_it_begins(rig: Rig, outputs: str) -> None:
+    text = f"name: i\nsteps: [{{id: a, run: {{shell: touch out.txt}}, inputs: [steps.py, nofile.csv]{outputs}}}]"
+    rig.write("1\n", "nofile.csv")
+    assert rig.handle(rig.pool(), text).run().status == "completed"
+    for name in ("nofile.csv", "out.txt"):
+        (rig.project / name).unlink()
+    result = rig.handle(rig.pool(), text).run()
+    assert (result.status, result.view.steps[0].message) == (
+        "failed",
+        f"DEPENDENCY_MISSING: its input nofile.csv is not there: {rig.project}/nofile.csv",
+    )
+    report = rig.report(rig.pool(), result.failed[0].job_id)
+    assert report.error is not None
+    assert (report.error.category, report.error.code) == ("DEPENDENCY_ERROR", "DEPENDENCY_MISSING")
+    assert not (rig.project / "out.txt").exists()
+
+
+def test_inputs_that_an_earlier_step_makes_and_patterns_that_fit_nothing_are_no_failure(rig: Rig) -> None:
+    (rig.project / "empty").mkdir()
+    text = """
+    name: i
+    steps:
+      - {id: make, run: {shell: "echo 1 > made.csv"}}
+      - {id: use, needs: [make], run: {shell: cat made.csv}, inputs: [made.csv, "*.parquet", empty]}
+    """
+    assert rig.handle(rig.pool(), text).run().status == "completed"
+
+
 def test_a_version_stands_for_the_code(rig: Rig) -> None:
     """X-176."""
     text = 'name: v\nsteps: [{{id: a, run: {{python: "steps:one", version: "{version}"}}}}]\nresult: {{$from: a}}'

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from detent.executor.plain import Done, Pool, Progress, Task
+from detent.executor.plain.slot import Slot
 from detent.executor.plain.sweep import MARKER, home_id
 
 BASE = str(Path(__file__).parent)
@@ -75,8 +76,11 @@ class Rig:
                 assert one.number not in self.done, "told twice"
                 self.done[one.number] = one
 
-    def worker_pid(self, name: str) -> int:
-        return next(slot.pid for slot in self.pool._slots.values() if slot.name == name)
+    def holder(self, number: int) -> Slot:
+        """The worker that has a task. A worker may speak before the host has told of its birth, and with it of its pid."""
+        slot = next(slot for slot in self.pool._slots.values() if number in slot.entries)
+        self.until(lambda: slot.pid != 0)
+        return slot
 
 
 def value(done: Done) -> Any:

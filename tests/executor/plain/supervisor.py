@@ -17,6 +17,7 @@ def main() -> None:
     for said in ("begun", "waits"):
         rig.begun(said)
     (Path(sys.argv[1]) / "ready").read_text()
+    rig.until(lambda: len(rig.pool.worker_pids) == 4)
     sys.stdout.write(" ".join(str(pid) for pid in (rig.pool.host_pid, *rig.pool.worker_pids)) + "\n")
     sys.stdout.flush()
     signal.pause()

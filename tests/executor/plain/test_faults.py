@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ def test_an_exception_is_told_with_its_message_and_its_cause(rig: Rig) -> None:
     done = rig.run("raise_chained")
     assert done.error is not None
     assert done.error.traceback is not None
-    assert "KeyError\n\nwhich led to:" in done.error.traceback
+    assert "KeyError: 'first'\n\nwhich led to:" in done.error.traceback
 
 
 @pytest.mark.parametrize("kind", ["raising", "endless", "stubborn"])
@@ -119,13 +120,26 @@ def test_a_worker_that_is_killed_is_lost_and_nobodys_failure(rig: Rig, number: i
     """X-163"""
     task = rig.submit("begin_and_wait")
     rig.begun()
-    holder = next(slot for slot in rig.pool._slots.values() if task in slot.entries)
+    holder = rig.holder(task)
     os.kill(holder.pid, number)
     done = rig.result(task)
     assert (done.lost, done.ok, done.cancelled) == ("worker_lost", False, False)
     assert failure(done) == ("INTERNAL_ERROR", "WORKER_LOST")
     assert done.worker == holder.name
     assert is_gone(holder.pid)
+
+
+@pytest.mark.parametrize("tasks_before", [0, 1, 2])
+def test_a_worker_listens_to_a_stranger_from_its_first_task_on(tmp_path: Path, tasks_before: int) -> None:
+    """X-163"""
+    rig = Rig(tmp_path, workers=1)
+    with rig.pool:
+        for _ in range(tasks_before):
+            rig.run("nothing")
+        task = rig.submit("begin_and_wait")
+        rig.begun()
+        os.kill(rig.holder(task).pid, signal.SIGTERM)
+        assert rig.result(task).lost == "worker_lost"
 
 
 def test_what_waits_behind_a_killed_worker_is_given_to_others(rig: Rig) -> None:
@@ -136,8 +150,8 @@ def test_what_waits_behind_a_killed_worker_is_given_to_others(rig: Rig) -> None:
     for place in range(2):
         rig.begun(f"held {place}")
     assert all(len(slot.entries) > 1 for slot in rig.pool._slots.values())
-    for slot in list(rig.pool._slots.values()):
-        os.kill(slot.pid, signal.SIGKILL)
+    for number in held:
+        os.kill(rig.holder(number).pid, signal.SIGKILL)
     assert [rig.result(number).lost for number in held] == ["worker_lost"] * 2
     assert [value(rig.result(number)) for number in behind] == [[[place], {}] for place in range(20)]
 
@@ -182,7 +196,7 @@ def test_the_running_job_can_be_read_in_the_workers_directory(rig: Rig) -> None:
 
     task = rig.submit("begin_and_wait", context=Context("job-77"))
     rig.begun()
-    holder = next(slot for slot in rig.pool._slots.values() if task in slot.entries)
+    holder = rig.holder(task)
     assert (holder.directory / "job").read_text().splitlines()[0] == "job-77"
     rig.pool.cancel(task)
     rig.result(task)
@@ -203,6 +217,16 @@ def test_a_fork_that_comes_back_is_not_heard(rig: Rig, tmp_path: Path) -> None:
 def test_a_thread_left_behind_ends_the_worker(rig: Rig) -> None:
     done = rig.run("leave_thread")
     assert is_gone(value(done))
+
+
+@pytest.mark.parametrize("how", ["close", "close with a rest", "redirect", "close the objects"])
+def test_standard_streams_that_a_task_lost_are_there_for_the_next(tmp_path: Path, how: str) -> None:
+    rig = Rig(tmp_path, workers=1)
+    with closing(rig.pool):
+        assert value(rig.run("lose_streams", how, str(tmp_path / "stolen"))) is None
+        done = rig.run("use_streams", str(tmp_path / "used"))
+    assert value(done) == [True, "", ""]
+    assert (done.stdout, done.stderr, (tmp_path / "used").read_text()) == (b"to stdout\n", b"to stderr\n", "")
 
 
 def test_a_limit_holds_against_code_that_holds_the_interpreter(rig: Rig) -> None:

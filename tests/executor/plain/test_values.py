@@ -97,7 +97,7 @@ def test_a_missing_directory_is_named(rig: Rig) -> None:
     [
         ("nan", "result[0] is nan, which JSON cannot hold"),
         ("key", "result has the key 1; keys must be text"),
-        ("object", "result is a object, which is no JSON value"),
+        ("object", "result is an object, which is no JSON value"),
         ("deep", "is nested deeper than 64"),
         ("surrogate", "result is text with a lone surrogate"),
         ("integer", "result is an integer of more than 2048 bits"),

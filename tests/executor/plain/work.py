@@ -196,9 +196,13 @@ def leave_process(how: str) -> Any:
 
 
 def begin_and_wait(text: str = "begun") -> NoReturn:
+    # Not `signal.pause`: that would sleep through a signal that comes just before it, and who hears "begun" may be quick.
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     detent.context().progress(0, text)
     while True:
-        signal.pause()
+        os.read(reading, 1)
 
 
 def wait_for(path: str) -> str:
@@ -292,3 +296,29 @@ if __name__ == "__main__":
 def loaded(name: str) -> bool:
     """Whether a module was there before anybody asked for it."""
     return name in sys.modules
+
+
+def lose_streams(how: str, path: str) -> None:
+    """Do to the standard streams what a daemon does, and what it forgets."""
+    if how == "close":
+        os.closerange(0, 3)
+    elif how == "close with a rest":
+        os.closerange(0, 3)
+        with contextlib.suppress(OSError):
+            print("a rest")  # noqa: T201
+    elif how == "redirect":
+        with open(path, "w+") as file:  # noqa: PTH123 - a worker has no pathlib
+            for number in range(3):
+                os.dup2(file.fileno(), number)
+    else:
+        sys.stdout.close()
+        sys.stderr.close()
+
+
+def use_streams(path: str) -> list[Any]:
+    """Use them as if nothing had happened."""
+    with open(path, "w") as file:  # noqa: PTH123
+        print("to stdout")  # noqa: T201
+        print("to stderr", file=sys.stderr)  # noqa: T201
+        said = subprocess.run(["cat"], check=True, stdout=subprocess.PIPE).stdout
+        return [file.fileno() > 2, said.decode(), os.read(0, 10).decode()]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from detent.executor.sandbox.missing import NOT_INSIDE
 from detent.jobs import EnvelopeInvalid, JobStatus
 from tests.executor.runners.rig import Desk, error_of, execute
 from tests.jobs.envelopes import changed
@@ -254,3 +255,11 @@ def test_a_value_that_is_no_json_is_refused(here: Desk) -> None:
     assert error_of(here.run(execute("def main(): return {1, 2}")))[1] == "USER_CODE_ERROR"
     raw = "import os\ndef main():\n    os.write(3, b'R{\"a\": NaN}')\n    os._exit(0)"
     assert error_of(here.run(execute(raw)))[:2] == ("FAILED", "VALIDATION_ERROR")
+
+
+def test_a_package_that_is_not_in_the_sandbox_is_told_to_be_outside(here: Desk) -> None:
+    for module, more in (("pytest", f" ({NOT_INSIDE})"), ("helper_of_mine", "")):
+        result = here.run(execute(f"import {module}\ndef main():\n    return 1"))
+        assert error_of(result) == ("FAILED", "USER_CODE_ERROR", "PYTHON_EXCEPTION")
+        assert result.error is not None
+        assert result.error.message == f"ModuleNotFoundError: No module named '{module}'{more}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
+from detent.canon.show import a_or_an
 from detent.canon.strict_json import JsonValue, json_encode_trusted
 from detent.engine.commit_targets.api import CommitFailed, Nothing, ValueRefused
 from detent.errors import DetentError, InvalidInput
@@ -166,4 +167,4 @@ def _is_utf8(text: str) -> bool:
 
 
 def _kind(value: JsonValue) -> str:
-    return "nothing (null)" if value is None else f"a {type(value).__name__}"
+    return "nothing (null)" if value is None else a_or_an(type(value))

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import apsw
 
+from detent.canon.show import a_or_an
 from detent.canon.strict_json import JsonValue
 from detent.engine.commit_targets.api import Nothing, ValueRefused
 from detent.engine.commit_targets.render import json_of, unescaped
@@ -54,7 +55,7 @@ class TableRows:
     def _fields(self, seq: int, value: JsonValue) -> dict[str, str | int | float | None]:
         """What goes into which column: texts, numbers and null as they are, anything else as JSON text."""
         if type(value) is not dict:
-            raise self._refused(seq, f"came to a {type(value).__name__}, and {self._table} has no column {_VALUE}")
+            raise self._refused(seq, f"came to {a_or_an(type(value))}, and {self._table} has no column {_VALUE}")
         try:
             plain = unescaped(value)
         except ValueError as exc:

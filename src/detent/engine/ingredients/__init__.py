@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from detent.engine.ingredients.changes import ABSENT, Change, changed, describe
 from detent.engine.ingredients.code import CodeDigest, CodeReader, code_digest, source_digest, together, version_digest
-from detent.engine.ingredients.declared import OutputFault, inputs_digests, outputs_digests, outputs_match
+from detent.engine.ingredients.declared import (
+    OutputFault,
+    absent_inputs,
+    inputs_digests,
+    outputs_digests,
+    outputs_match,
+)
 from detent.engine.ingredients.environment import env_version, platform_name, python_version
 from detent.engine.ingredients.files import FileDigests, FileUnreadable, FileUnsettled
 from detent.engine.ingredients.understood import Unresolved
@@ -26,6 +32,7 @@ __all__ = [
     "OutputFault",
     "Unresolved",
     "WorkInputs",
+    "absent_inputs",
     "binding_digest",
     "changed",
     "code_digest",

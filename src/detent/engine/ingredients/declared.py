@@ -10,7 +10,7 @@ import glob
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from detent.canon import digest, digest_text, json_encode, sha256
 from detent.engine.ingredients.files import FileDigests, FileUnreadable
@@ -22,6 +22,8 @@ LISTED_MAX: Final = 100
 """Files of one pattern that are named one by one; more of them count as one list."""
 LIST_LABEL: Final = b"detent/files/v1\0"
 _LINK_LABEL: Final = b"detent/link/v1\0"
+INPUT: Final = "input:"
+"""What the name of an ingredient begins with that is a declared input."""
 _MAGIC: Final = frozenset("*?[")
 
 
@@ -48,6 +50,16 @@ def inputs_digests(patterns: Iterable[str], directory: str, files: FileDigests) 
         else:
             found |= {_shown(path): digest_text(each) for path, each in matched.items()}
     return found
+
+
+def absent_inputs(ingredients: Mapping[str, Any]) -> tuple[str, ...]:
+    """Declared inputs of which work found no content, by what it was made of. A glob that stands for nothing is none of them."""
+    if None not in ingredients.values():
+        return ()
+    names = (
+        key.removeprefix(INPUT) for key, content in ingredients.items() if content is None and key.startswith(INPUT)
+    )
+    return tuple(name for name in names if not _MAGIC & set(name))
 
 
 def outputs_digests(outputs: Mapping[str, str], directory: str, files: FileDigests) -> dict[str, dict[str, str]]:

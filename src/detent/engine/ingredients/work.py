@@ -34,7 +34,7 @@ from detent.canon import digest, digest_text, json_digest, json_encode
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.engine.ingredients.code import CodeDigest, CodeReader, source_digest, version_digest
-from detent.engine.ingredients.declared import inputs_digests
+from detent.engine.ingredients.declared import INPUT, inputs_digests
 from detent.engine.ingredients.environment import platform_name, python_version
 from detent.engine.ingredients.files import FileDigests
 from detent.jobs.keys import ExecutionKey, hash_of_ingredients, work_key
@@ -80,7 +80,7 @@ def ingredients(work: WorkInputs, value_digest: Callable[[str], bytes]) -> dict[
         found[f"argument:{index + 1}"] = _value(value, value_digest, f"argument {index + 1}")
     found.update({f"argument:{name}": _value(value, value_digest, name) for name, value in work.keywords.items()})
     found.update({f"env:{name}": _value(value, value_digest, f"env {name}") for name, value in work.env.items()})
-    found.update({f"input:{name}": content for name, content in work.inputs.items()})
+    found.update({f"{INPUT}{name}": content for name, content in work.inputs.items()})
     found.update({f"output:{name}": pattern for name, pattern in work.outputs.items()})
     found.update({key: said for key, said in (("cwd", work.cwd), ("salt", work.salt)) if said is not None})
     found["python"] = python_version()

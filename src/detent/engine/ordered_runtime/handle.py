@@ -17,7 +17,7 @@ from detent.canon.late import dataclass
 from detent.engine.commit_targets.api import CommitTarget
 from detent.engine.ordered_runtime.driver import OrderedDriver
 from detent.engine.ordered_runtime.found_files import shown_name
-from detent.engine.ordered_runtime.notes import Notes
+from detent.engine.ordered_runtime.notes import Notes, taken_name
 from detent.engine.ordered_runtime.recall import Failure, Standing, standing
 from detent.engine.ordered_runtime.spec import OrderedInputs, OrderedSpec, read_ordered
 from detent.engine.ordered_runtime.spool import Items
@@ -89,7 +89,7 @@ class OrderedResult:
 class OrderedHandle:
     """An ordered run of this process. `run` drives it; everything else may be called from other threads."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it is made of
         self,
         work: Work,
         spec: OrderedSpec,
@@ -99,8 +99,9 @@ class OrderedHandle:
         files: Iterator[str] | tuple[str, ...] = (),
         new: bool = False,
         ingredients: Mapping[str, Any] | None = None,
+        step_of: str | None = None,
     ) -> None:
-        """``ingredients`` say what the function is made of, where that is known already."""
+        """``ingredients`` say what the function is made of, where that is known already; ``step_of`` is the run it is for."""
         self._work = work
         self._items = items
         self._target = target
@@ -110,10 +111,13 @@ class OrderedHandle:
                 Wanted(kind="python", target=spec.compute, base=spec.base), no_results
             ).ingredients
         made = {name: value for name, value in ingredients.items() if name in KEPT}
-        self.inputs = OrderedInputs(spec, items.digest, spec.config(items.total, work.workers), made, tuple(files))
+        config = spec.config(items.total, work.workers)
+        self.inputs = OrderedInputs(spec, items.digest, config, made, tuple(files), step_of)
         self.run_id = ""
         self.resumed = False
         self._standing = Standing()
+        self._taken_for: str | None = None
+        """The run for which it is taken up, where the step of another one began it."""
         self._lock: RunLock | None = None
         self._driver: OrderedDriver | None = None
         self._leave: Callable[[], None] = lambda: None
@@ -130,7 +134,10 @@ class OrderedHandle:
                     self._standing = standing(self._work.desk, self.run_id)
                 else:
                     self._start()
-                self._driver = self._make_driver()
+                notes = self._notes()
+                if self._taken_for is not None:
+                    notes.write(taken_name(self._taken_for), {"step_of": self._taken_for})
+                self._driver = self._make_driver(notes)
             except BaseException:
                 self._release()
                 raise
@@ -235,6 +242,7 @@ class OrderedHandle:
                 continue
             self.run_id, self.resumed, self._lock = run.run_id, True, lock
             self._started_ms = run.started_tick
+            self._taken_for = self.inputs.step_of if self.inputs.step_of != inputs.step_of else None
             self.inputs = replace(self.inputs, config=inputs.config)
             return
         RunLock.sweep(home, {row.run_id for row in desk.reader.runs(status=RUNNING)})
@@ -268,15 +276,18 @@ class OrderedHandle:
         if answer.refusal is not None:
             raise InvalidInput(answer.refusal.message, code=answer.refusal.code)
 
-    def _make_driver(self) -> OrderedDriver:
+    def _notes(self) -> Notes:
         work = self._work
-        notes = Notes(
+        return Notes(
             work.desk,
             self.run_id,
             worker=work.crew.identity,
             label=self.inputs.spec.name,
             env_version=work.recipes.env_version,
         )
+
+    def _make_driver(self, notes: Notes) -> OrderedDriver:
+        work = self._work
         driver = OrderedDriver(
             work.desk,
             self.inputs,

@@ -1,4 +1,4 @@
-"""What an ordered run puts onto the ledger beside its chunks: where the destination stands, and where it was cut.
+"""What an ordered run puts onto the ledger beside its chunks: where the destination stands, where it was cut, whose it is.
 
 A note is a job of kind ``seq`` that is submitted, begun and finished in one commit: the commit lane is its worker, and its
 signed report is the note. So it needs no record kind of its own, waits in no queue, and is either on the ledger whole or not
@@ -30,7 +30,7 @@ from detent.store.api import StoreReader
 TARGET: Final = "detent.engine.ordered_runtime.notes:stated"
 PRIORITY: Final = 10
 ROOM_SECONDS: Final = 0.05
-BEGIN, COMMIT, SUMMARY = "begin", "commit", "summary"
+BEGIN, COMMIT, SUMMARY, TAKEN = "begin", "commit", "summary", "taken"
 _NAME: Final = re.compile(r"(commit|cancel)-(\d+)(?:-(\d+))?")
 
 
@@ -39,7 +39,7 @@ class NoteName:
     """What a note is about."""
 
     kind: str
-    """``begin``, ``commit``, ``cancel`` or ``summary``."""
+    """``begin``, ``commit``, ``cancel``, ``summary`` or ``taken``."""
     first: int = 0
     last: int = -1
 
@@ -52,6 +52,11 @@ def commit_name(first: int, last: int) -> str:
 def cancel_name(boundary: int) -> str:
     """The note that everything from here on is cancelled (X-069)."""
     return f"cancel-{boundary}"
+
+
+def taken_name(run_id: str) -> str:
+    """The note that a step of this run has gone on with what that of another one began."""
+    return f"{TAKEN}-{run_id}"
 
 
 def stated(said: JsonValue) -> JsonValue:
@@ -74,7 +79,7 @@ class Notes:
     def write(self, name: str, said: JsonValue) -> None:
         """Put a note onto the ledger; it is durable when this returns. A full queue makes it wait (X-031).
 
-        Of a boundary or a summary that a run was killed after, the note that is there stays: it says the same.
+        Of a note that is there already and is no commit, that one stays: it says the same.
         """
         desk, job_id = self._desk, f"{self._run_id}/{name}"
         order = WorkOrder(
@@ -143,6 +148,8 @@ def note_name(run_id: str, job_id: str) -> NoteName | None:
     name = job_id.removeprefix(f"{run_id}/")
     if name in {BEGIN, SUMMARY}:
         return NoteName(name)
+    if name.startswith(f"{TAKEN}-"):
+        return NoteName(TAKEN)
     match = _NAME.fullmatch(name)
     return None if match is None else NoteName(match[1], int(match[2]), int(match[3] or match[2]))
 

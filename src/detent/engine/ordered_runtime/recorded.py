@@ -7,7 +7,7 @@ from typing import Any
 from detent.canon import json_decode
 from detent.canon.late import dataclass
 from detent.engine.content import Content, open_value
-from detent.engine.ordered_runtime.notes import SUMMARY, commit_name, notes_of
+from detent.engine.ordered_runtime.notes import SUMMARY, commit_name, notes_of, taken_name
 from detent.engine.ordered_runtime.spec import OrderedInputs, read_ordered
 from detent.engine.recorded_run import report_of, value_of
 from detent.errors import DetentError
@@ -46,13 +46,23 @@ class RecordedOrdered:
         }
 
 
-def recorded_ordered(reader: StoreReader, content: Content, run: Run) -> RecordedOrdered | None:
-    """An ordered run; None for another kind of run, or when its inputs are gone."""
+def ordered_inputs(content: Content, run: Run) -> OrderedInputs | None:
+    """What an ordered run was started with; None for another kind of run, or when that is gone."""
     try:
         data = content.get(run.inputs_digest)
-        inputs = None if data is None else read_ordered(open_value(data))
+        return None if data is None else read_ordered(open_value(data))
     except DetentError:
         return None
+
+
+def is_step_of(reader: StoreReader, run: Run, began: OrderedInputs, run_id: str) -> bool:
+    """Whether an ordered run is that of a step of this run, which began it or has taken it up."""
+    return began.step_of == run_id or reader.job(f"{run.run_id}/{taken_name(run_id)}") is not None
+
+
+def recorded_ordered(reader: StoreReader, content: Content, run: Run) -> RecordedOrdered | None:
+    """An ordered run; None for another kind of run, or when its inputs are gone."""
+    inputs = ordered_inputs(content, run)
     if inputs is None:
         return None
     ends: dict[int, int] = {}

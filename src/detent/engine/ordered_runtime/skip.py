@@ -6,7 +6,7 @@ from typing import Final
 
 
 class Skip:
-    """The type of `SKIP`."""
+    """What the function of an ordered run returns for an item that has no entry: it is skipped, and nothing is written."""
 
     __slots__ = ()
 

@@ -130,6 +130,8 @@ class OrderedInputs:
     """What the function is made of, so that a change of it is noticed when the run is resumed."""
     files: Sequence[str] = ()
     """Digests of the content that the items name: it must be kept."""
+    step_of: str | None = None
+    """The run whose step began it; None for one that somebody began by hand. Others that took it up have left a note."""
 
     def document(self) -> dict[str, Any]:
         """As plain JSON. It has no ``version``: whoever reads the inputs of workflows knows by that that it is none."""
@@ -140,6 +142,7 @@ class OrderedInputs:
             "config": self.config.to_map(),
             "ingredients": dict(self.ingredients),
             "files": list(self.files),
+            "step_of": self.step_of,
         }
 
     def digests(self) -> tuple[bytes, bytes]:
@@ -158,6 +161,7 @@ def read_ordered(document: Any) -> OrderedInputs | None:
             OrderedConfig.from_map(document["config"]),
             document["ingredients"],
             tuple(document["files"]),
+            document.get("step_of"),
         )
     except (KeyError, TypeError, InvalidInput) as exc:
         raise StoreCorrupt(f"not what an ordered run was started with: {exc}") from exc

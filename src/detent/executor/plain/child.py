@@ -1,12 +1,12 @@
 """What a worker does: takes one task after the other from its socket, runs it, says what came of it.
 
 The user's code shares this process and is trusted, which does not mean that it is careful. Between two tasks the worker looks
-at what the last one left: a changed environment or directory is put back; processes are ended; threads, and processes that had
-to be ended, mean that this worker is used up, and it says so and leaves.
+at what the last one left: a changed environment, directory or standard stream is put back; processes are ended; threads, and
+processes that had to be ended, mean that this worker is used up, and it says so and leaves.
 """
 
 # pathlib would be the largest thing that a worker loads.
-# ruff: noqa: PTH109, PTH118, PTH123
+# ruff: noqa: PTH109, PTH110, PTH118, PTH123
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class Cancelled(BaseException):
 class Spec:
     """What many tasks have in common."""
 
-    __slots__ = ("base", "cwd", "env", "kind", "outputs", "target")
+    __slots__ = ("base", "cwd", "env", "inputs", "kind", "outputs", "target")
 
     def __init__(self, data: bytes, home: str) -> None:
-        self.kind, self.target, self.base, cwd, self.env, self.outputs = json.loads(data)
+        self.kind, self.target, self.base, cwd, self.env, self.inputs, self.outputs = json.loads(data)
         self.cwd = os.path.join(self.base or home, cwd or "")
 
 
@@ -128,6 +128,7 @@ class Child:
             setattr(sys, name, stream)
             setattr(sys, f"__{name}__", stream)
         self.streams = (sys.stdout, sys.stderr)
+        self.descriptors = (os.dup(0), self.out.writing, self.err.writing)
         main = types.ModuleType("__main__")
         sys.modules["__main__"] = main
         sys.argv = [""]
@@ -138,8 +139,10 @@ class Child:
 
     def _told_to_stop(self, *_: object) -> None:
         """Our own supervisor means one task; anybody else means this process."""
-        meant = self.shared[wire.CANCEL] - 1
-        if os.getpid() == self.pid and meant in (self.number, self.last):
+        word = self.shared[wire.CANCEL]
+        meant = word - 1
+        # No word, no task is meant: at a worker's first task `last` is -1, and so is what a word of 0 would name.
+        if word and os.getpid() == self.pid and meant in (self.number, self.last):
             if self.is_calling and meant == self.number:
                 self.is_calling = False
                 raise Cancelled
@@ -243,6 +246,10 @@ class Child:
             raise stored.Unfit(
                 _USER, "DIRECTORY_MISSING", f"cannot work in the directory {spec.cwd}: {exc.strerror}"
             ) from exc
+        for path in spec.inputs:
+            if not os.path.exists(path):
+                message = f"its input {path} is not there: {os.path.join(spec.cwd, path)}"
+                raise stored.Unfit("DEPENDENCY_ERROR", "DEPENDENCY_MISSING", message)
         if spec.env and spec.kind != "shell":
             os.environ.update(spec.env)
 
@@ -296,9 +303,15 @@ class Child:
 
     def _tidy(self) -> tuple[bytes, bytes, int]:
         """Put back what the task changed, end what it left, and take what it wrote."""
-        for stream in self.streams:
-            with contextlib.suppress(OSError, ValueError):
+        for number, stream in enumerate(self.streams, 1):
+            try:
                 stream.flush()
+            except (OSError, ValueError):
+                self.is_used_up = True  # It is closed, or it holds what the next task would be told to have written.
+            os.dup2(self.descriptors[number], number)
+        # A file that is opened gets the lowest number that is free. A task that closed these would give its successor one of
+        # them, to be read and printed to by mistake. Putting them back takes less time than looking whether they are there.
+        os.dup2(self.descriptors[0], 0)
         if _thread._count() > self.threads:  # noqa: SLF001
             self.is_used_up = True
         try:

@@ -64,6 +64,10 @@ class Loader:
             known = self._loaded[base, target] = self._find(base, target)
         return known
 
+    def leave(self) -> None:
+        """Put the modules of the last project away, and the path back: this process goes on with something else."""
+        self._move(None)
+
     def has_changed(self) -> bool:
         """Whether a file of the user's that was loaded is another by now. Looks now and then, answers at once otherwise."""
         if not self._loaded:
@@ -113,7 +117,9 @@ class Loader:
         if type(found).__module__ == "detent.sdk.task":
             found = found.__wrapped__
         if not callable(found):
-            raise LoadFailed(f"{target!r} is a {type(found).__name__}, which cannot be called")
+            from detent.canon.show import a_or_an  # noqa: PLC0415 - for mistakes alone
+
+            raise LoadFailed(f"{target!r} is {a_or_an(type(found))}, which cannot be called")
         self._changed_already = self._look()
         code = getattr(found, "__code__", None)
         return Loaded(found, getattr(code, "co_filename", source))

@@ -52,6 +52,8 @@ class Task:
     env: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     arguments: bytes = NO_ARGUMENTS
     values: Mapping[str, bytes | Path] = field(default_factory=dict)
+    inputs: tuple[str, ...] = ()
+    """Paths that have to be there before it begins, relative to the working directory."""
     outputs: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     """Paths or globs that the task leaves behind, by name, relative to the working directory."""
     wall_ms: int | None = None

@@ -169,7 +169,7 @@ def _value(digest: str, value: bytes | Path) -> tuple[str, bool, bytes]:
 
 def _spec(task: Task) -> bytes:
     """What tasks have in common, in one piece: workers remember it by its bytes."""
-    if task.env or task.outputs:
+    if task.env or task.inputs or task.outputs:
         return _written(task)
     key = (task.kind, task.target, task.base, task.cwd)
     spec = _specs.get(key)
@@ -182,5 +182,6 @@ def _spec(task: Task) -> bytes:
 
 def _written(task: Task) -> bytes:
     return json.dumps(
-        [task.kind, task.target, task.base, task.cwd, dict(task.env), dict(task.outputs)], separators=(",", ":")
+        [task.kind, task.target, task.base, task.cwd, dict(task.env), task.inputs, dict(task.outputs)],
+        separators=(",", ":"),
     ).encode()

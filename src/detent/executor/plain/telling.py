@@ -2,7 +2,7 @@
 
 ``str(exception)`` runs the user's own method; it may raise, print, or never return. So type and places come first. The message
 follows if it comes in time; one that is stuck in C is ended from outside. A message that is certain to be harmless comes along
-at once.
+at once; of causes, and of the members of a group, no other message is told.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ _SIMPLE = frozenset(
     }
 )
 _HARMLESS = frozenset({str, int, float, bool, type(None)})
+_PLAIN_STR = (BaseException.__str__, KeyError.__str__, ImportError.__str__, OSError.__str__)
+"""How an exception says its message when its class does not say it in a way of its own."""
+_OS_PARTS = ("errno", "strerror", "filename", "filename2")
 NO_MESSAGE = "<no message: it could not be formatted>"
 
 
@@ -44,8 +47,13 @@ def story(exc: BaseException, source: str | None) -> dict[str, Any]:
     """Type, traceback without the message, line and column; ``source`` is the file whose lines matter most."""
     text: list[str] = []
     chain = _chain(exc)
-    for one in reversed(chain[1:]):
-        text += [*_told(_frames(one)), type_name(one), "", "which led to:", ""]
+    for one in reversed(chain):
+        for place, member in enumerate(_members(one)):
+            text += [*(("and:", "") if place else ()), *_told(_frames(member)), _said(member), ""]
+        if _members(one):
+            text += ["which led to:", ""]
+        if one is not exc:
+            text += [*_told(_frames(one)), _said(one), "", "which led to:", ""]
     frames = _frames(exc)
     line, column = _syntax(exc, source) or _place(frames, source)
     text += _told(frames)
@@ -91,6 +99,54 @@ def bounded(text: str, bytes_max: int) -> str:
 def type_name(exc: BaseException) -> str:
     """The name of an exception's type, whatever its class says about itself."""
     return str(type.__dict__["__name__"].__get__(type(exc)))[:NAME_CHARS_MAX]
+
+
+def _said(exc: BaseException) -> str:
+    """The type with the message, where that runs nobody's code."""
+    message = quick_message(exc) if type(exc) in _SIMPLE else _inherited_message(exc)
+    return f"{type_name(exc)}: {message}" if message else type_name(exc)
+
+
+def _inherited_message(exc: BaseException) -> str | None:
+    """The message of an exception that says it as the built-in ones do, of parts that are harmless; None for all others."""
+    kinds = _kinds(exc)
+    own: Any = next((names["__str__"] for names in map(_names, kinds) if "__str__" in names), None)
+    if all(own is not one for one in _PLAIN_STR):
+        return None
+    parts = list(_held(exc, "args"))
+    if OSError in kinds:
+        parts += [OSError.__dict__[name].__get__(exc) for name in _OS_PARTS]
+    if not all(type(part) in _HARMLESS for part in parts):
+        return None
+    try:
+        return bounded(own(exc), MESSAGE_BYTES_MAX)
+    except Exception:  # noqa: BLE001 - such as an integer that is too long to be written
+        return None
+
+
+def _kinds(exc: BaseException) -> tuple[type, ...]:
+    """The classes of an exception, whatever they say about themselves."""
+    kinds: tuple[type, ...] = type.__dict__["__mro__"].__get__(type(exc))
+    return kinds
+
+
+def _names(kind: type) -> Any:
+    return type.__dict__["__dict__"].__get__(kind)
+
+
+def _members(exc: BaseException) -> list[BaseException]:
+    """What a group of exceptions holds, groups inside it opened; nothing for any other exception."""
+    if BaseExceptionGroup not in _kinds(exc):
+        return []
+    found: list[BaseException] = []
+    waiting = [exc]
+    while waiting and len(found) < CAUSES_MAX:
+        one = waiting.pop()
+        if BaseExceptionGroup in _kinds(one):
+            waiting += reversed(BaseExceptionGroup.__dict__["exceptions"].__get__(one))
+        else:
+            found.append(one)
+    return found
 
 
 def _chain(exc: BaseException) -> list[BaseException]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any, Final
 
 from detent.artifacts.file_type import claim_fault, examine
@@ -11,6 +12,7 @@ from detent.canon import json_decode, parse_digest, sha256
 from detent.executor.runners.blockdoc import NotBlockdoc, source_of
 from detent.executor.runners.model import Failure, Made, Need, Note, Outcome, Prepared, unsupported
 from detent.executor.sandbox import Execution, OutputFile
+from detent.executor.sandbox.missing import message_of
 from detent.executor.sandbox.model import INPUTS_MAX
 from detent.jobs.category import ErrorCategory
 from detent.jobs.inputs import DatasetDependency
@@ -52,7 +54,7 @@ class Execute:
         """What the code came to. Files that are not what they are named like make it a failure."""
         wanted = payload.output_spec
         notes: list[Note] = []
-        failure = failure_of(execution)
+        failure = failure_of(replace(execution, message=message_of(execution)))
         made: tuple[Made, ...] = ()
         if failure is None or failure.category is ErrorCategory.USER_CODE_ERROR:
             # What code left before it raised often says why it did.

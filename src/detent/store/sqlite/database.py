@@ -61,6 +61,8 @@ class Options:
     wal_pages_max: int = 2_000
     """The WAL is copied into the database when it has grown to this many pages (8 MB)."""
     vfs: str | None = None
+    still: bool = False
+    """Nobody writes meanwhile: the WAL's shared memory is not needed, which takes room that a full disk does not have."""
 
 
 DEFAULT_OPTIONS: Final = Options()
@@ -224,7 +226,7 @@ def _open(path: Path, flags: int, options: Options) -> apsw.Connection:
     if not path.exists():
         raise StoreUnavailable(
             f"{path} does not exist",
-            hint="`detent init` makes a home; --home or DETENT_HOME points to another one",
+            hint=f"restore it from a copy; or move {path.parent} away, and `detent init` begins anew",
             details={"path": str(path)},
             retryable=False,
         )
@@ -236,7 +238,10 @@ def _open(path: Path, flags: int, options: Options) -> apsw.Connection:
 
 
 def _connect(path: Path, flags: int, options: Options) -> apsw.Connection:
-    connection = apsw.Connection(os.fspath(path), flags=flags, vfs=options.vfs)
+    name, how = os.fspath(path), flags
+    if options.still and not _has_wal(path):
+        name, how = path.absolute().as_uri() + "?immutable=1", flags | apsw.SQLITE_OPEN_URI
+    connection = apsw.Connection(name, flags=how, vfs=options.vfs)
     connection.set_busy_timeout(options.busy_timeout_ms)
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
@@ -256,6 +261,14 @@ def _connect(path: Path, flags: int, options: Options) -> apsw.Connection:
     ):
         connection.pragma(name, value)
     return connection
+
+
+def _has_wal(path: Path) -> bool:
+    """Whether commits wait beside the database, which whoever takes it for immutable would not see."""
+    try:
+        return path.with_name(path.name + "-wal").stat().st_size > 0
+    except FileNotFoundError:
+        return False
 
 
 def _build(path: Path, origin: str, partitions: int, options: Options) -> None:
