@@ -138,13 +138,11 @@ class RunHandle:
 
     def view(self) -> RunView:
         """The run at this moment."""
-        from detent.engine.live_logs import live_jobs  # noqa: PLC0415 - a run that nobody watches needs none of it
-
         driver, work = self._driver, self._work
         now = work.desk.now_ms()
         if driver is None:
             return RunView("", self._inputs.name, "running", (), now, now, work.workers, str(work.home.path))
-        begun = live_jobs(work.home.path) if driver.ended_ms is None else {}
+        begun = self._begun() if driver.ended_ms is None else ()
         return RunView(
             driver.identity.run_id,
             self._inputs.name,
@@ -158,6 +156,12 @@ class RunHandle:
             resumed=driver.identity.resumed,
             note="; ".join(said for said in (self._note, driver.message) if said),
         )
+
+    def _begun(self) -> Container[str]:
+        """Jobs that workers of this home have in hand, of whichever process."""
+        from detent.engine.live_logs import live_jobs  # noqa: PLC0415 - a run that nobody watches needs none of it
+
+        return live_jobs(self._work.home.path)
 
     def _refuse_unfeasible(self) -> None:
         contract = self._inputs.contract
