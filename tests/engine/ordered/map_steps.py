@@ -110,14 +110,15 @@ LONG = listed(list(range(40)), more=", window: 8, chunk: 1")
 
 
 def until(rig: OrderedRig, committed: int, then: Callable[[], None], file: str = "squares.jsonl") -> None:
-    """Let one chunk be computed at a time, and do something once so many items are in the file."""
+    """Let as many chunks be computed, one at a time, and do something once so many items are in the file."""
     rig.lane.held = {CHUNK}
-    path = rig.project / file
+    path, left_to_run = rig.project / file, [None] * committed
 
     def idle() -> None:
         if path.exists() and len(lines(path)) >= committed:
             then()
-        elif rig.lane.waiting(CHUNK):
+        elif left_to_run and rig.lane.waiting(CHUNK):
+            left_to_run.pop()
             rig.lane.run_one(CHUNK)
 
     rig.lane.on_idle = idle
