@@ -162,7 +162,7 @@ def _database(home: Home) -> Check:
     facts = file_facts(home.ledger)
     text = (
         f"SQLite {facts.sqlite_version} (at least {facts.sqlite_version_min} is needed), schema {facts.schema},"
-        f" journal {facts.journal_mode}, {facts.pages} pages of {facts.page_bytes} bytes"
+        f" journal {facts.journal_mode}, {facts.pages:,} pages of {facts.page_bytes:,} bytes"
     )
     return Check("database", OK if facts.journal_mode == "wal" else WRONG, text)
 
@@ -192,7 +192,7 @@ def _ledger(reader: StoreReader) -> Check:
     counts = ", ".join(f"{count} {state}" for state, count in reader.job_counts().items()) or "no jobs"
     batches, records = sum(head.size for head in heads), sum(head.next_position for head in heads)
     return Check(
-        "ledger", OK, f"{batches} batches, {records} records, epoch {max(head.epoch for head in heads)}; {counts}"
+        "ledger", OK, f"{batches:,} batches, {records:,} records, epoch {max(head.epoch for head in heads)}; {counts}"
     )
 
 
@@ -204,7 +204,7 @@ def _content(home: Home, reader: StoreReader) -> Check:
     return Check(
         "content",
         OK,
-        f"{len(inline)} in the database ({sum(inline)} bytes), {len(sizes)} in files ({sum(sizes)} bytes), {erased} erased",
+        f"{len(inline):,} in the database ({sum(inline):,} bytes), {len(sizes):,} in files ({sum(sizes):,} bytes), {erased} erased",
     )
 
 
@@ -212,12 +212,12 @@ def _tree_head(reader: StoreReader, partition: int) -> Check:
     size = reader.head(partition).size
     newest = next(reader.tree_heads(partition), None)
     if newest is None:
-        return Check("tree head", NOTE, f"partition {partition} has none yet; {size} batches are not covered")
+        return Check("tree head", NOTE, f"partition {partition} has none yet; {size:,} batches are not covered")
     times = Times.of(reader)
     batch = reader.batch(partition, newest.size - 1)
     at = times.iso(batch.last_tick) if batch is not None else "an unknown time"
     behind = size - newest.size
-    text = f"partition {partition}: over {newest.size} of {size} batches, the last of them from {at}"
+    text = f"partition {partition}: over {newest.size:,} of {size:,} batches, the last of them from {at}"
     if batch is not None:
         now_ms = time.time_ns() // 1_000_000
         text += f" ({age_text(now_ms - batch.last_tick * times.tick_ms - times.epoch_base_ms)} ago)"
@@ -230,7 +230,7 @@ def _kept_head(reader: StoreReader, partition: int, environment: Mapping[str, st
     if kept is None:
         return Check("kept tree head", NOTE, f"none in {keeper.path}: a rollback of this home would not be noticed")
     check_kept_head(reader, kept, partition)
-    return Check("kept tree head", OK, f"partition {partition}: over {kept[0]} batches, in {keeper.path}; it fits")
+    return Check("kept tree head", OK, f"partition {partition}: over {kept[0]:,} batches, in {keeper.path}; it fits")
 
 
 def _owner(home: Home) -> Check:
