@@ -48,6 +48,7 @@ def test_a_manifest_has_exactly_the_fields_of_the_contract() -> None:
     """PIPE-044, PIPE-049, X-040, X-163, X-164"""
     assert set(fields_of(manifest())) == FIELDS
     assert set(fields_of(manifest(pool_pin="gpu"))) == FIELDS | {"pool_pin"}
+    assert set(fields_of(manifest(evictable=False))) == FIELDS | {"evictable"}
 
 
 def test_a_manifest_is_the_same_bytes_for_another_cbor_library() -> None:
@@ -64,7 +65,7 @@ def test_defaults_of_a_manifest_are_those_of_the_decisions() -> None:
 
 def test_a_manifest_survives_its_bytes() -> None:
     """PIPE-049"""
-    described = manifest(pool_pin="gpu", priority=10, max_retries=0, retry_categories=())
+    described = manifest(pool_pin="gpu", priority=10, max_retries=0, retry_categories=(), evictable=False)
     assert Manifest.parse(described.body()) == described
 
 
@@ -107,6 +108,8 @@ def test_a_wrongly_typed_field_is_refused_by_name(name: str, wrong: Any) -> None
         ({"retry_categories": ["lower"]}, "retry_categories"),
         ({"retry_categories": [f"E{number:02d}" for number in range(33)]}, "at most 32"),
         ({"job_kind": "platform", "retry_categories": ["ValueError"]}, "platform"),
+        ({"evictable": True}, "evictable is false, or left out"),
+        ({"evictable": 0}, "evictable is false, or left out"),
     ],
 )
 def test_a_value_outside_its_range_is_refused(changes: dict[str, Any], text: str) -> None:
@@ -123,7 +126,13 @@ def test_every_kind_of_job_has_a_manifest_without_documents(kind: str) -> None:
 def test_jobs_of_workflows_and_ordered_runs_are_never_evicted() -> None:
     """X-031"""
     kinds = ("platform", "action", "seq", "inference", "task")
-    assert [kind for kind in kinds if manifest(job_kind=kind).evictable] == ["platform", "inference", "task"]
+    assert [kind for kind in kinds if manifest(job_kind=kind).may_be_evicted] == ["platform", "inference", "task"]
+
+
+def test_a_submitter_that_waits_for_room_keeps_its_jobs_from_being_evicted() -> None:
+    """X-187"""
+    kinds = ("platform", "action", "seq", "inference", "task")
+    assert not any(manifest(job_kind=kind, evictable=False).may_be_evicted for kind in kinds)
 
 
 @pytest.mark.parametrize(

@@ -74,3 +74,19 @@ def carried(path: str) -> Any:
 def counted(path: str) -> Any:
     listed = [detent.File.from_bytes(b"a b"), detent.File(path)]
     return {"one": words_of(detent.File(path)), "each": words_of.map(listed), "file": detent.File(path)}
+
+
+def waits_for(gate: str) -> str:
+    while not Path(gate).exists():
+        time.sleep(0.01)
+    return gate
+
+
+@detent.task(priority=1)
+def low(number: int) -> int:
+    return number
+
+
+@detent.task(priority=10)
+def high(number: int) -> int:
+    return number

@@ -27,6 +27,7 @@ from detent.jobs.values import files_named
 from detent.jobs.work import VALUE_INLINE_BYTES_MAX, WorkOrder, WorkReport, read_order
 from detent.kernel import Job, Manifest, Submit
 from detent.kernel.evidence import detail_of
+from detent.kernel.manifest import EVICTABLE_KINDS
 from detent.kernel.policy import UNLIMITED_QUOTA
 from detent.ledger import sign_own_manifest, sign_result
 from detent.store.api import StoreReader, WorkRow
@@ -223,6 +224,9 @@ class Desk:
             now,
             max_retries=retries.max,
             retry_categories=tuple(sorted(set(retries.on))),
+            # All that comes this way waits for room in a full queue, so nothing of it may be dropped. Kinds that
+            # are never dropped need not say so.
+            evictable=job_kind not in EVICTABLE_KINDS,
         )
         work = None if key is None else WorkRow(self.tenant, parse_digest(key), job_id, order.label, now)
         return Submission(Submit(0, sign_own_manifest(manifest, self._manifest_key), run_id), inline, work)

@@ -301,7 +301,7 @@ class Recorder:
             manifest.job_id,
             manifest.priority,
             manifest.job_kind,
-            manifest.evictable,
+            manifest.may_be_evicted,
             manifest.pool_pin,
             submit.request,
         )

@@ -86,7 +86,7 @@ def submit(kernel: Kernel, command: cmd.Submit, out: Outcome) -> None:
             manifest.job_id,
             manifest.priority,
             manifest.job_kind,
-            manifest.evictable,
+            manifest.may_be_evicted,
             manifest.pool_pin,
             command.request,
             kernel.crowded(),

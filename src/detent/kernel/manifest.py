@@ -72,6 +72,8 @@ class Manifest:
     max_interruptions: int = MAX_INTERRUPTIONS_DEFAULT
     retry_categories: tuple[str, ...] = RETRY_CATEGORIES_DEFAULT
     pool_pin: str | None = None
+    evictable: bool = True
+    """Whether its submitter allows a full queue to drop it; written down only where it does not (X-187)."""
     manifest_version: int = MANIFEST_VERSION
 
     REQUIRED = (
@@ -103,12 +105,14 @@ class Manifest:
         fields["retry_categories"] = list(self.retry_categories)
         if self.pool_pin is not None:
             fields["pool_pin"] = self.pool_pin
+        if not self.evictable:
+            fields["evictable"] = False
         return fields
 
     @property
-    def evictable(self) -> bool:
-        """Whether a full queue may drop this job for another."""
-        return self.job_kind in EVICTABLE_KINDS
+    def may_be_evicted(self) -> bool:
+        """Whether a full queue may drop this job for another (X-031, X-187)."""
+        return self.evictable and self.job_kind in EVICTABLE_KINDS
 
     @classmethod
     def parse(cls, body: bytes) -> Manifest | Refused:
@@ -121,7 +125,7 @@ class Manifest:
             return _invalid("the manifest is not a map")
         if missing := [name for name in cls.REQUIRED if name not in fields]:
             return _invalid(f"the manifest lacks {', '.join(missing)}")
-        if unknown := sorted(fields.keys() - {*cls.REQUIRED, "pool_pin"}):
+        if unknown := sorted(fields.keys() - {*cls.REQUIRED, "pool_pin", "evictable"}):
             return _invalid(f"the manifest has unknown fields: {show(unknown)}")
         if fault := _field_fault(fields):
             return _invalid(fault)
@@ -213,6 +217,8 @@ def _field_fault(fields: dict[str, object]) -> str | None:
     for name in ("lease_policy_id", "backoff_schedule_id", "pool_pin"):
         if name in fields and (fault := id_fault(name, fields[name])):
             return fault
+    if fields.get("evictable", False) is not False:
+        return "evictable is false, or left out"
     for name in ("max_retries", "max_interruptions", "created_tick"):
         value = fields[name]
         if type(value) is not int or not 0 <= value <= UINT64_MAX:

@@ -139,7 +139,8 @@ def parse_manifest(body: bytes) -> Manifest | Refused:
         return Refused("MANIFEST_SCHEMA_INVALID", f"the manifest has a field of a wrong type: {exc}")
 
 
-_JOB: Final = b"\xad\x66job_id"
+_FIRST: Final = (b"\xad\x66job_id", b"\xae\x66job_id")
+"""How a manifest begins: with its thirteen fields, and with one of the optional ones beside them."""
 _TICK: Final = b"\x6ccreated_tick"
 _PAYLOAD: Final = b"\x6epayload_digest\x58\x20"
 _WIDTHS: Final = {0x18: 2, 0x19: 3, 0x1A: 5, 0x1B: 9}
@@ -156,7 +157,7 @@ def _read_manifest(body: bytes) -> tuple[str, bytes, Mapping[str, Any]] | None:
     end = begin + size
     tick = body.find(_TICK, end) + len(_TICK)
     if (
-        body[:8] != _JOB
+        body[:8] not in _FIRST
         or not 0x61 <= head <= 0x78
         or (head == 0x78 and size < 24)
         or not len(_TICK) <= tick < len(body)
@@ -167,7 +168,7 @@ def _read_manifest(body: bytes) -> tuple[str, bytes, Mapping[str, Any]] | None:
     number = body[tick] if payload == tick + 1 else int.from_bytes(body[tick + 1 : payload], "big")
     if rest > len(body) or body[payload : rest - 32] != _PAYLOAD or body[tick:payload] != uint(number):
         return None
-    fields = _manifest_form(body[end : tick - len(_TICK)], body[rest:])
+    fields = _manifest_form(body[:8], body[end : tick - len(_TICK)], body[rest:])
     try:
         job_id = body[begin:end].decode()
     except UnicodeDecodeError:
@@ -178,9 +179,9 @@ def _read_manifest(body: bytes) -> tuple[str, bytes, Mapping[str, Any]] | None:
 
 
 @lru_cache(maxsize=4096)
-def _manifest_form(before: bytes, after: bytes) -> Mapping[str, Any] | None:
+def _manifest_form(first: bytes, before: bytes, after: bytes) -> Mapping[str, Any] | None:
     """The fields of a manifest for nobody's job, if that is a valid manifest and the holes are where they seem to be."""
-    body = _JOB + b"\x61x" + before + _TICK + b"\x00" + _PAYLOAD + _HOLE + after
+    body = first + b"\x61x" + before + _TICK + b"\x00" + _PAYLOAD + _HOLE + after
     manifest = parse_manifest(body)
     if isinstance(manifest, Refused):
         return None
