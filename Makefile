@@ -39,7 +39,7 @@ pytest: dev
 	@$(PYTEST)
 
 soak: dev ## all tests with many more examples, the slow ones, and a thousand faults: minutes to an hour
-	@HYPOTHESIS_PROFILE=soak $(PYTEST) -m ''
+	@HYPOTHESIS_PROFILE=soak $(PYTEST) -m '' -o time_limit_seconds=7200
 	@$(BIN)/python -m tests.faults.programme --cycles 1000 $(if $(SEED),--seed $(SEED))
 
 sim: dev ## the simulation alone; make sim SEED=4711 replays one seed

@@ -1,4 +1,4 @@
-"""How hypothesis runs here.
+"""How hypothesis runs here, and the time limit that every test has.
 
 `quick` is for a person at work: few examples, new ones each time. `ci` draws the same ones each time, so that a red build
 is red for everybody. `soak` looks long. `HYPOTHESIS_PROFILE` chooses; otherwise `CI` does.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 
 from hypothesis import HealthCheck, settings
+
+pytest_plugins = ["tests.time_limit"]
 
 # Timings belong to bench/: on a busy machine a slow example says nothing about the code.
 _UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
