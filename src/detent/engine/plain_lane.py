@@ -48,6 +48,7 @@ class PlainLane:
                 values=assignment.values,
                 inputs=absent_inputs(order.ingredients),
                 outputs=order.outputs,
+                code=None if "version" in order.ingredients else order.ingredients.get("code"),
                 wall_ms=order.wall_ms,
                 context=Context(
                     assignment.job_id,

@@ -162,6 +162,10 @@ class Recipes:
         environment = env_version({} if code is None else code.distributions)
         return Recipe(key_of_work("action", binding_digest(work), made, environment), made, wanted)
 
+    def refresh(self) -> None:
+        """Forget what was read of source that has been edited since: the next recipe describes the code as it is now."""
+        self._readers = {base: held for base, held in self._readers.items() if held[1].is_current}
+
     def look(self, recipes: Iterable[Recipe]) -> None:
         """Read what there is of several pieces of work at once; the next `find` of each goes by it."""
         keys = [recipe.key for recipe in recipes if recipe.key is not None]

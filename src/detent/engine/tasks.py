@@ -205,6 +205,7 @@ class Tasks:
     def _recipes_of(self, calls: Sequence[Call]) -> list[Recipe]:
         """The recipes of some calls; what was done of them before is read at once."""
         with self._reading:
+            self._work.recipes.refresh()
             recipes = [self._work.recipes.of(call.wanted, no_results, salt=self._options.salt) for call in calls]
             self._work.recipes.look(recipes)
         return recipes
@@ -237,6 +238,7 @@ class Tasks:
             raise InvalidInput("an idempotency key stands for one submission")
         (call,) = calls
         with self._reading:
+            self._work.recipes.refresh()
             recipe = self._work.recipes.of(call.wanted, no_results, salt=self._options.salt)
         body = body_digest(json_encode({**self._order(call, recipe).document(), "ingredients": {}}, name=call.label))
         named = digest(SCOPE_LABEL, encode_trusted([scope.workspace_id, scope.user_id, scope.endpoint, scope.key]))

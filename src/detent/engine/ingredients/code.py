@@ -81,6 +81,11 @@ class CodeReader:
         self._reach = Reach(self._project)
         self._digests: dict[tuple[str, str | None], CodeDigest] = {}
 
+    @property
+    def is_current(self) -> bool:
+        """Whether all the source that it has read so far is still the same, at the cost of one `stat` for each file."""
+        return self._project.is_current
+
     def digest(self, target: str, *, version: str | None = None) -> CodeDigest:
         """What a target's code is. With a version that word alone counts, and nothing is read."""
         known = self._digests.get((target, version))

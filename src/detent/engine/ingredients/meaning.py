@@ -77,6 +77,11 @@ class Project:
         path = os.path.join(self.finder.base or "", where)  # noqa: PTH118
         return self.module(where, Place("project", path))
 
+    @property
+    def is_current(self) -> bool:
+        """Whether every file that was read is still as it was; one that could not be read may be better by now."""
+        return all(isinstance(module, Module) and module.is_current for module in self._modules.values())
+
     def take(self, module: Module) -> None:
         """Make a module known that has no file."""
         self._modules[module.name] = module

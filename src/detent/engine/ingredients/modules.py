@@ -29,6 +29,8 @@ SOURCE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Size of one source file. Larger ones hold data, and data is declared as an input."""
 RACY_NS: Final = 2_000_000_000
 """How long after a change a file's times say nothing yet."""
+TICK_NS: Final = 20_000_000
+"""How far apart two changes of a file must be for its times to differ."""
 MODULES_KEPT: Final = 2000
 """Modules whose reading is kept for the next time they are asked for."""
 OWN_DECORATORS: Final = frozenset({"detent.task", "detent.flow", "detent.sdk.task.task", "detent.sdk.flow.flow"})
@@ -113,6 +115,18 @@ class Module:
     typing_only: set[str] = field(default_factory=set)
     lazy_annotations: bool = False
     docstring: str | None = None
+    mark: tuple[int, ...] = ()
+    """What its file's times and size were when it was read; empty for a module without a file."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether its file is still the one that was read. A file that was read while it was new is taken for another."""
+        if not self.mark:
+            return True
+        try:
+            return _mark(os.stat(self.path)) == self.mark  # noqa: PTH116
+        except (OSError, ValueError):
+            return False
 
     @property
     def package(self) -> str:
@@ -164,7 +178,8 @@ def read_module(name: str, path: str, *, is_package: bool = False) -> Module:
     Raises `SourceUnreadable` for what is no Python source, and `OSError` for a file that is gone or closed to us.
     """
     found = os.stat(path)  # noqa: PTH116 - paths are texts here, thousands of them
-    key = (name, path, is_package, found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
+    mark = _mark(found)
+    key = (name, path, is_package, *mark)
     known = _READ.get(key)
     if known is not None:
         _READ.move_to_end(key)
@@ -177,11 +192,17 @@ def read_module(name: str, path: str, *, is_package: bool = False) -> Module:
         source = file.read(SOURCE_BYTES_MAX + 1)
     module = parse_module(name, path, source, is_package=is_package)
     # A file that changes twice within one tick of its clock looks the same after both; a young one is read again.
-    if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) > RACY_NS:
+    age_ns = time.time_ns() - max(mark[:2])
+    module.mark = mark if age_ns > TICK_NS else (0,)
+    if age_ns > RACY_NS:
         _READ[key] = module
         if len(_READ) > MODULES_KEPT:
             _READ.popitem(last=False)
     return module
+
+
+def _mark(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 
 def parse_module(name: str, path: str, source: bytes | str, *, is_package: bool = False) -> Module:

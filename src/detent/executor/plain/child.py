@@ -46,10 +46,10 @@ class Cancelled(BaseException):
 class Spec:
     """What many tasks have in common."""
 
-    __slots__ = ("base", "cwd", "env", "inputs", "kind", "outputs", "target")
+    __slots__ = ("base", "code", "cwd", "env", "inputs", "kind", "outputs", "target")
 
     def __init__(self, data: bytes, home: str) -> None:
-        self.kind, self.target, self.base, cwd, self.env, self.inputs, self.outputs = json.loads(data)
+        self.kind, self.target, self.base, cwd, self.code, self.env, self.inputs, self.outputs = json.loads(data)
         self.cwd = os.path.join(self.base or home, cwd or "")
 
 
@@ -95,14 +95,15 @@ class Child:
         view = memoryview(buffer)
         receive = self.end.recv_into
         while size := receive(buffer):
-            if self.loader.has_changed():
-                number = wire.SHORT.unpack_from(buffer)[1]
-                self._send(wire.SHORT.pack(wire.RETURNED, number))
-                os._exit(0)
             message = bytes(view[:size])
             if message[0] == wire.IN_FILE:
                 message = wire.read_file(os.fsdecode(message[wire.SHORT.size :]))
-            self._one(wire.read_task(message))
+            task = wire.read_task(message)
+            spec = self._spec(task.spec)
+            if self.loader.has_changed(spec.base, spec.target, spec.code):
+                self._send(wire.SHORT.pack(wire.RETURNED, task.number))
+                os._exit(0)
+            self._one(task, spec)
         with contextlib.suppress(BaseException):
             atexit._run_exitfuncs()  # noqa: SLF001 - this process leaves by _exit, which runs none
             sys.stdout.flush()
@@ -132,8 +133,7 @@ class Child:
         main = types.ModuleType("__main__")
         sys.modules["__main__"] = main
         sys.argv = [""]
-        # Python takes compiled code for current if its source has the same size and was changed in the same second.
-        sys.dont_write_bytecode = True
+        loading.distrust_young_bytecode()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, self._told_to_stop)
 
@@ -150,7 +150,15 @@ class Child:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    def _one(self, task: wire.TaskRead) -> None:
+    def _spec(self, data: bytes) -> Spec:
+        spec = self.specs.get(data)
+        if spec is None:
+            if len(self.specs) >= SPECS_MAX:
+                self.specs.clear()
+            spec = self.specs[data] = Spec(data, self.home)
+        return spec
+
+    def _one(self, task: wire.TaskRead, spec: Spec) -> None:
         number = task.number
         self.last, self.number = self.number, number
         self.shared[wire.RUNNING] = number + 1
@@ -162,7 +170,7 @@ class Child:
         job = task.context[: task.context.find(b"\0")][: JOB_BYTES - 2]
         self.job[: len(job) + 1] = job + b"\n"
         current.begin(current.Running(number, task.context, self.end, self.shared))
-        value, error, files, pending = self._outcome(task)
+        value, error, files, pending = self._outcome(task, spec)
         current.end()
         stdout, stderr, flags = self._tidy()
         wall = (time.perf_counter_ns() - begun) // 1000
@@ -181,15 +189,10 @@ class Child:
         if self.is_used_up:
             os._exit(0)
 
-    def _outcome(self, task: wire.TaskRead) -> tuple[bytes, bytes, bytes, BaseException | None]:
+    def _outcome(self, task: wire.TaskRead, spec: Spec) -> tuple[bytes, bytes, bytes, BaseException | None]:
         """Value, error, files, and an exception whose message is still to be told."""
         source = None
         try:
-            spec = self.specs.get(task.spec)
-            if spec is None:
-                if len(self.specs) >= SPECS_MAX:
-                    self.specs.clear()
-                spec = self.specs[task.spec] = Spec(task.spec, self.home)
             self._enter(spec)
             if spec.kind == "shell":
                 return self._shell(spec)

@@ -19,6 +19,7 @@ CHECK_SECONDS = 0.2
 _CLOCK_NS = 10_000_000
 """How far the clock of file systems may be behind."""
 _SCRIPT_PREFIX = "detent_script_"
+_CODES_MAX = 4096
 
 
 class LoadFailed(Exception):
@@ -54,6 +55,8 @@ class Loader:
         self._looked = time.monotonic()
         self._looked_ns = time.time_ns()
         self._changed_already = False
+        self._current: set[tuple[str | None, str, str]] = set()
+        """What was asked for, by target and code, since a look at the files found nothing changed."""
 
     def load(self, base: str | None, target: str) -> Loaded:
         """The function; raises `LoadFailed`."""
@@ -68,17 +71,27 @@ class Loader:
         """Put the modules of the last project away, and the path back: this process goes on with something else."""
         self._move(None)
 
-    def has_changed(self) -> bool:
-        """Whether a file of the user's that was loaded is another by now. Looks now and then, answers at once otherwise."""
+    def has_changed(self, base: str | None, target: str, code: str | None) -> bool:
+        """Whether a file of the user's that was loaded is another by now.
+
+        Looks at the files when it is asked for code that it was not asked for before, or that has no name; otherwise now and
+        then, since whoever knows of an edit names other code.
+        """
         if not self._loaded:
             return False
         if self._changed_already:
             return True
         now = time.monotonic()
-        if now - self._looked < CHECK_SECONDS:
+        if code is not None and (base, target, code) in self._current and now - self._looked < CHECK_SECONDS:
             return False
         self._looked = now
-        return self._look()
+        if self._look():
+            return True
+        if code is not None:
+            if len(self._current) >= _CODES_MAX:
+                self._current.clear()
+            self._current.add((base, target, code))
+        return False
 
     def _look(self) -> bool:
         since, self._looked_ns = self._looked_ns, time.time_ns()
@@ -171,6 +184,26 @@ class Loader:
         importlib.invalidate_caches()
         self._base = base
         self._modules_count = -1
+
+
+def distrust_young_bytecode() -> None:
+    """Have this process compile source that may have been edited since it was compiled last.
+
+    Python takes compiled code for current if its source has the same size and was changed in the same second. So none is
+    written here, and none is read that is not younger than its source.
+    """
+    # What importlib itself is made of, and loaded by every Python; its public face would be loaded for this alone.
+    from _frozen_importlib_external import SourceFileLoader, cache_from_source  # noqa: PLC0415
+
+    sys.dont_write_bytecode = True
+    stats_of = SourceFileLoader.path_stats
+
+    def path_stats(self: SourceFileLoader, path: str) -> Any:
+        if not is_library(path) and _mark(cache_from_source(path))[0] <= _mark(path)[0] + _CLOCK_NS:
+            raise OSError(f"what was compiled of {path} may be of another source")
+        return stats_of(self, path)
+
+    SourceFileLoader.path_stats = path_stats  # type: ignore[method-assign]
 
 
 def _mark(file: str) -> tuple[int, int]:

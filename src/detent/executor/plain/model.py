@@ -56,6 +56,9 @@ class Task:
     """Paths that have to be there before it begins, relative to the working directory."""
     outputs: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     """Paths or globs that the task leaves behind, by name, relative to the working directory."""
+    code: str | None = None
+    """Names the code that is meant, equal for equal code; None when nobody knows. A worker that was not asked for it
+    before looks whether what it has loaded is still what its files say."""
     wall_ms: int | None = None
     """Limit of this task, from its first moment; None is none (X-162)."""
     context: Context = Context()
