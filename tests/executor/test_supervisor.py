@@ -31,6 +31,7 @@ from detent.executor.sandbox import (
     cgroup,
     limits_of,
 )
+from detent.executor.sandbox.running import Jail
 from detent.executor.sandbox.staging import sweep
 from detent.jobs import ErrorCategory
 from detent.jobs import Limits as ContractLimits
@@ -324,6 +325,50 @@ def test_closing_ends_jails_that_run_and_jails_that_wait() -> None:
     supervisor.close()
     with pytest.raises(SandboxFailed):
         supervisor.run(SIMPLE)
+
+
+def test_closing_closes_a_jail_that_is_being_made_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that makes the next jail is in the middle of it when the supervisor is told to close."""
+    supervisor = Supervisor(warm=1, warm_limits=SMALL)
+    begun, closing = threading.Event(), threading.Event()
+    spawn, put = supervisor._spawn, supervisor._served.put
+    made: list[Jail] = []
+
+    def held(spec: dict[str, object]) -> Jail:
+        jail = spawn(spec)
+        made.append(jail)
+        begun.set()
+        closing.wait()
+        return jail
+
+    def told(jail: Jail | None) -> None:
+        put(jail)
+        if jail is None:
+            closing.set()
+
+    monkeypatch.setattr(supervisor, "_spawn", held)
+    monkeypatch.setattr(supervisor._served, "put", told)
+    run(supervisor, SIMPLE)
+    begun.wait()
+    supervisor.close()
+    assert [jail.end.fileno() for jail in made] == [-1]
+    assert list(supervisor._ready) == []
+
+
+def test_a_supervisor_whose_first_jail_cannot_be_made_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Supervisor] = []
+
+    def fail(supervisor: Supervisor, _spec: dict[str, object]) -> Jail:
+        made.append(supervisor)
+        raise SandboxFailed("the spawner has gone")
+
+    monkeypatch.setattr(Supervisor, "_spawn", fail)
+    with pytest.raises(SandboxFailed):
+        Supervisor(warm=1, warm_limits=SMALL)
+    (supervisor,) = made
+    assert supervisor._process.returncode is not None
+    assert not supervisor._keeper.is_alive()
+    assert not supervisor.staging.exists()
 
 
 def test_a_lost_init_is_our_failure_and_can_be_tried_again(supervisor: Supervisor) -> None:

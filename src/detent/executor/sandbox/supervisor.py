@@ -96,9 +96,12 @@ class Supervisor:
             self._remove_staging()
             raise
         self._keeper.start()
-        if self._refusal() is None:
-            for _ in range(warm):
+        try:
+            for _ in range(warm if self._refusal() is None else 0):
                 self._ready.append(self._spawn(self._spec(self.warm_limits, [])))
+        except BaseException:
+            self.close()
+            raise
 
     def run(self, job: Job) -> Execution | Refused:
         """Run a job to its end. Refuses untrusted code where the profile is weaker than required."""
@@ -160,10 +163,12 @@ class Supervisor:
                 return
             self._closed = True
             self._control.close()
+        self._served.put(None)
+        # First the keeper: it may be making a jail at this moment, which then waits with the others.
+        self._keeper.join()
+        with self._lock:
             jails = list(self._ready)
             self._ready.clear()
-        self._served.put(None)
-        self._keeper.join()
         for jail in jails:
             jail.close()
         try:
