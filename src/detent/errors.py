@@ -110,6 +110,7 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
             "executor", "the sandbox could not be built or was lost", EXIT_FAILED, 200, True, _INTERNAL
         ),
         "DEPENDENCY_MISSING": Code("executor", "an input cannot be read", EXIT_FAILED, 200, False, _DEPENDENCY),
+        "SHELL_NOT_FOUND": Code("executor", "the step's shell is not installed", EXIT_FAILED, 200, False, _DEPENDENCY),
         "DEPENDENCY_MISMATCH": Code("executor", "an input has another digest", EXIT_FAILED, 200, False, _DEPENDENCY),
         # Borders.
         "VALIDATION_ERROR": Code(

@@ -17,6 +17,7 @@ from detent.canon import json_decode, json_encode
 from detent.cli.app import run
 from detent.contract import Contract, Kind, load
 from detent.contract.references import resolve
+from detent.engine.ingredients import default_shell
 from detent.jobs.payload import ObjectRender, read_payload
 from detent.workflow.executor import plan_workflow
 
@@ -61,7 +62,7 @@ def played(directory: Path, **params: Any) -> dict[str, Any]:
             continue
         if binding.kind is Kind.SHELL:
             done = subprocess.run(
-                ["/bin/sh", "-c", binding.target], cwd=directory, capture_output=True, text=True, check=True
+                [*default_shell(), binding.target], cwd=directory, capture_output=True, text=True, check=True
             )
             results[key] = {"exit": 0, "stdout": done.stdout}
             continue

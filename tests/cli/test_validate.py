@@ -145,6 +145,7 @@ def test_json_is_one_document_for_all_files(desk: Desk) -> None:
         "schedule": None,
         "findings": [],
         "findings_total": 0,
+        "warnings": [],
     }
     assert bad["findings"] == [
         {

@@ -25,6 +25,7 @@ from detent.contract import (
     load,
     long_form,
 )
+from detent.contract.shells import has_pipe
 from detent.workflow.errors import ModelOnexError
 from detent.workflow.models import ModelWorkflowDefinition, ModelWorkflowStep
 from detent.workflow.validation import find_problems
@@ -288,6 +289,69 @@ def test_a_long_step_may_carry_a_binding_and_need_not() -> None:
     assert loaded.bindings == {loaded.steps[0].step_id: Binding(Kind.SHELL, "make", timeout_ms=600_000, retry=Retry(2))}
     assert (loaded.steps[0].timeout_ms, loaded.steps[0].retry_count) == (500, 2)
     _round_trip(loaded)
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("bash", ("bash", "-euo", "pipefail", "-c")),
+        ("/usr/bin/zsh", ("/usr/bin/zsh", "-euo", "pipefail", "-c")),
+        ("sh", ("sh", "-eu", "-c")),
+        ("sh -eu", ("sh", "-eu", "-c")),
+        ("bash -c", ("bash", "-c")),
+        ("fish", ("fish", "-c")),
+        ("'/opt/my shell/sh' -e", ("/opt/my shell/sh", "-e", "-c")),
+        (["bash", "-c"], ("bash", "-c")),
+        (["node", "-e"], ("node", "-e")),
+    ],
+)
+def test_a_shell_is_written_as_text_or_as_its_words(written: object, words: tuple[str, ...]) -> None:
+    """X-189: a bare name is strict, a list is taken as it is; the long form gives the same contract again"""
+    step = {"id": "a", "run": {"shell": "make"}}
+    long_step = {**step, "step_name": "a", "step_type": "effect"}
+    of_step = from_document({"name": "n", "steps": [{**step, "shell": written}]})
+    of_contract = from_document({"name": "n", "shell": written, "steps": [step]})
+    long = from_document(
+        {"workflow_coordination": {"workflow_definition": _definition(), "shell": written, "steps": [long_step]}}
+    )
+    for loaded in (of_step, of_contract, long):
+        assert [one.shell for one in loaded.bindings.values()] == [words]
+        _round_trip(loaded)
+
+
+def test_the_shell_of_a_step_wins_over_the_contracts_and_other_kinds_have_none() -> None:
+    """X-189"""
+    steps = [
+        {"id": "own", "shell": "sh", "run": {"shell": "make"}},
+        {"id": "theirs", "run": {"shell": "make"}},
+        {"id": "function", "run": {"python": "m:f"}},
+    ]
+    loaded = from_document({"name": "n", "shell": "zsh -e", "steps": steps})
+    assert [one.shell for one in loaded.bindings.values()] == [("sh", "-eu", "-c"), ("zsh", "-e", "-c"), ()]
+
+
+@pytest.mark.parametrize(
+    ("command", "piped"),
+    [
+        ("a | b", True),
+        ("a |& b", True),
+        ("a\n| b", True),
+        ('x="$(a | b)"', True),
+        ('x="`a | b`"', True),
+        ("x=$(a | b)", True),
+        ("echo it\\'s | b", True),
+        ("a || b", False),
+        ("echo 'a | b'", False),
+        ('echo "a | b"', False),
+        ("echo a # and | b", False),
+        ("echo a#b | c", True),
+        ("echo a \\| b", False),
+        ("echo a >| b", False),
+    ],
+)
+def test_a_pipe_is_told_from_quotes_comments_and_alternatives(command: str, piped: bool) -> None:
+    """X-189"""
+    assert has_pipe(command) is piped
 
 
 def test_ids_follow_from_the_contract_and_the_position() -> None:

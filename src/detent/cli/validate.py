@@ -7,14 +7,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detent.cli.coming import coming_of
-from detent.cli.contract_file import STANDARD_INPUT, draw_findings, findings_map, read_contract, without_home
-from detent.cli.page import BAD, FAINT, GOOD, Cell, Page
+from detent.cli.contract_file import (
+    STANDARD_INPUT,
+    draw_findings,
+    finding_map,
+    findings_map,
+    read_contract,
+    without_home,
+)
+from detent.cli.page import BAD, FAINT, GOOD, STRONG, WARN, Cell, Page
 from detent.cli.shell import Shell, teaching
 from detent.cli.text import count_text
 from detent.errors import EXIT_INVALID
 
 if TYPE_CHECKING:
-    from detent.contract import Contract, ContractInvalid
+    from detent.contract import Contract, ContractInvalid, Finding
 
 
 @click.command(
@@ -53,6 +60,7 @@ def command(shell: Shell, files: tuple[str, ...]) -> int:
                 draw_findings(page, outcome)
             else:
                 page.line(Cell("valid", GOOD), f"  {file}: {_summary(outcome)}")
+                _draw_warnings(page, warnings_of(outcome))
                 if (coming := coming_of(outcome)) is not None:
                     page.line(Cell(f"       {coming.text}; next: {coming.next_text}", FAINT))
         if invalid:
@@ -81,4 +89,40 @@ def _file_map(file: str, outcome: Contract | ContractInvalid) -> dict[str, Any]:
         "schedule": None if coming is None else coming.map(),
         "findings": [],
         "findings_total": 0,
+        "warnings": [finding_map(warning) for warning in warnings_of(outcome)],
     }
+
+
+def warnings_of(contract: Contract) -> list[Finding]:
+    """What a valid contract leaves open to go wrong unseen on this machine: a pipe in a shell that sees only its end (X-189)."""
+    from detent.contract import Finding  # noqa: PLC0415 - keeps `--help` fast
+    from detent.contract.model import Kind, Place  # noqa: PLC0415
+    from detent.contract.shells import SH, has_pipe  # noqa: PLC0415
+
+    piped = [
+        step_id
+        for step_id, binding in contract.bindings.items()
+        if binding.kind is Kind.SHELL and not binding.shell and has_pipe(binding.target)
+    ]
+    if not piped:
+        return []
+    from detent.engine.ingredients import default_shell  # noqa: PLC0415 - the engine, for contracts with a pipe alone
+
+    if default_shell() != SH:
+        return []
+    hint = "install bash, or choose a shell with pipefail: `shell: zsh -euo pipefail`"
+    warnings = []
+    for step_id in piped:
+        place = contract.places.get(step_id, Place(0, 0))
+        message = (
+            f"step {contract.keys[step_id]!r}: without bash, only a failure of the last command of its pipe is seen"
+        )
+        warnings.append(Finding(contract.name, place.line, place.column, message, hint))
+    return warnings
+
+
+def _draw_warnings(page: Page, warnings: list[Finding]) -> None:
+    for warning in warnings:
+        where = f"{warning.line}:{warning.column}:" if warning.line else ""
+        page.line(Cell(f"{warning.file}:{where} ", STRONG), Cell("warning: ", WARN), warning.message)
+        page.hanging([Cell("  hint: ", FAINT)], warning.hint)

@@ -11,6 +11,7 @@ from detent.contract.map_run import map_run, refuse_beside
 from detent.contract.model import RETRY_ON_OWN_FAILURES, Binding, Kind, Retry
 from detent.contract.references import FROM, PARAM, Reference, scan
 from detent.contract.shapes import BAD, Check, check_keys, choice, duration, flag, mapping, text, texts
+from detent.contract.shells import shell
 from detent.contract.source import check_source
 from detent.contract.words import ENVIRONMENT_NAME, is_python_name, python_target_fault, shown
 
@@ -61,7 +62,16 @@ def make_binding(checked: Mapping[str, Any], spot: Spot, found: list[Reference])
         cache=checked.get("cache", True),
         map=checked.get("map"),
         resources=checked.get("resources", {}),
+        shell=_shell_of(kind, checked, spot),
     )
+
+
+def _shell_of(kind: str, checked: Mapping[str, Any], spot: Spot) -> tuple[str, ...]:
+    if "shell" in checked and kind != Kind.SHELL:
+        hint = "remove it: the shell of a step that runs a command is meant"
+        spot.at("shell").fault(f"shell means nothing in a step that runs {kind}", hint, at_key=True)
+    words: tuple[str, ...] = checked.get("shell", ())
+    return words
 
 
 def _run(value: Any, spot: Spot) -> Any:
@@ -242,5 +252,6 @@ BINDING_KEYS: Final[Mapping[str, Check]] = {
     "cache": flag,
     "map": _map,
     "resources": _resources,
+    "shell": shell,
 }
 """What may stand in a step besides what the planner is told, in both forms."""

@@ -10,6 +10,7 @@ from detent.contract.durations import BadDuration, parse_duration
 from detent.contract.findings import Path, Spot
 from detent.contract.schedule import check_schedule
 from detent.contract.shapes import BAD, Check, keep, mapping, refuse_short_timeout, text
+from detent.contract.shells import shell
 from detent.contract.words import shown
 from detent.workflow.enums import EnumExecutionMode
 from detent.workflow.modes import RESERVED_MODES
@@ -128,8 +129,9 @@ SHORT_KEYS: Final[Mapping[str, Check]] = {
     "version": _version,
     "timeout": _run_timeout,
     "schedule": check_schedule,
+    "shell": shell,
     "params": keep,
     "steps": keep,
     "result": keep,
 }
-LONG_KEYS: Final = ("workflow_definition", "schedule", "params", "steps", "result")
+LONG_KEYS: Final = ("workflow_definition", "schedule", "shell", "params", "steps", "result")

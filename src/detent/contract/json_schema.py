@@ -23,6 +23,7 @@ from detent.contract.map_run import CHUNK_MAX, FUNCTIONS, MAP_KEYS, ON_ERROR, RE
 from detent.contract.params import TYPES
 from detent.contract.schedule import KEYS as SCHEDULE_KEYS
 from detent.contract.schedule import OVERLAPS, SKIP, UTC
+from detent.contract.shells import WORDS_MAX
 from detent.contract.steps import LONG_STEP_KEYS, SHORT_STEP_KEYS
 from detent.contract.words import KEY
 from detent.workflow.limits import STEP_TYPES
@@ -132,6 +133,8 @@ _VERSION: Final = {"type": "string", "pattern": _anchored(r"(0|[1-9][0-9]{0,8})(
 _CODE_VERSION: Final = {**_TEXT, "description": 'Your own word for "the code is the same"; change it to run again.'}
 _WITH: Final = {"type": "object", "description": "Keyword arguments; values may be {$from: step} or {$param: name}."}
 
+_SHELL: Final = {"anyOf": [_TEXT, {"type": "array", "minItems": 1, "maxItems": WORDS_MAX, "items": _TEXT}]}
+
 _BINDING: Final[Mapping[str, Any]] = {
     "run": _ref("Run"),
     "inputs": {**_TEXTS, "description": "Paths or globs whose content decides whether the step is reused."},
@@ -175,6 +178,7 @@ _BINDING: Final[Mapping[str, Any]] = {
         "additionalProperties": {"type": "integer", "minimum": 1, "maximum": AMOUNT_MAX},
         "description": "What one attempt takes of cpu, and of what config.toml counts under [resources].",
     },
+    "shell": {**_SHELL, "description": "The shell of a step that runs a command; the contract's, if left out."},
 }
 _DURATION_TEXT: Final = {
     "type": "string",
@@ -253,10 +257,15 @@ _MAP: Final[Mapping[str, Any]] = {
     "item_timeout": {**_ref("Duration"), "description": "Wall limit of one item; no limit if left out."},
 }
 _RESULT: Final = {"description": "What a run gives back; values may be {$from: step} or {$param: name}."}
+_CONTRACT_SHELL: Final = {
+    **_SHELL,
+    "description": "The shell of `shell` steps; `bash -euo pipefail` if left out, `sh -eu` where there is no bash.",
+}
 _STEPS: Final = {"type": "array", "maxItems": STEPS_MAX}
 _COORDINATION: Final[Mapping[str, Any]] = {
     "workflow_definition": _ref("ModelWorkflowDefinition"),
     "schedule": _ref("Schedule"),
+    "shell": _CONTRACT_SHELL,
     "params": _ref("Params"),
     "steps": {**_STEPS, "items": _ref("LongStep")},
     "result": _RESULT,
@@ -268,6 +277,7 @@ _SHORT: Final[Mapping[str, Any]] = {
     "version": {"anyOf": [_VERSION, _ref("ModelSemVer")], "default": "1.0.0"},
     "timeout": {**_ref("Duration"), "description": "Limit of the whole run, at least 1s; no limit if left out."},
     "schedule": _ref("Schedule"),
+    "shell": _CONTRACT_SHELL,
     "params": _ref("Params"),
     "steps": {**_STEPS, "items": _ref("ShortStep")},
     "result": _RESULT,
@@ -304,7 +314,8 @@ _PARTS: Final[Mapping[str, Any]] = {
                 "code",
             ),
             _object(
-                {"shell": {**_TEXT, "description": "A command line for /bin/sh."}, "version": _CODE_VERSION}, "shell"
+                {"shell": {**_TEXT, "description": "A command line for the step's shell."}, "version": _CODE_VERSION},
+                "shell",
             ),
             _object({"job": {"type": "object", "required": ["job_type"], "properties": {"job_type": _TEXT}}}, "job"),
             _object({"map": _ref("Map"), "version": _CODE_VERSION}, "map"),

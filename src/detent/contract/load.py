@@ -8,6 +8,7 @@ imported, opened or run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -20,11 +21,12 @@ from detent.contract.findings import ContractInvalid, Finding, Locate, Report, S
 from detent.contract.identity import CORRELATION_LABEL, STEP_LABEL, id_maker
 from detent.contract.limits import LONG_FORM_BYTES_MAX
 from detent.contract.map_params import check_declared, has_params
-from detent.contract.model import Contract, Param, Place, Written
+from detent.contract.model import Contract, Kind, Param, Place, Written
 from detent.contract.params import check_params
 from detent.contract.places import locate
 from detent.contract.schedule import Schedule, check_schedule
 from detent.contract.shapes import BAD, check_keys, mapping, unknown_key
+from detent.contract.shells import shell
 from detent.contract.steps import Draft, read_steps
 from detent.contract.words import shown
 from detent.contract.yaml_reader import read
@@ -84,6 +86,8 @@ class _Loader:
         self.definition_fields: Mapping[str, Any] = {}
         self.schedule: Schedule | None = None
         self.schedule_place: Place | None = None
+        self.shell: tuple[str, ...] = ()
+        """Of the steps that run a command and choose no shell of their own."""
         self.result: Any = None
         self.result_at = Spot(self.report)
 
@@ -94,6 +98,7 @@ class _Loader:
             raise self._invalid()
         definition, raw_steps, steps_at = self._short(top) if self.short else self._long(top)
         drafts = read_steps(raw_steps, steps_at, short=self.short)
+        self._choose_shell(drafts)
         names = name_steps(drafts)
         edges = resolve_needs(drafts, names, self.params, self.report)
         for draft in drafts:
@@ -118,6 +123,7 @@ class _Loader:
         if "schedule" in checked:
             self.schedule = checked["schedule"]
             self.schedule_place = self.begins.get(id(self.document["schedule"]))
+        self.shell = checked.get("shell", ())
         self.result, self.result_at = checked.get("result"), top.at("result")
         self.definition_fields = short_definition(checked)
         definition = build_short(self.definition_fields, top)
@@ -139,6 +145,8 @@ class _Loader:
         if "schedule" in coordination:
             self.schedule = check_schedule(coordination["schedule"], inside.at("schedule"))
             self.schedule_place = self.begins.get(id(coordination["schedule"]))
+        if "shell" in coordination and (chosen := shell(coordination["shell"], inside.at("shell"))) is not BAD:
+            self.shell = chosen
         self.result, self.result_at = coordination.get("result"), inside.at("result")
         if "workflow_definition" not in coordination:
             inside.fault(f"{LONG} has no workflow_definition", "see docs/contract-file.md for the long form")
@@ -146,6 +154,13 @@ class _Loader:
         self.definition_fields = coordination["workflow_definition"]
         definition = build_long(self.definition_fields, inside.at("workflow_definition"))
         return definition, coordination.get("steps", []), inside.at("steps")
+
+    def _choose_shell(self, drafts: Sequence[Draft]) -> None:
+        if not self.shell:
+            return
+        for draft in drafts:
+            if draft.binding is not None and draft.binding.kind is Kind.SHELL and not draft.binding.shell:
+                draft.binding = replace(draft.binding, shell=self.shell)
 
     def _steps(self, drafts: Sequence[Draft], edges: Edges) -> list[PlainStep]:
         """The steps, with made ids if nothing is wrong so far and with any others if only faults are still wanted."""

@@ -33,7 +33,7 @@ class Kind(StrEnum):
     CODE = "code"
     """Python source in the contract itself. Untrusted, runs in the sandbox."""
     SHELL = "shell"
-    """One command line for ``/bin/sh``. Trusted, runs in a process."""
+    """One command line for a shell. Trusted, runs in a process."""
     JOB = "job"
     """A whole job payload, as the job contract writes it."""
     MAP = "map"
@@ -110,6 +110,8 @@ class Binding:
     """(name, list): run once for each element of the list, handed over as the keyword ``name`` (X-185)."""
     resources: Mapping[str, int] = field(default_factory=dict)
     """What one attempt takes of the things that a home counts, such as ``cpu``: it begins when so much of each is free."""
+    shell: tuple[str, ...] = ()
+    """The words before the command line; ``shell`` only. Empty: the default of where it runs (X-189)."""
 
 
 @dataclass(frozen=True, slots=True)

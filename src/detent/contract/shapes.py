@@ -22,7 +22,7 @@ Check: TypeAlias = Callable[[Any, Spot], Any]
 # Keys that mean something in another place, or to another tool: the key that is meant, and how it is written. A spelling
 # that is merely near would mislead.
 _ELSEWHERE: Final[Mapping[str, tuple[str, str]]] = {
-    **dict.fromkeys(("python", "code", "shell", "job", "with", "args", "entrypoint"), ("run", "move it into `run:`")),
+    **dict.fromkeys(("python", "code", "job", "with", "args", "entrypoint"), ("run", "move it into `run:`")),
     **dict.fromkeys(("command", "cmd", "script"), ("run", "write `run: {shell: ...}`")),
     **dict.fromkeys(("depends_on", "after", "dependencies"), ("needs", "write `needs: [...]`")),
     "needs": ("depends_on", "the long form calls it `depends_on`"),

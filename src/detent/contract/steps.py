@@ -79,7 +79,9 @@ def _short_step(value: Any, draft: Draft) -> Draft:
     draft.key = checked.get("id")
     for missing in ("id", "run"):
         if missing not in value:
-            spot.fault(f"{_what(value, 'id')} has no {missing}", _MISSING[missing])
+            is_command = missing == "run" and "shell" in value
+            hint = _COMMAND_HINT if is_command else _MISSING[missing]
+            spot.fault(f"{_what(value, 'id')} has no {missing}", hint)
     if "on_error" in value and "error_action" in value:
         spot.at("on_error").fault("on_error and error_action say the same thing", "keep one of them", at_key=True)
     _bind(checked, draft)
@@ -162,6 +164,7 @@ _MISSING: Final = {
     "id": "name the step: `- id: load`",
     "run": "say what it does: `run: {python: module:function}` or `run: {shell: make}`",
 }
+_COMMAND_HINT: Final = "write a command as `run: {shell: ...}`; `shell:` beside it says which shell runs it"
 _SHORT_NAMES: Final = {"name": "step_name", "type": "step_type", "on_error": "error_action"}
 _SHORT_FIELDS: Final = ("name", "type", "enabled", "priority", "on_error", "error_action", "skip_on_failure")
 SHORT_STEP_KEYS: Final[Mapping[str, Check]] = {

@@ -49,6 +49,7 @@ class PlainLane:
                 inputs=absent_inputs(order.ingredients),
                 outputs=order.outputs,
                 code=None if "version" in order.ingredients else order.ingredients.get("code"),
+                shell=order.shell,
                 wall_ms=order.wall_ms,
                 context=Context(
                     assignment.job_id,

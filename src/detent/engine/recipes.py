@@ -73,6 +73,8 @@ class Wanted:
     cache: bool = True
     inputs: tuple[str, ...] = ()
     outputs: Mapping[str, str] = field(default_factory=dict)
+    shell: tuple[str, ...] = ()
+    """Of ``shell`` work: the words before its command line."""
 
     @property
     def directory(self) -> str:
@@ -154,6 +156,7 @@ class Recipes:
             cwd=wanted.cwd,
             inputs=inputs,
             outputs=wanted.outputs,
+            shell=wanted.shell,
             salt=salt,
         )
         made = ingredients(work, value_digest)

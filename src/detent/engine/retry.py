@@ -20,6 +20,7 @@ from detent.contract import ContractInvalid, load
 from detent.contract.limits import BYTES_MAX
 from detent.engine.crew import Attempted
 from detent.engine.desk import Desk, Retries
+from detent.engine.ingredients import default_shell
 from detent.engine.recipes import Wanted
 from detent.engine.run_inputs import RunIdentity, RunInputs, RunLock, digests_of, parse_inputs
 from detent.engine.run_past import TERMINAL
@@ -190,6 +191,7 @@ def _wanted(order: WorkOrder) -> Wanted:
         cache=bool(said),
         inputs=tuple(name.removeprefix("input:") for name in said if name.startswith("input:")),
         outputs=order.outputs,
+        shell=(order.shell or default_shell()) if order.kind == "shell" else (),
     )
 
 

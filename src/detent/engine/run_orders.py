@@ -12,6 +12,7 @@ from detent.contract import map_words
 from detent.contract.model import Binding, Kind
 from detent.contract.step_limits import retries_of, timeout_ms_of
 from detent.engine.desk import Desk, Inline, Retries, Submission
+from detent.engine.ingredients import default_shell
 from detent.engine.recipes import Recipe, Recipes, Wanted
 from detent.engine.run_inputs import RunInputs
 from detent.engine.step_run import Binder, Bound, Element, StepRun
@@ -37,6 +38,7 @@ def wanted_of(binding: Binding, bound: Bound, base: str | None) -> Wanted:
         cache=binding.cache,
         inputs=_reads(binding, bound),
         outputs=_leaves(binding, bound),
+        shell=(binding.shell or default_shell()) if binding.kind is Kind.SHELL else (),
     )
 
 
@@ -122,6 +124,7 @@ class Orders:
             ingredients=recipe.ingredients,
             resources=step.binding.resources,
             again=element.again,
+            shell=wanted.shell,
         )
         retries = retries_of(step.step, step.binding)
         return self._desk.submission(

@@ -78,6 +78,8 @@ class WorkOrder:
     """What one attempt takes of what its home counts. No ingredient: what comes of it is the same."""
     again: str | None = None
     """Why the result of earlier work of the same key was not taken, as it was found when this was submitted."""
+    shell: tuple[str, ...] = ()
+    """The words before the command line of a ``shell``; orders of before X-189 have none and mean ``/bin/sh -c``."""
 
     def __post_init__(self) -> None:
         if self.kind not in WORK_KINDS:
@@ -123,6 +125,7 @@ _ORDER_DEFAULTS: Final[dict[str, Any]] = {
     "ingredients": {},
     "resources": {},
     "again": None,
+    "shell": (),
 }
 
 
@@ -138,8 +141,8 @@ def read_order(document: object) -> WorkOrder:
         raise InvalidInput(f"a work order has no {min(unknown)!r:.80}")
     if missing := {"kind", "target", "label"} - said.keys():
         raise InvalidInput(f"a work order lacks {min(missing)}")
-    if "arguments" in said:
-        said["arguments"] = tuple(said["arguments"])
+    for name in said.keys() & {"arguments", "shell"}:
+        said[name] = tuple(said[name])
     return WorkOrder(**said)
 
 

@@ -93,3 +93,13 @@ def test_a_missing_ingredient_is_not_an_empty_one() -> None:
 def test_values_from_elsewhere_cannot_break_a_line() -> None:
     assert describe(Change("package:a", "1", "2\n\x1b[31m")) == "package a 1 -> '2\\n\\x1b[31m'"
     assert describe(Change("argument:a\nb", "1", "2")) == "argument 'a\\nb' changed"
+
+
+def test_a_result_from_before_the_shell_counted_differs_by_the_shell() -> None:
+    """X-189"""
+    command = {"command": "sha256:1"}
+    new = {**command, "shell": "bash -euo pipefail -c"}
+    assert [describe(one) for one in changed(command, new)] == ["shell is now bash -euo pipefail -c"]
+    assert [describe(one) for one in changed(new, {**command, "shell": "sh -eu -c"})] == [
+        "shell bash -euo pipefail -c -> sh -eu -c"
+    ]

@@ -16,7 +16,7 @@ from detent.engine.ingredients.declared import (
     outputs_digests,
     outputs_match,
 )
-from detent.engine.ingredients.environment import env_version, platform_name, python_version
+from detent.engine.ingredients.environment import default_shell, env_version, platform_name, python_version
 from detent.engine.ingredients.files import FileDigests, FileUnreadable, FileUnsettled
 from detent.engine.ingredients.understood import Unresolved
 from detent.engine.ingredients.work import WorkInputs, binding_digest, gather, ingredients, key_of_work, never_reused
@@ -36,6 +36,7 @@ __all__ = [
     "binding_digest",
     "changed",
     "code_digest",
+    "default_shell",
     "describe",
     "env_version",
     "gather",

@@ -11,7 +11,7 @@ from detent.canon.show import show
 _WHOLE: Final = "code"
 _PARTS: Final = ("function", "class", "value", "module")
 _ORDER: Final = (
-    *("version", _WHOLE, *_PARTS, "entrypoint", "command", "payload", "destination"),
+    *("version", _WHOLE, *_PARTS, "entrypoint", "command", "shell", "payload", "destination"),
     *("argument", "input", "output"),
     *("env", "cwd", "package", "python", "platform", "salt"),
 )
@@ -30,7 +30,7 @@ _NOUNS: Final = {
     "code": "code",
 }
 _SHOWN: Final = frozenset(
-    {"package", "python", "platform", "version", "cwd", "output", "destination", "entrypoint", "salt"}
+    {"package", "python", "platform", "version", "cwd", "output", "destination", "entrypoint", "shell", "salt"}
 )
 """Ingredients whose values mean something to people; the others are digests."""
 _SECRET: Final = frozenset({"salt"})
@@ -83,6 +83,8 @@ def describe(change: Change) -> str:
             if _both(change)
             else _came_or_went(what, change)
         )
+    if kind == "shell" and change.old is ABSENT:
+        return f"{what} is now {_shown(change.new)}"
     if not _both(change):
         return _came_or_went(what, change)
     if kind == _WHOLE and (change.old is None or change.new is None):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 from detent.canon import digest, json_encode
+from detent.contract.shells import BASH, SH
 
 ENV_VERSION_BYTES_MAX: Final = 200
 _LABEL: Final = b"detent/environment/v1\0"
@@ -28,6 +30,16 @@ def python_version() -> str:
 def platform_name() -> str:
     """System and machine: numbers computed by compiled code may differ between machines in their last digits."""
     return f"{sys.platform}-{os.uname().machine}"
+
+
+def default_shell() -> tuple[str, ...]:
+    """The words before the command line of a step that chooses no shell: bash where it is found, else sh (X-189)."""
+    return _default_shell(os.environ.get("PATH"))
+
+
+@lru_cache(maxsize=8)
+def _default_shell(path: str | None) -> tuple[str, ...]:
+    return SH if shutil.which(BASH[0], path=path) is None else BASH
 
 
 def env_version(distributions: Mapping[str, str]) -> str:

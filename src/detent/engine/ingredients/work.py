@@ -6,7 +6,7 @@ One flat mapping, kept in the order of the work, so that two of them side by sid
 ``code``                   the digest of the function's code, or of a version that stands for it
 ``function:helpers:clean``  one part of that code; also ``class:``, ``value:``, ``module:``
 ``version``                the user's own word for "the code is the same"
-``command``                a shell's command line
+``command``, ``shell``     a shell's command line, and the words before it
 ``payload``                a whole payload
 ``destination``            where an ordered run's results go
 ``argument:rows``          an argument by the digest of its value; ``argument:1`` is the first without a name
@@ -25,6 +25,7 @@ content, not by its name (JOB-023).
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import lru_cache
@@ -44,7 +45,7 @@ if TYPE_CHECKING:  # A contract's models bring Pydantic, which tasks without a c
     from detent.contract.model import Binding
 
 BINDING_LABEL: Final = b"detent/binding/v1\0"
-_SAID_BY_BINDING: Final = ("version", "arguments", "keywords", "entrypoint", "env", "cwd", "outputs")
+_SAID_BY_BINDING: Final = ("version", "arguments", "keywords", "entrypoint", "env", "cwd", "outputs", "shell")
 PARTS_MAX: Final = 60
 """Parts of the code that are named one by one; of more, each module counts as one."""
 _USUAL: Final = 1 << 63
@@ -69,6 +70,7 @@ class WorkInputs:
     inputs: Mapping[str, str | None] = field(default_factory=dict)
     """What `inputs_digests` found."""
     outputs: Mapping[str, str] = field(default_factory=dict)
+    shell: tuple[str, ...] = ()
     salt: str | None = None
 
 
@@ -155,6 +157,8 @@ def _put_code(found: dict[str, JsonValue], work: WorkInputs) -> None:
         found["version"] = work.version
     if work.kind == "shell":
         found["command"] = _plain(work.target, "command")
+        if work.shell:
+            found["shell"] = shlex.join(work.shell)
     elif work.kind == "job":
         found["payload"] = _plain(work.target, "job")
     elif work.kind == "map":

@@ -46,10 +46,11 @@ class Cancelled(BaseException):
 class Spec:
     """What many tasks have in common."""
 
-    __slots__ = ("base", "code", "cwd", "env", "inputs", "kind", "outputs", "target")
+    __slots__ = ("base", "code", "cwd", "env", "inputs", "kind", "outputs", "shell", "target")
 
     def __init__(self, data: bytes, home: str) -> None:
-        self.kind, self.target, self.base, cwd, self.code, self.env, self.inputs, self.outputs = json.loads(data)
+        said = json.loads(data)
+        self.kind, self.target, self.base, cwd, self.code, self.env, self.inputs, self.outputs, self.shell = said
         self.cwd = os.path.join(self.base or home, cwd or "")
 
 
@@ -260,7 +261,7 @@ class Child:
         from detent.executor.plain import shell  # noqa: PLC0415 - only where there is a command
 
         try:
-            value = shell.run(spec.target, {**os.environ, **spec.env}, self.out, self.err, self._may_stop)
+            value = shell.run(spec.shell, spec.target, {**os.environ, **spec.env}, self.out, self.err, self._may_stop)
         finally:
             self.is_calling = False
         files, value["outputs"] = b"", {}

@@ -59,6 +59,8 @@ class Task:
     code: str | None = None
     """Names the code that is meant, equal for equal code; None when nobody knows. A worker that was not asked for it
     before looks whether what it has loaded is still what its files say."""
+    shell: tuple[str, ...] = ()
+    """The words before the command line of a shell task; without any it is ``/bin/sh -c``."""
     wall_ms: int | None = None
     """Limit of this task, from its first moment; None is none (X-162)."""
     context: Context = Context()

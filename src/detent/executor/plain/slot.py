@@ -22,7 +22,7 @@ _BUFFER_BYTES: Final = 1 << 20
 _SPECS_MAX: Final = 1024
 _buffer = bytearray(wire.MESSAGE_BYTES_MAX)
 _view = memoryview(_buffer)
-_specs: dict[tuple[str, str, str | None, str | None, str | None], bytes] = {}
+_specs: dict[tuple[str, str, str | None, str | None, str | None, tuple[str, ...]], bytes] = {}
 
 
 class Entry(NamedTuple):
@@ -171,7 +171,7 @@ def _spec(task: Task) -> bytes:
     """What tasks have in common, in one piece: workers remember it by its bytes."""
     if task.env or task.inputs or task.outputs:
         return _written(task)
-    key = (task.kind, task.target, task.base, task.cwd, task.code)
+    key = (task.kind, task.target, task.base, task.cwd, task.code, task.shell)
     spec = _specs.get(key)
     if spec is None:
         if len(_specs) >= _SPECS_MAX:
@@ -182,6 +182,9 @@ def _spec(task: Task) -> bytes:
 
 def _written(task: Task) -> bytes:
     return json.dumps(
-        [task.kind, task.target, task.base, task.cwd, task.code, dict(task.env), task.inputs, dict(task.outputs)],
+        [
+            *(task.kind, task.target, task.base, task.cwd, task.code),
+            *(dict(task.env), task.inputs, dict(task.outputs), task.shell),
+        ],
         separators=(",", ":"),
     ).encode()
