@@ -9,12 +9,81 @@ from pathlib import Path
 
 import pytest
 
+from detent.engine.erase import collect
 from detent.engine.keeper import HeadKeeper
 from detent.engine.run_inputs import RunLock
 from detent.executor.leftovers import PREFIX, has_leftovers
 from detent.executor.sandbox.staging import Staging, sweep
 from detent.executor.sandbox.supervisor import _mount_point
+from detent.store.content import marked_name
+from detent.testing import temporary_home
 from tests.faults.commands import ROOT
+
+STEPS = """
+import os, pathlib, signal
+import detent
+
+def make():
+    pathlib.Path("made").write_bytes(b"x" * 100_000)
+    if not pathlib.Path("tried").exists():
+        pathlib.Path("tried").touch()
+        # What the task returns is written, and the worker is gone before it is durable.
+        os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+    return detent.File("made")
+"""
+CONTRACT = "name: half\nsteps: [{id: make, run: {python: 'steps:make'}}]\n"
+
+
+def name_of_the_dead() -> str:
+    """The name under which a process that has ended would have left half a file."""
+    script = "from detent.store.content import marked_name; print(marked_name())"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    ended = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    return f"new-{ended.stdout.strip()}"
+
+
+def test_a_run_whose_worker_is_killed_while_it_keeps_a_file_leaves_no_half_of_it() -> None:
+    """X-163: the job is run again, and nothing waits for the next command to be removed."""
+    with temporary_home() as home:
+        (home.directory / "steps.py").write_text(STEPS)
+        (home.directory / "half.yaml").write_text(CONTRACT)
+        environment = {**os.environ, **home.environment, "PYTHONPATH": str(ROOT / "src")}
+        ended = subprocess.run(
+            [sys.executable, "-m", "detent", "run", "half.yaml", "-o", "json"],
+            cwd=home.directory,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert (home.directory / "tried").exists()
+        assert list((home.path / "content").glob("new-*")) == []
+        assert home.verify().ok
+
+
+def test_who_gives_a_home_up_removes_what_dead_processes_left_and_only_that() -> None:
+    with temporary_home() as home:
+        content = home.path / "content"
+        session = home.session()
+        session.partition("any")
+        dead, living = content / name_of_the_dead(), content / f"new-{marked_name()}"
+        for path in (dead, living):
+            path.write_bytes(b"half")
+        session.close()
+        assert list(content.glob("new-*")) == [living]
+
+
+def test_garbage_collection_removes_what_dead_processes_left_however_young_it_is() -> None:
+    with temporary_home() as home:
+        content = home.path / "content"
+        content.mkdir(exist_ok=True)
+        dead, living = content / name_of_the_dead(), content / f"new-{marked_name()}"
+        for path in (dead, living):
+            path.write_bytes(b"half")
+        assert collect(home.home, dry_run=True).unfinished == 0
+        assert collect(home.home).unfinished == 1
+        assert list(content.glob("new-*")) == [living]
 
 
 def test_the_folder_of_a_sandbox_goes_with_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

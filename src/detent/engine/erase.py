@@ -181,7 +181,7 @@ def collect(
 
     chosen, files = parts or Parts(), home.content_files()
     try:
-        unfinished = 0 if dry_run else files.sweep_temporary(young)
+        unfinished = 0 if dry_run else files.sweep_abandoned() + files.sweep_temporary(young)
         with chosen.open_still(home.ledger) as reader:
             content = Content(reader, files)
             garbage = unreferenced(content, content.digests(), lambda digest: young(files.path(digest)))

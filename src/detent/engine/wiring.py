@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import field
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from detent.engine.recover import recover, tree_node
 from detent.engine.request import Judge
 from detent.engine.service import Service
 from detent.engine.settings import Settings
-from detent.errors import HomeError, Refused, RolledBack, TrustError
+from detent.errors import HomeError, Refused, RolledBack, StoreUnavailable, TrustError
 from detent.kernel import ChangeTrust, Grant, KernelConfig, VerifiedManifest
 from detent.kernel.reducer import MakeQueue
 from detent.ledger import SignedTrust, Trust, TrustConfig, verify_manifest
@@ -130,6 +130,8 @@ class OwnedHome:
             owner.close()
         for store in self._stores:
             store.close()
+        with suppress(StoreUnavailable):  # The next owner tries again; what is closed stays closed.
+            self.home.content_files().sweep_abandoned()
         self._lock.release()
 
 

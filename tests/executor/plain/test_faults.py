@@ -13,6 +13,7 @@ import pytest
 
 from detent.errors import InvalidInput
 from detent.executor.plain import PoolFailed
+from detent.store.content import marked_name
 from tests.executor.plain import work
 from tests.executor.plain.rig import OUTPUT_BYTES_MAX, SECONDS_MAX, Rig, failure, is_gone, marked, value
 
@@ -411,3 +412,18 @@ def test_waking_and_the_descriptor_end_a_wait(tmp_path: Path) -> None:
         assert select.select([rig.pool], [], [], 30)[0]
         rig.look(0)
     rig.pool.close()
+
+
+@pytest.mark.parametrize("killed", ["worker", "host"])
+def test_half_a_file_of_a_worker_that_was_killed_is_removed_at_once_and_that_of_a_living_process_stays(
+    rig: Rig, killed: str
+) -> None:
+    number = rig.submit("begin_to_keep", str(rig.content))
+    rig.begun()
+    of_the_living = rig.content / f"new-{marked_name()}"
+    of_the_living.touch()
+    assert len(list(rig.content.glob("new-*"))) == 2
+    os.kill(rig.pool.host_pid if killed == "host" else rig.holder(number).pid, signal.SIGKILL)
+    assert failure(rig.result(number)) == ("INTERNAL_ERROR", "WORKER_LOST")
+    assert list(rig.content.glob("new-*")) == [of_the_living]
+    of_the_living.unlink()

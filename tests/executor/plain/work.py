@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -203,6 +204,17 @@ def begin_and_wait(text: str = "begun") -> NoReturn:
     detent.context().progress(0, text)
     while True:
         os.read(reading, 1)
+
+
+def begin_to_keep(content: str) -> None:
+    """Stop in the middle of writing a file to the content store."""
+    from detent.store.content import ContentFiles
+
+    def pieces() -> Iterator[bytes]:
+        yield b"half"
+        begin_and_wait()
+
+    ContentFiles(Path(content)).put(pieces())
 
 
 def wait_for(path: str) -> str:

@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
-from detent.errors import InvalidInput
+from detent.errors import InvalidInput, StoreUnavailable
 from detent.executor.plain import verdict, wire
 from detent.executor.plain.dealing import Dealer
 from detent.executor.plain.host import CRASH_STATUS
@@ -34,6 +34,7 @@ from detent.executor.plain.model import OUTPUT_BYTES_MAX, VALUE_BYTES_MAX, Done,
 from detent.executor.plain.slot import Entry, Slot, entry_of
 from detent.executor.plain.sweep import Presence
 from detent.executor.plain.telling import NO_MESSAGE
+from detent.store.content import ContentFiles
 
 __all__ = ["Pool", "PoolFailed"]
 
@@ -82,6 +83,7 @@ class Pool:
             "value_bytes_max": value_bytes_max,
         }
         self._python, self._environment = python, environment
+        self._content = content
         self._dealer = Dealer()
         self._slots = self._dealer.slots
         self._told: list[Done | Progress] = []
@@ -209,6 +211,7 @@ class Pool:
         for slot in self._slots.values():
             slot.close()
         self._presence.kill_all()
+        self._sweep_content()
         self._presence.close()
         self._epoll.close()
         os.close(self._bell)
@@ -342,6 +345,7 @@ class Pool:
                 self._failures = 0
                 continue
             self._bury(slot, said)
+            self._sweep_content()
             if said.get("failed") or (os.WIFEXITED(said["status"]) and os.WEXITSTATUS(said["status"]) == CRASH_STATUS):
                 self._count_failure(str(said.get("failed") or "a worker could not begin"))
             if not self._is_closing:
@@ -368,6 +372,11 @@ class Pool:
         del self._by_descriptor[slot.ours.fileno()], self._slots[slot.worker]
         slot.close()
 
+    def _sweep_content(self) -> None:
+        """Remove the half of a file that a worker was writing when it was killed; the task that follows writes its own."""
+        with contextlib.suppress(StoreUnavailable):  # The next owner of the home tries again.
+            ContentFiles(self._content).sweep_abandoned()
+
     def _replace_host(self) -> None:
         """The host was killed. Its workers go with it; what they leave is found by its mark. Then all begins anew."""
         self._epoll.unregister(self._link.control.fileno())
@@ -376,6 +385,7 @@ class Pool:
         for slot in slots:
             slot.is_gone(GONE_MS_MAX)
             self._bury(slot, {"status": signal.SIGKILL})
+        self._sweep_content()
         why = self._link.last_words()
         self._link.close()
         self._count_failure(f"their host ended: {why}" if why else "their host ended")
