@@ -10,14 +10,16 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import apsw
 import pytest
 
 from detent.canon import digest_text
-from detent.engine.home import Home, find_home, make_home, new_home_path
+from detent.engine.home import Home, find_home, home_or_new, make_home, new_home_path
 from detent.engine.keeper import HeadKeeper, state_directory
 from detent.engine.lock import try_lock
 from detent.engine.wiring import Parts, begin_ledger
@@ -165,10 +167,24 @@ def test_a_home_that_somebody_is_making_is_left_alone(tmp_path: Path) -> None:
             assert home.path.exists()
         begin_ledger(home, signed)
 
-    with pytest.raises(HomeError, match="cannot be made"):
+    with pytest.raises(HomeError, match="exists already"):
         make_home(path, begin)  # The other one was faster.
     assert list(tmp_path.iterdir()) == [path]
     assert seen[0].name.startswith(".detent.new-")
+
+
+def test_a_directory_that_appears_where_a_home_is_being_made_becomes_that_home(tmp_path: Path) -> None:
+    """Another process makes the directory to build inside it, and dies."""
+    path = tmp_path / ".detent"
+
+    def begin(home: Home, signed: SignedTrust) -> None:
+        begin_ledger(home, signed)
+        if not path.exists():
+            (path / ".new-01234567").mkdir(parents=True)
+
+    assert make_home(path, begin).ledger.exists()
+    assert list(tmp_path.iterdir()) == [path]
+    assert not list(path.glob(".new-*"))
 
 
 def test_a_building_swept_away_before_it_was_locked_is_begun_anew(
@@ -276,6 +292,32 @@ def test_of_two_who_make_one_of_an_empty_directory_the_faster_keeps_its_keys(vol
     with pytest.raises(HomeError, match="exists already"):
         make_home(volume, begin)
     assert {path.name: path.read_bytes() for path in (volume / "keys").iterdir()} == kept
+    assert not list(volume.glob(".new-*"))
+
+
+def test_a_home_that_is_being_moved_up_is_waited_for(volume: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of it is in place, and the settings are not: to another process that must not look like somebody's files."""
+    rename, flock = Path.rename, fcntl.flock
+    second, found, waits = ThreadPoolExecutor(1), list[Future[Home]](), threading.Event()
+
+    def locking(descriptor: int, operation: int) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            waits.set()
+        flock(descriptor, operation)
+
+    def renamed(self: Path, target: Path) -> Path:
+        if target.parent == volume and not found:
+            moved = rename(self, target)
+            found.append(second.submit(home_or_new, volume, begin_ledger))
+            assert waits.wait(60)
+            return moved
+        return rename(self, target)
+
+    monkeypatch.setattr(fcntl, "flock", locking)
+    monkeypatch.setattr(Path, "rename", renamed)
+    with second:
+        first = home_or_new(volume, begin_ledger)
+    assert found[0].result() == first
     assert not list(volume.glob(".new-*"))
 
 

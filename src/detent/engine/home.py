@@ -11,6 +11,9 @@ A new home is built under another name and renamed into place, so a crash leaves
 of the building is swept away by the next one who makes a home there: a building is locked while somebody is at it, and the
 lock ends with the process. An empty directory may be a mounted volume, which cannot be replaced: a home for it is built inside
 and moved up, the settings last, which are what makes a directory a home.
+
+Several processes may make the same home at once. Each builds one of its own; the first to put it in place wins, and the
+others drop theirs and use the winner's (`home_or_new`).
 """
 
 from __future__ import annotations
@@ -149,9 +152,9 @@ def make_home(
             _sync_tree(building)
             if inside:
                 _move_up(building)
-            else:
-                building.rename(path)
-                DISK.sync_directory(path.parent)
+            elif not _put_in_place(building, path):
+                # Another process has put something there since: its home, or a directory in which it makes one.
+                return make_home(path, begin, partitions=partitions, random=random)
     except OSError as exc:
         raise HomeError(
             f"{path} cannot be made: {exc.strerror or exc}", hint="check permissions and free space"
@@ -159,7 +162,27 @@ def make_home(
     return Home(path)
 
 
+def home_or_new(path: Path, begin: Callable[[Home, SignedTrust], None]) -> Home:
+    """The home at ``path``, made by this process or, if another is faster, by that one; writable by this user."""
+    try:
+        return make_home(path, begin)
+    except HomeError:
+        if not is_home(path):
+            raise
+    insist_on_writable(path)
+    return Home(path)
+
+
 def _refuse_taken(path: Path) -> None:
+    """Refuse, as `_refuse_unless_empty`, but never for a home that another process is moving up at this moment."""
+    if not path.is_dir():
+        _refuse_unless_empty(path)
+        return
+    with _locked(path):
+        _refuse_unless_empty(path)
+
+
+def _refuse_unless_empty(path: Path) -> None:
     """Refuse to make a home where there is anything but an empty directory: keys are never written over."""
     elsewhere = "choose another place with --home or DETENT_HOME"
     if is_home(path):
@@ -188,10 +211,8 @@ def _refuse_taken(path: Path) -> None:
 def _move_up(building: Path) -> None:
     """Make the empty directory that a home was built in that home. Whoever else does so meanwhile is let go first."""
     path = building.parent
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        _refuse_taken(path)
+    with _locked(path):
+        _refuse_unless_empty(path)
         with suppress(PermissionError):  # It may be a group's; keys, content and the ledger are closed by themselves.
             path.chmod(0o700)
         for entry in building.iterdir():
@@ -200,6 +221,30 @@ def _move_up(building: Path) -> None:
         DISK.sync_directory(path)
         (building / _SETTINGS).rename(path / _SETTINGS)
         DISK.sync_directory(path)
+
+
+def _put_in_place(building: Path, path: Path) -> bool:
+    """Give a built home its name; say whether it got it, or the name was taken meanwhile."""
+    try:
+        building.rename(path)
+    except OSError:
+        if path.exists():
+            return False
+        raise
+    DISK.sync_directory(path.parent)
+    return True
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Hold the lock on a directory, under which a home is moved up in it."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except PermissionError as exc:
+        raise no_access(directory, "read") from exc
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
     finally:
         os.close(descriptor)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeAlias
 from detent.canon.amounts import CPU
 from detent.engine.crew import Attempted, Crew, Sleeper
 from detent.engine.desk import Desk
-from detent.engine.home import Home, find_home, make_home, new_home_path
+from detent.engine.home import Home, find_home, home_or_new, new_home_path
 from detent.engine.home_access import insist_on_writable
 from detent.engine.lanes import Lane, LateLane
 from detent.engine.plain_lane import PlainLane
@@ -48,15 +48,14 @@ LOADED_BY_TASKS: Final = (
 def home_at(explicit: Path | None = None, environment: Mapping[str, str] | None = None) -> Home:
     """The home to work on: found upwards like a git repository, else made where a new one belongs.
 
-    Raises `StoreUnavailable` for one that this user may not write to.
+    Processes that start at once on a new home all get the same one. Raises `StoreUnavailable` for one that this user may not write to.
     """
     environment = os.environ if environment is None else environment
     found = find_home(Path.cwd(), environment, explicit)
     if found is not None:
         insist_on_writable(found.path)
         return found
-    path = new_home_path(Path.cwd(), environment, explicit)
-    return make_home(path, begin_ledger)
+    return home_or_new(new_home_path(Path.cwd(), environment, explicit), begin_ledger)
 
 
 def worker_count(given: int | None) -> int:
