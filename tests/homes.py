@@ -15,12 +15,13 @@ from pathlib import Path
 
 import apsw
 
-from detent.canon import digest_text
+from detent.canon import digest_text, json_digest, json_encode
 from detent.engine.content import Content, seal_value
 from detent.engine.home import Home, make_home
 from detent.engine.session import Session
 from detent.engine.wire import Answer
 from detent.engine.wiring import Parts, begin_ledger, load_trust, signing_key
+from detent.jobs.work import WorkReport
 from detent.kernel import Cancel, Claim, Command, EndRun, Finish, Grant, Manifest, StartRun, Submit
 from detent.kernel.policy import UNLIMITED_QUOTA
 from detent.ledger import sign_manifest, sign_result
@@ -144,8 +145,11 @@ class Hand:
 
     def succeed(self, grant: Grant, value: object = None) -> bytes:
         """Finish an attempt with a signed result; gives back the result's digest."""
-        envelope = sign_result(seal_value(value, next(self._nonces).to_bytes(16, "big")), self._result_key).envelope()
-        digest, inline = self.stage(envelope)
+        return self.hand_in(grant, report(grant, value, next(self._nonces)).body())
+
+    def hand_in(self, grant: Grant, body: bytes) -> bytes:
+        """Finish an attempt with whatever body the executor signs; gives back the digest of the envelope."""
+        digest, inline = self.stage(sign_result(body, self._result_key).envelope())
         self.ask(Finish(0, grant.job_id, grant.lease_id, detail_digest=digest), inline)
         return digest
 
@@ -154,6 +158,21 @@ class Hand:
         with Parts().open_reader(self.home.ledger) as reader:
             staged = Content(reader, self.home.content_files()).stage(data)
         return staged.digest, staged.inline
+
+
+def report(grant: Grant, value: object, nonce: int) -> WorkReport:
+    """What an executor says of an attempt that succeeded."""
+    data = json_encode(value)
+    return WorkReport(
+        job_id=grant.job_id,
+        attempt_id=grant.attempt_id,
+        lease_id=grant.lease_id,
+        manifest_hash=grant.job_manifest_hash,
+        status="SUCCEEDED",
+        nonce=nonce.to_bytes(16, "big"),
+        value=data,
+        value_digest=json_digest(data),
+    )
 
 
 def _play(hand: Hand, clock: FakeClock) -> None:

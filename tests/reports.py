@@ -59,7 +59,7 @@ class Printing(Hand):
             job_id=grant.job_id,
             attempt_id=grant.attempt_id,
             lease_id=grant.lease_id,
-            manifest_hash=bytes(32),
+            manifest_hash=grant.job_manifest_hash,
             status="SUCCEEDED" if error is None else "FAILED",
             nonce=next(self._nonces).to_bytes(16, "big"),
             error=error,

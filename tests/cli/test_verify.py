@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from detent.canon import SigningKey, sha256
 from detent.cli.page import Page
 from detent.cli.verify import _draw as draw_report
+from detent.kernel import EndRun, Finish
+from detent.ledger import SignedResult
 from detent.ledger.findings import Finding, Report
 from tests.cli.conftest import Cli
+from tests.homes import OTHER_RUN, RUN, Hand, report
 
 
 @pytest.fixture
@@ -47,6 +51,88 @@ def test_a_bundle_is_verified_with_a_root_however_it_is_written(cli: Cli, bundle
     result = cli("verify", str(bundle), "--root", spelled(cli.played.root), "-o", "json")
     assert result.code == 0
     assert result.document["proved"]
+
+
+def test_verify_says_which_executor_keys_signed_how_many_results(cli: Cli) -> None:
+    """JOB-083: of a home, of the whole ledger's bundle, and of a run's."""
+    document = cli.json("verify")
+    ((executor, results),) = document["executors"].items()
+    assert (results, document["counts"]["results_signed"]) == (3, 3)
+    assert executor in {key["key_id"] for key in cli.json("keys")["keys"] if key["role"] == "result"}
+    for arguments in ((), (RUN,)):
+        cli.json("export", *arguments, "--output", "some.detent")
+        exported = cli.json("verify", "some.detent", "--root", cli.played.root)
+        assert exported["executors"] == {executor: 3}
+    out = " ".join(cli("verify").out.split())
+    assert "3 results are signed by executor keys that were allowed to sign them there" in out
+    assert f"3 by {executor[:16]}" in out
+
+
+@pytest.mark.parametrize("signer", ["a stranger", "manifest"])
+def test_a_result_that_no_executor_signed_makes_verify_red(cli: Cli, signer: str) -> None:
+    """JOB-083: the owner recorded it, and its signature is not an executor's; in the home and in bundles."""
+    with cli.played.session() as session:
+        hand = Hand(cli.played.home, session)
+        grant = hand.claim()
+        hand._result_key = SigningKey(sha256(b"a stranger")) if signer == "a stranger" else hand._manifest_key
+        hand.succeed(grant)
+        hand.ask(EndRun(0, OTHER_RUN, "completed"))
+    expected = "KEY_UNKNOWN" if signer == "a stranger" else "KEY_WRONG_ROLE"
+    result = cli("verify", "-o", "json")
+    assert (result.code, codes(result.document)) == (1, [expected])
+    for arguments in ((), (OTHER_RUN,)):
+        cli.json("export", *arguments, "--output", "some.detent")
+        result = cli("verify", "some.detent", "--root", cli.played.root, "-o", "json")
+        assert (result.code, codes(result.document)) == (1, [expected])
+
+
+def test_a_changed_signature_of_a_result_makes_verify_red(cli: Cli) -> None:
+    """JOB-083"""
+    with cli.played.session() as session:
+        hand = Hand(cli.played.home, session)
+        grant = hand.claim()
+        digest, inline = hand.stage(
+            SignedResult(report(grant, None, 1).body(), hand._result_key.key_id, bytes(64)).envelope()
+        )
+        hand.ask(Finish(0, grant.job_id, grant.lease_id, detail_digest=digest), inline)
+    result = cli("verify", "-o", "json")
+    assert (result.code, codes(result.document)) == (1, ["RESULT_SIGNATURE_INVALID"])
+    assert result.document["findings"][0]["job_id"] == "waiting"
+    assert sum(result.document["executors"].values()) == 3, "only signatures that verify are counted"
+
+
+def test_erased_reports_are_said_to_be_erased(cli: Cli) -> None:
+    """X-171: nothing is wrong with a history whose content was erased."""
+    cli.json("erase", "--job", "done")
+    document = cli.json("verify")
+    assert document["counts"]["reports_erased"] == 1
+    assert any("1 result whose report was erased on purpose" in sentence for sentence in document["not_proved"])
+    cli.json("export", RUN, "--output", "run.detent")
+    exported = cli.json("verify", "run.detent", "--root", cli.played.root)
+    assert (exported["counts"]["reports_erased"], exported["counts"]["results_signed"]) == (1, 2)
+
+
+def test_a_report_that_is_gone_without_an_erasure_makes_verify_red(cli: Cli) -> None:
+    """X-178: nobody can tell a lost report from one that was removed to hide its signature."""
+    reports = [path for path in (cli.played.home.path / "content").rglob("*") if b"manifest_hash" in _bytes(path)]
+    assert len(reports) == 1
+    reports[0].unlink()
+    result = cli("verify", "-o", "json")
+    assert (result.code, codes(result.document)) == (1, ["RESULT_MISSING"])
+
+
+def test_a_bundle_without_reports_verifies_and_says_what_it_does_not_show(cli: Cli) -> None:
+    """As every bundle did that was exported before reports went along."""
+    document = cli.json("export", "--output", "bare.detent", "--no-reports")
+    assert "reports" not in document["counts"]
+    exported = cli.json("verify", "bare.detent", "--root", cli.played.root)
+    assert exported["executors"] == {}
+    assert any("exported without their reports" in sentence for sentence in exported["not_proved"])
+    assert cli("export", "--output", "x.detent", "--no-reports", "--content").code == 2
+
+
+def _bytes(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b""
 
 
 def test_a_bundle_without_a_root_is_never_green(cli: Cli, bundle: Path) -> None:

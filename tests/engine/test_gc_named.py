@@ -28,7 +28,7 @@ def report_bytes(grant: Grant, **said: object) -> bytes:
         job_id=grant.job_id,
         attempt_id=grant.attempt_id,
         lease_id=grant.lease_id,
-        manifest_hash=bytes(32),
+        manifest_hash=grant.job_manifest_hash,
         status="SUCCEEDED",
         nonce=bytes(16),
         **said,  # type: ignore[arg-type]

@@ -96,7 +96,7 @@ def test_a_job_that_was_cancelled_while_it_waited_has_no_attempt(hand: Printing)
 
 def test_a_result_that_is_no_report_is_called_unreadable(hand: Printing) -> None:
     hand.order("a")
-    hand.succeed(hand.take("a"), {"answer": 42})
+    hand.hand_in(hand.take("a"), b"no report")
     with hand.reading() as (reader, content):
         log = job_log(reader, content, "a")
         assert job_log(reader, content, "nobody") is None

@@ -41,7 +41,7 @@ def strict(data: bytes) -> Grounds | None:
         found = Evidence.decode(data)
     except (InvalidInput, TypeError):
         return None
-    return Grounds(found.kind, found.reason_code, found.lease_id, found.replica_id, found.category)
+    return Grounds(found.kind, found.reason_code, found.lease_id, found.replica_id, found.category, found.detail_digest)
 
 
 def fast(data: bytes) -> Grounds | None:

@@ -43,9 +43,11 @@ WITNESS = "witness.example"
 def test_what_was_proved_writes_numbers_as_the_page_does() -> None:
     book = Book(heads=None, findings=Findings(), root=None, verify_many=verify_each)
     book.header = HeaderItem(ORIGIN, 1)
-    book.counts.update(batches=1_676, records=2_345, contents=3_456)
-    sentences = list(proved(book, [], rows=4_567))
-    assert [sentence.split()[0] for sentence in sentences] == ["1,676", "2,345", "0", "4,567", "3,456"]
+    book.executors.update({b"\xab" * 32: 1_200, b"\xcd" * 32: 34})
+    counts = Counter(batches=1_676, records=2_345, contents=3_456, rows=4_567, results_signed=1_234)
+    sentences = list(proved(book, [], counts))
+    assert [sentence.split()[0] for sentence in sentences] == ["1,676", "2,345", "0", "1,234", "4,567", "3,456"]
+    assert sentences[3].endswith(": 1,200 by abababababababab, 34 by cdcdcdcdcdcdcdcd.")
 
 
 def test_an_untouched_ledger_is_green() -> None:

@@ -28,6 +28,7 @@ _LEFT_OUT = {
     help=teaching(
         """Write the whole ledger, or one RUN of it, into a file that anybody can verify offline. A run's bundle shows that run
 and nothing of the others, and proves that it is complete and part of the ledger; the whole ledger can also be replayed.
+The reports that executors signed go along, with the small results (up to 8 KiB) and the beginning of the output in them.
 
 The beginning of RUN's id is enough, and the name of a workflow means its newest run. Pass the file on one way and the root
 digest another: the root is what the receiver pins.""",
@@ -41,17 +42,33 @@ digest another: the root is what the receiver pins.""",
 @click.option(
     "--output", "target", metavar="FILE", required=True, type=click.Path(path_type=Path), help="Where to write it."
 )
-@click.option("--content", "with_content", is_flag=True, help="Also pack payloads and results.")
+@click.option(
+    "--content", "with_content", is_flag=True, help="Also pack payloads, results and whatever else records name."
+)
+@click.option(
+    "--no-reports",
+    is_flag=True,
+    help="Leave out the executors' signed reports: no results and no output go along, and their signatures cannot be checked.",
+)
 @with_shell
-def command(shell: Shell, run_id: str | None, *, target: Path, with_content: bool) -> int:
+def command(shell: Shell, run_id: str | None, *, target: Path, with_content: bool, no_reports: bool) -> int:
     """Write a bundle."""
     from detent.canon import digest_text  # noqa: PLC0415 - keeps `--help` fast
     from detent.engine.export import export  # noqa: PLC0415
 
+    if with_content and no_reports:
+        raise click.UsageError("--content packs the reports too: leave out one of --content and --no-reports")
     home = shell.home()
     if run_id is not None:
         run_id = _run_meant(home, run_id)
-    done = export(home, target.absolute(), run_id=run_id, with_content=with_content, environment=os.environ)
+    done = export(
+        home,
+        target.absolute(),
+        run_id=run_id,
+        with_content=with_content,
+        with_reports=not no_reports,
+        environment=os.environ,
+    )
     root = digest_text(done.root)
     document = {
         "file": str(done.path),
@@ -71,7 +88,9 @@ def command(shell: Shell, run_id: str | None, *, target: Path, with_content: boo
         held = [
             count_text(counts.get("batches", 0), "batch", "batches"),
             count_text(counts.get("records", 0), "record"),
-            count_text(counts.get("content", 0), "piece") + " of content",
+            count_text(counts["reports"], "report")
+            if "reports" in counts
+            else count_text(counts.get("content", 0), "piece") + " of content",
         ]
         page.line(Cell("exported", GOOD), f"  {done.path}")
         page.fields(

@@ -2,7 +2,7 @@
 
 A whole bundle carries every batch with its commands, so it can be verified and replayed. A run's bundle carries the run's
 own records, each with its path to its batch record and the batch's path to a signed tree head; of everybody else's records
-it says nothing. Both carry what trust rests on: every announcement of keys and owners.
+it says nothing. Both carry what trust rests on: every announcement of keys and owners, and the reports that executors signed.
 
 The file is built beside its place and renamed when it is whole and synced. What is read is one moment of the ledger, while
 its owner may go on writing.
@@ -45,6 +45,7 @@ from detent.ledger.items import (
     PartialRecord,
 )
 from detent.ledger.note import TreeHead, sign_head
+from detent.ledger.results import report_named
 from detent.store.api import StoreReader
 from detent.store.files import DISK
 
@@ -86,10 +87,14 @@ def export(
     *,
     run_id: str | None = None,
     with_content: bool = False,
+    with_reports: bool = True,
     environment: Mapping[str, str],
     parts: Parts | None = None,
 ) -> Exported:
     """Write a bundle to a file; one that is there is replaced all at once.
+
+    ``with_reports`` packs the executors' signed reports, so that the receiver can check their signatures; they hold small
+    results and the beginning of what was printed. ``with_content`` packs everything else that the records name, too.
 
     Refuses a run that is not on the ledger, and a place inside the home. Batches that no tree head covers yet get a fresh
     one, for which the home's log key is needed; a ledger that is older than a tree head kept elsewhere gets none.
@@ -102,7 +107,9 @@ def export(
         root = load_trust(reader, home.settings()).root_digest
         heads = tree_heads(home, reader, environment, must_cover=run_id is not None)
         tally: Counter[str] = Counter()
-        items = bundle_items(home, reader, heads, run_id=run_id, with_content=with_content, tally=tally)
+        items = bundle_items(
+            home, reader, heads, run_id=run_id, with_content=with_content, with_reports=with_reports, tally=tally
+        )
         with _new_file(target) as file:
             writer = BundleWriter()
             for item in items:
@@ -121,6 +128,7 @@ def bundle_items(
     *,
     run_id: str | None,
     with_content: bool,
+    with_reports: bool = True,
     tally: Counter[str],
 ) -> Iterator[Item]:
     """Everything a bundle holds, in its order; counts what goes by."""
@@ -134,10 +142,12 @@ def bundle_items(
         tally["batches"] += 1
         tally["records"] += len(item.records)
         yield item
+    content = Content(reader, home.content_files())
     if with_content:
-        content = Content(reader, home.content_files())
         named = digests_of_run(reader, run_id) if run_id is not None else (digest for digest, _ in content.digests())
-        yield from _content_items(home, reader, content, named, tally)
+        yield from _content_items(home, reader, content, dict.fromkeys(named), tally, "content")
+    elif with_reports:
+        yield from _content_items(home, reader, content, reports(reader, run_id), tally, "reports")
 
 
 def tree_heads(home: Home, reader: StoreReader, environment: Mapping[str, str], *, must_cover: bool) -> dict[int, Head]:
@@ -196,6 +206,17 @@ def digests_of_run(reader: StoreReader, run_id: str) -> Iterator[bytes]:
         yield from digests_of_job(reader, job.job_id)
 
 
+def reports(reader: StoreReader, run_id: str | None) -> Iterator[bytes]:
+    """The digest of every signed report that the records of a run, or of the whole ledger, name."""
+    if run_id is None:
+        records = chain.from_iterable(map(reader.records, range(reader.partitions)))
+    else:
+        records = chain.from_iterable(reader.records_of_job(job.job_id) for job in reader.jobs(run_id=run_id))
+    for row in records:
+        if row.kind == "transition" and row.evidence is not None and (named := report_named(row.evidence)) is not None:
+            yield named
+
+
 def _signed_now(home: Home, reader: StoreReader, partition: int, size: int) -> Head:
     origin = tree_origin(reader.origin, partition)
     key = signing_key(home, load_trust(reader, home.settings(), partition), "log", size, partition)
@@ -240,10 +261,10 @@ def _partial_item(
 
 
 def _content_items(
-    home: Home, reader: StoreReader, content: Content, named: Iterable[bytes], tally: Counter[str]
+    home: Home, reader: StoreReader, content: Content, named: Iterable[bytes], tally: Counter[str], counted: str
 ) -> Iterator[ContentItem]:
     files = home.content_files()
-    for digest in dict.fromkeys(named):
+    for digest in named:
         if (files.size(digest) or 0) > CONTENT_BYTES_MAX:
             tally["content_too_large"] += 1
             continue
@@ -255,7 +276,7 @@ def _content_items(
         if data is None:
             tally["content_erased" if reader.is_erased(digest) else "content_absent"] += 1
             continue
-        tally["content"] += 1
+        tally[counted] += 1
         yield ContentItem(digest, data)
 
 

@@ -5,7 +5,7 @@ whoever calls it brings the bytes.
 
 Writing: `trust_config` and `trust` (who may sign), `signing` (manifests, results), `batch` (one signature for a commit),
 `merkle` and `note` (the tree and its heads), `items` and `bundle` (the file). Reading: `verify`, which hands batches to
-`batch_walk`, records to `record_walk`, rows to `rows`, and gathers what they say in `findings` and `claims`; and `replay`.
+`batch_walk`, records to `record_walk`, rows to `rows`, executors' reports to `results`, and gathers what they say in `findings` and `claims`; and `replay`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from detent.ledger.batch import (
 from detent.ledger.note import NoteInvalid, TreeHead, cosign, sign_head, verify_cosignature, verify_head
 from detent.ledger.signing import (
     SignedResult,
+    result_signature,
     sign_manifest,
     sign_own_manifest,
     sign_result,
     signer_refusal,
     verify_manifest,
-    verify_result,
 )
 from detent.ledger.trust import Trust
 from detent.ledger.trust_config import ROLES, KeyEntry, SignedTrust, TrustConfig, TrustFault, sign_trust
@@ -108,6 +108,7 @@ __all__ = [
     "read_items",
     "record_proof",
     "replay_items",
+    "result_signature",
     "root_of",
     "run_item",
     "seal",
@@ -124,7 +125,6 @@ __all__ = [
     "verify_items",
     "verify_manifest",
     "verify_record_proof",
-    "verify_result",
     "write_bundle",
 ]
 

@@ -141,7 +141,7 @@ class BatchWalk:
             self._note(public_key.code, public_key.message, header)
             return
         message = "the batch record's signature does not verify"
-        otherwise = ("BATCH_SIGNATURE_INVALID", message, partition.number, header.batch_no, None, None)
+        otherwise = ("BATCH_SIGNATURE_INVALID", message, partition.number, header.batch_no, None, None, None)
         self.book.signature((public_key, BATCH_LABEL + body, signature), otherwise)
 
     def _start_trust(self, header: BatchHeader, records: Iterable[tuple[bytes, bytes | None]]) -> None:

@@ -21,6 +21,7 @@ from detent.ledger.findings import Finding, Findings
 from detent.ledger.fold import CancelBatch
 from detent.ledger.heads import Heads, MemoryHeads
 from detent.ledger.items import HeaderItem
+from detent.ledger.results import ResultTable
 from detent.ledger.schema import VERDICTS
 from detent.ledger.tables import ErasedTable, JobTable, RunTable
 from detent.ledger.templates import OwnerParts, owner_parts
@@ -33,8 +34,8 @@ GROUPS_ASKED_MAX: Final = 32
 
 Signed: TypeAlias = tuple[bytes, bytes, bytes]
 """Public key, message, signature."""
-Otherwise: TypeAlias = tuple[str, str, int, int, int | None, str | None]
-"""Code, message, partition, batch, position and job of a finding that has not been made yet."""
+Otherwise: TypeAlias = tuple[str, str, int, int, int | None, str | None, bytes | None]
+"""Code, message, partition, batch, position and job of a finding that has not been made yet; and the executor's key, of a result."""
 VerifyMany: TypeAlias = Callable[[Sequence[Signed]], Iterable[bool]]
 """Asked about a group; the answers are looked at some groups later, so they need not be there when it returns."""
 
@@ -61,6 +62,9 @@ class Book:
         self.jobs = JobTable(store)
         self.runs = RunTable(store)
         self.erased = ErasedTable(store)
+        self.results = ResultTable(store)
+        self.executors: Counter[bytes] = Counter()
+        """Results by the id of the executor's key that signed them."""
         self.counts: Counter[str] = Counter()
         self.header: HeaderItem | None = None
         self.root = root
@@ -98,7 +102,10 @@ class Book:
         answers, others = self._asked.popleft()
         for good, otherwise in zip(answers, others, strict=True):
             if good is not True:
-                self.findings.add(Finding(*otherwise))
+                code, message, partition, batch_no, position, job_id, executor = otherwise
+                self.findings.add(Finding(code, message, partition, batch_no, position, job_id))
+                if executor is not None:
+                    self.executors[executor] -= 1
 
 
 @dataclass(slots=True)

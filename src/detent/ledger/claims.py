@@ -6,20 +6,24 @@ what would close the gap.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final
 
 from detent.ledger.book import Book, Partition
 from detent.ledger.findings import FINDINGS
 from detent.ledger.items import SCOPE_RUN
+from detent.ledger.trust_config import short_id
 
+SIGNERS_NAMED_MAX: Final = 5
+"""Executor keys that are named in the text; the report's JSON has all of them."""
 _TRUST: Final = frozenset(code for code in FINDINGS if code.startswith(("TRUST_", "KEY_")))
 _FILE: Final = frozenset(code for code in FINDINGS if code.startswith(("BUNDLE_", "ITEM_")))
 _BATCHES: Final = frozenset(code for code in FINDINGS if code.startswith(("BATCH_", "EPOCH_", "POSITION_", "TICK_")))
 _TREE: Final = frozenset(code for code in FINDINGS if code.startswith(("HEAD_", "LEDGER_", "COSIGNATURE_", "STORED_")))
 _BESIDE: Final = frozenset(code for code in FINDINGS if code.startswith(("FOLD_", "CONTENT_", "CHECKPOINT_")))
-_RECORDS: Final = frozenset(FINDINGS) - _TRUST - _FILE - _BATCHES - _TREE - _BESIDE
+_RESULTS: Final = frozenset(code for code in FINDINGS if code.startswith("RESULT_"))
+_RECORDS: Final = frozenset(FINDINGS) - _TRUST - _FILE - _BATCHES - _TREE - _BESIDE - _RESULTS
 
 OMISSION: Final = (
     "That nothing was left out before it was written: what never reached the ledger leaves no trace in it. "
@@ -52,10 +56,10 @@ RUN_ONLY: Final = (
 MANY_PARTITIONS: Final = "That the run has no jobs in partitions that are not in the file."
 
 
-def proved(book: Book, partitions: list[Partition], *, rows: int) -> Iterator[str]:
+def proved(book: Book, partitions: list[Partition], counts: Mapping[str, int]) -> Iterator[str]:
     """The sentences that hold after everything that was read."""
     codes: AbstractSet[str] = book.findings.codes.keys()
-    counts, header = book.counts, book.header
+    header, rows = book.header, counts["rows"]
     if header is None or codes & (_TRUST | _FILE):
         return
     run = header.scope == SCOPE_RUN
@@ -74,6 +78,11 @@ def proved(book: Book, partitions: list[Partition], *, rows: int) -> Iterator[st
         )
     if run and not codes & (_BATCHES | _RECORDS):
         yield f"Run {header.run_id} is complete: its end binds exactly these jobs."
+    if counts["results_signed"] and not codes & (_BATCHES | _RECORDS | _RESULTS):
+        yield (
+            f"{counts['results_signed']:,} results are signed by executor keys that were allowed to sign them there, each "
+            f"for its own job and attempt: {_signers(book)}."
+        )
     yield from _trees(codes, partitions)
     if rows and not codes & (_BESIDE | _TREE):
         yield f"{rows:,} stored rows say what the records say."
@@ -98,7 +107,9 @@ def _trees(codes: AbstractSet[str], partitions: list[Partition]) -> Iterator[str
             yield f"The newest tree head of {name} is cosigned by {names}."
 
 
-def not_proved(book: Book, partitions: list[Partition], *, pinned_home: bool) -> Iterator[str]:
+def not_proved(
+    book: Book, partitions: list[Partition], counts: Mapping[str, int], *, pinned_home: bool
+) -> Iterator[str]:
     """What this verification cannot have shown, however green it is."""
     header = book.header
     run = header is not None and header.scope == SCOPE_RUN
@@ -119,9 +130,32 @@ def not_proved(book: Book, partitions: list[Partition], *, pinned_home: bool) ->
         yield NO_WITNESS
     yield KEY_HOLDER
     yield OMISSION
+    yield from _unsigned(counts, book.findings.codes.keys())
     yield EXECUTOR
     yield TIME
     yield CONTENT
+
+
+def _signers(book: Book) -> str:
+    """How many results each executor key signed, the busiest first."""
+    named = [f"{count:,} by {short_id(key)}" for key, count in book.executors.most_common(SIGNERS_NAMED_MAX) if count]
+    more = len(book.executors) - SIGNERS_NAMED_MAX
+    return ", ".join(named) + (f" and others by {more:,} more keys" if more > 0 else "")
+
+
+def _unsigned(counts: Mapping[str, int], codes: AbstractSet[str]) -> Iterator[str]:
+    """Results of which this verification has seen no signature, and why."""
+    if counts["reports_missing"] and "RESULT_MISSING" not in codes:
+        yield (
+            f"Which executors signed the {counts['reports_missing']:,} results: the file was exported without their reports. "
+            "`detent export` includes them unless told otherwise."
+        )
+    if counts["reports_erased"]:
+        one = counts["reports_erased"] == 1
+        which = "1 result whose report was" if one else f"{counts['reports_erased']:,} results whose reports were"
+        yield f"Which executors signed {which} erased on purpose."
+    if counts["results_without_report"]:
+        yield f"Which executors reported {counts['results_without_report']:,} results: their records name no signed report."
 
 
 def _tail(partition: Partition, kept_size: int | None, *, run: bool) -> Iterator[str]:

@@ -106,7 +106,18 @@ FINDINGS: Final[Mapping[str, Kind]] = {
     "MANIFEST_HASH_WRONG": Kind("a manifest is not the one its record names", "the manifest was swapped"),
     "MANIFEST_INVALID": Kind("a manifest does not fit its schema", _KEY_HOLDER),
     "MANIFEST_POLICY_UNKNOWN": Kind("a manifest names a policy that the configuration lacks", _KEY_HOLDER),
-    "RESULT_SIGNATURE_INVALID": Kind("a result's signature does not verify", "the result was changed"),
+    "RESULT_SIGNATURE_INVALID": Kind(
+        "an executor's signature of a result does not verify",
+        "the report was changed after it was signed, or another key than the executor's signed it",
+    ),
+    "RESULT_MISMATCH": Kind(
+        "a signed report is not about the attempt that its record ends, or says another outcome",
+        "the report of another job or attempt was put in its place",
+    ),
+    "RESULT_MISSING": Kind(
+        "a signed report that a record names is neither here nor erased on the ledger",
+        "content was deleted without `detent erase`, or taken out of the file",
+    ),
     # Jobs.
     "JOB_UNKNOWN": Kind("a transition of a job that was never submitted", "the job's first record is missing"),
     "JOB_REPEATED": Kind("a job is submitted twice", "a record was repeated"),
@@ -260,6 +271,8 @@ class Report:
     trees: tuple[TreeState, ...] = ()
     codes: Mapping[str, int] = field(default_factory=dict)
     """How often each code was found, also beyond the findings kept."""
+    executors: Mapping[str, int] = field(default_factory=dict)
+    """How many results each executor's key signed, by the key's id; only signatures that verify count."""
 
     def to_map(self) -> dict[str, Any]:
         """The report for JSON."""
@@ -271,6 +284,7 @@ class Report:
             "proved": list(self.proved),
             "not_proved": list(self.not_proved),
             "counts": dict(self.counts),
+            "executors": dict(self.executors),
             "scope": self.scope,
             "origin": self.origin,
             "run_id": self.run_id,

@@ -14,12 +14,14 @@ from typing import Any, Final
 
 from detent.canon import UINT64_MAX
 from detent.canon.show import a_or_an
+from detent.kernel.evidence import RESULT
 from detent.ledger.book import Book, Partition
 from detent.ledger.findings import Finding
 from detent.ledger.fold import CancelBatch, advance, differences, expected_transition, rule_faults
 from detent.ledger.items import RecordColumns
 from detent.ledger.loose import loose
 from detent.ledger.plain_records import PLAIN_KINDS
+from detent.ledger.results import NamedResult
 from detent.ledger.schema import Grounds, read_evidence, read_record
 from detent.ledger.submitted import submitted
 from detent.ledger.tables import ENDED_STATES, JobFold
@@ -142,9 +144,25 @@ class RecordWalk:
         tick = fields["tick"]
         if not self.in_time(tick):
             self.tick(tick, position, job_id, fold.transition_seq)
+        if grounds.kind == RESULT:
+            self._name_report(fold, fields, grounds.detail_digest, position)
         advance(fold, fields, expected[1], grounds, sha256(body).digest(), partition.config)
         self._moved(fold, fields, position)
         return None
+
+    def _name_report(self, fold: JobFold, fields: dict[str, Any], digest: bytes | None, position: int) -> None:
+        """A result names the executor's signed report, which comes with the content; no two results name the same one."""
+        results, job_id = self.book.results, fields["job_id"]
+        if digest is None:
+            results.unnamed += 1
+            return
+        succeeded = fields["to_state"] == "SUCCEEDED"
+        named = (succeeded, job_id, fold.attempt_id, fold.lease_id, fold.manifest_hash)
+        if not results.name(
+            digest, NamedResult(self.partition.number, self.batch_no, position, fold.tenant_id, *named)
+        ):
+            message = "the record names a report that another record has named before"
+            self.note("RESULT_MISMATCH", message, position, job_id, fold.transition_seq)
 
     def _moved(self, fold: JobFold, fields: dict[str, Any], position: int) -> None:
         """A record has been folded into its job: its run, and a cancel batch that begins, goes on or ends."""
@@ -197,6 +215,8 @@ class RecordWalk:
             faults.append(TrustFault("RECORD_FIELDS_WRONG", "the record is not the one its job's history leads to"))
         self.note_all(faults, position, job_id, seq)
         self.tick(fields["tick"], position, job_id, seq)
+        if grounds is not None and grounds.kind == RESULT:
+            self._name_report(fold, fields, grounds.detail_digest, position)
         advance(fold, fields, fields["idempotency_key"], grounds, sha256(body).digest(), partition.config)
         self._moved(fold, fields, position)
         if was_ended or fold.ended:

@@ -37,6 +37,7 @@ class Grounds(NamedTuple):
     lease_id: bytes | None
     replica_id: str | None
     category: str | None
+    detail_digest: bytes | None
 
 
 class SubmittedManifest(NamedTuple):
@@ -69,7 +70,8 @@ def read_evidence(data: bytes) -> Grounds | TrustFault:
         if has_detail := data[-_DETAIL_SIZE - 32 : -32] == _DETAIL:
             last -= 32
         if end <= last and (form := _form(data[:begin], data[end:last], has_detail)) is not None:
-            return Grounds(form.kind, form.reason_code, data[begin:end], form.replica_id, form.category)
+            detail = data[last:] if has_detail else None
+            return Grounds(form.kind, form.reason_code, data[begin:end], form.replica_id, form.category, detail)
     return _read_evidence_slowly(data)
 
 
@@ -96,7 +98,14 @@ def _read_evidence_slowly(data: bytes) -> Grounds | TrustFault:
         evidence = Evidence.decode(data)
     except (InvalidInput, TypeError) as exc:
         return TrustFault("EVIDENCE_INVALID", str(exc))
-    return Grounds(evidence.kind, evidence.reason_code, evidence.lease_id, evidence.replica_id, evidence.category)
+    return Grounds(
+        evidence.kind,
+        evidence.reason_code,
+        evidence.lease_id,
+        evidence.replica_id,
+        evidence.category,
+        evidence.detail_digest,
+    )
 
 
 _ENVELOPE: Final = (b"\xa2\x63sig\xa3\x63alg\x67Ed25519\x63sig\x58\x40", b"\x66key_id\x58\x20", b"\x64body")

@@ -104,16 +104,18 @@ def sign_result(body: bytes, key: SigningKey) -> SignedResult:
     return SignedResult(body, key.key_id, key.sign(RESULT_LABEL + body))
 
 
-def verify_result(
+def result_signature(
     trust: Trust, signed: SignedResult, position: int, *, tenant: str, partition: int | None = None
-) -> TrustFault | None:
-    """Say why a result's signature is not to be believed, or nothing. It says who reported, not whether it is true."""
+) -> tuple[bytes, bytes, bytes] | TrustFault:
+    """What has to verify for a result's signature to be believed (public key, message, signature), or why it never will be.
+
+    The key must have the role ``result``, be valid at ``position`` and may sign for the tenant. A good signature says who
+    reported, not whether it is true.
+    """
     public_key = trust.find(signed.key_id, RESULT, position, tenant, partition)
     if isinstance(public_key, TrustFault):
         return public_key
-    if not verify(public_key, RESULT_LABEL + signed.body, signed.signature):
-        return TrustFault("RESULT_SIGNATURE_INVALID", "the result's signature does not verify")
-    return None
+    return public_key, RESULT_LABEL + signed.body, signed.signature
 
 
 def _refused(fault: TrustFault) -> Refused:

@@ -127,7 +127,7 @@ def _manifest_faults(walk: RecordWalk, signed: SubmittedManifest, position: int)
             place = (partition.number, walk.batch_no, position, signed.job_id)
             walk.book.signature(
                 (entry.public_key, MANIFEST_LABEL + signed.body, signed.signature),
-                ("MANIFEST_SIGNATURE_INVALID", message, *place),
+                ("MANIFEST_SIGNATURE_INVALID", message, *place, None),
             )
         else:
             faults.append(entry)

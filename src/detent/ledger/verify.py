@@ -7,6 +7,7 @@ something that must be proved was not: no pinned root, no green (X-178).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
@@ -35,8 +36,10 @@ from detent.ledger.items import (
     RunItem,
 )
 from detent.ledger.note import NoteInvalid, parse_head, parse_note
+from detent.ledger.results import Reports
 from detent.ledger.rows import Rows
 from detent.ledger.tree_heads import HeadClaims
+from detent.ledger.trust import Trust
 from detent.ledger.trust_config import TrustFault
 
 STRIDE: Final = 32
@@ -130,6 +133,7 @@ class _Reading:
         self._stage = 0
         self._walks: dict[int, BatchWalk] = {}
         self._rows = Rows(book)
+        self._reports = Reports(book, self._trust)
 
     @property
     def _partitions(self) -> list[Partition]:
@@ -156,6 +160,7 @@ class _Reading:
             self._begin(item)
         elif isinstance(item, ContentItem):
             self._rows.content(item)
+            self._reports.content(item)
         elif isinstance(item, JobItem):
             self._rows.job(item)
         elif isinstance(item, RunItem):
@@ -201,6 +206,10 @@ class _Reading:
             walk = self._walks[number] = BatchWalk(self._book, Partition(number, HeadClaims(number)))
         return walk
 
+    def _trust(self, number: int) -> Trust | None:
+        walk = self._walks.get(number)
+        return None if walk is None else walk.partition.trust
+
     def _add_head(self, partition: Partition, note: str, *, kept: bool) -> None:
         finding = partition.heads.add(note, kept=kept)
         if finding is not None:
@@ -211,6 +220,7 @@ class _Reading:
     def finish(self, *, rows_expected: bool) -> None:
         """Everything has been read: what is missing, and what could not be asked before."""
         book, header = self._book, self._book.header
+        self._reports.finish(expected=rows_expected)
         book.check_signatures()
         for walk in self._walks.values():
             walk.count(book.counts)
@@ -264,17 +274,18 @@ class _Reading:
         """What the whole reading says."""
         book, header, partitions = self._book, self._book.header, self._partitions
         log_hash = book.jobs.log_hash() if header is not None else None
-        counts = dict(sorted(book.counts.items()))
-        counts |= {"jobs": book.jobs.count, "runs": book.runs.count, "rows": self._rows.jobs + self._rows.runs}
-        counts["erased_contents"] = book.erased.count
+        counts = Counter(dict(sorted(book.counts.items())))
+        counts.update(jobs=book.jobs.count, runs=book.runs.count, rows=self._rows.jobs + self._rows.runs)
+        counts.update(self._reports.counts(), erased_contents=book.erased.count)
+        executors = {key.hex(): count for key, count in sorted(book.executors.items()) if count}
         trust = next((partition.trust for partition in partitions if partition.trust is not None), None)
         return Report(
             ok=book.findings.total == 0,
             findings=book.findings.sorted(),
             findings_total=book.findings.total,
-            proved=tuple(proved(book, partitions, rows=counts["rows"])),
-            not_proved=tuple(not_proved(book, partitions, pinned_home=pinned_home)),
-            counts=counts,
+            proved=tuple(proved(book, partitions, counts)),
+            not_proved=tuple(not_proved(book, partitions, counts, pinned_home=pinned_home)),
+            counts=dict(counts),
             scope=None if header is None else header.scope,
             origin=None if header is None else header.origin,
             run_id=None if header is None else header.run_id,
@@ -283,6 +294,7 @@ class _Reading:
             transition_log_hash=log_hash,
             trees=tuple(map(_tree_state, partitions)),
             codes=dict(sorted(book.findings.codes.items())),
+            executors=executors,
         )
 
     def _note(self, code: str, message: str, partition: int | None = None) -> None:
