@@ -357,3 +357,12 @@ def test_it_works_as_a_process_and_needs_neither_engine_nor_keys(desk: Desk) -> 
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "valid  pipeline.yaml: small, 5 steps\n"), done.stderr
+
+
+def test_a_comment_cannot_hide_a_step(desk: Desk) -> None:
+    """A file of four lines is one of four lines, whatever other readers of old take for the end of a line."""
+    step = "  - {id: one, run: {shell: ls}} # off\u2028  - {id: two, run: {shell: ls}}"
+    lines = findings(desk, f"name: n\nsteps:\n{step}\n")
+    assert lines[0] == "pipeline.yaml:3:38: line separator U+2028 cannot stand outside of quoted text"
+    said = desk("validate", desk.write('{"name": "a\u2028b", "steps": []}'), "-o", "json")
+    assert said.document["files"][0]["name"] == "a\u2028b"

@@ -234,3 +234,145 @@ def test_both_parsers_never_read_two_different_things(parts: list[str]) -> None:
 def test_the_python_parser_steps_in_where_libyaml_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "yaml._yaml", None)
     assert read(b"a: [1, b]").value == {"a": [1, "b"]}
+
+
+# -- characters that other readers read otherwise ----------------------------------------------------------------------
+
+DOUBTFUL = ("\x85", "\u2028", "\u2029", "\ufeff")
+
+
+@BOTH
+@pytest.mark.parametrize("character", DOUBTFUL, ids=ascii)
+@pytest.mark.parametrize(
+    ("text", "line", "column"),
+    [
+        ("a: 1 # off➤b: 2\n", 1, 11),
+        ("# off➤a: 2\na: 1\n", 1, 6),
+        ("a: 1\r\nb: x➤y\r\n", 2, 5),
+        ("a: 1\rb➤: y", 2, 2),
+        ("a:\n  - 'q'➤\n  - r\n", 2, 8),
+        ("a: |\n  x➤y\n", 2, 4),
+        ("a: >\n  x➤\n  y\n", 2, 4),
+        ("a: [1,➤2]", 1, 7),
+        ("a: {b: 1}➤", 1, 10),
+        ("a:➤  - b: 1", 1, 3),
+        ("---➤\na: 1", 1, 4),
+        ("a: 1\n➤b: 2", 2, 1),
+        ("a: 1\n...\n# end➤", 3, 6),
+    ],
+)
+def test_a_character_that_ends_a_line_for_some_readers_is_refused_outside_of_quotes(
+    text: str, line: int, column: int, character: str, *, pure_python: bool
+) -> None:
+    data = text.replace("➤", character).encode()
+    with pytest.raises(ContractInvalid) as info:
+        read(data, name="f.yaml", pure_python=pure_python)
+    first = info.value.findings[0]
+    assert (first.file, first.line, first.column) == ("f.yaml", line, column)
+    assert f"U+{ord(character):04X} cannot stand outside of quoted text" in first.message
+    assert "quotes" in first.hint
+
+
+@BOTH
+@pytest.mark.parametrize("character", DOUBTFUL, ids=ascii)
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a: 'x➤y'", {"a": "x➤y"}),
+        ('a: "x➤y"', {"a": "x➤y"}),
+        ('{"a": "x➤➤y", "b➤": ["➤"]}', {"a": "x➤➤y", "b➤": ["➤"]}),
+        ("a: 'x ➤ y'\nb: 2", {"a": "x ➤ y", "b": 2}),
+        ("a: 'x ➤\n  y'", {"a": "x ➤ y"}),
+        ('a: "\\L\\P\\N\\ufeff➤"', {"a": "\u2028\u2029\x85\ufeff➤"}),
+        ("a: '\U000f0000➤\U000f0001'", {"a": "\U000f0000➤\U000f0001"}),
+    ],
+)
+def test_inside_of_quotes_and_json_strings_it_is_kept_as_it_is(
+    text: str, value: object, character: str, *, pure_python: bool
+) -> None:
+    data = text.replace("➤", character).encode()
+    assert json.dumps(read(data, pure_python=pure_python).value) == json.dumps(value).replace(
+        "\\u27a4", json.dumps(character)[1:-1]
+    )
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("text", "column"),
+    [("[?x]", 2), ("{?x: 1}", 2), ("[a, ?b]", 5), ("[?x: 1]", 2), ('[?"x"]', 2), ("{?'x': 1}", 2), ("a: [[?x]]", 6)],
+)
+def test_a_question_mark_that_only_some_readers_take_for_a_key_is_refused(
+    text: str, column: int, *, pure_python: bool
+) -> None:
+    with pytest.raises(ContractInvalid) as info:
+        read(text.encode(), pure_python=pure_python)
+    first = info.value.findings[0]
+    assert (first.line, first.column) == (1, column)
+    assert "a ? that marks a key needs a blank behind it" in first.message
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a: ?x\n?y: 1", {"a": "?x", "?y": 1}),
+        ("{? x : y}", {"x": "y"}),
+        ("? x\n: y", {"x": "y"}),
+        ("a: http://b?c=d # [?x]", {"a": "http://b?c=d"}),
+        ("['?x', \"?y\"]", ["?x", "?y"]),
+        ("a: |\n  [?x]\n", {"a": "[?x]\n"}),
+    ],
+)
+def test_other_question_marks_are_read(text: str, value: object, *, pure_python: bool) -> None:
+    assert read(text.encode(), pure_python=pure_python).value == value
+
+
+_PIECES = st.sampled_from(
+    [
+        *DOUBTFUL,
+        *(
+            "\n",
+            "\r\n",
+            " ",
+            "  ",
+            "a",
+            "b: ",
+            "- ",
+            "'",
+            '"',
+            "[",
+            "]",
+            "{",
+            "}",
+            ", ",
+            ": ",
+            "? ",
+            "#",
+            " # ",
+            "|\n",
+            "x: 'q'",
+            '"\\L"',
+        ),
+        *("\U000f0000", "ä", "1", "--- ", "\\"),
+    ]
+)
+
+
+@given(st.lists(_PIECES, max_size=14).map("".join))
+def test_both_parsers_agree_wherever_such_characters_stand(text: str) -> None:
+    """What both read they read alike, with every such character in it; what one refuses for its sake, both refuse."""
+    c, python = (outcome(text.encode(), pure_python=pure) for pure in (False, True))
+    if isinstance(c, str) and isinstance(python, str):
+        assert c == python
+        unescaped = text.replace('"\\L"', "")
+        assert all(json.dumps(one)[1:-1] in c for one in DOUBTFUL if one in unescaped.removeprefix("\ufeff"))
+    if any("outside of quoted text" in str(found) for found in (c, python)):
+        assert isinstance(c, list)
+        assert isinstance(python, list)
+
+
+@BOTH
+def test_a_file_made_of_such_characters_is_refused_in_a_moment(*, pure_python: bool) -> None:
+    with pytest.raises(ContractInvalid) as info:
+        read(("a: 1 #" + "\u2028" * 300_000).encode(), pure_python=pure_python)
+    assert len(info.value.findings) + info.value.more == 300_000

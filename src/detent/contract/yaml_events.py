@@ -12,19 +12,26 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from yaml import Event, MarkedYAMLError
 
-LINE_BREAK: Final = re.compile("\r\n|[\r\n\x85]|[\u2028\u2029]")
+LINE_BREAK: Final = re.compile("\r\n|[\r\n]")
+MASKED: Final = re.compile("[\x85\u2028\u2029\ufeff]")
+"""Characters that our parsers take for line breaks or for nothing, against YAML 1.2: they are shown others in their place."""
+_STAND_INS: Final = (range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE), range(0xE000, 0xF900))
+"""Private use: hardly any text has one of them, and none has all."""
 
 
 class BadSyntax(Exception):
     """The text is not YAML from here on. Lines and columns count from 1."""
 
-    def __init__(self, line: int, column: int, message: str, hint: str = "") -> None:
+    def __init__(self, line: int, column: int, message: str, hint: str = "", *, index: int = 0) -> None:
         super().__init__(message)
+        self.index = index
+        """How many characters had been read before, without those of a quoted text that is not read to its end."""
         self.line = line
         self.column = column
         self.message = message
@@ -36,8 +43,17 @@ class Events:
 
     def __init__(self, text: str, *, pure_python: bool = False) -> None:
         self._text = text
+        self._unmask: dict[int, str] = {}
+        if has_masked(text):
+            text, self._unmask = _masked(text)
         self._parser = _python_parser(text) if pure_python else _parser(text)
-        self.next: Callable[[], Event] = self._parser.get_event
+        self.next: Callable[[], Event] = self._unmasked if self._unmask else self._parser.get_event
+
+    def _unmasked(self) -> Event:
+        event: Event = self._parser.get_event()
+        if getattr(event, "style", None) in ("'", '"'):
+            event.value = event.value.translate(self._unmask)  # type: ignore[attr-defined]
+        return event
 
     @contextmanager
     def syntax(self) -> Iterator[None]:
@@ -52,6 +68,26 @@ class Events:
             # The parser in Python hands "\\UFFFFFFFF" to chr(), which answers for itself.
             mark = self._parser.get_mark()
             raise BadSyntax(*_inside(self._text, mark.line, mark.column), *NO_CHARACTER) from exc
+
+
+def has_masked(text: str) -> bool:
+    """Whether one of the characters that are masked is in a text."""
+    return not text.isascii() and MASKED.search(text) is not None
+
+
+def place(text: str, index: int) -> tuple[int, int]:
+    """Line and column of a character."""
+    breaks = text.count("\n", 0, index) + text.count("\r", 0, index) - text.count("\r\n", 0, index)
+    return breaks + 1, index - max(text.rfind("\n", 0, index), text.rfind("\r", 0, index))
+
+
+def _masked(text: str) -> tuple[str, dict[int, str]]:
+    """The text as a parser may see it, of equal length, and what puts the characters back (`str.translate`)."""
+    used = set(text)
+    free = (chr(code) for code in chain(*_STAND_INS) if chr(code) not in used)
+    # A text that uses every stand-in there is keeps what is left over, which some reader takes for something else.
+    pairs = dict(zip(sorted(set(MASKED.findall(text))), free, strict=False))
+    return text.translate(str.maketrans(pairs)), {ord(stand_in): character for character, stand_in in pairs.items()}
 
 
 def _parser(text: str) -> Any:
@@ -140,16 +176,20 @@ def _in_plain_words(exc: Exception, text: str) -> BadSyntax:
 def _marked(exc: MarkedYAMLError, text: str) -> BadSyntax:
     assert exc.problem_mark is not None
     line, column = exc.problem_mark.line, exc.problem_mark.column
+    is_quoted = "quoted scalar" in (exc.context or "") and exc.context_mark is not None
+    index = (exc.context_mark if is_quoted else exc.problem_mark).index  # type: ignore[union-attr]
     begun = exc.context_mark or exc.problem_mark
     if "cannot start any token" in (exc.problem or ""):
-        return BadSyntax(line + 1, column + 1, *_no_token(text, line, column))
+        return BadSyntax(line + 1, column + 1, *_no_token(text, line, column), index=index)
     said = f"{exc.context or ''}: {exc.problem or ''}".replace("hexdecimal", "hexadecimal")
     for part, at_beginning, message, hint in _WORDS:
         if part in said:
             if at_beginning:
                 line, column = begun.line, begun.column
-            return BadSyntax(*_inside(text, line, column), message.format(begun=begun.line + 1), hint)
-    return BadSyntax(*_inside(text, line, column), f"this is not YAML: {exc.problem or exc.context}", _QUOTES)
+            return BadSyntax(*_inside(text, line, column), message.format(begun=begun.line + 1), hint, index=index)
+    return BadSyntax(
+        *_inside(text, line, column), f"this is not YAML: {exc.problem or exc.context}", _QUOTES, index=index
+    )
 
 
 def _no_token(text: str, line: int, column: int) -> tuple[str, str]:

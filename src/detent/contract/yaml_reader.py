@@ -1,8 +1,8 @@
 """Strict YAML: bytes in, one JSON value out, or every reason why not.
 
 Read are UTF-8 with or without a byte order mark, one document, mappings, lists and scalars. Not read are anchors,
-aliases, tags, merge keys, directives, keys that are no text, and a key written twice: each lets two readers of the file
-see two different contracts. What stands where is not kept, but for the beginnings of the uppermost mappings, which are
+aliases, tags, merge keys, directives, keys that are no text, a key written twice, and characters that end a line for some readers
+(`detent.contract.yaml_doubts`): each lets two readers of the file see two different contracts. What stands where is not kept, but for the beginnings of the uppermost mappings, which are
 the steps: whoever needs a line looks it up again (`detent.contract.places`), and only a bad file needs one.
 
 libyaml's own limits apply: a key has at most 1,024 characters, and tabs do not indent.
@@ -21,7 +21,8 @@ from detent.contract.limits import BYTES_MAX, DEPTH_MAX, NODES_MAX
 from detent.contract.model import Place
 from detent.contract.places import doubled_keys
 from detent.contract.scalars import CONSTANTS, NUMBER_STARTS, OutOfRange, number_or_text
-from detent.contract.yaml_events import LINE_BREAK, NO_CHARACTER, BadSyntax, Events
+from detent.contract.yaml_doubts import doubts, is_doubtful
+from detent.contract.yaml_events import NO_CHARACTER, BadSyntax, Events, place
 
 # Said by what is not allowed, in two small sets: the allowed ones in one set take 15 ms to compile.
 _UNREADABLE: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]|[\ufffe\uffff]")
@@ -45,6 +46,8 @@ def read(data: bytes, *, name: str = "contract", pure_python: bool = False) -> T
     """Read one document. Raises ``ContractInvalid`` with all that is wrong, or with the first thing that ends reading."""
     text = _text(data, name)
     faults = _Faults(name)
+    if is_doubtful(text):
+        _refuse_doubts(text, faults, pure_python=pure_python)
     builder = _Builder(text, faults, pure_python=pure_python)
     try:
         value = builder.document()
@@ -59,6 +62,18 @@ def read(data: bytes, *, name: str = "contract", pure_python: bool = False) -> T
     if faults.count:
         faults.end()
     return Tree(value, text, builder.begins)
+
+
+def _refuse_doubts(text: str, faults: _Faults, *, pure_python: bool) -> None:
+    """Refuse what another reader would read differently; a syntax error behind it is told as well."""
+    try:
+        for index, message, hint in doubts(text, Events(text, pure_python=pure_python)):
+            # Only what will be shown needs its place: a file may be made of nothing else.
+            faults.add(*(place(text, index) if faults.count < FINDINGS_MAX else (0, 0)), message, hint)
+    except BadSyntax as exc:
+        faults.add(exc.line, exc.column, exc.message, exc.hint)
+    if faults.count:
+        faults.end()
 
 
 class _Faults:
@@ -97,23 +112,17 @@ def _text(data: bytes, name: str) -> str:
     except UnicodeDecodeError as exc:
         before = data[: exc.start].decode(errors="replace")
         message = f"byte 0x{data[exc.start]:02x} is not UTF-8"
-        raise ContractInvalid([Finding(name, *_end_of(before), message, "save the file as UTF-8")]) from exc
+        raise ContractInvalid([Finding(name, *place(before, len(before)), message, "save the file as UTF-8")]) from exc
     unreadable = _UNREADABLE.search(text)
     if unreadable is not None:
         message = f"control character U+{ord(unreadable[0]):04X} cannot stand in a contract"
         hint = 'remove it, or write it as an escape in double quotes, such as "\\u0007"'
-        raise ContractInvalid([Finding(name, *_end_of(text[: unreadable.start()]), message, hint)])
+        raise ContractInvalid([Finding(name, *place(text, unreadable.start()), message, hint)])
     first = _FIRST_CONTENT.search(text)
     if first is not None and first[0] == "%":
         message = "directives (%YAML, %TAG) are not read here"
-        raise ContractInvalid([Finding(name, *_end_of(text[: first.start()]), message, "remove the line")])
+        raise ContractInvalid([Finding(name, *place(text, first.start()), message, "remove the line")])
     return _without_surrogates(text)
-
-
-def _end_of(text: str) -> tuple[int, int]:
-    """Line and column of what follows ``text``."""
-    lines = LINE_BREAK.split(text)
-    return len(lines), len(lines[-1]) + 1
 
 
 def _without_surrogates(text: str) -> str:
