@@ -135,7 +135,10 @@ def refused(shell: Shell, error: ContractInvalid) -> int:
 
 
 def _checked(contract: Contract) -> Contract:
+    from detent.executor.annotations import refuse_returns  # noqa: PLC0415 - reads the functions that it names
+
     refuse_unknown_zone(contract)
+    refuse_returns(contract)
     return contract
 
 

@@ -41,11 +41,13 @@ With -o json the contract is printed in its long form, together with the actions
 def command(shell: Shell, file: str, assignments: tuple[str, ...], *, show_all: bool) -> int:
     """Plan a contract."""
     from detent.contract import ContractInvalid  # noqa: PLC0415 - keeps `--help` fast
+    from detent.executor.annotations import refuse_returns  # noqa: PLC0415
     from detent.sdk.flow_file import is_flow_name, load_flow, recorded  # noqa: PLC0415
 
     try:
         if is_flow_name(file):
             contract, assignments = recorded(load_flow(file), assignments), ()
+            refuse_returns(contract)
         else:
             contract = read_contract(file)
     except ContractInvalid as exc:

@@ -8,7 +8,6 @@ that declares nothing) is done every time, and the reason is kept.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
@@ -35,6 +34,7 @@ from detent.engine.ingredients import (
     together,
 )
 from detent.errors import DetentError, InvariantBroken
+from detent.executor.annotations import PARSING
 from detent.jobs.category import ErrorCategory
 from detent.jobs.dedupe import DedupeRequest, Join, PriorJob, Reuse, dedupe
 from detent.jobs.keys import ExecutionKey
@@ -53,8 +53,6 @@ CODED: Final = frozenset({"python", "map"})
 FORCED: Final = "`--force` asked for it again"
 LIMIT_BOUND: Final = "a limit had ended it, and another limit might not"
 KEPT_JOBS: Final = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED})
-_PARSING: Final = threading.Lock()
-"""Python 3.11 cannot parse in two threads at once (it fails with "AST constructor recursion depth mismatch")."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,12 +264,12 @@ class Recipes:
         if wanted.kind == "code":
             known = self._sources.get(wanted.target)
             if known is None:
-                with _PARSING:
+                with PARSING:
                     known = self._sources[wanted.target] = source_digest(wanted.target)
             return known
         if wanted.kind not in CODED:
             return None
-        with _PARSING:
+        with PARSING:
             return self._digest(wanted, since)
 
     def _digest(self, wanted: Wanted, since: float | None) -> CodeDigest:

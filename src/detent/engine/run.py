@@ -22,6 +22,7 @@ from detent.engine.run_view import RunView, StepView
 from detent.engine.step_run import CACHED, CANCELLED, FAILED, RUNNING, SUCCEEDED, StepRun
 from detent.engine.work import Work
 from detent.errors import DetentError, InvariantBroken
+from detent.executor.annotations import refuse_returns
 from detent.kernel.run import RUNNING as RUN_OPEN
 
 OPEN: Final = ("QUEUED", "RETRYING", "RUNNING")
@@ -90,6 +91,7 @@ class RunHandle:
         """Settle which run it is, without beginning anything; its id."""
         if self._lock is None:
             self._refuse_unfeasible()
+            refuse_returns(self._inputs.contract)
             self._keep_files()
             identity, lock = self._identity()
             try:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from detent.canon import NotStrictJson, json_encode
-from detent.canon.strict_json import JSON_DEPTH_MAX
+from detent.executor.json_form import DEPTH_MAX, UNTOUCHED, NoJsonForm, json_form
 from detent.sdk.file import File
 from detent.store.content import ContentFiles
 
@@ -33,34 +34,19 @@ def stored_value(value: Any, name: str, files: ContentFiles) -> Any:
         usual = (type(value) is int and -_USUAL < value < _USUAL) or (
             type(value) is str and len(value) < SHORT and value.isascii()
         )
-        if not usual and value is not None and type(value) is not bool:
-            _check(value, value, name)
-        return value
-    kept = _kept(value, files, 0)
-    _check(kept, value, name)
+        if usual or value is None or type(value) is bool:
+            return value
+    kept = form_of(value, name, lambda given: given.keep(files) if isinstance(given, File) else UNTOUCHED)
+    json_encode(kept, name=name)
     return kept
 
 
-def _check(kept: Any, value: Any, name: str) -> None:
+def form_of(value: Any, name: str, special: Callable[[Any], Any], *, depth_max: int = DEPTH_MAX) -> Any:
+    """The stored form of an argument; one without a JSON form is refused by its name and the place in it (X-170)."""
     try:
-        json_encode(kept, name=name)
-    except NotStrictJson as exc:
-        from detent.sdk.recording import JSON_VALUES, instead  # noqa: PLC0415 - for mistakes alone
-
-        # `submit(f, {1})` and a flow that calls `f({1})` make the same mistake and are told the same.
-        raise NotStrictJson(str(exc).replace("=)", "=...)", 1), hint=f"{JSON_VALUES}; {instead(value)}") from exc
-
-
-def _kept(value: Any, files: ContentFiles, depth: int) -> Any:
-    """Files kept and named, keys escaped, tuples as lists; what JSON cannot hold stays for the encoder to name."""
-    kind = type(value)
-    if depth > JSON_DEPTH_MAX:
-        return value
-    if kind is dict:
-        return {
-            f"${key}" if type(key) is str and key[:1] == "$" else key: _kept(item, files, depth + 1)
-            for key, item in value.items()
-        }
-    if kind is list or kind is tuple:
-        return [_kept(item, files, depth + 1) for item in value]
-    return value.keep(files) if isinstance(value, File) else value
+        return json_form(value, special=special, depth_max=depth_max)
+    except NoJsonForm as exc:
+        shown = name.replace("=)", "=...)", 1)
+        raise NotStrictJson(
+            exc.told(shown), hint=f"pass {exc.instead}", details={"path": f"{name}{exc.place}"}
+        ) from exc

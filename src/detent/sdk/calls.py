@@ -11,6 +11,7 @@ from detent.engine.desk import Retries
 from detent.engine.recipes import Wanted
 from detent.engine.tasks import Call
 from detent.errors import InvalidInput
+from detent.executor.annotations import refuse_return
 from detent.sdk.bound import BoundAlone, stored_value
 from detent.sdk.recording import Recording
 from detent.sdk.task import Task
@@ -31,6 +32,7 @@ def caller(function: Callable[..., Any], files: ContentFiles) -> Callable[[Seque
     priority = min(10, step.priority) if "priority" in step.model_fields_set else PRIORITY
     env = dict(binding.env)
     label = str(binding.target)
+    refuse_return(label, contract.base)
 
     def call(args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
         positional, keywords = task.arguments(tuple(args), kwargs)

@@ -28,11 +28,8 @@ VALUE_DEPTH_MAX: Final = 48
 FLOWS_NESTED_MAX: Final = 8
 """Flows inside one another; each puts its name into the keys, and keys have an end."""
 
-JSON_VALUES: Final = "pass text, numbers, booleans, None, and lists and dicts of these"
-
 _NUMBER_LENGTH_MAX: Final = 8
 _NOT_IN_KEYS: Final = re.compile(r"[^A-Za-z0-9_.-]")
-_PLAIN: Final = (str, int, float, bool)
 _SHORT: Final = 1_000
 _USUAL: Final = 1 << 63
 
@@ -75,17 +72,29 @@ class Recording:
         return Step(key, self, is_async=is_async)
 
     def value(self, given: Any, what: str) -> Any:
-        """A value as plain data: handles become references, files are named by digest, tuples become lists, and keys with a
-        ``$`` are escaped (X-177).
+        """A value as plain data: handles become references, files are named by digest, everything else gets its JSON form,
+        and keys with a ``$`` are escaped (X-177).
 
-        What strict JSON cannot say is refused under the name ``what`` and the place inside it (X-170).
+        What has no JSON form is refused under the name ``what`` and the place inside it (X-170).
         """
         kind = type(given)
         if (kind is str and len(given) < _SHORT and given.isascii()) or (kind is int and -_USUAL < given < _USUAL):
             return given  # As nearly everything is: there is nothing to be looked for.
         from detent.canon import json_encode  # noqa: PLC0415 - `detent.task` alone needs none of it
+        from detent.executor.json_form import UNTOUCHED  # noqa: PLC0415
+        from detent.sdk.bound import form_of  # noqa: PLC0415
+        from detent.sdk.file import File  # noqa: PLC0415
 
-        data = self._plain(given, what, 0)
+        def special(value: Any) -> Any:
+            if type(value) is Step:
+                return {"$from": self._own(value, what).key}
+            if not isinstance(value, File):
+                return UNTOUCHED
+            named = value.named()
+            self.files[named["$file"]] = value
+            return named
+
+        data = form_of(given, what, special, depth_max=VALUE_DEPTH_MAX)
         json_encode(data, name=what)
         return data
 
@@ -137,36 +146,6 @@ class Recording:
         self._counts[stem] = number
         self._taken.add(key)
         return key
-
-    def _plain(self, given: Any, what: str, depth: int) -> Any:
-        kind = type(given)
-        if given is None or kind in _PLAIN:
-            return given
-        if kind is Step:
-            return {"$from": self._own(given, what).key}
-        if depth == VALUE_DEPTH_MAX:
-            raise _no_json(f"{what:.200} is nested deeper than {VALUE_DEPTH_MAX}", "pass it as text or as a file")
-        if kind is list or kind is tuple:
-            return [self._plain(item, f"{what}[{place}]", depth + 1) for place, item in enumerate(given)]
-        if kind is dict:
-            return {
-                f"${key}" if isinstance(key, str) and key.startswith("$") else key: self._plain(
-                    item, f"{what}[{key!r:.40}]", depth + 1
-                )
-                for key, item in given.items()
-            }
-        from detent.sdk.file import File  # noqa: PLC0415 - most flows pass none
-
-        if isinstance(given, File):
-            named = given.named()
-            self.files[named["$file"]] = given
-            return named
-        from detent.canon.show import a_or_an  # noqa: PLC0415
-
-        raise _no_json(
-            f"{what} is {a_or_an(kind)}, which is no JSON value",
-            f"{JSON_VALUES}; {instead(given)}",
-        )
 
     def _own(self, step: Step, what: str) -> Step:
         if step.recording is not self:
@@ -221,34 +200,3 @@ def nested(name: str) -> Iterator[None]:
         yield
     finally:
         _CURRENT.reset(token)
-
-
-def _no_json(message: str, hint: str) -> InvalidInput:
-    from detent.canon import NotStrictJson  # noqa: PLC0415
-
-    return NotStrictJson(message, hint=hint)
-
-
-def instead(given: Any) -> str:
-    """What to write in place of a value that is no JSON value."""
-    if type(given) in {dict, list, tuple}:
-        return "look inside it"
-    if isinstance(given, set | frozenset):
-        return "for a set: sorted(...)"
-    if isinstance(given, bytes | bytearray | memoryview):
-        return "for bytes: detent.File.from_bytes(...)"
-    for kind, call in (
-        (dict, "dict"),
-        (str, "str"),
-        (bool, "bool"),
-        (int, "int"),
-        (float, "float"),
-        (list | tuple, "list"),
-    ):
-        if isinstance(given, kind):
-            return f"here {call}(...) is meant"
-    if hasattr(given, "__await__"):
-        return "await it before it is passed on"
-    if hasattr(given, "__next__"):
-        return "for a generator: list(...)"
-    return "build other things inside the task"

@@ -45,7 +45,7 @@ def once(x):
 def leaves(x):
     raise SystemExit(3)
 async def later(x): return x + 1
-def not_json(x): return {1, 2}
+def not_json(x): return b"12"
 def copied(file): return detent.File.from_bytes(file.read_bytes() * 2, name="twice.bin")
 '''
 

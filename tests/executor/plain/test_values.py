@@ -96,8 +96,8 @@ def test_a_missing_directory_is_named(rig: Rig) -> None:
     ("kind", "said"),
     [
         ("nan", "result[0] is nan, which JSON cannot hold"),
-        ("key", "result has the key 1; keys must be text"),
-        ("object", "result is an object, which is no JSON value"),
+        ("key", "result has the key (1, 2), and a tuple cannot be a key in JSON"),
+        ("object", "result is an object, which has no JSON form"),
         ("deep", "is nested deeper than 64"),
         ("surrogate", "result is text with a lone surrogate"),
         ("integer", "result is an integer of more than 2048 bits"),
@@ -109,7 +109,7 @@ def test_a_value_that_is_not_json_is_refused_by_its_place(rig: Rig, kind: str, s
     assert failure(done) == (USER, "RESULT_NOT_JSON")
     assert done.error is not None
     assert said in done.error.message
-    assert "detent.File" in done.error.message
+    assert "; return " in done.error.message
 
 
 def test_a_tuple_comes_back_as_a_list(rig: Rig) -> None:

@@ -109,7 +109,7 @@ def answer(kind: str) -> Any:
     return {
         "tuple": {"a": [1, {"b": (1, 2)}]},
         "nan": [math.nan],
-        "key": {1: 2},
+        "key": {(1, 2): 2},
         "object": object(),
         "deep": _deep(70),
         "surrogate": "\ud800",

@@ -26,6 +26,7 @@ from detent.engine.recipes import Wanted, no_results
 from detent.engine.run_identity import RunLock, new_run_id
 from detent.engine.work import Work
 from detent.errors import DetentError, InvalidInput
+from detent.executor.annotations import refuse_return
 from detent.kernel import Run, StartRun
 from detent.kernel.run import RUNNING
 from detent.ordered import Summary
@@ -128,6 +129,7 @@ class OrderedHandle:
     def open(self) -> str:
         """Settle which run it is; a new one is on the ledger when this returns. Its id."""
         if self._lock is None:
+            refuse_return(self.inputs.spec.compute, self.inputs.spec.base)
             self._settle()
             try:
                 if self.resumed:

@@ -1,14 +1,15 @@
 """Values on their way into and out of the user's function, inside the worker.
 
 The rules are those of `detent.jobs.values` and `detent.canon.strict_json`. They stand here once more for the plain case only,
-because loading those rooms would double the time in which a worker is ready; whatever is not plain is left to them, so that
-there is one truth about what is refused, and one wording for it.
+because loading those rooms would double the time in which a worker is ready; whatever is not plain is left to
+`detent.executor.json_form`, so that there is one truth about what is converted and refused, and one wording for it.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from detent.executor.plain import wire
@@ -120,31 +121,24 @@ def _plain(value: Any, depth: int) -> Any:
 
 
 def _closely(value: Any, content: str, bytes_max: int) -> bytes:
-    from detent.canon.strict_json import NotStrictJson, json_encode  # noqa: PLC0415 - rare, and not light
+    from detent.executor.json_form import NoJsonForm, json_form  # noqa: PLC0415 - most results are plain
 
     try:
-        return json_encode(_converted(value, content, 0), name="result", bytes_max=sys.maxsize)
-    except NotStrictJson as exc:
-        hint = "return JSON values (None, bool, int, float, str, list, dict with text keys) or detent.File"
-        raise Unfit("USER_CODE_ERROR", "RESULT_NOT_JSON", f"{exc}; {hint}") from None
+        return _encode(json_form(value, special=_keeper(content))).encode()
+    except NoJsonForm as exc:
+        raise Unfit("USER_CODE_ERROR", "RESULT_NOT_JSON", f"{exc.told('result')}; return {exc.instead}") from None
     except MemoryError:
         raise _too_large(None, bytes_max) from None
 
 
-def _converted(value: Any, content: str, depth: int) -> Any:
-    """Files kept and named, keys escaped; what JSON cannot hold stays for the encoder to name."""
-    kind = type(value)
-    if depth > _DEPTH_MAX:
-        return value
-    if kind is dict:
-        return {
-            f"${key}" if type(key) is str and key[:1] == "$" else key: _converted(item, content, depth + 1)
-            for key, item in value.items()
-        }
-    if kind is list or kind is tuple:
-        return [_converted(item, content, depth + 1) for item in value]
-    file = getattr(sys.modules.get("detent.sdk.file"), "File", None)
-    if file is not None and isinstance(value, file):
+def _keeper(content: str) -> Callable[[Any], Any]:
+    """What keeps files and names them; everything else is left as it is."""
+    from detent.executor.json_form import UNTOUCHED  # noqa: PLC0415
+
+    def keep(value: Any) -> Any:
+        file = getattr(sys.modules.get("detent.sdk.file"), "File", None)
+        if file is None or not isinstance(value, file):
+            return UNTOUCHED
         from detent.errors import StoreUnavailable  # noqa: PLC0415 - only where there is a file
         from detent.executor.plain.outputs import content_store  # noqa: PLC0415
 
@@ -152,7 +146,8 @@ def _converted(value: Any, content: str, depth: int) -> Any:
             return value.keep(content_store(content))
         except StoreUnavailable as exc:
             raise unavailable(exc) from exc
-    return value
+
+    return keep
 
 
 def unavailable(exc: Exception) -> Unfit:

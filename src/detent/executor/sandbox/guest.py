@@ -4,7 +4,8 @@ Everything said here is the guest's own word, since the user's code shares this 
 an exception, and is read outside with suspicion. The exit status, the time, the memory and the files are others' to say.
 
 An exception is told in two steps. First its type and where it was raised, for which no line of the user's code has to
-run; then its message, for which one may (``__str__``), and which may never come. Standard library only.
+run; then its message, for which one may (``__str__``), and which may never come. Standard library only, and what makes JSON
+of results, which needs no more.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import sys
 import threading
 import types
 from typing import Any
+
+from detent.executor.json_form import NoJsonForm, json_form
 
 RAISED, RETURNED = b"E", b"R"
 FRAMES_MAX = 60
@@ -55,7 +58,7 @@ def _module(job: dict[str, Any]) -> types.ModuleType:
 def _outcome(job: dict[str, Any], module: types.ModuleType, result: int) -> tuple[int, bytes]:
     """The exit status and what is left to say; an exception is told at once."""
     try:
-        text = json.dumps(_call(job, module), allow_nan=False, separators=(",", ":"))
+        text = json.dumps(_form(_call(job, module)), allow_nan=False, separators=(",", ":"))
         return 0, RETURNED + text.encode()
     except SystemExit as exc:
         status = _exit_status(exc)
@@ -106,6 +109,14 @@ def _call(job: dict[str, Any], module: types.ModuleType) -> object:
     if job["entry"] not in module.__dict__:
         raise NameError(f"the code defines no {job['entry']!r}")
     return module.__dict__[job["entry"]](**job["parameters"])
+
+
+def _form(found: object) -> object:
+    """The JSON form of a result; a `TypeError` names the place in one that has none."""
+    try:
+        return json_form(found, escape=False)
+    except NoJsonForm as exc:
+        raise TypeError(f"{exc.told('result')}; return {exc.instead}") from None
 
 
 def _execute(job: dict[str, Any], result: int) -> None:
