@@ -18,8 +18,10 @@ from typing import Final, Protocol
 
 from detent.canon.late import dataclass
 from detent.engine.desk import Desk, Inline, Reported, joined
+from detent.engine.ingredients import env_version
 from detent.engine.lanes import FAILED, Assignment, Finished, Lane
 from detent.engine.patience import ask_again
+from detent.engine.recipes import Witnessed
 from detent.engine.reporting import Reporter, closing_commands
 from detent.engine.vacancies import Vacancies, given_up
 from detent.engine.wire import Answer
@@ -90,20 +92,19 @@ class Crew:
         lanes: Mapping[str, Lane],
         sleeper: Sleeper,
         *,
-        env_version: str,
+        witness: Callable[[WorkOrder, float], Witnessed],
         lease_ms: int,
         on_attempted: Callable[[Sequence[Attempted]], None] | None = None,
-        is_stale: Callable[[WorkOrder, float], bool] = lambda _order, _since: False,
     ) -> None:
         self.identity = str(worker_identity(desk.random(4).hex()))
         self._desk = desk
         self._lanes = lanes
         self._all_lanes = tuple(dict.fromkeys(lanes.values()))
         self._sleeper = sleeper
-        self._reporter = Reporter(desk, self.identity, env_version)
+        self._reporter = Reporter(desk, self.identity)
         self._beat_seconds = lease_ms / 1000 / BEATS_PER_LEASE
         self._on_attempted = on_attempted or (lambda _attempted: None)
-        self._is_stale = is_stale
+        self._witness = witness
         self.vacancies = Vacancies(desk.session, self.identity, rouse=self._rouse, look=self.wake)
         """For whoever submits: what it submits may be leased for this crew in the same commit."""
         self._held: dict[int, Held] = {}
@@ -227,9 +228,7 @@ class Crew:
                 self._forget(one.number)
                 continue
             held.finishing = True
-            reported = (
-                None if one.lost else self._reporter.report(held.grant, one, stale=self._is_stale(held.order, now))
-            )
+            reported = None if one.lost else self._reporter.report(held.grant, one, self._witness(held.order, now))
             commands += closing_commands(held.grant, one, reported)
             inline += () if reported is None else [reported.inline]
             closing.append((one.number, len(commands) - 1, held, reported))
@@ -295,14 +294,15 @@ class Crew:
         try:
             lane.take(Assignment(number, grant.job_id, grant.attempt_id, order, values))
         except InvalidInput as exc:  # What an executor does not take, such as a variable that cannot be written.
-            self._refuse(grant, WorkError("VALIDATION_ERROR", "VALIDATION_ERROR", str(exc)))
+            self._refuse(grant, WorkError("VALIDATION_ERROR", "VALIDATION_ERROR", str(exc)), order)
             self._forget(number)
 
-    def _refuse(self, grant: Grant, error: WorkError) -> None:
-        """Fail an attempt that cannot even begin."""
+    def _refuse(self, grant: Grant, error: WorkError, order: WorkOrder | None = None) -> None:
+        """Fail an attempt that cannot even begin; without an order, because that cannot be read."""
         now = self._desk.now_ms()
         failed = Finished(number=0, status=FAILED, error=error, started_ms=now, finished_ms=now)
-        reported = self._reporter.report(grant, failed)
+        witnessed = Witnessed(env_version({})) if order is None else self._witness(order, time.monotonic())
+        reported = self._reporter.report(grant, failed, witnessed)
         *_, answer = self._ask(closing_commands(grant, failed, reported), list(reported.inline))
         self._tell([self._became(grant.job_id, answer, reported)])
 

@@ -46,6 +46,8 @@ class Finished:
     stderr_truncated: bool = False
     files: tuple[WorkFile, ...] = ()
     sandbox: str = PROCESS
+    env_version: str | None = None
+    """What it ran in, where its executor says so itself; None: what its code reaches."""
     started_ms: int = 0
     finished_ms: int = 0
     cpu_ms: int = 0

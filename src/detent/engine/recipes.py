@@ -20,7 +20,9 @@ from detent.engine.ingredients import (
     CodeDigest,
     CodeReader,
     FileDigests,
+    Surroundings,
     WorkInputs,
+    around,
     binding_digest,
     changed,
     describe,
@@ -29,6 +31,7 @@ from detent.engine.ingredients import (
     inputs_digests,
     key_of_work,
     never_reused,
+    of_surroundings,
     outputs_match,
     source_digest,
     together,
@@ -50,6 +53,7 @@ LOOK_SECONDS: Final = 0.2
 """How long what was read of the user's source is taken for granted."""
 CODED: Final = frozenset({"python", "map"})
 """Kinds that call functions of the user's own project."""
+OUR_OWN: Final = "detent.engine."
 FORCED: Final = "`--force` asked for it again"
 LIMIT_BOUND: Final = "a limit had ended it, and another limit might not"
 KEPT_JOBS: Final = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED})
@@ -108,6 +112,15 @@ class Miss:
     why: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Witnessed:
+    """What is said of an attempt by those who watched it from outside."""
+
+    env_version: str
+    stale: bool = False
+    """Its code, its packages or its tools are not those that its order was made from."""
+
+
 class _Earlier(NamedTuple):
     """A job under a key, as the ledger had it when it was looked for."""
 
@@ -142,6 +155,7 @@ class Recipes:
             inputs = inputs_digests(wanted.inputs, wanted.directory, self._files) if wanted.inputs else {}
         except DetentError as exc:
             return Recipe(None, {}, wanted, str(exc))
+        surroundings = surroundings_of(wanted, code)
         work = WorkInputs(
             kind=wanted.kind,
             target=wanted.target,
@@ -155,13 +169,13 @@ class Recipes:
             inputs=inputs,
             outputs=wanted.outputs,
             shell=wanted.shell,
+            around=surroundings,
             salt=salt,
         )
         made = ingredients(work, value_digest)
         if (why := never_reused(work)) is not None:
             return Recipe(None, made, wanted, why)
-        environment = env_version({} if code is None else code.distributions)
-        return Recipe(key_of_work("action", binding_digest(work), made, environment), made, wanted)
+        return Recipe(key_of_work("action", binding_digest(work), made, surroundings.env_version), made, wanted)
 
     def refresh(self) -> None:
         """Forget what was read of source that has been edited since: the next recipe describes the code as it is now."""
@@ -246,19 +260,41 @@ class Recipes:
         more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
         return "; ".join(describe(change) for change in changes[:3]) + more
 
-    def is_stale(self, order: WorkOrder, since: float) -> bool:
-        """Whether a function is no longer the one that its order was made from, by a look not older than ``since``.
+    def witness(self, order: WorkOrder, since: float) -> Witnessed:
+        """What an attempt at an order ran in, and whether that and its code are still what the order was made from.
 
-        What came of it may be either's; it would stand under the key of the one that was meant, and answer for that.
+        By a look not older than ``since``. What came of an order that has changed meanwhile may be of either; it would stand
+        under the key of the one that was meant, and answer for that.
         """
-        made_from = order.ingredients.get("code")
-        if order.kind not in CODED or made_from is None or "version" in order.ingredients:
-            return False
+        made_from = order.ingredients
+        keyed = bool(made_from) and made_from.get("code", "") is not None
+        wanted = Wanted(kind=order.kind, target=order.target, base=order.base, version=made_from.get("version"))
         try:
-            code = self._code(Wanted(kind=order.kind, target=order.target, base=order.base), since)
+            called = _chunk_calls(order)
+            code = self._code(wanted, since if keyed else None) if called is None else self.together(called, order.base)
         except DetentError:
-            return True
-        return code is None or code.digest is None or digest_text(code.digest) != made_from
+            return Witnessed(self.env_version, keyed)
+        surroundings = surroundings_of(wanted, code)
+        if not keyed:
+            return Witnessed(surroundings.env_version, stale=False)
+        digest = None if code is None or code.digest is None else digest_text(code.digest)
+        stale = digest != made_from.get("code") or surroundings.ingredients() != of_surroundings(made_from)
+        return Witnessed(surroundings.env_version, stale)
+
+    def env_version_of(self, called: Iterable[str], base: str | None) -> str:
+        """What calling these functions runs in: the interpreter, and the packages that they reach."""
+        try:
+            return around(self.together(called, base)).env_version
+        except DetentError:
+            return self.env_version
+
+    def together(
+        self, called: Iterable[str], base: str | None, version: str | None = None, since: float | None = None
+    ) -> CodeDigest:
+        """The code of several functions as one."""
+        with PARSING:
+            reader = self._reader(base, since)
+            return together({name: reader.digest(name, version=version) for name in called})
 
     def _code(self, wanted: Wanted, since: float | None = None) -> CodeDigest | None:
         if wanted.kind == "code":
@@ -269,25 +305,24 @@ class Recipes:
             return known
         if wanted.kind not in CODED:
             return None
-        with PARSING:
-            return self._digest(wanted, since)
-
-    def _digest(self, wanted: Wanted, since: float | None) -> CodeDigest:
-        now = time.monotonic()
-        looked, reader = self._readers.get(wanted.base, (0.0, None))
-        if reader is None or looked < (now - LOOK_SECONDS if since is None else since):
-            reader = CodeReader(wanted.base)
-            self._readers[wanted.base] = (now, reader)
         if wanted.kind != "map":
-            return reader.digest(str(wanted.target), version=wanted.version)
+            return self.together((str(wanted.target),), wanted.base, wanted.version, since)
         from detent.contract.map_words import called  # noqa: PLC0415 - whoever maps has loaded a contract
 
-        return together({name: reader.digest(name, version=wanted.version) for name in called(wanted.target)})
+        return self.together(called(wanted.target), wanted.base, wanted.version, since)
+
+    def _reader(self, base: str | None, since: float | None) -> CodeReader:
+        now = time.monotonic()
+        looked, reader = self._readers.get(base, (0.0, None))
+        if reader is None or looked < (now - LOOK_SECONDS if since is None else since):
+            reader = CodeReader(base)
+            self._readers[base] = (now, reader)
+        return reader
 
     def fault(self, wanted: Wanted, report: WorkReport) -> str:
         """What speaks against taking an earlier result: something of it is gone, or an output is not as it was left."""
         if report.stale:
-            return "its source was changed while it ran"
+            return "its code, its packages or its tools were changed while it ran"
         if not self._desk.is_whole(report):
             return "a part of its result is gone"
         if wanted.kind == "map":
@@ -306,3 +341,27 @@ class Recipes:
         except DetentError as exc:
             return str(exc)
         return "; ".join(f"its output {fault.path} is {fault.fault}" for fault in faults[:3])
+
+
+def surroundings_of(wanted: Wanted, code: CodeDigest | None) -> Surroundings:
+    """What work runs in at this moment: a platform job in its runner, all else in the interpreter with what its code reaches."""
+    job_type = wanted.target.get("job_type") if wanted.kind == "job" else None
+    if job_type is None:
+        return around(code)
+    from detent.executor.runners import tools  # noqa: PLC0415 - most runs have no platform jobs
+
+    if job_type not in tools.NAMES:
+        return around(None)  # It is refused where it is run.
+    return Surroundings(tools.env_version(job_type), runner=tools.runner_of(job_type), tools=tools.versions(job_type))
+
+
+def _chunk_calls(order: WorkOrder) -> tuple[str, ...] | None:
+    """The functions of the user's own that a chunk of an ordered run calls; None for any other order."""
+    if order.kind != "python" or not str(order.target).startswith(OUR_OWN):
+        return None
+    from detent.engine.ordered_runtime.chunk import TARGET  # noqa: PLC0415 - most runs are not ordered
+
+    if order.target != TARGET:
+        return None
+    work = order.arguments[0]
+    return tuple(name for name in (work["compute"], work.get("filter")) if name is not None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from detent.canon import json_digest
 from detent.engine.desk import Desk, Inline, Reported
 from detent.engine.lanes import CANCELLED, FAILED, SUCCEEDED, Finished
+from detent.engine.recipes import Witnessed
 from detent.jobs.work import PROCESS, STREAM_INLINE_BYTES_MAX, WorkError, WorkReport, WorkStream
 from detent.kernel import Command, Finish, Grant, ReportUsage
 
@@ -16,13 +17,12 @@ from detent.kernel import Command, Finish, Grant, ReportUsage
 class Reporter:
     """Makes the reports of one crew."""
 
-    def __init__(self, desk: Desk, worker: str, env_version: str) -> None:
+    def __init__(self, desk: Desk, worker: str) -> None:
         self._desk = desk
         self._worker = worker
-        self._env_version = env_version
 
-    def report(self, grant: Grant, one: Finished, *, stale: bool = False) -> Reported:
-        """Sign what an attempt came to; ``stale`` says that its code had changed by then."""
+    def report(self, grant: Grant, one: Finished, witnessed: Witnessed) -> Reported:
+        """Sign what an attempt came to, in which environment, and whether its code had changed by then."""
         desk = self._desk
         value, value_content, inline = desk.stored_value(one.value)
         stdout, stdout_inline = self._stream(one.stdout, one.stdout_truncated)
@@ -47,10 +47,10 @@ class Reporter:
                 stdout=stdout,
                 stderr=stderr,
                 files=one.files,
-                env_version=self._env_version,
+                env_version=one.env_version or witnessed.env_version,
                 sandbox=one.sandbox,
                 worker=self._worker,
-                stale=stale,
+                stale=witnessed.stale,
                 started_ms=one.started_ms,
                 finished_ms=one.finished_ms,
                 cpu_ms=one.cpu_ms,

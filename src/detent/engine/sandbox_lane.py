@@ -378,6 +378,7 @@ def finished_of(number: int, result: JobResult, started_ms: int, finished_ms: in
         stderr_truncated="stderr" in result.outputs.truncated,
         files=tuple(files),
         sandbox=result.environment.sandbox or "none",
+        env_version=result.environment.env_version,
         started_ms=started_ms,
         finished_ms=finished_ms,
         cpu_ms=usage.cpu_ms,

@@ -146,10 +146,9 @@ class Work:
             self.desk,
             lanes,
             sleeper,
-            env_version=self.recipes.env_version,
+            witness=Recipes(self.desk).witness,  # Of its own: the other one is the driver's thread's.
             lease_ms=lease.lease_ttl_ticks,
             on_attempted=self._attempted,
-            is_stale=Recipes(self.desk).is_stale,  # Of its own: the other one is the driver's thread's.
         )
 
     def refuse_unfeasible(self, what: str, needs: Mapping[str, int]) -> None:

@@ -168,10 +168,10 @@ def test_a_run_that_ended_before_its_step_could_say_so_is_not_done_again(
     handle = project.handle(work, LONG)
     tell = work.crew._reporter.report
 
-    def report(grant: Any, finished: Any, **more: Any) -> Any:
+    def report(grant: Any, finished: Any, *more: Any) -> Any:
         if work.desk.order(grant.payload_digest).kind == "map":
             raise RuntimeError("killed")
-        return tell(grant, finished, **more)
+        return tell(grant, finished, *more)
 
     monkeypatch.setattr(work.crew._reporter, "report", report)
     with pytest.raises(RuntimeError, match="killed"):

@@ -9,7 +9,7 @@ import pytest
 
 from detent.canon import decode, sha256
 from detent.engine.driver import Options
-from detent.engine.ingredients import env_version
+from detent.engine.ingredients import around, env_version
 from detent.engine.recipes import Found, Miss, Recipe, Wanted, no_results
 from detent.errors import InvariantBroken
 from tests.engine.run.rig import Rig
@@ -72,8 +72,12 @@ def test_comments_in_code_of_a_contract_change_nothing(rig: Rig) -> None:
 def test_the_environment_is_part_of_the_key(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """JOB-024: another interpreter, another key."""
     before = recipe(rig, PYTHON).key
-    monkeypatch.setattr("detent.engine.recipes.env_version", lambda packages: env_version(packages) + "+other")
-    assert recipe(rig, PYTHON).key != before
+    around.cache_clear()
+    monkeypatch.setattr("detent.engine.ingredients.work.env_version", lambda packages: env_version(packages) + "+other")
+    try:
+        assert recipe(rig, PYTHON).key != before
+    finally:
+        around.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,25 @@ from detent.engine.ingredients.declared import (
     outputs_digests,
     outputs_match,
 )
-from detent.engine.ingredients.environment import default_shell, env_version, platform_name, python_version
+from detent.engine.ingredients.environment import (
+    Surroundings,
+    default_shell,
+    env_version,
+    of_surroundings,
+    platform_name,
+    python_version,
+)
 from detent.engine.ingredients.files import FileDigests, FileUnreadable, FileUnsettled
 from detent.engine.ingredients.understood import Unresolved
-from detent.engine.ingredients.work import WorkInputs, binding_digest, gather, ingredients, key_of_work, never_reused
+from detent.engine.ingredients.work import (
+    WorkInputs,
+    around,
+    binding_digest,
+    gather,
+    ingredients,
+    key_of_work,
+    never_reused,
+)
 
 __all__ = [
     "ABSENT",
@@ -30,9 +45,11 @@ __all__ = [
     "FileUnreadable",
     "FileUnsettled",
     "OutputFault",
+    "Surroundings",
     "Unresolved",
     "WorkInputs",
     "absent_inputs",
+    "around",
     "binding_digest",
     "changed",
     "code_digest",
@@ -44,6 +61,7 @@ __all__ = [
     "inputs_digests",
     "key_of_work",
     "never_reused",
+    "of_surroundings",
     "outputs_digests",
     "outputs_match",
     "platform_name",

@@ -13,7 +13,7 @@ _PARTS: Final = ("function", "class", "value", "module")
 _ORDER: Final = (
     *("version", _WHOLE, *_PARTS, "entrypoint", "command", "shell", "payload", "destination"),
     *("argument", "input", "output"),
-    *("env", "cwd", "package", "python", "platform", "salt"),
+    *("env", "cwd", "package", "tool", "runner", "python", "platform", "salt"),
 )
 _NOUNS: Final = {
     "function": "function",
@@ -25,12 +25,16 @@ _NOUNS: Final = {
     "output": "output",
     "env": "environment variable",
     "package": "package",
+    "tool": "tool",
     "python": "Python",
     "cwd": "working directory",
     "code": "code",
 }
 _SHOWN: Final = frozenset(
-    {"package", "python", "platform", "version", "cwd", "output", "destination", "entrypoint", "shell", "salt"}
+    {
+        *("package", "tool", "runner", "python", "platform", "version", "cwd", "output", "destination", "entrypoint"),
+        *("shell", "salt"),
+    }
 )
 """Ingredients whose values mean something to people; the others are digests."""
 _SECRET: Final = frozenset({"salt"})

@@ -6,14 +6,19 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
+from dataclasses import field
 from functools import cache, lru_cache
 from typing import Final
 
 from detent.canon import digest, json_encode
+from detent.canon.late import dataclass
+from detent.canon.strict_json import JsonValue
 from detent.contract.shells import BASH, SH
 
 ENV_VERSION_BYTES_MAX: Final = 200
 _LABEL: Final = b"detent/environment/v1\0"
+_NAMED: Final = ("python", "platform", "runner")
+_PREFIXES: Final = ("package:", "tool:")
 
 
 @cache
@@ -54,3 +59,27 @@ def env_version(distributions: Mapping[str, str]) -> str:
     if len(f"{text}+{listed}".encode()) <= ENV_VERSION_BYTES_MAX and listed.isprintable():
         return f"{text}+{listed}"
     return f"{text}+{digest(_LABEL, json_encode(dict(distributions))).hex()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What work runs in: the interpreter and the machine, and either packages that its code reaches or a runner's tools."""
+
+    env_version: str
+    distributions: Mapping[str, str] = field(default_factory=dict)
+    runner: str | None = None
+    """What runs a platform job, with the revision of our own part in it: ``render@1``."""
+    tools: Mapping[str, str] = field(default_factory=dict)
+    """The tools of that runner, each with its version."""
+
+    def ingredients(self) -> dict[str, JsonValue]:
+        """What of it decides about reuse, each under its name."""
+        found: dict[str, JsonValue] = {"python": python_version(), "platform": platform_name()}
+        found.update({f"package:{name}": version for name, version in self.distributions.items()})
+        found.update({f"tool:{name}": version for name, version in self.tools.items()})
+        return found if self.runner is None else {**found, "runner": self.runner}
+
+
+def of_surroundings(ingredients: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Those of a job's ingredients that say what it runs in."""
+    return {name: value for name, value in ingredients.items() if name in _NAMED or name.startswith(_PREFIXES)}

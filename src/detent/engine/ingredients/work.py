@@ -15,6 +15,8 @@ One flat mapping, kept in the order of the work, so that two of them side by sid
 ``output:page``            a declared output: the path or glob that is kept
 ``python``, ``platform``   the interpreter and the machine
 ``package:numpy``          a distribution that was reached
+``runner``                 our own part in what a platform job makes: ``render@1``
+``tool:ziamath``           a tool that the runner of a platform job uses, by its version
 ``salt``                   whatever the user wants to be different
 =========================  ==============================================================================================
 
@@ -36,7 +38,7 @@ from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.engine.ingredients.code import CodeDigest, CodeReader, source_digest, version_digest
 from detent.engine.ingredients.declared import INPUT, inputs_digests
-from detent.engine.ingredients.environment import platform_name, python_version
+from detent.engine.ingredients.environment import Surroundings, env_version
 from detent.engine.ingredients.files import FileDigests
 from detent.jobs.keys import ExecutionKey, hash_of_ingredients, work_key
 from detent.jobs.values import FILE, RESULT, is_file, is_result
@@ -71,6 +73,8 @@ class WorkInputs:
     """What `inputs_digests` found."""
     outputs: Mapping[str, str] = field(default_factory=dict)
     shell: tuple[str, ...] = ()
+    around: Surroundings | None = None
+    """What it runs in; None for the interpreter with what its code reaches."""
     salt: str | None = None
 
 
@@ -85,9 +89,15 @@ def ingredients(work: WorkInputs, value_digest: Callable[[str], bytes]) -> dict[
     found.update({f"{INPUT}{name}": content for name, content in work.inputs.items()})
     found.update({f"output:{name}": pattern for name, pattern in work.outputs.items()})
     found.update({key: said for key, said in (("cwd", work.cwd), ("salt", work.salt)) if said is not None})
-    found["python"] = python_version()
-    found["platform"] = platform_name()
+    found.update((work.around or around(work.code)).ingredients())
     return dict(sorted(found.items()))
+
+
+@lru_cache(maxsize=1024)
+def around(code: CodeDigest | None) -> Surroundings:
+    """What work runs in that is no platform job: the interpreter, and the packages that its code reaches."""
+    distributions = {} if code is None else code.distributions
+    return Surroundings(env_version(distributions), distributions)
 
 
 def gather(
@@ -176,7 +186,6 @@ def _put_code(found: dict[str, JsonValue], work: WorkInputs) -> None:
 def _of_code(code: CodeDigest) -> dict[str, JsonValue]:
     """The same for every step that runs the same function."""
     found: dict[str, JsonValue] = {"code": None if code.digest is None else digest_text(code.digest)}
-    found.update({f"package:{name}": version for name, version in code.distributions.items()})
     return found | _parts(code)
 
 

@@ -13,6 +13,7 @@ from threading import Event
 from typing import Any, Final
 
 from detent.canon import json_decode
+from detent.canon.destinations import function_of
 from detent.canon.late import dataclass
 from detent.engine.commit_targets.api import CommitTarget
 from detent.engine.ordered_runtime.driver import OrderedDriver
@@ -22,7 +23,7 @@ from detent.engine.ordered_runtime.recall import Failure, Standing, standing
 from detent.engine.ordered_runtime.spec import OrderedInputs, OrderedSpec, read_ordered
 from detent.engine.ordered_runtime.spool import Items
 from detent.engine.patience import ask_again
-from detent.engine.recipes import Wanted, no_results
+from detent.engine.recipes import Recipes, Wanted, no_results
 from detent.engine.run_identity import RunLock, new_run_id
 from detent.engine.work import Work
 from detent.errors import DetentError, InvalidInput
@@ -279,13 +280,17 @@ class OrderedHandle:
             raise InvalidInput(answer.refusal.message, code=answer.refusal.code)
 
     def _notes(self) -> Notes:
-        work = self._work
+        work, spec = self._work, self.inputs.spec
+        committing = None if spec.commit is None else function_of(spec.commit)
+        called = [name for name in (spec.compute, spec.filter, committing) if name is not None]
+        # Of its own: the other one is the thread's that drives the run which this is a step of.
+        env_version = Recipes(work.desk).env_version_of(called, spec.base)
         return Notes(
             work.desk,
             self.run_id,
             worker=work.crew.identity,
-            label=self.inputs.spec.name,
-            env_version=work.recipes.env_version,
+            label=spec.name,
+            env_version=env_version,
         )
 
     def _make_driver(self, notes: Notes) -> OrderedDriver:

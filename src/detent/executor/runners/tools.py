@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections.abc import Mapping
-from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -40,11 +39,21 @@ def env_version(job_type: str, library_paths: tuple[Path, ...] = ()) -> str:
     Code that may import packages of the operator's (``library_paths``) runs in an environment that these are part of. A
     tool that is not installed is named as such; no payload that was made for a working environment asks for that.
     """
-    parts = [f"{NAMES[job_type]}@{REVISION}", f"py{platform.python_version()}"]
-    parts += [f"{name}-{version_of(name) or MISSING}" for name in TOOLS[job_type]]
+    parts = [runner_of(job_type), f"py{platform.python_version()}"]
+    parts += [f"{name}-{version}" for name, version in versions(job_type).items()]
     if library_paths and job_type == "object_execute":
         parts.append(f"lib-{_packages_digest(library_paths)}")
     return "+".join(parts)
+
+
+def runner_of(job_type: str) -> str:
+    """What runs jobs of this type, with the revision of our own part in what comes of them."""
+    return f"{NAMES[job_type]}@{REVISION}"
+
+
+def versions(job_type: str) -> dict[str, str]:
+    """The version of each tool of a job type, as it is installed at this moment."""
+    return {name: version_of(name) or MISSING for name in TOOLS[job_type]}
 
 
 def missing_tools(job_type: str) -> tuple[str, ...]:
@@ -57,16 +66,14 @@ def libraries(job_type: str) -> dict[str, Path]:
     return {path.name: path for name in TOOLS[job_type] for path in places_of(name)}
 
 
-@cache
 def version_of(name: str) -> str | None:
-    """The installed version of a distribution; None when there is none."""
+    """The installed version of a distribution; None when there is none. Never remembered: it may be upgraded meanwhile."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
 
 
-@cache
 def places_of(name: str) -> tuple[Path, ...]:
     """The top-level directories and files of a distribution: its packages, shared libraries and metadata."""
     try:

@@ -1,0 +1,121 @@
+"""Steps that are whole platform jobs, typed at the command line: what they run in is in their key, their report and their limits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import platform
+import shutil
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from detent.contract import load
+from detent.executor.sandbox import Profile, probe, profile_of
+from detent.workflow import ExecutionContext, execute_workflow
+from detent.workflow.identity import uuid8
+from tests.cli.project import Project, detent_home, project
+from tests.executor.runners.rig import render
+
+__all__ = ["detent_home", "project"]
+
+needs_sandbox = pytest.mark.skipif(
+    profile_of(probe()).strength < Profile.FULL_ROOTLESS.strength, reason="no sandbox on this machine"
+)
+INSTALLED = Path(sys.prefix, "lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
+
+
+def contract(project: Project, payload: dict[str, Any], **step: Any) -> str:
+    """A contract with one step, which is this platform job."""
+    draft = {name: value for name, value in payload.items() if name != "job_id"}
+    return project.write(
+        "job.yaml", json.dumps({"name": "page", "steps": [{"id": "draw", "run": {"job": draft}, **step}]})
+    )
+
+
+def upgraded(directory: Path, name: str, version: str) -> Path:
+    """A directory in which a distribution is installed in another version: its own files, found before the real ones."""
+    real = metadata.version(name)
+    shutil.copytree(INSTALLED / name, directory / name)
+    info = directory / f"{name}-{version}.dist-info"
+    shutil.copytree(INSTALLED / f"{name}-{real}.dist-info", info)
+    for file in ("METADATA", "RECORD"):
+        path = info / file
+        path.write_text(
+            path.read_text().replace(f"Version: {real}\n", f"Version: {version}\n").replace(f"-{real}.", f"-{version}.")
+        )
+    return directory
+
+
+def in_terminal(project: Project, *arguments: str, code: int = 0) -> Any:
+    """The document of a command that runs in a process of its own, where packages are looked for anew."""
+    ended = project.terminal(*arguments, "-o", "json").ended()
+    assert ended.code == code, ended.err
+    return json.loads(ended.out)
+
+
+def job_of(project: Project, run: dict[str, Any]) -> str:
+    """The job of the only step of a run."""
+    ((job,),) = (step["jobs"] for step in project.json("show", run["run_id"])["step_list"])
+    return str(job["job_id"])
+
+
+def report_of(project: Project, run: dict[str, Any]) -> dict[str, Any]:
+    """What came of the only step of a run."""
+    report: dict[str, Any] = project.json("show", job_of(project, run))["report"]
+    return report
+
+
+@needs_sandbox
+def test_a_rendered_page_is_drawn_again_when_the_renderer_is_upgraded(project: Project, tmp_path: Path) -> None:
+    """JOB-024, JOB-052, JOB-078, X-151: tools and versions are in the key and in the report, and `explain` names the change."""
+    file = contract(project, render("x^2", "svg"))
+    first = in_terminal(project, "run", file, "-w", "1")
+    again = in_terminal(project, "run", file, "-w", "1")
+    real = metadata.version("ziamath")
+    project.environment["PYTHONPATH"] = (
+        f"{upgraded(tmp_path / 'new', 'ziamath', '99.1')}:{project.environment['PYTHONPATH']}"
+    )
+    foreseen = in_terminal(project, "plan", file)
+    after = in_terminal(project, "run", file, "-w", "1")
+
+    assert [run["step_list"][0]["state"] for run in (first, again, after)] == ["succeeded", "cached", "succeeded"]
+    drawn, drawn_again = report_of(project, first), report_of(project, after)
+    assert f"+ziamath-{real}+" in drawn["env_version"]
+    assert "+ziamath-99.1+" in drawn_again["env_version"]
+    assert drawn["env_version"].startswith(f"render@1+py{platform.python_version()}+")
+    why = project.json("explain", job_of(project, after))
+    assert f"tool ziamath {real} -> 99.1" in json.dumps(why)
+    assert f"tool ziamath {real} -> 99.1" in json.dumps(foreseen)
+
+
+@needs_sandbox
+def test_a_platform_job_keeps_its_files_and_its_sandbox(project: Project) -> None:
+    """JOB-052, X-152: the report has the artifacts and the profile of the sandbox that made them."""
+    run = project.run(contract(project, render("x^2", "svg", "png")))
+    report = report_of(project, run)
+    files = {file["name"]: file["content_type"] for file in report["files"]}
+    assert files == {"formula.png": "image/png", "formula.svg": "image/svg+xml"}
+    assert all(project.home.content_files().has(bytes.fromhex(file["digest"][7:])) for file in report["files"])
+    assert Profile(report["sandbox"]).strength >= Profile.FULL_ROOTLESS.strength
+
+
+def test_every_job_of_a_run_is_an_action_of_the_planner(project: Project) -> None:
+    """X-023: who has the contract and the recorded operation can tell the ids of the jobs."""
+    project.write(
+        "two.yaml",
+        "name: two\nsteps:\n"
+        "  - {id: one, run: {python: 'tasks:numbers', with: {count: 1}}}\n"
+        "  - {id: two, needs: one, run: {python: 'tasks:numbers', with: {count: 2}}}\n",
+    )
+    run = project.json("show", project.run("two.yaml")["run_id"])
+    loaded = load((project.directory / "two.yaml").read_bytes())
+    context = ExecutionContext(operation_id=UUID(run["operation_id"]))
+    workflow_id = uuid8(bytes.fromhex(run["contract_digest"].removeprefix("sha256:")))
+    planned = asyncio.run(execute_workflow(loaded.definition, list(loaded.steps), workflow_id, context=context))
+    jobs = [job["job_id"] for step in run["step_list"] for job in step["jobs"]]
+    assert jobs == [str(action.action_id) for action in planned.actions_emitted]
