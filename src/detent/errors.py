@@ -118,6 +118,9 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         ),
         "URL_INVALID": Code("artifacts", "the signed URL does not hold", EXIT_REFUSED, 403, False, None),
         "IDEMPOTENCY_KEY_REUSED": Code("jobs", "the key came before with another body", EXIT_INVALID, 422, False, None),
+        "IDEMPOTENCY_KEYS_FULL": Code(
+            "jobs", "as many keys are remembered as may be at once", EXIT_REFUSED, 429, True, None
+        ),
         # Bytes and keys.
         "NOT_CANONICAL": Code("canon", "not deterministic CBOR of our profile", EXIT_INVALID, 400, False, _VALIDATION),
         "NOT_STRICT_JSON": Code("canon", "not a strict JSON value", EXIT_INVALID, 400, False, _VALIDATION),
@@ -221,6 +224,12 @@ class InboxFull(DetentError):
     """The owner has as many commands waiting as it will hold."""
 
     code = "INBOX_FULL"
+
+
+class IdempotencyKeysFull(DetentError):
+    """As many idempotency keys are remembered as may be at once; known ones are still answered."""
+
+    code = "IDEMPOTENCY_KEYS_FULL"
 
 
 class TrustError(DetentError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -16,7 +17,7 @@ from detent.engine import tasks, work
 from detent.engine.erase import erase_job
 from detent.engine.replay import replay_home
 from detent.engine.wiring import Parts
-from detent.errors import InvalidInput, StoreUnavailable
+from detent.errors import CODES, EXIT_REFUSED, IdempotencyKeysFull, InvalidInput, StoreUnavailable
 from detent.jobs.idempotency import IDEMPOTENCY_WINDOW_MS
 from detent.jobs.status import JobStatus
 from detent.kernel import Job
@@ -347,6 +348,75 @@ def test_after_a_day_a_key_is_unused(
         seen.add(inline.submit_call(functions.pid, [1], idempotency_key="k").job_id)
         detent_clock.jump(IDEMPOTENCY_WINDOW_MS)
     assert len(seen) == len(jobs(home)) == 3
+
+
+def limited(home: TemporaryHome, **limits: int) -> None:
+    """Have a home remember fewer idempotency keys, or for a shorter time."""
+    path = home.path / "config.toml"
+    text = path.read_text()
+    for name, value in limits.items():
+        text, changed = re.subn(rf"^{name} = .*$", f"{name} = {value}", text, flags=re.MULTILINE)
+        assert changed == 1
+    path.write_text(text)
+
+
+def test_a_full_store_of_keys_refuses_new_ones_and_forgets_none(
+    detent_clock: FakeClock, home: TemporaryHome, lane: InlineLane
+) -> None:
+    """JOB-030: every key counts for its day, so at the limit a new one is refused: typed, and worth another try."""
+    limited(home, keys_max=3)
+    with Client(home.path) as client:
+        first = client.submit(functions.square, 2)
+        assert first.result(60) == 4
+        made = [client.submit_call(functions.pid, [number], idempotency_key=f"k{number}").job_id for number in range(3)]
+        for function, argument in ((functions.pid, 7), (functions.square, 2)):  # New work, and work that is done.
+            with pytest.raises(IdempotencyKeysFull, match="3 idempotency keys") as refused:
+                client.submit_call(function, [argument], idempotency_key="new")
+            assert (refused.value.code, refused.value.retryable) == ("IDEMPOTENCY_KEYS_FULL", True)
+            assert (CODES[refused.value.code].exit_code, CODES[refused.value.code].http_status) == (EXIT_REFUSED, 429)
+            assert "idempotency.keys_max" in (refused.value.hint or "")
+        again = [
+            client.submit_call(functions.pid, [number], idempotency_key=f"k{number}").job_id for number in range(3)
+        ]
+        assert again == made
+        assert client.submit(functions.square, 5).result(60) == 25, "work without a key goes on"
+        assert len(jobs(home)) == 5
+    with Client(home.path) as reopened:
+        with pytest.raises(IdempotencyKeysFull):
+            reopened.submit_call(functions.pid, [7], idempotency_key="new")
+        detent_clock.jump(IDEMPOTENCY_WINDOW_MS)
+        assert reopened.submit_call(functions.pid, [7], idempotency_key="new").result(60) == os.getpid()
+
+
+def test_a_full_store_of_keys_is_said_to_a_client_of_another_owner(home: TemporaryHome, lane: InlineLane) -> None:
+    """JOB-030, X-172: also through the owner's socket, for work to be done and for work that is done."""
+    limited(home, keys_max=1)
+    with Client(home.path) as owner, Client(home.path) as client:
+        assert owner.submit(functions.square, 2).result(60) == 4
+        owner.submit_call(functions.pid, [1], idempotency_key="k")
+        for function, argument in ((functions.pid, 7), (functions.square, 2)):
+            with pytest.raises(IdempotencyKeysFull):
+                client.submit_call(function, [argument], idempotency_key="new")
+
+
+def test_room_for_keys_comes_back_when_the_oldest_has_had_its_time(
+    detent_clock: FakeClock, home: TemporaryHome, lane: InlineLane
+) -> None:
+    """JOB-030: the settings say how long a key counts."""
+    limited(home, keys_max=2, window_ms=1_000)
+    with Client(home.path) as client:
+        first = client.submit_call(functions.pid, [1], idempotency_key="a").job_id
+        detent_clock.jump(600)
+        client.submit_call(functions.pid, [2], idempotency_key="b")
+        with pytest.raises(IdempotencyKeysFull) as refused:
+            client.submit_call(functions.pid, [3], idempotency_key="c")
+        assert refused.value.details["retry_at_ms"] == detent_clock.wall_ms() + 400
+        detent_clock.jump(400)
+        client.submit_call(functions.pid, [3], idempotency_key="c")
+        with pytest.raises(IdempotencyKeysFull):
+            client.submit_call(functions.pid, [1], idempotency_key="a")
+        detent_clock.jump(600)
+        assert client.submit_call(functions.pid, [1], idempotency_key="a").job_id != first
 
 
 def test_a_key_over_work_that_is_done_stands_for_that_job(

@@ -10,10 +10,8 @@ import pytest
 from detent.canon import encode
 from detent.errors import InvalidInput, InvariantBroken
 from detent.jobs.idempotency import IDEMPOTENCY_WINDOW_MS
-from detent.store import memory
 from detent.store.api import ANSWERS_KEPT_MS, Store
 from detent.store.sqlite import SqliteStore
-from detent.store.sqlite import store as sqlite_store
 from tests.store.rows import Writer, answer, content, digest, everything, job, submitted, work
 
 DAY = ANSWERS_KEPT_MS
@@ -164,14 +162,44 @@ def test_an_expired_answer_is_replaced_and_those_of_others_go(writer: Writer, st
     assert store.answer(digest("three")) == answer("three", at_ms=1)
 
 
-def test_of_too_many_answers_the_oldest_go(writer: Writer, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (memory, sqlite_store):
-        monkeypatch.setattr(module, "ANSWERS_KEPT_MAX", 3)
-    writer.append(answers=[answer(f"{number}", at_ms=number) for number in range(3)])
-    writer.append(answers=[answer("0", response=b"anew", at_ms=DAY)])
-    writer.append(answers=[answer("new", at_ms=DAY)])
-    kept = [store.answer(digest(scope)) is not None for scope in ("0", "1", "2", "new")]
-    assert kept == [True, False, True, True]
+def test_no_answer_goes_before_its_time_however_many_come(writer: Writer, store: Store) -> None:
+    """JOB-030: they used to go after the ten thousandth."""
+    writer.append(answers=[answer("first", at_ms=1)])
+    for start in range(0, 12_000, 2_000):
+        writer.append(answers=[answer(f"{number}", at_ms=DAY) for number in range(start, start + 2_000)])
+    assert store.answer(digest("first")) == answer("first", at_ms=1)
+    assert store.answers_kept(0) == (12_001, 1)
+    writer.append(answers=[answer("next", at_ms=DAY + 1)])
+    assert store.answer(digest("first")) is None
+    assert store.answers_kept(0) == (12_001, DAY)
+
+
+def test_answers_are_counted_from_a_moment_on(writer: Writer, store: Store) -> None:
+    """JOB-030"""
+    assert store.answers_kept(0) == (0, None)
+    writer.append(answers=[answer("one", at_ms=5), answer("two", at_ms=7)])
+    writer.append(answers=[answer("three", at_ms=9)])
+    counted = [store.answers_kept(after_ms) for after_ms in (4, 5, 8, 9)]
+    assert counted == [(3, 5), (2, 7), (1, 9), (0, None)]
+
+
+def test_how_long_answers_count_is_the_writers_choice(writer: Writer, store: Store) -> None:
+    """JOB-030"""
+    writer.append(answers=[answer("one"), answer("two", at_ms=5)], answers_kept_ms=10)
+    writer.append(answers=[answer("one", response=b"early", at_ms=9)], answers_kept_ms=10)
+    assert store.answer(digest("one")) == answer("one")
+    store.append_beside([], [answer("one", response=b"anew", at_ms=10)], 10)
+    assert store.answer(digest("one")) == answer("one", response=b"anew", at_ms=10)
+    assert store.answer(digest("two")) == answer("two", at_ms=5)
+    store.append_beside([], [answer("three", at_ms=15)], 10)
+    assert store.answer(digest("two")) is None
+
+
+def test_a_clock_that_is_ahead_ends_no_key_of_the_same_commit(writer: Writer, store: Store) -> None:
+    """JOB-030: what is taken away is measured by the earliest of the commit's clocks."""
+    writer.append(answers=[answer("one", at_ms=1)])
+    writer.append(answers=[answer("two", at_ms=2), answer("three", at_ms=3 * DAY)])
+    assert store.answer(digest("one")) == answer("one", at_ms=1)
 
 
 # Ledgers that were made before there was any of it

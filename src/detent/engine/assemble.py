@@ -30,6 +30,7 @@ from detent.kernel.outcome import COMMITTED
 from detent.ledger.batch import seal, tree_origin
 from detent.ledger.note import TreeHead, sign_head
 from detent.store.api import (
+    ANSWERS_KEPT_MS,
     AnswerRow,
     BatchRow,
     CheckpointRow,
@@ -55,6 +56,7 @@ class Turn:
     refusals: list[RefusalRow] = field(default_factory=list)
     work: list[WorkRow] = field(default_factory=list)
     answers: list[AnswerRow] = field(default_factory=list)
+    answers_kept_ms: int = ANSWERS_KEPT_MS
 
     def add(self, command: Command, outcome: Outcome) -> None:
         """Take in a command that must be recorded."""
@@ -147,6 +149,7 @@ class Assembler:
             self.tree_head() if with_head else None,
             turn.work,
             turn.answers,
+            turn.answers_kept_ms,
         )
 
     def tree_head(self) -> TreeHeadRow:

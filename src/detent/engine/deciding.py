@@ -9,9 +9,11 @@ from collections.abc import Sequence
 
 from detent.engine.assemble import Turn, refusal_rows
 from detent.engine.history import StoreHistory
+from detent.engine.kept_answers import KeptAnswers
 from detent.engine.pace import Pace
 from detent.engine.request import Request, commands_of, indexed, jobs_looked_for
 from detent.errors import Refused
+from detent.jobs.idempotency import IdempotencyLimits
 from detent.kernel import Command, Heartbeat, Kernel, Outcome
 from detent.kernel.identity import JOB_TRANSITION
 from detent.kernel.outcome import DEDUPLICATED
@@ -21,12 +23,21 @@ from detent.store.api import Store
 class Decider:
     """Decides the requests of one partition. For whoever holds the turn."""
 
-    def __init__(self, kernel: Kernel, history: StoreHistory, store: Store, pace: Pace, partition: int) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        history: StoreHistory,
+        store: Store,
+        pace: Pace,
+        partition: int,
+        idempotency: IdempotencyLimits,
+    ) -> None:
         self._kernel = kernel
         self._history = history
         self._store = store
         self._pace = pace
         self._partition = partition
+        self._answers = KeptAnswers(store, idempotency)
 
     def decide(self, request: Request, turn: Turn, beats: dict[str, Outcome]) -> list[Outcome] | None:
         """What a request is to be answered; None when it failed in its caller's own code, and has its answer.
@@ -40,6 +51,9 @@ class Decider:
             return None
         if isinstance(commands, Refused):
             return [self._turn_away(commands, turn)]
+        if request.answers and (full := self._answers.refusal(request.answers, turn.answers)) is not None:
+            # Also of a request without commands, whose caller has to learn that its key is not remembered.
+            return [self._turn_away(full, turn)] * max(1, len(commands))
         if names := jobs_looked_for(commands):
             self._history.look_ahead(names)
         outcomes = [self._apply(command, turn, beats) for command in commands]
@@ -66,7 +80,9 @@ class Decider:
             rows = [row for row in rows if not self._store.is_erased(row.payload_digest)]
         turn.work.extend(rows)
         if all(outcome.refusal is None for outcome in outcomes):
+            self._answers.keep(request.answers, turn.answers)
             turn.answers.extend(request.answers)
+            turn.answers_kept_ms = self._answers.window_ms
 
     def _apply(self, command: Command, turn: Turn, beats: dict[str, Outcome]) -> Outcome:
         if type(command) is Heartbeat and (repeated := self._repeated_beat(command, beats)) is not None:

@@ -48,6 +48,7 @@ from detent.errors import (
     Refused,
     StoreUnavailable,
 )
+from detent.jobs.idempotency import IdempotencyLimits
 from detent.kernel import (
     ChangeTrust,
     Command,
@@ -94,6 +95,7 @@ class Owner:
         crash_point: Callable[[str], None] | None = None,
         inbox_max: int = INBOX_MAX,
         checkpoint_records: int = CHECKPOINT_RECORDS,
+        idempotency: IdempotencyLimits | None = None,
     ) -> None:
         self.partition = partition
         self.config = config
@@ -124,7 +126,8 @@ class Owner:
             not_before=recovered.tail.last_tick,
         )
         self._pace = Pace(ticks, recovered.kernel, config)
-        self._decider = Decider(recovered.kernel, recovered.history, store, self._pace, partition)
+        limits = idempotency or IdempotencyLimits()
+        self._decider = Decider(recovered.kernel, recovered.history, store, self._pace, partition, limits)
         self._on_dispatch = on_dispatch
         self._inbox: SimpleQueue[Request | Look | Stop] = SimpleQueue()
         self._inbox_max = inbox_max

@@ -96,7 +96,7 @@ class Scribe:
         if turn.refusals:
             self._store.append_refusals(turn.refusals)
         if turn.work or turn.answers:
-            self._store.append_beside(turn.work, turn.answers)
+            self._store.append_beside(turn.work, turn.answers, turn.answers_kept_ms)
 
     def keep_new_head(self) -> None:
         """Hand a tree head to the keeper outside, once those who waited for its commit have been answered."""

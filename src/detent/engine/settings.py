@@ -15,6 +15,7 @@ from detent.canon.amounts import CPU, RESOURCE_HINT, amount_fault, name_fault
 from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import DetentError, HomeError, InvalidInput
+from detent.jobs.idempotency import IdempotencyLimits
 from detent.kernel import BackoffSchedule, KernelConfig, LeasePolicy, QuotaPolicy
 from detent.kernel.policy import UNLIMITED_QUOTA
 from detent.scheduling.policy import SchedulingPolicy
@@ -50,6 +51,11 @@ default = [1000, 2000, 4000]
 # this machine has. Where it has less, such code is refused; lowering this lets it run, and every result says so.
 required = "full-rootless"
 
+[idempotency]
+# How long an idempotency key is remembered, and how many keys at once; at the limit new keys are refused.
+window_ms = 86400000
+keys_max = 1000000
+
 [resources]
 # What this machine has besides processors, in whole numbers, for steps that say what they take: gpu = 1, memory_mb = 16000.
 """
@@ -63,6 +69,7 @@ _SECTIONS: dict[str, frozenset[str] | None] = {
     "quotas": None,
     "kernel": frozenset({"seed", "on_quota_running", "runtime_class"}),
     "sandbox": frozenset({"required"}),
+    "idempotency": frozenset({"window_ms", "keys_max"}),
     "resources": None,
 }
 SANDBOX_PROFILES = ("full", "full-rootless", "kernel-filter", "none")
@@ -70,6 +77,7 @@ SANDBOX_PROFILES = ("full", "full-rootless", "kernel-filter", "none")
 SANDBOX_REQUIRED = "full-rootless"
 """What such code needs unless the settings say otherwise."""
 DURATION_MS_MAX = 100 * 366 * 24 * 3_600_000
+_IDEMPOTENCY_MAX = {"window_ms": DURATION_MS_MAX, "keys_max": 2**40}
 _LEASE_KEYS = frozenset({"ttl_ms", "heartbeat_ms"})
 _Policy = TypeVar("_Policy")
 
@@ -125,6 +133,11 @@ class Settings:
         return required
 
     @property
+    def idempotency(self) -> IdempotencyLimits:
+        """How long idempotency keys are remembered, and how many."""
+        return IdempotencyLimits(**self.raw.get("idempotency", {}))
+
+    @property
     def resources(self) -> Mapping[str, int]:
         """What the home counts besides its workers, with how much there is of each."""
         resources: Mapping[str, int] = self.raw.get("resources", {})
@@ -168,6 +181,12 @@ def read_settings(path: Path) -> Settings:
             f"{path}: sandbox.required: {show(required)} is no profile", hint=f"known: {', '.join(SANDBOX_PROFILES)}"
         )
     _check_resources(path, tables.get("resources", {}))
+    for name, value in tables.get("idempotency", {}).items():
+        if type(value) is not int or not 1 <= value <= _IDEMPOTENCY_MAX[name]:
+            raise HomeError(
+                f"{path}: idempotency.{name}: {show(value)} is not a whole number from 1 to {_IDEMPOTENCY_MAX[name]:,}",
+                hint="correct the setting and start again",
+            )
     ledger = tables.get("ledger", {})
     try:
         origin, root = ledger["origin"], parse_digest(ledger["root"])

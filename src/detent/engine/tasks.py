@@ -26,7 +26,7 @@ from detent.engine.run_past import TERMINAL
 from detent.engine.vacancies import FULL
 from detent.engine.wire import Answer
 from detent.engine.work import Work
-from detent.errors import InvalidInput, Refused, StoreUnavailable
+from detent.errors import IdempotencyKeysFull, InvalidInput, Refused, StoreUnavailable
 from detent.jobs.idempotency import IdempotencyScope, Repeated, StoredAnswer, body_digest, decide_idempotency
 from detent.jobs.work import WorkOrder, WorkReport
 from detent.kernel import Cancel, Command
@@ -248,7 +248,7 @@ class Tasks:
                 return self.ticket(job)
             known = None if recipe.key is None else self._answered(recipe)
             if isinstance(known, Ticket):
-                self._ask([], [AnswerRow(named, body, known.job_id.encode(), self._desk.now_ms())])
+                _insist_on_kept(self._ask([], [AnswerRow(named, body, known.job_id.encode(), self._desk.now_ms())]))
                 first = self._answer_kept(named, body) or known.job_id
                 return self._twin(known) if first == known.job_id else self.ticket(first)
             submission = self._submission(call, recipe, job_id, known)
@@ -258,6 +258,7 @@ class Tasks:
             if answer.refusal is None:
                 return ticket
             self._forget(ticket)
+            _insist_on_kept([answer])
             if answer.refusal.code in FULL:
                 self._wait_for_room(deadline)
             elif answer.refusal.code != "CONFLICT":  # Then somebody came first with the same key, and left an answer.
@@ -267,7 +268,8 @@ class Tasks:
         """The job that a key stands for; None when it is unused. Refuses another body under the same key (JOB-032)."""
         row = self._desk.reader.answer(named)
         stored = None if row is None else StoredAnswer(row.body_digest, row.response, row.stored_at_ms)
-        decided = decide_idempotency(stored, body_digest=body, now_ms=self._desk.now_ms())
+        window_ms = self._work.idempotency.window_ms
+        decided = decide_idempotency(stored, body_digest=body, now_ms=self._desk.now_ms(), window_ms=window_ms)
         if isinstance(decided, Refused):
             raise InvalidInput(decided.message, code=decided.code, hint="use another key for another request")
         return decided.response.decode() if isinstance(decided, Repeated) else None
@@ -402,3 +404,14 @@ class Tasks:
             self._room.notify_all()
         for event in events:
             event.set()
+
+
+def _insist_on_kept(answers: Sequence[Answer]) -> None:
+    """Raise when a key cannot be remembered: nothing was submitted then, and known keys are still answered."""
+    for answer in answers:
+        if answer.refusal is not None and answer.refusal.code == IdempotencyKeysFull.code:
+            raise IdempotencyKeysFull(
+                answer.refusal.message,
+                hint="try again when the oldest key has had its time, or raise idempotency.keys_max in config.toml",
+                details=answer.refusal.details,
+            )

@@ -297,6 +297,7 @@ def _owner(  # noqa: PLR0913 - the parts an owner is wired from
         keep_head=keep,
         on_dispatch=parts.on_dispatch,
         crash_point=parts.crash_point,
+        idempotency=settings.idempotency,
         **options,
     )
 

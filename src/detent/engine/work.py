@@ -100,6 +100,7 @@ class Work:
             self._settings = home.settings()
             self.resources: Mapping[str, int] = {CPU: self.workers, **self._settings.resources}
             """What there is for work to take, of each kind."""
+            self.idempotency = self._settings.idempotency
             self.desk = Desk(home, self.session, parts=self.parts)
             self.recipes = Recipes(self.desk)
             self.crew = self._make_crew(self._make_lanes if lanes is None else lanes)

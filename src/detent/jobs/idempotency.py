@@ -16,6 +16,8 @@ from detent.errors import InvalidInput, Refused
 from detent.kernel.manifest import digest_fault
 
 IDEMPOTENCY_WINDOW_MS: Final = 86_400_000
+IDEMPOTENCY_KEYS_MAX: Final = 1_000_000
+"""Keys that are remembered at once unless the settings say otherwise: more than eleven new ones a second, for a day."""
 KEY_CHARS_MAX: Final = 255
 BODY_LABEL: Final = b"detent/request_body/v1\0"
 
@@ -33,6 +35,14 @@ class IdempotencyScope:
     endpoint: str
     """Method and route, such as ``POST /v1/jobs``."""
     key: ClientIdempotencyKey
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencyLimits:
+    """How long a key counts, and how many keys may count at once."""
+
+    window_ms: int = IDEMPOTENCY_WINDOW_MS
+    keys_max: int = IDEMPOTENCY_KEYS_MAX
 
 
 @dataclass(frozen=True, slots=True)

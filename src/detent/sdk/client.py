@@ -137,7 +137,8 @@ class Client:
         """Like `submit`, with the arguments in one place and options beside them.
 
         The same ``idempotency_key`` with the same call within a day gives the same job; with another call it is refused
-        (``IDEMPOTENCY_KEY_REUSED``). ``timeout`` bounds the wait for room in a full queue.
+        (``IDEMPOTENCY_KEY_REUSED``). When as many keys are remembered as the settings allow, a new one is refused
+        (`IdempotencyKeysFull`). ``timeout`` bounds the wait for room in a full queue.
         """
         from detent.jobs.idempotency import IdempotencyScope, parse_idempotency_key  # noqa: PLC0415
 

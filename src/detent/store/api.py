@@ -24,11 +24,8 @@ CONTENT_INLINE_BYTES_MAX = 16 * 1024
 REFUSALS_KEPT_MAX = 10_000
 """The decision log of refusals is bounded: the oldest go first (X-182)."""
 
-ANSWERS_KEPT_MAX = 10_000
-"""Answers to clients' idempotency keys that are kept at most: the oldest go first."""
-
 ANSWERS_KEPT_MS = 86_400_000
-"""An answer is kept for this long (JOB-030); after that the next commit that keeps one takes it away."""
+"""How long an answer to a client's idempotency key is kept unless the writer says otherwise (JOB-030)."""
 
 ANSWER_BYTES_MAX = 64 * 1024
 """The largest answer that is kept."""
@@ -187,6 +184,9 @@ class Commit(NamedTuple):
     """Rows of the work index; each names a job that this commit or an earlier one submitted."""
     answers: Sequence[AnswerRow] = ()
     """Answers to keep; one that is kept for the same scope and still counts is left alone."""
+    answers_kept_ms: int = ANSWERS_KEPT_MS
+    """How long answers count. A commit that keeps one takes away those that no longer do, and never any other: how many
+    there may be is for the writer to decide."""
 
 
 class LedgerHead(NamedTuple):
@@ -297,6 +297,9 @@ class StoreReader(Protocol):
     def answer(self, scope: bytes) -> AnswerRow | None:
         """What was answered under a client's idempotency key; it may have expired."""
 
+    def answers_kept(self, after_ms: int) -> tuple[int, int | None]:
+        """How many answers were stored after a moment, and when the oldest of them was. Reads all of them."""
+
     def close(self) -> None: ...
 
 
@@ -317,7 +320,9 @@ class Store(StoreReader, Protocol):
     def append_refusals(self, refusals: Sequence[RefusalRow]) -> None:
         """Add to the bounded decision log outside a commit."""
 
-    def append_beside(self, work: Sequence[WorkRow], answers: Sequence[AnswerRow]) -> None:
+    def append_beside(
+        self, work: Sequence[WorkRow], answers: Sequence[AnswerRow], answers_kept_ms: int = ANSWERS_KEPT_MS
+    ) -> None:
         """Add to the work index and to the kept answers outside a commit: for a request that changed nothing else."""
 
     def append_tree_head(self, head: TreeHeadRow) -> None:

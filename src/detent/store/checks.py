@@ -63,7 +63,7 @@ def check_partition(partition: int, partitions: int) -> None:
 
 def check_commit(commit: Commit, partitions: int) -> None:
     """Insist that the parts of a commit belong together."""
-    batch, records, jobs, runs, content, erased, refusals, checkpoint, tree_head, work, answers = commit
+    batch, records, jobs, runs, content, erased, refusals, checkpoint, tree_head, work, answers, _ = commit
     partition = batch.partition
     check_partition(partition, partitions)
     _check_place(batch)

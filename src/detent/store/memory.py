@@ -17,7 +17,6 @@ from typing import Self, TypeVar
 from detent.canon.late import dataclass
 from detent.errors import EpochLost, InvariantBroken
 from detent.store.api import (
-    ANSWERS_KEPT_MAX,
     ANSWERS_KEPT_MS,
     CHECKPOINTS_KEPT,
     REFUSALS_KEPT_MAX,
@@ -75,7 +74,7 @@ class MemoryStore:
         self._erased: set[bytes] = set()
         self._refusals: list[RefusalRow] = []
         self._work: dict[str, WorkRow] = {}
-        self._answers: dict[bytes, tuple[int, AnswerRow]] = {}
+        self._answers: dict[bytes, AnswerRow] = {}
 
     @classmethod
     def create(cls, origin: str, partitions: int) -> Self:
@@ -109,7 +108,7 @@ class MemoryStore:
             self._named.setdefault(name, len(self._named))
         self._jobs.update((job.job_id, job._replace(expected_seq=job.transition_seq)) for job in commit.jobs)
         self._runs.update((run.run_id, run) for run in commit.runs)
-        self._keep_beside(commit.work, commit.answers)
+        self._keep_beside(commit.work, commit.answers, commit.answers_kept_ms)
         self._keep_content(commit)
         self._keep_refusals(commit.refusals)
         if commit.checkpoint is not None:
@@ -125,12 +124,14 @@ class MemoryStore:
         check_refusals(refusals, self.partitions)
         self._keep_refusals(refusals)
 
-    def append_beside(self, work: Sequence[WorkRow], answers: Sequence[AnswerRow]) -> None:
+    def append_beside(
+        self, work: Sequence[WorkRow], answers: Sequence[AnswerRow], answers_kept_ms: int = ANSWERS_KEPT_MS
+    ) -> None:
         """Add to the work index and to the kept answers outside a commit."""
         check_integers(chain(work, answers))
         check_beside(work, answers)
         self._check_work(work, self._named.keys())
-        self._keep_beside(work, answers)
+        self._keep_beside(work, answers, answers_kept_ms)
 
     def append_tree_head(self, head: TreeHeadRow) -> None:
         """Keep a signed tree head over batches that are already there."""
@@ -191,7 +192,7 @@ class MemoryStore:
     def _erase_answers(self, erased: frozenset[bytes]) -> None:
         from detent.ledger.naming import named_digests  # noqa: PLC0415 - erasing is rare
 
-        for scope, (_, answer) in list(self._answers.items()):
+        for scope, answer in list(self._answers.items()):
             job = self._jobs.get(answer.response.decode(errors="replace"))
             if job is not None and not erased.isdisjoint(named_digests(job.body)):
                 del self._answers[scope]
@@ -201,22 +202,17 @@ class MemoryStore:
             if row.job_id not in known:
                 raise InvariantBroken(f"work of job {row.job_id!r}, which nobody submitted")
 
-    def _keep_beside(self, work: Sequence[WorkRow], answers: Sequence[AnswerRow]) -> None:
+    def _keep_beside(self, work: Sequence[WorkRow], answers: Sequence[AnswerRow], kept_ms: int) -> None:
         for row in work:
             self._work.setdefault(row.job_id, row)
         for answer in answers:
             kept = self._answers.get(answer.scope)
-            if kept is None or kept[1].stored_at_ms <= answer.stored_at_ms - ANSWERS_KEPT_MS:
-                number = 1 + max((number for number, _ in self._answers.values()), default=0)
-                self._answers[answer.scope] = (number, answer)
+            if kept is None or kept.stored_at_ms <= answer.stored_at_ms - kept_ms:
+                self._answers[answer.scope] = answer
         if answers:
-            newest = max(number for number, _ in self._answers.values())
-            expired = max(answer.stored_at_ms for answer in answers) - ANSWERS_KEPT_MS
-            self._answers = {
-                scope: (number, answer)
-                for scope, (number, answer) in self._answers.items()
-                if number > newest - ANSWERS_KEPT_MAX and answer.stored_at_ms > expired
-            }
+            expired = min(answer.stored_at_ms for answer in answers) - kept_ms
+            for scope in [scope for scope, answer in self._answers.items() if answer.stored_at_ms <= expired]:
+                del self._answers[scope]
 
     def _keep_refusals(self, refusals: Sequence[RefusalRow]) -> None:
         if refusals:
@@ -380,8 +376,12 @@ class MemoryStore:
 
     def answer(self, scope: bytes) -> AnswerRow | None:
         """What was answered under a client's idempotency key."""
-        kept = self._answers.get(scope)
-        return None if kept is None else kept[1]
+        return self._answers.get(scope)
+
+    def answers_kept(self, after_ms: int) -> tuple[int, int | None]:
+        """How many answers were stored after a moment, and when the oldest of them was."""
+        times = [answer.stored_at_ms for answer in self._answers.values() if answer.stored_at_ms > after_ms]
+        return len(times), min(times, default=None)
 
     def _all_work(self) -> list[WorkRow]:
         return sorted(self._work.values(), key=lambda row: self._named[row.job_id])

@@ -127,19 +127,15 @@ ON CONFLICT (job_no) DO NOTHING
 DELETE FROM work WHERE payload_digest = ?1
 
 -- name: upsert_answer
--- Keeps an answer, as the newest; one that was kept within the last ?5 milliseconds stays.
+-- Keeps an answer; one that was kept within the last ?5 milliseconds stays.
 INSERT INTO answers (scope, body_digest, response, stored_at_ms) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (scope) DO UPDATE
-SET answer_no = (SELECT max(answer_no) FROM answers) + 1, body_digest = ?2, response = ?3, stored_at_ms = ?4
+SET body_digest = ?2, response = ?3, stored_at_ms = ?4
 WHERE stored_at_ms <= ?4 - ?5
 
 -- name: delete_expired_answers
 -- Forgets answers that were kept until ?1 or before.
 DELETE FROM answers WHERE stored_at_ms <= ?1
-
--- name: delete_old_answers
--- Keeps at most the newest ?1 answers.
-DELETE FROM answers WHERE answer_no <= (SELECT max(answer_no) FROM answers) - ?1
 
 -- name: answered_jobs
 -- The jobs that kept answers name, as they stand.
@@ -343,3 +339,7 @@ ORDER BY work.job_no DESC LIMIT ?3
 -- name: answer
 -- What is kept under a scope.
 SELECT scope, body_digest, response, stored_at_ms FROM answers WHERE scope = ?1
+
+-- name: answers_kept
+-- How many answers were stored after ?1, and when the oldest of them was.
+SELECT count(*), min(stored_at_ms) FROM answers WHERE stored_at_ms > ?1

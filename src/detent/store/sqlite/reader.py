@@ -264,6 +264,11 @@ class SqliteReader:
         """What was answered under a client's idempotency key."""
         return self._one(AnswerRow._make, "answer", scope) if self._knows_work() else None
 
+    def answers_kept(self, after_ms: int) -> tuple[int, int | None]:
+        """How many answers were stored after a moment, and when the oldest of them was."""
+        found = self._one(lambda row: (row[0], row[1]), "answers_kept", after_ms) if self._knows_work() else None
+        return (0, None) if found is None else found
+
     def damage(self) -> list[str]:
         """What SQLite's own integrity check finds in the file: pages and indexes. Reads all of it.
 

@@ -20,7 +20,6 @@ import apsw
 
 from detent.errors import EpochLost, InvariantBroken, StoreUnavailable
 from detent.store.api import (
-    ANSWERS_KEPT_MAX,
     ANSWERS_KEPT_MS,
     CHECKPOINTS_KEPT,
     REFUSALS_KEPT_MAX,
@@ -131,10 +130,12 @@ class SqliteStore(SqliteReader):
         check_refusals(refusals, self._partitions)
         self._transact(self._write_refusals, refusals)
 
-    def append_beside(self, work: Sequence[WorkRow], answers: Sequence[AnswerRow]) -> None:
+    def append_beside(
+        self, work: Sequence[WorkRow], answers: Sequence[AnswerRow], answers_kept_ms: int = ANSWERS_KEPT_MS
+    ) -> None:
         """Add to the work index and to the kept answers outside a commit."""
         check_beside(work, answers)
-        self._transact(self._write_beside, (work, answers))
+        self._transact(self._write_beside, (work, answers, answers_kept_ms))
 
     def append_tree_head(self, head: TreeHeadRow) -> None:
         """Keep a signed tree head over batches that are already durable."""
@@ -216,7 +217,9 @@ class SqliteStore(SqliteReader):
         return epoch
 
     def _write_commit(self, commit: Commit) -> None:
-        batch, records, jobs, runs, content, erased, refusals, checkpoint, tree_head, work, answers = commit
+        batch, records, jobs, runs, content, erased, refusals, checkpoint, tree_head, work, answers, answers_kept_ms = (
+            commit
+        )
         write, write_all = self._cursor.execute, self._cursor.executemany
         try:
             write(_INSERT_BATCH, batch)
@@ -238,7 +241,7 @@ class SqliteStore(SqliteReader):
         if content:
             write_all(_SQL["insert_content"], content)
         if work or answers:
-            self._write_beside((work, answers))
+            self._write_beside((work, answers, answers_kept_ms))
         if erased:
             write_all(_SQL["erase_content"], [(digest,) for digest in erased])
             write_all(_SQL["erase_work"], [(digest,) for digest in erased])
@@ -297,15 +300,14 @@ class SqliteStore(SqliteReader):
         if gone:
             self._cursor.executemany(_SQL["delete_answer"], gone)
 
-    def _write_beside(self, rows: tuple[Sequence[WorkRow], Sequence[AnswerRow]]) -> None:
-        work, answers = rows
+    def _write_beside(self, rows: tuple[Sequence[WorkRow], Sequence[AnswerRow], int]) -> None:
+        work, answers, kept_ms = rows
         if work:
             self._cursor.executemany(_SQL["insert_work"], work)
         if answers:
-            self._cursor.executemany(_SQL["upsert_answer"], [(*answer, ANSWERS_KEPT_MS) for answer in answers])
-            newest_ms = max(answer.stored_at_ms for answer in answers)
-            self._cursor.execute(_SQL["delete_expired_answers"], (newest_ms - ANSWERS_KEPT_MS,))
-            self._cursor.execute(_SQL["delete_old_answers"], (ANSWERS_KEPT_MAX,))
+            self._cursor.executemany(_SQL["upsert_answer"], [(*answer, kept_ms) for answer in answers])
+            now_ms = min(answer.stored_at_ms for answer in answers)
+            self._cursor.execute(_SQL["delete_expired_answers"], (now_ms - kept_ms,))
 
     def _write_tree_head(self, head: TreeHeadRow) -> None:
         self._writer.execute(_SQL["insert_tree_head"], head)
