@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from detent.errors import EXIT_INVALID
 
 if TYPE_CHECKING:
     from detent.contract import Contract, ContractInvalid, Finding
+    from detent.contract.model import JobFault
 
 STANDARD_INPUT = "-"
 STANDARD_INPUT_NAME = "<stdin>"
@@ -71,7 +72,7 @@ def read_contract(file: str) -> Contract:
 
     if file == STANDARD_INPUT:
         data = sys.stdin.buffer.read(BYTES_MAX + 1)
-        return _checked(load(data, name=STANDARD_INPUT_NAME, base=str(Path.cwd())))
+        return _checked(load(data, name=STANDARD_INPUT_NAME, base=str(Path.cwd()), check_job=check_job))
     path = Path(file)
     try:
         with path.open("rb") as stream:
@@ -82,12 +83,19 @@ def read_contract(file: str) -> Contract:
         why = getattr(exc, "strerror", None) or str(exc)
         raise ContractInvalid([Finding(file, 0, 0, f"cannot be read: {why}", _meant(path))]) from exc
     try:
-        return _checked(load(data, name=file, base=str(path.absolute().parent)))
+        return _checked(load(data, name=file, base=str(path.absolute().parent), check_job=check_job))
     except ContractInvalid as exc:
         if path.suffix != ".py":
             raise
         hint = f"of a flow in Python, `detent plan {file}` shows the steps; `validate` reads contract files"
         raise ContractInvalid([Finding(file, 0, 0, "is a Python file, not a contract", hint)]) from exc
+
+
+def check_job(target: Mapping[str, Any], values: Mapping[str, Any]) -> Sequence[JobFault]:
+    """What is wrong with a ``job:`` payload. The runners are loaded for contracts that have one."""
+    from detent.engine.job_check import job_faults  # noqa: PLC0415
+
+    return job_faults(target, values)
 
 
 def finding_map(finding: Finding) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from detent.contract.findings import ContractInvalid, Finding, Locate, Report, S
 from detent.contract.identity import CORRELATION_LABEL, STEP_LABEL, id_maker
 from detent.contract.limits import LONG_FORM_BYTES_MAX
 from detent.contract.map_params import check_declared, has_params
-from detent.contract.model import Contract, Kind, Param, Place, Written
+from detent.contract.model import CheckJob, Contract, Kind, Param, Place, Written
 from detent.contract.params import check_params
 from detent.contract.places import locate
 from detent.contract.schedule import Schedule, check_schedule
@@ -37,13 +37,16 @@ LONG: str = "workflow_coordination"
 _ANY_ID = UUID(int=0)
 
 
-def load(data: bytes, *, name: str = "contract", base: str | None = None) -> Contract:
+def load(
+    data: bytes, *, name: str = "contract", base: str | None = None, check_job: CheckJob | None = None
+) -> Contract:
     """The contract in the bytes of a YAML or JSON file. ``name`` is what findings call the file.
 
+    ``check_job`` looks at ``job:`` payloads; without it they are taken as they are.
     Raises ``ContractInvalid`` with everything that is wrong, each with its line.
     """
     tree = read(data, name=name)
-    return _Loader(tree.value, name, base, partial(locate, tree.text), tree.begins).contract()
+    return _Loader(tree.value, name, base, partial(locate, tree.text), tree.begins, check_job).contract()
 
 
 def from_document(document: Mapping[str, Any], *, name: str = "contract", base: str | None = None) -> Contract:
@@ -73,13 +76,20 @@ class _Loader:
     """One document on its way to a contract."""
 
     def __init__(
-        self, document: Any, name: str, base: str | None, locate_faults: Locate | None, begins: Mapping[int, Place]
+        self,
+        document: Any,
+        name: str,
+        base: str | None,
+        locate_faults: Locate | None,
+        begins: Mapping[int, Place],
+        check_job: CheckJob | None = None,
     ) -> None:
         self.document = document
         self.name = name
         self.base = base
         self.locate = locate_faults
         self.begins = begins
+        self.check_job = check_job
         self.report = Report()
         self.short = not (type(document) is dict and LONG in document)
         self.params: dict[str, Param] = {}
@@ -103,6 +113,7 @@ class _Loader:
         edges = resolve_needs(drafts, names, self.params, self.report)
         for draft in drafts:
             check_declared(draft.binding, draft.spot, self.params)
+            self._check_job(draft)
         check_result(self.result, self.result_at, names, self.params)
         report_cycles(drafts, names, edges)
         steps = self._steps(drafts, edges)
@@ -154,6 +165,13 @@ class _Loader:
         self.definition_fields = coordination["workflow_definition"]
         definition = build_long(self.definition_fields, inside.at("workflow_definition"))
         return definition, coordination.get("steps", []), inside.at("steps")
+
+    def _check_job(self, draft: Draft) -> None:
+        if self.check_job is None or draft.binding is None or draft.binding.kind is not Kind.JOB:
+            return
+        defaults = {name: param.default for name, param in self.params.items() if not param.required}
+        for path, message, hint in self.check_job(draft.binding.target, defaults):
+            draft.spot.at("run", "job", *path).fault(message, hint)
 
     def _choose_shell(self, drafts: Sequence[Draft]) -> None:
         if not self.shell:
@@ -229,7 +247,8 @@ class _Loader:
     def _written(self, ids: Sequence[UUID], drafts: Sequence[Draft]) -> Written | None:
         if not any(has_params(draft.binding) for draft in drafts):
             return None
-        return Written({one: draft.spot.path for one, draft in zip(ids, drafts, strict=True)}, self.locate)
+        paths = {one: draft.spot.path for one, draft in zip(ids, drafts, strict=True)}
+        return Written(paths, self.locate, self.check_job)
 
     def _invalid(self) -> ContractInvalid:
         return invalid(self.report, self.name, self.locate)

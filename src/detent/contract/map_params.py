@@ -1,4 +1,4 @@
-"""Parameters as settings of a map, or as the list that a step goes through: what a parameter turns into is checked as if it
+"""Parameters as settings of a map, as the list that a step goes through, or inside a payload: what a parameter turns into is checked as if it
 had been written there.
 
 A contract is checked with what it says itself, the types and defaults of its parameters; a run with the values that it is given,
@@ -15,7 +15,7 @@ from detent.canon.strict_json import JsonValue
 from detent.contract.findings import Fault, Finding, Path, Report, Spot, Stage, invalid, path_text
 from detent.contract.map_run import CHECKS, CODE_HINT, is_param
 from detent.contract.model import Binding, Kind, Param
-from detent.contract.references import PARAM
+from detent.contract.references import PARAM, param_names
 from detent.contract.shapes import BAD, text
 from detent.contract.words import shown
 
@@ -40,7 +40,9 @@ TYPES: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def has_params(binding: Binding | None) -> bool:
-    """Whether settings of a map, or the list of a step, are parameters."""
+    """Whether settings of a map, the list of a step, or parts of a payload are parameters."""
+    if binding is not None and binding.kind is Kind.JOB:
+        return bool(param_names(binding.target))
     return next(_settings(binding), None) is not None or _list_param(binding) is not None
 
 
@@ -68,7 +70,10 @@ def check_declared(binding: Binding | None, spot: Spot, params: Mapping[str, Par
 
 
 def misfits(contract: Contract, values: Mapping[str, JsonValue]) -> tuple[Finding, ...]:
-    """What is wrong with the values of parameters where they are settings or the list of a map, in the order of the steps."""
+    """What is wrong with the values of parameters where they are settings or the list of a map, or stand in a payload.
+
+    In the order of the steps.
+    """
     if contract.written is None:
         return ()
     report = Report()
@@ -81,6 +86,10 @@ def misfits(contract: Contract, values: Mapping[str, JsonValue]) -> tuple[Findin
             spot = Spot(report, (*contract.written.paths[step_id], *_INSIDE, *path))
             for fault in _faults(path, values[name]) if name in values else ():
                 spot.fault(f"{fault.message}; {path_text(path)} is parameter {name!r:.80}", fault.hint)
+        if contract.written.check_job is not None and binding.kind is Kind.JOB and has_params(binding):
+            spot = Spot(report, (*contract.written.paths[step_id], "run", "job"))
+            for place, message, hint in contract.written.check_job(binding.target, values):
+                spot.at(*place).fault(message, hint)
     return invalid(report, contract.name, contract.written.locate).findings if report.count else ()
 
 

@@ -6,11 +6,11 @@ is unique in the file, and everything a person reads or writes (``needs``, ``$fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
 from detent.canon.late import dataclass
@@ -114,6 +114,18 @@ class Binding:
     """The words before the command line; ``shell`` only. Empty: the default of where it runs (X-189)."""
 
 
+class JobFault(NamedTuple):
+    """Something wrong inside a ``job:`` payload: where in it, what, and what to do."""
+
+    path: Path
+    message: str
+    hint: str
+
+
+CheckJob: TypeAlias = "Callable[[Mapping[str, Any], Mapping[str, Any]], Sequence[JobFault]]"
+"""Looks at a ``job:`` payload with the values of parameters. What a payload is, is not this room's to know: it is handed in."""
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
     """Where the steps of a contract stand in its document, for what turns out to be wrong only when a run is given values."""
@@ -121,6 +133,7 @@ class Written:
     paths: Mapping[UUID, Path]
     locate: Locate | None
     """None: the document has no lines."""
+    check_job: CheckJob | None = None
 
 
 class FileSource(Protocol):

@@ -34,7 +34,7 @@ def build(
         for error in exc.errors(include_url=False):
             where = tuple(error["loc"])
             here = spot.at(*(place(where) if place else where))
-            here.fault(*_in_plain_words(error, named(here)))
+            here.fault(*in_plain_words(error, named(here)))
     except ModelOnexError as exc:
         spot.fault(exc.message, exc.hint or "see docs/contract-file.md for what can stand here")
     return None
@@ -106,9 +106,13 @@ _WORDS: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-def _in_plain_words(error: Any, name: str) -> tuple[str, str]:
+def in_plain_words(error: Any, name: str) -> tuple[str, str]:
+    """One of Pydantic's errors as a message and a hint; ``name`` is what the field is called."""
     words = _WORDS.get(error["type"])
     if words is None:
-        return f"{name}: {error['msg']}", "see docs/contract-file.md for what can stand here"
+        return (
+            f"{name}: {error['msg'].removeprefix('Value error, ')}",
+            "see docs/contract-file.md for what can stand here",
+        )
     values = {**error.get("ctx", {}), "name": name, "got": shown(error["input"])}
     return words[0].format_map(values), words[1].format_map(values) if "{expected}" in words[1] else words[1]

@@ -58,7 +58,7 @@ def resolve(value: JsonValue, results: Mapping[str, JsonValue], params: Mapping[
             raise InvalidInput(f"there is no {what} {name!r}", details={word: name})
         return known[word][name]
 
-    return _replaced(value, replace)
+    return replaced(value, replace)
 
 
 def scan(value: JsonValue, spot: Spot, found: list[Reference], depth: int = 0) -> None:
@@ -125,11 +125,12 @@ def _found(value: JsonValue) -> Iterator[tuple[str, str]]:
             yield from _found(item)
 
 
-def _replaced(value: JsonValue, replace: Callable[[str, str], JsonValue]) -> JsonValue:
+def replaced(value: JsonValue, replace: Callable[[str, str], JsonValue]) -> JsonValue:
+    """The value with what ``replace`` gives for the word and name of every reference, and every ``$$`` key written plain."""
     if type(value) is dict:
         if _is_reference(value):
             return replace(*next(iter(value.items())))
-        return {key[1:] if key.startswith("$$") else key: _replaced(item, replace) for key, item in value.items()}
+        return {key[1:] if key.startswith("$$") else key: replaced(item, replace) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return [_replaced(item, replace) for item in value]
+        return [replaced(item, replace) for item in value]
     return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from typing import Any, Final
@@ -12,6 +12,7 @@ from detent.canon import parse_digest
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.contract import Contract, bindings_digest, contract_digest, from_document, long_form
+from detent.contract.model import JobFault
 from detent.engine.desk import Desk
 from detent.engine.run_identity import LOCKS, RunLock, is_driven
 from detent.errors import DetentError, StoreCorrupt
@@ -25,6 +26,7 @@ __all__ = [
     "RunIdentity",
     "RunInputs",
     "RunLock",
+    "check_job",
     "digests_of",
     "is_driven",
     "parse_inputs",
@@ -70,6 +72,13 @@ class RunIdentity:
     run_id: str
     operation_id: UUID
     resumed: bool = False
+
+
+def check_job(target: Mapping[str, Any], values: Mapping[str, JsonValue]) -> Sequence[JobFault]:
+    """What is wrong with a ``job:`` payload of a contract that is about to be run. Recorded contracts are taken as they are."""
+    from detent.engine.job_check import job_faults  # noqa: PLC0415 - the runners, for contracts that have one
+
+    return job_faults(target, values)
 
 
 def read_inputs(desk: Desk, run: Run) -> RunInputs:

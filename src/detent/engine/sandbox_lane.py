@@ -25,7 +25,7 @@ from detent.executor.sandbox import Execution, Input, Job, Limits, OnOutput, Run
 from detent.executor.sandbox.missing import message_of
 from detent.jobs.complete import complete_payload
 from detent.jobs.limits import MB
-from detent.jobs.payload import read_payload
+from detent.jobs.payload import LOCAL_USER, read_payload
 from detent.jobs.result import JobResult, ResourceUsage
 from detent.jobs.status import TIMEOUT_CODES
 from detent.jobs.values import FILE, escaped, restored
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 INPUTS: Final = "/job/inputs"
-USER: Final = "local"
-"""Who asks for the platform jobs of a contract that somebody runs at home."""
 CODE_LIMITS: Final = Limits(wall_ms=None, cpu_ms=None)
 """What code in a contract gets unless its step says otherwise: no limit of time, the sandbox's own for the rest (X-162)."""
 
@@ -231,7 +229,7 @@ class SandboxLane:
             payload = complete_payload(
                 read_payload({**draft, "job_id": assignment.job_id}),
                 created_at=self._now(),
-                user_id=USER,
+                user_id=LOCAL_USER,
                 env_version=runners.env_version(str(draft.get("job_type"))),
                 nonce=self._nonce(),
             )

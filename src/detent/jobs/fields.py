@@ -151,7 +151,7 @@ def envelope_invalid(exc: ValidationError, document: object, name: str) -> Envel
     """Our error for one of Pydantic's: it says where, what is wrong, and what else is wrong."""
     errors = []
     for error in exc.errors(include_url=False, include_input=False)[:ERRORS_SHOWN_MAX]:
-        path = _path(document, error["loc"])
+        path = "".join(map(step, place_of(document, error["loc"]))).removeprefix(".")
         cause = error.get("ctx", {}).get("error")
         if isinstance(cause, Misplaced):
             path = f"{path}.{cause.path}".strip(".")
@@ -162,16 +162,17 @@ def envelope_invalid(exc: ValidationError, document: object, name: str) -> Envel
     return EnvelopeInvalid(f"{place}: {first['message']}{more}", details={"path": first["path"], "errors": errors})
 
 
-def _path(document: object, location: tuple[int | str, ...]) -> str:
-    """A field's path as a reader writes it: without the names of the alternatives that Pydantic tried."""
-    text, inside = "", document
+def place_of(document: object, location: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """A field's path in its document: without the names of the alternatives that Pydantic tried."""
+    path: list[int | str] = []
+    inside = document
     for place, part in enumerate(location):
         if (isinstance(inside, dict) and part in inside) or (isinstance(inside, list) and isinstance(part, int)):
             inside = inside[part]  # type: ignore[index]  # mypy does not join the two cases
         elif place + 1 < len(location):
             continue
-        text += step(part)
-    return text.removeprefix(".")
+        path.append(part)
+    return tuple(path)
 
 
 def unique(values: tuple[Any, ...], path: str) -> None:

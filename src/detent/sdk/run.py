@@ -144,6 +144,7 @@ def file_maker(home: Path) -> Any:
 def _contract(given: Contract | str | Path) -> Contract:
     from detent.contract import Contract, load  # noqa: PLC0415
     from detent.contract.limits import BYTES_MAX  # noqa: PLC0415
+    from detent.engine.run_inputs import check_job  # noqa: PLC0415
     from detent.sdk.flow import Flow  # noqa: PLC0415
 
     if isinstance(given, Contract):
@@ -164,4 +165,4 @@ def _contract(given: Contract | str | Path) -> Contract:
             data = stream.read(BYTES_MAX + 1)
     except OSError as exc:
         raise InvalidInput(f"{path} cannot be read: {exc.strerror or exc}", hint="check the path") from exc
-    return load(data, name=str(given), base=str(path.absolute().parent))
+    return load(data, name=str(given), base=str(path.absolute().parent), check_job=check_job)
