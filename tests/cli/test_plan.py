@@ -125,7 +125,19 @@ workflow_coordination:
   steps:
     - {step_name: a, step_type: reducer, timeout_ms: 2000, retry_count: 0, priority: 7, skip_on_failure: true}
     - {step_name: b, step_type: orchestrator, depends_on: [a]}
-    - {step_name: c, step_type: custom, run: {job: {job_type: code_cell, limits: {}}}}
+    - step_name: c
+      step_type: custom
+      run:
+        job:
+          schema_version: "1.0"
+          job_type: object_execute
+          workspace_id: w
+          project_id: p
+          document_id: d
+          document_revision_id: "1"
+          target: {object_id: o}
+          inputs: {object: {type: code, content: {format: python, value: "def main(): return 1"}}}
+          output_spec: {}
 """
 
 
@@ -141,7 +153,7 @@ def test_a_long_form_is_planned_with_its_own_limits_and_without_bindings(desk: D
         "WAVE  STEP  TARGET            RUNS",
         "   1  a     NodeReducer       nothing is bound to it",
         "            timeout 2s, 0 retries on INTERNAL_ERROR, skipped after a failure, priority 7",
-        "      c     NodeCustom        job code_cell",
+        "      c     NodeCustom        job object_execute",
         "",
         "   2  b     NodeOrchestrator  nothing is bound to it",
         "            after a",
