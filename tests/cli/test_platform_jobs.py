@@ -19,7 +19,7 @@ from detent.executor.sandbox import Profile, probe, profile_of
 from detent.workflow import ExecutionContext, execute_workflow
 from detent.workflow.identity import uuid8
 from tests.cli.project import Project, detent_home, project
-from tests.executor.runners.rig import render
+from tests.executor.runners.rig import execute, render
 
 __all__ = ["detent_home", "project"]
 
@@ -119,3 +119,78 @@ def test_every_job_of_a_run_is_an_action_of_the_planner(project: Project) -> Non
     planned = asyncio.run(execute_workflow(loaded.definition, list(loaded.steps), workflow_id, context=context))
     jobs = [job["job_id"] for step in run["step_list"] for job in step["jobs"]]
     assert jobs == [str(action.action_id) for action in planned.actions_emitted]
+
+
+FOREVER = "def main():\n    while True:\n        pass\n"
+
+
+@needs_sandbox
+@pytest.mark.parametrize(
+    ("timeout", "own_ms", "told"),
+    [
+        ("300ms", 60_000, "ran longer than its limit of 300 ms (timeout of the step)"),
+        ("1h", 400, "ran longer than its limit of 400 ms (limits.timeout_ms of the payload)"),
+    ],
+)
+def test_of_a_steps_timeout_and_its_payloads_the_smaller_one_ends_a_platform_job(
+    project: Project, timeout: str, own_ms: int, told: str
+) -> None:
+    """X-019, X-162, A.6: and the error and `explain` say which one it was."""
+    run = project.run(contract(project, execute(FOREVER, limits={"timeout_ms": own_ms}), timeout=timeout), code=1)
+    report = report_of(project, run)
+    assert (report["status"], report["error"]["code"], report["error"]["message"]) == ("TIMED_OUT", "LIMIT_WALL", told)
+    limits = project.json("explain", job_of(project, run))["limits"]
+    assert f"({limits['wall'][0]['by']})" in told
+
+
+LONG_STEP = """
+workflow_coordination:
+  workflow_definition:
+    version: {major: 1, minor: 0, patch: 0}
+    workflow_metadata:
+      version: {major: 1, minor: 0, patch: 0}
+      workflow_name: slow
+      workflow_version: {major: 1, minor: 0, patch: 0}
+      description: One step that never ends.
+      execution_mode: parallel
+    execution_graph: {version: {major: 1, minor: 0, patch: 0}}
+  steps:
+    - {id: draw, step_name: draw, step_type: compute, timeout_ms: STEP, timeout: BINDING, run: RUN}
+"""
+ENDLESS = {
+    "python": '{python: "endless:task"}',
+    "shell": '{shell: "sleep 600"}',
+    "map": '{map: {items: [1], compute: "endless:item", commit: "jsonl:out.jsonl"}}',
+    "code": json.dumps({"code": FOREVER}),
+}
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=needs_sandbox if kind == "code" else ()) for kind in ENDLESS]
+)
+@pytest.mark.parametrize(("step", "binding", "by"), [("300", "1h", "timeout_ms"), ("300000", "300ms", "timeout")])
+def test_of_a_steps_own_limits_the_smaller_one_ends_every_kind_of_step(
+    project: Project, kind: str, step: str, binding: str, by: str
+) -> None:
+    """X-019, X-162, A.6"""
+    wait = "import threading\n\ndef task(): threading.Event().wait()\n\ndef item(x): threading.Event().wait()\n"
+    project.write("endless.py", wait)
+    said = LONG_STEP.replace("STEP", step).replace("BINDING", binding).replace("RUN", ENDLESS[kind])
+    run = project.run(project.write("slow.yaml", said), code=1)
+    error = report_of(project, run)["error"]
+    assert error["code"] == "LIMIT_WALL"
+    assert error["message"].startswith(f"ran longer than its limit of 300 ms ({by} of the step)")
+
+
+@pytest.mark.parametrize(("timeout", "code"), [("1h", "WATCHDOG_WALL"), ("200ms", "LIMIT_WALL")])
+def test_of_the_operators_limit_and_a_steps_the_smaller_one_holds(project: Project, timeout: str, code: str) -> None:
+    """X-019, OC-CORE-1022a: `explain` tells both limits, the one that holds first."""
+    settings = project.home.path / "config.toml"
+    settings.write_text(settings.read_text().replace("[scheduling]\n", "[scheduling]\nwatchdog_wall_ms = 2000\n"))
+    document = {"name": "slow", "steps": [{"id": "draw", "run": {"shell": "sleep 600"}, "timeout": timeout}]}
+    run = project.run(project.write("slow.yaml", json.dumps(document)), code=1)
+    told = project.json("explain", job_of(project, run))
+    assert code in json.dumps(told["story"])
+    by = [limit["by"] for limit in told["limits"]["wall"]]
+    own, operator = "timeout of the step", "watchdog_wall_ms in the settings of this home"
+    assert by == ([operator, own] if code == "WATCHDOG_WALL" else [own, operator])

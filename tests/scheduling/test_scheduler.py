@@ -341,6 +341,18 @@ def test_a_job_over_its_wall_limit_fails_for_good() -> None:
     assert (ended.state, ended.reason_code) == ("FAILED", "WATCHDOG_WALL")
 
 
+@pytest.mark.parametrize(("asked", "due"), [(40, 40), (400, 100)])
+def test_of_the_operators_wall_limit_and_a_jobs_the_smaller_one_binds(asked: int, due: int) -> None:
+    """X-019, A.6"""
+    house = House(watchdog_wall_ms=100)
+    house.apply(Submit(0, verified("job"), None, write_request(wall_ms=asked)))
+    house.claim(1)
+    house.at(due - 1)
+    assert house.job("job").state == "RUNNING"
+    house.at(due)
+    assert house.job("job").reason_code == "WATCHDOG_WALL"
+
+
 def test_heartbeats_keep_the_lease_and_only_progress_keeps_an_idle_job() -> None:
     """OC-CORE-1022b, X-162"""
     house = House()

@@ -81,6 +81,7 @@ def _meant(reader: StoreReader, content: Content, identifier: str, step: str | N
 def _explain_job(shell: Shell, home: Home, reader: StoreReader, content: Content, job_id: str, *, again: bool) -> int:
     from detent.engine.cancel import given_reason  # noqa: PLC0415
     from detent.engine.explain import explain  # noqa: PLC0415
+    from detent.engine.explain_limits import limited_by  # noqa: PLC0415
     from detent.engine.explain_resources import taken_by  # noqa: PLC0415
     from detent.engine.explain_reuse import why_run  # noqa: PLC0415
     from detent.engine.inspect import job_view  # noqa: PLC0415
@@ -91,13 +92,16 @@ def _explain_job(shell: Shell, home: Home, reader: StoreReader, content: Content
     why = None if view is None else why_run(reader, content, view)
     reason = None if view is None else given_reason(reader, content, view.row)
     taken = None if view is None else taken_by(reader, content, view, home.path)
+    operator_ms = home.settings().scheduling_policy().watchdog_wall_ms
+    limited = None if view is None else limited_by(content, view, operator_ms)
     document = {
         **told.to_map(),
         "reuse": None if why is None else why.to_map(),
         "reason": reason,
         "resources": None if taken is None else taken.to_map(),
+        "limits": None if limited is None else limited.to_map(),
     }
-    beside = () if taken is None else taken.lines
+    beside = (*(() if limited is None else limited.lines), *(() if taken is None else taken.lines))
     return shell.answer(document, lambda page: _draw(page, told, why, reason, beside))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
 
 from detent.contract.model import RETRY_ON_DEFAULT, Binding
 from detent.workflow.plain import PlainStep
@@ -11,11 +13,40 @@ if TYPE_CHECKING:
     from detent.workflow.step import ModelWorkflowStep
 
 
-def timeout_ms_of(step: PlainStep | ModelWorkflowStep, binding: Binding | None) -> int | None:
-    """The wall limit of one attempt: the binding's, else the step's if it was written down, else none (X-162)."""
+PAYLOAD_TIMEOUT_MS: Final = 30_000
+"""Of a payload that says nothing, as the job contract has it (`detent.jobs.limits`, which is not loaded for every contract)."""
+TIMEOUT: Final = "timeout of the step"
+TIMEOUT_MS: Final = "timeout_ms of the step"
+PAYLOAD: Final = "limits.timeout_ms of the payload"
+
+
+def wall_limit_of(
+    step: PlainStep | ModelWorkflowStep, binding: Binding | None, payload: Mapping[str, Any] | None = None
+) -> tuple[int | None, str | None]:
+    """The wall limit of one attempt, the smallest that was written down, and which one that is (A.6, X-019, X-162).
+
+    ``payload`` is a platform job's with values in the place of references; its limit counts as it will be when it is completed.
+    """
+    given: list[tuple[int, str]] = []
     if binding is not None and binding.timeout_ms is not None:
-        return binding.timeout_ms
-    return step.timeout_ms if "timeout_ms" in step.model_fields_set else None
+        given.append((binding.timeout_ms, TIMEOUT))
+    if "timeout_ms" in step.model_fields_set:
+        given.append((step.timeout_ms, TIMEOUT_MS))
+    if payload is not None and (own := payload_timeout_ms(payload)) is not None:
+        given.append((own, PAYLOAD))
+    return min(given, key=itemgetter(0), default=(None, None))
+
+
+def timeout_ms_of(step: PlainStep | ModelWorkflowStep, binding: Binding | None) -> int | None:
+    """The wall limit of one attempt that the contract says, without what stands in a payload; None: it says none."""
+    return wall_limit_of(step, binding)[0]
+
+
+def payload_timeout_ms(payload: Mapping[str, Any]) -> int | None:
+    """The wall limit in the payload of a platform job; None where only its completion can tell."""
+    limits = payload.get("limits", {})
+    own = limits.get("timeout_ms", PAYLOAD_TIMEOUT_MS) if type(limits) is dict else None
+    return own if type(own) is int and own > 0 else None
 
 
 def retries_of(step: PlainStep | ModelWorkflowStep, binding: Binding | None) -> tuple[int, tuple[str, ...]] | None:

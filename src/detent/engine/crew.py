@@ -228,7 +228,9 @@ class Crew:
                 self._forget(one.number)
                 continue
             held.finishing = True
-            reported = None if one.lost else self._reporter.report(held.grant, one, self._witness(held.order, now))
+            reported = (
+                None if one.lost else self._reporter.report(held.grant, one, self._witness(held.order, now), held.order)
+            )
             commands += closing_commands(held.grant, one, reported)
             inline += () if reported is None else [reported.inline]
             closing.append((one.number, len(commands) - 1, held, reported))

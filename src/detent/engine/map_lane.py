@@ -234,7 +234,7 @@ class _Attempt:
                 end_run(self._work, run_id, "the step was cancelled")
             return {"status": CANCELLED}
         if self._timed_out:
-            wall = f"it took longer than {self._order.wall_ms} ms; the next attempt goes on where it stands"
+            wall = f"ran longer than its limit of {self._order.wall_ms} ms; the next attempt goes on where it stands"
             return {"status": TIMED_OUT, "error": WorkError("RESOURCE_LIMIT", WALL, wall)}
         return {"status": FAILED, "lost": True}
 

@@ -6,12 +6,17 @@ and signed here, in the process that supervises it (X-179).
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Final
+
 from detent.canon import json_digest
 from detent.engine.desk import Desk, Inline, Reported
 from detent.engine.lanes import CANCELLED, FAILED, SUCCEEDED, Finished
 from detent.engine.recipes import Witnessed
-from detent.jobs.work import PROCESS, STREAM_INLINE_BYTES_MAX, WorkError, WorkReport, WorkStream
+from detent.jobs.work import PROCESS, STREAM_INLINE_BYTES_MAX, WorkError, WorkOrder, WorkReport, WorkStream
 from detent.kernel import Command, Finish, Grant, ReportUsage
+
+LIMIT_WALL: Final = "LIMIT_WALL"
 
 
 class Reporter:
@@ -21,14 +26,14 @@ class Reporter:
         self._desk = desk
         self._worker = worker
 
-    def report(self, grant: Grant, one: Finished, witnessed: Witnessed) -> Reported:
+    def report(self, grant: Grant, one: Finished, witnessed: Witnessed, order: WorkOrder | None = None) -> Reported:
         """Sign what an attempt came to, in which environment, and whether its code had changed by then."""
         desk = self._desk
         value, value_content, inline = desk.stored_value(one.value)
         stdout, stdout_inline = self._stream(one.stdout, one.stdout_truncated)
         stderr, stderr_inline = self._stream(one.stderr, one.stderr_truncated)
         # A worker may say CANCELLED only as an answer to a cancel, and then nobody listens any more (X-158).
-        status, error = one.status, one.error
+        status, error = one.status, _limit_named(one.error, order)
         if status == CANCELLED:
             status = FAILED
             error = WorkError("INTERNAL_ERROR", "CANCELLED_UNASKED", "the worker ended it although nobody had asked")
@@ -68,6 +73,14 @@ class Reporter:
             return WorkStream(data, None, truncated), ()
         digest, inline = self._desk.store(data)
         return WorkStream(b"", digest, truncated), inline
+
+
+def _limit_named(error: WorkError | None, order: WorkOrder | None) -> WorkError | None:
+    """An error in which a limit that ended an attempt is told with where it was set."""
+    if error is None or order is None or error.code != LIMIT_WALL or order.wall_by is None:
+        return error
+    _, colon, tail = error.message.partition(";")
+    return replace(error, message=f"ran longer than its limit of {order.wall_ms} ms ({order.wall_by}){colon}{tail}")
 
 
 def closing_commands(grant: Grant, one: Finished, reported: Reported | None) -> list[Command]:

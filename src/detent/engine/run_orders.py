@@ -10,7 +10,7 @@ from detent.canon import digest_text, parse_digest
 from detent.canon.strict_json import JsonValue
 from detent.contract import map_words
 from detent.contract.model import Binding, Kind
-from detent.contract.step_limits import retries_of, timeout_ms_of
+from detent.contract.step_limits import retries_of, wall_limit_of
 from detent.engine.desk import Desk, Inline, Retries, Submission
 from detent.engine.ingredients import default_shell
 from detent.engine.recipes import Recipe, Recipes, Wanted
@@ -106,6 +106,8 @@ class Orders:
     def submission(self, element: Element, recipe: Recipe) -> Submission:
         """The element as a job."""
         step, wanted = element.step, recipe.wanted
+        payload = wanted.target if wanted.kind == "job" else None
+        wall_ms, wall_by = wall_limit_of(step.step, step.binding, payload)
         order = WorkOrder(
             kind=wanted.kind,
             target=wanted.target,
@@ -117,7 +119,8 @@ class Orders:
             cwd=wanted.cwd,
             env=wanted.env,
             outputs=dict(wanted.outputs),
-            wall_ms=timeout_ms_of(step.step, step.binding),
+            wall_ms=wall_ms,
+            wall_by=wall_by,
             run_id=self._run_id,
             step=step.key,
             index=element.index,

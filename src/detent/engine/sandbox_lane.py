@@ -25,6 +25,7 @@ from detent.executor.sandbox import Execution, Input, Job, Limits, OnOutput, Run
 from detent.executor.sandbox.missing import message_of
 from detent.jobs.complete import complete_payload
 from detent.jobs.limits import MB
+from detent.jobs.limits import Limits as PayloadLimits
 from detent.jobs.payload import LOCAL_USER, read_payload
 from detent.jobs.result import JobResult, ResourceUsage
 from detent.jobs.status import TIMEOUT_CODES
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+DEFAULT_LIMITS: Final = PayloadLimits()
 INPUTS: Final = "/job/inputs"
 CODE_LIMITS: Final = Limits(wall_ms=None, cpu_ms=None)
 """What code in a contract gets unless its step says otherwise: no limit of time, the sandbox's own for the rest (X-162)."""
@@ -224,7 +226,8 @@ class SandboxLane:
         from detent.executor.runners import Attempt  # noqa: PLC0415 - most runs have no platform jobs
 
         runners = self._job_runners()
-        draft = restored(assignment.order.target, _loader(assignment.values), lambda file: file)
+        order = assignment.order
+        draft = limited(restored(order.target, _loader(assignment.values), lambda file: file), order)
         try:
             payload = complete_payload(
                 read_payload({**draft, "job_id": assignment.job_id}),
@@ -384,6 +387,19 @@ def finished_of(number: int, result: JobResult, started_ms: int, finished_ms: in
         io_bytes_read=usage.io_bytes_read,
         io_bytes_written=usage.io_bytes_written,
     )
+
+
+def limited(draft: dict[str, Any], order: WorkOrder) -> dict[str, Any]:
+    """A payload with the limits that its step adds: of each limit the smaller one holds (X-019)."""
+    limits = draft.get("limits", {})
+    if type(limits) is not dict:
+        return draft  # Refused where it is read.
+    own = {name: limits.get(name, getattr(DEFAULT_LIMITS, name)) for name in ("timeout_ms",)}
+    asked = {"timeout_ms": order.wall_ms}
+    smaller = {
+        name: most for name, most in asked.items() if most is not None and type(own[name]) is int and most < own[name]
+    }
+    return {**draft, "limits": {**limits, **smaller}} if smaller else draft
 
 
 def limits_of_order(order: WorkOrder) -> Limits:

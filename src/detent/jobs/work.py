@@ -66,6 +66,9 @@ class WorkOrder:
     outputs: Mapping[str, str] = field(default_factory=dict)
     """Paths or globs that the work leaves behind, by name, relative to the working directory."""
     wall_ms: int | None = None
+    """Limit of one attempt's time: the smallest that anybody gave (A.6)."""
+    wall_by: str | None = None
+    """Which of several limits that is, in words."""
     run_id: str | None = None
     step: str | None = None
     index: int | None = None
@@ -118,6 +121,7 @@ _ORDER_DEFAULTS: Final[dict[str, Any]] = {
     "env": {},
     "outputs": {},
     "wall_ms": None,
+    "wall_by": None,
     "run_id": None,
     "step": None,
     "index": None,

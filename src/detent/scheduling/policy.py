@@ -32,8 +32,8 @@ _CLASSES: Final = tuple(range(PRIORITY_MIN, PRIORITY_MAX + 1))
 class SchedulingPolicy:
     """What the scheduler is configured to do; the defaults are those of A.10.
 
-    ``watchdog_idle_ms`` binds only jobs that declare that they report progress, ``watchdog_wall_ms`` only jobs without a
-    limit of their own (X-162). ``session_budgets`` are what a session gets that was given none of its own.
+    ``watchdog_idle_ms`` binds only jobs that declare that they report progress; of ``watchdog_wall_ms`` and a job's own limit the
+    smaller one holds (X-019). ``session_budgets`` are what a session gets that was given none of its own.
     """
 
     capacities: tuple[int, ...] = (CAPACITY_DEFAULT,) * len(_CLASSES)

@@ -55,7 +55,7 @@ def write_request(**fields: object) -> bytes:
 
 
 def read_request(arrival: Arrival, *, wall_ms: int | None, idle_ms: int | None, tick_ms: int) -> Asked | Refused:
-    """Read what an arriving job asks for; ``wall_ms`` and ``idle_ms`` bind a job that brings no limit of its own."""
+    """Read what an arriving job asks for; ``wall_ms`` binds every job, ``idle_ms`` one that brings none of its own."""
     try:
         fields = _fields(arrival.request)
         return _asked(arrival, fields, wall_ms, idle_ms, tick_ms)
@@ -93,7 +93,7 @@ def _asked(
     for name in ("reports_progress", "debited"):
         check_bool(name, fields.get(name, False))
     limits = limits_of(
-        [fields.get("wall_ms", wall_ms)],  # type: ignore[list-item]
+        [fields.get("wall_ms"), wall_ms],  # type: ignore[list-item]
         fields.get("idle_ms", idle_ms),  # type: ignore[arg-type]
         reports_progress=bool(fields.get("reports_progress")),
         tick_ms=tick_ms,

@@ -1,0 +1,52 @@
+"""Which limit holds for an attempt of a job, of those that were given, and where it was set (A.6, X-019)."""
+
+from __future__ import annotations
+
+from detent.canon.late import dataclass
+from detent.engine.content import Content
+from detent.engine.explain_chapter import span
+from detent.engine.find_jobs import order_of
+from detent.engine.inspect import JobView
+
+OPERATOR: str = "watchdog_wall_ms in the settings of this home"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit and where it was set."""
+
+    amount: int
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """The limits of one attempt, the smallest of its time first."""
+
+    wall: tuple[Limit, ...]
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """In sentences."""
+        if not self.wall:
+            return ()
+        first, *others = self.wall
+        beside = "".join(f"; {other.by} allows {span(other.amount)}" for other in others)
+        return (f"An attempt may take {span(first.amount)}: {first.by}{beside}.",)
+
+    def to_map(self) -> dict[str, object]:
+        """As data."""
+        return {"wall": [{"ms": limit.amount, "by": limit.by} for limit in self.wall]}
+
+
+def limited_by(content: Content, view: JobView, operator_ms: int | None) -> Limited | None:
+    """The limits of a job; ``operator_ms`` is the home's own. None for a job whose order is gone, or that is no step or task."""
+    order = order_of(content, view.row) if view.job.job_kind in {"action", "task"} else None
+    if order is None:
+        return None
+    wall = []
+    if order.wall_ms is not None:
+        wall.append(Limit(order.wall_ms, order.wall_by or "timeout of the task"))
+    if operator_ms is not None:
+        wall.append(Limit(operator_ms, OPERATOR))
+    return Limited(tuple(sorted(wall, key=lambda limit: limit.amount)))
