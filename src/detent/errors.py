@@ -143,6 +143,12 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         "DOWNSTREAM_WRITE_FAILED": Code(
             "ordered", "the destination took no more items", EXIT_UNAVAILABLE, 503, False, None
         ),
+        "COMMIT_TIMEOUT": Code(
+            "ordered", "the destination did not answer within its time limit", EXIT_UNAVAILABLE, 503, False, None
+        ),
+        "DESTINATION_NOT_EMPTY": Code(
+            "ordered", "the destination holds something else already", EXIT_INVALID, 409, False, None
+        ),
         "RUN_FAILED": Code("engine", "a run did not succeed", EXIT_FAILED, 409, False, None),
         "INBOX_FULL": Code("engine", "the owner's inbox is full", EXIT_REFUSED, 429, True, None),
         # Our own bug.

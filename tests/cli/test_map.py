@@ -5,89 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from detent.cli.app import run
 from detent.cli.map_progress import PlainMapLines, map_frame
 from detent.cli.progress_frame import ASCII, line_width
 from detent.engine.ordered_runtime.handle import OrderedView
-from detent.engine.replay import replay_home
-from detent.testing import TemporaryHome
-from detent.testing.plugin import detent_home
-from tests.cli.conftest import Result
-from tests.engine.run.rig import WAIT_SECONDS, environment, eventually
+from tests.cli.map_project import MapProject, detent_home, eventually, opened, project
+from tests.engine.run.rig import WAIT_SECONDS
 
-__all__ = ["detent_home"]
-
-FUNCTIONS = """
-def count(path): return len(path.read_text("utf-8", "replace").split())
-def square(x): return x * x
-def is_even(x): return x % 2 == 0
-def picky(x):
-    if x == 3: raise ValueError("three")
-    return x
-def stuck(x):
-    import os
-    if x == 3: os.read(os.pipe()[0], 1)
-    return x
-def slow(x):
-    if x == 40:
-        open("running", "w").close()
-        open("gate").read()
-    return x
-"""
-
-
-class MapProject:
-    """A directory with functions, mapped with real workers."""
-
-    def __init__(self, home: TemporaryHome, capsys: pytest.CaptureFixture[str]) -> None:
-        self.home = home
-        self.directory = home.directory
-        self._capsys = capsys
-        (home.directory / "words.py").write_text(FUNCTIONS)
-        (home.directory / "rows.jsonl").write_text("".join(f"{number}\n" for number in range(100)))
-
-    def __call__(self, *arguments: str) -> Result:
-        self._capsys.readouterr()
-        code = run(arguments)
-        captured = self._capsys.readouterr()
-        assert "Traceback" not in captured.err
-        return Result(code, captured.out, captured.err)
-
-    def map(self, compute: str, *more: str) -> Result:
-        return self("map", "--items", "rows.jsonl", "--compute", compute, "-w", "2", *more)
-
-    def lines(self, name: str = "out.jsonl") -> list[Any]:
-        return [json.loads(line) for line in (self.directory / name).read_text().splitlines()]
-
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "detent", *arguments],
-            cwd=self.directory,
-            env=environment(self.home),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-
-@pytest.fixture
-def project(
-    detent_home: TemporaryHome, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[MapProject]:
-    for name, value in detent_home.environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(detent_home.directory)
-    yield MapProject(detent_home, capsys)
-    assert detent_home.verify().ok
-    assert replay_home(detent_home.home).ok
+__all__ = ["detent_home", "project"]
 
 
 def test_files_are_mapped_in_the_order_of_their_names(project: MapProject) -> None:
@@ -322,15 +250,6 @@ def test_a_killed_map_goes_on_when_the_line_is_typed_again(project: MapProject, 
     assert project.lines() == list(range(100))
 
 
-def _opened(gate: Path) -> bool:
-    """Let whoever waits at a named pipe go on; False while nobody does."""
-    try:
-        os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
-    except OSError:
-        return False
-    return True
-
-
 def test_an_interrupt_cancels_at_a_boundary(project: MapProject) -> None:
     """X-069: what is below the boundary is committed, and the run has ended."""
     os.mkfifo(project.directory / "gate")
@@ -338,7 +257,7 @@ def test_an_interrupt_cancels_at_a_boundary(project: MapProject) -> None:
     process = project.start(*line, "--window", "16", "--chunk", "4", "-w", "2", "-o", "json")
     eventually((project.directory / "running").exists, "it does not run")
     process.send_signal(signal.SIGINT)
-    eventually(lambda: _opened(project.directory / "gate") or process.poll() is not None, "nobody waits at the gate")
+    eventually(lambda: opened(project.directory / "gate") or process.poll() is not None, "nobody waits at the gate")
     out, err = process.communicate(timeout=WAIT_SECONDS)
     assert process.returncode == 130, err
     document = json.loads(out)

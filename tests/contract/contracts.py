@@ -173,6 +173,7 @@ def _maps(earlier: list[str], params: dict[str, Any]) -> st.SearchStrategy[dict[
             "on_error": word("stop", "continue"),
             "retries": number(0, 10),
             "item_timeout": st.sampled_from(["500ms", 90, 0.25, "1d"]),
+            "commit_timeout": st.sampled_from(["500ms", 90, 0.25, "1d"]),
         },
     )
     return st.tuples(sources, said).map(lambda both: both[0] | both[1])

@@ -126,6 +126,7 @@ STEP = [
     ("run: {map: {files: a, compute: m:f, commit: jsonl:o, chunk: ➤257}}", "chunk must be a whole number from 1 to 256, not 257", "write"),
     ("run: {map: {files: a, compute: m:f, commit: jsonl:o, retries: ➤-1}}", "retries must be a whole number from 0 to 10, not -1", "write"),
     ("run: {map: {files: a, compute: m:f, commit: jsonl:o, item_timeout: ➤soon}}", "item_timeout cannot be 'soon'", "write it as"),
+    ("run: {map: {files: a, compute: m:f, commit: jsonl:o, commit_timeout: ➤soon}}", "commit_timeout cannot be 'soon'", "write it as"),
     ("run: {map: {files: a, compute: m:f, commit: jsonl:o, on_error: ➤skip}}", "there is no on_error 'skip'", "one of stop, continue"),
     ("➤retry: 3\nrun: {map: {files: a, compute: m:f, commit: jsonl:o}}", "retry cannot be used with run map", "write `retries:` inside map"),
     ("➤map: {x: [1]}\nrun: {map: {files: a, compute: m:f, commit: jsonl:o}}", "map cannot be used with run map", "a map step goes"),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +17,13 @@ from hypothesis import strategies as st
 
 import detent
 from detent.canon import NotStrictJson
+from detent.engine.cancel import Canceller
 from detent.engine.replay import replay_home
 from detent.errors import InvalidInput
 from detent.store.sqlite import SqliteStore
 from detent.testing import TemporaryHome
 from detent.testing.plugin import detent_home
+from tests.engine.run.rig import eventually
 from tests.sdk import ordered_functions as functions
 
 __all__ = ["detent_home"]
@@ -38,11 +43,13 @@ def home(detent_home: TemporaryHome, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 def runs(home: TemporaryHome) -> list[Any]:
-    reader = SqliteStore.open_reader(home.home.ledger)
-    try:
+    with closing(SqliteStore.open_reader(home.home.ledger)) as reader:
         return list(reader.runs())
-    finally:
-        reader.close()
+
+
+def jobs(home: TemporaryHome) -> list[Any]:
+    with closing(SqliteStore.open_reader(home.home.ledger)) as reader:
+        return list(reader.jobs())
 
 
 def test_a_loop_gets_the_results_in_order(home: TemporaryHome) -> None:
@@ -190,3 +197,50 @@ def test_a_task_brings_its_options_along() -> None:
 def test_what_cannot_work_is_refused_by_its_name(items: Any, compute: Any, commit: Any, said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         list(detent.ordered_map(items, compute, commit, workers=1))
+
+
+@pytest.mark.usefixtures("home")
+def test_a_destination_that_never_returns_is_left_at_its_time_limit() -> None:
+    """ORD-044: typed, with the snapshot; the same call goes on at the item that was not taken."""
+    let_go, taken = threading.Event(), []
+
+    def put(value: int, _token: Any) -> None:
+        taken.append(value)
+        if value == 4 and not let_go.is_set():
+            let_go.wait()
+
+    said: dict[str, Any] = {"workers": 1, "chunk": 1, "name": "stuck"}
+    with pytest.raises(detent.DetentError) as stuck:
+        detent.ordered_map(range(6), functions.square, put, commit_timeout="300ms", **said)
+    assert stuck.value.code == "COMMIT_TIMEOUT"
+    snapshot = stuck.value.details["snapshot"]
+    assert isinstance(snapshot, dict)
+    assert snapshot["oldest_blocked"]["seq"] == snapshot["next_commit_seq"] <= 2
+    let_go.set()
+    summary = detent.ordered_map(range(6), functions.square, put, **said)
+    assert (summary.status, summary.run_id) == ("completed", stuck.value.details["run_id"])
+    assert taken[-4:] == [4, 9, 16, 25]
+
+
+def test_a_time_limit_for_commits_needs_a_destination() -> None:
+    with pytest.raises(InvalidInput, match="commit_timeout needs a destination"):
+        detent.ordered_map([1], functions.square, commit_timeout=1)
+    with pytest.raises(InvalidInput, match="commit_timeout"):
+        detent.ordered_map([1], functions.square, "jsonl:out.jsonl", commit_timeout="soon")
+
+
+def test_a_loop_whose_run_is_cancelled_elsewhere_raises_and_does_not_simply_end(home: TemporaryHome) -> None:
+    """X-193: what it had is a beginning without a gap, and it is told that it is no more than that."""
+    results = detent.ordered_map(range(400), functions.square, workers=1, window=8, chunk=4)
+    got = [next(results)]
+    (run,) = runs(home)
+    opened = closing(SqliteStore.open_reader(home.home.ledger))
+    with home.session() as session, opened as reader, ThreadPoolExecutor(1) as pool:
+        cancelled = pool.submit(Canceller(home.home, session, reader, reason="enough").run, run.run_id)
+        eventually(lambda: any("/cancel-" in job.job_id for job in jobs(home)), "no boundary is recorded")
+        with pytest.raises(detent.RunFailed, match="was cancelled from item") as failed:
+            got.extend(results)
+        assert cancelled.result().status == "cancelled"
+    assert failed.value.code == "WORK_CANCELLED"
+    assert got == [x * x for x in range(len(got))]
+    assert len(got) < 400

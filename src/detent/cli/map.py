@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -15,6 +17,7 @@ import click
 
 from detent.cli.duration import duration_ms
 from detent.cli.shell import JSON, Shell, teaching, with_shell
+from detent.errors import DetentError, InvariantBroken, registered
 
 if TYPE_CHECKING:
     from detent.engine.ordered_runtime.handle import OrderedHandle
@@ -68,6 +71,9 @@ Destinations: append:FILE, jsonl:FILE, jsonl+seq:FILE, sqlite:FILE#TABLE, module
 @click.option(
     "--item-timeout", metavar="DURATION", help="How long one item may take, such as 90s. Otherwise as long as it takes."
 )
+@click.option(
+    "--commit-timeout", metavar="DURATION", help="How long the destination may take over one commit.  [default: 1h]"
+)
 @click.option("-w", "--workers", type=click.IntRange(1, 1024), help="Worker processes. Otherwise one for each core.")
 @click.option("--name", metavar="TEXT", help="What the run is called. Otherwise as the function.")
 @click.option("--new", is_flag=True, help="Begin a new run even if one of the same line has not ended.")
@@ -86,6 +92,7 @@ def command(  # noqa: PLR0913 - a command's options
     on_error: str,
     retries: int,
     item_timeout: str | None,
+    commit_timeout: str | None,
     workers: int | None,
     name: str | None,
     new: bool,
@@ -116,14 +123,24 @@ def command(  # noqa: PLR0913 - a command's options
         retries=Retries(retries, ("USER_CODE_ERROR",)) if retries else Retries(0, ()),
         item_ms=None if item_timeout is None else duration_ms("--item-timeout", item_timeout),
     )
+    commit_ms = None if commit_timeout is None else duration_ms("--commit-timeout", commit_timeout)
     with Work(home_at(shell.home_option), workers=workers) as work:
         items = _files(work, patterns, base) if rows is None else _rows(work, rows)
         if rows is None and items.total == 0:
             shell.note(f"no file fits {', '.join(patterns)}")
-        return drive(shell, work, spec, items, new=new, quiet=quiet)
+        return drive(shell, work, spec, items, new=new, quiet=quiet, commit_ms=commit_ms)
 
 
-def drive(shell: Shell, work: Work, spec: OrderedSpec, items: Items, *, new: bool, quiet: bool) -> int:
+def drive(
+    shell: Shell,
+    work: Work,
+    spec: OrderedSpec,
+    items: Items,
+    *,
+    new: bool,
+    quiet: bool,
+    commit_ms: int | None = None,
+) -> int:
     """Run with progress on standard error, then answer with the summary."""
     from detent.cli.map_page import draw_summary, summary_data  # noqa: PLC0415
     from detent.cli.map_progress import MapProgress  # noqa: PLC0415
@@ -138,17 +155,31 @@ def drive(shell: Shell, work: Work, spec: OrderedSpec, items: Items, *, new: boo
     base = None if spec.base is None else Path(spec.base)
     target = parse_target(spec.commit or "", base=base, content=work.desk.files)
     target.check()
-    handle = OrderedHandle(work, spec, items, target, new=new)
+    handle = OrderedHandle(work, spec, items, target, new=new, commit_ms=commit_ms)
     handle.open()
-    with interrupts(handle):
-        if quiet or shell.format == JSON:
-            ended = handle.run()
-        else:
-            with MapProgress(handle, Console.of(sys.stderr, os.environ)):
+    try:
+        with interrupts(handle):
+            if quiet or shell.format == JSON:
                 ended = handle.run()
-    document = summary_data(ended, spec) if shell.format == JSON else None
+            else:
+                with MapProgress(handle, Console.of(sys.stderr, os.environ)):
+                    ended = handle.run()
+    except (DetentError, InvariantBroken) as exc:
+        if shell.format != JSON or "snapshot" not in exc.details:
+            raise
+        return _broken_off(shell, handle, spec, exc)
+    document = summary_data(ended, spec, handle.snapshot()) if shell.format == JSON else None
     code = EXIT_CODES.get(ended.status, INTERRUPTED)
     return shell.answer(document, lambda page: draw_summary(page, ended, spec, handle.item_text), code=code)
+
+
+def _broken_off(shell: Shell, handle: OrderedHandle, spec: OrderedSpec, exc: DetentError | InvariantBroken) -> int:
+    """Answer a program with what was wrong and the snapshot, in the one document that it reads."""
+    from detent.cli.map_page import broken_data  # noqa: PLC0415
+
+    hint = exc.hint if isinstance(exc, DetentError) else None
+    shell.note(f"error: {exc} ({exc.code})" + (f"\nhint:  {hint}" if hint else ""))
+    return shell.answer(broken_data(handle, spec, exc), lambda _: None, code=registered(exc.code).exit_code)
 
 
 @contextmanager
@@ -158,10 +189,10 @@ def interrupts(handle: OrderedHandle) -> Iterator[None]:
 
     def interrupted(number: int, _frame: FrameType | None) -> None:
         seen.append(number)
-        if number == signal.SIGINT and len(seen) == 1:
-            handle.cancel("interrupted")
-        else:
-            handle.stop()
+        cancels = number == signal.SIGINT and len(seen) == 1
+        # On a thread of its own: this one may hold, at this very moment, the lock that the answer needs.
+        answer = partial(handle.cancel, "interrupted") if cancels else handle.stop
+        threading.Thread(target=answer, name="detent-interrupt", daemon=True).start()
 
     before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

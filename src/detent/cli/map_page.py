@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from detent.cli.page import BAD, FAINT, STRONG, Cell, Cellish, Page, state_cell
 from detent.cli.progress_frame import span_text
 from detent.cli.text import count_text, safe
+from detent.errors import DetentError, InvariantBroken
 
 if TYPE_CHECKING:
     from detent.engine.inspect import JobView
-    from detent.engine.ordered_runtime.handle import OrderedResult
+    from detent.engine.ordered_runtime.handle import OrderedHandle, OrderedResult
     from detent.engine.ordered_runtime.recall import Failure
     from detent.engine.ordered_runtime.recorded import RecordedOrdered
     from detent.engine.ordered_runtime.spec import OrderedSpec
@@ -23,8 +24,31 @@ FAILURES_SHOWN_MAX: Final = 10
 MESSAGE_CHARS_MAX: Final = 200
 
 
-def summary_data(ended: OrderedResult, spec: OrderedSpec) -> dict[str, Any]:
-    """The one JSON document of `detent map -o json`."""
+def broken_data(handle: OrderedHandle, spec: OrderedSpec, exc: DetentError | InvariantBroken) -> dict[str, Any]:
+    """The one JSON document of `detent map -o json` when the run broke off: what was wrong, and the run as it stood."""
+    view = handle.view()
+    return {
+        "run_id": handle.run_id,
+        "name": spec.name,
+        "status": "stopped",
+        "home": view.home,
+        "destination": spec.commit,
+        "items": {"total": view.total, "committed": view.committed},
+        "error": {
+            "code": exc.code,
+            "message": str(exc),
+            "hint": exc.hint if isinstance(exc, DetentError) else None,
+            "details": {name: value for name, value in exc.details.items() if name != "snapshot"},
+        },
+        "snapshot": exc.details["snapshot"],
+        "snapshot_file": str(handle.snapshot_path),
+    }
+
+
+def summary_data(
+    ended: OrderedResult, spec: OrderedSpec, snapshot: Mapping[str, object] | None = None
+) -> dict[str, Any]:
+    """The one JSON document of `detent map -o json`; ``snapshot`` is the run as it stood at its end."""
     summary, view = ended.summary, ended.view
     return {
         "run_id": ended.run_id,
@@ -50,6 +74,7 @@ def summary_data(ended: OrderedResult, spec: OrderedSpec) -> dict[str, Any]:
             for one in ended.failures
         ],
         "message": ended.message or None,
+        "snapshot": snapshot,
     }
 
 

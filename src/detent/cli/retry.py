@@ -34,14 +34,21 @@ Nothing that has ended is changed: the new run or job names the one that it retr
 )
 @click.argument("identifier", metavar="RUN|JOB")
 @click.option("-w", "--workers", type=click.IntRange(1, 1024), help="Worker processes. Otherwise one for each core.")
+@click.option(
+    "--commit-timeout",
+    metavar="DURATION",
+    help="Of `detent map`: how long the destination may take over one commit.  [default: 1h]",
+)
 @click.option("-q", "--quiet", is_flag=True, help="No progress; the summary only.")
 @with_shell
-def command(shell: Shell, identifier: str, *, workers: int | None, quiet: bool) -> int:
+def command(shell: Shell, identifier: str, *, workers: int | None, commit_timeout: str | None, quiet: bool) -> int:
     """Retry a run or a job."""
-    from detent.engine.content import Content  # noqa: PLC0415 - keeps `--help` fast
+    from detent.cli.duration import duration_ms  # noqa: PLC0415 - keeps `--help` fast
+    from detent.engine.content import Content  # noqa: PLC0415
     from detent.engine.find_jobs import find_jobs  # noqa: PLC0415
     from detent.engine.wiring import Parts  # noqa: PLC0415
 
+    commit_ms = None if commit_timeout is None else duration_ms("--commit-timeout", commit_timeout)
     home = shell.home()
     with Parts().open_reader(home.ledger) as reader:
         found = find_jobs(reader, Content(reader, home.content_files()), identifier)
@@ -50,12 +57,14 @@ def command(shell: Shell, identifier: str, *, workers: int | None, quiet: bool) 
     if run is not None:
         if found.kind != "run":
             shell.note(f"{identifier} belongs to run {run.run_id}, which is run again as far as it did not succeed")
-        return _retry_run(shell, home, run, workers=workers, quiet=quiet)
+        return _retry_run(shell, home, run, workers=workers, quiet=quiet, commit_ms=commit_ms)
     assert job is not None
     return _retry_job(shell, home, job, workers=workers)
 
 
-def _retry_run(shell: Shell, home: Home, row: RunRow, *, workers: int | None, quiet: bool) -> int:
+def _retry_run(
+    shell: Shell, home: Home, row: RunRow, *, workers: int | None, quiet: bool, commit_ms: int | None
+) -> int:
     from detent.cli.map import drive as drive_map  # noqa: PLC0415
     from detent.cli.run import drive  # noqa: PLC0415
     from detent.engine.ordered_runtime.retry import ordered_to_retry  # noqa: PLC0415
@@ -70,7 +79,7 @@ def _retry_run(shell: Shell, home: Home, row: RunRow, *, workers: int | None, qu
         return shell.answer(document, lambda page: page.line(f"run {row.run_id} ", Cell(said, FAINT)))
     with Work(home, workers=workers) as work:
         if (ordered := ordered_to_retry(work.desk, Run.decode(row.body))) is not None:
-            return drive_map(shell, work, ordered.spec, ordered.items, new=False, quiet=quiet)
+            return drive_map(shell, work, ordered.spec, ordered.items, new=False, quiet=quiet, commit_ms=commit_ms)
         retry = run_to_retry(work.desk, Run.decode(row.body))
         if (file := changed_since(retry.inputs)) is not None:
             shell.note(

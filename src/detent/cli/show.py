@@ -34,14 +34,16 @@ RECORDS_SHOWN_MAX = 50
   detent show prices              the newest run of that name
   detent show JOB -o json
   detent show --job NAME          when a run has the same name
+  detent show RUN --snapshot      where a run of `detent map` stands, and what it waits for
 """,
     ),
 )
 @click.argument("identifier", metavar="ID")
 @click.option("--job", "what", flag_value="job", help="ID is a job.")
 @click.option("--run", "what", flag_value="run", help="ID is a run.")
+@click.option("--snapshot", is_flag=True, help="Of a run of `detent map` that has not ended: its diagnostics snapshot.")
 @with_shell
-def command(shell: Shell, identifier: str, what: str | None) -> int:
+def command(shell: Shell, identifier: str, what: str | None, *, snapshot: bool) -> int:
     """Show one run or job."""
     from detent.engine import inspect  # noqa: PLC0415 - keeps `--help` fast
     from detent.engine.content import Content  # noqa: PLC0415
@@ -56,6 +58,10 @@ def command(shell: Shell, identifier: str, what: str | None) -> int:
             identifier = _whole(reader, content, identifier)
             run = inspect.run_view(reader, identifier)
         job = inspect.job_view(reader, identifier) if what != "run" and run is None else None
+        if snapshot:
+            from detent.cli.snapshot_page import show_snapshot  # noqa: PLC0415
+
+            return show_snapshot(shell, home, identifier, run)
         if run is not None:
             if what is None and reader.job(identifier) is not None:
                 shell.note(f"there is also a job {identifier!r}: `detent show --job`")
@@ -84,6 +90,7 @@ def _show_run(shell: Shell, home: Home, reader: StoreReader, content: Content, v
     from detent.engine import inspect  # noqa: PLC0415
     from detent.engine.clock import SystemClock  # noqa: PLC0415
     from detent.engine.ordered_runtime.recorded import recorded_ordered  # noqa: PLC0415
+    from detent.engine.ordered_runtime.snapshot_file import read_snapshot  # noqa: PLC0415
     from detent.engine.recorded_run import recorded_run  # noqa: PLC0415
 
     recorded = recorded_run(reader, content, view.run)
@@ -105,6 +112,7 @@ def _show_run(shell: Shell, home: Home, reader: StoreReader, content: Content, v
         "states": states,
         **({} if steps is None else steps.to_map()),
         **({} if ordered is None else ordered.to_map()),
+        **({} if ordered is None else {"snapshot": read_snapshot(home.path, view.row.run_id)}),
         "job_list": [
             job.to_map() if parts is None else {**job.to_map(), "note": parts.notes.get(job.row.job_id)} for job in jobs
         ],

@@ -255,6 +255,10 @@ _MAP: Final[Mapping[str, Any]] = {
         "description": "How often a failed item is tried again.",
     },
     "item_timeout": {**_ref("Duration"), "description": "Wall limit of one item; no limit if left out."},
+    "commit_timeout": {
+        **_ref("Duration"),
+        "description": "How long the destination may take over one commit; 1h if left out.",
+    },
 }
 _RESULT: Final = {"description": "What a run gives back; values may be {$from: step} or {$param: name}."}
 _CONTRACT_SHELL: Final = {

@@ -26,6 +26,7 @@ _INSIDE: Final = ("run", "map")
 _LISTS: Final = ("list", "any")
 _NUMBERS: Final = ("integer", "number", "any")
 _TEXT: Final = ("string", "any")
+_DURATION: Final = ("string", "number", "integer", "any")
 TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "files": ("string", "list", "any"),
     "items": ("list", "string", "any"),
@@ -34,7 +35,8 @@ TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "chunk": _NUMBERS,
     "on_error": _TEXT,
     "retries": _NUMBERS,
-    "item_timeout": ("string", "number", "integer", "any"),
+    "item_timeout": _DURATION,
+    "commit_timeout": _DURATION,
 }
 """Of what type a parameter may be that stands for a setting; the most fitting first."""
 

@@ -125,12 +125,12 @@ def _count(value: Any, spot: Spot, least: int, most: int, usual: int) -> Any:
     return BAD
 
 
-def _item_timeout(value: Any, spot: Spot) -> Any:
+def _timeout(value: Any, spot: Spot) -> Any:
     """A limit, kept as it is written: in the long form it is read again."""
     try:
         parse_duration(value)
     except BadDuration as exc:
-        spot.fault(f"item_timeout {exc}", exc.hint)
+        spot.fault(f"{spot.path[-1]} {exc}", exc.hint)
         return BAD
     return value
 
@@ -145,7 +145,8 @@ CHECKS: Final[Mapping[str, Check]] = {
     "chunk": partial(_count, least=1, most=CHUNK_MAX, usual=16),
     "on_error": partial(choice, known=ON_ERROR, what="on_error"),
     "retries": partial(_count, least=0, most=RETRIES_MAX, usual=3),
-    "item_timeout": _item_timeout,
+    "item_timeout": _timeout,
+    "commit_timeout": _timeout,
 }
 """What a setting may be, where it is written out."""
 FUNCTIONS: Final = frozenset({"compute", "filter"})

@@ -3,6 +3,10 @@
 The jobs of a run are cancelled one by one with WORKFLOW_CANCELLED. The process that drives the run takes that for the end of
 all of it, starts nothing more and closes the run. A run that nobody drives, or that has no job of its own to cancel because
 it waits for the work of another run, is closed here.
+
+An ordered run is another matter: which of its items are cancelled is a number, and only its driver can tell which numbers
+leave no gap (X-069). So its driver is asked, by a note on the ledger, and closes the run itself (X-193). One that nobody drives
+is closed here, where its destination stands.
 """
 
 from __future__ import annotations
@@ -19,12 +23,13 @@ from detent.engine.run_identity import RunLock, is_driven
 from detent.engine.session import Session
 from detent.engine.wire import Answer
 from detent.errors import DetentError, InvalidInput, OutcomeUnknown, StoreUnavailable
-from detent.kernel import Cancel, Command, EndRun, Evidence
+from detent.kernel import Cancel, Command, EndRun, Evidence, Run
 from detent.kernel.run import RUNNING
 from detent.store.api import JobRow, RunRow, StoreReader
 
 USER, WORKFLOW = "CANCELLED_BY_USER", "WORKFLOW_CANCELLED"
 CANCELLED: Final = "cancelled"
+USER_REASON: Final = "cancelled by the user"
 BATCH: Final = 200
 REASON_CHARS_MAX: Final = 1_000
 WAIT_SECONDS: Final = 30.0
@@ -33,6 +38,23 @@ POLL_SECONDS: Final = 0.05
 IDLE_LOOKS: Final = 4
 """Looks at a driven run without a live job after which it is closed from here: its driver waits for work of others."""
 OPEN: Final = ("QUEUED", "RUNNING", "RETRYING")
+
+
+@dataclass(frozen=True, slots=True)
+class CancelledItems:
+    """Where an ordered run was cut."""
+
+    total: int
+    committed: int
+    """Items that are recorded as committed, cancelled ones among them when the run has ended."""
+    requested: int
+    """The first item that was to be cancelled; 0: as early as possible."""
+    boundary: int | None
+    """The first item that is cancelled (X-069); None while the driver has not answered."""
+
+    def to_map(self) -> dict[str, object]:
+        """As data."""
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +70,8 @@ class Cancelled:
     """Jobs that were cancelled by this."""
     before: bool = False
     """Whether it had ended before."""
+    ordered: CancelledItems | None = None
+    """Of an ordered run, where it was cut."""
 
     @property
     def is_cancelled(self) -> bool:
@@ -64,6 +88,7 @@ class Cancelled:
             "cancelled": self.is_cancelled,
             "had_ended": self.before,
             "jobs_cancelled": list(self.jobs),
+            **({} if self.ordered is None else {"items": self.ordered.to_map()}),
         }
 
 
@@ -84,6 +109,7 @@ class Canceller:
         self._pause, self._clock = pause, clock
         self._inline: tuple[tuple[bytes, bytes], ...] = ()
         self._digest: bytes | None = None
+        self._reason = reason
         if reason is not None:
             self._digest, self._inline = self._sealed(reason)
 
@@ -104,14 +130,23 @@ class Canceller:
             return Cancelled("job", job_id, state, before=True)
         return Cancelled("job", job_id, state, (job_id,))
 
-    def run(self, run_id: str, *, wait_seconds: float = WAIT_SECONDS) -> Cancelled:
+    def run(self, run_id: str, *, at: int | None = None, wait_seconds: float = WAIT_SECONDS) -> Cancelled:
         """Cancel a run's open jobs and see it closed, by its driver or from here.
 
-        A driver that does not get to it within the time leaves the run ``running``; its jobs are cancelled all the same.
+        A driver that does not get to it within the time leaves the run ``running``; its jobs are cancelled all the same. Of
+        an ordered run, ``at`` is the first item that is to be cancelled.
         """
         row = self._run(run_id)
         if row.status != RUNNING:
             return Cancelled("run", run_id, row.status, before=True)
+        total = self._items_of(row)
+        if total is not None:
+            from detent.engine.cancel_ordered import OrderedCanceller  # noqa: PLC0415 - ordered runs take time to load
+
+            ordered = OrderedCanceller(self._home, self._session, self._reader, self._pause, self._clock)
+            return ordered.cancel(run_id, total, at, self._reason or USER_REASON, self._clock() + wait_seconds)
+        if at is not None:
+            raise InvalidInput(f"run {run_id!r} has steps, not items", hint="--at is for the runs of `detent map`")
         cancelled: dict[str, None] = {}
         deadline, idle = self._clock() + wait_seconds, 0
         while True:
@@ -160,6 +195,13 @@ class Canceller:
         finally:
             if lock is not None:
                 lock.release()
+
+    def _items_of(self, row: RunRow) -> int | None:
+        """How many items an ordered run has; None for another kind of run."""
+        from detent.engine.ordered_runtime.recorded import ordered_inputs  # noqa: PLC0415
+
+        inputs = ordered_inputs(Content(self._reader, self._home.content_files()), Run.decode(row.body))
+        return None if inputs is None else inputs.config.total
 
     def _run(self, run_id: str) -> RunRow:
         row = self._reader.run(run_id)

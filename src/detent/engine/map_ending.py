@@ -1,35 +1,44 @@
-"""The end of an ordered run that nobody will go on with: cancelled where its destination stands, and closed."""
+"""The end of an ordered run that nobody drives and nobody will go on with: cancelled where its destination stands, and closed."""
 
 from __future__ import annotations
 
 import threading
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from detent.canon.destinations import function_of
+from detent.engine.commit_targets import CommitFailed, parse_target
+from detent.engine.desk import Desk
+from detent.engine.ingredients.environment import env_version
 from detent.engine.ordered_runtime.notes import Notes, cancel_name
-from detent.engine.ordered_runtime.recall import standing
-from detent.engine.ordered_runtime.spec import TERMINAL
+from detent.engine.ordered_runtime.recall import Standing, standing
+from detent.engine.ordered_runtime.snapshot_file import remove_snapshot
+from detent.engine.ordered_runtime.spec import TERMINAL, OrderedInputs, read_ordered
 from detent.engine.patience import ask_again
 from detent.engine.run_identity import RunLock
+from detent.engine.worker_identity import worker_identity
 from detent.errors import DetentError
-from detent.kernel import Cancel, Command, EndRun
-
-if TYPE_CHECKING:
-    from detent.engine.work import Work
+from detent.kernel import Cancel, Command, EndRun, Run
 
 
-def end_run(work: Work, run_id: str, reason: str) -> bool:
-    """End a run as cancelled at its cursor; False when another process drives it, which is left to that one."""
-    desk = work.desk
+def notes_for(desk: Desk, run_id: str) -> Notes:
+    """Notes of a run that this process does not drive."""
+    identity = str(worker_identity(desk.random(4).hex()))
+    return Notes(desk, run_id, worker=identity, label=run_id, env_version=env_version({}))
+
+
+def end_run(desk: Desk, run_id: str, reason: str) -> bool:
+    """End a run as cancelled where its destination stands; False when another process drives it, which is left to that one."""
     lock = RunLock.take(desk.home.path, run_id)
     if lock is None:
         return False
     try:
         with suppress(DetentError):  # Notes that were erased, or a run that was ended meanwhile: it only has to end.
-            boundary = standing(desk, run_id).cursor
-            notes = Notes(desk, run_id, worker=work.crew.identity, label=run_id, env_version=work.recipes.env_version)
-            notes.write(cancel_name(boundary), {"boundary": boundary, "requested": 0, "reason": reason})
+            known = standing(desk, run_id)
+            boundary = _reached(desk, run_id, known)
+            said = {"boundary": boundary, "requested": 0, "reason": reason}
+            notes_for(desk, run_id).write(cancel_name(boundary), said)
         while True:
             rows = desk.reader.jobs(run_id=run_id)
             left: list[Command] = [
@@ -39,6 +48,32 @@ def end_run(work: Work, run_id: str, reason: str) -> bool:
             ask = partial(desk.session.ask, commands, partition=desk.session.partition(run_id), content=())
             answer = ask_again(ask, threading.Event())[-1]
             if answer.refusal is None or answer.refusal.code != "RUN_NOT_DONE":
+                remove_snapshot(desk.home.path, run_id)
                 return True
     finally:
         lock.release()
+
+
+def _reached(desk: Desk, run_id: str, known: Standing) -> int:
+    """The first item that the destination does not have.
+
+    A driver that was killed may have written more than it recorded. A file is cut to the recorded length, as a resume would do,
+    and a table says itself how far it is: otherwise what comes next would find some items there already, and add them again.
+    A destination that cannot be opened now is taken to stand where the ledger says.
+    """
+    inputs = _inputs(desk, run_id)
+    written = None if inputs is None else inputs.spec.commit
+    if inputs is None or written is None or known.mark is None or function_of(written) is not None:
+        return known.cursor
+    target = parse_target(written, base=None if inputs.spec.base is None else Path(inputs.spec.base))
+    try:
+        return max(known.cursor, target.open(run_id, known.mark))
+    except CommitFailed:
+        return known.cursor
+    finally:
+        target.close()
+
+
+def _inputs(desk: Desk, run_id: str) -> OrderedInputs | None:
+    row = desk.reader.run(run_id)
+    return None if row is None else read_ordered(desk.unsealed(Run.decode(row.body).inputs_digest))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from detent.canon import json_decode, json_encode_trusted
+from detent.contract.durations import parse_duration
 from detent.engine import map_step
 from detent.engine.commit_targets import CommitFailed, parse_target
 from detent.engine.lanes import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, Assignment, Finished
@@ -174,13 +175,23 @@ class _Attempt:
             anew=map_step.anew(desk, order.label),
         )
         kept = {name: order.ingredients[name] for name in map_step.KEPT if name in order.ingredients}
-        handle = OrderedHandle(work, spec, items, target, files=files, ingredients=kept or None, step_of=order.run_id)
+        limit = order.target.get("commit_timeout")
+        handle = OrderedHandle(
+            work,
+            spec,
+            items,
+            target,
+            files=files,
+            ingredients=kept or None,
+            step_of=order.run_id,
+            commit_ms=None if limit is None else parse_duration(limit),
+        )
         row = desk.reader.job(self._job_id)
         since = 0 if row is None else Job.decode(row.body).submitted_tick
         if (known := map_step.ended_since(desk, handle.inputs, since)) is not None:
             return self._recalled(*known)
         for run_id in map_step.outdated(desk, order, handle.inputs):
-            end_run(work, run_id, "the step has changed since")
+            end_run(desk, run_id, "the step has changed since")
         self._handle = handle
         if self._stopping:
             return self._broken_off()
@@ -231,7 +242,7 @@ class _Attempt:
         """The attempt was stopped: by a cancellation, by its time, or because the process ends."""
         if self._cancelled:
             for run_id in map_step.open_runs(self._work.desk, self._order):
-                end_run(self._work, run_id, "the step was cancelled")
+                end_run(self._work.desk, run_id, "the step was cancelled")
             return {"status": CANCELLED}
         if self._timed_out:
             wall = f"ran longer than its limit of {self._order.wall_ms} ms; the next attempt goes on where it stands"

@@ -14,6 +14,8 @@ from detent.engine.lock import is_held
 from detent.errors import InvalidInput
 
 LOCKS: Final = "runs"
+SNAPSHOT: Final = ".snapshot.json"
+"""How the name of a file ends that an ordered run leaves beside its lock."""
 RUN_ID_BYTES: Final = 5
 NAME_CHARS_MAX: Final = 40
 _NOT_IN_ID: Final = re.compile(r"[^a-z0-9]+")
@@ -59,12 +61,15 @@ class RunLock:
 
     @classmethod
     def sweep(cls, home: Path, open_runs: Container[str]) -> None:
-        """Remove the files of drivers that were killed, but for those of runs that somebody may take up at this moment."""
+        """Remove the files of drivers that were killed, but for those of runs that have not ended."""
         for path in (home / LOCKS).glob("*.lock"):
             run_id = path.name.removesuffix(".lock")
             lock = cls.take(home, run_id) if run_id not in open_runs else None
             if lock is not None:
                 lock.release()
+        for path in (home / LOCKS).glob(f"*{SNAPSHOT}"):
+            if path.name.removesuffix(SNAPSHOT) not in open_runs:
+                path.unlink(missing_ok=True)
 
     def release(self) -> None:
         """Give it up, and leave no file behind; once more does nothing."""

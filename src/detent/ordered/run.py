@@ -325,6 +325,7 @@ class OrderedRun:
             owner=ledger.lease_owner(seq),
             failure=known.code if known is not None else None,
             age_ms=self.now_ms - self.blocked_since_ms,
+            heartbeat_ms=None if ledger.lease_owner(seq) is None else ledger.lease_heartbeat_ms[seq],
         )
 
     def _finish(self, actions: list[Action], seq: int, attempt: int, envelope: Envelope) -> None:

@@ -36,6 +36,8 @@ class Blocked:
     """Why its last attempt ended, if it had one before."""
     age_ms: int
     """How long the cursor has stood there."""
+    heartbeat_ms: int | None = None
+    """When its owner was last known to be alive, in the run's time; None when it has no owner."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,7 @@ def ordered_map(
     chunk: int | None = None,
     on_error: str = "stop",
     item_timeout: Duration | None = None,
+    commit_timeout: Duration | None = None,
     home: str | Path | None = None,
     name: str | None = None,
     key: str | None = None,
@@ -154,6 +155,7 @@ def ordered_map(
     chunk: int | None = None,
     on_error: str = "stop",
     item_timeout: Duration | None = None,
+    commit_timeout: Duration | None = None,
     home: str | Path | None = None,
     name: str | None = None,
     key: str | None = None,
@@ -168,6 +170,7 @@ def ordered_map(  # noqa: PLR0913 - how a run is to go, each by its name
     chunk: int | None = None,
     on_error: str = "stop",
     item_timeout: Duration | None = None,
+    commit_timeout: Duration | None = None,
     home: str | Path | None = None,
     name: str | None = None,
     key: str | None = None,
@@ -182,6 +185,8 @@ def ordered_map(  # noqa: PLR0913 - how a run is to go, each by its name
     * ``on_error``: ``"stop"`` ends the run behind the windows of the first failure, ``"continue"`` goes on without it
     * ``item_timeout``: how long one item may take, in seconds or as "90s"; one that takes longer fails with ``LIMIT_WALL``.
       Otherwise the ``timeout`` of a task counts
+    * ``commit_timeout``: how long the destination may take over one commit, an hour by default; then `DetentError` with the code
+      ``COMMIT_TIMEOUT`` is raised, and the same call goes on there
     * ``key``: tells this run from another one that is otherwise the same
 
     Inside a flow the call records a step, which needs a destination; its result is a mapping with the totals, the digest and,
@@ -195,12 +200,16 @@ def ordered_map(  # noqa: PLR0913 - how a run is to go, each by its name
         settings |= {} if chunk is None else {"chunk": chunk}
         settings |= {} if on_error == "stop" else {"on_error": on_error}
         check_duration("item_timeout", item_timeout)
+        check_duration("commit_timeout", commit_timeout)
         settings |= {} if item_timeout is None else {"item_timeout": duration(item_timeout)}
+        settings |= {} if commit_timeout is None else {"commit_timeout": duration(commit_timeout)}
         of_the_run = {"workers": workers, "home": home, "key": key}
         step = record_map(recording, items, compute, commit, settings=settings, name=name, of_the_run=of_the_run)
         return cast("OrderedSummary", step)
     refuse_while_loading("starts an ordered run")
-    request = _Request(compute, workers, window, chunk, on_error, item_timeout, home, name, key)
+    if commit_timeout is not None and commit is None:
+        raise InvalidInput("commit_timeout needs a destination: a loop takes its results at its own pace")
+    request = _Request(compute, workers, window, chunk, on_error, item_timeout, commit_timeout, home, name, key)
     if commit is not None:
         return _committed(request, items, commit)
     box: dict[str, Any] = {}
@@ -218,6 +227,7 @@ class _Request:
         chunk: int | None,
         on_error: str,
         item_timeout: Duration | None,
+        commit_timeout: Duration | None,
         home: str | Path | None,
         name: str | None,
         key: str | None,
@@ -227,7 +237,8 @@ class _Request:
         self._window = window
         self._chunk = chunk
         self._on_error = on_error
-        self._item_ms = None if item_timeout is None else _milliseconds(item_timeout)
+        self._item_ms = None if item_timeout is None else _milliseconds("item_timeout", item_timeout)
+        self._commit_ms = None if commit_timeout is None else _milliseconds("commit_timeout", commit_timeout)
         self.home = None if home is None else Path(home)
         self._name = name
         self._key = key
@@ -258,17 +269,17 @@ class _Request:
 
         files: dict[str, None] = {}
         spooled = spool(work.desk.files, _lines(items, work.desk.files, files))
-        return OrderedHandle(work, spec, spooled, target, files=tuple(files))
+        return OrderedHandle(work, spec, spooled, target, files=tuple(files), commit_ms=self._commit_ms)
 
 
-def _milliseconds(item_timeout: Duration) -> int:
+def _milliseconds(name: str, given: Duration) -> int:
     from detent.contract.durations import BadDuration, parse_duration  # noqa: PLC0415
 
-    check_duration("item_timeout", item_timeout)
+    check_duration(name, given)
     try:
-        return parse_duration(duration(item_timeout))
+        return parse_duration(duration(given))
     except BadDuration as exc:
-        raise InvalidInput(f"item_timeout {exc}", hint=exc.hint) from exc
+        raise InvalidInput(f"{name} {exc}", hint=exc.hint) from exc
 
 
 def _bound(compute: Callable[[Any], Any]) -> BoundAlone:
@@ -314,8 +325,7 @@ def _committed(
         target = _target(commit, work)
         handle = request.handle(work, items, request.spec(target.spec), target)
         summary = OrderedSummary(handle.run(), where.path)
-    if summary.status == "failed" and handle.inputs.spec.on_error == "stop":
-        raise _failure(summary)
+    _insist_on_end(summary, handle)
     return summary
 
 
@@ -358,12 +368,14 @@ def _streamed(request: _Request, items: Iterable[Any], box: dict[str, Any]) -> I
     if isinstance(result, BaseException):
         raise result
     box["summary"] = summary = OrderedSummary(result, where.path)
-    if summary.status == "failed" and handle.inputs.spec.on_error == "stop":
+    if summary.status == "cancelled":  # A loop that simply ended would look as if it had had everything.
         raise _failure(summary)
+    _insist_on_end(summary, handle)
 
 
 def _target(commit: str | Callable[..., Any] | CommitTarget, work: Work) -> CommitTarget:
     from detent.engine.commit_targets import FunctionTarget, parse_target  # noqa: PLC0415
+    from detent.engine.commit_targets.function_target import SLICE_SECONDS  # noqa: PLC0415
     from detent.engine.recipes import no_results  # noqa: PLC0415
     from detent.jobs.values import restored  # noqa: PLC0415
     from detent.sdk.run import file_maker  # noqa: PLC0415
@@ -379,7 +391,7 @@ def _target(commit: str | Callable[..., Any] | CommitTarget, work: Work) -> Comm
         return target
     if callable(commit):
         module, name = getattr(commit, "__module__", None), getattr(commit, "__qualname__", type(commit).__qualname__)
-        return FunctionTarget(f"{module}:{name}", lambda: commit, restore)
+        return FunctionTarget(f"{module}:{name}", lambda: commit, restore, SLICE_SECONDS)
     if not all(hasattr(commit, part) for part in ("spec", "is_recorded", "open", "begin", "write", "close")):
         from detent.canon.show import a_or_an  # noqa: PLC0415 - for mistakes alone
 
@@ -389,7 +401,26 @@ def _target(commit: str | Callable[..., Any] | CommitTarget, work: Work) -> Comm
     return commit
 
 
+def _insist_on_end(summary: OrderedSummary, handle: OrderedHandle) -> None:
+    """Raise for a run that failed and was to stop then, and for one that was left because its destination did not answer."""
+    if summary.status == "stopped":
+        raise RunFailed(
+            f"run {summary.run_id!r} has not ended: {handle.view().note or 'it was left as it stands'}",
+            hint="mend the destination; the same call goes on there",
+            details={"run_id": summary.run_id},
+        )
+    if summary.status == "failed" and handle.inputs.spec.on_error == "stop":
+        raise _failure(summary)
+
+
 def _failure(summary: OrderedSummary) -> DetentError:
+    if summary.status == "cancelled" and not summary.failed:
+        return RunFailed(
+            f"run {summary.run_id!r} was cancelled from item {summary.succeeded + summary.skipped} on",
+            code="WORK_CANCELLED",
+            hint="the same call begins anew",
+            details={"run_id": summary.run_id},
+        )
     first = summary.failures[0] if summary.failures else None
     said = "" if first is None else f"; item {first['seq']}: {first['type'] or first['code']}: {first['message']}"
     return RunFailed(

@@ -100,7 +100,8 @@ class CommitTarget(Protocol):
     def write(self, first_seq: int, values: Sequence[JsonValue | Nothing]) -> Mark:
         """Commit the values of ``first_seq`` and those after it: all of them, durably, or none.
 
-        Raises `CommitFailed`; then nothing has moved, and the same write may be tried again if it says so.
+        A destination that takes its entries one by one may answer after some of them, with a mark that says which one comes
+        next. Raises `CommitFailed`; then nothing has moved, and the same write may be tried again if it says so.
         """
 
     def close(self) -> None:

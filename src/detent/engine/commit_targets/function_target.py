@@ -7,15 +7,20 @@ what it writes, and looks there first, makes it exactly once.
 from __future__ import annotations
 
 import inspect
+import math
+import time
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from detent.canon.strict_json import JsonValue
 from detent.engine.commit_targets.api import CommitFailed, Mark, Nothing, still_due
 from detent.engine.commit_targets.render import unescaped
 from detent.errors import DetentError, InvalidInput, InvariantBroken
 from detent.executor.plain.loading import Loader, LoadFailed
+
+SLICE_SECONDS: Final = 0.2
+"""After this long a write answers with the entries that the function has taken, so that they are recorded before the others."""
 
 
 class CommitToken(NamedTuple):
@@ -33,6 +38,7 @@ class FunctionTarget:
 
     A function whose first parameter is called ``values`` is called once for a batch, with two lists: values and tokens.
     ``restore`` makes of a stored value what the function is to see; without it, files are the mappings that name them.
+    A write that has taken longer than ``slice_seconds`` ends behind the entry at hand, and its mark says which comes next.
     """
 
     is_recorded = True
@@ -42,8 +48,10 @@ class FunctionTarget:
         spec: str,
         load: Callable[[], Callable[..., Any]],
         restore: Callable[[JsonValue], Any] = unescaped,
+        slice_seconds: float = math.inf,
     ) -> None:
         self.spec = spec
+        self._slice_seconds = slice_seconds
         self._load = load
         self._restore = restore
         self._call: Callable[[Any, Any], object] | None = None
@@ -76,11 +84,15 @@ class FunctionTarget:
         due = still_due(self._next_seq, first_seq, values)
         end = self._next_seq + len(due)
         items = [(seq, value) for seq, value in enumerate(due, self._next_seq) if not isinstance(value, Nothing)]
+        began = time.monotonic()
         try:
             if not self._is_batched:
                 for seq, value in items:
                     self._next_seq = seq
                     self._call(self._restore(value), CommitToken(self._run_id, seq))
+                    if time.monotonic() - began >= self._slice_seconds:
+                        self._next_seq = seq + 1
+                        return Mark(seq + 1)
             elif items:
                 tokens = [CommitToken(self._run_id, seq) for seq, _ in items]
                 self._call([self._restore(value) for _, value in items], tokens)
@@ -131,7 +143,7 @@ def function_target(
     spec: str, base: str | None = None, restore: Callable[[JsonValue], Any] = unescaped
 ) -> FunctionTarget:
     """A function by name, found as tasks are: ``module:function`` or ``file.py:function``, from ``base`` first."""
-    return FunctionTarget(spec, lambda: Loader().load(base, spec).function, restore)
+    return FunctionTarget(spec, lambda: Loader().load(base, spec).function, restore, SLICE_SECONDS)
 
 
 def _parameters(function: Callable[..., Any]) -> list[str] | None:

@@ -24,14 +24,17 @@ from detent.engine.ordered_runtime.waiting import Waiting
 from detent.engine.patience import ask_again
 from detent.engine.vacancies import FULL
 from detent.engine.wire import Answer
+from detent.engine.worker_identity import is_gone
 from detent.errors import DetentError, InvalidInput, Refused
 from detent.jobs.work import WorkReport
-from detent.kernel import Cancel, Command, Job, Record
+from detent.kernel import Cancel, Command, Evidence, Job, Record
 from detent.ordered import Action, Chunk, OrderedRun, chunk_job_id
 
 SUBMIT_MAX: Final = 64
 """Chunks submitted in one commit."""
 LOOK_MAX: Final = 64
+UNKNOWN_OWNER: Final = "unknown"
+"""Whose attempt it was that is known by its end alone."""
 ENDED_ELSEWHERE: Final = "the run was ended from elsewhere"
 
 
@@ -42,7 +45,13 @@ class Open:
     chunk: Chunk
     job_id: str
     attempt: int = 0
-    started: bool = False
+    owner: str = ""
+    """The worker that holds its lease; empty while none has it."""
+
+    @property
+    def started(self) -> bool:
+        """Whether a worker has it."""
+        return bool(self.owner)
 
 
 class ChunkJobs:
@@ -154,6 +163,12 @@ class ChunkJobs:
         if opened is not None and not is_new:
             self._look(opened)
 
+    def drop(self) -> None:
+        """Cancel the jobs of all open chunks, and forget what was offered."""
+        self.offers.clear()
+        opened, self.opened = self.opened, {}
+        self.cancel(list(opened))
+
     def withdraw(self, first: int, last: int) -> None:
         """Cancel the jobs of chunks that lie behind a boundary."""
         ids = [
@@ -184,7 +199,8 @@ class ChunkJobs:
         if body["to_state"] == "RUNNING":
             self._reach(opened, body["attempt_id"], interrupted=True)
             if body["attempt_id"] == opened.attempt:
-                self._start(opened)
+                evidence = None if record.evidence is None else Evidence.decode(record.evidence)
+                self._start(opened, None if evidence is None else evidence.replica_id)
         elif body["to_state"] in TERMINAL:
             self._look(opened)
 
@@ -192,6 +208,10 @@ class ChunkJobs:
         """Ask the ledger where the oldest open chunks stand: nothing depends on being told."""
         for opened in list(self.opened.values())[:LOOK_MAX]:
             self._look(opened)
+        alive = {owner: not is_gone(owner) for owner in {opened.owner for opened in self.opened.values()} if owner}
+        for opened in list(self.opened.values()):
+            if alive.get(opened.owner):
+                self._do(self._run.heartbeat(*opened.chunk, opened.owner))
 
     def _look(self, opened: Open) -> None:
         row = self._desk.reader.job(opened.job_id)
@@ -205,12 +225,13 @@ class ChunkJobs:
         elif row.state != "RETRYING":
             self._reach(opened, job.attempt_id, interrupted=True)
             if row.state == "RUNNING":
-                self._start(opened)
+                self._start(opened, job.lease_holder)
 
-    def _start(self, opened: Open) -> None:
+    def _start(self, opened: Open, owner: str | None = None) -> None:
+        """A worker has the chunk. One that nobody saw begin was held by a worker of which only the end is known."""
         if not opened.started:
-            opened.started = True
-            self._do(self._run.started(*opened.chunk, opened.attempt, opened.job_id))
+            opened.owner = owner or UNKNOWN_OWNER
+            self._do(self._run.started(*opened.chunk, opened.attempt, opened.owner))
 
     def _reach(self, opened: Open, attempt: int, *, interrupted: bool) -> None:
         """Bring a chunk to the attempt that the kernel has it at; what lies between was lost on the way."""
@@ -218,7 +239,7 @@ class ChunkJobs:
             self._start(opened)
             code = "INTERRUPTED" if interrupted else "ATTEMPT_FAILED"
             self._do(self._run.lapsed(*opened.chunk, opened.attempt, code, interrupted=interrupted))
-            opened.attempt, opened.started = opened.attempt + 1, False
+            opened.attempt, opened.owner = opened.attempt + 1, ""
 
     def _ended(self, opened: Open, state: str, attempt: int, digest: bytes | None, report: WorkReport | None) -> None:
         if self.opened.pop(opened.job_id, None) is None:
@@ -228,7 +249,7 @@ class ChunkJobs:
             self._do(run.canceled(*chunk))
             return
         self._reach(opened, attempt, interrupted=True)
-        self._start(opened)
+        self._start(opened, None if report is None else report.worker)
         ended = self._waiting.keep(chunk, opened.job_id, state, digest, report)
         seqs = run.open_seqs(*chunk)
         if seqs:

@@ -3,16 +3,21 @@
 It is handed one run of seqs at a time, writes their values, and records where the destination stands before it says so. A
 crash between the write and the record costs a repeat of that write, which the destination recognises by its seqs; a crash
 after the record costs nothing. Values come from memory when they are small and from content when they are not.
+
+A destination may be slow, and it may never answer. A slow one is recorded every `RECORD_SECONDS`, and can be cut off between
+two writes. For one that never answers the driver asks `write_seconds`; `close` waits for it for a while and then leaves the
+thread behind, with the destination: it is still writing there, so nothing else may close or reopen it in this process.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Final
 
 from detent.canon import DIGEST_BYTES
 from detent.canon.late import dataclass
@@ -27,6 +32,11 @@ from detent.ordered import Batch, Chunk, OrderedConfig, SeqState, chunk_of
 from detent.ordered.outcomes import ITEM_HEAD, success_items
 from detent.ordered.states import OUTCOME_WORDS
 from detent.ordered.summary import BlockTree
+
+RECORD_SECONDS: Final = 0.2
+"""How long a destination may be at one commit before what it has taken so far is recorded."""
+LEAVE_SECONDS: Final = 10.0
+"""How long a write at hand may take to return when the run is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +78,23 @@ class WriteFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Drained:
+    """Everything that was handed before has been written, or dropped because of a limit, and has been told."""
+
+
+@dataclass(frozen=True, slots=True)
 class LaneBroken:
     """Something else than the destination failed: the run cannot go on."""
 
     error: BaseException
 
 
+class _LeftBehind(Exception):
+    """The driver has left while the destination was at a write: nothing more may be recorded."""
+
+
 class CommitThread:
-    """Writes and records. ``tell`` gets `Committed`, `WriteFailed` or `LaneBroken`, on this thread."""
+    """Writes and records. ``tell`` gets `Committed`, `WriteFailed`, `Drained` or `LaneBroken`, on this thread."""
 
     def __init__(
         self,
@@ -84,7 +103,7 @@ class CommitThread:
         run_id: str,
         target: CommitTarget,
         notes: Notes,
-        tell: Callable[[Committed | WriteFailed | LaneBroken], None],
+        tell: Callable[[Committed | WriteFailed | Drained | LaneBroken], None],
     ) -> None:
         self._desk = desk
         self._config = config
@@ -92,11 +111,18 @@ class CommitThread:
         self._target = target
         self._notes = notes
         self._tell = tell
-        self._handed: SimpleQueue[Handed | None] = SimpleQueue()
+        self._handed: SimpleQueue[Handed | Drained | None] = SimpleQueue()
         self._tree = BlockTree()
         self._counts = dict.fromkeys(OUTCOME_WORDS.values(), 0)
-        self._closed = False
         self._standing, self._next_seq = Standing(), 0
+        self._limit: int | None = None
+        """The first seq that is not to be written any more; None: all are."""
+        self._write_began: float | None = None
+        self._commit_began: float | None = None
+        self._turn = threading.Lock()
+        """Guards the next two, which settle who closes the destination."""
+        self._left_behind = False
+        self._ended = False
         self._thread = threading.Thread(target=self._run, name="detent-commit", daemon=True)
 
     def open(self, standing: Standing, tree: BlockTree, counts: dict[str, int]) -> None:
@@ -114,22 +140,53 @@ class CommitThread:
         """The next run of seqs."""
         self._handed.put(handed)
 
-    def close(self) -> None:
-        """Let the write at hand end, then let go of the destination."""
+    def limit(self, at: int | None) -> None:
+        """Begin no write of this seq or a later one; None lifts that again."""
+        self._limit = at
+
+    def drain(self) -> None:
+        """Have `Drained` told behind everything that was handed so far."""
+        self._handed.put(Drained())
+
+    def write_seconds(self) -> float:
+        """How long the destination has been at the write at hand; 0 when it has none."""
+        return _since(self._write_began)
+
+    def commit_seconds(self) -> float:
+        """How long it has been at what it was last handed; 0 when it waits for more."""
+        return _since(self._commit_began)
+
+    def close(self, patience_seconds: float = LEAVE_SECONDS) -> None:
+        """Let the write at hand end, then let go of the destination. One that does not end is left behind."""
         self._notes.stop.set()
-        if not self._closed and self._thread.is_alive():
-            self._closed = True
+        if self._thread.is_alive():
             self._handed.put(None)
-            self._thread.join()
-        self._target.close()
+            self._thread.join(patience_seconds)
+            with self._turn:
+                self._left_behind = not self._ended
+        if not self._left_behind:
+            self._target.close()
 
     def _run(self) -> None:
         try:
             self._replay()
             while (handed := self._handed.get()) is not None:
+                if isinstance(handed, Drained):
+                    self._tell(handed)
+                    continue
+                self._commit_began = time.monotonic()
                 self._commit(handed)
+                self._commit_began = None
+        except _LeftBehind:
+            pass
         except BaseException as exc:  # noqa: BLE001 - the driver raises it where somebody sees it
             self._tell(LaneBroken(exc))
+        finally:
+            with self._turn:
+                self._ended = True
+                is_mine = self._left_behind
+            if is_mine:
+                self._target.close()
 
     def _replay(self) -> None:
         """Give a destination without a memory what was committed before, from the start (X-184)."""
@@ -147,34 +204,57 @@ class CommitThread:
         first = done = handed.first
         mark: Mark | None = None
         failure: CommitFailed | None = None
+        since = time.monotonic()
         for batch in handed.batches:
-            try:
-                mark = self._target.write(batch.first, values.between(batch.first, batch.last, batch.writes))
-            except CommitFailed as exc:
-                failure = exc
+            taken = values.between(batch.first, batch.last, batch.writes)
+            while failure is None and done < (end := self._end_of(batch)):
+                try:
+                    mark = self._write(done, taken[done - batch.first : end - batch.first])
+                except CommitFailed as exc:
+                    failure = exc
+                else:
+                    # A destination that takes its entries one by one may answer after some of them.
+                    done = mark.next_seq if done < mark.next_seq < end else end
+                    if time.monotonic() - since >= RECORD_SECONDS:
+                        self._record(handed, first, done, mark)
+                        first, since = done, time.monotonic()
+            if done <= batch.last:
                 break
-            done = batch.last + 1
         if done > first:
-            self._record(first, done - 1, handed.outcomes[: done - first], handed.digests, mark)
-            self._tell(Committed(done - 1))
+            self._record(handed, first, done, mark)
         if failure is not None:
             self._tell(WriteFailed(failure))
 
-    def _record(
-        self,
-        first: int,
-        last: int,
-        outcomes: Sequence[SeqState],
-        digests: Sequence[bytes | None],
-        mark: Mark | None,
-    ) -> None:
-        self._tree.extend(_items(first, outcomes, digests))
+    def _end_of(self, batch: Batch) -> int:
+        """Behind the last seq of a batch that is to be written."""
+        return batch.last + 1 if self._limit is None else min(batch.last + 1, self._limit)
+
+    def _write(self, first: int, values: Sequence[JsonValue | Nothing]) -> Mark:
+        self._write_began = time.monotonic()
+        try:
+            return self._target.write(first, values)
+        finally:
+            self._write_began = None
+            with self._turn:
+                if self._left_behind:
+                    raise _LeftBehind
+
+    def _record(self, handed: Handed, first: int, end: int, mark: Mark | None) -> None:
+        """Put onto the ledger that the destination has these seqs, then tell the driver."""
+        part = slice(first - handed.first, end - handed.first)
+        outcomes = handed.outcomes[part]
+        self._tree.extend(_items(first, outcomes, handed.digests[part]))
         for outcome, word in OUTCOME_WORDS.items():
             self._counts[word] += outcomes.count(outcome)
-        said: dict[str, Any] = {"first": first, "last": last, "root": self._tree.root().hex(), **self._counts}
+        said: dict[str, Any] = {"first": first, "last": end - 1, "root": self._tree.root().hex(), **self._counts}
         if self._target.is_recorded and mark is not None:
             said["mark"] = mark.to_json()
-        self._notes.write(commit_name(first, last), said)
+        self._notes.write(commit_name(first, end - 1), said)
+        self._tell(Committed(end - 1))
+
+
+def _since(began: float | None) -> float:
+    return 0.0 if began is None else time.monotonic() - began
 
 
 def _items(first: int, outcomes: Sequence[SeqState], digests: Sequence[bytes | None]) -> list[bytes]:

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
+from math import inf
 from queue import Empty, SimpleQueue
 from typing import Final
 
@@ -21,9 +22,18 @@ from detent.engine.commit_targets.api import CommitTarget
 from detent.engine.crew import Attempted, Crew, ends_attempt
 from detent.engine.desk import Desk
 from detent.engine.ordered_runtime.chunk_jobs import ENDED_ELSEWHERE, ChunkJobs, refused_error
-from detent.engine.ordered_runtime.commit_thread import Committed, CommitThread, LaneBroken, WriteFailed
+from detent.engine.ordered_runtime.commit_thread import (
+    LEAVE_SECONDS,
+    Committed,
+    CommitThread,
+    Drained,
+    LaneBroken,
+    WriteFailed,
+)
 from detent.engine.ordered_runtime.notes import SUMMARY, Notes, cancel_name
 from detent.engine.ordered_runtime.recall import Failure, Standing, committed, past_failures
+from detent.engine.ordered_runtime.requests import Request, Requests
+from detent.engine.ordered_runtime.snapshot_file import SnapshotFile
 from detent.engine.ordered_runtime.spec import TERMINAL, OrderedInputs
 from detent.engine.ordered_runtime.spool import Items
 from detent.engine.ordered_runtime.waiting import FAILURES_KEPT_MAX, Waiting
@@ -53,7 +63,9 @@ FULL_SECONDS: Final = 0.02
 COMMIT_SECONDS: Final = 0.2
 """Between two commits, as long as there is enough to compute meanwhile."""
 LOOK_SECONDS: Final = 1.0
-"""How often the ledger is asked about the open chunks: nothing depends on being told."""
+"""How often the ledger is asked about the open chunks and for requests, and the snapshot is written: nothing depends on
+being told."""
+STOPPED: Final = "stopped"
 
 
 class DestinationFailed(DetentError):
@@ -62,10 +74,27 @@ class DestinationFailed(DetentError):
     code = "DOWNSTREAM_WRITE_FAILED"
 
 
+class CommitTimeout(DestinationFailed):
+    """The destination took longer over one commit than the limit. The run can be resumed where it is recorded to stand."""
+
+    code = "COMMIT_TIMEOUT"
+
+
 @dataclass(frozen=True, slots=True)
-class _CancelAt:
-    requested: int
-    reason: str
+class _Asked:
+    """Another process has written a request."""
+
+
+@dataclass(slots=True)
+class _Cancellation:
+    """A cancellation that somebody asked for, while it is carried out."""
+
+    at: int
+    """The seq that was asked for; 0: as early as possible."""
+    since: float
+    cuts: bool = False
+    """Whether the destination is cut off, at this seq or where it stands."""
+    draining: bool = False
 
 
 class OrderedDriver:
@@ -82,7 +111,9 @@ class OrderedDriver:
         *,
         crew: Crew,
         workers: int,
+        commit_ms: int | None = None,
     ) -> None:
+        """``commit_ms`` is how long the destination may take over one commit."""
         self.desk = desk
         self.inputs = inputs
         self.run_id = run_id
@@ -91,9 +122,7 @@ class OrderedDriver:
         self.summary: Summary | None = None
         self._notes = notes
         self._crew = crew
-        self._events: SimpleQueue[Attempted | Record | Committed | WriteFailed | LaneBroken | _CancelAt | None] = (
-            SimpleQueue()
-        )
+        self._events: SimpleQueue[_Event | None] = SimpleQueue()
         self._noted: deque[Record] = deque()
         """Attempts that have begun: nothing is to be done about them, so they wait until there is something else."""
         self._stop = notes.stop
@@ -103,6 +132,8 @@ class OrderedDriver:
             desk, inputs, items, run_id, crew=crew, waiting=self._waiting, do=self._do, stop=self._stop
         )
         self._next_look = self._began + LOOK_SECONDS
+        self._requests = Requests(desk, run_id)
+        self._cancellation: _Cancellation | None = None
         self._cancelled = False
         self._fatal: Fatal | None = None
         self._commit_pending: int | None = None
@@ -111,6 +142,10 @@ class OrderedDriver:
         """Chunks that must be under way before a commit may wait for another."""
         self.ordered = OrderedRun(inputs.config)
         self._lane = CommitThread(desk, inputs.config, run_id, target, notes, self._events.put)
+        self._commit_seconds = inf if commit_ms is None else commit_ms / 1000
+        self._is_loop = not target.is_recorded
+        """Whether the results go to a loop: its pace is its own, and no limit holds for it."""
+        self._snapshots = SnapshotFile(desk.home.path, run_id)
 
     @property
     def failures(self) -> list[Failure]:
@@ -130,12 +165,14 @@ class OrderedDriver:
             if record.kind == RUN_ENDED:
                 if record.run_id == self.run_id:
                     self._events.put(record)
+            elif self._requests.is_one(record):
+                self._events.put(_Asked())
             elif self._jobs.is_news(record):
                 (self._events.put if ends_attempt(record) else self._noted.append)(record)
 
     def cancel(self, reason: str = "cancelled", at: int = 0) -> None:
         """Cancel from a boundary on: what is below runs to its end and is committed (X-069)."""
-        self._events.put(_CancelAt(at, reason))
+        self._events.put(Request(at, reason))
 
     def stop(self) -> None:
         """Leave the run as it stands: nothing is cancelled, and it can be resumed."""
@@ -146,27 +183,32 @@ class OrderedDriver:
 
     def run(self, standing: Standing) -> str:
         """Drive the run to its end and return its status; ``stopped`` when it was left as it stands."""
+        patience = LEAVE_SECONDS
         try:
             self._take_up(standing)
-            self._take_waiting()  # A boundary that is known beforehand: nothing above it is ever dispatched (X-069).
+            # A boundary that is known beforehand: nothing above it is ever dispatched (X-069).
+            self._take_requests()
+            self._take_waiting()
             self._do(self.ordered.begin())
-            while self.summary is None:
+            while self.summary is None and not self._stop.is_set():
                 self._jobs.submit(self._busy)
-                if self._stop.is_set():
-                    self.status = "stopped"
-                    return self.status
                 self._take_events()
                 if (failure := self._crew.failure) is not None:
                     raise failure
                 if self._fatal is not None:
-                    raise DestinationFailed(
-                        f"the destination did not take item {self.ordered.ledger.next_commit_seq}: {self._fatal.message}",
-                        hint="mend the destination and give the same command again: it goes on at that item",
-                        details={"run_id": self.run_id, "snapshot": self._fatal.snapshot.to_map()},
-                    )
-            return self._end(self.summary)
+                    raise self._destination_failed(self._fatal)
+                self._mind_destination()
+            patience -= self._lane.write_seconds()
+            self.status = STOPPED if self.summary is None else self._end(self.summary)
+        except BaseException as exc:
+            patience -= self._lane.write_seconds()
+            if isinstance(exc, DetentError):
+                exc.details.setdefault("snapshot", self.ordered.snapshot().to_map())
+            raise
         finally:
-            self._lane.close()
+            self._lane.close(max(0.0, patience))
+            self._leave_snapshot()
+        return self.status
 
     def _take_up(self, standing: Standing) -> None:
         config = self.inputs.config
@@ -197,6 +239,8 @@ class OrderedDriver:
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + LOOK_SECONDS
             self._jobs.look()
+            self._take_requests()
+            self._snapshots.write(run.snapshot(), self.desk.now_ms(), self.message)
 
     def _patience(self) -> float:
         """How long to wait for an event: until something is to be done without one."""
@@ -216,28 +260,121 @@ class OrderedDriver:
             if event is not None:
                 self._take(event)
 
-    def _take(self, event: Attempted | Record | Committed | WriteFailed | LaneBroken | _CancelAt) -> None:
-        if isinstance(event, Attempted):
-            self._jobs.attempted(event)
-        elif isinstance(event, Record):
-            if event.kind == RUN_ENDED:
-                raise InvalidInput(ENDED_ELSEWHERE, code="CONFLICT", details={"run_id": self.run_id})
-            self._jobs.observed(event)
-        elif isinstance(event, Committed):
-            self._commit_pending = event.last
-        elif isinstance(event, WriteFailed):
-            self._confirm_commit(now=True)
-            if not event.error.retryable:
+    def _take(self, event: _Event) -> None:
+        match event:
+            case Attempted():
+                self._jobs.attempted(event)
+            case Record():
+                if event.kind == RUN_ENDED:
+                    raise InvalidInput(ENDED_ELSEWHERE, code="CONFLICT", details={"run_id": self.run_id})
+                self._jobs.observed(event)
+            case Committed():
+                self._commit_pending = event.last
+            case WriteFailed():
+                self._confirm_commit(now=True)
+                if not event.error.retryable:
+                    raise event.error
+                self._do(self.ordered.write_failed(str(event.error)))
+            case Drained():
+                self._confirm_commit(now=True)
+                if self.summary is None:
+                    self._lower_boundary()
+            case LaneBroken():
                 raise event.error
-            self._do(self.ordered.write_failed(str(event.error)))
-        elif isinstance(event, LaneBroken):
-            raise event.error
-        else:
-            self.message = self.message or event.reason
-            self._do(self.ordered.cancel(event.requested))
+            case Request():
+                self._cancel_at(event)
+            case _Asked():
+                self._take_requests()
+
+    def _take_requests(self) -> None:
+        for request in self._requests.take():
+            self._cancel_at(request)
 
     def _now_ms(self) -> int:
         return int((time.monotonic() - self._began) * 1000)
+
+    # -- a destination that is slow, stuck or failed -------------------------------------------------------------------
+
+    def _cancel_at(self, request: Request) -> None:
+        self.message = self.message or request.reason
+        known = self._cancellation
+        if known is None:
+            self._cancellation = _Cancellation(request.at, time.monotonic())
+        elif request.at < known.at:
+            known.at = request.at
+            if known.cuts and not known.draining:
+                self._lane.limit(known.at)
+        self._do(self.ordered.cancel(request.at))
+
+    def _mind_destination(self) -> None:
+        """Hold a destination to its time limit, and a cancelled run to an end in bounded time.
+
+        When every item has ended, or the destination takes too long over what is below the boundary, the run is cut where the
+        destination stands (X-193). One that does not even return from a write is left, and the run as it stands.
+        """
+        asked, waited = self._cancellation, self._lane.write_seconds()
+        if self._is_loop and asked is None:
+            return
+        if asked is None:
+            if waited > self._commit_seconds:
+                raise self._timed_out()
+            return
+        spent = time.monotonic() - asked.since
+        if not self._is_loop and min(waited, spent) > min(LEAVE_SECONDS, self._commit_seconds):
+            self.message = "the destination does not answer; the run is left as it stands"
+            self._stop.set()
+            return
+        if not asked.cuts:
+            is_late = min(self._lane.commit_seconds(), spent) > LEAVE_SECONDS and not self._is_loop
+            if self.ordered.boundary < self.inputs.config.total and not is_late:
+                return
+            asked.cuts = True
+            self._lane.limit(asked.at)
+        if not asked.draining and self.ordered.ledger.next_commit_seq >= asked.at:
+            asked.draining = True
+            self._lane.drain()
+
+    def _lower_boundary(self) -> None:
+        """Cancel everything that is not committed, computed or not, and go on from there as a resumed run would."""
+        config, cursor = self.inputs.config, self.ordered.ledger.next_commit_seq
+        self._jobs.drop()
+        self._waiting.drop()
+        self._record_boundary(self._cancellation.at if self._cancellation is not None else 0, cursor, self.message)
+        ended = committed(self.desk, self.run_id, config, Standing(cursor, None, cursor))
+        self.ordered = resume_after(config, ended, boundary=cursor)
+        self._jobs.begin(self.ordered, config.total)
+        self._lane.limit(None)
+        self._do(self.ordered.begin())
+
+    def _destination_failed(self, fatal: Fatal) -> DestinationFailed:
+        return DestinationFailed(
+            f"the destination did not take item {self.ordered.ledger.next_commit_seq}: {fatal.message}",
+            hint=f"mend the destination and give the same command again: it goes on at that item; {self._where()}",
+            details={"run_id": self.run_id, "snapshot": fatal.snapshot.to_map()},
+        )
+
+    def _timed_out(self) -> CommitTimeout:
+        self._confirm_commit(now=True)
+        seq = self.ordered.ledger.next_commit_seq
+        limit_ms = int(self._commit_seconds * 1000)
+        return CommitTimeout(
+            f"the destination did not return from a commit of item {seq} and those after it within {limit_ms:,} ms",
+            hint="mend the destination, or allow more with --commit-timeout, and give the same command again: it goes on at"
+            f" that item; {self._where()}",
+            details={"run_id": self.run_id, "seq": seq, "limit_ms": limit_ms},
+        )
+
+    def _where(self) -> str:
+        return f"the snapshot of the run is in {self._snapshots.path}"
+
+    def _leave_snapshot(self) -> None:
+        if self.summary is not None and self.status not in {STOPPED, "running"}:
+            self._snapshots.remove()
+            return
+        fault = self.ordered.fault
+        told = None if fault is None else fault.details.get("snapshot")
+        known = told if isinstance(told, dict) else self.ordered.snapshot()
+        self._snapshots.write(known, self.desk.now_ms(), self.message)
 
     # -- actions -------------------------------------------------------------------------------------------------------
 
@@ -281,8 +418,10 @@ class OrderedDriver:
             return
         self._cancelled = True
         if resolved < self.inputs.config.total:
-            said = {"boundary": resolved, "requested": requested, "reason": self.message or reason}
-            self._notes.write(cancel_name(resolved), said)
+            self._record_boundary(requested, resolved, self.message or reason)
+
+    def _record_boundary(self, requested: int, resolved: int, reason: str) -> None:
+        self._notes.write(cancel_name(resolved), {"boundary": resolved, "requested": requested, "reason": reason})
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 
@@ -310,5 +449,7 @@ class OrderedDriver:
                 raise refused_error(answer.refusal)
             rows = self.desk.reader.jobs(run_id=self.run_id)
             self._jobs.cancel([row.job_id for row in rows if row.state not in TERMINAL])
-        self.status = status
         return status
+
+
+_Event = Attempted | Record | Committed | WriteFailed | Drained | LaneBroken | Request | _Asked

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from threading import Event
 from typing import Any, Final
 
@@ -20,7 +21,8 @@ from detent.engine.ordered_runtime.driver import OrderedDriver
 from detent.engine.ordered_runtime.found_files import shown_name
 from detent.engine.ordered_runtime.notes import Notes, taken_name
 from detent.engine.ordered_runtime.recall import Failure, Standing, standing
-from detent.engine.ordered_runtime.spec import OrderedInputs, OrderedSpec, read_ordered
+from detent.engine.ordered_runtime.snapshot_file import snapshot_path
+from detent.engine.ordered_runtime.spec import COMMIT_MS, OrderedInputs, OrderedSpec, read_ordered
 from detent.engine.ordered_runtime.spool import Items
 from detent.engine.patience import ask_again
 from detent.engine.recipes import Recipes, Wanted, no_results
@@ -102,12 +104,17 @@ class OrderedHandle:
         new: bool = False,
         ingredients: Mapping[str, Any] | None = None,
         step_of: str | None = None,
+        commit_ms: int | None = None,
     ) -> None:
-        """``ingredients`` say what the function is made of, where that is known already; ``step_of`` is the run it is for."""
+        """``ingredients`` say what the function is made of, where that is known already; ``step_of`` is the run it is for.
+
+        ``commit_ms`` is how long the destination may take over one commit; None: `COMMIT_MS`.
+        """
         self._work = work
         self._items = items
         self._target = target
         self._new = new
+        self._commit_ms = COMMIT_MS if commit_ms is None else commit_ms
         if ingredients is None:
             ingredients = work.recipes.of(
                 Wanted(kind="python", target=spec.compute, base=spec.base), no_results
@@ -212,6 +219,15 @@ class OrderedHandle:
             driver.message,
         )
 
+    def snapshot(self) -> dict[str, object] | None:
+        """The diagnostics snapshot of the run as it stands; None before it is open. For after the end of `run`."""
+        return None if self._driver is None else self._driver.ordered.snapshot().to_map()
+
+    @property
+    def snapshot_path(self) -> Path:
+        """Where the snapshot lies while the run has not ended."""
+        return snapshot_path(self._work.home.path, self.run_id)
+
     def item_text(self, seq: int) -> str:
         """An item as people recognise it: the name of a file, or the beginning of a value."""
         line = self._items.lines(seq, seq)[0]
@@ -304,6 +320,7 @@ class OrderedHandle:
             notes,
             crew=work.crew,
             workers=work.workers,
+            commit_ms=self._commit_ms,
         )
         unlisten, unobserve = work.listen(driver.attempted), work.session.observe(driver.observe)
 

@@ -1,4 +1,5 @@
-"""What an ordered run puts onto the ledger beside its chunks: where the destination stands, where it was cut, whose it is.
+"""What an ordered run puts onto the ledger beside its chunks: where the destination stands, where it was cut, whose it is,
+and what other processes have asked of the one that drives it.
 
 A note is a job of kind ``seq`` that is submitted, begun and finished in one commit: the commit lane is its worker, and its
 signed report is the note. So it needs no record kind of its own, waits in no queue, and is either on the ledger whole or not
@@ -31,7 +32,8 @@ TARGET: Final = "detent.engine.ordered_runtime.notes:stated"
 PRIORITY: Final = 10
 ROOM_SECONDS: Final = 0.05
 BEGIN, COMMIT, SUMMARY, TAKEN = "begin", "commit", "summary", "taken"
-_NAME: Final = re.compile(r"(commit|cancel)-(\d+)(?:-(\d+))?")
+REQUEST: Final = "request"
+_NAME: Final = re.compile(r"(commit|cancel|request)-(\d+)(?:-(\d+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class NoteName:
     """What a note is about."""
 
     kind: str
-    """``begin``, ``commit``, ``cancel``, ``summary`` or ``taken``."""
+    """``begin``, ``commit``, ``cancel``, ``request``, ``summary`` or ``taken``."""
     first: int = 0
     last: int = -1
 
@@ -52,6 +54,11 @@ def commit_name(first: int, last: int) -> str:
 def cancel_name(boundary: int) -> str:
     """The note that everything from here on is cancelled (X-069)."""
     return f"cancel-{boundary}"
+
+
+def request_name(number: int) -> str:
+    """The note that another process asks the driver to cancel the run; the first one has number 0."""
+    return f"{REQUEST}-{number}"
 
 
 def taken_name(run_id: str) -> str:
@@ -76,10 +83,10 @@ class Notes:
         self._partition = desk.session.partition(run_id)
         self.stop = threading.Event()
 
-    def write(self, name: str, said: JsonValue) -> None:
+    def write(self, name: str, said: JsonValue) -> bool:
         """Put a note onto the ledger; it is durable when this returns. A full queue makes it wait (X-031).
 
-        Of a note that is there already and is no commit, that one stays: it says the same.
+        A note of this name that is there already stays as it is, and the answer is False; for a commit that is an error.
         """
         desk, job_id = self._desk, f"{self._run_id}/{name}"
         order = WorkOrder(
@@ -131,7 +138,7 @@ class Notes:
             answers = ask_again(ask, self.stop)
             refusal = next((answer.refusal for answer in answers if answer.refusal is not None), None)
             if refusal is None or (refusal.code == "CONFLICT" and name.partition("-")[0] != COMMIT):
-                return
+                return refusal is None
             if refusal.code not in FULL or self.stop.wait(ROOM_SECONDS):
                 raise InvalidInput(refusal.message, code=refusal.code, details=dict(refusal.details))
 

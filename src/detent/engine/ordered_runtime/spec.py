@@ -30,6 +30,9 @@ MICRO_BATCH: Final = 1024
 PAYLOAD_BYTES_MAX: Final = 8 * 1024
 BUFFERED_BYTES_MAX: Final = 64 * 1024 * 1024
 WRITE_DELAYS_MS: Final = (100, 1000, 5000)
+COMMIT_MS: Final = 3_600_000
+"""How long a destination may take over one commit, unless somebody says otherwise. It is no part of a run's inputs: a run
+that ran into it is resumed with another one."""
 
 _SPEC_LABEL: Final = b"detent/ordered/spec/v1\0"
 _ITEMS_LABEL: Final = b"detent/ordered/run_items/v1\0"

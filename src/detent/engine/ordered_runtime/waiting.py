@@ -70,13 +70,23 @@ class Waiting:
             held += () if known is None else (known,)
         return Handed(commit.first, commit.batches, outcomes, digests, held)
 
+    def drop(self) -> None:
+        """Let go of everything: nothing of it will be committed."""
+        self._told.clear()
+        held, self._held = self._held, {}
+        for one in held.values():
+            self._forget(one)
+
     def release(self, first: int, last: int) -> None:
         """These seqs are committed: let go of what was held for them."""
         for chunk in chunks_between(self._config, first, last):
             if chunk.last <= last and (held := self._held.pop(chunk.first, None)) is not None:
-                self._desk.forget(held.digest)
-                if held.content is not None:
-                    self._desk.forget(held.content)
+                self._forget(held)
         for seq in range(first, last + 1) if self._told else ():
             if (failure := self._told.pop(seq, None)) is not None and len(self.failures) < FAILURES_KEPT_MAX:
                 self.failures.append(failure)
+
+    def _forget(self, held: Held) -> None:
+        self._desk.forget(held.digest)
+        if held.content is not None:
+            self._desk.forget(held.content)

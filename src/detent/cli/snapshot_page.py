@@ -1,0 +1,72 @@
+"""`detent show RUN --snapshot`: where an ordered run stands and what it waits for, as its driver last wrote it down."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from detent.cli.page import FAINT, STRONG, WARN, Cell, Cellish, Page
+from detent.cli.progress_frame import span_text
+from detent.cli.text import count_text, safe, size_text
+
+if TYPE_CHECKING:
+    from detent.cli.shell import Shell
+    from detent.engine.home import Home
+    from detent.engine.inspect import RunView
+
+
+def show_snapshot(shell: Shell, home: Home, identifier: str, view: RunView | None) -> int:
+    """Answer with the snapshot of a run; `InvalidInput` says why there is none."""
+    from detent.engine.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
+    from detent.engine.ordered_runtime.snapshot_file import read_snapshot  # noqa: PLC0415
+    from detent.engine.run_identity import is_driven  # noqa: PLC0415
+    from detent.errors import InvalidInput  # noqa: PLC0415
+    from detent.kernel.run import RUNNING  # noqa: PLC0415
+
+    if view is None:
+        raise InvalidInput(f"there is no run {identifier!r} here", hint="`detent list` shows the runs")
+    run_id = view.row.run_id
+    if view.row.status != RUNNING:
+        raise InvalidInput(
+            f"run {run_id!r} has ended ({view.row.status}), and an ended run waits for nothing",
+            hint=f"`detent show {run_id}` tells what it came to",
+        )
+    said = read_snapshot(home.path, run_id)
+    if said is None:
+        raise InvalidInput(
+            f"run {run_id!r} has no snapshot",
+            hint="a run of `detent map` writes one every second; try again, or see `detent show` for other runs",
+        )
+    driven = is_driven(home.path, run_id)
+    age_ms = max(0, SystemClock().wall_ms() - said["written_ms"])
+    document = {**said, "driven": driven, "age_ms": age_ms}
+    return shell.answer(document, lambda page: draw_snapshot(page, document))
+
+
+def draw_snapshot(page: Page, document: dict[str, Any]) -> None:
+    """The snapshot for people."""
+    said = document["snapshot"]
+    old = f"  {span_text(document['age_ms'])} ago, by process {document.get('pid')}"
+    page.line(Cell(f"snapshot of run {document['run_id']}", STRONG), Cell(old, FAINT))
+    if not document["driven"]:
+        page.line("  ", Cell("no process works on the run: this is how it was left", WARN))
+    total, committed = said.get("total"), said.get("committed_count")
+    fields: list[tuple[str, Cellish]] = [
+        ("committed", f"{committed:,} of {total:,}, {said.get('commit_lag'):,} computed and waiting"),
+        ("under way", f"{said.get('in_flight_count'):,} at workers, {said.get('dispatched_count'):,} queued"),
+        ("buffered", f"{count_text(said.get('buffered_count'), 'item')}, {size_text(said.get('buffered_bytes'))}"),
+    ]
+    if (blocked := said.get("oldest_blocked")) is not None:
+        owner = f", at {blocked['owner']}" if blocked.get("owner") else ""
+        why = f", last failure {blocked['failure']}" if blocked.get("failure") else ""
+        told = f"item {blocked['seq']:,}: {blocked['state']} for {span_text(blocked['age_ms'])}{owner}{why}"
+        fields.append(("waits for", told))
+    for window in said.get("active_windows", ()):
+        states = ", ".join(f"{count:,} {state}" for state, count in window["occupancy"].items())
+        fields.append((window["lane"], f"items {window['start_seq']:,} to {window['end_seq']:,}: {states}"))
+    if said.get("write_failures"):
+        fields.append(("destination", f"failed {count_text(said['write_failures'], 'time')} in a row"))
+    if said.get("cancel_boundary") != total:
+        fields.append(("cancelled", f"from item {said.get('cancel_boundary'):,} on"))
+    if document.get("message"):
+        fields.append(("says", safe(document["message"])))
+    page.fields(fields, indent="  ")
