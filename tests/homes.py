@@ -95,7 +95,7 @@ def retry_at_once(home: Home) -> None:
     path = home.path / "config.toml"
     text = path.read_text()
     assert BACKOFF in text
-    path.write_text(text.replace(BACKOFF, "default = [1, 1, 1]"))
+    path.write_text(text.replace(BACKOFF, "default = [1, 1, 1]\ninterruptions = [1]"))
 
 
 @cache

@@ -47,10 +47,11 @@ def test_a_task_that_says_how_far_it_is_shows_a_percentage() -> None:
 
 
 def test_a_step_that_waits_for_another_attempt_says_so() -> None:
-    view = run_view(step("load", "running", retrying=1, message="connection refused"))
-    (_, line, _) = texts(frame(view, 100, 24))
+    again = "failed (OSError: connection refused); attempt 2 of 3 in 1 s"
+    view = run_view(step("load", "running", retrying=1, retries=1, again=again))
+    (_, line, _) = texts(frame(view, 120, 24))
     assert line.startswith("  ↻ load")
-    assert line.endswith("1 to be tried again: connection refused")
+    assert line.endswith(again)
 
 
 def test_a_fan_out_whose_size_is_not_known_shows_no_total() -> None:

@@ -12,6 +12,8 @@ from detent.cli.progress_lines import PlainLines
 from detent.engine.run_view import RunView
 from tests.cli.run_views import START_MS, run_view, step
 
+AGAIN = "worker was killed (out of memory?); attempt 5 in 2 s"
+
 
 def told(views: Sequence[RunView]) -> list[str]:
     plain = PlainLines(clock=lambda now_ms: f"{(now_ms - START_MS) / 1000:.1f}")
@@ -62,7 +64,9 @@ def test_a_quick_fan_out_speaks_once_a_second() -> None:
 
 def test_a_storm_of_retries_is_no_storm_of_lines() -> None:
     before = run_view(*(step(f"s{place}", "running") for place in range(100)), after_ms=0)
-    after = run_view(*(step(f"s{place}", "running", retrying=1) for place in range(100)), after_ms=100)
+    after = run_view(
+        *(step(f"s{place}", "running", retrying=1, retries=1, again=AGAIN) for place in range(100)), after_ms=100
+    )
     assert len(told([before, after])) == 1 + 20
 
 
@@ -108,6 +112,12 @@ def test_steps_that_never_ran_say_why() -> None:
 def test_another_attempt_and_a_note_are_told() -> None:
     views = [
         run_view(step("a", "running"), after_ms=0),
-        run_view(step("a", "running", retrying=1, message="timed out"), after_ms=100, note="stopping"),
+        run_view(step("a", "running", retrying=1, retries=1, again=AGAIN), after_ms=100, note="stopping"),
+        run_view(step("a", "running", retrying=1, retries=1, again=AGAIN), after_ms=200, note="stopping"),
+        run_view(step("a", "running", 5, retrying=2, retries=3, again=f"[3] {AGAIN}"), after_ms=300, note="stopping"),
     ]
-    assert told(views)[1:] == ["0.1 stopping", "0.1 a to be tried again: timed out"]
+    assert told(views)[1:] == [
+        "0.1 stopping",
+        f"0.1 a {AGAIN}",
+        f"0.3 a[3] {AGAIN} (1 more waiting for another attempt)",
+    ]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from detent.canon import SigningKey
+from detent.engine.explain_story import KILLED
 from detent.errors import InvalidInput
 from detent.kernel import Claim, Finish, QuotaPolicy
 from detent.kernel.policy import RULE_LE_ALL_RETRY, UNLIMITED
@@ -473,7 +474,8 @@ def test_interruptions_are_told_apart_from_failures(tmp_path: Path) -> None:
         "It was interrupted on worker-1 after 0 ms, by no fault of its own (WORKER_LOST).",
         "It is tried again: interruption 1 of at most 1.",
     )
-    assert (told.state, told.now[-1]) == ("FAILED", "It may be interrupted once, and that is used up.")
+    assert (told.state, told.now[-1]) == ("FAILED", KILLED)
+    assert told.now[-2] == "It may be interrupted once, and that is used up."
 
 
 def test_a_cancellation_is_told_with_where_the_job_stood(tmp_path: Path) -> None:

@@ -10,12 +10,16 @@ from detent.engine.settings import SANDBOX_PROFILES, SANDBOX_REQUIRED, TEMPLATE,
 from detent.errors import HomeError
 from detent.executor.sandbox import DEFAULT_REQUIRED, Profile
 from detent.kernel import BackoffSchedule, KernelConfig, LeasePolicy, QuotaPolicy
+from detent.kernel.policy import INTERRUPTION_PAUSES
 from detent.scheduling import SchedulingPolicy
 
 LEDGER = '[ledger]\norigin = "detent/00"\nroot = "sha256:' + "ab" * 32 + '"\n'
 
 
-DEFAULT = KernelConfig(scheduling=SchedulingPolicy().to_map())
+DEFAULT = KernelConfig(
+    backoff_schedules=(BackoffSchedule("default", (1_000, 2_000, 4_000)), INTERRUPTION_PAUSES),
+    scheduling=SchedulingPolicy().to_map(),
+)
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -74,7 +78,7 @@ runtime_class = "GPU"
     config = config_of(tmp_path, text)
     assert (config.queue.capacity_per_class, config.queue.capacity_total) == (3, 7)
     assert config.lease_policies == (LeasePolicy("long", 60_000, 20_000),)
-    assert config.backoff_schedules == (BackoffSchedule("slow", (1, 2)),)
+    assert config.backoff_schedules == (BackoffSchedule("slow", (1, 2)), INTERRUPTION_PAUSES)
     assert config.quota_policies[1:] == (QuotaPolicy(1, 2, 3, 4),)
     assert (config.seed, config.on_quota_running, config.environment["runtime_class"]) == (11, "cancel", "GPU")
 

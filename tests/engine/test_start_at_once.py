@@ -19,7 +19,7 @@ CHILD = Path(__file__).with_name("start_child.py")
 PROCESSES = 8
 KINDS = (NAMED, FOUND, EMPTY)
 FEW, MANY = 1, 50
-WAIT_SECONDS = 1200
+WAIT_SECONDS = 3600
 
 
 def environment(directory: Path) -> dict[str, str]:

@@ -81,6 +81,7 @@ def manifest(job_id: str = "job-1", **changes: Any) -> Manifest:
         "priority": 5,
         "quota_policy_hash": UNLIMITED_QUOTA.hash(),
         "created_tick": 0,
+        "max_interruptions": 100,
     }
     if "quota" in changes:
         changes["quota_policy_hash"] = changes.pop("quota").hash()

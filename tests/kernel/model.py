@@ -122,7 +122,11 @@ class Model:
             job.update(lease=None, beat=None, expiry=None)
         if to_state == "RETRYING":
             delays = self.config.backoffs[job["schedule"]].delays_ms
-            delay_ms = 0 if evidence["kind"] in NOBODYS_FAULT else delays[min(job["failures"], len(delays) - 1)]
+            count = job["failures"]
+            if evidence["kind"] in NOBODYS_FAULT:
+                pauses = self.config.backoffs.get("interruptions")
+                delays, count = (0,) if pauses is None else pauses.delays_ms, job["interruptions"]
+            delay_ms = delays[min(count, len(delays) - 1)]
             job["interruptions" if evidence["kind"] in NOBODYS_FAULT else "failures"] += 1
             job["ready"] = self.tick + (delay_ms + self.config.tick_ms - 1) // self.config.tick_ms
 

@@ -58,9 +58,9 @@ def test_a_manifest_is_the_same_bytes_for_another_cbor_library() -> None:
 
 
 def test_defaults_of_a_manifest_are_those_of_the_decisions() -> None:
-    """X-163, X-164"""
-    plain = manifest()
-    assert (plain.max_retries, plain.max_interruptions, plain.retry_categories) == (2, 100, ("INTERNAL_ERROR",))
+    """X-163, X-164, X-191"""
+    plain = Manifest("t", "j", "task", bytes(32), 5, bytes(32), 0)
+    assert (plain.max_retries, plain.max_interruptions, plain.retry_categories) == (2, 10, ("INTERNAL_ERROR",))
 
 
 def test_a_manifest_survives_its_bytes() -> None:

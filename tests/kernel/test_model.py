@@ -78,7 +78,7 @@ def run_both(settings_number: int, steps: list[Numbers]) -> Model:
     return model
 
 
-@given(st.integers(0, 15), STEPS)
+@given(st.integers(0, 31), STEPS)
 def test_kernel_and_model_agree_on_drawn_walks(settings_number: int, steps: list[Numbers]) -> None:
     """PIPE-028, PIPE-037, PIPE-055, PIPE-058, PIPE-082, PIPE-090, PIPE-096, X-042, X-056, X-065"""
     run_both(settings_number, steps)

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from detent.kernel import AdvanceTick, BackoffSchedule, Claim, Finish, Grant, Kernel, LeasePolicy, Submit
+from detent.kernel import AdvanceTick, BackoffSchedule, Claim, Finish, Grant, Kernel, KernelConfig, LeasePolicy, Submit
 from detent.kernel.manifest import MAX_INTERRUPTIONS_DEFAULT
-from tests.kernel.builders import Scene, body_of, code_of, config, edges_of, evidence_of, queue_of, verified
+from detent.kernel.policy import INTERRUPTION_PAUSES
+from tests.kernel.builders import BACKOFF, Scene, body_of, code_of, config, edges_of, evidence_of, queue_of, verified
 
 NO_DELAY = BackoffSchedule("default", (0,))
 
@@ -155,7 +156,45 @@ def test_interruptions_and_failures_do_not_use_up_each_others_bound() -> None:
     (grant,) = scene.claim()
     assert scene.finish(grant).ok
     assert (scene.job().state, scene.job().attempt_id) == ("SUCCEEDED", 6)
-    assert MAX_INTERRUPTIONS_DEFAULT == 100
+
+
+@pytest.mark.parametrize("kind", ["interrupted", "worker_lost"])
+def test_the_pause_after_an_interruption_doubles_from_the_third_on(kind: str) -> None:
+    """X-191: a task whose process is killed each time has ended within minutes, whatever kills it"""
+    scene = Scene(config(backoff_schedules=(NO_DELAY, INTERRUPTION_PAUSES)))
+    scene.submit(max_retries=0, max_interruptions=MAX_INTERRUPTIONS_DEFAULT)
+    pauses = []
+    while scene.job().state == "QUEUED":
+        (grant,) = scene.claim()
+        scene.fail(grant, kind=kind, reason_code="GONE", category=None)
+        ready = scene.job().ready_tick
+        if ready is not None:
+            pauses.append(ready - scene.tick)
+            scene.at(ready)
+    job = scene.job()
+    assert pauses == [0, 0, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]
+    assert (job.state, job.reason_code, job.attempt_id) == ("FAILED", "GONE", 10)
+
+
+def test_failures_between_interruptions_do_not_lengthen_the_pause() -> None:
+    """X-191, X-041: each count has its own schedule"""
+    scene = Scene(config(backoff_schedules=(BACKOFF, INTERRUPTION_PAUSES)))
+    scene.submit(max_retries=5)
+    pauses = []
+    for kind, category in (("worker_lost", None), ("result", "INTERNAL_ERROR")) * 4:
+        (grant,) = scene.claim()
+        scene.fail(grant, kind=kind, reason_code="GONE", category=category)
+        pauses.append((scene.job().ready_tick or 0) - scene.tick)
+        scene.at(scene.job().ready_tick or 0)
+    assert pauses == [0, 10, 0, 20, 1_000, 40, 2_000, 40]
+
+
+def test_a_recorded_configuration_without_pauses_has_none() -> None:
+    """X-191: what was decided before there were pauses replays to the same bytes"""
+    old = KernelConfig.decode(config().encode())
+    assert [old.interruption_ticks(k) for k in range(12)] == [0] * 12
+    new = KernelConfig.decode(config(backoff_schedules=(BACKOFF, INTERRUPTION_PAUSES)).encode())
+    assert [new.interruption_ticks(k) for k in (1, 2, 11)] == [0, 1_000, 60_000]
 
 
 def test_the_kth_delay_counts_failures_and_not_interruptions() -> None:

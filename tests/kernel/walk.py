@@ -40,7 +40,7 @@ from detent.kernel import (
     lease_key,
 )
 from detent.kernel.evidence import KINDS
-from detent.kernel.policy import RULE_LE_ALL_RETRY, UNLIMITED_QUOTA
+from detent.kernel.policy import INTERRUPTIONS, RULE_LE_ALL_RETRY, UNLIMITED_QUOTA
 from tests.kernel.builders import NO_LEASE, OWNER_KEY_ID, TENANT, quota, verified
 
 Numbers = tuple[int, ...]
@@ -77,7 +77,10 @@ def walk_config(number: int = 0) -> KernelConfig:
     return KernelConfig(
         tick_ms=1 + number // 4 % 2,
         lease_policies=(LeasePolicy("short", 10, 7), LeasePolicy("long", 30, 2)),
-        backoff_schedules=(BackoffSchedule("steps", (0, 4, 9)), BackoffSchedule("flat", (3,))),
+        backoff_schedules=(
+            *(BackoffSchedule("steps", (0, 4, 9)), BackoffSchedule("flat", (3,))),
+            *((BackoffSchedule(INTERRUPTIONS, (0, 5)),) if number // 16 % 2 else ()),
+        ),
         quota_policies=QUOTAS,
         queue=QueuePolicy(per_class, total),
         on_quota_running=("fail", "cancel")[number // 8 % 2],

@@ -342,7 +342,7 @@ class _Table:
             cells += self._figures(step)
         said = step.message if step.state != FAILED else ""
         if step.retrying:
-            said = f"{step.retrying:,} to be tried again" + (f": {said}" if said else "")
+            said = (f"{step.retrying:,} waiting for another attempt: " if step.retrying > 1 else "") + step.again
         elif step.failed and step.state == RUNNING:
             said = f"{step.failed:,} failed"
         elif not begun and not said and step.state not in {WAITING, READY}:

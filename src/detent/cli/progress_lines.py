@@ -44,7 +44,7 @@ class _Seen:
     state: str
     done: int = 0
     failed: int = 0
-    retrying: int = 0
+    retries: int = 0
     said_ms: int = 0
 
 
@@ -101,10 +101,10 @@ class PlainLines:
 
     def _getting_on(self, step: StepView, now_ms: int) -> Iterable[str]:
         seen = self._seen[step.key]
-        if step.retrying > seen.retrying and self._take():
-            again = f"{step.retrying:,} to be tried again" if step.total != 1 else "to be tried again"
-            yield f"{safe(step.key)} {again}" + (f": {safe(step.message)}" if step.message else "")
-        seen.retrying = step.retrying
+        if step.again and step.retries > seen.retries and self._take():
+            more = f" ({step.retrying - 1:,} more waiting for another attempt)" if step.retrying > 1 else ""
+            yield f"{safe(step.key)}{'' if step.again.startswith('[') else ' '}{safe(step.again)}{more}"
+        seen.retries = step.retries
         if step.total != 1 and self._is_worth_a_line(step, seen, now_ms) and self._take():
             seen.done, seen.failed, seen.said_ms = step.done, step.failed, now_ms
             yield _elements(step)

@@ -21,8 +21,9 @@ from detent.canon.late import dataclass
 from detent.engine.choosing import Choosing
 from detent.engine.crew import Attempted, ends_attempt
 from detent.engine.desk import Desk, Submission
+from detent.engine.next_attempt import next_attempt, unreported, why_failed
 from detent.engine.recipes import Recipes
-from detent.engine.reusing import Reusing, why_failed
+from detent.engine.reusing import Reusing
 from detent.engine.run_inputs import RunIdentity, RunInputs
 from detent.engine.run_past import GONE, TERMINAL
 from detent.engine.run_requests import ENDED_ELSEWHERE, Requests, refusal_error
@@ -252,8 +253,7 @@ class Driver:
         """A job that elements wait for has ended, or has not and is tried again."""
         if state not in TERMINAL:
             if state == "RETRYING":
-                for element in self._awaited.of(job_id):
-                    element.attempts += 1
+                self._repeated(job_id, report)
             return
         elements = self._awaited.pop(job_id)
         if elements and report is None:
@@ -264,6 +264,13 @@ class Driver:
                 self._settle(element, state, digest, report)
             else:
                 self._reusing.settle_joined(element, job_id, state, digest, report)
+
+    def _repeated(self, job_id: str, report: WorkReport | None) -> None:
+        """An attempt ended and another one follows."""
+        row = self.desk.reader.job(job_id)
+        for element in self._awaited.of(job_id):
+            element.attempts += 1
+            element.next_attempt = None if row is None else next_attempt(row, report, self.desk.now_ms())
 
     def _settle(self, element: Element, state: str, digest: bytes | None, report: WorkReport | None) -> None:
         """One element whose own job has ended."""
@@ -279,6 +286,8 @@ class Driver:
                 self._cancelled_from_elsewhere(element)
         else:
             element.state, element.message = FAILED, why_failed(report)
+            if report is None and (row := self.desk.reader.job(element.job_id)) is not None:
+                element.message = unreported(Job.decode(row.body).reason_code, element.message)
         self._graph.end(element)
 
     def _cancelled_from_elsewhere(self, element: Element) -> None:

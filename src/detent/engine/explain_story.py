@@ -22,6 +22,10 @@ from detent.scheduling import Decision
 from detent.scheduling.explain import code_words
 from detent.store.api import StoreReader
 
+KILLED: Final = (
+    "Its process was killed from outside each time. When memory runs out, the kernel does that (`dmesg` names the process);"
+    " less data at once, fewer workers or more memory help."
+)
 REMADE: Final = "remade"
 UNREADABLE: Final = "unreadable"
 _LOST: Final[Mapping[str, str]] = {
@@ -72,7 +76,8 @@ def why_final(job: Job, last: ev.Evidence | None) -> list[str]:
     if last.kind == ev.QUOTA:
         return [_used(job, last.reason_code), "A budget is for all attempts together: another one would not help."]
     if last.kind in ev.INTERRUPTIONS:
-        return [f"It may be interrupted {_times(job.max_interruptions)}, and that is used up."]
+        bound = f"It may be interrupted {_times(job.max_interruptions)}, and that is used up."
+        return [bound, KILLED] if last.kind == ev.WORKER_LOST else [bound]
     if last.kind == ev.RESULT and last.category not in job.retry_categories:
         kept = ", ".join(job.retry_categories) or "none"
         return [f"A failure of category {last.category or 'unknown'} is not retried; for this job these are: {kept}."]

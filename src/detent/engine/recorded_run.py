@@ -17,7 +17,8 @@ from detent.canon.late import dataclass
 from detent.contract.references import FROM, PARAM
 from detent.engine.content import Content, open_value
 from detent.engine.inspect import Times
-from detent.engine.run_ending import failure_of, read_report, unreported
+from detent.engine.next_attempt import unreported
+from detent.engine.run_ending import failure_of, read_report
 from detent.engine.run_inputs import RunInputs, digests_of, parse_inputs
 from detent.engine.run_view import (
     BLOCKED,
@@ -243,10 +244,10 @@ class _Reading:
             cached,
             live,
             failed,
-            states.count("RETRYING"),
-            self._ms(min(ticks)) if ticks else None,
-            self._ms(max(over)) if over and not live else None,
-            message,
+            retrying=states.count("RETRYING"),
+            started_ms=self._ms(min(ticks)) if ticks else None,
+            ended_ms=self._ms(max(over)) if over and not live else None,
+            message=message,
         )
 
     def _state(

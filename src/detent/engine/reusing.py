@@ -18,6 +18,7 @@ from typing import Final
 
 from detent.engine.crew import Attempted
 from detent.engine.desk import Inline, joined
+from detent.engine.next_attempt import why_failed
 from detent.engine.recipes import Found, Miss, Recipe
 from detent.engine.run_past import GONE, TERMINAL
 from detent.engine.run_requests import ENDED_ELSEWHERE, Requests, refusal_error
@@ -191,15 +192,3 @@ class Reusing:
     def _offer_again(self, element: Element) -> None:
         element.state, element.source = WAITING, None
         self._state.graph.offers.append(element)
-
-
-def why_failed(report: WorkReport | None) -> str:
-    """A failure in one line, as its report tells it."""
-    if report is None or report.error is None:
-        return "it ended without a report"
-    error = report.error
-    name = error.type or error.code
-    first = error.message.strip().splitlines()[0] if error.message.strip() else ""
-    if first.startswith(name):  # What comes from the sandbox says its type itself.
-        return first
-    return f"{name}: {first}" if first else name

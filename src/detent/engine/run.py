@@ -7,7 +7,7 @@ new one begins, which takes earlier results by content (X-174). A run that anoth
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import field, replace
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -19,7 +19,7 @@ from detent.engine.driver import Driver, Options
 from detent.engine.run_identity import new_run_id
 from detent.engine.run_inputs import RunIdentity, RunInputs, RunLock, is_driven, unfinished
 from detent.engine.run_view import RunView, StepView
-from detent.engine.step_run import CACHED, CANCELLED, FAILED, RUNNING, SUCCEEDED, StepRun
+from detent.engine.step_run import CACHED, CANCELLED, FAILED, RUNNING, SUCCEEDED, Element, StepRun
 from detent.engine.work import Work
 from detent.errors import DetentError, InvariantBroken
 from detent.executor.annotations import refuse_returns
@@ -149,7 +149,7 @@ class RunHandle:
             driver.identity.run_id,
             self._inputs.name,
             driver.status,
-            tuple(step_view(step, begun, work.progress, work.told) for step in driver.steps),
+            tuple(step_view(step, begun, now, work.progress, work.told) for step in driver.steps),
             driver.started_ms,
             now,
             work.workers,
@@ -281,6 +281,7 @@ def recorded_options(options: Options, *, new: bool = False) -> dict[str, JsonVa
 def step_view(
     step: StepRun,
     begun: Container[str],
+    now_ms: int,
     progress: Mapping[str, Callable[[], tuple[int, int, int]]] | None = None,
     told: Mapping[str, tuple[float, str]] | None = None,
 ) -> StepView:
@@ -326,9 +327,21 @@ def step_view(
         cached,
         len(under_way) - len(waiting),
         states.count(FAILED),
-        sum(element.attempts > 0 for element in waiting),
-        step.started_ms,
-        step.ended_ms,
-        step.message if said is None else said[1],
-        None if said is None else said[0],
+        retrying=sum(element.attempts > 0 for element in waiting),
+        retries=sum(element.attempts for element in elements),
+        again=_again(waiting, now_ms),
+        started_ms=step.started_ms,
+        ended_ms=step.ended_ms,
+        message=step.message if said is None else said[1],
+        fraction=None if said is None else said[0],
     )
+
+
+def _again(waiting: Iterable[Element], now_ms: int) -> str:
+    """Of elements that wait for another attempt, what follows for the one whose last attempt ended last."""
+    repeated = [element for element in waiting if element.next_attempt is not None]
+    if not repeated:
+        return ""
+    last = max(repeated, key=lambda element: element.next_attempt.at_ms if element.next_attempt else 0)
+    said = last.next_attempt.text(now_ms) if last.next_attempt else ""
+    return said if last.index is None else f"[{last.index}] {said}"

@@ -12,6 +12,7 @@ from detent.canon.late import dataclass
 from detent.engine.content import Content
 from detent.engine.find_jobs import order_of
 from detent.engine.inspect import job_view, timeline_of_job
+from detent.engine.next_attempt import unreported
 from detent.errors import DetentError, InvalidInput, StoreCorrupt
 from detent.jobs.category import ErrorCategory
 from detent.jobs.work import WorkError, WorkOrder, WorkReport
@@ -24,10 +25,6 @@ UNKNOWN: Final = "INTERNAL_ERROR"
 """Category of an end that nobody reported."""
 NOT_RUN: Final = "NOT_RUN"
 """Code of a step that failed before it had a job: what it goes through is no list, or too long a one."""
-_UNREPORTED: Final[Mapping[str, str]] = {
-    "WORKER_LOST": "its process was killed from outside, time and again; a machine that is short of memory does that",
-}
-"""What an end without a report means, where its reason says so."""
 _FRAME: Final = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S.*))?$')
 _FOREIGN: Final = ("site-packages", "dist-packages", "/lib/python3", "<frozen ")
 """Where code lies that is not the user's own."""
@@ -86,11 +83,6 @@ def failures_of(reader: StoreReader, content: Content, failed: Iterable[tuple[st
         category = last.category if last is not None and last.category is not None else UNKNOWN
         code = view.job.reason_code or row.state
         yield Failure(step, category, code, unreported(code, message), job_id, attempts=attempts, index=index)
-
-
-def unreported(reason_code: str | None, message: str) -> str:
-    """What became of a job whose last attempt ended without a report: by its reason, or else by the message given."""
-    return _UNREPORTED.get(reason_code or "", message)
 
 
 def failure_of(

@@ -48,6 +48,10 @@ class StepView:
     failed: int = 0
     retrying: int = 0
     """Elements whose last attempt failed and that wait for the next."""
+    retries: int = 0
+    """Attempts that ended and were repeated, of all elements."""
+    again: str = ""
+    """Why the attempt that ended last is repeated, and when: ``failed (OSError: busy); attempt 2 of 3 in 1 s``."""
     started_ms: int | None = None
     ended_ms: int | None = None
     message: str = ""

@@ -17,7 +17,7 @@ from detent.canon.show import show
 from detent.errors import DetentError, HomeError, InvalidInput
 from detent.jobs.idempotency import IdempotencyLimits
 from detent.kernel import BackoffSchedule, KernelConfig, LeasePolicy, QuotaPolicy
-from detent.kernel.policy import UNLIMITED_QUOTA
+from detent.kernel.policy import INTERRUPTION_PAUSES, INTERRUPTIONS, UNLIMITED_QUOTA
 from detent.scheduling.policy import SchedulingPolicy
 
 TEMPLATE = """\
@@ -45,6 +45,8 @@ heartbeat_ms = 30000
 
 [backoffs]
 default = [1000, 2000, 4000]
+# Pauses after an attempt whose process was killed from outside, as the kernel does when memory runs out.
+# interruptions = [0, 0, 1000, 2000, 4000, 8000, 16000, 32000, 60000]
 
 [sandbox]
 # What untrusted code needs to be run at all: "full", "full-rootless", "kernel-filter" or "none". `detent doctor` says what
@@ -96,6 +98,9 @@ class Settings:
         kernel = self.raw.get("kernel", {})
         leases = self._each("leases", _lease)
         backoffs = self._each("backoffs", lambda name, delays: BackoffSchedule(name, tuple(map(_duration_ms, delays))))
+        backoffs = backoffs or KernelConfig().backoff_schedules
+        if all(schedule.backoff_schedule_id != INTERRUPTIONS for schedule in backoffs):
+            backoffs = (*backoffs, INTERRUPTION_PAUSES)
         quotas = self._each("quotas", lambda _name, fields: QuotaPolicy(**fields))
         runtime_class = kernel.get("runtime_class", "CPU-only")
         if not isinstance(runtime_class, str):
@@ -106,7 +111,7 @@ class Settings:
                 partitions=partitions,
                 partition_id=partition_id,
                 lease_policies=leases or KernelConfig().lease_policies,
-                backoff_schedules=backoffs or KernelConfig().backoff_schedules,
+                backoff_schedules=backoffs,
                 quota_policies=(UNLIMITED_QUOTA, *quotas),
                 queue=policy.queue_policy(),
                 scheduling=policy.to_map(),

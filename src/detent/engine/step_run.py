@@ -17,6 +17,7 @@ from detent.canon.strict_json import JsonValue
 from detent.contract import map_words
 from detent.contract.model import REFERRING, Binding, Kind
 from detent.contract.references import FROM, PARAM
+from detent.engine.next_attempt import NextAttempt
 from detent.jobs.values import escaped, result_reference
 from detent.workflow.identity import uuid8
 from detent.workflow.plain import PlainStep
@@ -50,6 +51,9 @@ class Element:
     digest: bytes | None = None
     """Of the report that holds the result."""
     attempts: int = 0
+    """Attempts that ended and are repeated."""
+    next_attempt: NextAttempt | None = None
+    """What follows the last of them."""
     message: str = ""
     left_files: bool = False
     source: str | None = None

@@ -101,6 +101,7 @@ class _Life:
     """None: it was refused."""
     spells: list[_Spell] = field(default_factory=list)
     failures: int = 0
+    interruptions: int = 0
     lease_ticks: int = 0
     heartbeat_ticks: int = 0
     stopped_tick: int | None = None
@@ -279,8 +280,11 @@ class Recorder:
         spell.end = {"SUCCEEDED": SUCCEEDED, "RETRYING": RETRYING}.get(to_state, FAILED)
         spell.expiry = max(spell.start + life.lease_ticks, beats.last + life.heartbeat_ticks if beats.last else 0)
         spell.progress = tuple(max(0, said - spell.start) for said in beats.progress)
-        if to_state == "RETRYING" and kind not in ev.INTERRUPTIONS:
-            config = self.configs[-1] if self.configs else KernelConfig()
+        config = self.configs[-1] if self.configs else KernelConfig()
+        if to_state == "RETRYING" and kind in ev.INTERRUPTIONS:
+            spell.delay_ticks = config.interruption_ticks(life.interruptions)
+            life.interruptions += 1
+        elif to_state == "RETRYING":
             if life.manifest.backoff_schedule_id in config.backoffs:
                 spell.delay_ticks = config.backoff_ticks(life.manifest.backoff_schedule_id, life.failures)
             life.failures += 1

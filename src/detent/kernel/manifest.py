@@ -25,7 +25,7 @@ EVICTABLE_KINDS = JOB_KINDS - {"action", "seq"}
 """Workflow and ordered work is never dropped from a full queue: its callers are held back instead (X-031)."""
 
 PRIORITY_MIN, PRIORITY_MAX = 1, 10
-MAX_INTERRUPTIONS_DEFAULT = 100
+MAX_INTERRUPTIONS_DEFAULT = 10
 RETRY_CATEGORIES_DEFAULT = ("INTERNAL_ERROR",)
 RETRY_CATEGORIES_MAX = 32
 ID_BYTES_MAX = 200

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import field
 from functools import cached_property
+from typing import Final
 
 from detent.canon import PRNG_FAMILY, UINT64_MAX, NotCanonical, check_uint64, decode, encode, ms_to_ticks, sha256
 from detent.canon.late import dataclass
@@ -166,6 +167,10 @@ class QuotaPolicy:
 UNLIMITED_QUOTA = QuotaPolicy(UNLIMITED, UNLIMITED, UNLIMITED, UNLIMITED)
 DEFAULT_LEASE = LeasePolicy("default", 30_000, 30_000)
 DEFAULT_BACKOFF = BackoffSchedule("default", (1_000, 2_000, 4_000))
+INTERRUPTIONS: Final = "interruptions"
+"""Id of the schedule that holds the pauses after interruptions."""
+INTERRUPTION_PAUSES = BackoffSchedule(INTERRUPTIONS, (0, 0, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000))
+"""Two interruptions cost nothing; after the third the pause doubles from 1 s to 60 s (X-191)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +274,14 @@ class KernelConfig:
     def backoff_ticks(self, backoff_schedule_id: str, k: int) -> int:
         """The delay before retry ``k`` in ticks, rounded up."""
         return ms_to_ticks(self.backoffs[backoff_schedule_id].delay_ms(k), self.tick_ms)
+
+    def interruption_ticks(self, k: int) -> int:
+        """The pause after interruption ``k``, counted from 0, in ticks, rounded up.
+
+        A configuration without such a schedule has none: those recorded before there was one replay as they were decided.
+        """
+        schedule = self.backoffs.get(INTERRUPTIONS)
+        return 0 if schedule is None else ms_to_ticks(schedule.delay_ms(k), self.tick_ms)
 
     @cached_property
     def queue_policy_hash(self) -> bytes:

@@ -40,7 +40,7 @@ def end_attempt(job: Job, kind: str, category: str | None, config: KernelConfig)
 
 
 def retry_delay_ticks(job: Job, kind: str, config: KernelConfig) -> int:
-    """Ticks a job stays in RETRYING: its schedule's entry for this failure, nothing after an interruption (X-041)."""
+    """Ticks a job stays in RETRYING: the entry for this failure or interruption of the schedule it counts by (X-041, X-191)."""
     if kind in ev.INTERRUPTIONS:
-        return 0
+        return config.interruption_ticks(job.interruptions)
     return config.backoff_ticks(job.backoff_schedule_id, job.failures)

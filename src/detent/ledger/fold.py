@@ -146,8 +146,9 @@ def advance(
     fold.exit_seq = fold.transition_seq - 1
     if to_state == "RETRYING":
         if grounds is not None and grounds.kind in ev.INTERRUPTIONS:
+            pause = config.interruption_ticks(fold.interruptions) if config is not None else 0
+            fold.due = min(UINT64_MAX, tick + pause)
             fold.interruptions += 1
-            fold.due = tick
         else:
             known = config is not None and fold.backoff_schedule_id in config.backoffs
             delay = config.backoff_ticks(fold.backoff_schedule_id, fold.failures) if config and known else 0

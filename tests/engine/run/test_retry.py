@@ -76,24 +76,35 @@ def test_the_report_of_a_retried_job_is_that_of_the_attempt_that_made_it(rig: Ri
     assert report.manifest_hash == rig.job(report.job_id).manifest_hash
 
 
-def test_a_lost_worker_costs_no_try_and_no_backoff(rig: Rig, detent_clock: FakeClock) -> None:
-    """X-163: virtual time stands still, and the job goes on at once."""
+def test_a_lost_worker_costs_no_try_and_at_first_no_pause(rig: Rig, detent_clock: FakeClock) -> None:
+    """X-163, X-191: virtual time stands still, and the job goes on at once."""
     start = detent_clock.wall_ms()
-    call = f'{{python: "steps:lost", with: {{path: {rig.project / "tries"}, times: 5}}}}'
+    call = f'{{python: "steps:lost", with: {{path: {rig.project / "tries"}, times: 2}}}}'
     result = rig.run(step(call, retry="0"))
-    assert (result.status, result.value) == ("completed", 6)
+    assert (result.status, result.value) == ("completed", 3)
     job = rig.job(rig.jobs()[0].job_id)
-    assert (job.interruptions, job.failures) == (5, 0)
+    assert (job.interruptions, job.failures) == (2, 0)
     assert detent_clock.wall_ms() == start
 
 
-def test_lost_workers_are_bounded(rig: Rig) -> None:
-    """X-163: `max_interruptions` ends what ends its workers."""
+def test_lost_workers_are_bounded_and_slow_down(rig: Rig, detent_clock: FakeClock) -> None:
+    """X-163, X-191: a task whose worker is killed each time has failed after 11 attempts, within four minutes."""
+    start = detent_clock.wall_ms()
     call = f'{{python: "steps:lost", with: {{path: {rig.project / "tries"}, times: 500}}}}'
-    result = rig.run(step(call))
-    assert result.status == "failed"
-    assert len(rig.lane.began) == 101
-    assert rig.job(rig.jobs()[0].job_id).reason_code == "WORKER_LOST"
+    assert run(rig, step(call)) == ("failed", None, 11)
+    job = rig.job(rig.jobs()[0].job_id)
+    assert (job.reason_code, job.interruptions) == ("WORKER_LOST", 10)
+    assert 183_000 <= detent_clock.wall_ms() - start <= 240_000
+
+
+def test_the_settings_say_how_long_to_pause_after_an_interruption(rig: Rig, detent_clock: FakeClock) -> None:
+    """X-191: `interruptions` under [backoffs]; what was decided by it is recorded with the owner's epoch."""
+    settings = rig.home.path / "config.toml"
+    settings.write_text(settings.read_text().replace("[backoffs]\n", "[backoffs]\ninterruptions = [0]\n"))
+    start = detent_clock.wall_ms()
+    call = f'{{python: "steps:lost", with: {{path: {rig.project / "tries"}, times: 9}}}}'
+    assert rig.run(step(call, retry="0")).value == 10
+    assert detent_clock.wall_ms() == start
 
 
 def test_a_step_without_a_timeout_may_take_all_day(rig: Rig, detent_clock: FakeClock) -> None:
@@ -204,17 +215,19 @@ def test_time_in_which_nobody_drove_the_run_does_not_count(rig: Rig, detent_cloc
     assert (result.run_id, result.status) == (run_id, "completed")
 
 
-def test_a_job_whose_process_is_killed_every_time_says_what_that_may_mean(rig: Rig) -> None:
+def test_a_job_whose_process_is_killed_every_time_says_what_that_may_mean(rig: Rig, detent_clock: FakeClock) -> None:
     """There is no report to tell of it, then and later."""
+    rig.new_lane()
     rig.time_passes()
-    result = rig.run(step(f'{{python: "steps:lost", with: {{path: {rig.project / "tries"}, times: 500}}}}'))
+    text = step(f'{{python: "steps:lost", with: {{path: {rig.project / "tries"}, times: 500}}}}')
+    result = rig.handle(rig.work(), text).run()
     assert result.status == "failed"
     with rig.home.parts.open_reader(rig.home.home.ledger) as reader:
         content = Content(reader, rig.home.home.content_files())
         (failure,) = failures_of(reader, content, result.failed)
         told = explain_run(reader, content, result.run_id).steps[0].lines[0]
     assert (failure.code, failure.attempts > 1) == ("WORKER_LOST", True)
-    assert "killed from outside, time and again; a machine that is short of memory does that" in failure.message
+    assert "its worker was killed each time it ran (out of memory?)" in failure.message
     assert told == f"It failed: {failure.message} (INTERNAL_ERROR WORKER_LOST)."
 
 

@@ -1,0 +1,70 @@
+"""The attempt that follows one that did not succeed: why there is one, which it is, and when it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from detent.canon.late import dataclass
+from detent.jobs.work import WorkReport
+from detent.kernel import Job
+from detent.kernel import evidence as ev
+from detent.store.api import JobRow
+
+_WITHOUT_REPORT: Final[Mapping[str, str]] = {
+    ev.REASON_WORKER_LOST: "worker was killed (out of memory?)",
+    ev.REASON_INTERRUPTED: "was interrupted",
+    ev.REASON_LEASE_EXPIRED: "worker stopped responding",
+}
+_FINAL_WITHOUT_REPORT: Final[Mapping[str, str]] = {
+    ev.REASON_WORKER_LOST: "its worker was killed each time it ran (out of memory?): give it less data or the machine more"
+    " memory, or run fewer workers at once",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NextAttempt:
+    """What follows an attempt that is repeated."""
+
+    why: str
+    attempt: int
+    """Which attempt follows, counted from 1."""
+    of: int | None
+    """How many there may be; None after an interruption, which takes no retry."""
+    at_ms: int
+    """When it goes back to the queue."""
+
+    def text(self, now_ms: int) -> str:
+        """``failed (ConnectionError: 503); attempt 2 of 5 in 1 s``."""
+        which = f"attempt {self.attempt}" + ("" if self.of is None else f" of {self.of}")
+        seconds = -(-max(0, self.at_ms - now_ms) // 1000)
+        return f"{self.why}; {which} {f'in {seconds} s' if seconds else 'follows'}"
+
+
+def next_attempt(row: JobRow, report: WorkReport | None, now_ms: int) -> NextAttempt:
+    """The attempt that follows, by the job's row as the end of the last attempt left it."""
+    job = Job.decode(row.body)
+    resting = job.state == "RETRYING"
+    reason = job.reason_code or ""
+    why = None if report is not None and report.error is not None else _WITHOUT_REPORT.get(reason)
+    attempt = job.attempt_id + (2 if resting else 1)
+    of = None if why is not None and reason != ev.REASON_LEASE_EXPIRED else attempt + job.max_retries - job.failures
+    pause = max(0, (job.ready_tick or 0) - row.tick) if resting else 0
+    return NextAttempt(why or f"failed ({why_failed(report)})", attempt, of, now_ms + pause)
+
+
+def unreported(reason_code: str | None, message: str) -> str:
+    """Why a job failed whose last attempt ended without a report: by its reason, or else by the message given."""
+    return _FINAL_WITHOUT_REPORT.get(reason_code or "", message)
+
+
+def why_failed(report: WorkReport | None) -> str:
+    """A failure in one line, as its report tells it."""
+    if report is None or report.error is None:
+        return "it ended without a report"
+    error = report.error
+    name = error.type or error.code
+    first = error.message.strip().splitlines()[0] if error.message.strip() else ""
+    if first.startswith(name):  # What comes from the sandbox says its type itself.
+        return first
+    return f"{name}: {first}" if first else name
