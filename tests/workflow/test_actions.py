@@ -176,7 +176,7 @@ def test_time_comes_from_the_context_in_utc() -> None:
     result = execute([step("A")], now=east, elapsed_ms=7)
     assert result.actions_emitted[0].created_at == east
     assert result.actions_emitted[0].created_at.utcoffset() == timedelta(0)
-    assert (result.timestamp, result.execution_time_ms) == ("2025-01-01T10:00:00+00:00", 7)
+    assert (result.timestamp, result.execution_time_ms) == ("2025-01-01T10:00:00.007000+00:00", 7)
     default = execute([step("A")])
     assert default.actions_emitted[0].created_at == datetime(1970, 1, 1, tzinfo=UTC)
     with pytest.raises(ModelOnexError, match="time zone"):

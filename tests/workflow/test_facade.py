@@ -313,6 +313,19 @@ def test_the_facade_measures_time_from_the_call_on(
     assert (output.execution_status, output.execution_time_ms) == ("failed" if late else "completed", 6000)
 
 
+def test_start_and_end_are_the_moment_of_completion(clock: list[datetime]) -> None:
+    """WF-141: not the moment at which the call began."""
+    clock += [MOMENT + timedelta(milliseconds=1_500)]
+    output = drive(node().process(asked([step("A")])))
+    assert output.execution_time_ms == 1_500
+    assert output.start_time == output.end_time == "2025-06-01T00:00:01.500000+00:00"
+
+
+def test_a_completion_beyond_all_calendars_is_the_last_moment_there_is() -> None:
+    """WF-141, WF-168"""
+    assert execute([step("A")], now=MOMENT, elapsed_ms=10**18).timestamp == "9999-12-31T23:59:59.999999+00:00"
+
+
 def test_a_clock_that_is_set_back_costs_no_time(clock: list[datetime]) -> None:
     """WF-139"""
     clock.append(MOMENT - timedelta(hours=1))
@@ -346,7 +359,7 @@ def test_the_output_says_everything_the_result_says(clock: list[datetime]) -> No
     result = execute(steps, EnumExecutionMode.PARALLEL, now=MOMENT, elapsed_ms=42)
     output = _convert_workflow_result_to_output(result)
     assert (output.execution_status, output.execution_time_ms) == ("failed", 42)
-    assert output.start_time == output.end_time == result.timestamp == "2025-06-01T00:00:00+00:00"
+    assert output.start_time == output.end_time == result.timestamp == "2025-06-01T00:00:00.042000+00:00"
     assert (names(output.completed_steps), names(output.failed_steps), names(output.skipped_steps)) == (
         ["A", "E"],
         ["B", "C"],

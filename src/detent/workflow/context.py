@@ -38,7 +38,7 @@ class ExecutionContext:
     id_root: UUID | None = None
     """A further secret or namespace mixed into every id."""
     now: Moment = EPOCH
-    """The one moment that this plan knows; stamped on every action and on the result, in UTC."""
+    """The moment at which this plan begins; stamped on every action, and with the time elapsed on the result, in UTC."""
     elapsed_ms: Elapsed = 0
     """Time spent so far: a number, or a function asked before each step."""
     failure_strategy: str = "fail_fast"

@@ -35,6 +35,7 @@ from detent.workflow.definition import ModelWorkflowDefinition
 from detent.workflow.enums import EnumExecutionMode, EnumWorkflowState
 from detent.workflow.errors import ModelOnexError
 from detent.workflow.modes import effective_mode
+from detent.workflow.moment import later
 from detent.workflow.ordering import Order
 from detent.workflow.result import WorkflowExecutionResult
 from detent.workflow.step import ModelWorkflowStep
@@ -108,6 +109,7 @@ def _result(
         metadata["batch_size"] = len(walk.steps)
     if mode is EnumExecutionMode.PARALLEL:
         metadata["parallel_waves"] = _wave_count(walk, order)
+    elapsed_ms = walk.elapsed_ms()
     result = WorkflowExecutionResult(
         walk.workflow_id,
         status,
@@ -115,10 +117,10 @@ def _result(
         walk.failed,
         walk.skipped(),
         walk.actions,
-        walk.elapsed_ms(),
+        elapsed_ms,
         metadata,
     )
-    result.timestamp = walk.context.now.isoformat()
+    result.timestamp = later(walk.context.now, elapsed_ms).isoformat()
     result.causes = walk.causes
     return result
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
 from detent.workflow.errors import ModelOnexError
@@ -10,6 +10,14 @@ from detent.workflow.errors import ModelOnexError
 Moment: TypeAlias = datetime
 
 EPOCH: Final[Moment] = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def later(moment: Moment, elapsed_ms: int) -> Moment:
+    """The moment so many milliseconds later; the last that can be written when there is none."""
+    try:
+        return moment + timedelta(milliseconds=elapsed_ms)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
 
 
 def as_utc(value: object, name: str) -> Moment:

@@ -14,7 +14,8 @@ class WorkflowExecutionResult:
     """What became of each step, and the actions that came out.
 
     Every step is in exactly one of the three lists. "Completed" means that its action was created, not that anything
-    ran. ``timestamp`` is ISO text in UTC, from the context (X-011).
+    ran. ``timestamp`` is the moment of completion as ISO text in UTC, from the context: its now, and the time elapsed since
+    (X-011).
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - the contract fixes these parameters and their order
