@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from detent.kernel import Finish
 from tests.cli.conftest import Cli
+from tests.homes import Hand
 
 
 def test_a_home_and_its_bundle_are_decided_the_same_again(cli: Cli) -> None:
@@ -15,6 +17,26 @@ def test_a_home_and_its_bundle_are_decided_the_same_again(cli: Cli) -> None:
     assert bundle["ok"]
     assert at_home["transition_log_hash"] == bundle["transition_log_hash"] == cli.json("verify")["transition_log_hash"]
     assert "every byte the same" in cli("replay").out
+
+
+def test_stale_and_contradicting_results_are_counted(cli: Cli) -> None:
+    """PIPE-007: a clean history has none; each one that was refused adds one, and the history still replays."""
+    assert cli.json("replay")["ambiguous_transitions"] == 0
+    assert "refused" not in cli("replay").out
+    with cli.played.session() as session:
+        hand = Hand(cli.played.home, session)
+        grant = hand.claim()
+        hand.succeed(grant)
+        for number, reason in enumerate(("CRASHED", "LATE"), 1):
+            (answer,) = session.ask([Finish(0, grant.job_id, grant.lease_id, ok=False, reason_code=reason)])
+            assert answer.refusal is not None
+            assert answer.refusal.code == "LEASE_INVALID"
+            assert cli.json("replay")["ambiguous_transitions"] == number
+    assert "2 requests to move a job" in cli("replay").out
+    assert cli.json("verify")["ok"]
+    cli.json("export", "--output", "all.detent")
+    assert cli.json("replay", "all.detent")["ambiguous_transitions"] == 2
+    assert "LEASE_INVALID" in cli("explain", grant.job_id).out
 
 
 def test_a_difference_names_its_place(cli: Cli) -> None:

@@ -10,7 +10,7 @@ from detent.engine.settings import SANDBOX_PROFILES, SANDBOX_REQUIRED, TEMPLATE,
 from detent.errors import HomeError
 from detent.executor.sandbox import DEFAULT_REQUIRED, Profile
 from detent.kernel import BackoffSchedule, KernelConfig, LeasePolicy, QuotaPolicy
-from detent.kernel.policy import INTERRUPTION_PAUSES
+from detent.kernel.policy import INTERRUPTION_PAUSES, RULES
 from detent.scheduling import SchedulingPolicy
 
 LEDGER = '[ledger]\norigin = "detent/00"\nroot = "sha256:' + "ab" * 32 + '"\n'
@@ -19,6 +19,7 @@ LEDGER = '[ledger]\norigin = "detent/00"\nroot = "sha256:' + "ab" * 32 + '"\n'
 DEFAULT = KernelConfig(
     backoff_schedules=(BackoffSchedule("default", (1_000, 2_000, 4_000)), INTERRUPTION_PAUSES),
     scheduling=SchedulingPolicy().to_map(),
+    rules=RULES,
 )
 
 

@@ -117,6 +117,18 @@ def refused() -> Scene:
     return scene
 
 
+def stale() -> Scene:
+    """Results that come too late, or contradict the one that counts, under the rules that trace them."""
+    scene = Scene(config(rules=2))
+    closed, lost = scene.start("closed"), scene.start("lost")
+    scene.finish(closed)
+    scene.fail(closed)
+    scene.at(100)
+    scene.finish(lost)
+    scene.finish(closed)
+    return scene
+
+
 def run() -> Scene:
     """An owner takes over, trust changes, a run reuses one step and runs two, the owner stalls, content is erased."""
     scene = Scene()
@@ -141,7 +153,7 @@ def run() -> Scene:
 
 
 STORIES: dict[str, Callable[[], Scene]] = {
-    story.__name__: story for story in (succeeded, retried, canceled, denied, refused, run)
+    story.__name__: story for story in (succeeded, retried, canceled, denied, refused, stale, run)
 }
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from detent.canon import decode
 from detent.kernel import Metrics
-from tests.kernel.builders import Scene, scene_in
+from detent.kernel.policy import RULES
+from tests.kernel.builders import Scene, config, scene_in
 from tests.kernel.walk import walked
 
 
@@ -61,6 +62,35 @@ def test_a_clean_run_has_no_ambiguity_and_every_refused_request_adds_one() -> No
     scene.finish(grant)
     scene.finish(grant)  # a repeat is no ambiguity
     assert snapshot(scene)["ambiguous_transitions"] == 2
+
+
+@pytest.mark.parametrize("ok", [True, False])
+def test_a_stale_or_contradicting_result_leaves_its_event_and_counts(ok: bool) -> None:
+    """PIPE-007, PIPE-110: it asked for a transition and got none; the command is recorded, so that a replay counts alike."""
+    scene = Scene(config(rules=RULES))
+    grant = scene.start()
+    scene.finish(grant, ok=ok, reason_code="ENDED")
+    again = scene.finish(grant, ok=ok, reason_code="ENDED")
+    assert (again.events, snapshot(scene)["ambiguous_transitions"]) == ([], 0), "a repeat is no ambiguity"
+    contrary = scene.finish(grant, ok=not ok, reason_code="ENDED")
+    (event,) = contrary.events
+    assert (event.status, event.reason_code, event.to_state) == (
+        "REFUSED",
+        "LEASE_INVALID",
+        "FAILED" if ok else "SUCCEEDED",
+    )
+    assert (contrary.recorded, contrary.records, contrary.error is not None) == (True, [], True)
+    assert snapshot(scene)["ambiguous_transitions"] == 1
+    assert scene.job().state == ("SUCCEEDED" if ok else "FAILED")
+
+
+def test_under_the_first_rules_a_stale_result_counts_for_nothing() -> None:
+    """PIPE-007: as ledgers of before were written, and are replayed."""
+    scene = Scene(config())
+    grant = scene.start()
+    scene.finish(grant)
+    assert scene.finish(grant, ok=False, reason_code="ENDED").events == []
+    assert snapshot(scene)["ambiguous_transitions"] == 0
 
 
 @pytest.mark.parametrize("seed", range(8))

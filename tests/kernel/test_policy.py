@@ -11,6 +11,7 @@ import pytest
 from detent.canon import PRNG_FAMILY, encode, sha256
 from detent.errors import InvalidInput
 from detent.kernel import BackoffSchedule, KernelConfig, LeasePolicy, QueuePolicy, QuotaPolicy
+from detent.kernel.policy import RULES, RULES_FIRST
 from tests.kernel.builders import config, queue_of
 
 LEASE_MAP: dict[str, object] = {
@@ -166,6 +167,7 @@ def test_a_plain_configuration_has_the_defaults_of_the_decisions() -> None:
         {"queue": QueuePolicy(256, 2_559)},
         {"queue": QueuePolicy(admission_policy="drop-lru")},
         {"on_quota_running": "cancel"},
+        {"rules": RULES},
     ],
 )
 def test_whatever_can_change_a_run_changes_its_policy_hash_and_token(changes: dict[str, Any]) -> None:
@@ -173,6 +175,20 @@ def test_whatever_can_change_a_run_changes_its_policy_hash_and_token(changes: di
     plain, other = KernelConfig(), KernelConfig(**changes)
     assert other.queue_policy_hash != plain.queue_policy_hash
     assert other.replay_token != plain.replay_token
+
+
+def test_a_configuration_of_the_first_rules_has_the_bytes_it_always_had() -> None:
+    """X-051: one that names no rules is read as one of the first, and ledgers of before stay as they are."""
+    assert b"rules" not in KernelConfig().encode()
+    assert KernelConfig.decode(KernelConfig().encode()).rules == RULES_FIRST
+    newest = KernelConfig(rules=RULES)
+    assert KernelConfig.decode(newest.encode()) == newest
+
+
+@pytest.mark.parametrize("rules", [0, RULES + 1, "1", True, None])
+def test_rules_that_are_not_known_here_are_refused(rules: Any) -> None:
+    with pytest.raises(InvalidInput, match="rules"):
+        KernelConfig(rules=rules)
 
 
 def test_partitions_of_one_run_share_their_policy_hash() -> None:

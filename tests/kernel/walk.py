@@ -40,7 +40,7 @@ from detent.kernel import (
     lease_key,
 )
 from detent.kernel.evidence import KINDS
-from detent.kernel.policy import INTERRUPTIONS, RULE_LE_ALL_RETRY, UNLIMITED_QUOTA
+from detent.kernel.policy import INTERRUPTIONS, RULE_LE_ALL_RETRY, RULES, UNLIMITED_QUOTA
 from tests.kernel.builders import NO_LEASE, OWNER_KEY_ID, TENANT, quota, verified
 
 Numbers = tuple[int, ...]
@@ -84,6 +84,7 @@ def walk_config(number: int = 0) -> KernelConfig:
         quota_policies=QUOTAS,
         queue=QueuePolicy(per_class, total),
         on_quota_running=("fail", "cancel")[number // 8 % 2],
+        rules=RULES - number // 16 % 2,
     )
 
 

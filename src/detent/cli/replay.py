@@ -57,6 +57,7 @@ def command(shell: Shell, file: Path | None, policy_path: Path | None) -> int:
 
     def draw(page: Page) -> None:
         nothing = bool(report.notes) and not report.batches
+        refused = report.ambiguous_transitions
         bad = "NOT REPLAYED" if nothing else "NOT THE SAME"
         page.line(Cell("replayed", GOOD) if report.ok else Cell(bad, BAD), f"  {what}")
         counts = [
@@ -69,6 +70,7 @@ def command(shell: Shell, file: Path | None, policy_path: Path | None) -> int:
                 [
                     ("decided", ", ".join(counts) + (": every byte the same" if report.ok else "")),
                     ("hash", str(document["transition_log_hash"] or "-")),
+                    *([("refused", f"{count_text(refused, 'request')} to move a job")] if refused else []),
                 ],
             )
         for note in report.notes:

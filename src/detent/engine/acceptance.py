@@ -4,7 +4,7 @@ A report is believed when a key with the role ``result`` signed exactly these by
 tenant and partition, and the report names the job, the manifest and the attempt it is handed in for (JOB-083). Whether it
 comes in time, or again, is for the kernel to say, which alone knows the lease in force: a late result is refused there, and
 the same one again gets the answer it got before. Whatever is refused leaves its digest in the decision log and nothing
-else: no state, no content (X-157, X-182).
+else: no state, no content (X-157, X-182). A late or contradicting one also counts as an ambiguous transition (PIPE-007).
 
 "Verified" is a type here, too: a `VerifiedReport` comes from `verify_report`, which checked the signature, or from
 `sign_report`, which made it.

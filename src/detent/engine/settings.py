@@ -17,7 +17,7 @@ from detent.canon.show import show
 from detent.errors import DetentError, HomeError, InvalidInput
 from detent.jobs.idempotency import IdempotencyLimits
 from detent.kernel import BackoffSchedule, KernelConfig, LeasePolicy, QuotaPolicy
-from detent.kernel.policy import INTERRUPTION_PAUSES, INTERRUPTIONS, UNLIMITED_QUOTA
+from detent.kernel.policy import INTERRUPTION_PAUSES, INTERRUPTIONS, RULES, UNLIMITED_QUOTA
 from detent.scheduling.policy import SchedulingPolicy
 
 TEMPLATE = """\
@@ -118,6 +118,7 @@ class Settings:
                 on_quota_running=kernel.get("on_quota_running", "fail"),
                 seed=kernel.get("seed", 0),
                 environment={"runtime_class": runtime_class, **environment},
+                rules=RULES,
             )
         except DetentError as exc:
             raise self._fault("kernel", exc) from exc

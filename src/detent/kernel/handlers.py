@@ -26,12 +26,13 @@ from detent.kernel.outcome import (
     CONTRACT_VIOLATION,
     DEDUPLICATED,
     DENIED_QUOTA,
+    REFUSED,
     Grant,
     HeartbeatRecord,
     JobState,
     Outcome,
 )
-from detent.kernel.policy import QUOTA_OK
+from detent.kernel.policy import QUOTA_OK, RULES_STALE_TRACED
 from detent.kernel.queue import Arrival, Enqueued
 from detent.kernel.records import submitted_record
 from detent.kernel.retry import end_attempt
@@ -236,9 +237,10 @@ def _finish_fault(command: cmd.Finish) -> str | None:
 
 
 def _late_finish(kernel: Kernel, job: Job, command: cmd.Finish, evidence: bytes, out: Outcome) -> None:
-    """A result for a lease that is not active: a repeat of the one that closed it, or too late.
+    """A result for a lease that is not active: a repeat of the one that closed it, or stale, or contradicting it.
 
-    Success and failure can carry the same evidence, so a repeat must also agree on which of them it was (X-035).
+    Success and failure can carry the same evidence, so a repeat must also agree on which of them it was (X-035). Whatever is
+    no repeat asked for a transition and got none: that leaves its event and counts (PIPE-007, PIPE-110).
     """
     closing = kernel.history.record(job.job_id, job.exit_seq) if job.exit_seq is not None else None
     if closing is not None and closing.evidence == evidence and _succeeded(closing) == command.ok:
@@ -246,6 +248,8 @@ def _late_finish(kernel: Kernel, job: Job, command: cmd.Finish, evidence: bytes,
         out.record = closing
         out.job = JobState.of(job)
         return
+    if kernel.config.rules >= RULES_STALE_TRACED:
+        kernel.trace(out, job, "SUCCEEDED" if command.ok else "FAILED", REFUSED, reason="LEASE_INVALID")
     kernel.refuse(
         out,
         "LEASE_INVALID",

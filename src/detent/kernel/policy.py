@@ -14,6 +14,7 @@ from typing import Final
 
 from detent.canon import PRNG_FAMILY, UINT64_MAX, NotCanonical, check_uint64, decode, encode, ms_to_ticks, sha256
 from detent.canon.late import dataclass
+from detent.canon.show import show
 from detent.errors import InvalidInput
 from detent.kernel.identity import ORCHESTRATOR_VERSION
 
@@ -38,6 +39,13 @@ def check_name(field_name: str, value: object) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise InvalidInput(f"{field_name} must be 1 to 100 letters, digits or ._:/- characters, not {value!r}")
     return value
+
+
+RULES_FIRST = 1
+"""The rules of a configuration that names none."""
+RULES_STALE_TRACED = 2
+"""From these rules on a stale or contradicting result leaves its trace event and counts as ambiguous (PIPE-007)."""
+RULES = RULES_STALE_TRACED
 
 
 def _exact_fields(what: str, value: object, names: tuple[str, ...]) -> dict[str, object]:
@@ -219,6 +227,9 @@ class KernelConfig:
     on_quota_running: str = "fail"
     seed: int = 0
     environment: Mapping[str, str] = field(default_factory=lambda: {"runtime_class": "CPU-only"})
+    rules: int = RULES_FIRST
+    """Which rules decide. A ledger is replayed by those it was written under, so whatever the kernel comes to decide
+    otherwise gets a number of its own; `RULES` is the newest, and what every new owner writes under."""
 
     FIELDS = (
         "partitions",
@@ -255,6 +266,8 @@ class KernelConfig:
             raise InvalidInput("scheduling must be the map of a scheduling policy")
         if "runtime_class" not in self.environment:
             raise InvalidInput("environment needs a runtime_class")
+        if type(self.rules) is not int or not RULES_FIRST <= self.rules <= RULES:
+            raise InvalidInput(f"rules {show(self.rules)} are not known here, only {RULES_FIRST} to {RULES}")
 
     @cached_property
     def leases(self) -> dict[str, LeasePolicy]:
@@ -330,7 +343,7 @@ class KernelConfig:
             "on_quota_running": self.on_quota_running,
             "seed": self.seed,
             "environment": dict(self.environment),
-        }
+        } | ({} if self.rules == RULES_FIRST else {"rules": self.rules})
 
     def encode(self) -> bytes:
         """Canonical bytes of the configuration: what an ``owner_epoch`` record names by digest."""
@@ -340,7 +353,9 @@ class KernelConfig:
     def decode(cls, data: bytes) -> KernelConfig:
         """Read a configuration back from its canonical bytes."""
         try:
-            fields = _exact_fields("configuration", decode(data), cls.FIELDS)
+            said = decode(data)
+            names = (*cls.FIELDS, "rules") if isinstance(said, dict) and "rules" in said else cls.FIELDS
+            fields = _exact_fields("configuration", said, names)
         except NotCanonical as exc:
             raise InvalidInput(f"the configuration is not canonical CBOR: {exc}") from exc
         lists = ("lease_policies", "backoff_schedules", "quota_policies")
@@ -359,4 +374,5 @@ class KernelConfig:
             on_quota_running=fields["on_quota_running"],  # type: ignore[arg-type]
             seed=fields["seed"],  # type: ignore[arg-type]
             environment=fields["environment"],
+            rules=fields.get("rules", RULES_FIRST),  # type: ignore[arg-type]
         )

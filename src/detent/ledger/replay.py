@@ -67,6 +67,11 @@ class ReplayReport:
     notes: tuple[str, ...] = ()
     """Why nothing could be replayed, where that is so."""
 
+    @property
+    def ambiguous_transitions(self) -> int:
+        """Requests for a transition that were refused or in conflict, over all partitions (PIPE-007)."""
+        return sum(int(str(metrics["ambiguous_transitions"])) for metrics in self.metrics)
+
     def to_map(self) -> dict[str, Any]:
         """The report for JSON."""
         log_hash = self.transition_log_hash
@@ -78,6 +83,7 @@ class ReplayReport:
             "commands": self.commands,
             "records": self.records,
             "transition_log_hash": None if log_hash is None else digest_text(log_hash),
+            "ambiguous_transitions": self.ambiguous_transitions,
             "metrics": list(self.metrics),
             "notes": list(self.notes),
         }
