@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 import detent
-from detent.canon import digest_text
+from detent.canon import digest_text, json_digest, json_encode
 from detent.cli.page import BAD, FAINT, GOOD, STRONG, Cell, Page, state_cell
 from detent.engine.content import Content, seal_value
 from detent.engine.export import Exported, export
@@ -25,6 +25,7 @@ from detent.engine.home import Home, make_home
 from detent.engine.session import Session
 from detent.engine.wire import Answer
 from detent.engine.wiring import Parts, begin_ledger, load_trust, signing_key
+from detent.jobs.work import WorkReport
 from detent.kernel import Cancel, Claim, Command, EndRun, Finish, Grant, Heartbeat, Manifest, StartRun, Submit
 from detent.kernel.policy import UNLIMITED_QUOTA
 from detent.ledger import sign_manifest, sign_result
@@ -68,7 +69,17 @@ class Stage:
 
     def succeed(self, grant: Grant, value: object) -> None:
         """Report a result that the executor has signed."""
-        signed = sign_result(seal_value(value, secrets.token_bytes(16)), self.result_key)
+        report = WorkReport(
+            job_id=grant.job_id,
+            attempt_id=grant.attempt_id,
+            lease_id=grant.lease_id,
+            manifest_hash=grant.job_manifest_hash,
+            status="SUCCEEDED",
+            nonce=secrets.token_bytes(16),
+            value=(data := json_encode(value)),
+            value_digest=json_digest(data),
+        )
+        signed = sign_result(report.body(), self.result_key)
         content = self.content(signed.envelope())
         self.ask(Finish(0, grant.job_id, grant.lease_id, detail_digest=content[0][0]), content)
 

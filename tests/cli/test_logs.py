@@ -97,13 +97,15 @@ def test_what_is_missing_is_said(cli: Cli, hand: Printing) -> None:
     hand.report(hand.take("quiet"))
     hand.order("lost", max_retries=0)
     hand.lose(hand.take("lost"))
+    hand.order("odd")
+    hand.hand_in(hand.take("odd"), b"no report")
     hand.order("queued")
     assert cli("logs", "quiet").err == "quiet printed nothing\n"
     assert "lost, attempt 1: it ended without a report (LEASE_EXPIRED)" in cli("logs", "lost").err
     assert cli("logs", "queued").err == "queued is QUEUED and has printed nothing yet\n"
-    assert cli("logs", "done").err == "done, attempt 1: its report cannot be read; `detent verify` says more\n"
-    cli("erase", "--job", "done")
-    assert cli("logs", "done").err == "done, attempt 1: its report was erased\n"
+    assert cli("logs", "odd").err == "odd, attempt 1: its report cannot be read; `detent verify` says more\n"
+    cli("erase", "--job", "odd")
+    assert cli("logs", "odd").err == "odd, attempt 1: its report was erased\n"
 
 
 @pytest.mark.parametrize("arguments", [("brokn",), ("waiting", "--run", "run-1"), ("done", "--run", "run-3")])

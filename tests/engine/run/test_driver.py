@@ -285,10 +285,10 @@ def test_a_repeated_operation_with_other_inputs_is_refused(rig: Rig) -> None:
 
 def test_a_result_that_is_no_json_fails_its_step_by_name(rig: Rig) -> None:
     """X-170."""
-    rig.write("def one(): return {'a': [1, {2, 3}]}\n")
+    rig.write("def one(): return {'a': [1, b'raw']}\n")
     result = rig.run('name: odd\nsteps: [{id: a, run: {python: "steps:one"}}]')
     assert result.status == "failed"
-    assert "result" in result.failed[0].message
+    assert "['a'][1] is a bytes" in result.failed[0].message
     job = rig.job(result.failed[0].job_id)
     assert project_job(job).status is JobStatus.FAILED
     assert job.failures == 0

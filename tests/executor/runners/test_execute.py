@@ -252,7 +252,7 @@ def test_equal_payloads_give_equal_outputs(here: Desk) -> None:
 
 def test_a_value_that_is_no_json_is_refused(here: Desk) -> None:
     """JOB-060"""
-    assert error_of(here.run(execute("def main(): return {1, 2}")))[1] == "USER_CODE_ERROR"
+    assert error_of(here.run(execute("def main(): return b'raw'")))[1] == "USER_CODE_ERROR"
     raw = "import os\ndef main():\n    os.write(3, b'R{\"a\": NaN}')\n    os._exit(0)"
     assert error_of(here.run(execute(raw)))[:2] == ("FAILED", "VALIDATION_ERROR")
 
