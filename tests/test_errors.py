@@ -11,6 +11,7 @@ import pytest
 import detent.errors
 from detent.errors import (
     CODES,
+    EXIT_INVALID,
     DetentError,
     EpochLost,
     HomeError,
@@ -18,11 +19,14 @@ from detent.errors import (
     InvalidInput,
     InvariantBroken,
     OutcomeUnknown,
+    QueueFull,
     Refused,
+    RequestRefused,
     RolledBack,
     StoreCorrupt,
     StoreUnavailable,
     TrustError,
+    error_of,
 )
 from detent.jobs import ErrorCategory
 
@@ -65,6 +69,8 @@ A_8 = [
         (OutcomeUnknown, "OUTCOME_UNKNOWN", True),
         (EpochLost, "EPOCH_LOST", False),
         (InboxFull, "INBOX_FULL", True),
+        (QueueFull, "QUEUE_FULL", True),
+        (RequestRefused, "CONFLICT", False),
         (TrustError, "TRUST_INVALID", False),
         (HomeError, "HOME_INVALID", False),
         (RolledBack, "LEDGER_ROLLED_BACK", False),
@@ -124,7 +130,7 @@ def test_the_registry_holds_every_code_of_the_contracts() -> None:
 def test_every_code_maps_to_a_known_exit_code_status_and_category(code: str) -> None:
     entry = CODES[code]
     assert re.fullmatch("[A-Z]+(_[A-Z]+)*", code)
-    assert entry.exit_code in {1, 2, 3, 4}
+    assert entry.exit_code in {1, 2, 3, 4, 130}
     assert entry.http_status in {200, 400, 403, 404, 409, 422, 429, 500, 503}
     assert entry.category is None or entry.category in set(ErrorCategory)
     assert entry.layer
@@ -185,3 +191,14 @@ def codes_in(source: str) -> Iterator[tuple[int, str]]:
         # The empty text is DetentError's own: a base class without a code.
         if isinstance(value, ast.Constant) and isinstance(value.value, str) and value.value:
             yield line, value.value
+
+
+@pytest.mark.parametrize("code", sorted(CODES))
+def test_a_refusal_is_raised_as_bad_input_only_where_the_input_is_bad(code: str) -> None:
+    """X-187: who is told that the queue is full has nothing to mend in the request."""
+    error = error_of(Refused(code, "no", {"left": 0}), hint="wait")
+    assert isinstance(error, InvalidInput) is (CODES[code].exit_code == EXIT_INVALID)
+    assert isinstance(error, RequestRefused) is not isinstance(error, InvalidInput)
+    assert isinstance(error, QueueFull) is (code == "QUEUE_FULL")
+    assert (error.code, error.retryable, error.details) == (code, CODES[code].retryable, {"left": 0})
+    assert (str(error), error.hint) == ("no", "wait")

@@ -64,12 +64,19 @@ GIVEN: tuple[tuple[type, str], ...] = (
 """Classes that nobody imports and everybody holds."""
 
 
+JSON_ERRORS = (
+    "With `-o json` standard output has exactly one JSON document, whatever happens. A command that cannot do its work, bad usage",
+    'included, answers `{"ok": false, "error": {"code", "message", "hint", "retryable", "exit_code", "details"}}`; a contract that is',
+    'not valid `{"ok": false, "findings": [...]}`. The same is said in words on standard error.',
+)
+
+
 def command_page() -> str:
     """Every command with its arguments, options and examples."""
     context = click.Context(cli, info_name="detent")
     lines = ["# The command line", "", GENERATED, "", *_prose(cli.help or "")]
     lines += ["## Shared options", "", *_options(_command("list"), lambda name: name in SHARED)]
-    lines += ["", "## Exit codes", "", *_fenced(dedent(EXIT_CODES.split("\n", 2)[2])), ""]
+    lines += ["", *JSON_ERRORS, "", "## Exit codes", "", *_fenced(dedent(EXIT_CODES.split("\n", 2)[2])), ""]
     for section, names in COMMANDS.items():
         lines += [f"## {section}", ""]
         for name in names:

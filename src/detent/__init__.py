@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from detent.engine.ordered_runtime.skip import SKIP
-    from detent.errors import DetentError, InvariantBroken, OutcomeUnknown, Refused
+    from detent.errors import (
+        DetentError,
+        InvalidInput,
+        InvariantBroken,
+        OutcomeUnknown,
+        QueueFull,
+        Refused,
+        RequestRefused,
+    )
     from detent.sdk.client import Client, TaskCancelled, TaskFailed
     from detent.sdk.context import context
     from detent.sdk.file import File
@@ -31,9 +39,12 @@ _WHERE = {
     "task": "detent.sdk.task",
     "verify": "detent.sdk.verify",
     "DetentError": "detent.errors",
+    "InvalidInput": "detent.errors",
     "InvariantBroken": "detent.errors",
     "OutcomeUnknown": "detent.errors",
+    "QueueFull": "detent.errors",
     "Refused": "detent.errors",
+    "RequestRefused": "detent.errors",
     "RunFailed": "detent.sdk.run",
     "TaskCancelled": "detent.sdk.client",
     "TaskFailed": "detent.sdk.client",
@@ -44,9 +55,12 @@ __all__ = [
     "Client",
     "DetentError",
     "File",
+    "InvalidInput",
     "InvariantBroken",
     "OutcomeUnknown",
+    "QueueFull",
     "Refused",
+    "RequestRefused",
     "RunFailed",
     "TaskCancelled",
     "TaskFailed",

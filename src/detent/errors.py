@@ -24,6 +24,8 @@ EXIT_REFUSED: Final = 3
 """Refused: quota, queue, budget."""
 EXIT_UNAVAILABLE: Final = 4
 """The store or a service is unavailable."""
+EXIT_INTERRUPTED: Final = 130
+"""Ended by a signal of the user's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,8 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         ),
         "RUN_FAILED": Code("engine", "a run did not succeed", EXIT_FAILED, 409, False, None),
         "INBOX_FULL": Code("engine", "the owner's inbox is full", EXIT_REFUSED, 429, True, None),
+        "IO_ERROR": Code("cli", "the system would not read or write a file", EXIT_UNAVAILABLE, 500, False, None),
+        "COMMAND_INTERRUPTED": Code("cli", "the command was interrupted", EXIT_INTERRUPTED, 503, True, None),
         # Our own bug.
         "INVARIANT_VIOLATION": Code("kernel", "an invariant of ours is broken", EXIT_FAILED, 500, False, _INTERNAL),
     }
@@ -226,13 +230,28 @@ class EpochLost(DetentError):
     code = "EPOCH_LOST"
 
 
-class InboxFull(DetentError):
+class RequestRefused(DetentError):
+    """A request that is in order was refused: by a limit, by the state of things, or by what this machine offers.
+
+    Unlike `InvalidInput`, nothing about the request has to be mended; ``retryable`` says whether the same one may succeed later.
+    """
+
+    code = "CONFLICT"
+
+
+class QueueFull(RequestRefused):
+    """The queue had no room for a job; wait for results, then submit again."""
+
+    code = "QUEUE_FULL"
+
+
+class InboxFull(RequestRefused):
     """The owner has as many commands waiting as it will hold."""
 
     code = "INBOX_FULL"
 
 
-class IdempotencyKeysFull(DetentError):
+class IdempotencyKeysFull(RequestRefused):
     """As many idempotency keys are remembered as may be at once; known ones are still answered."""
 
     code = "IDEMPOTENCY_KEYS_FULL"
@@ -266,6 +285,19 @@ class Refused:
 
     def __post_init__(self) -> None:
         registered(self.code)
+
+
+def error_of(refusal: Refused, *, hint: str | None = None) -> DetentError:
+    """A refusal as the error that a caller is given: of its own class where it has one, else by what its exit code says."""
+    details = dict(refusal.details)
+    own = _REFUSALS.get(refusal.code)
+    if own is not None:
+        return own(refusal.message, hint=hint, details=details)
+    kind = InvalidInput if registered(refusal.code).exit_code == EXIT_INVALID else RequestRefused
+    return kind(refusal.message, code=refusal.code, hint=hint, details=details)
+
+
+_REFUSALS: Final = {kind.code: kind for kind in (QueueFull, InboxFull, IdempotencyKeysFull)}
 
 
 def registered(code: str) -> Code:

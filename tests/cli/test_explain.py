@@ -69,7 +69,7 @@ def test_json_is_one_document_with_the_same_keys_for_every_state(cli: Cli) -> No
 
 def test_a_job_nobody_knows_is_bad_input_with_a_hint(cli: Cli) -> None:
     result = cli("explain", "nix", "-o", "json")
-    assert (result.code, result.out) == (2, "")
+    assert (result.code, result.document["error"]["code"]) == (2, "UNKNOWN_JOB")
     assert "there is no job, run or step 'nix'" in result.err
     assert "`detent list --jobs` show all" in result.err
     result = cli("explain", "run-1")

@@ -13,7 +13,7 @@ from detent.engine.run import RunHandle
 from detent.engine.run_inputs import RunInputs
 from detent.engine.watching import Hands, Taken, Watching
 from detent.engine.work import Work
-from detent.errors import InvalidInput
+from detent.errors import QueueFull
 from detent.testing import FakeClock
 from tests.cli.project import Project, detent_home, project
 
@@ -145,7 +145,7 @@ def test_an_occurrence_that_cannot_be_started_is_missed_and_recorded(project: Pr
     def refuse(_handle: RunHandle) -> None:
         if not refused:
             refused.append(1)
-            raise InvalidInput("no room", code="QUEUE_FULL")
+            raise QueueFull("no room")
 
     watcher = Watcher(project, FakeClock(START_MS + 1), runs=2, during=refuse).watch()
     assert "error: no room (QUEUE_FULL)" in watcher.said

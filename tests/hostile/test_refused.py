@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from detent.errors import InvalidInput, Refused
+from detent.errors import Refused, RequestRefused
 from detent.executor.sandbox import Capabilities, Execution, Job, Profile, Supervisor, probe, profile_of
 from tests.hostile.payloads import NETWORK, PRIVILEGES, SMALL, Payload
 from tests.hostile.rig import STRONG, faults, job_of, run
@@ -39,7 +39,7 @@ def test_an_operator_may_lower_it_and_every_execution_says_so(profile: Profile, 
 def test_a_stronger_profile_than_the_machine_has_cannot_be_asked_for() -> None:
     nothing = Capabilities({}, 0, is_root=False)
     assert profile_of(nothing) is Profile.NONE
-    with pytest.raises(InvalidInput) as caught:
+    with pytest.raises(RequestRefused) as caught:
         Supervisor(profile=Profile.FULL, capabilities=nothing)
     assert caught.value.code == "SANDBOX_UNAVAILABLE"
 

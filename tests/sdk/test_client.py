@@ -270,9 +270,12 @@ def test_waiting_for_room_has_an_end(inline: Client, lane: InlineLane, home: Tem
     """X-187, X-006: bounded; what was submitted before stays, and the refused ones left no job behind."""
     target = "tests.sdk.work_functions:square"
     lane.held, lane.slots = {target}, 1
-    with pytest.raises(InvalidInput, match="no room in time") as refused:
+    with pytest.raises(detent.QueueFull, match="no room in time") as refused:
         inline.submit_many(functions.square, [(x,) for x in range(400)], timeout=0.2)
-    assert refused.value.code == "QUEUE_FULL"
+    assert (refused.value.code, refused.value.retryable) == ("QUEUE_FULL", True)
+    assert CODES["QUEUE_FULL"].exit_code == EXIT_REFUSED
+    assert isinstance(refused.value, detent.RequestRefused)
+    assert not isinstance(refused.value, InvalidInput)
     assert 256 <= len(jobs(home)) < 400
     assert {row.state for row in jobs(home)} <= {"QUEUED", "RUNNING"}
     lane.release()

@@ -14,11 +14,11 @@ from importlib import import_module
 import click
 
 from detent import __version__
+from detent.cli.failure import Failure, wants_json
 from detent.cli.shell import EXIT_CODES, STANDARD_OUTPUT, Ending, ReaderGone
 from detent.cli.text import safe
-from detent.errors import EXIT_FAILED, EXIT_INVALID, EXIT_UNAVAILABLE, DetentError, InvariantBroken, registered
+from detent.errors import EXIT_FAILED, DetentError, InvariantBroken
 
-INTERRUPTED = 130
 DEBUG_VARIABLE = "DETENT_DEBUG"
 CLOSE = 0.7
 """How alike a word must be to count as a slip of the finger: `serve` is no way to write `erase`."""
@@ -127,41 +127,60 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _drop_output()  # The reader has seen enough.
         return ending.code
     except BaseException as exc:  # noqa: BLE001 - this is where every end becomes an exit code
-        return _explained(exc, words)
+        return _explained(exc, words, ending)
     return code if isinstance(code, int) else 0
 
 
-def _explained(exc: BaseException, words: Sequence[str]) -> int:
-    """Say what went wrong, and give the exit code it stands for."""
+def _explained(exc: BaseException, words: Sequence[str], ending: Ending) -> int:
+    """Say what went wrong, as one JSON document too where one was asked for, and give the exit code it stands for."""
     if isinstance(exc, click.exceptions.Exit):
         return exc.exit_code
-    if isinstance(exc, click.Abort | KeyboardInterrupt):
-        _say("interrupted")
-        return INTERRUPTED
-    if isinstance(exc, click.exceptions.NoArgsIsHelpError):
-        sys.stderr.write(exc.format_message() + "\n")
-        return EXIT_INVALID
-    if isinstance(exc, click.ClickException):
-        command = exc.ctx.command_path if isinstance(exc, click.UsageError) and exc.ctx is not None else _typed(words)
-        _say(f"error: {_first_small(exc.format_message())}", f"`{command} --help` shows how it is used")
-        return EXIT_INVALID
-    if isinstance(exc, DetentError):
-        _debug(exc)
-        _say(f"error: {exc} ({exc.code})", exc.hint)
-        return registered(exc.code).exit_code
-    if isinstance(exc, OSError):
-        _debug(exc)
-        _say(*_unusable(exc))
-        return EXIT_UNAVAILABLE
     if isinstance(exc, SystemExit):
         return exc.code if isinstance(exc.code, int) else EXIT_FAILED
-    _debug(exc)
+    if isinstance(exc, DetentError | OSError | InvariantBroken) or not isinstance(
+        exc, click.ClickException | click.Abort | KeyboardInterrupt
+    ):
+        _debug(exc)
+    failure, lines = _failure(exc, words)
+    if wants_json(words) and not ending.answered:
+        _write_json(failure)
+    _say(*lines)
+    return failure.exit_code
+
+
+def _failure(exc: BaseException, words: Sequence[str]) -> tuple[Failure, list[str]]:
+    """What went wrong as data, and as the lines that people read."""
+    if isinstance(exc, click.Abort | KeyboardInterrupt):
+        return Failure("COMMAND_INTERRUPTED", "interrupted"), ["interrupted"]
+    if isinstance(exc, click.ClickException):
+        command = exc.ctx.command_path if isinstance(exc, click.UsageError) and exc.ctx is not None else _typed(words)
+        if isinstance(exc, click.exceptions.NoArgsIsHelpError):
+            failure = Failure(
+                "INVALID_PARAMS", f"{command} needs more words", f"`{command} --help` shows how it is used"
+            )
+            return failure, [*exc.format_message().splitlines()]
+        failure = Failure(
+            "INVALID_PARAMS", _first_small(exc.format_message()), f"`{command} --help` shows how it is used"
+        )
+        return failure, failure.lines(named=False)
+    if isinstance(exc, DetentError):
+        failure = Failure(exc.code, str(exc), exc.hint, exc.retryable, exc.details)
+        return failure, failure.lines()
+    if isinstance(exc, OSError):
+        failure = Failure("IO_ERROR", *_unusable(exc))
+        return failure, failure.lines(named=False)
     what = str(exc) if isinstance(exc, InvariantBroken) else f"{type(exc).__name__}: {exc}"
-    _say(
-        f"error: {what} (INVARIANT_VIOLATION)",
-        f"this is a bug in Detent, not in what you did; {DEBUG_VARIABLE}=1 shows where, please report that",
-    )
-    return EXIT_FAILED
+    hint = f"this is a bug in Detent, not in what you did; {DEBUG_VARIABLE}=1 shows where, please report that"
+    failure = Failure("INVARIANT_VIOLATION", what, hint)
+    return failure, failure.lines()
+
+
+def _write_json(failure: Failure) -> None:
+    try:
+        sys.stdout.write(failure.json() + "\n")
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
 
 
 def _unusable(exc: OSError) -> tuple[str, str]:
@@ -173,12 +192,12 @@ def _unusable(exc: OSError) -> tuple[str, str]:
         _drop_output()
         exc.filename = exc.filename or STANDARD_OUTPUT
     if exc.filename == STANDARD_OUTPUT:
-        return f"error: {STANDARD_OUTPUT} cannot be written: {what}", "make room where it goes, or send it elsewhere"
+        return f"{STANDARD_OUTPUT} cannot be written: {what}", "make room where it goes, or send it elsewhere"
     if exc.filename:
-        return f"error: {exc.filename}: {what}", hint
+        return f"{exc.filename}: {what}", hint
     if isinstance(exc, FileNotFoundError) and not _is_somewhere():
-        return "error: the working directory is no longer there", "change to a directory that is"
-    return f"error: {what}", hint
+        return "the working directory is no longer there", "change to a directory that is"
+    return what, hint
 
 
 def _is_somewhere() -> bool:
@@ -200,9 +219,9 @@ def _typed(words: Sequence[str]) -> str:
     return " ".join(["detent", *(word for word in words[:1] if word in known)])
 
 
-def _say(what: str, hint: str | None = None) -> None:
+def _say(*lines: str) -> None:
     try:
-        sys.stderr.write(safe(what) + "\n" + (f"hint:  {safe(hint)}\n" if hint else ""))
+        sys.stderr.write("".join(f"{safe(line)}\n" for line in lines))
         sys.stderr.flush()
     except OSError:
         pass  # Nobody listens; the exit code still says it.

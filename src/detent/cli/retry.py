@@ -92,14 +92,14 @@ def _retry_run(
 def _retry_job(shell: Shell, home: Home, row: JobRow, *, workers: int | None) -> int:
     from detent.engine.retry import retry_job  # noqa: PLC0415
     from detent.engine.work import Work  # noqa: PLC0415
-    from detent.errors import InvalidInput  # noqa: PLC0415
+    from detent.errors import RequestRefused  # noqa: PLC0415
 
     if row.state == "SUCCEEDED":
         document = {"job_id": row.job_id, "state": row.state, "retried": False}
         said = "succeeded: there is nothing to run again"
         return shell.answer(document, lambda page: page.line(f"job {row.job_id} ", Cell(said, FAINT)))
     if row.state not in {"FAILED", "CANCELED"}:
-        raise InvalidInput(
+        raise RequestRefused(
             f"job {row.job_id!r} has not ended: {row.state}",
             code="CONFLICT",
             hint=f"wait for it, or `detent cancel {row.job_id}` first",

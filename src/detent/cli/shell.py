@@ -37,6 +37,8 @@ class Ending:
     """How the command will end, known before it prints: a reader that closes the pipe early changes nothing about it."""
 
     code: int = 0
+    answered: bool = False
+    """Whether the answer has been begun: what goes wrong from then on makes no second document."""
 
 
 class ReaderGone(Exception):
@@ -68,7 +70,7 @@ class Shell:
 
     def answer(self, document: object, draw: Callable[[Page], None], *, code: int = 0) -> int:
         """Print the one JSON document or the page, and return the exit code."""
-        self.ending.code = code
+        self.ending.code, self.ending.answered = code, True
         try:
             if self.format == JSON:
                 # ASCII only: what strangers named their jobs reaches no terminal as it is.
@@ -110,7 +112,7 @@ def format_option(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Choice([TEXT, JSON]),
         default=TEXT,
         show_default=True,
-        help="json: one JSON document on standard output, messages on standard error.",
+        help="json: one JSON document on standard output, errors too; messages on standard error.",
     )(command)
 
 

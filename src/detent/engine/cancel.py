@@ -22,7 +22,7 @@ from detent.engine.home import Home
 from detent.engine.run_identity import RunLock, is_driven
 from detent.engine.session import Session
 from detent.engine.wire import Answer
-from detent.errors import DetentError, InvalidInput, OutcomeUnknown, StoreUnavailable
+from detent.errors import DetentError, InvalidInput, OutcomeUnknown, StoreUnavailable, error_of
 from detent.kernel import Cancel, Command, EndRun, Evidence, Run
 from detent.kernel.run import RUNNING
 from detent.store.api import JobRow, RunRow, StoreReader
@@ -126,7 +126,7 @@ class Canceller:
         state = row.state if after is None else after.state
         if answer.refusal is not None:
             if state in OPEN:
-                raise InvalidInput(answer.refusal.message, code=answer.refusal.code)
+                raise error_of(answer.refusal)
             return Cancelled("job", job_id, state, before=True)
         return Cancelled("job", job_id, state, (job_id,))
 

@@ -26,10 +26,11 @@ from detent.engine.recipes import Recipes
 from detent.engine.reusing import Reusing
 from detent.engine.run_inputs import RunIdentity, RunInputs
 from detent.engine.run_past import GONE, TERMINAL
-from detent.engine.run_requests import ENDED_ELSEWHERE, Requests, refusal_error
+from detent.engine.run_requests import ENDED_ELSEWHERE, Requests
 from detent.engine.run_state import RunState
 from detent.engine.step_run import CANCELLED, FAILED, RUNNING, SUCCEEDED, Element, StepRun
 from detent.engine.vacancies import FULL, Vacancies
+from detent.errors import error_of
 from detent.jobs.work import WorkReport
 from detent.kernel import Evidence, Job
 from detent.kernel.history import Record
@@ -211,7 +212,7 @@ class Driver:
                 ended = True
                 self._graph.drop(element)
             else:
-                raise refusal_error(answer.refusal)
+                raise error_of(answer.refusal)
         self._graph.offers.extendleft(reversed(returned))
         if ended:
             self._cancel(ENDED_ELSEWHERE)

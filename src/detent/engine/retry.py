@@ -26,7 +26,7 @@ from detent.engine.run_inputs import RunIdentity, RunInputs, RunLock, digests_of
 from detent.engine.run_past import TERMINAL
 from detent.engine.vacancies import FULL
 from detent.engine.work import Work
-from detent.errors import DetentError, InvalidInput, OutcomeUnknown, StoreUnavailable
+from detent.errors import DetentError, InvalidInput, OutcomeUnknown, RequestRefused, StoreUnavailable, error_of
 from detent.jobs.keys import ExecutionKey
 from detent.jobs.work import WorkOrder, WorkReport
 from detent.kernel import Job, Run
@@ -69,7 +69,7 @@ def run_to_retry(desk: Desk, run: Run) -> RunToRetry:
         return RunToRetry(RunInputs(inputs.contract, inputs.params, {RETRY_OF: run.run_id}))
     lock = RunLock.take(desk.home.path, run.run_id)
     if lock is None:
-        raise InvalidInput(
+        raise RequestRefused(
             f"run {run.run_id!r} is under way in another process",
             code="CONFLICT",
             hint=f"wait for it, or `detent cancel {run.run_id}` first",
@@ -141,7 +141,7 @@ def _submit(work: Work, order: WorkOrder, job: Job, job_id: str, key: ExecutionK
                 work.crew.wake()
                 return
             if answer.refusal.code not in FULL:
-                raise InvalidInput(answer.refusal.message, code=answer.refusal.code)
+                raise error_of(answer.refusal)
         pause.wait(LOOK_SECONDS)
 
 

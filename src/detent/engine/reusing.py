@@ -21,9 +21,10 @@ from detent.engine.desk import Inline, joined
 from detent.engine.next_attempt import why_failed
 from detent.engine.recipes import Found, Miss, Recipe
 from detent.engine.run_past import GONE, TERMINAL
-from detent.engine.run_requests import ENDED_ELSEWHERE, Requests, refusal_error
+from detent.engine.run_requests import ENDED_ELSEWHERE, Requests
 from detent.engine.run_state import RunState
 from detent.engine.step_run import CACHED, ENDED, FAILED, RUNNING, WAITING, Element
+from detent.errors import error_of
 from detent.jobs.work import WorkReport
 from detent.kernel import ReuseStep
 
@@ -97,7 +98,7 @@ class Reusing:
             if answer.refusal is not None and answer.refusal.code == "UNKNOWN_RUN":
                 return self._cancel(ENDED_ELSEWHERE)
             if answer.refusal is not None:
-                raise refusal_error(answer.refusal)
+                raise error_of(answer.refusal)
         return None
 
     # -- a run that is taken up ----------------------------------------------------------------------------------------

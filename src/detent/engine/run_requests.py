@@ -12,7 +12,7 @@ from detent.engine.patience import ask_again
 from detent.engine.run_inputs import RunIdentity, RunInputs, digests_of
 from detent.engine.run_past import TERMINAL
 from detent.engine.wire import Answer
-from detent.errors import DetentError, InvalidInput, Refused
+from detent.errors import error_of
 from detent.kernel import Cancel, Command, EndRun, StartRun
 
 CANCELS_MAX: Final = 200
@@ -52,7 +52,7 @@ class Requests:
         )
         (answer,) = self.ask([command], inline)
         if answer.refusal is not None:
-            raise refusal_error(answer.refusal)
+            raise error_of(answer.refusal)
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         """Cancel jobs of the run; those that have ended meanwhile stay as they ended."""
@@ -72,11 +72,6 @@ class Requests:
             if answer.refusal.code == "CONFLICT" and (run := reader.run(run_id)) is not None:
                 return run.status, True
             if answer.refusal.code != "RUN_NOT_DONE" or tries == END_TRIES:
-                raise refusal_error(answer.refusal)
+                raise error_of(answer.refusal)
             # A job of the run that its driver does not know: somebody else submitted it, or the contract lost its step.
             self.cancel([row.job_id for row in reader.jobs(run_id=run_id) if row.state not in TERMINAL])
-
-
-def refusal_error(refusal: Refused) -> DetentError:
-    """What is raised for a refusal that nobody knows how to go on from."""
-    return InvalidInput(refusal.message, code=refusal.code, details=dict(refusal.details))

@@ -26,7 +26,7 @@ from detent.engine.run_past import TERMINAL
 from detent.engine.vacancies import FULL
 from detent.engine.wire import Answer
 from detent.engine.work import Work
-from detent.errors import IdempotencyKeysFull, InvalidInput, Refused, StoreUnavailable
+from detent.errors import IdempotencyKeysFull, InvalidInput, QueueFull, Refused, StoreUnavailable, error_of
 from detent.jobs.idempotency import IdempotencyScope, Repeated, StoredAnswer, body_digest, decide_idempotency
 from detent.jobs.work import WorkOrder, WorkReport
 from detent.kernel import Cancel, Command
@@ -112,7 +112,7 @@ class Tasks:
         """Submit work and give its tickets, in order; all of it is durable then.
 
         ``scope`` makes a single submission idempotent: the same again within the window is the same ticket, another body
-        under the same key is refused (JOB-029 to JOB-033). Raises `InvalidInput` with QUEUE_FULL when there was no room
+        under the same key is refused (JOB-029 to JOB-033). Raises `QueueFull` when there was no room
         within ``timeout`` seconds; what was submitted before that stays.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -228,7 +228,7 @@ class Tasks:
             elif answer.refusal.code in FULL:
                 left.append(one)
             else:
-                raise InvalidInput(answer.refusal.message, code=answer.refusal.code)
+                raise error_of(answer.refusal)
         if left:
             self._wait_for_room(deadline)
         return left
@@ -262,7 +262,7 @@ class Tasks:
             if answer.refusal.code in FULL:
                 self._wait_for_room(deadline)
             elif answer.refusal.code != "CONFLICT":  # Then somebody came first with the same key, and left an answer.
-                raise InvalidInput(answer.refusal.message, code=answer.refusal.code)
+                raise error_of(answer.refusal)
 
     def _answer_kept(self, named: bytes, body: bytes) -> str | None:
         """The job that a key stands for; None when it is unused. Refuses another body under the same key (JOB-032)."""
@@ -271,7 +271,7 @@ class Tasks:
         window_ms = self._work.idempotency.window_ms
         decided = decide_idempotency(stored, body_digest=body, now_ms=self._desk.now_ms(), window_ms=window_ms)
         if isinstance(decided, Refused):
-            raise InvalidInput(decided.message, code=decided.code, hint="use another key for another request")
+            raise error_of(decided, hint="use another key for another request")
         return decided.response.decode() if isinstance(decided, Repeated) else None
 
     def _free_job_id(self, named: bytes) -> str:
@@ -294,7 +294,7 @@ class Tasks:
             raise failure  # Nobody makes room any more.
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
-            raise InvalidInput("the queue had no room in time", code="QUEUE_FULL", hint="wait for results, then submit")
+            raise QueueFull("the queue had no room in time", hint="wait for results, then submit again")
         with self._room:
             self._room.wait(ROOM_SECONDS if left is None else min(ROOM_SECONDS, left))
 

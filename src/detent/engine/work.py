@@ -20,7 +20,7 @@ from detent.engine.recipes import Recipes
 from detent.engine.resources import Resources
 from detent.engine.session import Session
 from detent.engine.wiring import Parts, begin_ledger
-from detent.errors import InvalidInput, InvariantBroken
+from detent.errors import InvalidInput, InvariantBroken, RequestRefused
 from detent.executor.leftovers import has_leftovers
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class Work:
         """Refuse work that takes more than this home has, before anything of it is begun."""
         if needs and (fault := feasible_fault(needs, self.resources)):
             have = ", ".join(f"{amount} {name}" for name, amount in self.resources.items())
-            raise InvalidInput(
+            raise RequestRefused(
                 f"{what} can never run here: {fault}",
                 code="NO_FEASIBLE_POOL",
                 hint=f"this home has {have}; [resources] in {self._settings.path} names more, --workers gives more {CPU}",

@@ -10,7 +10,7 @@ from detent.canon import decode
 from detent.engine.driver import Driver
 from detent.engine.run_inputs import RunIdentity, RunInputs
 from detent.engine.run_plan import steps_of
-from detent.errors import InvalidInput
+from detent.errors import InvalidInput, RequestRefused
 from detent.jobs.status import JobStatus, project_job
 from tests.engine.run.rig import Rig, states
 
@@ -278,7 +278,7 @@ def test_a_repeated_operation_with_other_inputs_is_refused(rig: Rig) -> None:
     identity = RunIdentity(result.run_id, UUID(str(body["operation_id"])))
     other = RunInputs(rig.contract(CHAIN.replace("double", "same").replace("x:", "value:")), {})
     driver = Driver(work.desk, other, identity, work.recipes)
-    with pytest.raises(InvalidInput, match="exists with other inputs") as refused:
+    with pytest.raises(RequestRefused, match="exists with other inputs") as refused:
         driver.run()
     assert refused.value.code == "CONFLICT"
 

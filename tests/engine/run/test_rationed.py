@@ -13,7 +13,7 @@ from detent.engine.explain_run import explain_run
 from detent.engine.inspect import job_view
 from detent.engine.recipes import Wanted
 from detent.engine.tasks import Call, Tasks
-from detent.errors import InvalidInput
+from detent.errors import RequestRefused
 from detent.store.sqlite import SqliteStore
 from tests.engine.run.rig import Rig, eventually
 
@@ -65,7 +65,9 @@ def test_two_that_need_the_same_never_run_at_once(rig: Rig, takes: str) -> None:
 def test_what_takes_more_than_there_is_is_refused_before_anything_runs(rig: Rig) -> None:
     """Typed as the scheduler types it: no pool could ever run this."""
     work = rig.work(workers=2)
-    with pytest.raises(InvalidInput, match=r"step 'big' can never run here: it takes 3 of cpu, and there are 2") as no:
+    with pytest.raises(
+        RequestRefused, match=r"step 'big' can never run here: it takes 3 of cpu, and there are 2"
+    ) as no:
         rig.handle(
             work,
             """
@@ -80,7 +82,7 @@ def test_what_takes_more_than_there_is_is_refused_before_anything_runs(rig: Rig)
         ).run()
     assert no.value.code == "NO_FEASIBLE_POOL"
     call = Call(Wanted(kind="python", target="steps:one", base=str(rig.project)), "one", resources={"gpu": 1})
-    with pytest.raises(InvalidInput, match="which this home does not have") as no:
+    with pytest.raises(RequestRefused, match="which this home does not have") as no:
         Tasks(work).submit([call])
     assert no.value.code == "NO_FEASIBLE_POOL"
     assert list(work.desk.reader.jobs()) == []

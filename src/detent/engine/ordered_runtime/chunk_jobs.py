@@ -25,7 +25,7 @@ from detent.engine.patience import ask_again
 from detent.engine.vacancies import FULL
 from detent.engine.wire import Answer
 from detent.engine.worker_identity import is_gone
-from detent.errors import DetentError, InvalidInput, Refused
+from detent.errors import RequestRefused, error_of
 from detent.jobs.work import WorkReport
 from detent.kernel import Cancel, Command, Evidence, Job, Record
 from detent.ordered import Action, Chunk, OrderedRun, chunk_job_id
@@ -149,9 +149,9 @@ class ChunkJobs:
             if answer.refusal.code in FULL:
                 refused.add(chunk.first)
             elif answer.refusal.code == "UNKNOWN_RUN":
-                raise InvalidInput(ENDED_ELSEWHERE, code="CONFLICT", details={"run_id": self._run_id})
+                raise RequestRefused(ENDED_ELSEWHERE, code="CONFLICT", details={"run_id": self._run_id})
             else:
-                raise refused_error(answer.refusal)
+                raise error_of(answer.refusal)
         self._crew.wake()
         return refused
 
@@ -255,8 +255,3 @@ class ChunkJobs:
         if seqs:
             some = ended[seqs[0] - chunk.first : seqs[-1] - chunk.first + 1]
             self._do(run.finished_many(seqs[0], opened.attempt, some))
-
-
-def refused_error(refusal: Refused) -> DetentError:
-    """A refusal where none can be, as an error for whoever waits."""
-    return InvalidInput(refusal.message, code=refusal.code, details=dict(refusal.details))

@@ -21,7 +21,7 @@ from detent.canon.late import dataclass
 from detent.engine.commit_targets.api import CommitTarget
 from detent.engine.crew import Attempted, Crew, ends_attempt
 from detent.engine.desk import Desk
-from detent.engine.ordered_runtime.chunk_jobs import ENDED_ELSEWHERE, ChunkJobs, refused_error
+from detent.engine.ordered_runtime.chunk_jobs import ENDED_ELSEWHERE, ChunkJobs
 from detent.engine.ordered_runtime.commit_thread import (
     LEAVE_SECONDS,
     Committed,
@@ -37,7 +37,7 @@ from detent.engine.ordered_runtime.snapshot_file import SnapshotFile
 from detent.engine.ordered_runtime.spec import TERMINAL, OrderedInputs
 from detent.engine.ordered_runtime.spool import Items
 from detent.engine.ordered_runtime.waiting import FAILURES_KEPT_MAX, Waiting
-from detent.errors import DetentError, InvalidInput
+from detent.errors import DetentError, RequestRefused, error_of
 from detent.kernel import EndRun, Record
 from detent.kernel.records import RUN_ENDED
 from detent.ordered import (
@@ -266,7 +266,7 @@ class OrderedDriver:
                 self._jobs.attempted(event)
             case Record():
                 if event.kind == RUN_ENDED:
-                    raise InvalidInput(ENDED_ELSEWHERE, code="CONFLICT", details={"run_id": self.run_id})
+                    raise RequestRefused(ENDED_ELSEWHERE, code="CONFLICT", details={"run_id": self.run_id})
                 self._jobs.observed(event)
             case Committed():
                 self._commit_pending = event.last
@@ -446,7 +446,7 @@ class OrderedDriver:
             if answer.refusal is None:
                 break
             if answer.refusal.code != "RUN_NOT_DONE":
-                raise refused_error(answer.refusal)
+                raise error_of(answer.refusal)
             rows = self.desk.reader.jobs(run_id=self.run_id)
             self._jobs.cancel([row.job_id for row in rows if row.state not in TERMINAL])
         return status

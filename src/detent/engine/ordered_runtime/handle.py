@@ -28,7 +28,7 @@ from detent.engine.patience import ask_again
 from detent.engine.recipes import Recipes, Wanted, no_results
 from detent.engine.run_identity import RunLock, new_run_id
 from detent.engine.work import Work
-from detent.errors import DetentError, InvalidInput
+from detent.errors import DetentError, InvalidInput, RequestRefused, error_of
 from detent.executor.annotations import refuse_return
 from detent.kernel import Run, StartRun
 from detent.kernel.run import RUNNING
@@ -243,7 +243,7 @@ class OrderedHandle:
         for run, inputs in () if self._new else self._unfinished():
             lock = RunLock.take(home, run.run_id)
             if lock is None:
-                raise InvalidInput(
+                raise RequestRefused(
                     f"run {run.run_id!r} does the same in another process",
                     code="CONFLICT",
                     hint="wait for it, or give --new for another run",
@@ -293,7 +293,7 @@ class OrderedHandle:
         partition = desk.session.partition(self.run_id)
         (answer,) = ask_again(lambda: desk.session.ask([command], partition=partition, content=inline), Event())
         if answer.refusal is not None:
-            raise InvalidInput(answer.refusal.message, code=answer.refusal.code)
+            raise error_of(answer.refusal)
 
     def _notes(self) -> Notes:
         work, spec = self._work, self.inputs.spec

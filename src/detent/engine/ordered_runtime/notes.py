@@ -21,7 +21,7 @@ from detent.canon.strict_json import JsonValue
 from detent.engine.desk import Desk, Retries, joined
 from detent.engine.patience import ask_again
 from detent.engine.vacancies import FULL
-from detent.errors import InvalidInput
+from detent.errors import error_of
 from detent.jobs.work import WorkOrder, WorkReport
 from detent.kernel import Command, Evidence, Finish, Transition
 from detent.kernel.evidence import DISPATCH, REASON_DISPATCHED
@@ -140,7 +140,7 @@ class Notes:
             if refusal is None or (refusal.code == "CONFLICT" and name.partition("-")[0] != COMMIT):
                 return refusal is None
             if refusal.code not in FULL or self.stop.wait(ROOM_SECONDS):
-                raise InvalidInput(refusal.message, code=refusal.code, details=dict(refusal.details))
+                raise error_of(refusal)
 
 
 def notes_of(reader: StoreReader, run_id: str) -> Iterator[NoteName]:

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from detent.errors import DetentError, InvalidInput, Refused
+from detent.errors import DetentError, InvalidInput, Refused, RequestRefused
 from detent.executor.sandbox import bare, cgroup, channel, collect
 from detent.executor.sandbox.capabilities import Capabilities, group_place, probe, profile_of
 from detent.executor.sandbox.interpreter import furniture, readable_by_others
@@ -71,7 +71,7 @@ class Supervisor:
         self.capabilities = probe() if capabilities is None else capabilities
         best = profile_of(self.capabilities)
         if profile is not None and profile.strength > best.strength:
-            raise InvalidInput(f"this machine offers {best.value}, not {profile.value}", code="SANDBOX_UNAVAILABLE")
+            raise RequestRefused(f"this machine offers {best.value}, not {profile.value}", code="SANDBOX_UNAVAILABLE")
         self.required = required
         self.profile = best if profile is None else profile
         self.warm_limits = Limits() if warm_limits is None else warm_limits
