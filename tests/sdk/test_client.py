@@ -299,6 +299,23 @@ def test_a_submission_whose_outcome_nobody_knows_is_made_once(
     assert len(jobs(home)) == 3
 
 
+def test_a_task_over_the_operators_limit_timed_out(home: TemporaryHome, tmp_path: Path) -> None:
+    """X-146: no worker reports it, so the ledger's own code says what it was."""
+    path = home.path / "config.toml"
+    line = 'placement_order = "least-loaded"\n'
+    path.write_text(path.read_text().replace(line, f"{line}watchdog_wall_ms = 300\n"))
+    with Client(home.path, workers=1) as client:
+        handle = client.submit(functions.forever, str(tmp_path / "marker"))
+        with pytest.raises(TaskFailed, match="WATCHDOG_WALL: it ran longer") as failed:
+            handle.result(60)
+        assert failed.value.details == {
+            "job_id": handle.job_id,
+            "category": "RESOURCE_LIMIT",
+            "code": "WATCHDOG_WALL",
+        }
+        assert handle.status is JobStatus.TIMED_OUT
+
+
 # -- idempotency keys --------------------------------------------------------------------------------------------------
 
 

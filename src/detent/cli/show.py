@@ -166,7 +166,9 @@ def _show_job(shell: Shell, reader: StoreReader, content: Content, view: JobView
     from detent.engine import inspect  # noqa: PLC0415
     from detent.engine.cancel import given_reason  # noqa: PLC0415
     from detent.engine.find_jobs import order_of  # noqa: PLC0415
+    from detent.engine.next_attempt import unreported, unreported_category  # noqa: PLC0415
     from detent.engine.recorded_run import report_of  # noqa: PLC0415
+    from detent.jobs.status import project_job  # noqa: PLC0415
 
     records = inspect.timeline_of_job(reader, content, view)
     order, report = order_of(content, view.row), report_of(reader, content, view.row)
@@ -174,9 +176,12 @@ def _show_job(shell: Shell, reader: StoreReader, content: Content, view: JobView
     place, size = inspect.whereabouts(reader, content, view.job.payload_digest)
     job = view.job
     attempts = sum(1 for record in records if record.fields.get("dispatch") is True)
+    failed = job.reason_code if view.row.state == "FAILED" and report is None else None
     document: dict[str, Any] = {
         "kind": "job",
         **view.to_map(),
+        "status": project_job(job).status.value,
+        "category": None if failed is None else unreported_category(failed),
         "job_kind": job.job_kind,
         "attempts": attempts,
         "failures": job.failures,
@@ -215,6 +220,9 @@ def _show_job(shell: Shell, reader: StoreReader, content: Content, view: JobView
             fields.append(("retry at", time_text(str(document["ready_at"]))))
         if reason is not None:
             fields.append(("reason", reason))
+        if failed is not None:
+            said = unreported(failed, "it ended without a report")
+            fields.append(("error", f"{failed} ({unreported_category(failed)}): {said}"))
         fields += [] if order is None else order_fields(order)
         fields += [] if report is None else report_fields(content, report)
         page.fields(fields, indent="  ")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from detent.canon.late import dataclass
+from detent.jobs.category import ErrorCategory, category_of
 from detent.jobs.work import WorkReport
 from detent.kernel import Job
 from detent.kernel import evidence as ev
@@ -19,6 +20,8 @@ _WITHOUT_REPORT: Final[Mapping[str, str]] = {
 _FINAL_WITHOUT_REPORT: Final[Mapping[str, str]] = {
     ev.REASON_WORKER_LOST: "its worker was killed each time it ran (out of memory?): give it less data or the machine more"
     " memory, or run fewer workers at once",
+    "WATCHDOG_WALL": "it ran longer than the time an attempt may take (watchdog_wall_ms in config.toml, or its own limit)",
+    "WATCHDOG_IDLE": "it reported no progress for longer than it may (watchdog_idle_ms in config.toml)",
 }
 
 
@@ -56,6 +59,11 @@ def next_attempt(row: JobRow, report: WorkReport | None, now_ms: int) -> NextAtt
 def unreported(reason_code: str | None, message: str) -> str:
     """Why a job failed whose last attempt ended without a report: by its reason, or else by the message given."""
     return _FINAL_WITHOUT_REPORT.get(reason_code or "", message)
+
+
+def unreported_category(reason_code: str) -> str:
+    """The category of such an end: its code's own, such as RESOURCE_LIMIT for a deadline (X-146)."""
+    return (category_of(reason_code) or ErrorCategory.INTERNAL_ERROR).value
 
 
 def why_failed(report: WorkReport | None) -> str:

@@ -12,7 +12,7 @@ from detent.canon.late import dataclass
 from detent.engine.content import Content
 from detent.engine.find_jobs import order_of
 from detent.engine.inspect import job_view, timeline_of_job
-from detent.engine.next_attempt import unreported
+from detent.engine.next_attempt import unreported, unreported_category
 from detent.errors import DetentError, InvalidInput, StoreCorrupt
 from detent.jobs.category import ErrorCategory
 from detent.jobs.work import WorkError, WorkOrder, WorkReport
@@ -21,8 +21,6 @@ from detent.ledger import SignedResult
 from detent.store.api import StoreReader
 from detent.store.content import ContentFiles
 
-UNKNOWN: Final = "INTERNAL_ERROR"
-"""Category of an end that nobody reported."""
 NOT_RUN: Final = "NOT_RUN"
 """Code of a step that failed before it had a job: what it goes through is no list, or too long a one."""
 _FRAME: Final = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S.*))?$')
@@ -80,9 +78,17 @@ def failures_of(reader: StoreReader, content: Content, failed: Iterable[tuple[st
         if report is not None and report.error is not None:
             yield failure_of(step, report.error, job_id=job_id, attempts=attempts, order=order)
             continue
-        category = last.category if last is not None and last.category is not None else UNKNOWN
         code = view.job.reason_code or row.state
-        yield Failure(step, category, code, unreported(code, message), job_id, attempts=attempts, index=index)
+        category = None if last is None else last.category
+        yield Failure(
+            step,
+            category or unreported_category(code),
+            code,
+            unreported(code, message),
+            job_id,
+            attempts=attempts,
+            index=index,
+        )
 
 
 def failure_of(

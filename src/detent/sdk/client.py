@@ -213,6 +213,7 @@ class Client:
     def _result(self, ticket: Ticket, timeout: float | None) -> Any:
         from detent.engine.recipes import no_results  # noqa: PLC0415
         from detent.jobs.values import restored  # noqa: PLC0415
+        from detent.kernel import Job  # noqa: PLC0415
 
         if not self._tasks.wait(ticket, timeout):
             raise TimeoutError(f"job {ticket.job_id} has not ended within {timeout} s")
@@ -222,14 +223,23 @@ class Client:
         if ticket.state == "SUCCEEDED" and report is not None:
             desk = self._work.desk
             return restored(desk.value(report), no_results, self._file)
-        raise _failure(ticket)
+        row = None if report is not None else self._work.desk.reader.job(ticket.job_id)
+        raise _failure(ticket, None if row is None else Job.decode(row.body).reason_code)
 
 
-def _failure(ticket: Ticket) -> TaskFailed:
+def _failure(ticket: Ticket, reason_code: str | None = None) -> TaskFailed:
+    """What is raised for a job that failed; ``reason_code`` is the ledger's, for one whose end its worker did not report."""
     error = None if ticket.report is None else ticket.report.error
     hint = f"`detent explain {ticket.job_id}` and `detent logs {ticket.job_id}` tell more"
     if error is None:
-        return TaskFailed(f"job {ticket.job_id} failed", hint=hint)
+        from detent.engine.next_attempt import unreported, unreported_category  # noqa: PLC0415
+
+        code = reason_code or ticket.state
+        return TaskFailed(
+            f"{code}: {unreported(code, 'it ended without a report')}",
+            hint=hint,
+            details={"job_id": ticket.job_id, "category": unreported_category(code), "code": code},
+        )
     from detent.engine.run_ending import users_line  # noqa: PLC0415
 
     name = error.type or error.code
