@@ -78,6 +78,7 @@ def _draw_head(
         fields.append(("result", value_text(plan.contract.result, plan.values)))
     if foresight is not None:
         fields.append(("now", _now_text(foresight)))
+        fields += [("warning", Cell(text, WARN)) for text in foresight.warnings]
     page.fields(fields, indent="  ")
 
 

@@ -87,6 +87,7 @@ def plan_map(
         "params_missing": list(plan.missing),
         "home": None if foresight is None else foresight.home,
         "resumes": None if foresight is None else foresight.resumes,
+        "warnings": [] if foresight is None else list(foresight.warnings),
         "steps": [_step_map(plan, step, foresight) for step in (*steps, *plan.skipped)],
         "actions": [action.model_dump(mode="json") for action in plan.actions.values()],
         "contract": long_form(contract),

@@ -64,6 +64,7 @@ class PlainLines:
     _room: float = BURST_LINES
     _last_ms: int | None = None
     _note: str = ""
+    _warned: int = 0
 
     def lines(self, view: RunView, *, last: bool = False) -> list[str]:
         """What there is to say since the view before; the last view says everything that is left."""
@@ -80,6 +81,8 @@ class PlainLines:
         if view.note != self._note:
             self._note = view.note
             told += [safe(view.note)] if view.note else []
+        told += [f"warning: {safe(text)}" for text in view.warnings[self._warned :]]
+        self._warned = len(view.warnings)
         changed = [step for step in view.steps if self._has_changed(step, view.now_ms)]
         # What has ended comes first: who only gets on may wait for room.
         told += [_failure(step) for step in changed if step.state == FAILED]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from detent.cli.artifact_text import artifact_fields
-from detent.cli.page import BAD, FAINT, NOTE, STRONG, Cell, Cellish, Page, state_cell
+from detent.cli.page import BAD, FAINT, NOTE, STRONG, WARN, Cell, Cellish, Page, state_cell
 from detent.cli.progress_frame import shortened, span_text
 from detent.cli.text import beginning, count_text, safe
 from detent.engine.home import find_home
@@ -73,6 +73,7 @@ def summary_data(
         ],
         "artifacts": [asdict(artifact) for artifact in artifacts],
         "failures": [asdict(failure) for failure in failures],
+        "warnings": list(view.warnings),
         "next": [line for line, _ in next_commands(view, failures)],
     }
     if result is not NO_RESULT:
@@ -155,6 +156,7 @@ def _fields(view: RunView, result: Any, artifacts: Sequence[Artifact]) -> list[t
     fields += artifact_fields("artifact", artifacts)
     if view.note:
         fields.append(("note", view.note))
+    fields += [("warning", Cell(text, WARN)) for text in view.warnings]
     return fields
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from detent.canon.amounts import RESOURCE_HINT, RESOURCES_MAX, amount_fault, name_fault
 from detent.contract.findings import Spot
+from detent.contract.input_templates import argument_names
 from detent.contract.map_run import map_run, refuse_beside
 from detent.contract.model import RETRY_ON_OWN_FAILURES, Binding, Kind, Retry
 from detent.contract.references import FROM, PARAM, Reference, scan
@@ -46,6 +47,7 @@ def make_binding(checked: Mapping[str, Any], spot: Spot, found: list[Reference])
         _check_map(checked, run, spot)
         scan(checked["map"][1], spot.at("map", checked["map"][0]), found)
     kind = next(key for key in run if key in RUN_KEYS)
+    _check_inputs(checked, run, kind, spot)
     return Binding(
         Kind(kind),
         run[kind],
@@ -53,7 +55,7 @@ def make_binding(checked: Mapping[str, Any], spot: Spot, found: list[Reference])
         keywords=run.get("with", {}),
         entrypoint=run.get("entrypoint", "main"),
         version=run.get("version"),
-        inputs=checked.get("inputs", ()),
+        inputs=checked.get("inputs"),
         outputs=checked.get("outputs", {}),
         env=checked.get("env", {}),
         cwd=checked.get("cwd"),
@@ -212,6 +214,22 @@ def _check_map(checked: Mapping[str, Any], run: Mapping[str, Any], spot: Spot) -
         spot.at("map", name).fault(
             f"{name!r:.80} is given twice: by map and by with or env", "give one another name", at_key=True
         )
+
+
+def _check_inputs(checked: Mapping[str, Any], run: Mapping[str, Any], kind: str, spot: Spot) -> None:
+    """An argument that declared inputs name has to be one that the step is given."""
+    named = argument_names(checked.get("inputs", ()))
+    if not named:
+        return
+    known = [*checked.get("env", {})] if kind == Kind.SHELL else [*run.get("with", {})]
+    known += [str(place + 1) for place in range(len(run.get("args", ())))]
+    known += [checked["map"][0]] if "map" in checked else []
+    for name in named:
+        if name not in known:
+            spot.at("inputs").fault(
+                f"inputs names {{{name}}}, and the step is given no such argument",
+                spot.report.nearest(name, known) or "name an argument of the step; {{ and }} are literal braces",
+            )
 
 
 def _resources(value: Any, spot: Spot) -> Any:

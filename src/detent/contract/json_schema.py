@@ -137,7 +137,10 @@ _SHELL: Final = {"anyOf": [_TEXT, {"type": "array", "minItems": 1, "maxItems": W
 
 _BINDING: Final[Mapping[str, Any]] = {
     "run": _ref("Run"),
-    "inputs": {**_TEXTS, "description": "Paths or globs whose content decides whether the step is reused."},
+    "inputs": {
+        **_TEXTS,
+        "description": "Paths or globs whose content decides whether the step is reused; {name} stands for an argument. Empty: no file counts.",
+    },
     "outputs": {
         "anyOf": [*_TEXTS["anyOf"], {"type": "object", "additionalProperties": _TEXT}],
         "description": "Files or globs that the step leaves behind, in a list or by name.",

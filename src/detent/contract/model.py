@@ -96,8 +96,9 @@ class Binding:
     """The function that ``code`` defines and that is called with ``keywords``."""
     version: str | None = None
     """The user's own word for "the code is the same"; needed where it cannot be read off the source (X-176)."""
-    inputs: tuple[str, ...] = ()
-    """Paths or globs whose content decides about reuse (X-175)."""
+    inputs: tuple[str, ...] | None = None
+    """Paths or globs whose content decides about reuse; ``{name}`` stands for an argument, see
+    `detent.contract.input_templates` (X-175). None: nothing was said; empty: no file counts."""
     outputs: Mapping[str, str] = field(default_factory=dict)
     """Files or globs a step leaves behind, by name."""
     env: Mapping[str, Any] = field(default_factory=dict)

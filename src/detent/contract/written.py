@@ -51,7 +51,8 @@ def binding_document(binding: Binding) -> dict[str, JsonValue]:
     _put(run, "entrypoint", binding.entrypoint if binding.entrypoint != "main" else None)
     _put(run, "version", binding.version)
     written: dict[str, JsonValue] = {"run": run}
-    _put(written, "inputs", list(binding.inputs))
+    if binding.inputs is not None:
+        written["inputs"] = list(binding.inputs)
     _put(written, "outputs", dict(binding.outputs))
     _put(written, "env", dict(binding.env))
     _put(written, "cwd", binding.cwd)

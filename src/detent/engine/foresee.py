@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Final, cast
 
-from detent.canon import digest_text
+from detent.canon import digest_text, parse_digest
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.contract import Contract
@@ -78,6 +78,8 @@ class Foresight:
     """By key; disabled steps have none."""
     resumes: str | None = None
     """The unfinished run that would be taken up."""
+    warnings: tuple[str, ...] = ()
+    """What its user should know beforehand."""
 
     def count(self, verdict: str) -> int:
         """How many steps have this verdict."""
@@ -95,7 +97,7 @@ def foresee(
                 seer.told[step.key] = seer.look(step)
         open_runs = () if missing else unfinished(desk, RunInputs(contract, params))
         resumes = next((run.run_id for run in open_runs), None)
-        return Foresight(str(home.path), seer.told, resumes)
+        return Foresight(str(home.path), seer.told, resumes, seer.warnings)
 
 
 def reading_desk(home: Home, parts: Parts | None = None) -> Desk:
@@ -123,6 +125,11 @@ class _Seer:
             if step.enabled and step.step_id in contract.bindings
         }
         self._binder = Binder(params, self.steps)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Tasks that are given files by their names alone."""
+        return self._recipes.path_arguments.warnings
 
     def look(self, step: StepRun) -> Foreseen:
         """What would become of a step, given what becomes of those before it."""
@@ -212,13 +219,16 @@ class _Seer:
         return change_text(change, self._content, old, new)
 
     def _recipe(self, step: StepRun, bound: Bound) -> Recipe:
-        wanted = wanted_of(step.binding, bound, self._contract.base)
-        return self._recipes.of(wanted, self._values.__getitem__)
+        wanted = wanted_of(step.binding, bound, self._contract.base, self._value)
+        return self._recipes.of(wanted, self._values.__getitem__, load=self._value)
 
     def _keep(self, element: Element, found: Found) -> None:
         element.state, element.digest = CACHED, found.digest
         if found.digest is not None and found.report is not None and found.report.value_digest is not None:
             self._values[digest_text(found.digest)] = found.report.value_digest
+
+    def _value(self, named: str) -> JsonValue:
+        return self._load(parse_digest(named))
 
     def _load(self, digest: bytes) -> JsonValue:
         report = self._desk.report(digest)

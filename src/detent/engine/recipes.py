@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from detent.canon import digest_text, parse_digest
 from detent.canon.late import dataclass
+from detent.canon.strict_json import JsonValue
 from detent.engine.desk import Desk
 from detent.engine.ingredients import (
     CodeDigest,
@@ -36,6 +37,7 @@ from detent.engine.ingredients import (
     source_digest,
     together,
 )
+from detent.engine.path_arguments import PathArguments, no_value
 from detent.errors import DetentError, InvariantBroken
 from detent.executor.annotations import PARSING
 from detent.jobs.category import ErrorCategory
@@ -73,7 +75,8 @@ class Wanted:
     cwd: str | None = None
     version: str | None = None
     cache: bool = True
-    inputs: tuple[str, ...] = ()
+    inputs: tuple[str, ...] | None = None
+    """Paths and globs; None when nothing was said about them."""
     outputs: Mapping[str, str] = field(default_factory=dict)
     shell: tuple[str, ...] = ()
     """Of ``shell`` work: the words before its command line."""
@@ -145,11 +148,25 @@ class Recipes:
         self._sources: dict[str, CodeDigest] = {}
         self._looked: dict[ExecutionKey, list[_Earlier]] = {}
         self.env_version = env_version({})
+        self.path_arguments = PathArguments()
 
-    def of(self, wanted: Wanted, value_digest: Callable[[str], bytes], *, salt: str | None = None) -> Recipe:
-        """The recipe of a piece of work. ``value_digest`` gives the digest of a result's value by the result's digest."""
+    def of(
+        self,
+        wanted: Wanted,
+        value_digest: Callable[[str], bytes],
+        *,
+        salt: str | None = None,
+        load: Callable[[str], JsonValue] = no_value,
+    ) -> Recipe:
+        """The recipe of a piece of work. ``value_digest`` gives the digest of a result's value by the result's digest,
+        ``load`` the value itself.
+        """
         if not wanted.cache:
             return Recipe(None, {}, wanted, "its cache is turned off")
+        if wanted.kind == "python" and wanted.inputs is None:
+            self.path_arguments.look(
+                str(wanted.target), wanted.arguments, wanted.keywords, wanted.outputs, wanted.directory, load
+            )
         try:
             code = self._code(wanted)
             inputs = inputs_digests(wanted.inputs, wanted.directory, self._files) if wanted.inputs else {}

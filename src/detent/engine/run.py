@@ -157,6 +157,7 @@ class RunHandle:
             ended_ms=driver.ended_ms,
             resumed=driver.identity.resumed,
             note="; ".join(said for said in (self._note, driver.message) if said),
+            warnings=work.recipes.path_arguments.warnings,
         )
 
     def _begun(self) -> Container[str]:

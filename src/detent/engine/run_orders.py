@@ -13,6 +13,7 @@ from detent.contract.model import Binding, Kind
 from detent.contract.step_limits import retries_of, wall_limit_of
 from detent.engine.desk import Desk, Inline, Retries, Submission
 from detent.engine.ingredients import default_shell
+from detent.engine.path_arguments import input_paths
 from detent.engine.recipes import Recipe, Recipes, Wanted
 from detent.engine.run_inputs import RunInputs
 from detent.engine.step_run import Binder, Bound, Element, StepRun
@@ -23,8 +24,11 @@ RETRIES_DEFAULT: Final = Retries(3)
 """What a step gets that says nothing about it: only failures of the system are tried again."""
 
 
-def wanted_of(binding: Binding, bound: Bound, base: str | None) -> Wanted:
-    """The work of one element: what its binding says, with the arguments put together."""
+def wanted_of(binding: Binding, bound: Bound, base: str | None, load: Callable[[str], JsonValue]) -> Wanted:
+    """The work of one element: what its binding says, with the arguments put together.
+
+    ``load`` gives the stored value of a result by its digest, for inputs that name an argument which is one.
+    """
     return Wanted(
         kind=binding.kind.value,
         target=bound.target,
@@ -36,17 +40,20 @@ def wanted_of(binding: Binding, bound: Bound, base: str | None) -> Wanted:
         cwd=binding.cwd,
         version=binding.version,
         cache=binding.cache,
-        inputs=_reads(binding, bound),
+        inputs=_reads(binding, bound, load),
         outputs=_leaves(binding, bound),
         shell=(binding.shell or default_shell()) if binding.kind is Kind.SHELL else (),
     )
 
 
-def _reads(binding: Binding, bound: Bound) -> tuple[str, ...]:
+def _reads(binding: Binding, bound: Bound, load: Callable[[str], JsonValue]) -> tuple[str, ...] | None:
     """Paths or globs whose content decides about reuse: the declared ones, and those that a map goes through."""
-    if binding.kind is not Kind.MAP:
+    if binding.kind is Kind.MAP:
+        return (*(binding.inputs or ()), *map_words.reads(bound.target, bound.keywords.get("items")))
+    if not binding.inputs:
         return binding.inputs
-    return (*binding.inputs, *map_words.reads(bound.target, bound.keywords.get("items")))
+    given = bound.env if binding.kind is Kind.SHELL else bound.keywords
+    return input_paths(binding.inputs, bound.arguments, given, load)
 
 
 def _leaves(binding: Binding, bound: Bound) -> Mapping[str, str]:
@@ -92,12 +99,13 @@ class Orders:
     def result(self, file: Callable[[dict[str, Any]], Any]) -> Any:
         """What the whole run gives back, as the contract says; ``file`` makes of a file's mapping what files are."""
         value = self._binder.stored(self._inputs.contract.result)
-        return restored(value, lambda named: self._load(parse_digest(named)), file)
+        return restored(value, self._value, file)
 
     def recipe(self, element: Element) -> Recipe:
         """What an element's work is made of."""
-        wanted = wanted_of(element.step.binding, self._binder.bind(element), self._inputs.contract.base)
-        return self._recipes.of(wanted, self._value_digests.__getitem__, salt=self._salt)
+        bound, base = self._binder.bind(element), self._inputs.contract.base
+        wanted = wanted_of(element.step.binding, bound, base, self._value)
+        return self._recipes.of(wanted, self._value_digests.__getitem__, salt=self._salt, load=self._value)
 
     def submissions(self, chosen: Sequence[tuple[Element, Recipe]]) -> list[Submission]:
         """The elements as jobs, in their order."""
@@ -149,6 +157,9 @@ class Orders:
     def label(self, step: StepRun) -> str:
         """What the step's work is called across runs."""
         return f"{self._inputs.name}/{step.key}"
+
+    def _value(self, named: str) -> JsonValue:
+        return self._load(parse_digest(named))
 
     def _load(self, digest: bytes) -> JsonValue:
         report = self._desk.report(digest)

@@ -78,6 +78,8 @@ class RunView:
     """Whether an earlier process began it."""
     note: str = ""
     """What whoever waits should know now: `stopping`, `waits for the owner of the home`."""
+    warnings: tuple[str, ...] = ()
+    """What its user should change: tasks that are given files by their names alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from detent.contract import from_document
 from detent.contract.step_limits import retries_of, timeout_ms_of
 from detent.engine.desk import Retries
+from detent.engine.path_arguments import input_paths
 from detent.engine.recipes import Wanted
 from detent.engine.tasks import Call
 from detent.errors import InvalidInput
@@ -53,7 +54,7 @@ def caller(function: Callable[..., Any], files: ContentFiles) -> Callable[[Seque
             cwd=binding.cwd,
             version=binding.version,
             cache=binding.cache,
-            inputs=binding.inputs,
+            inputs=_inputs(task, stored_args, stored_keywords),
             outputs=binding.outputs,
         )
         return Call(
@@ -66,6 +67,13 @@ def caller(function: Callable[..., Any], files: ContentFiles) -> Callable[[Seque
         )
 
     return call
+
+
+def _inputs(task: Task[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The paths whose content counts for one call."""
+    places = (str(place + 1) for place in range(len(arguments)))
+    templates = task.inputs_for([*keywords, *places])
+    return None if templates is None else input_paths(templates, arguments, keywords)
 
 
 def bound_alone(function: Callable[..., Any]) -> BoundAlone:

@@ -11,6 +11,7 @@ submitted before. Closing a client leaves what has not ended in the queue; the n
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +22,7 @@ from detent.errors import DetentError, InvalidInput
 if TYPE_CHECKING:
     from detent.engine.tasks import Call, Tasks, Ticket
     from detent.engine.work import Work
+    from detent.jobs.idempotency import IdempotencyScope
     from detent.jobs.status import JobStatus
 
 USER = "local"
@@ -119,6 +121,7 @@ class Client:
         self._work: Work = Work(where, workers=workers)
         self._tasks: Tasks = Tasks(self._work, options=Options(force=force, salt=salt))
         self._file = file_maker(where.path)
+        self._warned = 0
         self._calls: dict[int, tuple[Any, Callable[[Sequence[Any], dict[str, Any]], Call]]] = {}
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Handle:
@@ -147,7 +150,7 @@ class Client:
         if idempotency_key is not None:
             key = parse_idempotency_key(idempotency_key)
             scope = IdempotencyScope(self._work.desk.tenant, USER, ENDPOINT, key)
-        (ticket,) = self._tasks.submit([call], timeout=timeout, scope=scope)
+        (ticket,) = self._submitted([call], timeout, scope)
         return Handle(self, ticket)
 
     def submit_many(
@@ -155,7 +158,7 @@ class Client:
     ) -> list[Handle]:
         """Submit one call for each tuple of arguments, many in one commit; the handles in the same order."""
         prepared = [self._call(function, args, {}) for args in calls]
-        return [Handle(self, ticket) for ticket in self._tasks.submit(prepared, timeout=timeout)]
+        return [Handle(self, ticket) for ticket in self._submitted(prepared, timeout)]
 
     def map(
         self, function: Callable[..., Any], *iterables: Iterable[Any], timeout: float | None = None
@@ -192,6 +195,16 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def _submitted(
+        self, calls: Sequence[Call], timeout: float | None, scope: IdempotencyScope | None = None
+    ) -> list[Ticket]:
+        tickets = self._tasks.submit(calls, timeout=timeout, scope=scope)
+        said = self._work.recipes.path_arguments.warnings
+        for text in said[self._warned :]:
+            warnings.warn(text, stacklevel=4)
+        self._warned = len(said)
+        return tickets
 
     def _call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
         known = self._calls.get(id(function))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -119,7 +120,10 @@ def run(  # noqa: PLR0913 - how a run is to go, each by its name
     with Work(where, workers=workers) as work:
         handle = RunHandle(work, RunInputs(contract, bound), options=options, new=new, file=file_maker(where.path))
         ended = handle.run()
-        return Run(ended, where.path, _places(work, ended))
+        places = _places(work, ended)
+    for text in ended.view.warnings:
+        warnings.warn(text, stacklevel=2)
+    return Run(ended, where.path, places)
 
 
 def _places(work: Work, ended: RunResult) -> list[str]:

@@ -104,8 +104,37 @@ class Task(Generic[P, R]):
         return self._options
 
     def record_alone(self, recording: Recording) -> Step:
-        """Record the task without arguments: what is said about it, whatever it is called with."""
-        return self._record(recording, {})
+        """Record the task without arguments: what is said about it, whatever it is called with.
+
+        Its inputs may name arguments, and are left to `inputs_for`.
+        """
+        return self._record(recording, {}, {"inputs": []})
+
+    def inputs_for(self, given: Iterable[str]) -> list[str] | None:
+        """The declared inputs for a call with these arguments, defaults put in for the others; None: nothing is declared."""
+        declared = self._options.inputs
+        if declared is None:
+            return None
+        templates = [declared] if isinstance(declared, str) else [*declared]
+        from detent.contract.input_templates import argument_names, filled  # noqa: PLC0415 - `detent.task` needs none
+
+        missing = [name for name in argument_names(templates) if name not in {*given}]
+        if not missing:
+            return templates
+        defaults = {name: self._default_path(name) for name in missing}
+        return [text for template in templates for text in filled(template, defaults)]
+
+    def _default_path(self, name: str) -> Any:
+        """The default of a parameter that declared inputs name and a call leaves out."""
+        signature = self._known_signature()
+        parameter = None if signature is None else signature.parameters.get(name)
+        if signature is None or parameter is None or parameter.default is inspect.Parameter.empty:
+            raise InvalidInput(
+                f"inputs of task {self.__name__!r} names {{{name}}}, and the task is given no such argument",
+                hint="" if signature is None else f"it is {self.__name__}{signature}; {{{{ and }}}} are literal braces",
+            )
+        default = parameter.default
+        return default.__fspath__() if hasattr(default, "__fspath__") else default
 
     def __get__(self, instance: object, owner: type | None = None) -> Task[P, R]:
         if instance is None or self._static:
@@ -133,7 +162,11 @@ class Task(Generic[P, R]):
         binding = {"python": self._reference.target, **run}
         if options.version is not None:
             binding["version"] = options.version
-        step: dict[str, Any] = {"run": binding, **(extra or {}), **options.keys()}
+        step: dict[str, Any] = {"run": binding, **options.keys(), **(extra or {})}
+        if "inputs" not in (extra or {}) and options.inputs is not None:
+            places = (str(place + 1) for place in range(len(run.get("args", ()))))
+            filled = self.inputs_for([*run.get("with", ()), *places, *step.get("map", ())])
+            step["inputs"] = step["inputs"] if filled == [step["inputs"]] else filled
         if self._after:
             step["needs"] = recording.needs(self._after, f"{self.__name__}.after()")
         if "env" in step:
@@ -228,7 +261,8 @@ def task(function: Callable[P, R] | None = None, /, **options: Unpack[TaskOption
       otherwise those of its own code and of the system (X-164)
     * ``timeout``: limit of one attempt: seconds, ``"5m"``, ``"1h30m"`` or a timedelta; without it there is none (X-162)
     * ``cache=False``: run it every time; ``version``: your own word for "the code is the same" (X-176)
-    * ``inputs``: files or globs whose content decides about reuse; ``outputs``: files that it leaves behind (X-175)
+    * ``inputs``: files or globs whose content decides about reuse; ``"{path}"`` stands for the argument ``path``, ``()`` says
+      that no file counts; ``outputs``: files that it leaves behind (X-175)
     * ``env``, ``cwd``: variables and directory that it runs with; ``priority``: 1 to 1000, more is sooner
     * ``resources={"cpu": 2, "gpu": 1}``: what one attempt takes; it begins when so much of each is free. ``cpu`` counts
       worker processes, of which work takes one unless it says more; whatever else is counted stands under ``[resources]``

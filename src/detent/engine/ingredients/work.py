@@ -122,7 +122,7 @@ def gather(
         "kind": binding.kind.value,
         "target": binding.target,
         "code": code,
-        "inputs": inputs_digests(binding.inputs, directory, files),
+        "inputs": inputs_digests(binding.inputs or (), directory, files),
         **{name: getattr(binding, name) for name in _SAID_BY_BINDING},
     }
     return WorkInputs(**{**said, **given})
