@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 import pytest
 
-from detent.executor.sandbox import Capabilities, Profile, probe, profile_of
+from detent.executor.sandbox import Capabilities, Profile, bare, probe, profile_of
 from detent.executor.sandbox.capabilities import WORDS
 
 EVERYTHING = dict.fromkeys(WORDS, "")
@@ -54,3 +55,24 @@ def test_the_probe_tries_everything_and_leaves_nothing() -> None:
         "kernel-filter",
         "none",
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("echo 'python: error while loading shared libraries: libx.so' >&2; exit 127", "python: error while loading"),
+        ("exit 3", "it ended with status 3"),
+        ("kill -9 $$", "the trial was killed"),
+    ],
+)
+def test_an_interpreter_that_does_not_start_is_said_to_be_what_is_lacking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, why: str
+) -> None:
+    """Not the kernel: with the reason an operator can find the library or the setting that is missing."""
+    script = tmp_path / "python"
+    script.write_text(f"#!/bin/sh\n{line}\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(bare, "interpreter", lambda: str(script))
+    found = probe.__wrapped__()
+    assert profile_of(found) is Profile.NONE
+    assert all(why in text for text in found.missing.values())

@@ -181,7 +181,7 @@ def test_an_input_that_was_swapped_meanwhile_is_not_mounted(tmp_path: Path) -> N
 
 def test_a_program_is_run_and_writes_its_result_to_descriptor_3(supervisor: Supervisor) -> None:
     code = "import os, sys; os.write(3, b'[1]'); print('out'); sys.exit(0)"
-    job = Job(argv=(bare_interpreter(), "-S", "-c", code), limits=SMALL)
+    job = Job(argv=(supervisor.runtime.executable, "-S", "-c", code), limits=SMALL)
     execution = run(supervisor, job)
     assert (execution.ok, execution.result, execution.stdout.data) == (True, b"[1]", b"out\n")
     execution = run(supervisor, Job(argv=("/bin/sh", "-c", "true"), limits=SMALL))

@@ -84,7 +84,7 @@ RESOURCES = [
     Payload("fork bomb", _BOMB, R, "LIMIT_PROCESSES"),
     Payload(
         "spawn bomb",
-        "import os, sys, time\nkeep = []\nfor _ in range(60):\n    keep.append(os.posix_spawn(sys.executable, [sys.executable, '-S', '-c', 'import time; time.sleep(60)'], {}))\n",
+        "import os, sys, time\nkeep = []\nfor _ in range(60):\n    keep.append(os.posix_spawn(sys.executable, [sys.executable, '-S', '-c', 'import time; time.sleep(60)'], os.environ))\n",
         R,
         "LIMIT_PROCESSES",
     ),
@@ -415,10 +415,11 @@ ANSWERS = [
 
 QUIET = [
     Payload("host's name and facts", "import os, socket\ndef main():\n    return [socket.gethostname(), os.uname().nodename, os.getpid(), os.getppid()]", None, returns=["job", "job", 2, 1]),
-    Payload("secrets in the environment", "import os\ndef main():\n    return sorted(os.environ)", None, returns=["DETENT_INPUTS", "DETENT_OUT", "HOME", "LANG", "LOGNAME", "PATH", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "TMPDIR", "USER"]),
+    Payload("secrets in the environment", "import os\ndef main():\n    return sorted(os.environ)", None, returns=["DETENT_INPUTS", "DETENT_OUT", "HOME", "LANG", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "TMPDIR", "USER"]),
     Payload("who am I", "import os, pwd, getpass\ndef main():\n    return [os.getuid(), pwd.getpwuid(os.getuid()).pw_name, getpass.getuser()]", None, returns=[1000, "job", "job"]),
     Payload("open descriptors", "import os\ndef main():\n    found = []\n    for n in range(1000):\n        try:\n            os.fstat(n)\n            found.append(n)\n        except OSError:\n            pass\n    return found", None, returns=[0, 1, 2, 3]),
-    Payload("what is at the root", "import os\ndef main():\n    return [os.path.exists(p) for p in ('/home', '/var', '/sys', '/proc/self', '/run', '/boot', '/work')]", None, returns=[False] * 7),
+    Payload("what is at the root", "import os\ndef main():\n    return [os.path.exists(p) for p in ('/home', '/root', '/opt', '/var', '/sys', '/proc/self', '/run', '/boot', '/work', '/host', '/detent')]", None, returns=[False] * 11),
+    Payload("where the interpreter is", "import sys\ndef main():\n    return [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.executable.rstrip('.0123456789'), sorted({p[:16] for p in sys.path})]", None, returns=["/runtime/python", "/runtime/python", "/runtime/python", "/runtime/python/bin/python", ["/runtime/python/"]]),
     Payload("objects of the runner", "import gc\ndef main():\n    return sorted({type(o).__name__ for o in gc.get_objects() if type(o).__module__.startswith('detent')})", None, returns=[]),
     Payload("modules of the runner", "import sys\ndef main():\n    return [n for n in sys.modules if n.startswith('detent')]", None, returns=[]),
     Payload("frames of the runner", "import sys\ndef main():\n    names, frame = [], sys._getframe()\n    while frame:\n        names.append(frame.f_code.co_name)\n        frame = frame.f_back\n    return [n for n in names if n in ('serve', 'live', 'run_job', '_spawn', '_set_up')]", None, returns=[]),

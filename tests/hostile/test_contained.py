@@ -99,6 +99,38 @@ def main():
         assert json.loads(execution.result or b"") == [[False] * 4, [-1], True]
 
 
+PLACES = """
+import gc, json, os, sys, sysconfig, types
+
+def main(secrets):
+    places = [*sys.path, *sys.orig_argv, *map(str, os.environ.values())]
+    for module in list(sys.modules.values()):
+        places += [str(getattr(module, "__file__", "")), str(getattr(module, "__cached__", "")), *getattr(module, "__path__", ())]
+    places += [one.__code__.co_filename for one in gc.get_objects() if isinstance(one, types.FunctionType)]
+    places += [str(value) for value in sysconfig.get_config_vars().values()]
+    for directory, _, names in os.walk("/runtime/python/lib"):
+        places += [directory, *(os.path.realpath(f"{directory}/{name}") for name in names)]
+    try:
+        json.loads("{")
+    except ValueError as exc:
+        place = exc.__traceback__
+        while place:
+            places.append(place.tb_frame.f_code.co_filename)
+            place = place.tb_next
+    return sorted({place for place in places if any(secret in place for secret in secrets)})[:20]
+"""
+
+
+def test_a_job_meets_no_path_of_the_host_wherever_the_interpreter_is_installed(supervisor: Supervisor) -> None:
+    """JOB-073: its own place, its modules, tracebacks and the record of its build all name /runtime."""
+    installed = {sys.base_prefix, sys.prefix, str(Path(__file__).parents[2]), str(Path.home())}
+    secrets = sorted(installed - {"/", "/usr", "/usr/local"})
+    assert secrets
+    execution = run(supervisor, Job(source=PLACES, entry="main", parameters={"secrets": secrets}, limits=SMALL))
+    assert execution.ok, execution.message
+    assert json.loads(execution.result or b"") == []
+
+
 def test_violation_is_told_with_the_call_its_arguments_and_the_path(supervisor: Supervisor) -> None:
     """JOB-060"""
     execution = run(supervisor, Job(source="open('/var/lib/secret', 'w')", limits=SMALL))

@@ -1,7 +1,8 @@
-"""How a child of ours is started as a thin interpreter: by path, with nothing of the surroundings.
+"""How a child of ours is started as a thin interpreter: by path, with nothing of the surroundings but what it needs to start.
 
 ``-P -s -S`` and an environment of two words are what ``-I -S`` would be, but for the hash seed: with a fixed one the order
-of a set of texts is the same in every job, and equal inputs can give equal bytes.
+of a set of texts is the same in every job, and equal inputs can give equal bytes. An interpreter that was moved or brought by
+an environment module may not start without knowing where its libraries and its home are, so it is told.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+HOUSE = HERE.parents[1]
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
+OPTIONS = ("-P", "-s", "-S", "-B", "-X", "utf8")
 
 
 def interpreter() -> str:
@@ -20,16 +23,31 @@ def interpreter() -> str:
     return os.path.realpath(sys.executable)
 
 
+def library_path() -> list[str]:
+    """The directories of ``LD_LIBRARY_PATH``; one that is no full path would mean another place in every process."""
+    return [part for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part.startswith("/")]
+
+
+def surroundings() -> dict[str, str]:
+    """What a child on the host needs to know to start."""
+    found = dict(ENVIRONMENT)
+    if library_path():
+        found["LD_LIBRARY_PATH"] = ":".join(library_path())
+    if "PYTHONHOME" in os.environ:
+        found["PYTHONHOME"] = os.environ["PYTHONHOME"]
+    return found
+
+
 def start(
     script: str, *arguments: str, descriptors: tuple[int, ...] = (), output: bool = False
 ) -> subprocess.Popen[bytes]:
     """Start one of the scripts beside this file. It is exec'd, never forked from the caller's memory."""
     return subprocess.Popen(  # noqa: S603
-        [interpreter(), "-P", "-s", "-S", "-B", "-X", "utf8", str(HERE / script), *arguments],
+        [interpreter(), *OPTIONS, str(HERE / script), *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE if output else subprocess.DEVNULL,
-        stderr=None,
-        env=ENVIRONMENT,
+        stderr=subprocess.PIPE if output else None,
+        env=surroundings(),
         cwd="/",
         pass_fds=descriptors,
         start_new_session=True,

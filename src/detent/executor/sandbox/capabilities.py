@@ -19,6 +19,7 @@ from detent.executor.sandbox.model import Profile
 
 TRIAL_SECONDS_MAX: Final = 30
 TRIALS_MAX: Final = 3
+SAID_CHARS_MAX: Final = 300
 WORDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "user_namespace": "namespaces without privilege",
@@ -78,22 +79,26 @@ def profile_of(capabilities: Capabilities) -> Profile:
 @functools.cache
 def probe() -> Capabilities:
     """Try every primitive in a child of its own, once per process. A child that somebody kills has said nothing."""
+    why = "the trial was killed"
     for _ in range(TRIALS_MAX):
         child = bare.start("trial.py", output=True)
         try:
-            data, _ = child.communicate(timeout=TRIAL_SECONDS_MAX)
-            answer = json.loads(data)
+            data, said = child.communicate(timeout=TRIAL_SECONDS_MAX)
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)  # It leads a session of its own, with its trials in it.
             child.communicate()
             return _untried("the trial did not end")
+        try:
+            answer = json.loads(data)
         except ValueError:
             if child.returncode == -signal.SIGKILL:
                 continue
+            last = said.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            why = f"the trial failed: {last[:SAID_CHARS_MAX] or f'it ended with status {child.returncode}'}"
             break
         abi = answer.pop("landlock_abi")
         return Capabilities(MappingProxyType(answer), abi, os.geteuid() == 0)
-    return _untried("the trial failed")
+    return _untried(why)
 
 
 def _untried(why: str) -> Capabilities:

@@ -1,50 +1,125 @@
-"""What an interpreter needs of the host's files, and nothing more: found out here, mounted read-only in the jail."""
+"""What an interpreter needs of the host's files, and where a job sees it.
+
+In a jail with a root of its own the interpreter, its standard library, its shared libraries and the packages of the operator lie
+below ``/runtime``, wherever the host keeps them: a guest learns nothing of the host's paths, and equal jobs see equal ones.
+What a system has in the same place everywhere (the C library, the loader, time zones) keeps its path. Without a root of its
+own a job sees all of it where the host has it.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 import sysconfig
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Final
 
 from detent.executor.sandbox import bare
+from detent.executor.sandbox.shared_objects import foreign_libraries
+
+RUNTIME: Final = "/runtime"
+PREFIX: Final = f"{RUNTIME}/python"
+LIBRARIES: Final = f"{RUNTIME}/lib"
+PACKAGES: Final = f"{RUNTIME}/packages"
 
 _LOADERS = {"x86_64": "/lib64/ld-linux-x86-64.so.2", "aarch64": "/lib/ld-linux-aarch64.so.1"}
 _FACTS = ("/etc/ld.so.cache", "/usr/share/zoneinfo")
+_OTHERS_PACKAGES = ("site-packages", "dist-packages")
+_SYSTEM_PREFIXES = frozenset({"/", "/usr", "/usr/local"})
+"""Every machine has these: they tell nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Furniture:
-    """Paths that keep their names inside the jail."""
+@dataclass(frozen=True)
+class Interpreter:
+    """The interpreter that runs this process, with further directories of Python packages."""
 
-    binds: tuple[str, ...]
-    """Mounted read-only."""
-    masks: tuple[str, ...]
-    """Directories within those that stay empty: packages somebody installed for other purposes."""
-    programs: tuple[str, ...]
-    """The only files among them that may be run."""
+    packages: tuple[Path, ...] = ()
+    executable: Path = field(default_factory=lambda: Path(bare.interpreter()))
+    standard: Path = field(default_factory=lambda: Path(os.__file__).resolve().parent)
+
+    @cached_property
+    def libraries(self) -> dict[str, Path]:
+        """Shared libraries from outside the system's directories, by the names they are loaded under."""
+        return foreign_libraries(
+            [self.executable, *sorted((self.standard / "lib-dynload").glob("*.so"))],
+            system=_system_directories(),
+            search=[Path(part) for part in bare.library_path()],
+            last=[Path(directory) for directory in (sysconfig.get_config_var("LIBDIR"),) if directory],
+        )
+
+    @cached_property
+    def system(self) -> tuple[str, ...]:
+        """What keeps its path inside a jail."""
+        wanted = [*_system_directories(), Path(_loader()), *map(Path, _FACTS)]
+        return tuple(str(path) for path in _outermost([path for path in wanted if path.exists()]))
+
+    @property
+    def masks(self) -> tuple[Path, ...]:
+        """Directories of the standard library that no job sees: packages installed for other purposes, facts of the build."""
+        found = [self.standard / name for name in _OTHERS_PACKAGES] + sorted(self.standard.glob("config-*"))
+        return tuple(path for path in found if path.is_dir())
 
 
-def furniture(library_paths: tuple[Path, ...] = ()) -> Furniture:
-    """What the jail of this interpreter holds, with further directories of Python packages."""
-    executable = Path(bare.interpreter())
-    base = str(executable.parent.parent)
-    variables = {"installed_base": base, "installed_platbase": base}
-    standard = [Path(sysconfig.get_path(name, vars=variables)) for name in ("stdlib", "platstdlib")]
-    programs = [executable, Path(_LOADERS.get(os.uname().machine, "/nonexistent"))]
-    libraries = [path.resolve() for path in library_paths]
-    wanted = [*standard, *_system_directories(), *programs, *_shared_library(), *map(Path, _FACTS), *libraries]
-    masks = [
-        directory / name
-        for directory in dict.fromkeys(standard)
-        for name in ("site-packages", "dist-packages")
-        if (directory / name).is_dir() and not any(path.is_relative_to(directory / name) for path in libraries)
-    ]
-    return Furniture(
-        tuple(str(path) for path in _outermost([path for path in wanted if path.exists()])),
-        tuple(str(path) for path in masks),
-        tuple(str(path) for path in programs if path.exists()),
-    )
+class Inside:
+    """The interpreter as a jail with a root of its own shows it."""
+
+    def __init__(self, interpreter: Interpreter) -> None:
+        self._interpreter = interpreter
+        version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+        self.executable = f"{PREFIX}/bin/{version}"
+        self._standard = f"{PREFIX}/{sys.platlibdir}/{interpreter.standard.name}"
+        self.links = {f"{PREFIX}/bin/{name}": version for name in ("python", "python3")}
+        self.packages = tuple(f"{PACKAGES}/{number}" for number in range(len(interpreter.packages)))
+        self.programs = (self.executable, _loader())
+        self.directories = (LIBRARIES, PACKAGES, f"{PREFIX}/bin")
+
+    @property
+    def mounts(self) -> list[tuple[str, str]]:
+        """Each of the host's files and directories with its place below `RUNTIME`; none lies in a later one."""
+        shown = self._interpreter
+        libraries = [(str(path), f"{LIBRARIES}/{name}") for name, path in shown.libraries.items()]
+        packages = zip(map(str, shown.packages), self.packages, strict=True)
+        return [(str(shown.executable), self.executable), (str(shown.standard), self._standard), *libraries, *packages]
+
+    @property
+    def masks(self) -> list[str]:
+        """Directories that are shown empty."""
+        return [f"{self._standard}/{path.name}" for path in self._interpreter.masks]
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Files that are shown with another text: the record of the build names the place of the interpreter."""
+        standard, prefix = self._interpreter.standard, sys.base_prefix
+        if prefix in _SYSTEM_PREFIXES:
+            return {}
+        found = {f"{self._standard}/{path.name}": path for path in standard.glob("_sysconfig*") if path.is_file()}
+        told = {place: path.read_text("utf-8").replace(prefix, PREFIX) for place, path in found.items()}
+        compiled = [f"{self._standard}/__pycache__/{path.name}" for path in standard.glob("__pycache__/_sysconfig*")]
+        return told | dict.fromkeys(compiled, "")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the dynamic loader has to know there; the same on every machine, whether it is needed or not."""
+        return {"LD_LIBRARY_PATH": LIBRARIES}
+
+
+class AsOnHost:
+    """The interpreter for a job that has no root of its own: everything is where the host has it."""
+
+    def __init__(self, interpreter: Interpreter) -> None:
+        self.executable = str(interpreter.executable)
+        self.packages = tuple(str(path) for path in interpreter.packages)
+        self.programs = (self.executable, _loader())
+        wanted = [*map(Path, interpreter.system), interpreter.executable, interpreter.standard]
+        wanted += [*interpreter.libraries.values(), *interpreter.packages]
+        self.readable = tuple(str(path) for path in _outermost(wanted))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the dynamic loader has to know there."""
+        return {name: value for name, value in bare.surroundings().items() if name == "LD_LIBRARY_PATH"}
 
 
 def readable_by_others(paths: tuple[str, ...]) -> bool:
@@ -53,11 +128,8 @@ def readable_by_others(paths: tuple[str, ...]) -> bool:
     return all(directory.stat().st_mode & 0o001 for directory in directories)
 
 
-def _shared_library() -> list[Path]:
-    """The interpreter's own library, where it is one."""
-    directory, name = sysconfig.get_config_var("LIBDIR"), sysconfig.get_config_var("INSTSONAME")
-    shared = sysconfig.get_config_var("Py_ENABLE_SHARED") and directory and name
-    return [Path(directory) / name] if shared else []
+def _loader() -> str:
+    return _LOADERS.get(os.uname().machine, "/nonexistent")
 
 
 def _system_directories() -> list[Path]:

@@ -50,11 +50,11 @@ class InputChanged(Exception):
     """An input is not the file the supervisor looked at."""
 
 
-def map_own_identity(uid: int, gid: int) -> None:
-    """Become the jail's user in its namespace, without privilege: only oneself can be mapped."""
+def map_own_identity(uid: int, gid: int, *, inside: tuple[int, int] = (UID, UID)) -> None:
+    """Become the jail's user in its namespace, or somebody else, without privilege: only oneself can be mapped."""
     _write("/proc/self/setgroups", "deny")
-    _write("/proc/self/uid_map", f"{UID} {uid} 1")
-    _write("/proc/self/gid_map", f"{UID} {gid} 1")
+    _write("/proc/self/uid_map", f"{inside[0]} {uid} 1")
+    _write("/proc/self/gid_map", f"{inside[1]} {gid} 1")
 
 
 def map_other_identity(pid: int, outside: int) -> None:
@@ -77,7 +77,7 @@ def build(settings: dict[str, Any], spec: dict[str, Any]) -> int:
     """Make the new root and move into it; returns a descriptor of the namespace's /proc, which no path leads to."""
     sources = [(path, os.open(path, os.O_PATH | os.O_CLOEXEC)) for path in settings["binds"]]
     devices = [os.open(f"/dev/{name}", os.O_PATH | os.O_CLOEXEC) for name in _DEVICES]
-    inputs = [(entry[0], _open_input(entry)) for entry in spec["inputs"]]
+    inputs = [(entry[0], _open_input(settings["outside"], entry)) for entry in spec["inputs"]]
     linux.mount("none", "/", "", linux.MS_REC | linux.MS_PRIVATE)
     if settings["uid_base"] is not None:
         os.setgroups([])
@@ -90,14 +90,13 @@ def build(settings: dict[str, Any], spec: dict[str, Any]) -> int:
     for path in (*WRITABLE, INPUTS, OUTPUTS, "/dev", "/etc", "/proc"):
         os.makedirs("." + path, exist_ok=True)
     for path, source in sources:
-        _bind("." + path, source)
-    for path in settings["masks"]:
-        linux.mount("./proc", "." + path, "", linux.MS_BIND)
+        # What is mounted in the runtime belongs to it, and is read-only already; in the system's directories it does not.
+        bind("." + path, source, linux.MS_REC if path == settings["runtime"] else 0)
     for name, source in inputs:
-        _bind(f".{INPUTS}/{name}", source)
-    _make_read_only([path for path, _ in sources] + settings["masks"] + [f"{INPUTS}/{name}" for name, _ in inputs])
+        bind(f".{INPUTS}/{name}", source)
+    make_read_only([path for path, _ in sources] + [f"{INPUTS}/{name}" for name, _ in inputs])
     for name, source in zip(_DEVICES, devices, strict=True):
-        _bind(f"./dev/{name}", source)
+        bind(f"./dev/{name}", source)
     os.symlink(TEMPORARY, "./dev/shm")
     _write("./etc/passwd", _USERS)
     _write("./etc/group", _GROUP)
@@ -117,25 +116,27 @@ def build(settings: dict[str, Any], spec: dict[str, Any]) -> int:
     return proc
 
 
-def _open_input(entry: list[Any]) -> int:
+def _open_input(outside: str, entry: list[Any]) -> int:
     _, path, device, inode = entry
-    source = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    source = os.open(outside + path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     found = os.fstat(source)
     if (found.st_dev, found.st_ino) != (device, inode):
         raise InputChanged(path)
     return source
 
 
-def _bind(target: str, source: int) -> None:
+def bind(target: str, source: int, flags: int = 0) -> None:
+    """Show an open file or directory under a name, which is made."""
     if (os.fstat(source).st_mode & 0o170000) == 0o040000:
         os.makedirs(target, exist_ok=True)
     else:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
-    linux.mount(f"/proc/self/fd/{source}", target, "", linux.MS_BIND)
+    linux.mount(f"/proc/self/fd/{source}", target, "", linux.MS_BIND | flags)
 
 
-def _make_read_only(paths: list[str]) -> None:
+def make_read_only(paths: list[str]) -> None:
+    """Let nothing be written to these mounts below the working directory, nor a device or a changed identity be used."""
     flags = linux.MS_REMOUNT | linux.MS_BIND | _READ_ONLY
     for path in paths:
         try:

@@ -216,7 +216,7 @@ class Running:
         }
 
     def _payload(self) -> dict[str, Any]:
-        job = self._job
+        job, runtime = self._job, self._supervisor.runtime
         directory = layout.JOB if self._jail.directory is None else str(self._jail.directory)
         temporary = layout.TEMPORARY if self._jail.directory is None else f"{directory}{layout.TEMPORARY}"
         return {
@@ -226,14 +226,15 @@ class Running:
             "argv": None if job.argv is None else list(job.argv),
             "filename": job.filename,
             "directory": directory,
-            "library_paths": [str(path) for path in self._supervisor.library_paths],
+            "library_paths": list(runtime.packages),
             "env": {
                 "HOME": directory,
                 "TMPDIR": temporary,
                 "LANG": "C.UTF-8",
                 "USER": "job",
                 "LOGNAME": "job",
-                "PATH": "/usr/bin:/bin",
+                "PATH": f"{Path(runtime.executable).parent}:/usr/bin:/bin",
+                **runtime.environment,
                 "PYTHONDONTWRITEBYTECODE": "1",
                 "PYTHONHASHSEED": "0",
                 "DETENT_INPUTS": f"{directory}/inputs",

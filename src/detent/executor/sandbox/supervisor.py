@@ -26,9 +26,9 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from detent.errors import DetentError, InvalidInput, Refused, RequestRefused
-from detent.executor.sandbox import bare, cgroup, channel, collect
+from detent.executor.sandbox import bare, cgroup, channel, collect, enter
 from detent.executor.sandbox.capabilities import Capabilities, group_place, probe, profile_of
-from detent.executor.sandbox.interpreter import furniture, readable_by_others
+from detent.executor.sandbox.interpreter import RUNTIME, AsOnHost, Inside, Interpreter, readable_by_others
 from detent.executor.sandbox.model import DEFAULT_REQUIRED, Execution, Job, Limits, Profile
 from detent.executor.sandbox.names import name_fault
 from detent.executor.sandbox.running import Jail, OnOutput, Running
@@ -75,7 +75,10 @@ class Supervisor:
         self.required = required
         self.profile = best if profile is None else profile
         self.warm_limits = Limits() if warm_limits is None else warm_limits
-        self._library_paths = tuple(path.resolve() for path in library_paths)
+        self._interpreter = Interpreter(tuple(path.resolve() for path in library_paths))
+        namespaces = self.profile in {Profile.FULL, Profile.FULL_ROOTLESS}
+        self.runtime = Inside(self._interpreter) if namespaces else AsOnHost(self._interpreter)
+        """The interpreter as jobs see it."""
         self._own_staging = Staging() if staging is None else None
         self.staging = staging or Path()
         if self._own_staging is not None:
@@ -234,8 +237,8 @@ class Supervisor:
 
     @property
     def library_paths(self) -> tuple[Path, ...]:
-        """Directories of packages that every job may import."""
-        return self._library_paths
+        """Directories of packages that every job may import, as the host names them."""
+        return self._interpreter.packages
 
     def _refusal(self) -> Refused | None:
         if self.profile.strength >= self.required.strength:
@@ -248,10 +251,11 @@ class Supervisor:
         )
 
     def _make_settings(self) -> dict[str, Any]:
-        found = furniture(self._library_paths)
-        namespaces = self.profile in {Profile.FULL, Profile.FULL_ROOTLESS}
+        runtime = self.runtime
+        namespaces = isinstance(runtime, Inside)
         filtered = self.profile is not Profile.NONE
-        drops = self.capabilities.is_root and (namespaces or readable_by_others(found.binds))
+        binds = (*self._interpreter.system, RUNTIME) if isinstance(runtime, Inside) else runtime.readable
+        drops = self.capabilities.is_root and (namespaces or readable_by_others(binds))
         return {
             "namespaces": namespaces,
             "landlock_abi": self.capabilities.landlock_abi if filtered else 0,
@@ -260,11 +264,29 @@ class Supervisor:
             "group": self.group,
             "uid_base": (UID_BASE if _maps_all_ids() else _NOBODY) if drops else None,
             "uid_count": UID_COUNT if _maps_all_ids() else 1,
-            "scratch": _mount_point(),
-            "binds": list(found.binds),
-            "masks": list(found.masks),
-            "programs": list(found.programs),
+            "scratch": enter.JAIL,
+            "outside": enter.HOST if namespaces else "",
+            "runtime": RUNTIME,
+            "binds": list(binds),
+            "programs": list(runtime.programs),
             "preload": list(_PRELOADED),
+        }
+
+    def _make_plan(self, runtime: Inside) -> dict[str, Any]:
+        """What the spawner's own root shows, and how the spawner is started there."""
+        return {
+            "scratch": _mount_point(),
+            "directories": list(runtime.directories),
+            "mounts": [*runtime.mounts, (str(bare.HOUSE), enter.HOUSE)],
+            "masks": runtime.masks,
+            "texts": runtime.texts,
+            "links": runtime.links,
+            "argv": [
+                runtime.executable,
+                *bare.OPTIONS,
+                f"{enter.HOUSE}/{bare.HERE.relative_to(bare.HOUSE)}/spawner.py",
+            ],
+            "environment": bare.ENVIRONMENT | runtime.environment,
         }
 
     def _sweep(self, own: str | None = None) -> None:
@@ -274,18 +296,26 @@ class Supervisor:
 
     def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
         ours, theirs = channel.pair()
-        process = bare.start("spawner.py", str(theirs.fileno()), descriptors=(theirs.fileno(),))
+        runtime = self.runtime
+        script = "enter.py" if isinstance(runtime, Inside) else "spawner.py"
+        process = bare.start(script, str(theirs.fileno()), descriptors=(theirs.fileno(),))
         theirs.close()
         ours.settimeout(START_SECONDS_MAX)
+        why = "it ended at once"
         try:
+            if isinstance(runtime, Inside):
+                channel.send_json(ours, channel.SETTINGS, self._make_plan(runtime))
             channel.send_json(ours, channel.SETTINGS, self._settings)
-            channel.receive(ours, bytes_max=1 << 20)
+            kind, data, _ = channel.receive(ours, bytes_max=1 << 20)
+            if kind == channel.READY:
+                return process, ours
+            why = data.decode("utf-8", "replace")
         except (channel.Closed, TimeoutError) as exc:
-            process.kill()
-            process.wait()
-            ours.close()
-            raise SandboxFailed("the spawner did not start") from exc
-        return process, ours
+            why = "it did not answer in time" if isinstance(exc, TimeoutError) else why
+        process.kill()
+        process.wait()
+        ours.close()
+        raise SandboxFailed(f"the spawner did not start: {why}")
 
     def _open_inputs(self, job: Job) -> list[list[Any]] | Refused:
         """Each input as name, real path, device and inode; refused when it is missing or has another digest."""

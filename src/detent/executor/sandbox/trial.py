@@ -42,6 +42,8 @@ def _mounts() -> None:
     jail.map_own_identity(*identity)
     linux.mount("none", "/", "", linux.MS_REC | linux.MS_PRIVATE)
     linux.mount("trial", "/tmp", "tmpfs", linux.MS_NOSUID, "size=65536")  # noqa: S108  # seen by this child alone
+    # Jails are made by a process that has namespaces of its own.
+    linux.call("unshare", linux.CLONE_NEWUSER | linux.CLONE_NEWNS)
 
 
 def _landlock() -> None:
