@@ -35,14 +35,16 @@ class Choosing:
         """What the queue had no room for, made ready once."""
 
     def room(self) -> int:
-        """How many jobs of the run may be submitted now."""
+        """How many jobs of the run may be submitted now; one by one, the next waits also for jobs that were joined (X-194)."""
+        if self._graph.one_by_one:
+            return max(0, 1 - self._awaited.live)
         return max(0, self._most - (self._awaited.live - self._awaited.joined))
 
     def next(self) -> list[tuple[Element, Recipe]]:
         """The next elements that need a job, and what their work is made of; they are waited for from now on."""
         chosen: list[tuple[Element, Recipe]] = []
-        offers, most = self._graph.offers, min(OFFER_MAX, self.room())
-        while offers and len(chosen) < most:
+        offers = self._graph.offers
+        while offers and len(chosen) < (most := min(OFFER_MAX, self.room())):
             element = offers.popleft()
             if element.step.state in ENDED and not self._state.past.is_open(element.job_id):
                 self._graph.drop(element)

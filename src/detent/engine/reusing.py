@@ -192,4 +192,4 @@ class Reusing:
 
     def _offer_again(self, element: Element) -> None:
         element.state, element.source = WAITING, None
-        self._state.graph.offers.append(element)
+        self._state.graph.offer([element])

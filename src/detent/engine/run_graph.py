@@ -7,7 +7,7 @@ step that is already under way is left to finish; its result can be reused.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -50,6 +50,8 @@ class RunGraph:
         self._items = items
         self._now_ms = now_ms
         self.steps = steps
+        self.one_by_one = inputs.contract.outline.one_by_one
+        """Only one job is under way at a time, in the planner's order (X-194)."""
         self.offers: deque[Element] = deque()
         self.failed: dict[UUID, str] = {}
         self.ending = False
@@ -84,6 +86,7 @@ class RunGraph:
         """An element has ended; its state says how."""
         step = element.step
         step.left -= 1
+        self._release(step)
         if element.state == FAILED or (element.state == CANCELLED and not self.ending):
             self._fail(step, element.message)
         if step.left == 0:
@@ -93,9 +96,23 @@ class RunGraph:
         """An element will not run any more."""
         element.state = CANCELLED if self.ending else SKIPPED
         element.step.left -= 1
+        self._release(element.step)
+
+    def offer(self, elements: Sequence[Element]) -> None:
+        """It is the turn of these: after all others, or where the planner's order has them if they run one by one."""
+        later: list[Element] = []
+        if self.one_by_one and elements:
+            while self.offers and _order(self.offers[-1]) > _order(elements[0]):
+                later.append(self.offers.pop())
+        self.offers.extend(elements)
+        self.offers.extend(reversed(later))
 
     def drop_offers(self) -> None:
-        """None of those whose turn it was will run."""
+        """None of those whose turn it was, or that were held back, will run."""
+        for step in self.steps:
+            held, step.held = step.held, deque()
+            for element in held:
+                self.drop(element)
         while self.offers:
             self.drop(self.offers.popleft())
 
@@ -118,10 +135,18 @@ class RunGraph:
             step.elements = [Element(step, index, step.job_id(index), item) for index, item in enumerate(items)]
         else:
             step.elements = [Element(step, None, step.job_id(None))]
-        self.offers.extend(step.elements)
+        at_once = step.at_once
+        if at_once is not None:
+            step.held.extend(step.elements[at_once:])
+        self.offer(step.elements[:at_once])
         if not step.elements:
             self._empty.append(step)
         return None
+
+    def _release(self, step: StepRun) -> None:
+        """One of a step's elements has left: the next that was held back has its turn."""
+        if step.held:
+            self.offer([step.held.popleft()])
 
     def _close(self, step: StepRun) -> None:
         """All elements of a step have ended."""
@@ -153,3 +178,7 @@ class RunGraph:
                 other.state, other.message = BLOCKED, "a step it needs did not succeed"
             elif other.step_id in skipped:
                 other.state, other.message = SKIPPED, f"after the failure of {step.key}"
+
+
+def _order(element: Element) -> tuple[int, int]:
+    return element.step.place, element.index or 0

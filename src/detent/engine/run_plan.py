@@ -26,14 +26,14 @@ def steps_of(inputs: RunInputs, identity: RunIdentity) -> list[StepRun]:
     """The steps in canonical order, each with its action; disabled ones come last, and nobody waits for them."""
     contract = inputs.contract
     steps: dict[UUID, StepRun] = {}
-    for step, action_id, priority in plan(inputs, identity).planned:
+    for place, (step, action_id, priority) in enumerate(plan(inputs, identity).planned):
         binding = contract.bindings.get(step.step_id)
         if binding is None:
             raise InvalidInput(
                 f"step {contract.keys[step.step_id]!r} says nothing to run",
                 hint="give it a `run:`; `detent plan` shows steps without one",
             )
-        steps[step.step_id] = StepRun(contract.keys[step.step_id], step, binding, action_id, priority)
+        steps[step.step_id] = StepRun(contract.keys[step.step_id], step, binding, action_id, priority, place)
     for step_run in steps.values():
         for need in step_run.step.depends_on:
             if (needed := steps.get(need)) is not None:

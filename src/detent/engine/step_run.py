@@ -6,6 +6,7 @@ of an earlier one. What a step gives is named, never copied: the results of its 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Final
@@ -71,10 +72,14 @@ class StepRun:
     binding: Binding
     action_id: UUID
     priority: int
+    place: int = 0
+    """In the planner's order."""
     dependents: list[StepRun] = field(default_factory=list)
     unmet: int = 0
     """Steps it needs that have not succeeded yet."""
     elements: Sequence[Element] = ()
+    held: deque[Element] = field(default_factory=deque)
+    """Elements that wait for others of the step to end (`max_parallel_instances`)."""
     opened: bool = False
     """Its elements are known."""
     left: int = 0
@@ -93,6 +98,11 @@ class StepRun:
     def mapped(self) -> bool:
         """Whether it runs once for each element of a list."""
         return self.binding.map is not None
+
+    @property
+    def at_once(self) -> int | None:
+        """How many elements of it may be under way at once; None unless the contract says so (X-162, X-194)."""
+        return self.step.max_parallel_instances if "max_parallel_instances" in self.step.model_fields_set else None
 
     def job_id(self, index: int | None) -> str:
         """The job of the step, or of one of its elements: the same whenever the run is resumed (X-023, X-185)."""

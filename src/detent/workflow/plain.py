@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
+from detent.workflow.enums import EnumExecutionMode
 from detent.workflow.limits import ERROR_ACTIONS, STEP_TYPES, TIMEOUT_MS_MIN, WORKFLOW_TIMEOUT_MS_MIN
 from detent.workflow.modes import mode_fault
 
@@ -111,6 +112,11 @@ class Outline:
         self.timeout_ms: int | None = timeout_ms or metadata.get("timeout_ms")
         """Bound on the whole run; None unless it was written down (X-162)."""
         self.parallel_allowed = parallel_allowed
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether only one step may run at a time: the mode is sequential, or the rules forbid anything else (X-194)."""
+        return self.mode == EnumExecutionMode.SEQUENTIAL.value or not self.parallel_allowed
 
     def __eq__(self, other: object) -> bool:
         return self.document == other.document if isinstance(other, Outline) else NotImplemented
