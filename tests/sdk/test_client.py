@@ -525,3 +525,23 @@ def test_a_client_whose_workers_are_gone_says_so_instead_of_waiting_for_room(hom
         client._work.crew._failure = RuntimeError("the workers are gone")
         with pytest.raises(RuntimeError, match="the workers are gone"):
             client._tasks._wait_for_room(None)
+
+
+@pytest.mark.parametrize("given", ["abc", "", True, [1], float("nan")])
+def test_a_timeout_that_is_none_is_refused_where_it_is_written(inline: Client, home: TemporaryHome, given: Any) -> None:
+    """Before anything is submitted, and not when the wait begins."""
+    for wait in (
+        lambda: inline.submit_call(functions.square, (1,), timeout=given),
+        lambda: inline.submit_many(functions.square, [(1,)], timeout=given),
+        lambda: inline.map(functions.square, [1], timeout=given),
+    ):
+        with pytest.raises(InvalidInput, match="timeout=") as refused:
+            wait()
+        assert refused.value.hint
+    assert jobs(home) == []
+    handle = inline.submit(functions.square, 3)
+    for ask in (handle.result, handle.exception):
+        with pytest.raises(InvalidInput, match="timeout="):
+            ask(given)
+    assert handle.result("1m") == 9
+    assert list(inline.map(functions.square, [1, 2], timeout="1m")) == [1, 4]

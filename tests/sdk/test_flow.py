@@ -155,9 +155,9 @@ def test_options_reach_the_binding() -> None:
 def test_what_only_the_contract_can_judge_is_said_by_it() -> None:
     @detent.flow
     def flow() -> Any:
-        return square.options(timeout="soon")(1)
+        return square.options(env={"A B": "x"})(1)
 
-    with pytest.raises(detent.DetentError, match="soon"):
+    with pytest.raises(detent.DetentError, match="'A B' cannot name a variable"):
         flow.contract()
 
 
@@ -536,6 +536,8 @@ def _generator() -> Any:
         (lambda: detent.flow(name=""), "name=''"),
         (lambda: detent.flow(mode="streaming"), "mode='streaming'"),
         (lambda: detent.flow(timeout=[1]), "timeout="),  # type: ignore[call-overload]
+        (lambda: detent.flow(timeout="soon"), "timeout='soon'"),
+        (lambda: detent.flow(timeout="999ms"), "timeout='999ms' .*at least 1000 ms"),
     ],
 )
 def test_what_is_no_flow_is_refused(make: Callable[[], object], said: str) -> None:

@@ -27,7 +27,7 @@ from detent.jobs.values import files_named
 from detent.jobs.work import VALUE_INLINE_BYTES_MAX, WorkOrder, WorkReport, read_order
 from detent.kernel import Job, Manifest, Submit
 from detent.kernel.evidence import detail_of
-from detent.kernel.manifest import EVICTABLE_KINDS
+from detent.kernel.manifest import EVICTABLE_KINDS, MAX_RETRIES_DEFAULT, RETRY_CATEGORIES_DEFAULT
 from detent.kernel.policy import UNLIMITED_QUOTA
 from detent.ledger import sign_own_manifest, sign_result
 from detent.store.api import StoreReader, WorkRow
@@ -46,8 +46,8 @@ Inline = tuple[tuple[bytes, bytes], ...]
 class Retries:
     """How often a job is tried again, and after which categories of failure (X-164)."""
 
-    max: int = 2
-    on: tuple[str, ...] = ("INTERNAL_ERROR",)
+    max: int = MAX_RETRIES_DEFAULT
+    on: tuple[str, ...] = RETRY_CATEGORIES_DEFAULT
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from detent.canon import digest_text, parse_digest
 from detent.canon.strict_json import JsonValue
@@ -19,9 +19,6 @@ from detent.engine.run_inputs import RunInputs
 from detent.engine.step_run import Binder, Bound, Element, StepRun
 from detent.jobs.values import restored
 from detent.jobs.work import WorkOrder, WorkReport
-
-RETRIES_DEFAULT: Final = Retries(3)
-"""What a step gets that says nothing about it: only failures of the system are tried again."""
 
 
 def wanted_of(binding: Binding, bound: Bound, base: str | None, load: Callable[[str], JsonValue]) -> Wanted:
@@ -143,7 +140,7 @@ class Orders:
             job_id=element.job_id,
             job_kind="action",
             priority=step.priority,
-            retries=RETRIES_DEFAULT if retries is None else Retries(*retries),
+            retries=Retries() if retries is None else Retries(*retries),
             key=recipe.key,
             run_id=self._run_id,
         )

@@ -35,7 +35,6 @@ from detent.store.api import AnswerRow
 from detent.workflow.identity import uuid8
 
 BATCH: Final = 200
-RETRIES_DEFAULT: Final = Retries()
 ROOM_SECONDS: Final = 0.05
 """How often a submission that waits for room tries again when nobody tells it of any."""
 JOB_LABEL: Final = b"detent/idempotent_job/v1\0"
@@ -49,7 +48,7 @@ class Call:
     wanted: Wanted
     label: str
     wall_ms: int | None = None
-    retries: Retries = RETRIES_DEFAULT
+    retries: Retries = Retries()
     priority: int = 5
     resources: Mapping[str, int] = field(default_factory=dict)
 

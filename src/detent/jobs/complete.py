@@ -16,7 +16,7 @@ from detent.jobs.inputs import DatasetDependency, ExecuteInputs
 from detent.jobs.keys import ExecutionKey, execution_key, input_hash
 from detent.jobs.limits import Limits
 from detent.jobs.payload import PRIORITY_CLASSES, JobPayload, ObjectExecute, read_payload
-from detent.kernel.manifest import Manifest
+from detent.kernel.manifest import MAX_RETRIES_DEFAULT, Manifest
 
 FILLED_IN: Final = ("created_at", "execution_key", "requested_by", "nonce")
 """Fields without a default that a complete payload has."""
@@ -146,7 +146,12 @@ def resubmit(
 
 
 def manifest_for(
-    payload: JobPayload, *, payload_digest: bytes, quota_policy_hash: bytes, created_tick: int, max_retries: int = 2
+    payload: JobPayload,
+    *,
+    payload_digest: bytes,
+    quota_policy_hash: bytes,
+    created_tick: int,
+    max_retries: int = MAX_RETRIES_DEFAULT,
 ) -> Manifest:
     """The kernel's description of a platform job: the workspace is the tenant, the priority one of its classes."""
     return Manifest(

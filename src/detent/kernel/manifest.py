@@ -25,6 +25,8 @@ EVICTABLE_KINDS = JOB_KINDS - {"action", "seq"}
 """Workflow and ordered work is never dropped from a full queue: its callers are held back instead (X-031)."""
 
 PRIORITY_MIN, PRIORITY_MAX = 1, 10
+MAX_RETRIES_DEFAULT = 2
+"""Of steps, tasks, platform jobs and ordered runs alike (A.10). What the planner's own model has (WF-187) counts where it is written."""
 MAX_INTERRUPTIONS_DEFAULT = 10
 RETRY_CATEGORIES_DEFAULT = ("INTERNAL_ERROR",)
 RETRY_CATEGORIES_MAX = 32
@@ -68,7 +70,7 @@ class Manifest:
     created_tick: int
     lease_policy_id: str = "default"
     backoff_schedule_id: str = "default"
-    max_retries: int = 2
+    max_retries: int = MAX_RETRIES_DEFAULT
     max_interruptions: int = MAX_INTERRUPTIONS_DEFAULT
     retry_categories: tuple[str, ...] = RETRY_CATEGORIES_DEFAULT
     pool_pin: str | None = None

@@ -12,7 +12,7 @@ from typing import Final
 from detent.canon import UINT64_MAX, digest, encode
 from detent.canon.late import dataclass
 from detent.errors import InvalidInput
-from detent.kernel.manifest import MAX_INTERRUPTIONS_DEFAULT
+from detent.kernel.manifest import MAX_INTERRUPTIONS_DEFAULT, MAX_RETRIES_DEFAULT
 from detent.ordered.seq_ledger import ATTEMPTS_MAX, TOTAL_MAX
 from detent.ordered.windows import ACTIVE_MAX, WINDOW_SIZE_MAX, check_size
 
@@ -40,7 +40,7 @@ class OrderedConfig:
     payload_bytes_max: int = 64 * 1024
     """What one envelope may hold in memory. A larger payload is stored elsewhere and held by reference."""
     failure_policy: str = STOP
-    max_retries: int = 2
+    max_retries: int = MAX_RETRIES_DEFAULT
     max_interruptions: int = MAX_INTERRUPTIONS_DEFAULT
     write_delays_ms: tuple[int, ...] = (1000, 2000, 4000)
     """Delays before a failed downstream write is repeated; when they are used up the run stops (X-076)."""

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from detent.errors import DetentError, InvalidInput
+from detent.sdk.options import Duration, waiting_seconds
 
 if TYPE_CHECKING:
     from detent.engine.tasks import Call, Tasks, Ticket
@@ -69,11 +70,14 @@ class Handle:
         """Whether the job has ended."""
         return self._ticket.done
 
-    def result(self, timeout: float | None = None) -> Any:
-        """What the task returned. Raises `TaskFailed` if it failed, `TimeoutError` if it has not ended in time."""
-        return self._client._result(self._ticket, timeout)  # noqa: SLF001
+    def result(self, timeout: Duration | None = None) -> Any:
+        """What the task returned. Raises `TaskFailed` if it failed, `TimeoutError` if it has not ended in time.
 
-    def exception(self, timeout: float | None = None) -> TaskFailed | None:
+        ``timeout`` is a number of seconds, a text such as ``"5m"``, or a timedelta.
+        """
+        return self._client._result(self._ticket, waiting_seconds("timeout", timeout))  # noqa: SLF001
+
+    def exception(self, timeout: Duration | None = None) -> TaskFailed | None:
         """Why the task failed; None if it succeeded."""
         try:
             self.result(timeout)
@@ -135,7 +139,7 @@ class Client:
         kwargs: dict[str, Any] | None = None,
         *,
         idempotency_key: str | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
     ) -> Handle:
         """Like `submit`, with the arguments in one place and options beside them.
 
@@ -145,27 +149,34 @@ class Client:
         """
         from detent.jobs.idempotency import IdempotencyScope, parse_idempotency_key  # noqa: PLC0415
 
+        seconds = waiting_seconds("timeout", timeout)
         call = self._call(function, args, {} if kwargs is None else kwargs)
         scope = None
         if idempotency_key is not None:
             key = parse_idempotency_key(idempotency_key)
             scope = IdempotencyScope(self._work.desk.tenant, USER, ENDPOINT, key)
-        (ticket,) = self._submitted([call], timeout, scope)
+        (ticket,) = self._submitted([call], seconds, scope)
         return Handle(self, ticket)
 
     def submit_many(
-        self, function: Callable[..., Any], calls: Iterable[Sequence[Any]], *, timeout: float | None = None
+        self, function: Callable[..., Any], calls: Iterable[Sequence[Any]], *, timeout: Duration | None = None
     ) -> list[Handle]:
         """Submit one call for each tuple of arguments, many in one commit; the handles in the same order."""
+        seconds = waiting_seconds("timeout", timeout)
         prepared = [self._call(function, args, {}) for args in calls]
-        return [Handle(self, ticket) for ticket in self._submitted(prepared, timeout)]
+        return [Handle(self, ticket) for ticket in self._submitted(prepared, seconds)]
 
     def map(
-        self, function: Callable[..., Any], *iterables: Iterable[Any], timeout: float | None = None
+        self, function: Callable[..., Any], *iterables: Iterable[Any], timeout: Duration | None = None
     ) -> Iterator[Any]:
         """The results of one call for each element, in order, as they come; stops at the first that failed."""
         if not iterables:
             raise InvalidInput("map needs something to go through", hint="client.map(function, [1, 2, 3])")
+        return self._mapped(function, iterables, waiting_seconds("timeout", timeout))
+
+    def _mapped(
+        self, function: Callable[..., Any], iterables: Sequence[Iterable[Any]], timeout: float | None
+    ) -> Iterator[Any]:
         handles: list[Handle] = []
         calls = zip(*iterables, strict=False)
         taken = 0

@@ -148,7 +148,10 @@ def flow(
         raise _no_flow(f"name={name!r:.80} is not allowed", "a flow's name is a text that is not empty")
     if mode is not None and mode not in MODES:
         raise _no_flow(f"mode={mode!r:.80} is not allowed", f"mode is one of {', '.join(MODES)}")
-    check_duration("timeout", timeout)
+    if timeout is not None:
+        from detent.contract.definition import RUN_TIMEOUT_MS_MIN  # noqa: PLC0415 - most flows have none
+
+        check_duration("timeout", timeout, least_ms=RUN_TIMEOUT_MS_MIN)
 
     def decorated(given: Callable[P, R]) -> Flow[P, R]:
         about = {

@@ -1,7 +1,7 @@
 """What may be said about a task beside its code, checked where it is written down.
 
-The contract says the same with other words; `Options.keys` is the translation. What only the contract can judge (how a
-duration is spelled, which categories of failure exist) is judged when the flow is recorded.
+The contract says the same with other words; `Options.keys` is the translation. What only the contract can judge (which names
+variables may have) is judged when the flow is recorded.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, TypedDict
+from typing import Any, Final, NoReturn, TypedDict
 
 from detent.errors import InvalidInput
 
@@ -72,6 +72,7 @@ class Options:
             _wrong("retries", self.retries, f"a number from 0 to {RETRIES_MAX}")
         if self.retry_on is not None and self.retries is None:
             raise InvalidInput("retry_on= says after which failures, but not how often", hint="add retries=, say 3")
+        _check_categories(self.retry_on)
         if self.on_error is not None and self.on_error not in ON_ERROR:
             _wrong("on_error", self.on_error, "'stop' or 'continue'")
         check_duration("timeout", self.timeout)
@@ -110,11 +111,29 @@ def check_name(name: object, what: str) -> None:
         _wrong(what, name, "a letter or '_', then up to 99 letters, digits, '_', '.' or '-'")
 
 
-def check_duration(what: str, given: object) -> None:
-    """A duration is a number of seconds, a text like '5m', or a timedelta; `bool` is a number to Python alone."""
-    if given is None or (isinstance(given, int | float | str | timedelta) and not isinstance(given, bool)):
-        return
-    _wrong(what, given, "seconds, a text like '90s' or '5m', or a timedelta")
+def check_duration(what: str, given: object, **limits: int) -> None:
+    """Refuse what is no duration, where it is written: a number of seconds, a text like '5m', or a timedelta."""
+    if given is not None:
+        milliseconds(what, given, **limits)
+
+
+def milliseconds(what: str, given: object, **limits: int) -> int:
+    """A duration in milliseconds; `bool` is a number to Python alone. Raises `InvalidInput` for anything else."""
+    if isinstance(given, bool) or not isinstance(given, int | float | str | timedelta):
+        _wrong(what, given, "seconds, a text like '90s' or '5m', or a timedelta")
+    from detent.contract.durations import BadDuration, parse_duration  # noqa: PLC0415 - most tasks have none
+
+    try:
+        return parse_duration(duration(given), **limits)
+    except BadDuration as exc:
+        raise InvalidInput(f"{what}={given!r:.80} is not allowed: it {exc}", hint=exc.hint) from exc
+
+
+def waiting_seconds(what: str, given: Duration | None) -> float | None:
+    """How long a caller waits, in seconds; 0 or less is not at all, None for ever."""
+    if given is None or (isinstance(given, int | float) and not isinstance(given, bool) and given <= 0):
+        return given
+    return milliseconds(what, given, least_ms=0) / 1000
 
 
 def duration(given: Duration) -> int | float | str:
@@ -133,6 +152,16 @@ def options_from(given: Mapping[str, Any], what: str) -> Options:
             hint = f"did you mean {close[0]}=?" if close else f"there are: {', '.join(known)}"
             raise InvalidInput(f"{what} has no option {name!r}", hint=hint)
     return Options(**given)
+
+
+def _check_categories(given: object) -> None:
+    if given is None:
+        return
+    from detent.contract.bindings import CATEGORIES  # noqa: PLC0415 - most tasks name none
+
+    words = [given] if isinstance(given, str) else list(given) if isinstance(given, Sequence) else [given]
+    if not words or any(word not in CATEGORIES for word in words):
+        _wrong("retry_on", given, f"one or more of {', '.join(CATEGORIES)}")
 
 
 def _check_resources(given: object) -> None:
@@ -155,5 +184,5 @@ def _check_type(name: str, given: object, kind: type) -> None:
         _wrong(name, given, {str: "a text", bool: "True or False", int: "a whole number"}[kind])
 
 
-def _wrong(name: str, given: object, wanted: str) -> None:
+def _wrong(name: str, given: object, wanted: str) -> NoReturn:
     raise InvalidInput(f"{name}={given!r:.80} is not allowed", hint=f"{name} must be {wanted}")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast, overload
 
 from detent.errors import DetentError, InvalidInput
 from detent.sdk.map_step import record_map
-from detent.sdk.options import check_duration, duration
+from detent.sdk.options import check_duration, duration, milliseconds
 from detent.sdk.recording import current
 from detent.sdk.run import RunFailed
 from detent.sdk.user_code import refuse_while_loading
@@ -237,8 +237,8 @@ class _Request:
         self._window = window
         self._chunk = chunk
         self._on_error = on_error
-        self._item_ms = None if item_timeout is None else _milliseconds("item_timeout", item_timeout)
-        self._commit_ms = None if commit_timeout is None else _milliseconds("commit_timeout", commit_timeout)
+        self._item_ms = None if item_timeout is None else milliseconds("item_timeout", item_timeout)
+        self._commit_ms = None if commit_timeout is None else milliseconds("commit_timeout", commit_timeout)
         self.home = None if home is None else Path(home)
         self._name = name
         self._key = key
@@ -270,16 +270,6 @@ class _Request:
         files: dict[str, None] = {}
         spooled = spool(work.desk.files, _lines(items, work.desk.files, files))
         return OrderedHandle(work, spec, spooled, target, files=tuple(files), commit_ms=self._commit_ms)
-
-
-def _milliseconds(name: str, given: Duration) -> int:
-    from detent.contract.durations import BadDuration, parse_duration  # noqa: PLC0415
-
-    check_duration(name, given)
-    try:
-        return parse_duration(duration(given))
-    except BadDuration as exc:
-        raise InvalidInput(f"{name} {exc}", hint=exc.hint) from exc
 
 
 def _bound(compute: Callable[[Any], Any]) -> BoundAlone:

@@ -34,7 +34,7 @@ def run(rig: Rig, text: str) -> tuple[str, object, int]:
 @pytest.mark.parametrize(
     ("category", "retry", "attempts"),
     [
-        ("INTERNAL_ERROR", None, 4),
+        ("INTERNAL_ERROR", None, 3),
         ("USER_CODE_ERROR", None, 1),
         ("USER_CODE_ERROR", "2", 3),
         ("INTERNAL_ERROR", "2", 3),
