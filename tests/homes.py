@@ -86,7 +86,8 @@ class Played:
 def fresh(directory: Path) -> Played:
     """A copy of the played home in a directory of the test's own."""
     source = _template()
-    shutil.copytree(source, directory, dirs_exist_ok=True)
+    # Without the note of where the template lives: to everybody, the copy is the original.
+    shutil.copytree(source, directory, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.place"))
     return Played(Home(directory / ".detent"), directory / "state")
 
 

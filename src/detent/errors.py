@@ -133,6 +133,7 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         "LEDGER_ROLLED_BACK": Code(
             "ledger", "the ledger is older than a tree head kept elsewhere", EXIT_UNAVAILABLE, 503, False, None
         ),
+        "HOME_COPIED": Code("engine", "the home is a copy of another one", EXIT_REFUSED, 409, False, None),
         "HOME_INVALID": Code("engine", "the home cannot be used", EXIT_INVALID, 500, False, None),
         "STORE_UNAVAILABLE": Code("store", "the store cannot be reached", EXIT_UNAVAILABLE, 503, True, None),
         "STORE_CORRUPT": Code("store", "the store's contents are damaged", EXIT_UNAVAILABLE, 500, False, None),
@@ -267,6 +268,12 @@ class HomeError(DetentError):
     """The home directory cannot be used as it is."""
 
     code = "HOME_INVALID"
+
+
+class HomeCopied(DetentError):
+    """The home is a copy of another one, and has no identity of its own to write under."""
+
+    code = "HOME_COPIED"
 
 
 class RolledBack(DetentError):

@@ -311,3 +311,78 @@ def test_keys_lists_those_valid_at_a_position() -> None:
     assert [entry.public_key for entry in longer.keys("log", 4)] == [old.public_key]
     assert [entry.public_key for entry in longer.keys("log", 5, 1)] == [new.public_key]
     assert list(longer.keys("log", 5, 0)) == []
+
+
+# -- copies ------------------------------------------------------------------------------------------------------------
+
+COPY = "detent/copy"
+
+
+def copied(trust: Trust, position: int = 7, **changes: Any) -> TrustConfig:
+    """The version with which a copy of the ledger takes a name and keys of its own."""
+    ended = tuple(replace(entry, to_position=position + 1) for entry in trust.config.keys)
+    own = tuple(KeyEntry(key(f"own {role}").public_key, role, from_position=position + 1) for role in ROLES)
+    config = TrustConfig(COPY, (*ended, *own), trust.config.version + 1, trust.versions[-1].digest, copy_of=ORIGIN)
+    return replace(config, **changes)
+
+
+def test_a_copy_takes_its_name_in_the_batch_that_says_so() -> None:
+    """X-200: the batch before it and the tree head over it are still the original's"""
+    trust = start()
+    longer = trust.extend(sign_trust(copied(trust), ROOT).envelope(), 7)
+    assert [longer.origin_of_batch(number) for number in (0, 6, 7, 8)] == [ORIGIN, ORIGIN, COPY, COPY]
+    assert [longer.origin_of_head(size) for size in (0, 7, 8)] == [ORIGIN, ORIGIN, COPY]
+    assert (longer.origin, longer.root_digest) == (COPY, trust.root_digest)
+    assert longer.find(key("transition").key_id, "transition", 7) == key("transition").public_key
+    assert isinstance(longer.find(key("transition").key_id, "transition", 8), TrustFault)
+    assert longer.find(key("own transition").key_id, "transition", 8) == key("own transition").public_key
+
+
+def test_a_configuration_of_a_copy_reads_back_and_others_keep_their_bytes() -> None:
+    """X-200"""
+    config = copied(start())
+    assert TrustConfig.parse(config.body()) == config
+    assert "copy_of" not in decode(first().body())
+    with pytest.raises(TrustError, match="has no copy_of"):
+        TrustConfig.parse(encode(decode(first().body()) | {"copy_of": None}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"copy_of": "detent/another"}, "is a copy of 'detent/another', not of"),
+        ({"copy_of": None}, f"is of '{COPY}', not of"),
+        ({"origin": ORIGIN}, "which is another one"),
+        ({"prev": bytes(32)}, "names another version"),
+    ],
+)
+def test_a_copy_that_does_not_follow_on_its_original_is_refused(changes: dict[str, Any], why: str) -> None:
+    """X-200"""
+    trust = start()
+    with pytest.raises(TrustError, match=why):
+        trust.extend(sign_trust(copied(trust, **changes), ROOT).envelope(), 7)
+
+
+def test_no_key_of_the_original_signs_for_its_copy() -> None:
+    """X-200"""
+    trust = start()
+    config = copied(trust)
+    open_ended = tuple(replace(entry, to_position=None) for entry in config.keys)
+    with pytest.raises(TrustError, match="of the original is still valid in its copy"):
+        trust.extend(sign_trust(replace(config, keys=open_ended), ROOT).envelope(), 7)
+
+
+def test_a_copy_of_a_copy_takes_no_name_that_was_there_before() -> None:
+    """X-200"""
+    trust = start()
+    trust = trust.extend(sign_trust(copied(trust), ROOT).envelope(), 7)
+    again = TrustConfig(ORIGIN, (KeyEntry(OTHER_ROOT.public_key, "root"),), 3, trust.versions[-1].digest, copy_of=COPY)
+    with pytest.raises(TrustError, match="a second time"):
+        trust.extend(sign_trust(again, key("own root")).envelope(), 9)
+
+
+def test_only_the_original_s_root_key_announces_a_copy() -> None:
+    """X-200"""
+    trust = start()
+    with pytest.raises(TrustError, match="no root key"):
+        trust.extend(sign_trust(copied(trust), key("own root")).envelope(), 7)

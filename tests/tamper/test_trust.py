@@ -361,3 +361,25 @@ def test_a_partial_record_says_its_place_and_no_other() -> None:
     ledger = lively()
     report = run_report(ledger, lambda item: item._replace(records=[*item.records, record]))
     assert codes(report) >= {"RECORD_NOT_INCLUDED", "RECORD_NOT_CANONICAL"}
+
+
+# -- copies ------------------------------------------------------------------------------------------------------------
+
+
+def announced_copy(ledger: Builder, origin: str = "detent/copy") -> None:
+    """Announce, in the next batch, that the ledger is a copy with a name and keys of its own."""
+    last, begins = ledger.trust_versions[-1], ledger.size() + 1
+    ended = tuple(replace(entry, to_position=begins) for entry in last.keys)
+    own = tuple(KeyEntry(key(f"own {role}").public_key, role, from_position=begins) for role in ledger.keys)
+    config = TrustConfig(origin, (*ended, *own), last.version + 1, last.digest(), copy_of=ledger.origin)
+    ledger.announce(config, ledger.keys["root"])
+
+
+def test_a_copy_that_goes_on_in_the_name_of_its_original_is_found() -> None:
+    """Tampering: batches of a copy that pass for the original's. X-200"""
+    ledger = Builder()
+    ledger.submit("first")
+    ledger.commit()
+    announced_copy(ledger)
+    ledger.commit()
+    assert "BATCH_ORIGIN_WRONG" in codes(check(ledger))

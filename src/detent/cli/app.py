@@ -49,6 +49,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     "Keep": {
         "init": "Make a home here; in an empty directory, a first project too.",
         "keys": "Who may sign what; make a new key for a role.",
+        "copy": "Give a copied home a name and keys of its own.",
         "doctor": "Look the home over and say what is wrong with it.",
         "erase": "Erase content for good; history still verifies.",
         "gc": "Take away content that no record names.",

@@ -50,7 +50,7 @@ def command(shell: Shell, identifier: str, *, reason: str | None, at: int | None
     from detent.engine.wiring import Parts  # noqa: PLC0415
     from detent.errors import InvalidInput  # noqa: PLC0415
 
-    home = shell.home()
+    home = shell.home(writes=True)
     with Parts().open_reader(home.ledger) as reader:
         found = find_jobs(reader, Content(reader, home.content_files()), identifier, by_name=False)
         if found.kind == "step":

@@ -73,14 +73,16 @@ def command(shell: Shell, *, quick: bool, accept_rollback: bool, yes: bool) -> i
 def _forget(shell: Shell, *, yes: bool) -> dict[str, object]:
     """Drop the kept tree heads of this ledger, once the person has said so."""
     from detent.engine.keeper import HeadKeeper, state_directory  # noqa: PLC0415
-    from detent.engine.wiring import Parts  # noqa: PLC0415
+    from detent.engine.places import binding_heads, forget_bound_heads  # noqa: PLC0415
+    from detent.engine.wiring import Parts, load_trust  # noqa: PLC0415
     from detent.errors import InvalidInput  # noqa: PLC0415
 
-    home = shell.home()
+    home = shell.home(writes=True)
     with Parts().open_reader(home.ledger) as reader:
         sizes = [reader.head(partition).size for partition in range(reader.partitions)]
-        keeper = HeadKeeper(state_directory(os.environ), reader.origin)
-        heads = keeper.heads()
+        trust = load_trust(reader, home.settings())
+        keeper = HeadKeeper(state_directory(os.environ), trust.origin)
+        heads = dict(binding_heads(home, trust, os.environ))
         rolled_back = any(_contradicts(reader, kept, partition) for partition, kept in heads.items())
     nothing: dict[str, object] = {"path": str(keeper.path), "heads": {}}
     if not heads:
@@ -103,7 +105,7 @@ def _forget(shell: Shell, *, yes: bool) -> dict[str, object]:
             )
         if click.prompt(f"Type {WORD} to go on", default="", show_default=False, err=True) != WORD:
             raise InvalidInput("nothing was changed")
-    keeper.forget()
+    forget_bound_heads(home, trust, os.environ)
     return {"path": str(keeper.path), "heads": {str(partition): size for partition, (size, _) in sorted(heads.items())}}
 
 

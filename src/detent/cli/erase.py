@@ -39,7 +39,7 @@ def command(shell: Shell, digests: tuple[str, ...], job_id: str | None, reason: 
 
     if bool(digests) == (job_id is not None):
         raise InvalidInput("name digests, or a job with --job", hint="`detent erase --help` has examples")
-    home = shell.home()
+    home = shell.home(writes=True)
     done: Erased
     if job_id is not None:
         done = erase_job(home, job_id, environment=os.environ, reason_code=reason)

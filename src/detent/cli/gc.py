@@ -36,7 +36,7 @@ def command(shell: Shell, *, dry_run: bool, grace: str) -> int:
     from detent.engine.erase import collect  # noqa: PLC0415
 
     grace_ms = duration_ms("--grace", grace, least_ms=0)
-    done = collect(shell.home(), grace_ms=grace_ms, dry_run=dry_run)
+    done = collect(shell.home(writes=True), grace_ms=grace_ms, dry_run=dry_run)
     document = {
         "dry_run": dry_run,
         "garbage": [{"digest": digest_text(digest), "place": place} for digest, place in done.garbage],

@@ -131,7 +131,7 @@ def rotate_key(shell: Shell, role: str) -> int:
     """Rotate the key of a role."""
     from detent.engine.rotate import rotate  # noqa: PLC0415 - keeps `--help` fast
 
-    home = shell.home()
+    home = shell.home(writes=True)
     rotated = rotate(home, role, environment=os.environ)
     document = {
         "role": rotated.role,

@@ -49,7 +49,7 @@ def command(shell: Shell, identifier: str, *, workers: int | None, commit_timeou
     from detent.engine.wiring import Parts  # noqa: PLC0415
 
     commit_ms = None if commit_timeout is None else duration_ms("--commit-timeout", commit_timeout)
-    home = shell.home()
+    home = shell.home(writes=True)
     with Parts().open_reader(home.ledger) as reader:
         found = find_jobs(reader, Content(reader, home.content_files()), identifier)
         run = None if found.run_id is None else reader.run(found.run_id)

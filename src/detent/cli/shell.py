@@ -53,8 +53,27 @@ class Shell:
     format: str = TEXT
     ending: Ending = field(default_factory=Ending)
 
-    def home(self) -> Home:
-        """The home to work on; a `HomeError` says how to get one when there is none."""
+    def home(self, *, writes: bool = False, looks: bool = True) -> Home:
+        """The home to work on; a `HomeError` says how to get one when there is none.
+
+        A copy of another home is named as one: to a command that only looks in a note, to one that writes by `HomeCopied`.
+        """
+        found = self._find()
+        if writes or looks:
+            self._say_copied(found, writes=writes)
+        return found
+
+    def _say_copied(self, home: Home, *, writes: bool) -> None:
+        from detent.engine.places import COPY_HINT, copied, copied_from  # noqa: PLC0415
+
+        original = copied_from(home, os.environ)
+        if original is None:
+            return
+        if writes:
+            raise copied(home, original)
+        self.note(f"note: this home is a copy of {original}. Nothing is written in it before {COPY_HINT}")
+
+    def _find(self) -> Home:
         from detent.engine.home import HOME_VARIABLE, find_home, is_home  # noqa: PLC0415 - keeps `--help` fast
         from detent.errors import HomeError  # noqa: PLC0415
 

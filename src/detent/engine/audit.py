@@ -18,11 +18,12 @@ from detent.canon import DIGEST_BYTES, digest_text, sha256
 from detent.canon.show import show
 from detent.engine.home import Home
 from detent.engine.keeper import HeadKeeper, state_directory
+from detent.engine.places import binding_heads, ledger_name, original_of
 from detent.engine.settings import Settings
 from detent.engine.signatures import signature_checkers
 from detent.engine.typed import typed
-from detent.engine.wiring import Parts
-from detent.errors import StoreCorrupt
+from detent.engine.wiring import Parts, load_trust
+from detent.errors import DetentError, StoreCorrupt
 from detent.ledger.batch import RECORDS_PER_BATCH_MAX, BatchHeader, parse_batch
 from detent.ledger.findings import Finding, Report
 from detent.ledger.items import ContentItem, HeaderItem, HeadItem, Readable, batch_item, job_item, run_item
@@ -54,12 +55,11 @@ def verify_home(
     ``root`` is a root digest that came another way than with the home; without one the home's own is pinned. The tree
     heads in the user's state directory count as kept elsewhere, beside those given.
     """
-    settings = home.settings()
-    keeper = HeadKeeper(state_directory(environment), settings.origin)
-    kept = [*kept_heads, *(note for _, note in keeper.heads().values())]
+    settings, chosen = home.settings(), parts or Parts()
+    kept = [*kept_heads, *_kept_here(home, settings, environment, chosen)]
     with SpilledHeads() as heads, signature_checkers() as verify_many:
         report = verify_items(
-            home_items(home, settings, parts or Parts()),
+            home_items(home, settings, chosen),
             root=settings.root if root is None else root,
             heads=heads,
             kept_heads=kept,
@@ -68,6 +68,27 @@ def verify_home(
             verify_many=verify_many,
         )
     return replace(report, not_proved=(*report.not_proved, ROWS))
+
+
+def _kept_here(home: Home, settings: Settings, environment: Mapping[str, str], parts: Parts) -> list[str]:
+    """The tree heads in the user's state directory that this home must continue.
+
+    Of a copy without an identity of its own, those that are not longer than it is: the original may have gone on since.
+    """
+    try:
+        with parts.open_reader(home.ledger) as reader:
+            name = ledger_name(reader)
+            sizes = [reader.head(partition).size for partition in range(reader.partitions)]
+            trust = load_trust(reader, settings)
+    except DetentError:
+        # What is wrong with it is found below; the heads of the name that the settings give still count.
+        return [note for _, note in HeadKeeper(state_directory(environment), settings.origin).heads().values()]
+    copied = original_of(home, name, environment) is not None
+    return [
+        note
+        for partition, (size, note) in binding_heads(home, trust, environment)
+        if not copied or (partition < len(sizes) and size <= sizes[partition])
+    ]
 
 
 def home_items(home: Home, settings: Settings, parts: Parts) -> Iterator[Readable]:

@@ -24,6 +24,7 @@ from detent.engine.inspect import Times
 from detent.engine.keeper import HeadKeeper, state_directory
 from detent.engine.keys import ACTIVE, HERE, keys_view
 from detent.engine.lock import is_held, owner_pid
+from detent.engine.places import ledger_name, refuse_copy
 from detent.engine.sandbox_view import SandboxView, sandbox_view
 from detent.engine.settings import SANDBOX_REQUIRED
 from detent.engine.wiring import Parts, check_kept_head
@@ -76,8 +77,12 @@ def examine(
         yield from _answered("keys", lambda: _keys(home, reader))
         yield from _answered("ledger", lambda: _ledger(reader))
         yield from _answered("content", lambda: _content(home, reader))
+        identity = list(_answered("identity", lambda: _identity(home, reader, environment)))
+        yield from identity
         for partition in range(reader.partitions):
             yield from _answered("tree head", partial(_tree_head, reader, partition))
+            if identity[0].status == WRONG:
+                continue  # The tree heads that are kept are those of its original.
             yield from _answered("kept tree head", partial(_kept_head, reader, partition, environment))
     yield _owner(home)
 
@@ -224,8 +229,15 @@ def _tree_head(reader: StoreReader, partition: int) -> Check:
     return Check("tree head", OK if behind == 0 else NOTE, text)
 
 
+def _identity(home: Home, reader: StoreReader, environment: Mapping[str, str]) -> Check:
+    name = ledger_name(reader)
+    refuse_copy(home, name, environment)
+    own = "" if name == reader.origin else f", which began as a copy of {reader.origin}"
+    return Check("identity", OK, f"{name}{own}")
+
+
 def _kept_head(reader: StoreReader, partition: int, environment: Mapping[str, str]) -> Check:
-    keeper = HeadKeeper(state_directory(environment), reader.origin)
+    keeper = HeadKeeper(state_directory(environment), ledger_name(reader))
     kept = keeper.heads().get(partition)
     if kept is None:
         return Check("kept tree head", NOTE, f"none in {keeper.path}: a rollback of this home would not be noticed")

@@ -18,7 +18,7 @@ from detent.canon import digest_text
 from detent.canon.late import dataclass
 from detent.engine.content import GC_GRACE_MS, Content, unreferenced
 from detent.engine.home import Home
-from detent.engine.lock import owner_pid, try_lock
+from detent.engine.lock import held_alone
 from detent.engine.session import Session
 from detent.engine.wiring import Parts
 from detent.errors import DetentError, InvalidInput, OutcomeUnknown, StoreCorrupt, StoreUnavailable
@@ -166,12 +166,6 @@ def collect(
     for itself, because it changes the database. Files go first, without opening it for writing: on a full disk that may be what
     makes room for a change of the database. `StoreUnavailable` if that cannot be changed even so.
     """
-    held = try_lock(home.lock)
-    if held is None:
-        raise StoreUnavailable(
-            f"process {owner_pid(home.lock) or 'unknown'} owns the home {home.path}",
-            hint="garbage is collected while nobody works on the home: end that process first",
-        )
 
     def young(path: Path) -> bool:
         try:
@@ -180,7 +174,7 @@ def collect(
             return True
 
     chosen, files = parts or Parts(), home.content_files()
-    try:
+    with held_alone(home.lock, "garbage is collected while nobody works on the home: end that process first"):
         unfinished = 0 if dry_run else files.sweep_abandoned() + files.sweep_temporary(young)
         with chosen.open_still(home.ledger) as reader:
             content = Content(reader, files)
@@ -190,8 +184,6 @@ def collect(
             taken = sum(files.erase(digest) for digest, place in garbage if place == "file")
             _remove(chosen, home, [digest for digest, place in garbage if place == "database"], taken + unfinished)
         return Collected(tuple(garbage), size, unfinished)
-    finally:
-        held.release()
 
 
 def _remove(parts: Parts, home: Home, digests: Sequence[bytes], taken: int) -> None:

@@ -26,10 +26,10 @@ from detent.engine.audit import commits
 from detent.engine.content import Content
 from detent.engine.erase import digests_of_job
 from detent.engine.home import Home
-from detent.engine.keeper import HeadKeeper, state_directory
+from detent.engine.places import binding_heads, refuse_copy
 from detent.engine.recover import tree_node
 from detent.engine.wiring import Parts, check_kept_head, load_trust, signing_key
-from detent.errors import HomeError, InvalidInput, StoreCorrupt, StoreUnavailable
+from detent.errors import HomeCopied, HomeError, InvalidInput, StoreCorrupt, StoreUnavailable
 from detent.kernel import Run
 from detent.ledger.batch import tree_origin
 from detent.ledger.bundle import ITEM_BYTES_MAX, BundleWriter
@@ -104,7 +104,8 @@ def export(
     with (parts or Parts()).open_snapshot(home.ledger) as reader:
         if run_id is not None and reader.run(run_id) is None:
             raise InvalidInput(f"there is no run {run_id!r}", code="UNKNOWN_RUN", hint="`detent list` shows the runs")
-        root = load_trust(reader, home.settings()).root_digest
+        trust = load_trust(reader, home.settings())
+        root = trust.root_digest
         heads = tree_heads(home, reader, environment, must_cover=run_id is not None)
         tally: Counter[str] = Counter()
         items = bundle_items(
@@ -118,7 +119,7 @@ def export(
             file.write(writer.end())
         scope = SCOPE_LEDGER if run_id is None else SCOPE_RUN
         size = target.stat().st_size
-        return Exported(target, scope, run_id, reader.origin, root, size, dict(sorted(tally.items())), heads)
+        return Exported(target, scope, run_id, trust.origin, root, size, dict(sorted(tally.items())), heads)
 
 
 def bundle_items(
@@ -155,7 +156,8 @@ def tree_heads(home: Home, reader: StoreReader, environment: Mapping[str, str], 
 
     Without the log key the newest stored one has to do, unless it ``must_cover`` everything.
     """
-    kept = HeadKeeper(state_directory(environment), reader.origin).heads()
+    trust = load_trust(reader, home.settings())
+    kept = dict(binding_heads(home, trust, environment))
     found = {}
     for partition in range(reader.partitions):
         size = reader.head(partition).size
@@ -164,10 +166,11 @@ def tree_heads(home: Home, reader: StoreReader, environment: Mapping[str, str], 
             found[partition] = Head(size, newest.note)
             continue
         try:
+            refuse_copy(home, trust.origin, environment)  # It must not sign in the original's name.
             if partition in kept:
                 check_kept_head(reader, kept[partition], partition)
             found[partition] = _signed_now(home, reader, partition, size)
-        except HomeError:
+        except (HomeError, HomeCopied):
             if must_cover:
                 raise
             if newest is not None:
@@ -218,8 +221,9 @@ def reports(reader: StoreReader, run_id: str | None) -> Iterator[bytes]:
 
 
 def _signed_now(home: Home, reader: StoreReader, partition: int, size: int) -> Head:
-    origin = tree_origin(reader.origin, partition)
-    key = signing_key(home, load_trust(reader, home.settings(), partition), "log", size, partition)
+    trust = load_trust(reader, home.settings(), partition)
+    origin = tree_origin(trust.origin_of_head(size), partition)
+    key = signing_key(home, trust, "log", size, partition)
     root = root_at(size, partial(tree_node, reader, partition))
     return Head(size, sign_head(TreeHead(origin, size, root), origin, key))
 

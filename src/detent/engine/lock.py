@@ -10,10 +10,11 @@ import contextlib
 import fcntl
 import os
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 from detent.engine.home_access import insist_on_writable
-from detent.errors import HomeError
+from detent.errors import HomeError, StoreUnavailable
 
 _held: weakref.WeakSet[OwnerLock]
 
@@ -65,6 +66,19 @@ def try_lock(path: Path) -> OwnerLock | None:
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode())
     return OwnerLock(descriptor)
+
+
+@contextlib.contextmanager
+def held_alone(path: Path, hint: str) -> Iterator[None]:
+    """Own a home for as long as the block lasts; `StoreUnavailable` with this hint while another process does."""
+    held = try_lock(path)
+    if held is None:
+        message = f"process {owner_pid(path) or 'unknown'} owns the home {path.parent}"
+        raise StoreUnavailable(message, hint=hint)
+    try:
+        yield
+    finally:
+        held.release()
 
 
 def is_held(path: Path) -> bool:

@@ -20,9 +20,10 @@ from detent.canon.late import dataclass
 from detent.engine.home import Home
 from detent.engine.keeper import HeadKeeper, state_directory
 from detent.engine.keyring import ROLES
-from detent.engine.lock import owner_pid, try_lock
+from detent.engine.lock import held_alone
+from detent.engine.places import binding_heads, settle_in
 from detent.engine.wiring import Parts, begin_owner, check_kept_head, load_trust, signing_key
-from detent.errors import InvalidInput, StoreUnavailable, TrustError
+from detent.errors import InvalidInput, TrustError
 from detent.ledger import KeyEntry, SignedTrust, Trust, TrustConfig, sign_trust
 from detent.store.api import Store
 
@@ -58,20 +59,14 @@ def rotate(
     """
     if role not in ROLES:
         raise InvalidInput(f"there is no role {role!r} here", hint=f"roles: {', '.join(ROLES)}")
-    held = try_lock(home.lock)
-    if held is None:
-        raise StoreUnavailable(
-            f"process {owner_pid(home.lock) or 'unknown'} owns the home {home.path}",
-            hint="keys are rotated while nobody works on the home: end that process first",
-        )
-    try:
-        # An owner that still holds the old keys may not write a second batch: it would be signed by a key whose time is
-        # over. So it makes no checkpoint either.
-        chosen = replace(parts or Parts(), checkpoint_records=NEVER)
-        with closing(chosen.open_store(home.ledger)) as store:
-            return _rotate(home, store, role, chosen, environment, random)
-    finally:
-        held.release()
+    # An owner that still holds the old keys may not write a second batch: it would be signed by a key whose time is over. So it
+    # makes no checkpoint either.
+    chosen = replace(parts or Parts(), checkpoint_records=NEVER)
+    with (
+        held_alone(home.lock, "keys are rotated while nobody works on the home: end that process first"),
+        closing(chosen.open_store(home.ledger)) as store,
+    ):
+        return _rotate(home, store, role, chosen, environment, random)
 
 
 def rotated_config(trust: Trust, role: str, new: KeyEntry) -> tuple[TrustConfig, tuple[bytes, ...]]:
@@ -101,8 +96,9 @@ def _rotate(
     trusts = [load_trust(store, settings, partition) for partition in range(store.partitions)]
     newest = max(trusts, key=lambda trust: trust.config.version)
     sizes = [store.head(partition).size for partition in range(store.partitions)]
-    keeper = HeadKeeper(state_directory(environment), store.origin)
-    for partition, kept in keeper.heads().items():
+    settle_in(home, newest.origin, environment)
+    keeper = HeadKeeper(state_directory(environment), newest.origin)
+    for partition, kept in binding_heads(home, newest, environment):
         check_kept_head(store, kept, partition)  # Before a key is made that nobody would ever use.
     root_key = signing_key(home, newest, "root", max(sizes))
     key = home.keyring.add(role, random(32))
@@ -110,7 +106,7 @@ def _rotate(
     config, old_key_ids = rotated_config(newest, role, entry)
     signed = sign_trust(config, root_key)
     for partition, trust in enumerate(trusts):
-        announce = [*_missed(store, newest, trust), signed]
+        announce = [*missed_versions(store, newest, trust), signed]
         owner = begin_owner(home, store, settings, trust, keeper, parts, partition, announce=announce)
         owner.close()
         if owner.failure is not None:
@@ -118,7 +114,7 @@ def _rotate(
     return Rotated(role, old_key_ids, key.key_id, config.version, entry.from_position)
 
 
-def _missed(store: Store, newest: Trust, trust: Trust) -> list[SignedTrust]:
+def missed_versions(store: Store, newest: Trust, trust: Trust) -> list[SignedTrust]:
     """Versions that other partitions have announced and this one has not: a rotation was cut short between them."""
     known = trust.config.version
     if known == newest.config.version:

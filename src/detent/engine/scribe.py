@@ -30,6 +30,7 @@ class Scribe:
         recovered: Recovered,
         *,
         partition: int,
+        origin: str | None = None,
         batch_key: SigningKey,
         head_key: SigningKey,
         keep_head: Callable[[TreeHeadRow], None],
@@ -43,7 +44,7 @@ class Scribe:
         self._kernel = recovered.kernel
         self._history = recovered.history
         self._assembler = Assembler(
-            origin=store.origin,
+            origin=origin or store.origin,
             partition=partition,
             epoch=self.epoch,
             tail=recovered.tail,

@@ -18,6 +18,7 @@ from detent.engine.home import Home, environment_policy
 from detent.engine.keeper import HeadKeeper, state_directory
 from detent.engine.lock import OwnerLock
 from detent.engine.owner import Owner
+from detent.engine.places import displaced_heads, forget_bound_heads, settle_in
 from detent.engine.recover import recover, tree_node
 from detent.engine.request import Judge
 from detent.engine.service import Service
@@ -148,10 +149,18 @@ def open_owned(
         for partition in range(first.partitions):
             parts.make_queue(_config(settings, first, partition))
         trusts = [load_trust(first, settings, partition) for partition in range(first.partitions)]
-        keeper = HeadKeeper(state_directory(environment), first.origin)
+        keeper = HeadKeeper(state_directory(environment), trusts[0].origin)
         keeper.prepare()
+        if any(trust.origin != trusts[0].origin for trust in trusts):
+            raise HomeError(
+                f"the home {home.path} is a copy that has its own name in some of its partitions only",
+                hint="`detent copy` was cut short: run it again",
+            )
+        settle_in(home, trusts[0].origin, environment)
         if parts.accept_rollback:
-            keeper.forget()
+            forget_bound_heads(home, trusts[0], environment)
+        for partition, kept in displaced_heads(home, trusts[0], environment):
+            check_kept_head(first, kept, partition)
         opened += [parts.open_store(home.ledger) for _ in range(1, first.partitions)]
         owners = [
             begin_owner(home, store, settings, trusts[partition], keeper, parts, partition)
@@ -291,6 +300,7 @@ def _owner(  # noqa: PLR0913 - the parts an owner is wired from
         recovered,
         partition=partition,
         config=config,
+        origin=(later or trust).origin,
         batch_key=signing_key(home, trust, "transition", size, partition),
         head_key=signing_key(home, later or trust, "log", size + 1, partition),
         clock=parts.clock,

@@ -121,6 +121,12 @@ def tree_origin(origin: str, partition: int) -> str:
     return f"{origin}/p{partition}"
 
 
+def partition_of_origin(origin: str) -> int | None:
+    """The partition whose tree heads carry this origin line; None when it is the line of none."""
+    _, found, number = origin.rpartition("/p")
+    return int(number) if found and number.isascii() and number.isdecimal() and len(number) < 20 else None
+
+
 def parse_batch(body: bytes) -> BatchHeader | TrustFault:
     """Read a batch record's body; refuse whatever `seal` would not have written."""
     fields = loose(body) if len(body) <= BATCH_BYTES_MAX else None
@@ -154,8 +160,8 @@ def open_batch(body: bytes, signature: bytes, trust: Trust) -> BatchHeader | Tru
 
 def signer_of(header: BatchHeader, trust: Trust) -> bytes | TrustFault:
     """The public key that may have signed this batch, or why the key it names may not."""
-    if header.origin != trust.origin:
-        return TrustFault("BATCH_ORIGIN_WRONG", f"the batch is of {header.origin!r}, not of {trust.origin!r}")
+    if header.origin != (origin := trust.origin_of_batch(header.batch_no)):
+        return TrustFault("BATCH_ORIGIN_WRONG", f"the batch is of {header.origin!r}, not of {origin!r}")
     return trust.find(header.signer_key_id, TRANSITION, header.batch_no, partition=header.partition)
 
 
@@ -197,17 +203,18 @@ def verify_record_proof(
     if not verify_inclusion(leaf_hash(record), proof.index, header.record_count, proof.path, header.records_root):
         return TrustFault("RECORD_NOT_INCLUDED", f"the path does not lead from the record to batch {header.batch_no}")
     if head is not None:
-        fault = inclusion_fault(header, batch_leaf(proof.body, proof.signature), proof.tree_path, head)
+        origin = trust.origin_of_head(head.size)
+        fault = inclusion_fault(header, origin, batch_leaf(proof.body, proof.signature), proof.tree_path, head)
         if fault is not None:
             return fault
     return header
 
 
 def inclusion_fault(
-    header: BatchHeader, leaf: bytes, tree_path: Sequence[bytes] | None, head: TreeHead
+    header: BatchHeader, origin: str, leaf: bytes, tree_path: Sequence[bytes] | None, head: TreeHead
 ) -> TrustFault | None:
-    """Say that a batch is not shown to be in the tree of a head, or nothing."""
-    if head.origin != tree_origin(header.origin, header.partition):
+    """Say that a batch is not shown to be in the tree of a head of this origin, or nothing."""
+    if head.origin != tree_origin(origin, header.partition):
         return TrustFault("HEAD_INVALID", f"the tree head is of {head.origin!r}, not of the batch's partition")
     if tree_path is None or not verify_inclusion(leaf, header.batch_no, head.size, tree_path, head.root):
         return TrustFault(

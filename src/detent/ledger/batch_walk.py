@@ -7,8 +7,9 @@ bundle of a run, shows some records with their paths; what it cannot show is sai
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
+from itertools import islice
 
 from detent.canon import UINT64_MAX
 from detent.canon.merkle import leaf_hash, root_of, verify_inclusion
@@ -20,6 +21,7 @@ from detent.ledger.batch import (
     batch_leaf,
     parse_batch,
     signer_of,
+    tree_origin,
 )
 from detent.ledger.book import Book, Partition
 from detent.ledger.findings import Finding
@@ -45,8 +47,9 @@ class BatchWalk:
         if isinstance(header, TrustFault):
             self._note(header.code, header.message)
             return self._unreadable(item)
+        trust = self._trust_of(header, item.records)
         self._check_place(header)
-        self._check_signature(header, item.body, item.signature, item.records)
+        self._check_signature(header, item.body, item.signature, trust)
         if commands_digest(item.commands) != header.commands_digest:
             self._note("COMMANDS_DIGEST_WRONG", "the commands are not those the batch record binds", header)
         if item.columns is not None:
@@ -70,10 +73,10 @@ class BatchWalk:
         adjoins = header.batch_no == partition.next_batch
         if adjoins and header.prev_batch_hash != partition.leaf:
             self._note("BATCH_CHAIN_BROKEN", "the batch does not name the batch before it", header)
+        trust = self._trust_of(header, [(record.body, record.evidence) for record in item.records])
         self._check_origin(header)
         self._check_flow(header, adjoins=adjoins)
-        shown = [(record.body, record.evidence) for record in item.records]
-        self._check_signature(header, item.body, item.signature, shown)
+        self._check_signature(header, item.body, item.signature, trust)
         leaf = batch_leaf(item.body, item.signature)
         self._check_inclusion(header, leaf, item)
         self._records.begin(header.batch_no, header.last_tick, None)
@@ -94,12 +97,7 @@ class BatchWalk:
         partition = self.partition
         place = (header.batch_no, header.prev_batch_hash, header.first_position, header.partition)
         due = (partition.next_batch, partition.leaf, partition.next_position, partition.number)
-        ledger = self.book.header
-        if (
-            place == due
-            and header.first_tick >= partition.last_tick
-            and (ledger is None or header.origin == ledger.origin)
-        ):
+        if place == due and header.first_tick >= partition.last_tick and header.origin == partition.origin:
             return
         if header.batch_no != partition.next_batch:
             message = f"batch {header.batch_no} where batch {partition.next_batch} is due"
@@ -110,9 +108,8 @@ class BatchWalk:
         self._check_flow(header, adjoins=True)
 
     def _check_origin(self, header: BatchHeader) -> None:
-        ledger = self.book.header
-        if ledger is not None and header.origin != ledger.origin:
-            message = f"a batch of {header.origin!r} in a ledger of {ledger.origin!r}"
+        if header.origin != self.partition.origin:
+            message = f"a batch of {header.origin!r} in a ledger of {self.partition.origin!r}"
             self._note("BATCH_ORIGIN_WRONG", message, header)
         if header.partition != self.partition.number:
             message = f"a batch of partition {header.partition} among those of partition {self.partition.number}"
@@ -128,15 +125,29 @@ class BatchWalk:
             message = f"the batch starts at tick {header.first_tick}, the last one ended at {partition.last_tick}"
             self._note("TICK_BACKWARDS", message, header)
 
-    def _check_signature(
-        self, header: BatchHeader, body: bytes, signature: bytes, records: Iterable[tuple[bytes, bytes | None]]
-    ) -> None:
+    def _trust_of(self, header: BatchHeader, records: Sequence[tuple[bytes, bytes | None]]) -> Trust | None:
+        """The trust that decides about a batch: the one in force or, if the batch gives the ledger another name, the next."""
         partition = self.partition
         if partition.trust is None and not partition.untrusted:
             self._start_trust(header, records)
-        if partition.trust is None:
+        if partition.trust is None or header.origin == partition.origin:
+            return partition.trust
+        for evidence in _announcements(records):
+            try:
+                longer = partition.trust.extend(evidence, header.batch_no)
+            except TrustError:
+                continue  # Said when the record is read.
+            if longer.origin == header.origin:
+                partition.origin = longer.origin
+                partition.heads.origins.add(tree_origin(longer.origin, partition.number))
+                return longer
+        return partition.trust
+
+    def _check_signature(self, header: BatchHeader, body: bytes, signature: bytes, trust: Trust | None) -> None:
+        partition = self.partition
+        if trust is None:
             return
-        public_key = signer_of(header, partition.trust)
+        public_key = signer_of(header, trust)
         if isinstance(public_key, TrustFault):
             self._note(public_key.code, public_key.message, header)
             return
@@ -150,15 +161,11 @@ class BatchWalk:
         partition.untrusted = True
         fault: tuple[str, str] = ("TRUST_MISSING", "the first batch announces no trust configuration")
         if header.batch_no == 0:
-            for body, evidence in records:
-                fields = loose(body)
-                if evidence is None or type(fields) is not dict or fields.get("kind") != "trust_changed":
-                    continue
+            for evidence in islice(_announcements(records), 1):
                 try:
                     partition.trust = Trust.start(evidence, 0)
                 except TrustError as exc:
                     fault = ("TRUST_INVALID", str(exc))
-                break
         if partition.trust is None:
             self._note(*fault, header)
             return
@@ -294,6 +301,9 @@ class BatchWalk:
         if header.signer_key_id != partition.signer:
             message = "the batch is signed by another key than the one its owner announced"
             self._note("RECORD_SIGNER_WRONG", message, header)
+        if partition.trust is not None and header.origin == partition.origin != partition.trust.origin:
+            message = f"a batch of {header.origin!r} announces that the ledger is {partition.trust.origin!r}"
+            self._note("BATCH_ORIGIN_WRONG", message, header)
         partition.next_batch = header.batch_no + 1
         partition.next_position = header.first_position + header.record_count
         partition.last_tick = max(partition.last_tick, header.last_tick)
@@ -303,3 +313,11 @@ class BatchWalk:
         partition = self.partition
         batch_no = partition.next_batch if header is None else header.batch_no
         self.book.findings.add(Finding(code, message, partition.number, batch_no, position))
+
+
+def _announcements(records: Iterable[tuple[bytes, bytes | None]]) -> Iterator[bytes]:
+    """The trust configurations that the records of a batch announce, as they come."""
+    for body, evidence in records:
+        fields = loose(body) if evidence is not None else None
+        if evidence is not None and type(fields) is dict and fields.get("kind") == "trust_changed":
+            yield evidence

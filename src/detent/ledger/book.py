@@ -114,6 +114,8 @@ class Partition:
 
     number: int
     heads: HeadClaims
+    origin: str
+    """The name that the ledger's batches carry now; a copy changes it in the batch that says so."""
     frontier: Frontier = field(default_factory=Frontier)
     trust: Trust | None = None
     untrusted: bool = False

@@ -67,8 +67,9 @@ def proved(book: Book, partitions: list[Partition], counts: Mapping[str, int]) -
         order = (
             "each is part of the signed tree" if run else "each names the one before it, and none is missing between"
         )
+        name = partitions[0].origin if partitions else header.origin
         yield (
-            f"{counts['batches']:,} batches of {header.origin} are signed by keys that were allowed to sign them there; {order}."
+            f"{counts['batches']:,} batches of {name} are signed by keys that were allowed to sign them there; {order}."
         )
     if counts["records"] and not codes & (_BATCHES | _RECORDS):
         yield f"{counts['records']:,} records are, byte for byte, those the batches bind, with the evidence they name."
@@ -83,6 +84,7 @@ def proved(book: Book, partitions: list[Partition], counts: Mapping[str, int]) -
             f"{counts['results_signed']:,} results are signed by executor keys that were allowed to sign them there, each "
             f"for its own job and attempt: {_signers(book)}."
         )
+    yield from _copies(partitions)
     yield from _trees(codes, partitions)
     if rows and not codes & (_BESIDE | _TREE):
         yield f"{rows:,} stored rows say what the records say."
@@ -90,6 +92,15 @@ def proved(book: Book, partitions: list[Partition], counts: Mapping[str, int]) -
         yield f"{counts['contents']:,} contents are what their digests name; none of them is one the ledger says is erased."
     if book.erased.count and not codes & _RECORDS:
         yield f"{book.erased.count:,} contents were erased on purpose; the history that names them is whole."
+
+
+def _copies(partitions: list[Partition]) -> Iterator[str]:
+    trust = next((partition.trust for partition in partitions if partition.trust is not None), None)
+    for version in trust.copies if trust is not None else ():
+        yield (
+            f"It is a copy: {version.position:,} batches of partition {partitions[0].number} were signed as {version.config.copy_of}, and"
+            f" those since as {version.config.origin}, whose keys the original's root key announced."
+        )
 
 
 def _trees(codes: AbstractSet[str], partitions: list[Partition]) -> Iterator[str]:

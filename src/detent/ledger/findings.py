@@ -252,6 +252,16 @@ class TreeState:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyState:
+    """That a ledger is a copy of another one: what it shares with it, and its own name since."""
+
+    copy_of: str
+    batches: int
+    """Batches of its first partition before it took a name of its own."""
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """What a verification says. ``ok`` only if nothing was found and all that must be proved was."""
 
@@ -273,6 +283,8 @@ class Report:
     """How often each code was found, also beyond the findings kept."""
     executors: Mapping[str, int] = field(default_factory=dict)
     """How many results each executor's key signed, by the key's id; only signatures that verify count."""
+    copies: tuple[CopyState, ...] = ()
+    """Of a copy, whose it is, oldest first; the last one has its present name."""
 
     def to_map(self) -> dict[str, Any]:
         """The report for JSON."""
@@ -287,6 +299,9 @@ class Report:
             "executors": dict(self.executors),
             "scope": self.scope,
             "origin": self.origin,
+            "copies": [
+                {"copy_of": copy.copy_of, "batches": copy.batches, "origin": copy.origin} for copy in self.copies
+            ],
             "run_id": self.run_id,
             "root": self.root,
             "root_pinned": self.root_pinned,

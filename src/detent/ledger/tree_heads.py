@@ -50,6 +50,8 @@ class HeadClaims:
     """All heads shown for one partition, by size."""
 
     partition: int
+    origins: set[str]
+    """Origin lines of this partition's tree heads, as far as it has been read: one, and one more for each copy."""
     by_size: dict[int, list[Claim]] = field(default_factory=dict)
     count: int = 0
     largest: Claim | None = None
@@ -75,6 +77,8 @@ class HeadClaims:
     def passed(self, size: int, root: bytes) -> Iterator[Finding]:
         """The tree has ``size`` leaves and this root now: compare the heads of that size."""
         for claim in self.by_size.get(size, ()):
+            if claim.head.origin not in self.origins:
+                continue  # Of another ledger, which is said at the end.
             claim.agrees = claim.head.root == root
             if claim.agrees:
                 continue
@@ -92,7 +96,7 @@ class HeadClaims:
                     return claim
         return None
 
-    def finish(self, trust: Trust | None, origin: str, size: int | None) -> Iterator[Finding]:
+    def finish(self, trust: Trust | None, size: int | None) -> Iterator[Finding]:
         """Ask of every head: does the ledger reach it, and did a trusted log key sign it?
 
         ``size`` is that of the tree; None for the bundle of a run, which does not hold the whole tree.
@@ -106,9 +110,13 @@ class HeadClaims:
             self.largest.agrees = agrees
         for claims in self.by_size.values():
             for claim in claims:
+                if claim.kept and claim.head.origin not in self.origins:
+                    message = f"a tree head kept elsewhere is of another ledger, {claim.head.origin!r}"
+                    yield Finding("HEAD_INVALID", message, self.partition)
+                    continue
                 if size is not None and claim.head.size > size:
                     yield self._beyond(claim, size)
-                fault = signature_fault(claim, trust, origin, self.partition)
+                fault = signature_fault(claim, trust, self.partition)
                 if fault is not None:
                     yield fault
                 elif claim.agrees:
@@ -140,16 +148,16 @@ class HeadClaims:
                     yield Finding("COSIGNATURE_INVALID", message, self.partition)
 
 
-def signature_fault(claim: Claim, trust: Trust | None, origin: str, partition: int) -> Finding | None:
+def signature_fault(claim: Claim, trust: Trust | None, partition: int) -> Finding | None:
     """Say why a head is not to be believed, or nothing.
 
     The key must be valid at the first batch the head does not cover: that is where trust stands when a head is signed.
     """
-    name = tree_origin(origin, partition)
     size = claim.head.size
     where = f"the tree head of size {size}"
     if trust is None:
         return None
+    name = tree_origin(trust.origin_of_head(size), partition)
     if claim.head.origin != name:
         return Finding("HEAD_INVALID", f"{where} is of {claim.head.origin!r}, not of {name!r}", partition)
     lines = {line.key_hash for line in parse_note(claim.note).signatures if line.name == name}

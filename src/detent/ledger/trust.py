@@ -4,6 +4,9 @@ Version 1 is signed by a root key of its own; its digest is what a verifier pins
 key that the version before it knows, names that version by digest, and is announced by a ``trust_changed`` record. A
 version announced in batch *n* decides about batches after *n*: the announcing batch is still signed under the version
 before. So rotation never voids the past, and nobody can announce himself.
+
+A version may also say that the ledger is a copy of another one (``copy_of``) and goes by an origin and keys of its own from its
+announcing batch on. That batch already carries the new origin, so a copy writes nothing in the name of its original.
 """
 
 from __future__ import annotations
@@ -15,7 +18,16 @@ from detent.canon import digest_text, verify
 from detent.canon.late import dataclass
 from detent.canon.show import a_or_an
 from detent.errors import TrustError
-from detent.ledger.trust_config import ROOT, TRUST_LABEL, KeyEntry, SignedTrust, TrustConfig, TrustFault, short_id
+from detent.ledger.trust_config import (
+    ROOT,
+    TRUST_LABEL,
+    WITNESS,
+    KeyEntry,
+    SignedTrust,
+    TrustConfig,
+    TrustFault,
+    short_id,
+)
 
 
 class Version(NamedTuple):
@@ -67,8 +79,10 @@ class Trust:
             raise TrustError(f"trust version {config.version} does not follow version {last.config.version}")
         if config.prev != last.digest:
             raise TrustError(f"trust version {config.version} names another version {last.config.version}")
-        if config.origin != last.config.origin:
+        if config.copy_of is None and config.origin != last.config.origin:
             raise TrustError(f"trust version {config.version} is of {config.origin!r}, not of {last.config.origin!r}")
+        if config.copy_of is not None:
+            self._check_copy(config)
         if position < last.position:
             raise TrustError(f"trust version {config.version} is announced before version {last.config.version}")
         for entry in config.keys:
@@ -79,8 +93,21 @@ class Trust:
 
     @property
     def origin(self) -> str:
-        """The ledger this trust is about."""
-        return self.versions[0].config.origin
+        """The ledger this trust is about, by the name that it goes by now."""
+        return self.versions[-1].config.origin
+
+    @property
+    def copies(self) -> Iterator[Version]:
+        """The versions with which it took a name of its own as a copy, oldest first."""
+        return (version for version in self.versions if version.config.copy_of is not None)
+
+    def origin_of_batch(self, batch_no: int) -> str:
+        """The name that a batch carries: the one announced in it, or before it."""
+        return self.at(batch_no + 1).config.origin
+
+    def origin_of_head(self, size: int) -> str:
+        """The name that a tree head over so many batches carries: that of the last of them."""
+        return self.at(size).config.origin
 
     @property
     def root_digest(self) -> bytes:
@@ -130,6 +157,17 @@ class Trust:
             in_scope = entry.partitions is None or partition in entry.partitions
             if entry.role == role and in_scope and not entry.range_fault(position):
                 yield entry
+
+    def _check_copy(self, config: TrustConfig) -> None:
+        """A copy has a name that nothing before had, and no key of the original's signs for it: only witnesses are shared."""
+        last = self.versions[-1].config
+        if config.copy_of != last.origin:
+            raise TrustError(f"trust version {config.version} is a copy of {config.copy_of!r}, not of {last.origin!r}")
+        if config.origin in {version.config.origin for version in self.versions}:
+            raise TrustError(f"trust version {config.version} takes the name {config.origin!r} a second time")
+        for entry in config.keys:
+            if entry.role != WITNESS and entry.to_position is None and self._known(entry.key_id) is not None:
+                raise TrustError(f"key {short_id(entry.key_id)} of the original is still valid in its copy")
 
     def _known(self, key_id: bytes) -> KeyEntry | None:
         for version in self.versions:

@@ -42,6 +42,8 @@ VERSIONS_MAX: Final = 2**32
 ORIGIN_BYTES_MAX: Final = 200
 
 _CONFIG_FIELDS: Final = frozenset({"kind", "v", "origin", "version", "prev", "keys"})
+_COPY_FIELDS: Final = _CONFIG_FIELDS | {"copy_of"}
+"""Those of the version with which a copy of a ledger takes a name of its own."""
 _KEY_FIELDS: Final = frozenset(
     {"key_id", "alg", "public_key", "roles", "tenants", "partitions", "from_position", "to_position"}
 )
@@ -162,6 +164,8 @@ class TrustConfig:
     version: int = 1
     prev: bytes | None = None
     """Digest of the version before; None for version 1."""
+    copy_of: str | None = None
+    """The origin of the ledger that this one is a copy of, up to the batch that announces this version (X-200)."""
 
     def __post_init__(self) -> None:
         if not _is_origin(self.origin):
@@ -172,6 +176,10 @@ class TrustConfig:
             raise TrustError(f"a trust version is an integer from 1 on, not {self.version!r}")
         if (self.prev is None) != (self.version == 1) or not (self.prev is None or _is_digest(self.prev)):
             raise TrustError("every version but the first names the one before by digest")
+        if self.copy_of is not None and (
+            self.version == 1 or not _is_origin(self.copy_of) or self.copy_of == self.origin
+        ):
+            raise TrustError("copy_of names the origin of the versions before, which is another one")
         if not 1 <= len(self.keys) <= KEYS_MAX:
             raise TrustError(f"a trust configuration has 1 to {KEYS_MAX} keys, not {len(self.keys)}")
         object.__setattr__(self, "keys", tuple(sorted(self.keys, key=lambda entry: entry.key_id)))
@@ -183,17 +191,17 @@ class TrustConfig:
 
     def body(self) -> bytes:
         """Canonical bytes: what is signed, hashed, pinned."""
-        return encode(
-            {
-                "kind": KIND,
-                "v": FORMAT_VERSION,
-                "origin": self.origin,
-                "version": self.version,
-                "prev": self.prev,
-                "keys": [entry.to_map() for entry in self.keys],
-            },
-            bytes_max=RECORD_BYTES_MAX,
-        )
+        fields: dict[str, object] = {
+            "kind": KIND,
+            "v": FORMAT_VERSION,
+            "origin": self.origin,
+            "version": self.version,
+            "prev": self.prev,
+            "keys": [entry.to_map() for entry in self.keys],
+        }
+        if self.copy_of is not None:
+            fields["copy_of"] = self.copy_of
+        return encode(fields, bytes_max=RECORD_BYTES_MAX)
 
     def digest(self) -> bytes:
         """SHA-256 of the body."""
@@ -203,14 +211,19 @@ class TrustConfig:
     def parse(cls, body: bytes) -> TrustConfig:
         """Read a body; refuse, with `TrustError`, whatever `body` would not have written."""
         try:
-            fields = _exact(decode(body, bytes_max=RECORD_BYTES_MAX), _CONFIG_FIELDS, "a trust configuration")
+            decoded = decode(body, bytes_max=RECORD_BYTES_MAX)
+            names = _COPY_FIELDS if isinstance(decoded, dict) and "copy_of" in decoded else _CONFIG_FIELDS
+            fields = _exact(decoded, names, "a trust configuration")
         except NotCanonical as exc:
             raise TrustError(f"the trust configuration is not canonical CBOR: {exc}") from exc
         if fields["kind"] != KIND or type(fields["v"]) is not int or fields["v"] != FORMAT_VERSION:
             raise TrustError(f"not a trust configuration of format {FORMAT_VERSION}")
         if not isinstance(fields["keys"], list):
             raise TrustError("the keys of a trust configuration are a list")
-        config = cls(fields["origin"], tuple(map(KeyEntry.from_map, fields["keys"])), fields["version"], fields["prev"])
+        if "copy_of" in fields and fields["copy_of"] is None:
+            raise TrustError("a trust configuration that is not of a copy has no copy_of")
+        keys = tuple(map(KeyEntry.from_map, fields["keys"]))
+        config = cls(fields["origin"], keys, fields["version"], fields["prev"], fields.get("copy_of"))
         if config.body() != body:
             raise TrustError("the keys of a trust configuration stand in the order of their ids")
         return config

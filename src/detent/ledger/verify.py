@@ -15,12 +15,12 @@ from typing import Final
 from detent.canon import parse_digest
 from detent.canon.show import a_or_an
 from detent.errors import InvalidInput
-from detent.ledger.batch import parse_batch, tree_origin
+from detent.ledger.batch import parse_batch, partition_of_origin, tree_origin
 from detent.ledger.batch_walk import BatchWalk
 from detent.ledger.book import Book, Partition, VerifyMany, verify_each
 from detent.ledger.bundle import NOT_A_BUNDLE, ByteStream, Opening, read_items
 from detent.ledger.claims import not_proved, proved
-from detent.ledger.findings import FINDINGS_MAX, Finding, Findings, Report, TreeState
+from detent.ledger.findings import FINDINGS_MAX, CopyState, Finding, Findings, Report, TreeState
 from detent.ledger.heads import Heads
 from detent.ledger.items import (
     SCOPE_LEDGER,
@@ -39,7 +39,7 @@ from detent.ledger.note import NoteInvalid, parse_head, parse_note
 from detent.ledger.results import Reports
 from detent.ledger.rows import Rows
 from detent.ledger.tree_heads import HeadClaims
-from detent.ledger.trust import Trust
+from detent.ledger.trust import Trust, Version
 from detent.ledger.trust_config import TrustFault
 
 STRIDE: Final = 32
@@ -170,17 +170,17 @@ class _Reading:
 
     def _begin(self, header: HeaderItem) -> None:
         self._book.header = header
-        origins = {tree_origin(header.origin, number): number for number in range(header.partitions)}
         for note in self._kept_heads:
             try:
                 origin = parse_head(parse_note(note).text).origin
             except NoteInvalid as exc:
                 self._note("HEAD_INVALID", f"a tree head kept elsewhere cannot be read: {exc}")
                 continue
-            if origin not in origins:
+            number = partition_of_origin(origin)
+            if number is None or number >= header.partitions:
                 self._note("HEAD_INVALID", f"a tree head kept elsewhere is of another ledger, {origin!r}")
                 continue
-            self._add_head(self._walk(origins[origin]).partition, note, kept=True)
+            self._add_head(self._walk(number).partition, note, kept=True)
 
     def _of_partition(self, item: HeadItem | BatchItem | PartialItem) -> None:
         header = self._book.header
@@ -203,7 +203,9 @@ class _Reading:
     def _walk(self, number: int) -> BatchWalk:
         walk = self._walks.get(number)
         if walk is None:
-            walk = self._walks[number] = BatchWalk(self._book, Partition(number, HeadClaims(number)))
+            origin = "" if self._book.header is None else self._book.header.origin
+            claims = HeadClaims(number, {tree_origin(origin, number)})
+            walk = self._walks[number] = BatchWalk(self._book, Partition(number, claims, origin))
         return walk
 
     def _trust(self, number: int) -> Trust | None:
@@ -233,7 +235,7 @@ class _Reading:
         whole = header.scope == SCOPE_LEDGER
         for partition in self._partitions:
             size = partition.frontier.size if whole else None
-            for finding in partition.heads.finish(partition.trust, header.origin, size):
+            for finding in partition.heads.finish(partition.trust, size):
                 book.findings.add(finding)
             if not whole and partition.next_batch and partition.heads.largest is None:
                 self._note(
@@ -287,7 +289,8 @@ class _Reading:
             not_proved=tuple(not_proved(book, partitions, counts, pinned_home=pinned_home)),
             counts=dict(counts),
             scope=None if header is None else header.scope,
-            origin=None if header is None else header.origin,
+            origin=None if header is None else header.origin if trust is None else trust.origin,
+            copies=() if trust is None else tuple(_copy_state(version) for version in trust.copies),
             run_id=None if header is None else header.run_id,
             root=None if trust is None else trust.root_text,
             root_pinned=book.root is not None,
@@ -333,6 +336,10 @@ def _guessed_header(item: Item) -> HeaderItem:
     if isinstance(item, PartialItem):
         return HeaderItem(origin, 1, SCOPE_RUN, "")
     return HeaderItem(origin, 1)
+
+
+def _copy_state(version: Version) -> CopyState:
+    return CopyState(version.config.copy_of or "", version.position, version.config.origin)
 
 
 def _tree_state(partition: Partition) -> TreeState:

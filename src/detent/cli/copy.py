@@ -1,0 +1,54 @@
+"""`detent copy`: give a copied home an identity of its own."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from detent.cli.page import FAINT, GOOD, Cell, Page
+from detent.cli.shell import Shell, teaching, with_shell
+
+
+@click.command(
+    "copy",
+    help=teaching(
+        "Give a copied home an identity of its own: after `cp -r project copy`, a new name and new keys for the copy. Its history goes"
+        " on from the common point, and original and copy no longer meet. What was recorded before still verifies under the"
+        " original's keys; the root that others pin stays the same. Nobody may be working on the copy meanwhile.",
+        """  cp -r project copy && cd copy && detent copy
+  detent copy --home /srv/copy/.detent -o json
+  detent copy --force   a copy from another machine or another user
+""",
+    ),
+)
+@click.option("--force", is_flag=True, help="It is a copy, although its original is not known on this machine.")
+@with_shell
+def command(shell: Shell, *, force: bool) -> int:
+    """Give a copy an identity."""
+    from detent.engine.copy import adopt  # noqa: PLC0415 - keeps `--help` fast
+
+    home = shell.home(looks=False)
+    adopted = adopt(home, environment=os.environ, force=force)
+    document = {
+        "home": str(home.path),
+        "origin": adopted.origin,
+        "copy_of": adopted.copy_of,
+        "original": None if adopted.original is None else str(adopted.original),
+        "batches_shared": adopted.batches,
+        "trust_version": adopted.version,
+    }
+
+    def draw(page: Page) -> None:
+        page.line(Cell("made", GOOD), f" {home.path} a home of its own")
+        page.fields(
+            [
+                ("ledger", adopted.origin),
+                ("copy of", adopted.copy_of + ("" if adopted.original is None else f" in {adopted.original}")),
+                ("shared", f"the first {adopted.batches:,} batches"),
+            ],
+            indent="  ",
+        )
+        page.line(Cell("Both go on from here, each under its own keys: `detent verify` proves either.", FAINT))
+
+    return shell.answer(document, draw)
