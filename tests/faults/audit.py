@@ -185,6 +185,6 @@ def _check_leftovers(site: Site, found: Audit) -> None:
     found.leftovers += [f"tmp/{path}" for path in files_below(site.temporary)]
     state = site.home.directory / "state"
     found.leftovers += [
-        f"state/{path}" for path in files_below(state) if not path.endswith((".heads", "detent", "heads"))
+        f"state/{path}" for path in files_below(state) if not path.endswith((".heads", ".place", "detent", "heads"))
     ]
     found.leftovers += [f"project/{path}" for path in files_below(site.project) if path.endswith((".tmp", ".new"))]

@@ -11,6 +11,7 @@ import pytest
 
 from detent.engine.erase import collect
 from detent.engine.keeper import HeadKeeper
+from detent.engine.places import PlaceKeeper
 from detent.engine.run_inputs import RunLock
 from detent.executor.leftovers import PREFIX, has_leftovers
 from detent.executor.sandbox.staging import Staging, sweep
@@ -117,7 +118,8 @@ def test_locks_of_drivers_that_were_killed_are_removed_but_for_those_of_open_run
 def test_half_a_kept_tree_head_of_a_process_that_is_gone_is_removed(tmp_path: Path) -> None:
     keeper = HeadKeeper(tmp_path, "detent/1")
     gone, alive = (keeper.path.with_name(f"{keeper.path.name}.{pid}.tmp") for pid in (2**22 + 1, os.getpid()))
-    for path in (gone, alive):
+    place = PlaceKeeper({"XDG_STATE_HOME": "/nowhere"}, "detent/1").path.name
+    for path in (gone, alive, tmp_path / f"{place}.{2**22 + 1}.tmp"):
         path.touch()
     keeper.prepare()
     assert list(tmp_path.iterdir()) == [alive]

@@ -83,8 +83,8 @@ class HeadKeeper:
         self.path.unlink(missing_ok=True)
 
     def _sweep(self) -> None:
-        """Remove what processes left that were killed while they wrote."""
-        for left in self.path.parent.glob(f"{glob.escape(self.path.name)}.*.tmp"):
+        """Remove what processes left that were killed while they wrote, these heads or the place of their home."""
+        for left in self.path.parent.glob(f"{glob.escape(self.path.stem)}.*.tmp"):
             pid = left.name.split(".")[-2]
             if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
                 left.unlink(missing_ok=True)
