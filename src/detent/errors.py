@@ -92,6 +92,7 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         "SHED_LOW_PRIORITY": Code("reason", "shed in favour of a higher class", EXIT_REFUSED, 200, False, None),
         "CANCELLED_BY_USER": Code("reason", "cancelled on request", EXIT_FAILED, 200, False, None),
         "SUPERSEDED": Code("reason", "replaced by a newer job", EXIT_FAILED, 200, False, None),
+        "RUN_TIMEOUT": Code("reason", "the run's own time was over", EXIT_FAILED, 200, False, _RESOURCE),
         "WORKFLOW_CANCELLED": Code("reason", "the workflow was cancelled", EXIT_FAILED, 200, False, None),
         # Deadlines and limits of an execution.
         "WATCHDOG_WALL": Code("sched", "ran longer than its wall limit", EXIT_FAILED, 200, False, _RESOURCE),

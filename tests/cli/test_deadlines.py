@@ -12,6 +12,16 @@ steps:
   - id: a
     run: {python: "tasks:wait"}
 """
+LATE = """\
+name: late
+timeout: 3s
+steps:
+  - id: open
+    run: {python: "tasks:wait"}
+  - id: after
+    needs: [open]
+    run: {python: "tasks:total", with: {values: [1]}}
+"""
 
 
 def limit_attempts(project: Project, wall_ms: int) -> None:
@@ -37,3 +47,36 @@ def test_an_attempt_over_the_operators_limit_is_a_resource_limit_and_timed_out(p
         "WATCHDOG_WALL",
     )
     assert "WATCHDOG_WALL (RESOURCE_LIMIT)" in project("show", failure["job_id"]).out
+
+
+def test_what_a_run_had_under_way_when_its_time_was_over_is_reported_failed(project: Project) -> None:
+    """X-116: its open jobs are cancelled and their steps failed, in the answer and whenever it is asked for later."""
+    document = project.run(project.write("late.yaml", LATE), code=1)
+    assert document["status"] == "failed"
+    expected = {"open": "failed", "after": "skipped"}
+    assert {step["step"]: step["state"] for step in document["step_list"]} == expected
+    (failure,) = document["failures"]
+    said = (failure["step"], failure["category"], failure["code"], failure["message"])
+    assert said == ("open", "RESOURCE_LIMIT", "RUN_TIMEOUT", "the run's 3000 ms had elapsed")
+    shown = project.json("show", document["run_id"])
+    assert {step["step"]: step["state"] for step in shown["step_list"]} == expected
+    job = project.json("show", failure["job_id"])
+    assert (job["state"], job["reason_code"]) == ("CANCELED", "RUN_TIMEOUT")
+
+
+def test_the_ledger_records_that_a_run_ended_by_its_own_limit(project: Project) -> None:
+    """X-116, X-167: `run_ended` says so, signed; nothing infers it, and a run that failed otherwise has no such reason."""
+    late = project.run(project.write("late.yaml", LATE), code=1)["run_id"]
+    failed = project.run(
+        project.write("bad.yaml", 'name: bad\ntimeout: 1h\nsteps: [{id: a, run: {shell: "exit 3"}}]\n'), code=1
+    )["run_id"]
+    for run_id, reason in ((late, "RUN_TIMEOUT"), (failed, None)):
+        shown = project.json("show", run_id)
+        (end,) = [record for record in shown["records"] if record["kind"] == "run_ended"]
+        assert (shown["reason_code"], end.get("reason_code")) == (reason, reason)
+        assert bool(shown["message"]) is (reason is not None)
+        bundle = project.write("run.detent", "")
+        root = project.json("export", run_id, "--output", bundle)["root"]
+        assert project.json("verify", bundle, "--root", root)["ok"]
+    assert project.json("verify")["ok"]
+    assert project.json("replay")["ok"]

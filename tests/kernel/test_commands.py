@@ -36,7 +36,7 @@ from detent.kernel import (
     decode_commands,
     encode_commands,
 )
-from detent.kernel.commands import stamped
+from detent.kernel.commands import command_from_list, command_to_list, stamped
 from tests.kernel.builders import NO_LEASE, OWNER_KEY_ID, TENANT, Scene, code_of, config, verified
 from tests.kernel.walk import walked
 
@@ -62,6 +62,7 @@ COMMANDS: list[Command] = [
     StartRun(10, TENANT, "run-1", "nightly", DIGEST, DIGEST, DIGEST, "op"),
     ReuseStep(11, "run-1", "step-1", "job-1", DIGEST),
     EndRun(12, "run-1", "completed"),
+    EndRun(12, "run-1", "failed", "RUN_TIMEOUT"),
     RaiseEpoch(13, 2, OWNER_KEY_ID, config().encode()),
     ChangeTrust(14, 1, DIGEST, b"signed"),
     Erase(15, (DIGEST, NO_LEASE), 2, "ERASED_BY_USER"),
@@ -94,6 +95,15 @@ def test_the_digest_of_commands_is_labelled() -> None:
     blob = encode_commands(COMMANDS)
     assert commands_digest(blob) == hashlib.sha256(b"detent/commands/v1\0" + blob).digest()
     assert commands_digest(blob) != commands_digest(encode_commands(COMMANDS[1:]))
+
+
+def test_the_end_of_a_run_without_a_reason_is_recorded_as_it_always_was() -> None:
+    """X-116, X-165: commands of ledgers from before there were reasons are read, and written, byte for byte."""
+    before = ["run_end", 12, "run-1", "completed"]
+    assert command_to_list(EndRun(12, "run-1", "completed")) == before
+    assert command_from_list(before) == EndRun(12, "run-1", "completed")
+    with pytest.raises(InvalidInput, match="reason"):
+        command_from_list([*before, None])
 
 
 def test_no_commands_are_a_list_too() -> None:

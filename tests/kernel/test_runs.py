@@ -119,6 +119,25 @@ def test_the_end_of_a_run_binds_every_job_of_it_with_count_and_head() -> None:
     assert (ended.status, ended.ended_tick, ended.jobs, ended.live_jobs) == ("failed", 9, 3, 0)
 
 
+def test_the_end_of_a_run_says_that_its_own_time_was_over() -> None:
+    """X-116, X-167: in the record and in the run's row; without a reason both have the bytes they always had."""
+    scene = scene_with_run()
+    outcome = scene.apply(EndRun(9, "run-1", "failed", "RUN_TIMEOUT"))
+    assert body_of(outcome.record)["reason_code"] == "RUN_TIMEOUT"
+    ended = Run.decode(scene.history.runs["run-1"])
+    assert (ended.status, ended.reason_code) == ("failed", "RUN_TIMEOUT")
+    assert Run.decode(ended.encode()) == ended
+    other = scene_with_run()
+    assert "reason_code" not in body_of(other.apply(EndRun(9, "run-1", "failed")).record)
+    assert len(Run.decode(other.history.runs["run-1"]).to_list()) == len(ended.to_list()) - 1
+
+
+@pytest.mark.parametrize("reason", ["", "run timeout", 7, b"RUN_TIMEOUT"])
+def test_a_reason_for_the_end_of_a_run_is_a_code(reason: Any) -> None:
+    """X-116"""
+    assert code_of(scene_with_run().apply(EndRun(4, "run-1", "failed", reason))) == "INVALID_PARAMS"
+
+
 def test_a_run_with_a_job_alive_does_not_end() -> None:
     """X-167"""
     scene = scene_with_run()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from detent.canon import decode, encode, sha256
-from detent.kernel import AdvanceTick, encode_commands
+from detent.kernel import AdvanceTick, EndRun, encode_commands
 from detent.kernel.evidence import Evidence
 from tests.ledger.build import Builder, codes, edit, lively
 from tests.tamper.forge import LEASE, append, check, found, next_record, place_of, position_of, rewrite, running
@@ -31,6 +31,32 @@ def test_an_altered_end_of_a_run_is_found(changes: dict[str, Any], code: str) ->
     number, index = place_of(ledger, "run_ended")
     rewrite(ledger, number, index, **changes)
     assert found(check(ledger), code).position == position_of(ledger, number, index)
+
+
+def test_a_reason_that_is_added_to_the_end_of_a_run_or_taken_from_it_is_found() -> None:
+    """Tampering: the limit that ended a run denied, or invented (recomputed). X-116: the run's row says otherwise."""
+    for reason, changed in ((None, "RUN_TIMEOUT"), ("RUN_TIMEOUT", None), ("RUN_TIMEOUT", "OTHER")):
+        ledger = Builder()
+        ledger.start_run("run-1")
+        ledger.apply(EndRun(ledger.tick, "run-1", "failed", reason))
+        ledger.commit()
+        assert check(ledger, ledger.items(rows=True), rows_expected=True).ok
+        number, index = place_of(ledger, "run_ended")
+        body, _ = ledger.commits[number].records[index]
+        fields = {name: value for name, value in decode(body).items() if name != "reason_code"}
+        fields |= {} if changed is None else {"reason_code": changed}
+        ledger.commits[number].records[index] = (encode(fields), None)
+        assert codes(check(ledger, ledger.items(rows=True), rows_expected=True)) == {"FOLD_DIFFERS"}
+
+
+@pytest.mark.parametrize("reason", [None, "", "not a code", 7])
+def test_a_reason_that_is_no_code_is_found(reason: Any) -> None:
+    """X-116"""
+    ledger = lively()
+    number, index = place_of(ledger, "run_ended")
+    body, _ = ledger.commits[number].records[index]
+    ledger.commits[number].records[index] = (encode(decode(body) | {"reason_code": reason}), None)
+    assert found(check(ledger), "RECORD_FIELDS_WRONG").position == position_of(ledger, number, index)
 
 
 def test_runs_and_reuse_that_never_were_are_found() -> None:

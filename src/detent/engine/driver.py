@@ -26,7 +26,7 @@ from detent.engine.recipes import Recipes
 from detent.engine.reusing import Reusing
 from detent.engine.run_inputs import RunIdentity, RunInputs
 from detent.engine.run_past import GONE, TERMINAL
-from detent.engine.run_requests import ENDED_ELSEWHERE, Requests
+from detent.engine.run_requests import CANCELLED_WITH_RUN, ENDED_ELSEWHERE, RUN_TIMEOUT, Requests, out_of_time
 from detent.engine.run_state import RunState
 from detent.engine.step_run import CANCELLED, FAILED, RUNNING, SUCCEEDED, Element, StepRun
 from detent.engine.vacancies import FULL, Vacancies
@@ -92,7 +92,7 @@ class Driver:
         self._crew_failure: Callable[[], BaseException | None] = lambda: None
         self._crew_holds: Callable[[str], bool] = lambda _job_id: False
         self._cancelled = False
-        self._driven_since_ms = self._state.started_ms
+        self._is_late = False
         self._timeout_ms = inputs.contract.outline.timeout_ms
 
     # -- for others ----------------------------------------------------------------------------------------------------
@@ -152,6 +152,7 @@ class Driver:
     def run(self) -> str:
         """Drive the run to its end and return its status; ``stopped`` when it was left as it stands."""
         self._begin()
+        self._check_time()
         while True:
             with self.desk.floor:
                 self._offer()
@@ -281,6 +282,8 @@ class Driver:
             self._orders.learn(element, report)
         elif state == "SUCCEEDED":
             element.state, element.message = FAILED, GONE
+        elif state == "CANCELED" and self._is_late:
+            element.state, element.message = FAILED, self.message
         elif state == "CANCELED":
             element.state, element.message = CANCELLED, "cancelled"
             if not self._graph.ending:
@@ -295,7 +298,7 @@ class Driver:
         """A job of ours was cancelled: with the whole run, or alone, which is the end of its step."""
         row = self.desk.reader.job(element.job_id)
         reason = None if row is None else Job.decode(row.body).reason_code
-        if reason == "WORKFLOW_CANCELLED":
+        if reason == CANCELLED_WITH_RUN:
             self._cancel("the run was cancelled")
         else:
             element.message = f"cancelled ({reason})"
@@ -308,19 +311,20 @@ class Driver:
             self._wind_up(reason)
 
     def _check_time(self) -> None:
-        # The time in which nobody drove the run does not count: whoever takes it up again gets all of it.
-        elapsed = self.desk.now_ms() - self._driven_since_ms
+        # From the recorded start on: a run that is taken up again has no more time than it had (X-116).
+        elapsed = self.desk.now_ms() - self._state.started_ms
         if self._timeout_ms is not None and elapsed >= self._timeout_ms and not self._graph.ending:
-            self._wind_up(f"the run's {self._timeout_ms} ms had elapsed")
+            self._is_late = True
+            self._wind_up(out_of_time(self._timeout_ms), RUN_TIMEOUT)
 
-    def _wind_up(self, why: str) -> None:
+    def _wind_up(self, why: str, reason_code: str = CANCELLED_WITH_RUN) -> None:
         """Nothing begins any more; cancel the run's own open jobs. Those it only joined belong to others."""
         self._graph.ending = True
         self.message = why
         # Of a run that is taken up, some jobs may not have had their turn yet.
         later = [job_id for job_id in self._past.open_jobs() if job_id not in self._awaited]
         self._graph.drop_offers()
-        self._requests.cancel([*self._awaited.own_jobs(), *later])
+        self._requests.cancel([*self._awaited.own_jobs(), *later], reason_code)
         self._leave_strangers()
 
     def _leave_strangers(self) -> None:
@@ -333,7 +337,7 @@ class Driver:
         self._graph.conclude()
         stopped = self._graph.failed or self._graph.ending
         status = "cancelled" if self._cancelled else "failed" if stopped else "completed"
-        self.status, elsewhere = self._requests.end(status)
+        self.status, elsewhere = self._requests.end(status, RUN_TIMEOUT if self._is_late else None)
         if elsewhere:
             self.message = self.message or ENDED_ELSEWHERE
         self.ended_ms = self.desk.now_ms()

@@ -65,6 +65,7 @@ class RunView:
             "run_id": self.row.run_id,
             "name": self.row.name,
             "status": self.row.status,
+            "reason_code": self.run.reason_code,
             "tenant_id": self.row.tenant_id,
             "jobs": self.run.jobs,
             "live_jobs": self.run.live_jobs,

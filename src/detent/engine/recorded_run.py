@@ -20,6 +20,7 @@ from detent.engine.inspect import Times
 from detent.engine.next_attempt import unreported
 from detent.engine.run_ending import failure_of, read_report
 from detent.engine.run_inputs import RunInputs, digests_of, parse_inputs
+from detent.engine.run_requests import CANCELLED_WITH_RUN, RUN_TIMEOUT, out_of_time
 from detent.engine.run_view import (
     BLOCKED,
     CACHED,
@@ -96,19 +97,8 @@ class RecordedRun:
 
     @property
     def message(self) -> str:
-        """Why the run as a whole ended as it did, where its steps do not say it: its own time was over.
-
-        No record says so, but no other run ends as failed although no step failed, or with steps that it cancelled: one that
-        somebody cancels ends as cancelled.
-        """
-        timeout_ms = self.inputs.contract.outline.timeout_ms
-        if self.run.status != "failed" or timeout_ms is None:
-            return ""
-        is_cut = any(
-            any(map(_is_cut, step.elements)) if step.elements else step.view.state == CANCELLED for step in self.steps
-        )
-        none_failed = all(step.view.state != FAILED for step in self.steps)
-        return f"the run's {timeout_ms} ms had elapsed" if is_cut or none_failed else ""
+        """Why the run as a whole ended as it did, where its steps do not say it: its own time was over (X-116)."""
+        return _out_of_time(self.inputs) if self.run.reason_code == RUN_TIMEOUT else ""
 
 
 def inputs_of(content: Content, run: Run) -> RunInputs | None:
@@ -264,7 +254,8 @@ class _Reading:
             if element.state == "FAILED":
                 return FAILED, self._why(element.row)
             if element.state == "CANCELED" and not _is_cut(element):
-                return FAILED, f"cancelled ({Job.decode(element.row.body).reason_code})"
+                reason = Job.decode(element.row.body).reason_code
+                return FAILED, _out_of_time(self._inputs) if reason == RUN_TIMEOUT else f"cancelled ({reason})"
         if live:
             return RUNNING, ""
         if done == len(found) and (total is None or done >= total):
@@ -366,7 +357,11 @@ def _is_cut(element: RecordedElement) -> bool:
     """Whether its job was cancelled with the run, and not by itself."""
     if element.reused or element.row is None or element.state != "CANCELED":
         return False
-    return Job.decode(element.row.body).reason_code == "WORKFLOW_CANCELLED"
+    return Job.decode(element.row.body).reason_code == CANCELLED_WITH_RUN
+
+
+def _out_of_time(inputs: RunInputs) -> str:
+    return out_of_time(inputs.contract.outline.timeout_ms or 0)
 
 
 def _fields(body: bytes) -> dict[str, Any] | None:

@@ -18,6 +18,9 @@ from detent.kernel import Cancel, Command, EndRun, StartRun
 CANCELS_MAX: Final = 200
 """Jobs cancelled in one commit."""
 END_TRIES: Final = 3
+CANCELLED_WITH_RUN: Final = "WORKFLOW_CANCELLED"
+RUN_TIMEOUT: Final = "RUN_TIMEOUT"
+"""Why a run ended that ran out of its own time, and why its open jobs were cancelled then (X-116)."""
 ENDED_ELSEWHERE: Final = "the run was ended from elsewhere"
 
 
@@ -54,18 +57,18 @@ class Requests:
         if answer.refusal is not None:
             raise error_of(answer.refusal)
 
-    def cancel(self, job_ids: Sequence[str]) -> None:
+    def cancel(self, job_ids: Sequence[str], reason_code: str = CANCELLED_WITH_RUN) -> None:
         """Cancel jobs of the run; those that have ended meanwhile stay as they ended."""
         for start in range(0, len(job_ids), CANCELS_MAX):
             some = job_ids[start : start + CANCELS_MAX]
-            self.ask([Cancel(0, self._desk.tenant, job_id, "WORKFLOW_CANCELLED") for job_id in some])
+            self.ask([Cancel(0, self._desk.tenant, job_id, reason_code) for job_id in some])
 
-    def end(self, status: str) -> tuple[str, bool]:
+    def end(self, status: str, reason_code: str | None = None) -> tuple[str, bool]:
         """Record the end of the run; how it ended, and whether that was decided elsewhere before."""
         run_id, reader = self._identity.run_id, self._desk.reader
         tries = 0
         while True:
-            (answer,) = self.ask([EndRun(0, run_id, status)])
+            (answer,) = self.ask([EndRun(0, run_id, status, reason_code)])
             if answer.refusal is None:
                 return status, False
             tries += 1
@@ -74,4 +77,10 @@ class Requests:
             if answer.refusal.code != "RUN_NOT_DONE" or tries == END_TRIES:
                 raise error_of(answer.refusal)
             # A job of the run that its driver does not know: somebody else submitted it, or the contract lost its step.
-            self.cancel([row.job_id for row in reader.jobs(run_id=run_id) if row.state not in TERMINAL])
+            left = [row.job_id for row in reader.jobs(run_id=run_id) if row.state not in TERMINAL]
+            self.cancel(left, reason_code or CANCELLED_WITH_RUN)
+
+
+def out_of_time(timeout_ms: int) -> str:
+    """What is said of a run that ran out of its own time, and of what it had under way then."""
+    return f"the run's {timeout_ms} ms had elapsed"

@@ -204,6 +204,8 @@ class EndRun:
     tick: int
     run_id: str
     status: str
+    reason_code: str | None = None
+    """Why it ended so, where its jobs do not say it: RUN_TIMEOUT."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +321,8 @@ def command_to_list(command: Command) -> list[object]:
         values[1] = [list(beat) for beat in values[1]]
     elif cls is Erase:
         values[1] = list(values[1])
+    elif cls is EndRun and values and values[-1] is None:
+        values.pop()  # As it was recorded before there were reasons.
     return [_NAMES[cls], *values]
 
 
@@ -340,6 +344,10 @@ def command_from_list(item: object) -> Command:
         raise InvalidInput(f"unknown recorded command {name!r}")
     if cls is Submit:
         return _submit_from(values)
+    if cls is EndRun and len(values) == len(_FIELDS[cls]) - 1:
+        values.append(None)
+    elif cls is EndRun and values and values[-1] is None:
+        raise InvalidInput("recorded command 'run_end' names no reason where it says that it has one")
     if len(values) != len(_FIELDS[cls]):
         raise InvalidInput(f"recorded command {name!r} has {len(values)} fields, not {len(_FIELDS[cls])}")
     if cls is Resume or cls is Erase:

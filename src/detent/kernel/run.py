@@ -31,12 +31,15 @@ class Run:
     jobs: int = 0
     live_jobs: int = 0
     steps_reused: int = 0
+    reason_code: str | None = None
+    """Why it ended as it did, where its jobs do not say it. Left out of the bytes when there is none."""
     reused: set[str] = field(default_factory=set)
     """Ids of the steps that were reused. Grows with them, so it is in checkpoints and not in the run's row."""
 
     def to_list(self) -> list[object]:
         """The fields in order, as plain values."""
-        return [getattr(self, name) for name in _NAMES]
+        values = [getattr(self, name) for name in _NAMES]
+        return values if self.reason_code is None else [*values, self.reason_code]
 
     def encode(self) -> bytes:
         """Canonical bytes of the run."""
@@ -45,7 +48,8 @@ class Run:
     @classmethod
     def from_list(cls, values: list[object]) -> Run:
         """Rebuild a run from `to_list`."""
-        if len(values) != len(_NAMES):
+        with_reason = len(values) == len(_NAMES) + 1 and type(values[-1]) is str
+        if len(values) != len(_NAMES) and not with_reason:
             raise InvariantBroken(f"a stored run has {len(values)} fields, not {len(_NAMES)}")
         return cls(*values)  # type: ignore[arg-type]
 
@@ -58,4 +62,4 @@ class Run:
         return cls.from_list(values)
 
 
-_NAMES = tuple(entry.name for entry in fields(Run) if entry.name != "reused")
+_NAMES = tuple(entry.name for entry in fields(Run) if entry.name not in {"reason_code", "reused"})

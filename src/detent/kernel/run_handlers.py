@@ -149,6 +149,8 @@ def end_run(kernel: Kernel, command: cmd.EndRun, out: Outcome) -> None:
     fault = id_fault("run_id", command.run_id)
     if not isinstance(command.status, str) or command.status not in RUN_STATUSES:
         fault = fault or f"a run ends as one of {', '.join(sorted(RUN_STATUSES))}, not {show(command.status)}"
+    if command.reason_code is not None:
+        fault = fault or reason_fault(command.reason_code)
     if fault:
         return kernel.refuse(out, "INVALID_PARAMS", fault, OPERATOR)
     if refusal := run_elsewhere(kernel, command.run_id):
@@ -165,7 +167,7 @@ def end_run(kernel: Kernel, command: cmd.EndRun, out: Outcome) -> None:
     if run.live_jobs:
         message = f"run {run.run_id!r} still has {run.live_jobs} jobs that have not ended"
         return kernel.refuse(out, "RUN_NOT_DONE", message, OPERATOR, live_jobs=run.live_jobs)
-    run.status, run.ended_tick = command.status, kernel.tick
+    run.status, run.ended_tick, run.reason_code = command.status, kernel.tick, command.reason_code
     _emit(
         kernel,
         out,
@@ -177,6 +179,7 @@ def end_run(kernel: Kernel, command: cmd.EndRun, out: Outcome) -> None:
             "job_count": run.jobs,
             "jobs_digest": transition_log_hash(run.jobs, kernel.history.run_heads(run.run_id)),
             "steps_reused": run.steps_reused,
+            **({} if run.reason_code is None else {"reason_code": run.reason_code}),
         },
         run_id=run.run_id,
     )

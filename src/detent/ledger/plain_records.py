@@ -74,7 +74,7 @@ def run_ended(walk: RecordWalk, fields: Mapping[str, Any], evidence: bytes) -> I
     if fields["tenant_id"] != run.tenant_id or fields["steps_reused"] != run.steps_reused:
         message = f"the run's end names tenant {fields['tenant_id']!r} and {fields['steps_reused']} reused steps"
         yield TrustFault("RUN_JOBS_WRONG", f"{message}; they are {run.tenant_id!r} and {run.steps_reused}")
-    runs.end(partition, run_id, run, fields["status"], fields["tick"])
+    runs.end(partition, run_id, run, fields["status"], fields["tick"], fields.get("reason_code"))
 
 
 def owner_epoch(walk: RecordWalk, fields: Mapping[str, Any], evidence: bytes) -> Iterator[TrustFault]:

@@ -19,7 +19,7 @@ from detent.kernel import RECORD_FIELDS, RUN_STATUSES, Evidence, Manifest, State
 from detent.kernel import evidence as ev
 from detent.kernel.manifest import JOB_KINDS, id_fault
 from detent.kernel.policy import QUOTA_OK
-from detent.kernel.records import DIGESTS_PER_ERASED_MAX
+from detent.kernel.records import DIGESTS_PER_ERASED_MAX, OPTIONAL_FIELDS
 from detent.ledger.templates import uint
 from detent.ledger.trust_config import TrustFault
 
@@ -220,7 +220,7 @@ def record_fault(fields: object) -> str | None:
     kind = fields["kind"]
     if missing := sorted(RECORD_FIELDS[kind] - fields.keys()):
         return f"the {kind} record lacks {', '.join(missing)}"
-    if unknown := sorted(fields.keys() - RECORD_FIELDS[kind]):
+    if unknown := sorted(fields.keys() - RECORD_FIELDS[kind] - OPTIONAL_FIELDS.get(kind, frozenset())):
         return f"the {kind} record has unknown fields: {', '.join(unknown)}"
     for name in sorted(fields.keys() - {"kind"}):
         if not _CHECKS[name](fields[name]):

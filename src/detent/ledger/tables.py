@@ -229,7 +229,7 @@ class RunFold:
             ]
         )
 
-    def row_digest(self, run_id: str, status: str, ended_tick: int | None) -> bytes:
+    def row_digest(self, run_id: str, status: str, ended_tick: int | None, reason_code: str | None = None) -> bytes:
         """SHA-256 of the kernel's own encoding of the run, which its stored row must have."""
         run = Run(
             run_id,
@@ -245,6 +245,7 @@ class RunFold:
             self.jobs,
             self.live_jobs,
             self.steps_reused,
+            reason_code,
         )
         return sha256(run.encode()).digest()
 
@@ -319,7 +320,9 @@ class RunTable:
             count, ((key[len(prefix) :].decode(), *loose(data)) for key, data in self._heads.items(prefix))
         )
 
-    def end(self, partition: int, run_id: str, run: RunFold, status: str, tick: int) -> None:
+    def end(
+        self, partition: int, run_id: str, run: RunFold, status: str, tick: int, reason_code: str | None = None
+    ) -> None:
         """A run has ended."""
         self._open.pop((partition, run_id), None)
         self._ended_held = max(0, self._ended_held - len(run.ended_jobs))
@@ -330,7 +333,7 @@ class RunTable:
         if run.steps_reused:
             for key in [key for key, _ in self._heads.items(_key(_RUN_STEP, partition, run_id) + b"\x00")]:
                 self._heads.delete(key)
-        row = run.row_digest(run_id, status, tick)
+        row = run.row_digest(run_id, status, tick, reason_code)
         value = encode_trusted([run.tenant_id, run.name, status, run.started_tick, tick, row])
         self._heads.put(_key(_RUN, partition, run_id), value)
 

@@ -194,8 +194,11 @@ def _told(rig: Rig, run_id: str) -> tuple[str, ...]:
         return explain_run(reader, Content(reader, rig.home.home.content_files()), run_id).lines
 
 
-def test_time_in_which_nobody_drove_the_run_does_not_count(rig: Rig, detent_clock: FakeClock) -> None:
-    """A.6, X-174: killed at night and taken up in the morning, a run of five minutes still finishes."""
+@pytest.mark.parametrize("late", [True, False])
+def test_a_run_that_is_taken_up_again_has_no_more_time_than_it_had(
+    rig: Rig, detent_clock: FakeClock, *, late: bool
+) -> None:
+    """X-116, X-174: its limit counts from the recorded start, whoever drove it meanwhile."""
     text = """
     name: late
     timeout: 5m
@@ -210,9 +213,11 @@ def test_time_in_which_nobody_drove_the_run_does_not_count(rig: Rig, detent_cloc
     handle.stop()
     assert handle.run().status == "stopped"
     work.close()
-    detent_clock.jump(36_000_000)
+    detent_clock.jump(300_000 if late else 200_000)
     result = rig.run(text)
-    assert (result.run_id, result.status) == (run_id, "completed")
+    assert (result.run_id, result.status) == (run_id, "failed" if late else "completed")
+    assert _told(rig, run_id) == (("It did not end in time: the run's 300000 ms had elapsed.",) if late else ())
+    assert rig.run(text).status == "completed", "a new run has its own time"
 
 
 def test_a_job_whose_process_is_killed_every_time_says_what_that_may_mean(rig: Rig, detent_clock: FakeClock) -> None:
