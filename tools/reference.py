@@ -68,6 +68,10 @@ JSON_ERRORS = (
     "With `-o json` standard output has exactly one JSON document, whatever happens. A command that cannot do its work, bad usage",
     'included, answers `{"ok": false, "error": {"code", "message", "hint", "retryable", "exit_code", "details"}}`; a contract that is',
     'not valid `{"ok": false, "findings": [...]}`. The same is said in words on standard error.',
+    "",
+    "Attempts are counted from 1, in words and as `attempt` in JSON. `attempt_id` beside it is the number that the records of the",
+    "ledger carry, which counts from 0. Of a run, `jobs_reused` counts jobs whose result was taken from before, `steps_reused` the",
+    "steps of which no job had to run. Jobs are listed as they were submitted, newest first.",
 )
 
 

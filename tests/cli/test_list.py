@@ -46,7 +46,8 @@ def test_the_page_has_a_row_for_each(cli: Cli) -> None:
     assert lines[2].split()[:6] == ["run-1", "first", "failed", "5", "-", "40.0s"]
     assert lines[2].endswith("d")
     jobs = cli("list", "--jobs").out.splitlines()
-    assert [line.split()[:4] for line in jobs[1:]] == [
+    assert [line.split()[0] for line in jobs[1:]] == ["waiting", "dropped", "slow", "broken", "large", "done"]
+    assert sorted(line.split()[:4] for line in jobs[1:]) == [
         ["broken", "-", "FAILED", "1"],
         ["done", "-", "SUCCEEDED", "1"],
         ["dropped", "-", "CANCELED", "-"],
@@ -79,6 +80,47 @@ def test_jobs_are_listed_with_their_steps_and_fit_a_narrow_terminal(project: Pro
     assert header.split() == ["JOB", "STEP", "STATE", "ATTEMPT", "RUN", "REASON"]
     assert {row.split()[0] for row in rows} == {job_id[:8] for job_id in jobs}
     assert all(row.split()[4] == run_id and len(row) <= 80 for row in rows)
+
+
+def test_jobs_are_listed_as_they_were_submitted_newest_first(project: Project) -> None:
+    project.write("sums.yaml", SUMS)
+    project.run("sums.yaml")
+    project.run("sums.yaml", "--force")
+    jobs = project.json("list", "--jobs")
+    assert [job["submitted_tick"] for job in jobs] == sorted((job["submitted_tick"] for job in jobs), reverse=True)
+    newest = {job["run_id"] for job in jobs[:3]}
+    assert newest == {project.json("list")[0]["run_id"]}
+    assert project.json("list", "--jobs", "--limit", "2") == jobs[:2]
+    assert [job["job_id"] for job in project.json("list", "--jobs", "--state", "succeeded")] == [
+        job["job_id"] for job in jobs
+    ]
+    assert [job["job_id"] for job in project.json("show", "sums")["job_list"]] == [job["job_id"] for job in jobs[2::-1]]
+
+
+def test_reused_steps_and_reused_jobs_are_counted_apart(project: Project) -> None:
+    """A mapped step is one step and many jobs (X-185), and is reused when none of them had to run."""
+    project.write("sums.yaml", SUMS)
+    reused = []
+    for count in (2, 2, 3):
+        project.write("sums.yaml", SUMS.replace("count: 2", f"count: {count}"))
+        ran = project.run("sums.yaml")
+        listed = project.json("list")[0]
+        shown = project.json("show", ran["run_id"])
+        assert (shown["steps_reused"], shown["jobs_reused"]) == (listed["steps_reused"], listed["jobs_reused"])
+        assert (listed["steps_reused"], listed["jobs_reused"]) == (ran["steps"]["reused"], ran["jobs"]["reused"])
+        reused.append((listed["steps_reused"], listed["jobs_reused"]))
+    assert reused == [(0, 0), (2, 3), (0, 2)]
+
+
+def test_attempts_count_from_one_in_words_and_in_json(cli: Cli) -> None:
+    """X-038: the record's own number counts from 0 and keeps its name."""
+    jobs = {job["job_id"]: (job["attempt"], job["attempt_id"]) for job in cli.json("list", "--jobs")}
+    assert (jobs["done"], jobs["slow"], jobs["waiting"]) == ((1, 0), (2, 1), (None, 0))
+    shown = cli.json("show", "slow")
+    assert (shown["attempt"], shown["attempt_id"]) == (2, 1)
+    records = [record for record in shown["records"] if "attempt_id" in record]
+    assert records
+    assert all(record["attempt"] == record["attempt_id"] + 1 for record in records)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_a_run_is_shown_with_its_jobs(cli: Cli) -> None:
     run = cli.json("show", "run-1")
     assert (run["kind"], run["status"]) == ("run", "failed")
     assert run["states"] == {"CANCELED": 1, "FAILED": 1, "SUCCEEDED": 3}
-    assert [job["job_id"] for job in run["job_list"]] == ["broken", "done", "dropped", "large", "slow"]
+    assert [job["job_id"] for job in run["job_list"]] == ["done", "large", "broken", "slow", "dropped"]
     assert [record["kind"] for record in run["records"]] == ["run_started", "run_ended"]
     out = cli("show", "run-1").out
     assert "run run-1  failed" in out

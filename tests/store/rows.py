@@ -147,6 +147,7 @@ def everything(store: StoreReader) -> dict[str, object]:
     answers: dict[str, object] = {
         "origin": store.origin,
         "jobs": list(store.jobs()),
+        "recent_jobs": list(store.recent_jobs()),
         "job_heads": list(store.job_heads()),
         "job_counts": store.job_counts(),
         "runs": list(store.runs()),
@@ -157,6 +158,7 @@ def everything(store: StoreReader) -> dict[str, object]:
             list(store.work(workspace, digest(key))) for workspace in ("here", "there") for key in ("key", "other")
         ],
         "labels": [list(store.work_labelled("here", label)) for label in ("flow/step", "flow/other")],
+        "labels of runs": {run.run_id: store.labels_of_run(run.run_id) for run in store.runs()},
         "answers": [store.answer(digest(scope)) for scope in ("one", "two", "three")],
     }
     for partition in range(store.partitions):

@@ -87,6 +87,14 @@ def test_work_under_a_label_comes_newest_first_and_no_more_than_asked_for(writer
     assert [row.execution_key for row in store.work_labelled("here", "flow/step", 2)] == [digest("new"), digest("key")]
 
 
+def test_the_labels_of_a_run_are_those_of_its_jobs(writer: Writer, store: Store) -> None:
+    writer.append([submitted("a", run_id="r")], [job("a", run_id="r")], work=[work("a")])
+    writer.append([submitted("b", run_id="r")], [job("b", run_id="r")])
+    writer.append([submitted("c")], [job("c")], work=[work("c", label="flow/other")])
+    assert store.labels_of_run("r") == {"flow/step"}
+    assert store.labels_of_run("another") == set()
+
+
 def test_a_job_is_indexed_once_and_as_it_was_first(writer: Writer, store: Store) -> None:
     writer.append([submitted("a")], [job("a")], work=[work("a"), work("a", "other")])
     writer.append(work=[work("a", tick=7)])

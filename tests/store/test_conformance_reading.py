@@ -117,6 +117,28 @@ def test_jobs_are_read_in_pages(writer: Writer, store: Store) -> None:
     assert list(store.jobs(limit=0)) == []
 
 
+def test_recent_jobs_come_newest_first_by_submission(writer: Writer, store: Store) -> None:
+    """Not by their last change, and not by their ids, which are drawn."""
+    writer.submit("c", "a", run_id="run-1")
+    writer.submit("d", "b")
+    for job_id, run_id in (("c", "run-1"), ("b", None)):
+        writer.move(job_id, 1, "RUNNING", run_id=run_id)
+    writer.move("c", 2, "SUCCEEDED", run_id="run-1")
+
+    def ids(**choice: object) -> list[str]:
+        return [row.job_id for row in store.recent_jobs(**choice)]  # type: ignore[arg-type]
+
+    assert ids() == ["b", "d", "a", "c"]
+    assert ids(limit=2) == ["b", "d"]
+    assert ids(limit=0) == []
+    assert ids(run_id="run-1") == ["a", "c"]
+    assert ids(run_id="run-1", state="QUEUED") == ["a"]
+    assert ids(state="QUEUED") == ["d", "a"]
+    assert ids(state="SUCCEEDED") == ["c"]
+    assert ids(state="RUNNING", limit=1) == ["b"]
+    assert ids(run_id="run-2") == []
+
+
 def test_jobs_are_chosen_by_run_and_state(writer: Writer, store: Store) -> None:
     writer.submit("c", "a", "b", run_id="run-1")
     writer.submit("d")

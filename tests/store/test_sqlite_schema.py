@@ -26,6 +26,7 @@ READ_THROUGH = {
     "erased_digests": "SCAN content USING INDEX content_erased",
     # Stops after as many rows as were asked for.
     "runs": "SCAN runs USING INDEX runs_by_start",
+    "recent_jobs": "SCAN jobs",
     # As long as its answer: the index holds nothing else.
     "runs_open": "SCAN runs USING INDEX runs_open",
     # Bounded: one row, and the newest 10,000 refusals.
@@ -121,6 +122,9 @@ def test_only_queries_with_a_bounded_answer_sort(plans: dict[str, list[str]]) ->
         ("records_of_rare_kind", "records_by_rare_kind (kind=? AND rowid>? AND rowid<?)"),
         ("jobs_of_run", "jobs_by_run (run_id=?)"),
         ("jobs_in_state", "jobs_by_state (state=?)"),
+        ("recent_jobs_of_run", "jobs_by_run (run_id=?)"),
+        ("recent_jobs_in_state", "jobs_by_state (state=?)"),
+        ("labels_of_run", "jobs_by_run (run_id=?)"),
         ("batches", "INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
         ("records", "INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
         ("update_job", "INTEGER PRIMARY KEY (rowid=?)"),

@@ -24,7 +24,7 @@ STATES = ("QUEUED", "RUNNING", "RETRYING", "SUCCEEDED", "FAILED", "CANCELED")
 @click.command(
     "list",
     help=teaching(
-        "List the runs of this home, newest first, or with --jobs its jobs by id. Nothing is changed, and the home may be"
+        "List the runs of this home, newest first, or with --jobs its jobs, the last submitted first. Nothing is changed, and the home may be"
         " in use.",
         """  detent list
   detent list --jobs --state FAILED
@@ -57,7 +57,13 @@ def command(shell: Shell, *, show_jobs: bool, run_id: str | None, state: str | N
         jobs = list(inspect.jobs(reader, run_id=run_id, state=state, limit=fetch)) if by_job else []
         runs = [] if by_job else list(inspect.runs(reader, limit=fetch))
         jobs_total = 0 if jobs or runs else sum(reader.job_counts().values())
-        steps = {} if shell.format == JSON else _steps(Content(reader, home.content_files()), jobs[:most])
+        content = Content(reader, home.content_files())
+        steps = {} if shell.format == JSON else _steps(content, jobs[:most])
+        document: list[dict[str, object]] = [view.to_map() for view in jobs[:most]]
+        if shell.format == JSON:
+            document += [
+                {**view.to_map(), "steps_reused": inspect.steps_reused(reader, content, view)} for view in runs[:most]
+            ]
 
     def draw(page: Page) -> None:
         if by_job and jobs:
@@ -68,7 +74,6 @@ def command(shell: Shell, *, show_jobs: bool, run_id: str | None, state: str | N
         else:
             page.line(_nothing(by_job=by_job, jobs_total=jobs_total))
 
-    document = [view.to_map() for view in runs[:most]] + [view.to_map() for view in jobs[:most]]
     code = shell.answer(document, draw)
     if most is not None and len(runs) + len(jobs) > most:
         shell.note(f"only the first {count_text(most, 'row')}; --limit 0 shows all")
@@ -77,7 +82,7 @@ def command(shell: Shell, *, show_jobs: bool, run_id: str | None, state: str | N
 
 def attempt_text(view: JobView) -> str:
     """Which attempt a job is in, counted from one; a job that no worker ever had is in none."""
-    return str(view.row.attempt_id + 1) if view.job.ever_dispatched else "-"
+    return str(view.attempt or "-")
 
 
 def _run_row(home: Home, view: RunView, now_ms: int) -> list[Cellish]:

@@ -98,7 +98,7 @@ def _show_run(shell: Shell, home: Home, reader: StoreReader, content: Content, v
     steps = None if recorded is None else RunSteps(home, reader, content, recorded, SystemClock().wall_ms())
 
     records = inspect.timeline_of_run(reader, content, view)
-    jobs = list(inspect.jobs(reader, run_id=view.row.run_id))
+    jobs = [*inspect.jobs(reader, run_id=view.row.run_id)][::-1]  # As they were submitted.
     parts = None if ordered is None else OrderedJobs(view.row.run_id, jobs)
     states = inspect.state_counts(reader, view.row.run_id)
     digests = {
@@ -107,6 +107,7 @@ def _show_run(shell: Shell, home: Home, reader: StoreReader, content: Content, v
     document = {
         "kind": "run",
         **view.to_map(),
+        "steps_reused": inspect.steps_reused(reader, content, view),
         "operation_id": view.run.operation_id,
         **digests,
         "states": states,

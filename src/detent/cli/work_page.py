@@ -40,6 +40,7 @@ def report_map(content: Content, report: WorkReport | None) -> dict[str, Any] | 
     names = ("started_ms", "finished_ms", "cpu_ms", "memory_bytes_peak", "io_bytes_read", "io_bytes_written")
     return {
         "status": report.status,
+        "attempt": report.attempt_id + 1,
         "attempt_id": report.attempt_id,
         "value": None if data is None else json.loads(data),
         "value_digest": None if report.value_digest is None else digest_text(report.value_digest),

@@ -119,7 +119,7 @@ def accept(
         return finish
     active = job.state == "RUNNING" and job.lease_id == report.lease_id
     if active and report.attempt_id != job.attempt_id:
-        message = f"the result is of attempt {report.attempt_id}, and attempt {job.attempt_id} is running"
+        message = f"the result is of attempt {report.attempt_id + 1}, and attempt {job.attempt_id + 1} is running"
         return _refused("REPORT_MISMATCH", message, digest, job_id=job.job_id)
     usage = _usage(report, ended.used, job.reports if isinstance(job, Job) else 0) if active else []
     small = len(verified.envelope) <= CONTENT_INLINE_BYTES_MAX

@@ -11,7 +11,7 @@ from typing import Any
 
 from detent.canon import NotCanonical, decode, digest_text, tick_to_iso
 from detent.canon.late import dataclass
-from detent.engine.content import Content
+from detent.engine.content import Content, open_value
 from detent.engine.typed import typed
 from detent.errors import DetentError, InvariantBroken, StoreCorrupt
 from detent.kernel import Evidence, Job, KernelConfig, Run
@@ -69,7 +69,7 @@ class RunView:
             "tenant_id": self.row.tenant_id,
             "jobs": self.run.jobs,
             "live_jobs": self.run.live_jobs,
-            "steps_reused": self.run.steps_reused,
+            "jobs_reused": self.run.steps_reused,  # Its record of a reuse is one for each element of a step.
             **self.times.to_map("started", self.row.started_tick),
             **self.times.to_map("ended", self.row.ended_tick),
         }
@@ -83,6 +83,11 @@ class JobView:
     job: Job
     times: Times
 
+    @property
+    def attempt(self) -> int | None:
+        """Which attempt it is in, counted from 1; None for a job that no worker ever had."""
+        return self.row.attempt_id + 1 if self.job.ever_dispatched else None
+
     def to_map(self) -> dict[str, object]:
         """One object of `detent list --jobs -o json`."""
         return {
@@ -91,6 +96,7 @@ class JobView:
             "tenant_id": self.row.tenant_id,
             "state": self.row.state,
             "reason_code": self.job.reason_code,
+            "attempt": self.attempt,
             "attempt_id": self.row.attempt_id,
             "transition_seq": self.row.transition_seq,
             "priority": self.job.priority,
@@ -131,6 +137,8 @@ class RecordView:
         for name in _SHOWN:
             if name in self.fields:
                 shown[name] = plain(self.fields[name])
+        if type(number := shown.get("attempt_id")) is int:
+            shown["attempt"] = number + 1
         if self.evidence is not None:
             shown["evidence"] = {
                 "kind": self.evidence.kind,
@@ -174,10 +182,37 @@ def runs(reader: StoreReader, *, limit: int | None = None) -> Iterator[RunView]:
 def jobs(
     reader: StoreReader, *, run_id: str | None = None, state: str | None = None, limit: int | None = None
 ) -> Iterator[JobView]:
-    """Jobs by id."""
+    """Jobs as they were submitted, newest first."""
     times = Times.of(reader)
-    for row in typed(reader.jobs(run_id=run_id, state=state, limit=limit)):
+    for row in typed(reader.recent_jobs(run_id=run_id, state=state, limit=limit)):
         yield _job_view(row, times)
+
+
+def steps_reused(reader: StoreReader, content: Content, view: RunView) -> int:
+    """How many steps of a run took all of their results from before; one that ran a single element is not among them."""
+    whole: set[str] = set()
+    mapped: dict[str, bytes] = {}
+    for row in reader.records_of_run(view.row.run_id) if view.run.steps_reused else ():
+        fields = _fields(row) if row.kind == "step_reused" else {}
+        step, is_mapped, _ = str(fields.get("step_id", "")).partition("[")
+        if is_mapped:
+            mapped.setdefault(step, fields["ingredients_digest"])
+        elif step:
+            whole.add(step)
+    if mapped and view.run.jobs:
+        ran = reader.labels_of_run(view.row.run_id)
+        mapped = {step: digest for step, digest in mapped.items() if _label(content, digest) not in ran}
+    return len(whole) + len(mapped)
+
+
+def _label(content: Content, digest: bytes) -> str | None:
+    """What the record of a reuse calls the work; None when that was erased."""
+    try:
+        data = content.get(digest)
+        said = None if data is None else open_value(data)
+    except DetentError:
+        return None
+    return said.get("label") if isinstance(said, dict) else None
 
 
 def run_view(reader: StoreReader, run_id: str) -> RunView | None:
@@ -243,10 +278,7 @@ def _job_view(row: JobRow, times: Times) -> JobView:
 
 
 def _record_view(reader: StoreReader, content: Content, row: RecordRow, times: Times) -> RecordView:
-    try:
-        fields = decode(row.body)
-    except NotCanonical:
-        fields = {}  # Shown as unreadable; `verify` says what is wrong with it.
+    fields = _fields(row)
     evidence = None
     if row.kind == "transition" and row.evidence is not None:
         try:
@@ -256,7 +288,16 @@ def _record_view(reader: StoreReader, content: Content, row: RecordRow, times: T
     detail = None
     if evidence is not None and evidence.detail_digest is not None:
         detail, _ = whereabouts(reader, content, evidence.detail_digest)
-    return RecordView(row, fields if isinstance(fields, dict) else {}, evidence, detail, times)
+    return RecordView(row, fields, evidence, detail, times)
+
+
+def _fields(row: RecordRow) -> dict[str, Any]:
+    """The fields of a record's body; none when it cannot be read, which `verify` has more to say about."""
+    try:
+        fields = decode(row.body)
+    except NotCanonical:
+        return {}
+    return fields if isinstance(fields, dict) else {}
 
 
 def _read(read: Any, body: bytes, what: str) -> Any:

@@ -181,7 +181,7 @@ def differences(
     if fields["prev_chain_hash"] != fold.head:
         yield TrustFault("CHAIN_BROKEN", "the record does not follow the job's last record")
     if fields["attempt_id"] != fold.attempt_id:
-        yield TrustFault("ATTEMPT_WRONG", f"attempt {fields['attempt_id']} where {fold.attempt_id} is due")
+        yield TrustFault("ATTEMPT_WRONG", f"attempt_id {fields['attempt_id']} where {fold.attempt_id} is due")
     if fields["from_state"] != fold.state:
         yield TrustFault("STATE_WRONG", f"the record starts from {fields['from_state']}, the job is {fold.state}")
     yield from _formula_differences(fold, fields, reference)

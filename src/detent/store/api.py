@@ -252,6 +252,11 @@ class StoreReader(Protocol):
     ) -> Iterator[JobRow]:
         """Jobs by id (UTF-8 order), those after ``after`` only."""
 
+    def recent_jobs(
+        self, *, run_id: str | None = None, state: str | None = None, limit: int | None = None
+    ) -> Iterator[JobRow]:
+        """Jobs in the order in which they were submitted, newest first."""
+
     def job_heads(self, *, run_id: str | None = None) -> Iterator[JobHead]:
         """Every job's head in canonical order, i.e. by the UTF-8 bytes of its id (X-050)."""
 
@@ -293,6 +298,9 @@ class StoreReader(Protocol):
 
     def work_labelled(self, workspace: str, label: str, limit: int = 100) -> Iterator[WorkRow]:
         """Jobs under a label, whatever their keys, newest first."""
+
+    def labels_of_run(self, run_id: str) -> set[str]:
+        """The labels of what a run's jobs do; work that is never reused has none."""
 
     def answer(self, scope: bytes) -> AnswerRow | None:
         """What was answered under a client's idempotency key; it may have expired."""

@@ -301,6 +301,13 @@ class MemoryStore:
         ]
         return iter(chosen[:limit])
 
+    def recent_jobs(
+        self, *, run_id: str | None = None, state: str | None = None, limit: int | None = None
+    ) -> Iterator[JobRow]:
+        """Jobs in the order in which they were submitted, newest first."""
+        chosen = self.jobs(run_id=run_id, state=state)
+        return iter(sorted(chosen, key=lambda job: self._named[job.job_id], reverse=True)[:limit])
+
     def job_heads(self, *, run_id: str | None = None) -> Iterator[JobHead]:
         """Every job's head in canonical order."""
         return iter([JobHead(job.job_id, job.transition_seq, job.head) for job in self.jobs(run_id=run_id)])
@@ -373,6 +380,10 @@ class MemoryStore:
         """Jobs under a label, newest first."""
         found = [row for row in self._all_work() if (row.workspace, row.label) == (workspace, label)]
         return iter(found[::-1][:limit])
+
+    def labels_of_run(self, run_id: str) -> set[str]:
+        """The labels of what a run's jobs do."""
+        return {self._work[job.job_id].label for job in self.jobs(run_id=run_id) if job.job_id in self._work}
 
     def answer(self, scope: bytes) -> AnswerRow | None:
         """What was answered under a client's idempotency key."""

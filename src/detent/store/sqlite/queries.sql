@@ -244,6 +244,27 @@ FROM jobs INDEXED BY jobs_by_run CROSS JOIN job_names USING (job_no)
 WHERE run_id = ?4 AND job_id > ?2 AND (?1 IS NULL OR state = ?1)
 ORDER BY job_id LIMIT ?3
 
+-- name: recent_jobs
+-- Jobs as they were submitted, the newest first, at most ?2 of them, of one state unless ?1 is NULL.
+SELECT partition, job_id, tenant_id, run_id, state, transition_seq, attempt_id, head, tick, body, transition_seq
+FROM jobs CROSS JOIN job_names USING (job_no)
+WHERE ?1 IS NULL OR state = ?1
+ORDER BY jobs.job_no DESC LIMIT ?2
+
+-- name: recent_jobs_in_state
+-- The same for a state in which few jobs stand.
+SELECT partition, job_id, tenant_id, run_id, state, transition_seq, attempt_id, head, tick, body, transition_seq
+FROM jobs INDEXED BY jobs_by_state CROSS JOIN job_names USING (job_no)
+WHERE state = ?1
+ORDER BY jobs.job_no DESC LIMIT ?2
+
+-- name: recent_jobs_of_run
+-- The same for the jobs of one run.
+SELECT partition, job_id, tenant_id, run_id, state, transition_seq, attempt_id, head, tick, body, transition_seq
+FROM jobs INDEXED BY jobs_by_run CROSS JOIN job_names USING (job_no)
+WHERE run_id = ?3 AND (?1 IS NULL OR state = ?1)
+ORDER BY jobs.job_no DESC LIMIT ?2
+
 -- name: job_heads
 -- Every job's place in the canonical log, by the bytes of its id.
 SELECT job_id, transition_seq, head FROM job_names CROSS JOIN jobs USING (job_no) ORDER BY job_id
@@ -335,6 +356,12 @@ SELECT workspace, execution_key, job_id, label, tick, payload_digest
 FROM work INDEXED BY work_by_label CROSS JOIN job_names USING (job_no)
 WHERE label = ?2 AND workspace = ?1
 ORDER BY work.job_no DESC LIMIT ?3
+
+-- name: labels_of_run
+-- The labels of what the jobs of a run do, some of them more than once.
+SELECT label
+FROM jobs INDEXED BY jobs_by_run CROSS JOIN work USING (job_no)
+WHERE run_id = ?1
 
 -- name: answer
 -- What is kept under a scope.

@@ -185,6 +185,17 @@ class SqliteReader:
         name = "jobs" if state in {None, "SUCCEEDED"} else "jobs_in_state"
         return self._rows(JobRow._make, name, *page)
 
+    def recent_jobs(
+        self, *, run_id: str | None = None, state: str | None = None, limit: int | None = None
+    ) -> Iterator[JobRow]:
+        """Jobs in the order in which they were submitted, newest first."""
+        page = (state, _UNLIMITED if limit is None else limit)
+        if run_id is not None:
+            return self._rows(JobRow._make, "recent_jobs_of_run", *page, run_id)
+        # As above: a state that most jobs are in is found soonest by going through all of them.
+        name = "recent_jobs" if state in {None, "SUCCEEDED"} else "recent_jobs_in_state"
+        return self._rows(JobRow._make, name, *page)
+
     def job_heads(self, *, run_id: str | None = None) -> Iterator[JobHead]:
         """Every job's head in canonical order."""
         if run_id is None:
@@ -259,6 +270,10 @@ class SqliteReader:
         if not self._knows_work():
             return iter(())
         return self._rows(WorkRow._make, "work_labelled", workspace, label, limit)
+
+    def labels_of_run(self, run_id: str) -> set[str]:
+        """The labels of what a run's jobs do."""
+        return set(self._rows(_first, "labels_of_run", run_id)) if self._knows_work() else set()
 
     def answer(self, scope: bytes) -> AnswerRow | None:
         """What was answered under a client's idempotency key."""
