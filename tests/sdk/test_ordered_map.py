@@ -244,3 +244,40 @@ def test_a_loop_whose_run_is_cancelled_elsewhere_raises_and_does_not_simply_end(
     assert failed.value.code == "WORK_CANCELLED"
     assert got == [x * x for x in range(len(got))]
     assert len(got) < 400
+
+
+@pytest.mark.usefixtures("home")
+def test_the_same_call_again_is_answered_as_done_and_its_destination_left_alone() -> None:
+    """X-192: also in Python; `force` replaces what the map left, `append` adds to what is there."""
+    squares = [x * x for x in range(9)]
+
+    def written() -> list[int]:
+        return [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+
+    first = detent.ordered_map(range(9), functions.square, "jsonl:out.jsonl", workers=1)
+    second = detent.ordered_map(range(9), functions.square, "jsonl:out.jsonl", workers=1)
+    assert (first.done_before, second.done_before, second.run_id) == (False, True, first.run_id)
+    assert (second.digest, second.total, second.succeeded, written()) == (first.digest, 9, 9, squares)
+    forced = detent.ordered_map(range(9), functions.square, "jsonl:out.jsonl", workers=1, force=True)
+    assert (forced.done_before, forced.run_id != first.run_id, written()) == (False, True, squares)
+    with pytest.raises(detent.DetentError, match="holds 23 bytes already: run") as refused:
+        detent.ordered_map(range(3), functions.square, "jsonl:out.jsonl", workers=1)
+    assert refused.value.code == "DESTINATION_NOT_EMPTY"
+    detent.ordered_map(range(3), functions.square, "jsonl:out.jsonl", workers=1, append=True)
+    assert written() == [*squares, 0, 1, 4]
+    assert detent.ordered_map(range(9), functions.square, "jsonl:out.jsonl", workers=1).done_before
+
+
+@pytest.mark.usefixtures("home")
+def test_a_function_object_is_called_by_every_call() -> None:
+    """X-192: what it did may live in this process alone, so an earlier run is no answer."""
+    got: list[int] = []
+    for _ in range(2):
+        assert not detent.ordered_map(range(3), functions.square, got.append, workers=1, name="kept").done_before
+    assert got == [0, 1, 4, 0, 1, 4]
+
+
+@pytest.mark.parametrize("given", [{"force": True}, {"append": True}])
+def test_a_loop_has_nothing_to_replace_or_to_add_to(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match="needs a destination"):
+        detent.ordered_map([1], functions.square, **given)

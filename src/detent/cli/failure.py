@@ -42,8 +42,8 @@ class Failure:
         said = [f"error: {reason}{code}" for reason in (reasons if several else [self.message])]
         return [*said, f"hint:  {self.hint}"] if self.hint else said
 
-    def json(self) -> str:
-        """The one document."""
+    def document(self) -> dict[str, object]:
+        """The one document, as data."""
         entry = registered(self.code)
         error = {
             "code": self.code,
@@ -53,7 +53,11 @@ class Failure:
             "exit_code": entry.exit_code,
             "details": dict(self.details),
         }
-        return json.dumps({"ok": False, "error": error}, indent=2, default=str)
+        return {"ok": False, "error": error}
+
+    def json(self) -> str:
+        """The one document."""
+        return json.dumps(self.document(), indent=2, default=str)
 
 
 def wants_json(words: Sequence[str]) -> bool:

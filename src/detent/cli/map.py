@@ -17,9 +17,12 @@ import click
 
 from detent.cli.duration import duration_ms
 from detent.cli.shell import JSON, Shell, teaching, with_shell
-from detent.errors import DetentError, InvariantBroken, registered
+from detent.errors import DetentError, InvariantBroken
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from detent.engine.ordered_runtime.beginning import Beginning
     from detent.engine.ordered_runtime.handle import OrderedHandle
     from detent.engine.ordered_runtime.spec import OrderedSpec
     from detent.engine.ordered_runtime.spool import Items
@@ -35,8 +38,10 @@ EXIT_CODES = {"completed": 0, "failed": 1}
         """Call a function on every file or row, on all cores, and commit the results strictly in order, each exactly once.
 
 Files are taken in the order of their names' bytes, rows in the order of their lines. Killed at any moment and typed again, the
-same line goes on at the first item that is not committed. Ctrl-C cancels behind what is under way; twice leaves the run as it
-stands. A file that changes or vanishes after it was found fails.
+same line goes on at the first item that is not committed. When it is done and typed again, it is answered as done and its
+destination is left alone; --force begins anew and replaces what earlier runs of the same map left there. A destination that
+holds anything else is refused, unless --append adds to it. Ctrl-C cancels behind what is under way; twice leaves the run as
+it stands. A file that changes or vanishes after it was found fails.
 
 Destinations: append:FILE, jsonl:FILE, jsonl+seq:FILE, sqlite:FILE#TABLE, module:function.""",
         """  detent map --files 'corpus/**/*.txt' --compute words:tokenize --commit jsonl:tokens.jsonl
@@ -76,7 +81,9 @@ Destinations: append:FILE, jsonl:FILE, jsonl+seq:FILE, sqlite:FILE#TABLE, module
 )
 @click.option("-w", "--workers", type=click.IntRange(1, 1024), help="Worker processes. Otherwise one for each core.")
 @click.option("--name", metavar="TEXT", help="What the run is called. Otherwise as the function.")
-@click.option("--new", is_flag=True, help="Begin a new run even if one of the same line has not ended.")
+@click.option("--new", is_flag=True, help="Begin a new run even if one of the same line has not ended, or is done.")
+@click.option("--force", is_flag=True, help="Begin anew; replace what earlier runs of the same map left.")
+@click.option("--append", is_flag=True, help="Add to what the destination holds.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress; the summary only.")
 @with_shell
 def command(  # noqa: PLR0913 - a command's options
@@ -96,11 +103,14 @@ def command(  # noqa: PLR0913 - a command's options
     workers: int | None,
     name: str | None,
     new: bool,
+    force: bool,
+    append: bool,
     quiet: bool,
 ) -> int:
     """Map a function over items."""
     from detent.contract.words import python_target_fault  # noqa: PLC0415 - keeps `--help` fast
     from detent.engine.desk import Retries  # noqa: PLC0415
+    from detent.engine.ordered_runtime.beginning import Beginning  # noqa: PLC0415
     from detent.engine.ordered_runtime.spec import WINDOW, OrderedSpec  # noqa: PLC0415
     from detent.engine.work import Work, home_at  # noqa: PLC0415
 
@@ -126,23 +136,24 @@ def command(  # noqa: PLR0913 - a command's options
     commit_ms = None if commit_timeout is None else duration_ms("--commit-timeout", commit_timeout)
     with Work(home_at(shell.home_option), workers=workers) as work:
         items = _files(work, patterns, base) if rows is None else _rows(work, rows)
-        if rows is None and items.total == 0:
-            shell.note(f"no file fits {', '.join(patterns)}")
-        return drive(shell, work, spec, items, new=new, quiet=quiet, commit_ms=commit_ms)
+        beginning = Beginning(force=force, append=append)
+        return drive(shell, work, spec, items, beginning, new=new, quiet=quiet, commit_ms=commit_ms)
 
 
-def drive(
+def drive(  # noqa: PLR0913 - what it works with
     shell: Shell,
     work: Work,
     spec: OrderedSpec,
     items: Items,
+    beginning: Beginning,
     *,
-    new: bool,
+    new: bool = False,
     quiet: bool,
     commit_ms: int | None = None,
+    seqs: Sequence[int] | None = None,
 ) -> int:
-    """Run with progress on standard error, then answer with the summary."""
-    from detent.cli.map_page import draw_summary, summary_data  # noqa: PLC0415
+    """Run with progress on standard error, then answer with the summary; ``seqs`` are those that a retry's items had before."""
+    from detent.cli.map_page import broken_data, draw_summary, summary_data  # noqa: PLC0415
     from detent.cli.map_progress import MapProgress  # noqa: PLC0415
     from detent.cli.progress_terminal import Console  # noqa: PLC0415
     from detent.engine.commit_targets import parse_target  # noqa: PLC0415
@@ -153,33 +164,25 @@ def drive(
         if function is not None:
             insist_on_function(function, spec.base)
     base = None if spec.base is None else Path(spec.base)
-    target = parse_target(spec.commit or "", base=base, content=work.desk.files)
+    anew = beginning.anew(work.desk, spec)
+    target = parse_target(spec.commit or "", base=base, content=work.desk.files, anew=anew, seqs=seqs)
     target.check()
-    handle = OrderedHandle(work, spec, items, target, new=new, commit_ms=commit_ms)
+    handle = OrderedHandle(work, spec, items, target, new=new, commit_ms=commit_ms, beginning=beginning)
     handle.open()
     try:
         with interrupts(handle):
-            if quiet or shell.format == JSON:
+            if quiet or shell.format == JSON or handle.is_done:
                 ended = handle.run()
             else:
                 with MapProgress(handle, Console.of(sys.stderr, os.environ)):
                     ended = handle.run()
     except (DetentError, InvariantBroken) as exc:
-        if shell.format != JSON or "snapshot" not in exc.details:
-            raise
-        return _broken_off(shell, handle, spec, exc)
+        if shell.format == JSON and "snapshot" in exc.details:
+            shell.answer(broken_data(handle, spec, exc), lambda _: None)
+        raise
     document = summary_data(ended, spec, handle.snapshot()) if shell.format == JSON else None
     code = EXIT_CODES.get(ended.status, INTERRUPTED)
     return shell.answer(document, lambda page: draw_summary(page, ended, spec, handle.item_text), code=code)
-
-
-def _broken_off(shell: Shell, handle: OrderedHandle, spec: OrderedSpec, exc: DetentError | InvariantBroken) -> int:
-    """Answer a program with what was wrong and the snapshot, in the one document that it reads."""
-    from detent.cli.map_page import broken_data  # noqa: PLC0415
-
-    hint = exc.hint if isinstance(exc, DetentError) else None
-    shell.note(f"error: {exc} ({exc.code})" + (f"\nhint:  {hint}" if hint else ""))
-    return shell.answer(broken_data(handle, spec, exc), lambda _: None, code=registered(exc.code).exit_code)
 
 
 @contextmanager
@@ -203,10 +206,10 @@ def interrupts(handle: OrderedHandle) -> Iterator[None]:
 
 
 def _files(work: Work, patterns: tuple[str, ...], base: Path) -> Items:
-    from detent.engine.ordered_runtime.found_files import file_lines, found_files  # noqa: PLC0415
+    from detent.engine.ordered_runtime.found_files import file_lines, matched_files  # noqa: PLC0415
     from detent.engine.ordered_runtime.spool import spool  # noqa: PLC0415
 
-    return spool(work.desk.files, file_lines(found_files(patterns, base), base))
+    return spool(work.desk.files, file_lines(matched_files(patterns, base), base))
 
 
 def _rows(work: Work, rows: Path) -> Items:

@@ -6,8 +6,10 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import gmtime, strftime
 from typing import TYPE_CHECKING, Any, Final
 
+from detent.cli.failure import Failure as FailedCommand
 from detent.cli.page import BAD, FAINT, STRONG, Cell, Cellish, Page, state_cell
 from detent.cli.progress_frame import span_text
 from detent.cli.text import count_text, safe
@@ -27,19 +29,16 @@ MESSAGE_CHARS_MAX: Final = 200
 def broken_data(handle: OrderedHandle, spec: OrderedSpec, exc: DetentError | InvariantBroken) -> dict[str, Any]:
     """The one JSON document of `detent map -o json` when the run broke off: what was wrong, and the run as it stood."""
     view = handle.view()
+    details = {name: value for name, value in exc.details.items() if name != "snapshot"}
+    hint, retryable = (exc.hint, exc.retryable) if isinstance(exc, DetentError) else (None, None)
     return {
+        **FailedCommand(exc.code, str(exc), hint, retryable, details).document(),
         "run_id": handle.run_id,
         "name": spec.name,
         "status": "stopped",
         "home": view.home,
         "destination": spec.commit,
         "items": {"total": view.total, "committed": view.committed},
-        "error": {
-            "code": exc.code,
-            "message": str(exc),
-            "hint": exc.hint if isinstance(exc, DetentError) else None,
-            "details": {name: value for name, value in exc.details.items() if name != "snapshot"},
-        },
         "snapshot": exc.details["snapshot"],
         "snapshot_file": str(handle.snapshot_path),
     }
@@ -56,6 +55,7 @@ def summary_data(
         "status": ended.status,
         "resumed": view.resumed,
         "resumed_at": ended.resumed_at,
+        "done_before": ended.done_before,
         "home": view.home,
         "destination": spec.commit,
         "elapsed_ms": view.now_ms - view.started_ms,
@@ -82,7 +82,10 @@ def draw_summary(page: Page, ended: OrderedResult, spec: OrderedSpec, item_text:
     """Did it work, how many, where are they, what went wrong, and what to type next."""
     summary, view = ended.summary, ended.view
     spent = f" in {span_text(view.now_ms - view.started_ms)}"
-    page.line(Cell(ended.name, STRONG), " ", state_cell(ended.status), spent, Cell(f"  run {ended.run_id}", FAINT))
+    if ended.done_before:
+        page.line(Cell(ended.name, STRONG), " done already", Cell(f"  run {ended.run_id}", FAINT))
+    else:
+        page.line(Cell(ended.name, STRONG), " ", state_cell(ended.status), spent, Cell(f"  run {ended.run_id}", FAINT))
     words = [(summary.success, "committed"), (summary.skip, "skipped"), (summary.fail, "failed")]
     words += [(summary.cancel, "cancelled")]
     said = ", ".join(f"{number:,} {word}" for number, word in words if number) or "none"
@@ -91,6 +94,8 @@ def draw_summary(page: Page, ended: OrderedResult, spec: OrderedSpec, item_text:
         fields.append(("resumed", f"at item {ended.resumed_at:,}"))
     if spec.commit is not None:
         fields.append(("to", spec.commit))
+    if ended.done_before:
+        fields.append(("ended", strftime("%Y-%m-%d %H:%M:%S UTC", gmtime(view.now_ms / 1000))))
     fields.append(("digest", f"sha256:{summary.digest().hex()}"))
     page.fields(fields, indent="  ")
     if ended.failures:
@@ -174,6 +179,8 @@ def _next(ended: OrderedResult) -> str:
     run = shlex.quote(ended.run_id)
     if ended.status == "stopped":
         return "left as it stands: the same line again goes on"
+    if ended.done_before:
+        return "the destination was left alone; the same line with --force begins anew and replaces what that run left"
     if ended.ok:
         return f"detent show {run}"
     return f"detent retry {run}  run what is missing, in order; what is committed stays"

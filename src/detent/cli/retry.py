@@ -67,11 +67,13 @@ def _retry_run(
 ) -> int:
     from detent.cli.map import drive as drive_map  # noqa: PLC0415
     from detent.cli.run import drive  # noqa: PLC0415
+    from detent.engine.ordered_runtime.beginning import Beginning  # noqa: PLC0415
     from detent.engine.ordered_runtime.retry import ordered_to_retry  # noqa: PLC0415
     from detent.engine.retry import changed_since, run_to_retry  # noqa: PLC0415
     from detent.engine.run import RunHandle  # noqa: PLC0415
     from detent.engine.work import Work  # noqa: PLC0415
     from detent.kernel import Run  # noqa: PLC0415
+    from detent.kernel.run import RUNNING  # noqa: PLC0415
 
     if row.status == "completed":
         document = {"run_id": row.run_id, "name": row.name, "status": row.status, "retried": False}
@@ -79,7 +81,10 @@ def _retry_run(
         return shell.answer(document, lambda page: page.line(f"run {row.run_id} ", Cell(said, FAINT)))
     with Work(home, workers=workers) as work:
         if (ordered := ordered_to_retry(work.desk, Run.decode(row.body))) is not None:
-            return drive_map(shell, work, ordered.spec, ordered.items, new=False, quiet=quiet, commit_ms=commit_ms)
+            # What the run left is added to; one that never began to write has nothing to add to.
+            beginning = Beginning(append=row.status != RUNNING)
+            more: dict[str, Any] = {"quiet": quiet, "commit_ms": commit_ms, "seqs": ordered.seqs}
+            return drive_map(shell, work, ordered.spec, ordered.items, beginning, **more)
         retry = run_to_retry(work.desk, Run.decode(row.body))
         if (file := changed_since(retry.inputs)) is not None:
             shell.note(

@@ -12,7 +12,7 @@ from detent.engine.ordered_runtime.notes import notes_of
 from detent.engine.ordered_runtime.requests import Request, write_request
 from detent.engine.run_identity import is_driven
 from detent.engine.session import Session
-from detent.errors import InvalidInput
+from detent.errors import DetentError, InvalidInput
 from detent.kernel.run import RUNNING
 from detent.store.api import StoreReader
 
@@ -84,7 +84,7 @@ class OrderedCanceller:
     def _ask(self, desk: Desk, run_id: str, request: Request) -> bool:
         try:
             write_request(notes_for(desk, run_id), request)
-        except InvalidInput as exc:
+        except DetentError as exc:
             if exc.code != "UNKNOWN_RUN":
                 raise  # Otherwise it has ended meanwhile, which the next look finds.
         return True

@@ -8,7 +8,7 @@ goes on with one that has not ended. See docs/decisions/0013.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -20,15 +20,15 @@ from detent.contract.durations import parse_duration
 from detent.engine.commit_targets.api import Anew
 from detent.engine.content import Content
 from detent.engine.desk import Desk, Retries
-from detent.engine.ordered_runtime.found_files import file_lines, found_files
-from detent.engine.ordered_runtime.recall import standing
+from detent.engine.ordered_runtime.beginning import left_by
+from detent.engine.ordered_runtime.found_files import file_lines, matched_files
 from detent.engine.ordered_runtime.recorded import RecordedOrdered, is_step_of, ordered_inputs, recorded_ordered
 from detent.engine.ordered_runtime.rows import row_lines
 from detent.engine.ordered_runtime.spec import WINDOW, OrderedInputs, OrderedSpec
 from detent.engine.ordered_runtime.spool import Items, spool
 from detent.engine.recipes import Recipes
 from detent.engine.run_orders import expanded
-from detent.errors import DetentError, InvalidInput
+from detent.errors import InvalidInput
 from detent.executor.plain.outputs import type_of
 from detent.jobs.values import FILE, RESULT, files_named, is_result
 from detent.jobs.work import WorkFile, WorkOrder
@@ -40,8 +40,6 @@ STEP_KEY: Final = "step"
 """What tells the ordered run of a step from one that somebody began by hand under the same name."""
 KEPT: Final = ("code", "version")
 """Ingredients of a step that say which functions it calls."""
-OWN_RUNS_LOOKED_MAX: Final = 8
-"""Earlier runs of a step that are asked whether they left a file as it is."""
 DESTINATION: Final = "destination"
 
 
@@ -72,7 +70,7 @@ def items_of(desk: Desk, order: WorkOrder, load: Callable[[str], JsonValue]) -> 
     """
     said, base = order.target, Path(order.base or Path.cwd())
     if "files" in said:
-        return spool(desk.files, file_lines(found_files(said["files"], base), base)), ()
+        return spool(desk.files, file_lines(matched_files(said["files"], base), base)), ()
     listed = order.keywords["items"]
     if type(listed) is str:
         try:
@@ -194,21 +192,7 @@ def _is_same(run: Run, began: OrderedInputs, wanted: OrderedInputs) -> bool:
 
 def anew(desk: Desk, label: str) -> Anew:
     """A destination that a new run of the step begins empty, as far as what is there is the step's own."""
-
-    def is_own(length: int, tail: str) -> bool:
-        for place, row in enumerate(runs_of(desk.reader, desk.tenant, label)):
-            if place == OWN_RUNS_LOOKED_MAX:
-                break
-            with suppress(DetentError):  # One whose notes were erased cannot say.
-                mark = standing(desk, row.run_id).mark
-                if mark is not None and (mark.offset, mark.tail) == (length, tail):
-                    return True
-        return False
-
-    def own_runs() -> Container[str]:
-        return {row.run_id for row in runs_of(desk.reader, desk.tenant, label)}
-
-    return Anew(is_own, own_runs)
+    return left_by(desk, lambda: runs_of(desk.reader, desk.tenant, label))
 
 
 def make_directory(order: WorkOrder) -> None:

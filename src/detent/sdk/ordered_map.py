@@ -25,7 +25,8 @@ from detent.sdk.run import RunFailed
 from detent.sdk.user_code import refuse_while_loading
 
 if TYPE_CHECKING:
-    from detent.engine.commit_targets.api import CommitTarget
+    from detent.engine.commit_targets.api import Anew, CommitTarget
+    from detent.engine.ordered_runtime.beginning import Beginning
     from detent.engine.ordered_runtime.handle import OrderedHandle, OrderedResult
     from detent.engine.ordered_runtime.spec import OrderedSpec
     from detent.engine.work import Work
@@ -56,6 +57,11 @@ class OrderedSummary:
     def status(self) -> str:
         """``completed``, ``failed`` or ``cancelled``."""
         return self._result.status
+
+    @property
+    def done_before(self) -> bool:
+        """Whether an earlier run is the answer: nothing was computed now, and the destination was left alone."""
+        return self._result.done_before
 
     @property
     def total(self) -> int:
@@ -143,6 +149,8 @@ def ordered_map(
     home: str | Path | None = None,
     name: str | None = None,
     key: str | None = None,
+    force: bool = False,
+    append: bool = False,
 ) -> OrderedResults: ...
 @overload
 def ordered_map(
@@ -159,6 +167,8 @@ def ordered_map(
     home: str | Path | None = None,
     name: str | None = None,
     key: str | None = None,
+    force: bool = False,
+    append: bool = False,
 ) -> OrderedSummary: ...
 def ordered_map(  # noqa: PLR0913 - how a run is to go, each by its name
     items: Iterable[Any],
@@ -174,6 +184,8 @@ def ordered_map(  # noqa: PLR0913 - how a run is to go, each by its name
     home: str | Path | None = None,
     name: str | None = None,
     key: str | None = None,
+    force: bool = False,
+    append: bool = False,
 ) -> OrderedResults | OrderedSummary:
     """Compute every item on all cores, and commit the results strictly in order, each exactly once.
 
@@ -188,6 +200,10 @@ def ordered_map(  # noqa: PLR0913 - how a run is to go, each by its name
     * ``commit_timeout``: how long the destination may take over one commit, an hour by default; then `DetentError` with the code
       ``COMMIT_TIMEOUT`` is raised, and the same call goes on there
     * ``key``: tells this run from another one that is otherwise the same
+    * ``force``: begin anew, and replace what earlier runs of the same map left at the destination; ``append``: add to what the
+      destination holds. Without them the same call is answered by the run that did it (``summary.done_before``), and a
+      destination that holds anything else is refused with ``DESTINATION_NOT_EMPTY``. A function object as the destination is
+      called each time: what it did before may have gone with the process that it did it in
 
     Inside a flow the call records a step, which needs a destination; its result is a mapping with the totals, the digest and,
     where the destination is a file, that file.
@@ -203,13 +219,17 @@ def ordered_map(  # noqa: PLR0913 - how a run is to go, each by its name
         check_duration("commit_timeout", commit_timeout)
         settings |= {} if item_timeout is None else {"item_timeout": duration(item_timeout)}
         settings |= {} if commit_timeout is None else {"commit_timeout": duration(commit_timeout)}
-        of_the_run = {"workers": workers, "home": home, "key": key}
+        of_the_run = {"workers": workers, "home": home, "key": key, "force": force or None, "append": append or None}
         step = record_map(recording, items, compute, commit, settings=settings, name=name, of_the_run=of_the_run)
         return cast("OrderedSummary", step)
     refuse_while_loading("starts an ordered run")
+    if commit is None and (force or append):
+        raise InvalidInput(f"{'force' if force else 'append'} needs a destination: a loop gets everything each time")
     if commit_timeout is not None and commit is None:
         raise InvalidInput("commit_timeout needs a destination: a loop takes its results at its own pace")
-    request = _Request(compute, workers, window, chunk, on_error, item_timeout, commit_timeout, home, name, key)
+    request = _Request(
+        compute, workers, window, chunk, on_error, item_timeout, commit_timeout, home, name, key, force, append
+    )
     if commit is not None:
         return _committed(request, items, commit)
     box: dict[str, Any] = {}
@@ -231,6 +251,8 @@ class _Request:
         home: str | Path | None,
         name: str | None,
         key: str | None,
+        force: bool,
+        append: bool,
     ) -> None:
         self._compute = compute
         self.workers = workers
@@ -242,6 +264,7 @@ class _Request:
         self.home = None if home is None else Path(home)
         self._name = name
         self._key = key
+        self.force, self.append = force, append
 
     def spec(self, commit: str | None) -> OrderedSpec:
         """What is asked for, without the items."""
@@ -262,14 +285,29 @@ class _Request:
             item_ms=bound.timeout_ms if self._item_ms is None else self._item_ms,
         )
 
-    def handle(self, work: Work, items: Iterable[Any], spec: OrderedSpec, target: CommitTarget) -> OrderedHandle:
+    def beginning(self, commit: object) -> Beginning:
+        """What earlier runs mean to this one."""
+        from detent.engine.ordered_runtime.beginning import Beginning  # noqa: PLC0415
+
+        return Beginning(force=self.force, append=self.append, answers=isinstance(commit, str))
+
+    def handle(
+        self,
+        work: Work,
+        items: Iterable[Any],
+        spec: OrderedSpec,
+        target: CommitTarget,
+        beginning: Beginning | None = None,
+    ) -> OrderedHandle:
         """The run, with its items written down."""
         from detent.engine.ordered_runtime.handle import OrderedHandle  # noqa: PLC0415
         from detent.engine.ordered_runtime.spool import spool  # noqa: PLC0415
 
         files: dict[str, None] = {}
         spooled = spool(work.desk.files, _lines(items, work.desk.files, files))
-        return OrderedHandle(work, spec, spooled, target, files=tuple(files), commit_ms=self._commit_ms)
+        return OrderedHandle(
+            work, spec, spooled, target, files=tuple(files), commit_ms=self._commit_ms, beginning=beginning
+        )
 
 
 def _bound(compute: Callable[[Any], Any]) -> BoundAlone:
@@ -312,8 +350,10 @@ def _committed(
 
     where = home_at(request.home)
     with Work(where, workers=request.workers) as work:
-        target = _target(commit, work)
-        handle = request.handle(work, items, request.spec(target.spec), target)
+        beginning = request.beginning(commit)
+        spec = request.spec(_named(commit))
+        target = _target(commit, work, beginning.anew(work.desk, spec))
+        handle = request.handle(work, items, spec, target, beginning)
         summary = OrderedSummary(handle.run(), where.path)
     _insist_on_end(summary, handle)
     return summary
@@ -363,7 +403,17 @@ def _streamed(request: _Request, items: Iterable[Any], box: dict[str, Any]) -> I
     _insist_on_end(summary, handle)
 
 
-def _target(commit: str | Callable[..., Any] | CommitTarget, work: Work) -> CommitTarget:
+def _named(commit: str | Callable[..., Any] | CommitTarget) -> str:
+    """What a destination is called in the inputs of a run."""
+    if isinstance(commit, str):
+        return commit
+    if callable(commit):
+        module, name = getattr(commit, "__module__", None), getattr(commit, "__qualname__", type(commit).__qualname__)
+        return f"{module}:{name}"
+    return str(getattr(commit, "spec", ""))
+
+
+def _target(commit: str | Callable[..., Any] | CommitTarget, work: Work, anew: Anew | None) -> CommitTarget:
     from detent.engine.commit_targets import FunctionTarget, parse_target  # noqa: PLC0415
     from detent.engine.commit_targets.function_target import SLICE_SECONDS  # noqa: PLC0415
     from detent.engine.recipes import no_results  # noqa: PLC0415
@@ -376,12 +426,11 @@ def _target(commit: str | Callable[..., Any] | CommitTarget, work: Work) -> Comm
         return restored(value, no_results, file)
 
     if isinstance(commit, str):
-        target = parse_target(commit, base=Path.cwd(), content=work.desk.files, restore=restore)
+        target = parse_target(commit, base=Path.cwd(), content=work.desk.files, restore=restore, anew=anew)
         target.check()
         return target
     if callable(commit):
-        module, name = getattr(commit, "__module__", None), getattr(commit, "__qualname__", type(commit).__qualname__)
-        return FunctionTarget(f"{module}:{name}", lambda: commit, restore, SLICE_SECONDS)
+        return FunctionTarget(_named(commit), lambda: commit, restore, SLICE_SECONDS)
     if not all(hasattr(commit, part) for part in ("spec", "is_recorded", "open", "begin", "write", "close")):
         from detent.canon.show import a_or_an  # noqa: PLC0415 - for mistakes alone
 

@@ -72,12 +72,16 @@ _MARK_FIELDS: Final = frozenset({"next_seq", "offset", "tail"})
 
 @dataclass(frozen=True, slots=True)
 class Anew:
-    """A destination that a new run begins empty, because it is the output of a step. What is not the step's own is kept."""
+    """A destination that a new run does not simply add to: what is done about what it already holds (X-192)."""
 
-    is_own: Callable[[int, str], bool]
-    """Whether an earlier run of the step left a file with this length and this digest of its end."""
+    whose: Callable[[int, str], str | None]
+    """The earlier run of the same work that left a file with this length and this digest of its end; None: no such run."""
     own_runs: Callable[[], Container[str]]
-    """The runs of the step."""
+    """The runs of the same work."""
+    replaces_own: bool = True
+    """Whether what those runs left is taken away; otherwise it counts as anything else."""
+    refuses_others: bool = False
+    """Whether anything else is refused; otherwise it is set aside (a file) or added to (a table)."""
 
 
 class CommitTarget(Protocol):
@@ -137,6 +141,24 @@ class DestinationChanged(CommitFailed):
 
     def __init__(self, message: str, *, spec: str, hint: str | None = None, **details: Any) -> None:
         super().__init__(message, spec=spec, hint=hint, details=details, retryable=False)
+
+
+class DestinationNotEmpty(CommitFailed):
+    """The destination holds something that a new run would be mixed with. Nothing was touched."""
+
+    code = "DESTINATION_NOT_EMPTY"
+
+    def __init__(self, what: str, *, spec: str, run_id: str | None = None, **details: Any) -> None:
+        left = "" if run_id is None else f": run {run_id!r} of the same map left it there"
+        replaces = " --force replaces it," if run_id is not None else ""
+        super().__init__(
+            f"{what} already{left}",
+            spec=spec,
+            hint=f"nothing was written;{replaces} --append adds to it (force=True, append=True in Python); or choose another"
+            " destination",
+            details=details if run_id is None else {**details, "run_id": run_id},
+            retryable=False,
+        )
 
 
 class DestinationBusy(CommitFailed):

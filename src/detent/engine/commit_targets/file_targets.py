@@ -31,6 +31,14 @@ class FileTarget:
         """Refuse, with `InvalidInput`, a place that nothing can be written to: better than when there is a run."""
         insist_on_directory(self.spec, self._path)
 
+    def insist_on_room(self) -> None:
+        """Refuse, with `DestinationNotEmpty`, what a new run must not begin with."""
+        self._file.insist_on_room()
+
+    def holds(self, run_id: str, recorded: Mark | None, rows: int) -> bool:  # noqa: ARG002 - a file does not know its runs
+        """Whether the file still has what a run left in it."""
+        return recorded is not None and self._file.holds(recorded)
+
     def open(self, run_id: str, recorded: Mark | None) -> int:  # noqa: ARG002 - a file does not know its runs
         """Cut off what was written and not recorded. A run without a record begins at the end of the file, or makes it."""
         self.close()
@@ -69,7 +77,13 @@ def append_target(
 
 
 def json_lines_target(
-    spec: str, path: Path, *, numbered: bool = False, disk: Disk = DISK, anew: Anew | None = None
+    spec: str,
+    path: Path,
+    *,
+    numbered: bool = False,
+    disk: Disk = DISK,
+    anew: Anew | None = None,
+    seqs: Sequence[int] | None = None,
 ) -> FileTarget:
-    """One line of JSON for each entry; ``numbered`` puts the seq beside the value."""
-    return FileTarget(spec, path, RenderLines(spec, numbered=numbered), disk, anew)
+    """One line of JSON for each entry; ``numbered`` puts the seq beside the value, ``seqs`` says which those are."""
+    return FileTarget(spec, path, RenderLines(spec, numbered=numbered, seqs=seqs), disk, anew)

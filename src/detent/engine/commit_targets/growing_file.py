@@ -25,7 +25,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from detent.engine.commit_targets.api import Anew, CommitFailed, DestinationBusy, DestinationChanged, Mark
+from detent.engine.commit_targets.api import (
+    Anew,
+    CommitFailed,
+    DestinationBusy,
+    DestinationChanged,
+    DestinationNotEmpty,
+    Mark,
+)
 from detent.engine.commit_targets.disk import Disk, failed, shown
 from detent.engine.commit_targets.set_aside import SetAside
 from detent.engine.lock import OwnerLock
@@ -178,17 +185,51 @@ class GrowingFile:
             self._disk.truncate(handle, self.offset)
 
     def _empty(self, handle: int, anew: Anew) -> None:
-        """Begin with nothing. What is not known to be the run's own kind is set aside, like anything that is cut off."""
-        if not anew.is_own(self.offset, self.tail_digest()):
+        """Begin with nothing. What is not known to be the run's own kind is refused, or set aside like anything that is cut off."""
+        if not self._may_replace(anew):
             self._aside = SetAside(self._path)
             self._aside.keep(handle, 0, self.offset)
         self._disk.truncate(handle, 0)
         self.offset, self._tail = 0, b""
 
+    def _may_replace(self, anew: Anew) -> bool:
+        """Whether what is there was left by an earlier run of the same work; raises `DestinationNotEmpty` if it is to stay."""
+        run_id = anew.whose(self.offset, self.tail_digest())
+        if anew.refuses_others and (run_id is None or not anew.replaces_own):
+            what = f"{shown(self._path)} holds {self.offset:,} {'byte' if self.offset == 1 else 'bytes'}"
+            raise DestinationNotEmpty(what, spec=self._spec, run_id=run_id, path=shown(self._path))
+        return run_id is not None
+
+    def insist_on_room(self) -> None:
+        """Refuse, with `DestinationNotEmpty`, what a new run must not begin with. Changes nothing."""
+        anew = self._anew
+        if anew is None or not anew.refuses_others or not self._path.is_file():
+            return  # What is in the way, such as a pipe, is for `open` to say.
+        try:
+            with self._path.open("rb") as file:
+                self.offset = os.fstat(file.fileno()).st_size
+                self._tail = _tail_of(file.fileno(), self.offset)
+        except OSError:
+            return
+        if self.offset:
+            self._may_replace(anew)
+
+    def holds(self, recorded: Mark) -> bool:
+        """Whether the file still has what a run had committed when this was recorded; more may come behind it."""
+        if not self._path.is_file():
+            return False
+        try:
+            with self._path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                tail = b"" if recorded.offset is None else _tail_of(file.fileno(), recorded.offset)
+        except OSError:
+            return False
+        has_length = recorded.offset is not None and size >= recorded.offset
+        return has_length and hashlib.sha256(tail).hexdigest() == recorded.tail
+
     def _read_tail(self) -> bytes:
         assert self._handle is not None
-        length = min(TAIL_BYTES, self.offset)
-        return os.pread(self._handle, length, self.offset - length)
+        return _tail_of(self._handle, self.offset)
 
     def _insist_untouched(self, handle: int) -> None:
         """Refuse a file that is not as the last batch left it; finish taking back a batch that failed."""
@@ -222,3 +263,9 @@ class GrowingFile:
 
     def _changed(self, what: str, hint: str) -> DestinationChanged:
         return DestinationChanged(f"{shown(self._path)} {what}", spec=self._spec, hint=hint, path=shown(self._path))
+
+
+def _tail_of(handle: int, offset: int) -> bytes:
+    """The last bytes before an offset, as far as they are compared."""
+    length = min(TAIL_BYTES, offset)
+    return os.pread(handle, length, offset - length)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +26,13 @@ def parse_target(
     content: ContentFiles | None = None,
     restore: Callable[[JsonValue], Any] = unescaped,
     anew: Anew | None = None,
+    seqs: Sequence[int] | None = None,
 ) -> FileTarget | FunctionTarget | SqliteTarget:
     """The destination that a text names. Nothing is opened, made or imported yet; its `check` looks whether it can be.
 
     Names of files are relative to ``base``; ``content`` holds the bytes of files that are committed; ``restore`` makes stored
-    values into what a function sees. With ``anew`` a new run begins with an empty file or table instead of adding to it.
+    values into what a function sees. With ``anew`` a new run does not simply add to what is there; without it, it does. ``seqs`` are
+    those that the entries are known by, where they are not counted from 0.
     Raises `InvalidInput` for what names no destination.
     """
     if fault := destination_fault(text):
@@ -44,12 +46,12 @@ def parse_target(
         case "jsonl":
             return json_lines_target(text, _path(rest, base), anew=anew)
         case "jsonl+seq":
-            return json_lines_target(text, _path(rest, base), numbered=True, anew=anew)
+            return json_lines_target(text, _path(rest, base), numbered=True, anew=anew, seqs=seqs)
         case "sqlite":
             from detent.engine.commit_targets.sqlite_target import SqliteTarget  # noqa: PLC0415 - loads apsw
 
             name, _, table = rest.rpartition("#")
-            return SqliteTarget(text, _path(name, base), table, anew=anew)
+            return SqliteTarget(text, _path(name, base), table, anew=anew, seqs=seqs)
     return function_target(text, None if base is None else str(base), restore)
 
 

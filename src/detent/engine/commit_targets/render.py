@@ -100,11 +100,15 @@ class RenderText:
 
 
 class RenderLines:
-    """One line of strict JSON for each value; with ``numbered``, as ``{"seq":7,"value":...}``."""
+    """One line of strict JSON for each value; with ``numbered``, as ``{"seq":7,"value":...}``.
 
-    def __init__(self, spec: str, *, numbered: bool) -> None:
+    ``seqs`` are those that the entries are known by, where they are not counted from 0: those of a retry have old ones.
+    """
+
+    def __init__(self, spec: str, *, numbered: bool, seqs: Sequence[int] | None = None) -> None:
         self._spec = spec
         self._numbered = numbered
+        self._seqs = seqs
 
     def __call__(self, first_seq: int, values: Sequence[JsonValue | Nothing]) -> Iterable[bytes]:
         if not self._numbered:
@@ -115,7 +119,8 @@ class RenderLines:
         for seq, value in enumerate(values, first_seq):
             if not isinstance(value, Nothing):
                 line = json_of(self._spec, seq, value)
-                lines.append(b'{"seq":%d,"value":%b}\n' % (seq, line) if self._numbered else line + b"\n")
+                known = seq if self._seqs is None else self._seqs[seq]
+                lines.append(b'{"seq":%d,"value":%b}\n' % (known, line) if self._numbered else line + b"\n")
         return [b"".join(lines)]
 
 

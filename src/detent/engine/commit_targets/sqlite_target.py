@@ -24,6 +24,7 @@ from detent.engine.commit_targets.api import (
     CommitFailed,
     DestinationBusy,
     DestinationChanged,
+    DestinationNotEmpty,
     Mark,
     Nothing,
     ValueRefused,
@@ -64,7 +65,9 @@ class SqliteTarget:
         busy_ms: int = BUSY_MS,
         vfs: str | None = None,
         anew: Anew | None = None,
+        seqs: Sequence[int] | None = None,
     ) -> None:
+        self._seqs = seqs
         self.spec = spec
         self._path = path
         self._table = table
@@ -79,6 +82,40 @@ class SqliteTarget:
     def check(self) -> None:
         """Refuse, with `InvalidInput`, a place that nothing can be written to: better than when there is a run."""
         insist_on_directory(self.spec, self._path)
+
+    def insist_on_room(self) -> None:
+        """Refuse, with `DestinationNotEmpty`, what a new run must not begin with. Changes nothing."""
+        connection = self._looked_at()
+        if connection is None:
+            return
+        try:
+            found = connection.execute(queries()["find_table"], (self._table,)).fetchone()
+            if found is not None and found[1] == "table":
+                self._make_room(connection, found[0], changes=False)
+        except apsw.Error as exc:
+            raise self._failed(exc, None) from exc
+        finally:
+            _close(connection)
+
+    def holds(self, run_id: str, recorded: Mark | None, rows: int) -> bool:
+        """Whether the table still has what a run left in it: its cursor, and in a table that was made here its rows."""
+        connection = self._looked_at()
+        if connection is None:
+            return False
+        try:
+            found = connection.execute(queries()["find_table"], (self._table,)).fetchone()
+            if found is None or not _has_cursors(connection):
+                return False
+            cursor = connection.execute(queries()["read_cursor"], (run_id, found[0])).fetchone()
+            if cursor is None or (recorded is not None and cursor[0] < recorded.next_seq):
+                return False
+            if _said(connection, found[0]) != made_table(found[0]):
+                return True
+            return bool(_count(connection, found[0]) >= rows)
+        except apsw.Error:
+            return False
+        finally:
+            _close(connection)
 
     def open(self, run_id: str, recorded: Mark | None) -> int:
         """Make database, table and cursor where they are missing; says where the database's cursor stands."""
@@ -205,22 +242,54 @@ class SqliteTarget:
         if found is None:
             connection.execute(made_table(self._table))
         if row is None:
-            if found is not None and self._anew is not None:
-                self._empty(connection, self._anew)
+            if found is not None:
+                self._make_room(connection, self._table)
             connection.execute(statements["insert_cursor"], (self._run_id, self._table))
-        columns = [name for (name,) in connection.execute(statements["columns"], (self._table,))]
-        self._rows = TableRows(self.spec, self._run_id, self._table, columns)
+        columns = _columns(connection, self._table)
+        self._rows = TableRows(self.spec, self._run_id, self._table, columns, self._seqs)
         return max(cursor, 0)
 
-    def _empty(self, connection: apsw.Connection, anew: Anew) -> None:
-        """Take away what earlier runs of the step left, if the table was made here and nobody else wrote to it."""
-        statements = queries()
-        ((said,),) = connection.execute(statements["table_said"], (self._table,))
-        runs = {run_id for (run_id,) in connection.execute(statements["runs_of_table"], (self._table,))}
-        own = anew.own_runs()
-        if said == made_table(self._table) and all(run_id in own for run_id in runs):
-            connection.execute(f"DELETE FROM {quoted(self._table)}")  # noqa: S608 - quoted
-            connection.execute(statements["drop_cursors"], (self._table,))
+    def _make_room(self, connection: apsw.Connection, table: str, *, changes: bool = True) -> None:
+        """Do about the rows of other runs what is to be done: take them away, leave them, or refuse."""
+        anew, is_made = self._anew, _said(connection, table) == made_table(table)
+        if _count(connection, table, most=1) == 0:
+            return
+        if anew is None:
+            if is_made and self._seqs is None:
+                raise self._unfit(
+                    f"has rows in {table}, which was made for one run: the seqs of another would be there twice",
+                    "choose another table, or make one of your own with the columns run_id and seq",
+                    code=DestinationNotEmpty.code,
+                )
+            return
+        own, columns = anew.own_runs(), {name.lower() for name in _columns(connection, table)}
+        if is_made:
+            runs = {run_id for (run_id,) in connection.execute(queries()["runs_of_table"], (table,))}
+        elif "run_id" in columns and anew.refuses_others:
+            runs = {run_id for (run_id,) in connection.execute(f"SELECT DISTINCT run_id FROM {quoted(table)}")}  # noqa: S608
+        else:
+            runs = set()
+        known = bool(runs) or (is_made and not anew.refuses_others)
+        is_own = known and all(run_id in own for run_id in runs)
+        if anew.refuses_others and not (is_own and anew.replaces_own):
+            count = _count(connection, table)
+            what = f"table {table} of {shown(self._path)} holds {count:,} {'row' if count == 1 else 'rows'}"
+            left_by = next(iter(runs)) if is_own else None
+            raise DestinationNotEmpty(what, spec=self.spec, run_id=left_by, path=shown(self._path), table=table)
+        if is_own and changes:
+            connection.execute(f"DELETE FROM {quoted(table)}")  # noqa: S608 - quoted
+            connection.execute(queries()["drop_cursors"], (table,))
+
+    def _looked_at(self) -> apsw.Connection | None:
+        """A connection that only reads; None when there is no database to look at."""
+        if self._path.is_symlink() or not self._path.is_file():
+            return None
+        try:
+            connection = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READONLY, vfs=self._vfs)
+            connection.set_busy_timeout(self._busy_ms)
+        except (apsw.Error, UnicodeEncodeError):
+            return None  # `open` says what is wrong with it.
+        return connection
 
     def _drop_connection(self) -> None:
         """Close the connection, which also rolls back what it has not committed."""
@@ -248,10 +317,11 @@ class SqliteTarget:
             f"{shown(self._path)} {what}", spec=self.spec, hint=hint, path=shown(self._path), table=self._table
         )
 
-    def _unfit(self, what: str, hint: str) -> CommitFailed:
+    def _unfit(self, what: str, hint: str, code: str | None = None) -> CommitFailed:
         return CommitFailed(
             f"{shown(self._path)} {what}",
             spec=self.spec,
+            code=code,
             hint=hint,
             details={"path": shown(self._path), "table": self._table},
             retryable=False,
@@ -267,6 +337,26 @@ def made_table(table: str) -> str:
 def queries() -> Mapping[str, str]:
     """The named statements of ``queries.sql``. Those that name the user's table are made where they are used."""
     return parse_queries((files("detent.engine.commit_targets") / "queries.sql").read_text(encoding="utf-8"))
+
+
+def _said(connection: apsw.Connection, table: str) -> str:
+    ((said,),) = connection.execute(queries()["table_said"], (table,))
+    return str(said)
+
+
+def _count(connection: apsw.Connection, table: str, most: int = -1) -> int:
+    """How many rows a table has; not more than ``most`` are looked at."""
+    asked = f"SELECT count(*) FROM (SELECT 1 FROM {quoted(table)} LIMIT ?1)"  # noqa: S608 - quoted
+    ((count,),) = connection.execute(asked, (most,))
+    return int(count)
+
+
+def _columns(connection: apsw.Connection, table: str) -> list[str]:
+    return [name for (name,) in connection.execute(queries()["columns"], (table,))]
+
+
+def _has_cursors(connection: apsw.Connection) -> bool:
+    return connection.execute(queries()["find_table"], ("detent_commits",)).fetchone() is not None
 
 
 def _close(connection: apsw.Connection | None) -> None:

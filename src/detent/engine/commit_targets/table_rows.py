@@ -19,9 +19,12 @@ _VALUE = "value"
 
 
 class TableRows:
-    """Inserts the values of one run into one table."""
+    """Inserts the values of one run into one table; ``seqs`` as in `RenderLines`."""
 
-    def __init__(self, spec: str, run_id: str, table: str, columns: Sequence[str]) -> None:
+    def __init__(
+        self, spec: str, run_id: str, table: str, columns: Sequence[str], seqs: Sequence[int] | None = None
+    ) -> None:
+        self._seqs = seqs
         self._spec = spec
         self._run_id = run_id
         self._table = table
@@ -50,7 +53,7 @@ class TableRows:
             if not isinstance(value, Nothing):
                 self.seq = seq
                 text = json_of(self._spec, seq, value).decode()
-                yield (seq, text) if has_seq_alone else (*self._ours(seq), text)
+                yield (self._known(seq), text) if has_seq_alone else (*self._ours(seq), text)
 
     def _fields(self, seq: int, value: JsonValue) -> dict[str, str | int | float | None]:
         """What goes into which column: texts, numbers and null as they are, anything else as JSON text."""
@@ -69,7 +72,10 @@ class TableRows:
         }
 
     def _ours(self, seq: int) -> tuple[int | str, ...]:
-        return tuple(seq if column == "seq" else self._run_id for column in self._filled)
+        return tuple(self._known(seq) if column == "seq" else self._run_id for column in self._filled)
+
+    def _known(self, seq: int) -> int:
+        return seq if self._seqs is None else self._seqs[seq]
 
     def _statement(self, keys: tuple[str, ...]) -> str:
         known = self._statements.get(keys)

@@ -28,6 +28,18 @@ def found_files(patterns: Sequence[str], base: Path) -> list[bytes]:
     return list(discover(names, lambda name: os.path.isfile(os.path.join(root, name))).names)  # noqa: PTH113, PTH118
 
 
+def matched_files(patterns: Sequence[str], base: Path) -> list[bytes]:
+    """The same; a pattern that matches no file is a mistake and raises `InvalidInput`."""
+    for pattern in patterns:
+        if not found_files([pattern], base):
+            raise InvalidInput(
+                f"no file matches {pattern!r:.200}",
+                hint=f"patterns start at {base}; quote them, so that the shell leaves them as they are",
+                details={"pattern": pattern},
+            )
+    return found_files(patterns, base)
+
+
 def file_lines(names: Sequence[bytes], base: Path) -> Iterator[bytes]:
     """The files as items: name, digest and size. Raises `InvalidInput` for one that cannot be read."""
     root = os.fsencode(base)

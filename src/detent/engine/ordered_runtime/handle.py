@@ -2,7 +2,8 @@
 
 The same line typed again goes on with the run that it began, if that one has not ended: the same function, items, destination
 and settings (X-174). If the function has changed since, the destination would hold the results of two programs; that is
-refused unless a new run is asked for.
+refused unless a new run is asked for. If the run has ended and its destination still has what it left, that is the answer, and
+nothing is begun (X-192).
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from detent.canon import json_decode
 from detent.canon.destinations import function_of
 from detent.canon.late import dataclass
 from detent.engine.commit_targets.api import CommitTarget
+from detent.engine.map_ending import end_run
+from detent.engine.ordered_runtime.beginning import Beginning, Earlier, earlier_run
 from detent.engine.ordered_runtime.driver import OrderedDriver
 from detent.engine.ordered_runtime.found_files import shown_name
 from detent.engine.ordered_runtime.notes import Notes, taken_name
@@ -35,8 +38,9 @@ from detent.kernel.run import RUNNING
 from detent.ordered import Summary
 
 ITEM_CHARS_MAX: Final = 60
-KEPT: Final = ("code", "version", "target")
-"""Ingredients that say which function it was."""
+FILTER: Final = "filter"
+KEPT: Final = ("code", "version", "target", FILTER)
+"""Ingredients that say which functions it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,8 @@ class OrderedResult:
     failures: tuple[Failure, ...]
     resumed_at: int
     view: OrderedView
+    done_before: bool = False
+    """Whether an earlier run is the answer, and nothing was done now."""
 
     @property
     def ok(self) -> bool:
@@ -105,20 +111,24 @@ class OrderedHandle:
         ingredients: Mapping[str, Any] | None = None,
         step_of: str | None = None,
         commit_ms: int | None = None,
+        beginning: Beginning | None = None,
     ) -> None:
         """``ingredients`` say what the function is made of, where that is known already; ``step_of`` is the run it is for.
 
-        ``commit_ms`` is how long the destination may take over one commit; None: `COMMIT_MS`.
+        ``commit_ms`` is how long the destination may take over one commit; None: `COMMIT_MS`. ``beginning`` says what earlier
+        runs mean to a new one; without it they mean nothing, and the caller has looked at them.
         """
         self._work = work
         self._items = items
         self._target = target
         self._new = new
         self._commit_ms = COMMIT_MS if commit_ms is None else commit_ms
+        self._beginning = beginning
+        self._done: OrderedResult | None = None
         if ingredients is None:
-            ingredients = work.recipes.of(
-                Wanted(kind="python", target=spec.compute, base=spec.base), no_results
-            ).ingredients
+            ingredients = self._made_of(spec.compute, spec.base)
+            if spec.filter is not None:
+                ingredients = {**ingredients, FILTER: self._made_of(spec.filter, spec.base).get("code")}
         made = {name: value for name, value in ingredients.items() if name in KEPT}
         config = spec.config(items.total, work.workers)
         self.inputs = OrderedInputs(spec, items.digest, config, made, tuple(files), step_of)
@@ -135,10 +145,15 @@ class OrderedHandle:
         self._stopped = False
 
     def open(self) -> str:
-        """Settle which run it is; a new one is on the ledger when this returns. Its id."""
-        if self._lock is None:
+        """Settle which run it is; a new one is on the ledger when this returns. Its id.
+
+        Raises `DestinationNotEmpty`, before there is a run, where a new one would be mixed with something else.
+        """
+        if self._lock is None and self._done is None:
             refuse_return(self.inputs.spec.compute, self.inputs.spec.base)
             self._settle()
+            if self._lock is None:
+                return self.run_id
             try:
                 if self.resumed:
                     self._standing = standing(self._work.desk, self.run_id)
@@ -156,6 +171,8 @@ class OrderedHandle:
     def run(self) -> OrderedResult:
         """Drive the run to its end. Raises what keeps it from getting there; it can be resumed then."""
         self.open()
+        if self._done is not None:
+            return self._done
         driver = self._driver
         assert driver is not None
         try:
@@ -219,6 +236,11 @@ class OrderedHandle:
             driver.message,
         )
 
+    @property
+    def is_done(self) -> bool:
+        """Whether an earlier run is the answer; known when it is open."""
+        return self._done is not None
+
     def snapshot(self) -> dict[str, object] | None:
         """The diagnostics snapshot of the run as it stands; None before it is open. For after the end of `run`."""
         return None if self._driver is None else self._driver.ordered.snapshot().to_map()
@@ -239,35 +261,84 @@ class OrderedHandle:
     # -- which run -----------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        home, desk = self._work.home.path, self._work.desk
+        home, desk, beginning = self._work.home.path, self._work.desk, self._beginning
+        is_forced = beginning is not None and beginning.force
         for run, inputs in () if self._new else self._unfinished():
-            lock = RunLock.take(home, run.run_id)
-            if lock is None:
-                raise RequestRefused(
-                    f"run {run.run_id!r} does the same in another process",
-                    code="CONFLICT",
-                    hint="wait for it, or give --new for another run",
-                )
-            change = self._work.recipes.difference(inputs.ingredients, self.inputs.ingredients)
-            if change and self.inputs.spec.commit is not None:
-                lock.release()
-                raise InvalidInput(
-                    f"run {run.run_id!r} has not ended, and {change} since it began",
-                    hint="its destination would hold the results of two programs: --new begins another run",
-                    details={"run_id": run.run_id},
-                )
-            if change:
-                lock.release()
-                continue
-            self.run_id, self.resumed, self._lock = run.run_id, True, lock
-            self._started_ms = run.started_tick
-            self._taken_for = self.inputs.step_of if self.inputs.step_of != inputs.step_of else None
-            self.inputs = replace(self.inputs, config=inputs.config)
-            return
+            if is_forced:
+                if not end_run(desk, run.run_id, "begun anew"):
+                    raise self._driven(run)
+            elif self._goes_on(run, inputs):
+                return
+        if beginning is not None:
+            if not (is_forced or self._new) and beginning.answers and self._is_answered():
+                return
+            if (insist := getattr(self._target, "insist_on_room", None)) is not None:
+                insist()
         RunLock.sweep(home, {row.run_id for row in desk.reader.runs(status=RUNNING)})
         while self._lock is None:
             self.run_id = new_run_id(self.inputs.spec.name, desk.random)
             self._lock = RunLock.take(home, self.run_id)
+
+    def _goes_on(self, run: Run, inputs: OrderedInputs) -> bool:
+        """Take an unfinished run up; False when it computes for a loop and its function has changed."""
+        lock = RunLock.take(self._work.home.path, run.run_id)
+        if lock is None:
+            raise self._driven(run)
+        known = {name: value for name, value in self.inputs.ingredients.items() if name in inputs.ingredients}
+        change = self._work.recipes.difference(inputs.ingredients, known)
+        if change and self.inputs.spec.commit is not None:
+            lock.release()
+            raise InvalidInput(
+                f"run {run.run_id!r} has not ended, and {change} since it began",
+                hint="its destination would hold the results of two programs: --force begins anew and replaces what it wrote",
+                details={"run_id": run.run_id},
+            )
+        if change:
+            lock.release()
+            return False
+        self.run_id, self.resumed, self._lock = run.run_id, True, lock
+        self._started_ms = run.started_tick
+        self._taken_for = self.inputs.step_of if self.inputs.step_of != inputs.step_of else None
+        self.inputs = replace(self.inputs, config=inputs.config)
+        return True
+
+    @staticmethod
+    def _driven(run: Run) -> RequestRefused:
+        return RequestRefused(
+            f"run {run.run_id!r} does the same in another process",
+            code="CONFLICT",
+            hint=f"wait for it, or `detent cancel {run.run_id}` first",
+        )
+
+    def _is_answered(self) -> bool:
+        """Whether an earlier run has done this; raises `InvalidInput` for one that did a part, which must not be done twice."""
+        desk = self._work.desk
+        earlier = None if self.inputs.spec.commit is None else earlier_run(desk, self.inputs)
+        if earlier is None or not earlier.is_kept(desk, self._target):
+            return False
+        run_id = earlier.run.run_id
+        if earlier.is_complete:
+            self.run_id = run_id
+            self._done = self._recorded_result(earlier)
+        elif earlier.delivered:
+            raise InvalidInput(
+                f"run {run_id!r} did a part of this and ended {earlier.run.status}: its destination has"
+                f" {earlier.delivered:,} items",
+                code="DESTINATION_NOT_EMPTY",
+                hint=f"`detent retry {run_id}` runs what is missing; --force (force=True in Python) begins anew",
+                details={"run_id": run_id, "delivered": earlier.delivered},
+            )
+        return self._done is not None
+
+    def _recorded_result(self, earlier: Earlier) -> OrderedResult:
+        run, summary, work = earlier.run, earlier.summary(), self._work
+        self._started_ms, ended_ms = run.started_tick, run.ended_tick or run.started_tick
+        view = OrderedView(
+            run.run_id, self.inputs.spec.name, run.status, summary.total, summary.total, summary.total, summary.fail, 0,
+            None, 0, 0, self._started_ms, ended_ms, work.workers, str(work.home.path),
+        )  # fmt: skip
+        name = self.inputs.spec.name
+        return OrderedResult(run.run_id, name, run.status, "", summary, (), 0, view, done_before=True)
 
     def _unfinished(self) -> Iterator[tuple[Run, OrderedInputs]]:
         desk, digests = self._work.desk, self.inputs.digests()
@@ -283,6 +354,9 @@ class OrderedHandle:
                 continue  # Erased: it cannot be the one that is meant.
             if inputs is not None:
                 yield run, inputs
+
+    def _made_of(self, function: str, base: str | None) -> Mapping[str, Any]:
+        return self._work.recipes.of(Wanted(kind="python", target=function, base=base), no_results).ingredients
 
     def _start(self) -> None:
         desk, inputs = self._work.desk, self.inputs

@@ -48,7 +48,7 @@ class Requests:
 
 
 def write_request(notes: Notes, request: Request) -> None:
-    """Ask the driver of a run to cancel it. Raises `InvalidInput` with ``UNKNOWN_RUN`` when the run has ended meanwhile."""
+    """Ask the driver of a run to cancel it. Raises an error with ``UNKNOWN_RUN`` when the run has ended meanwhile."""
     number = 0
     while not notes.write(request_name(number), {"at": request.at, "reason": request.reason}):
         number += 1

@@ -6,12 +6,14 @@ spool, so they are the same items. A run that never ended is simply gone on with
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from detent.canon.late import dataclass
+from detent.engine.content import Content
 from detent.engine.desk import Desk
 from detent.engine.ordered_runtime.recall import committed, standing
+from detent.engine.ordered_runtime.recorded import ordered_inputs
 from detent.engine.ordered_runtime.spec import OrderedInputs, OrderedSpec, read_ordered
 from detent.engine.ordered_runtime.spool import Items, open_spool, spool
 from detent.errors import InvalidInput, StoreCorrupt
@@ -28,6 +30,8 @@ class OrderedRetry:
 
     spec: OrderedSpec
     items: Items
+    seqs: Sequence[int] | None
+    """The seqs that the items had when they were first computed; None where that is now."""
 
 
 def ordered_to_retry(desk: Desk, run: Run) -> OrderedRetry | None:
@@ -45,12 +49,26 @@ def ordered_to_retry(desk: Desk, run: Run) -> OrderedRetry | None:
         )
     items = open_spool(desk.files, inputs.items)
     if run.status == RUNNING:
-        return OrderedRetry(inputs.spec, items)
+        return OrderedRetry(inputs.spec, items, first_seqs(desk, inputs.spec))
     seqs = list(unsuccessful(desk, run.run_id, inputs))
     if not seqs:
         raise InvalidInput(f"every item of run {run.run_id!r} succeeded or was skipped")
     again = spool(desk.files, (items.lines(seq, seq)[0] for seq in seqs))
-    return OrderedRetry(replace(inputs.spec, origin={"run_id": run.run_id, "origin_seq": seqs}), again)
+    spec = replace(inputs.spec, origin={"run_id": run.run_id, "origin_seq": seqs})
+    return OrderedRetry(spec, again, first_seqs(desk, spec))
+
+
+def first_seqs(desk: Desk, spec: OrderedSpec) -> list[int] | None:
+    """The seqs that a retry's items had in the run that it goes back to, through all retries between; None if it is none."""
+    seqs: list[int] | None = None
+    origin, content = spec.origin, Content(desk.reader, desk.files)
+    while origin:
+        own = origin["origin_seq"]
+        seqs = list(own) if seqs is None else [own[seq] for seq in seqs]
+        row = desk.reader.run(origin["run_id"])
+        before = None if row is None else ordered_inputs(content, Run.decode(row.body))
+        origin = {} if before is None else before.spec.origin
+    return seqs
 
 
 def unsuccessful(desk: Desk, run_id: str, inputs: OrderedInputs) -> Iterator[int]:
