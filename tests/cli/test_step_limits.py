@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
 
+from detent.contract import ContractInvalid, from_document
+from detent.contract.yaml_reader import read
+from detent.executor.sandbox import Profile, probe, profile_of
 from tests.cli.project import Project, detent_home, project
+from tests.executor.runners.rig import execute
 
 __all__ = ["detent_home", "project"]
+
+needs_sandbox = pytest.mark.skipif(
+    profile_of(probe()).strength < Profile.FULL_ROOTLESS.strength, reason="no sandbox on this machine"
+)
 
 TRACED = """
 import os, time
@@ -119,3 +128,137 @@ def test_a_held_step_whose_element_fails_begins_no_other(project: Project) -> No
     run = project.json("run", project.write("contract.json", long_form([mapped])), "-w", "4", code=1)
     assert (run["status"], run["jobs"]["failed"]) == ("failed", 1)
     assert run["failures"][0]["message"].endswith("1")
+
+
+GREEDY = """
+import os, subprocess, sys, threading, time
+
+SOURCE = "kept = bytearray(b'x') * (400 << 20)\\nimport threading\\nthreading.Event().wait()\\n"
+KEPT = []
+
+def itself():
+    exec(SOURCE, {})
+
+def keeps():
+    KEPT.append(bytearray(b"x") * (400 << 20))
+
+def small():
+    return len(KEPT)
+
+def shares():
+    kept = bytearray(b"x") * (120 << 20)
+    reading, writing = os.pipe()
+    for _ in range(4):
+        if os.fork() == 0:
+            os.close(writing)
+            os.read(reading, 1)
+            os._exit(0)
+    time.sleep(0.3)
+    os.close(writing)
+    for _ in range(4):
+        os.wait()
+    return len(kept)
+"""
+CELL = "def main():\n    kept = bytearray(b'x') * (400 << 20)\n    while True:\n        pass\n"
+CHILD = "kept = bytearray(b'x') * (400 << 20); import threading; threading.Event().wait()"
+HUNGRY: dict[str, dict[str, Any]] = {
+    "python": {"python": "greedy:itself"},
+    "shell": {"shell": f'{sys.executable} -c "{CHILD}" & wait'},
+    "code": {"code": CELL},
+    "job": {"job": {name: value for name, value in execute(CELL).items() if name != "job_id"}},
+}
+
+
+def limited(name: str, run: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A step that may use 256 MB."""
+    return {"id": name, "step_name": name, "step_type": "compute", "run": run, "max_memory_mb": 256, **more}
+
+
+def reports(project: Project, contract: str, *, code: int) -> dict[str, dict[str, Any]]:
+    """What came of each step of a contract, with one worker."""
+    project.write("greedy.py", GREEDY)
+    run = project.run(project.write("contract.json", contract), code=code)
+    steps = project.json("show", run["run_id"])["step_list"]
+    return {step["step"]: project.json("show", step["jobs"][0]["job_id"]) for step in steps}
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=needs_sandbox if kind in {"code", "job"} else ()) for kind in HUNGRY]
+)
+def test_a_step_that_uses_more_memory_than_it_may_is_ended(project: Project, kind: str) -> None:
+    """X-194, A.6: with everything it started, whatever it is; the error says which limit that was."""
+    document = reports(project, long_form([limited("greedy", HUNGRY[kind])]), code=1)["greedy"]
+    error = document["report"]["error"]
+    assert (error["category"], error["code"]) == ("RESOURCE_LIMIT", "LIMIT_MEMORY")
+    assert error["message"].endswith(": the limit is 256 MB (max_memory_mb of the step)")
+    memory = project.json("explain", document["job_id"])["limits"]["memory"]
+    assert memory == {"mb": 256, "by": "max_memory_mb of the step"}
+
+
+def test_what_other_work_left_in_a_worker_does_not_count_for_a_limited_step(project: Project) -> None:
+    """X-194: such a step gets a worker of its own; pages that it shares with its children count once."""
+    steps = [
+        {"id": "keeps", "step_name": "keeps", "step_type": "compute", "run": {"python": "greedy:keeps"}},
+        limited("small", {"python": "greedy:small"}, depends_on=["keeps"]),
+        limited("shares", {"python": "greedy:shares"}, depends_on=["small"]),
+    ]
+    found = reports(project, long_form(steps), code=0)
+    assert found["small"]["report"]["value"] == 0
+    assert found["shares"]["report"]["value"] == 120 << 20
+
+
+@pytest.mark.parametrize(
+    ("step", "line", "told"),
+    [
+        ("max_cpu_percent: 50\n      run: {shell: make}", 14, "max_cpu_percent cannot be enforced"),
+        (
+            "max_memory_mb: 50\n      run: {map: {items: [1], compute: 'a:b', commit: 'jsonl:x'}}",
+            14,
+            "max_memory_mb cannot be enforced for an ordered run",
+        ),
+    ],
+)
+def test_a_limit_that_cannot_be_enforced_is_refused_with_its_place(
+    project: Project, step: str, line: int, told: str
+) -> None:
+    """X-194: by `validate` and by `run`. A step that is only planned may say it, and so may a run that was recorded before."""
+    head = """\
+workflow_coordination:
+  workflow_definition:
+    version: {major: 1, minor: 0, patch: 0}
+    workflow_metadata:
+      version: {major: 1, minor: 0, patch: 0}
+      workflow_name: long
+      workflow_version: {major: 1, minor: 0, patch: 0}
+      description: ""
+      execution_mode: parallel
+    execution_graph: {version: {major: 1, minor: 0, patch: 0}}
+  steps:
+    - step_name: a
+      step_type: compute
+"""
+    file = project.write("limits.yaml", f"{head}      {step}\n")
+    for command in ("validate", "run"):
+        refused = project(command, file)
+        assert refused.code == 2
+        assert f"{file}:{line}:7: {told}" in refused.out + refused.err
+    project.write("planned.yaml", f"{head}      {step.partition('run:')[0].strip()}\n")
+    assert project("validate", "planned.yaml").code == 0
+    text = (project.directory / file).read_text()
+    with pytest.raises(ContractInvalid, match="cannot be enforced"):
+        from_document(read(text.encode()).value)
+    assert from_document(read(text.encode()).value, recorded=True).plain_steps[0].step_name == "a"
+
+
+def test_validate_says_which_fields_change_nothing(project: Project) -> None:
+    """X-120, X-194: they are valid, and kept; a field with the value it has anyway is not worth a word."""
+    steps = [traced("a", order_index=3, parallel_group="x", checkpoint_required=True), traced("b", order_index=0)]
+    file = project.write("contract.json", long_form(steps, max_retries=9, synchronization_points=[]))
+    (told,) = project.json("validate", file)["files"]
+    assert told["ok"]
+    assert [warning["message"].partition(" changes nothing")[0] for warning in told["warnings"]] == [
+        "coordination_rules.max_retries",
+        "step 'a': order_index",
+        "step 'a': parallel_group",
+        "step 'a': checkpoint_required",
+    ]

@@ -26,7 +26,7 @@ from detent.contract import (
     long_form,
 )
 from detent.contract.shells import has_pipe
-from detent.contract.step_limits import PAYLOAD_TIMEOUT_MS
+from detent.contract.step_limits import PAYLOAD_LIMITS
 from detent.jobs.limits import Limits
 from detent.workflow.errors import ModelOnexError
 from detent.workflow.models import ModelWorkflowDefinition, ModelWorkflowStep
@@ -523,6 +523,6 @@ def test_the_models_of_a_contract_are_built_once_and_say_the_same() -> None:
     assert find_problems(loaded.definition, loaded.steps) == []
 
 
-def test_a_payload_that_says_nothing_has_the_time_limit_of_the_job_contract() -> None:
+def test_a_payload_that_says_nothing_has_the_limits_of_the_job_contract() -> None:
     """X-019: written down twice, because a contract is loaded without the models of jobs."""
-    assert Limits().timeout_ms == PAYLOAD_TIMEOUT_MS
+    assert {name: getattr(Limits(), name) for name in PAYLOAD_LIMITS} == PAYLOAD_LIMITS

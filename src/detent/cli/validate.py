@@ -94,7 +94,38 @@ def _file_map(file: str, outcome: Contract | ContractInvalid) -> dict[str, Any]:
 
 
 def warnings_of(contract: Contract) -> list[Finding]:
-    """What a valid contract leaves open to go wrong unseen on this machine: a pipe in a shell that sees only its end (X-189)."""
+    """What a valid contract says without any effect, and what of it may go wrong unseen on this machine."""
+    return [*_without_effect(contract), *_blind_pipes(contract)]
+
+
+def _without_effect(contract: Contract) -> list[Finding]:
+    """Fields that are kept and change nothing when the contract is run (X-120, X-194)."""
+    from detent.contract import Finding  # noqa: PLC0415 - keeps `--help` fast
+    from detent.contract.model import Place  # noqa: PLC0415
+    from detent.contract.without_effect import IN_DEFINITION, IN_STEPS, definition_fields, step_fields  # noqa: PLC0415
+
+    found = [
+        Finding(contract.name, 0, 0, f"{name} changes nothing: {why}", "remove it, or keep it as a note")
+        for name, why in IN_DEFINITION.items()
+        if name in definition_fields(contract.outline.document)
+    ]
+    for step in contract.plain_steps:
+        place = contract.places.get(step.step_id, Place(0, 0))
+        found += [
+            Finding(
+                contract.name,
+                place.line,
+                place.column,
+                f"step {contract.keys[step.step_id]!r}: {name} changes nothing: {IN_STEPS[name]}",
+                "remove it, or keep it as a note",
+            )
+            for name in step_fields(step)
+        ]
+    return found
+
+
+def _blind_pipes(contract: Contract) -> list[Finding]:
+    """Pipes in a shell that sees only a failure of their last command (X-189)."""
     from detent.contract import Finding  # noqa: PLC0415 - keeps `--help` fast
     from detent.contract.model import Kind, Place  # noqa: PLC0415
     from detent.contract.shells import SH, has_pipe  # noqa: PLC0415

@@ -27,7 +27,7 @@ from detent.contract.places import locate
 from detent.contract.schedule import Schedule, check_schedule
 from detent.contract.shapes import BAD, check_keys, mapping, unknown_key
 from detent.contract.shells import shell
-from detent.contract.steps import Draft, read_steps
+from detent.contract.steps import Draft, read_steps, refuse_unenforced
 from detent.contract.words import shown
 from detent.contract.yaml_reader import read
 from detent.workflow.ordering import Edges
@@ -49,8 +49,13 @@ def load(
     return _Loader(tree.value, name, base, partial(locate, tree.text), tree.begins, check_job).contract()
 
 
-def from_document(document: Mapping[str, Any], *, name: str = "contract", base: str | None = None) -> Contract:
-    """The contract in a document of plain JSON data, in either form. Raises ``ContractInvalid``; findings have no lines."""
+def from_document(
+    document: Mapping[str, Any], *, name: str = "contract", base: str | None = None, recorded: bool = False
+) -> Contract:
+    """The contract in a document of plain JSON data, in either form. Raises ``ContractInvalid``; findings have no lines.
+
+    One that was ``recorded`` may say what is refused today: its runs are still read, and taken up as they were begun.
+    """
     try:
         json_encode(document, name="contract", bytes_max=LONG_FORM_BYTES_MAX)
     except NotStrictJson as exc:
@@ -62,7 +67,9 @@ def from_document(document: Mapping[str, Any], *, name: str = "contract", base: 
                 )
             ]
         ) from exc
-    return _Loader(_copied(document), name, base, None, {}).contract()
+    loader = _Loader(_copied(document), name, base, None, {})
+    loader.recorded = recorded
+    return loader.contract()
 
 
 def _copied(value: Any) -> Any:
@@ -91,6 +98,7 @@ class _Loader:
         self.begins = begins
         self.check_job = check_job
         self.report = Report()
+        self.recorded = False
         self.short = not (type(document) is dict and LONG in document)
         self.params: dict[str, Param] = {}
         self.definition_fields: Mapping[str, Any] = {}
@@ -113,6 +121,8 @@ class _Loader:
         edges = resolve_needs(drafts, names, self.params, self.report)
         for draft in drafts:
             check_declared(draft.binding, draft.spot, self.params)
+            if not self.recorded:
+                refuse_unenforced(draft)
             self._check_job(draft)
         check_result(self.result, self.result_at, names, self.params)
         report_cycles(drafts, names, edges)

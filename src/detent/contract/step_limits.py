@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import itemgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from detent.contract.model import RETRY_ON_DEFAULT, Binding
@@ -13,11 +14,11 @@ if TYPE_CHECKING:
     from detent.workflow.step import ModelWorkflowStep
 
 
-PAYLOAD_TIMEOUT_MS: Final = 30_000
-"""Of a payload that says nothing, as the job contract has it (`detent.jobs.limits`, which is not loaded for every contract)."""
+PAYLOAD_LIMITS: Final = MappingProxyType({"timeout_ms": 30_000, "memory_mb": 512})
+"""Of a payload that says nothing, as the job contract has them (`detent.jobs.limits`, which is not loaded for every contract)."""
 TIMEOUT: Final = "timeout of the step"
 TIMEOUT_MS: Final = "timeout_ms of the step"
-PAYLOAD: Final = "limits.timeout_ms of the payload"
+MEMORY_MB: Final = "max_memory_mb of the step"
 
 
 def wall_limit_of(
@@ -32,9 +33,14 @@ def wall_limit_of(
         given.append((binding.timeout_ms, TIMEOUT))
     if "timeout_ms" in step.model_fields_set:
         given.append((step.timeout_ms, TIMEOUT_MS))
-    if payload is not None and (own := payload_timeout_ms(payload)) is not None:
-        given.append((own, PAYLOAD))
-    return min(given, key=itemgetter(0), default=(None, None))
+    return _smallest(given, payload, "timeout_ms")
+
+
+def memory_limit_of(
+    step: PlainStep | ModelWorkflowStep, payload: Mapping[str, Any] | None = None
+) -> tuple[int | None, str | None]:
+    """The memory in MB that one attempt may use, and where that was set; the smallest as for its time (X-194)."""
+    return _smallest([] if step.max_memory_mb is None else [(step.max_memory_mb, MEMORY_MB)], payload, "memory_mb")
 
 
 def timeout_ms_of(step: PlainStep | ModelWorkflowStep, binding: Binding | None) -> int | None:
@@ -42,11 +48,15 @@ def timeout_ms_of(step: PlainStep | ModelWorkflowStep, binding: Binding | None) 
     return wall_limit_of(step, binding)[0]
 
 
-def payload_timeout_ms(payload: Mapping[str, Any]) -> int | None:
-    """The wall limit in the payload of a platform job; None where only its completion can tell."""
-    limits = payload.get("limits", {})
-    own = limits.get("timeout_ms", PAYLOAD_TIMEOUT_MS) if type(limits) is dict else None
-    return own if type(own) is int and own > 0 else None
+def _smallest(
+    given: list[tuple[int, str]], payload: Mapping[str, Any] | None, name: str
+) -> tuple[int | None, str | None]:
+    """The smallest of some limits and of a payload's own, unless only the payload's completion can tell that one."""
+    limits = {} if payload is None else payload.get("limits", {})
+    own = limits.get(name, PAYLOAD_LIMITS[name]) if payload is not None and type(limits) is dict else None
+    if type(own) is int and own > 0:
+        given = [*given, (own, f"limits.{name} of the payload")]
+    return min(given, key=itemgetter(0), default=(None, None))
 
 
 def retries_of(step: PlainStep | ModelWorkflowStep, binding: Binding | None) -> tuple[int, tuple[str, ...]] | None:

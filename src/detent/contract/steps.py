@@ -120,6 +120,24 @@ def _long_step(value: Any, draft: Draft) -> Draft:
     return draft
 
 
+def refuse_unenforced(draft: Draft) -> None:
+    """Refuse limits of a step that nothing would hold: a limit that changes nothing is worse than none (X-194)."""
+    if draft.binding is None:
+        return
+    if draft.fields.get("max_cpu_percent") is not None:
+        draft.spot.at("max_cpu_percent").fault(
+            "max_cpu_percent cannot be enforced: nothing here holds a process to a share of a processor",
+            "remove it; `resources: {cpu: 2}` says how many workers the step takes",
+            at_key=True,
+        )
+    if draft.fields.get("max_memory_mb") is not None and draft.binding.kind is Kind.MAP:
+        draft.spot.at("max_memory_mb").fault(
+            "max_memory_mb cannot be enforced for an ordered run: its items are computed by the workers of all runs",
+            "remove it, or use a step with `map:` and `run: {python: ...}`, each element of which is limited",
+            at_key=True,
+        )
+
+
 def _bind(checked: Mapping[str, Any], draft: Draft) -> None:
     draft.binding = make_binding(checked, draft.spot, draft.references)
 

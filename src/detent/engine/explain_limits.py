@@ -24,19 +24,25 @@ class Limited:
     """The limits of one attempt, the smallest of its time first."""
 
     wall: tuple[Limit, ...]
+    memory: Limit | None = None
+    """In units of 2^20 bytes."""
 
     @property
     def lines(self) -> tuple[str, ...]:
         """In sentences."""
-        if not self.wall:
-            return ()
-        first, *others = self.wall
-        beside = "".join(f"; {other.by} allows {span(other.amount)}" for other in others)
-        return (f"An attempt may take {span(first.amount)}: {first.by}{beside}.",)
+        lines = []
+        if self.wall:
+            first, *others = self.wall
+            beside = "".join(f"; {other.by} allows {span(other.amount)}" for other in others)
+            lines.append(f"An attempt may take {span(first.amount)}: {first.by}{beside}.")
+        if self.memory is not None:
+            lines.append(f"An attempt may use {self.memory.amount:,} MB of memory: {self.memory.by}.")
+        return tuple(lines)
 
     def to_map(self) -> dict[str, object]:
         """As data."""
-        return {"wall": [{"ms": limit.amount, "by": limit.by} for limit in self.wall]}
+        memory = None if self.memory is None else {"mb": self.memory.amount, "by": self.memory.by}
+        return {"wall": [{"ms": limit.amount, "by": limit.by} for limit in self.wall], "memory": memory}
 
 
 def limited_by(content: Content, view: JobView, operator_ms: int | None) -> Limited | None:
@@ -49,4 +55,5 @@ def limited_by(content: Content, view: JobView, operator_ms: int | None) -> Limi
         wall.append(Limit(order.wall_ms, order.wall_by or "timeout of the task"))
     if operator_ms is not None:
         wall.append(Limit(operator_ms, OPERATOR))
-    return Limited(tuple(sorted(wall, key=lambda limit: limit.amount)))
+    memory = None if order.memory_mb is None else Limit(order.memory_mb, order.memory_by or "the task")
+    return Limited(tuple(sorted(wall, key=lambda limit: limit.amount)), memory)

@@ -11,6 +11,7 @@ from detent.canon.strict_json import JsonValue
 from detent.engine.ingredients import absent_inputs
 from detent.engine.lanes import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, Assignment, Finished
 from detent.executor.plain import Context, Done, Pool, Progress, Task
+from detent.executor.plain.model import MB
 from detent.jobs.status import TIMEOUT_CODES
 from detent.jobs.values import restored
 from detent.jobs.work import WorkError, WorkFile
@@ -51,6 +52,7 @@ class PlainLane:
                 code=None if "version" in order.ingredients else order.ingredients.get("code"),
                 shell=order.shell,
                 wall_ms=order.wall_ms,
+                memory_bytes=None if order.memory_mb is None else order.memory_mb * MB,
                 context=Context(
                     assignment.job_id,
                     order.run_id,

@@ -17,6 +17,7 @@ from detent.jobs.work import PROCESS, STREAM_INLINE_BYTES_MAX, WorkError, WorkOr
 from detent.kernel import Command, Finish, Grant, ReportUsage
 
 LIMIT_WALL: Final = "LIMIT_WALL"
+LIMIT_MEMORY: Final = "LIMIT_MEMORY"
 
 
 class Reporter:
@@ -77,7 +78,11 @@ class Reporter:
 
 def _limit_named(error: WorkError | None, order: WorkOrder | None) -> WorkError | None:
     """An error in which a limit that ended an attempt is told with where it was set."""
-    if error is None or order is None or error.code != LIMIT_WALL or order.wall_by is None:
+    if error is None or order is None:
+        return error
+    if error.code == LIMIT_MEMORY and order.memory_by is not None:
+        return replace(error, message=f"{error.message}: the limit is {order.memory_mb} MB ({order.memory_by})")
+    if error.code != LIMIT_WALL or order.wall_by is None:
         return error
     _, colon, tail = error.message.partition(";")
     return replace(error, message=f"ran longer than its limit of {order.wall_ms} ms ({order.wall_by}){colon}{tail}")

@@ -90,7 +90,7 @@ def parse_inputs(document: Any, run_id: str) -> RunInputs:
     """What `RunInputs.document` wrote; `StoreCorrupt` for anything else."""
     if not isinstance(document, dict) or document.get("version") != INPUTS_VERSION:
         raise StoreCorrupt(f"the inputs of run {run_id!r} are of another form")
-    contract = from_document(document["contract"], name=document["file"], base=document["base"])
+    contract = from_document(document["contract"], name=document["file"], base=document["base"], recorded=True)
     return RunInputs(contract, document["params"], document["about"], document.get("options", {}))
 
 

@@ -10,7 +10,7 @@ from detent.canon import digest_text, parse_digest
 from detent.canon.strict_json import JsonValue
 from detent.contract import map_words
 from detent.contract.model import Binding, Kind
-from detent.contract.step_limits import retries_of, wall_limit_of
+from detent.contract.step_limits import memory_limit_of, retries_of, wall_limit_of
 from detent.engine.desk import Desk, Inline, Retries, Submission
 from detent.engine.ingredients import default_shell
 from detent.engine.path_arguments import input_paths
@@ -113,6 +113,7 @@ class Orders:
         step, wanted = element.step, recipe.wanted
         payload = wanted.target if wanted.kind == "job" else None
         wall_ms, wall_by = wall_limit_of(step.step, step.binding, payload)
+        memory_mb, memory_by = memory_limit_of(step.step, payload)
         order = WorkOrder(
             kind=wanted.kind,
             target=wanted.target,
@@ -126,6 +127,8 @@ class Orders:
             outputs=dict(wanted.outputs),
             wall_ms=wall_ms,
             wall_by=wall_by,
+            memory_mb=memory_mb,
+            memory_by=memory_by,
             run_id=self._run_id,
             step=step.key,
             index=element.index,

@@ -394,8 +394,8 @@ def limited(draft: dict[str, Any], order: WorkOrder) -> dict[str, Any]:
     limits = draft.get("limits", {})
     if type(limits) is not dict:
         return draft  # Refused where it is read.
-    own = {name: limits.get(name, getattr(DEFAULT_LIMITS, name)) for name in ("timeout_ms",)}
-    asked = {"timeout_ms": order.wall_ms}
+    asked = {"timeout_ms": order.wall_ms, "memory_mb": order.memory_mb}
+    own = {name: limits.get(name, getattr(DEFAULT_LIMITS, name)) for name in asked}
     smaller = {
         name: most for name, most in asked.items() if most is not None and type(own[name]) is int and most < own[name]
     }
@@ -404,7 +404,8 @@ def limited(draft: dict[str, Any], order: WorkOrder) -> dict[str, Any]:
 
 def limits_of_order(order: WorkOrder) -> Limits:
     """The limits of code in a contract."""
-    return CODE_LIMITS if order.wall_ms is None else replace(CODE_LIMITS, wall_ms=order.wall_ms)
+    memory_bytes = CODE_LIMITS.memory_bytes if order.memory_mb is None else order.memory_mb * MB
+    return replace(CODE_LIMITS, wall_ms=order.wall_ms, memory_bytes=memory_bytes)
 
 
 def _loader(values: Mapping[str, bytes | Path]) -> Callable[[str], Any]:

@@ -69,6 +69,9 @@ class WorkOrder:
     """Limit of one attempt's time: the smallest that anybody gave (A.6)."""
     wall_by: str | None = None
     """Which of several limits that is, in words."""
+    memory_mb: int | None = None
+    """Limit of the memory of one attempt with everything it starts, in units of 2^20 bytes."""
+    memory_by: str | None = None
     run_id: str | None = None
     step: str | None = None
     index: int | None = None
@@ -122,6 +125,8 @@ _ORDER_DEFAULTS: Final[dict[str, Any]] = {
     "outputs": {},
     "wall_ms": None,
     "wall_by": None,
+    "memory_mb": None,
+    "memory_by": None,
     "run_id": None,
     "step": None,
     "index": None,

@@ -46,11 +46,12 @@ class Cancelled(BaseException):
 class Spec:
     """What many tasks have in common."""
 
-    __slots__ = ("base", "code", "cwd", "env", "inputs", "kind", "outputs", "shell", "target")
+    __slots__ = ("alone", "base", "code", "cwd", "env", "inputs", "kind", "outputs", "shell", "target")
 
     def __init__(self, data: bytes, home: str) -> None:
         said = json.loads(data)
-        self.kind, self.target, self.base, cwd, self.code, self.env, self.inputs, self.outputs, self.shell = said
+        self.kind, self.target, self.base, cwd, self.code, *more = said
+        self.env, self.inputs, self.outputs, self.shell, self.alone = more
         self.cwd = os.path.join(self.base or home, cwd or "")
 
 
@@ -101,7 +102,8 @@ class Child:
                 message = wire.read_file(os.fsdecode(message[wire.SHORT.size :]))
             task = wire.read_task(message)
             spec = self._spec(task.spec)
-            if self.loader.has_changed(spec.base, spec.target, spec.code):
+            # What earlier tasks left in this process is not to count for one whose memory is limited.
+            if (spec.alone and self.number >= 0) or self.loader.has_changed(spec.base, spec.target, spec.code):
                 self._send(wire.SHORT.pack(wire.RETURNED, task.number))
                 os._exit(0)
             self._one(task, spec)

@@ -33,6 +33,8 @@ CRASH_STATUS = 70
 """With which a worker leaves that failed itself."""
 LAST_ROUNDS_MAX = 16
 """Looks at the pipes of a worker that is gone; something that cannot be killed may still write to them."""
+LOOK_SECONDS = 0.02
+"""How often the memory of tasks is looked at that may use so much and no more."""
 STOP_SECONDS_MAX = 0.2
 """How long a worker may take to stand still before it is killed without a second look."""
 
@@ -51,6 +53,8 @@ class Worker:
         ]
         self.stopped = False
         """Whether its end is our doing."""
+        self.over_memory: int | None = None
+        """The task for whose memory it was ended."""
 
 
 class Host:
@@ -63,6 +67,9 @@ class Host:
         self.by_pid: dict[int, Worker] = {}
         self.stops: list[tuple[float, int, int]] = []
         """When which worker is to be killed if it still runs which task."""
+        self.limits: dict[int, int] = {}
+        """How much memory a task may use, by its number; looked at while there is any."""
+        self.next_look = 0.0
         self.bell, self.ringer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self.ringer, warn_on_full_buffer=False)
@@ -87,11 +94,29 @@ class Host:
                     return
             if self.stops:
                 self._stop_late()
+            if self.limits:
+                self._look_at_memory()
 
     def _patience_ms(self) -> int | None:
-        if not self.stops:
-            return None
-        return max(0, int((self.stops[0][0] - time.monotonic()) * 1000) + 1)
+        due = [self.stops[0][0]] if self.stops else []
+        if self.limits:
+            due.append(self.next_look)
+        return max(0, int((min(due) - time.monotonic()) * 1000) + 1) if due else None
+
+    def _look_at_memory(self) -> None:
+        """End the tasks that use more memory than they may: at once, because the machine may be short of it."""
+        now = time.monotonic()
+        if now < self.next_look:
+            return
+        for worker in self.workers.values():
+            task = worker.shared[wire.RUNNING] - 1
+            most = self.limits.get(task)
+            if most is None or worker.stopped or not processes.uses_more(worker.pid, most):
+                continue
+            if self._stands_still_in(worker, task):
+                worker.stopped, worker.over_memory = True, task
+                processes.kill(worker.pid, signal.SIGKILL)
+        self.next_look = time.monotonic() + LOOK_SECONDS
 
     def _pump(self, descriptor: int) -> None:
         if not self.pipes[descriptor].pump():
@@ -113,6 +138,10 @@ class Host:
             self._spawn(request, socket.socket(fileno=handles[0]))
         elif request["do"] == "stop":
             self._stop(request["worker"], request["number"], request["grace_ms"])
+        elif request["do"] == "limit":
+            self.limits[request["number"]] = request["bytes"]
+            if request["bytes"] is None:
+                del self.limits[request["number"]]
         elif request["do"] == "end":
             self._end(request["grace_ms"] / 1000)
             return False
@@ -248,6 +277,7 @@ class Host:
                 "died": worker.number,
                 "status": status,
                 "stopped": worker.stopped,
+                "over_memory": worker.over_memory,
                 "written": [worker.shared[place + 1] - worker.shared[place + 2] for place, _ in capture.STREAMS],
                 "started_us": worker.shared[wire.STARTED],
                 "cpu_us": int((usage.ru_utime + usage.ru_stime) * 1e6),

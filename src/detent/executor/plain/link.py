@@ -69,6 +69,10 @@ class Link:
         """Ask for the end of a task, or of a worker."""
         self._ask({"do": "stop", "worker": worker, "number": task, "grace_ms": grace_ms})
 
+    def limit(self, task: int, memory_bytes: int | None) -> None:
+        """Have a task ended that uses more memory, whichever worker runs it; None: no longer."""
+        self._ask({"do": "limit", "number": task, "bytes": memory_bytes})
+
     def news(self) -> Iterator[tuple[dict[str, Any], int | None]]:
         """What the host has said, each with the descriptor that came along; an empty one when the host has gone."""
         while True:

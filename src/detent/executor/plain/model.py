@@ -63,6 +63,8 @@ class Task:
     """The words before the command line of a shell task; without any it is ``/bin/sh -c``."""
     wall_ms: int | None = None
     """Limit of this task, from its first moment; None is none (X-162)."""
+    memory_bytes: int | None = None
+    """Limit of the resident memory of its process and of everything below it. A task with one gets a worker of its own."""
     context: Context = Context()
 
     def __post_init__(self) -> None:

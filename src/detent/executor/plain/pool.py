@@ -90,6 +90,8 @@ class Pool:
         self._requests: deque[int] = deque()
         self._cancelled: set[int] = set()
         self._known: set[int] = set()
+        self._limits: dict[int, int] = {}
+        """How much memory tasks under way may use, where that is limited."""
         self._next_worker = 1
         self._failures = 0
         self._failure: PoolFailed | None = None
@@ -139,6 +141,9 @@ class Pool:
             raise InvalidInput(f"task {task.number} is under way already")
         entry = entry_of(task, self._large_path)
         self._known.add(task.number)
+        if task.memory_bytes is not None:
+            self._limits[task.number] = task.memory_bytes
+            self._link.limit(task.number, task.memory_bytes)
         self._dealer.add(entry)
 
     def wanted(self) -> int:
@@ -323,6 +328,8 @@ class Pool:
     def _finish(self, entry: Entry, done: Done) -> None:
         number = entry.task.number
         self._known.discard(number)
+        if self._limits.pop(number, None) is not None:
+            self._link.limit(number, None)
         if entry.file is not None:
             Path(entry.file).unlink(missing_ok=True)
         if number in self._cancelled:
@@ -390,5 +397,7 @@ class Pool:
         self._link.close()
         self._count_failure(f"their host ended: {why}" if why else "their host ended")
         self._link = self._start()
+        for number, memory_bytes in self._limits.items():
+            self._link.limit(number, memory_bytes)
         for _ in slots if not self._is_closing else ():
             self._spawn()

@@ -20,6 +20,7 @@ _WAIT_SECONDS = 0.002
 KILL_SECONDS_MAX = 5.0
 """How long killed processes may take to go; one that waits for a dead disk cannot be waited for any longer."""
 
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _libc = ctypes.CDLL(None, use_errno=True)
 _KEEPS_LISTS = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
 """Whether the kernel was built to list a process's children; otherwise every process is asked for its parent."""
@@ -39,14 +40,60 @@ def adopt_orphans() -> None:
 
 def children() -> list[int]:
     """The pids of this process's children, zombies included."""
+    return _children_of(os.getpid())
+
+
+def _children_of(own: int) -> list[int]:
     if not _KEEPS_LISTS:
-        own = os.getpid()
         return [pid for pid in all_pids() if (fields := stat_fields(pid)) is not None and int(fields[1]) == own]
     found: list[int] = []
-    for thread in os.listdir("/proc/self/task"):
-        with contextlib.suppress(FileNotFoundError), open(f"/proc/self/task/{thread}/children") as file:
-            found += [int(word) for word in file.read().split()]
+    # Of another process, all of this may be gone from one line to the next.
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for thread in os.listdir(f"/proc/{own}/task"):
+            with (
+                contextlib.suppress(FileNotFoundError, ProcessLookupError),
+                open(f"/proc/{own}/task/{thread}/children") as file,
+            ):
+                found += [int(word) for word in file.read().split()]
     return found
+
+
+def uses_more(pid: int, most_bytes: int) -> bool:
+    """Whether a process and everything below it hold more memory than so much. Pages that they share count once.
+
+    What each of them maps is quickly read, and more than what they hold together; only if that is too much are shared pages
+    shared out, which takes the kernel a look at every page.
+    """
+    tree = _tree(pid)
+    if sum(_resident_bytes(one) for one in tree) <= most_bytes:
+        return False
+    return sum(_own_share_bytes(one) for one in tree) > most_bytes
+
+
+def _tree(pid: int) -> list[int]:
+    """A process and its descendants."""
+    found, place = [pid], 0
+    while place < len(found):
+        found += _children_of(found[place])
+        place += 1
+    return found
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/statm") as file:
+            return int(file.read().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError):
+        return 0  # It has gone.
+
+
+def _own_share_bytes(pid: int) -> int:
+    """What a process holds, of shared pages its share; all that it maps where the kernel does not tell."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup") as file:
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:"))
+    except (OSError, StopIteration):
+        return _resident_bytes(pid)
 
 
 def all_pids() -> list[int]:

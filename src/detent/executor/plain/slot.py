@@ -117,6 +117,7 @@ class Slot:
         return Ended(
             status=said["status"],
             stopped=said.get("stopped", False),
+            over_memory=said.get("over_memory"),
             started_us=said.get("started_us", 0),
             ended_us=now_us,
             cpu_us=max(0, said.get("cpu_us", 0) - self.cpu_us),
@@ -169,7 +170,7 @@ def _value(digest: str, value: bytes | Path) -> tuple[str, bool, bytes]:
 
 def _spec(task: Task) -> bytes:
     """What tasks have in common, in one piece: workers remember it by its bytes."""
-    if task.env or task.inputs or task.outputs:
+    if task.env or task.inputs or task.outputs or task.memory_bytes is not None:
         return _written(task)
     key = (task.kind, task.target, task.base, task.cwd, task.code, task.shell)
     spec = _specs.get(key)
@@ -184,7 +185,7 @@ def _written(task: Task) -> bytes:
     return json.dumps(
         [
             *(task.kind, task.target, task.base, task.cwd, task.code),
-            *(dict(task.env), task.inputs, dict(task.outputs), task.shell),
+            *(dict(task.env), task.inputs, dict(task.outputs), task.shell, task.memory_bytes is not None),
         ],
         separators=(",", ":"),
     ).encode()

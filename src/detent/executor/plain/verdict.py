@@ -29,6 +29,8 @@ class Ended:
     """As ``wait`` gives it; without any word, it was killed with its host."""
     stopped: bool = False
     """Whether we ended it."""
+    over_memory: int | None = None
+    """The task for whose memory we did."""
     started_us: int = 0
     ended_us: int = 0
     cpu_us: int = 0
@@ -96,6 +98,8 @@ def dropped(number: int) -> Done:
 def _end_failure(task: Task, end: Ended, *, over_time: bool) -> tuple[Failure | None, str | None]:
     if over_time and end.stopped:
         return _over_time(task.wall_ms or 0), None
+    if end.over_memory == task.number:
+        return Failure(ErrorCategory.RESOURCE_LIMIT.value, "LIMIT_MEMORY", "used more memory than it may"), None
     if end.stopped:
         return Failure(USER, "CANCELLED", "it was ended"), None
     if os.WIFEXITED(end.status):
