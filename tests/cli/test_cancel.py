@@ -116,7 +116,7 @@ def test_a_single_job_is_cancelled_alone_and_its_run_goes_on_without_it(project:
 
 
 def test_a_run_that_only_waits_for_the_work_of_another_can_be_cancelled(project: Project) -> None:
-    """X-186: it has no job of its own by which it would learn of it, and the other run is left alone."""
+    """X-186, X-193: it has no job of its own by which it would learn of it; its driver is asked, and closes it itself."""
     project.write("slow.yaml", 'name: slow\nsteps:\n  - {id: wait, run: {python: "tasks:wait"}}\n')
     first = project.terminal("run", "slow.yaml", "-w", "1", "-o", "json")
     project.wait_running()
@@ -125,7 +125,9 @@ def test_a_run_that_only_waits_for_the_work_of_another_can_be_cancelled(project:
     eventually(lambda: project.newest() != first_id, "the second run begins")
     said = project.json("cancel", project.newest())
     assert (said["status"], said["jobs_cancelled"]) == ("cancelled", [])
-    assert second.ended().code == 130
+    left = second.ended()
+    assert (left.code, "slow cancelled" in left.out) == (130, True)
+    assert "the run was cancelled" in left.out, "not: it was ended from elsewhere"
     project.release()
     ended = first.ended()
     assert (ended.code, ended.document["status"]) == (0, "completed")

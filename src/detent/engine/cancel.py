@@ -1,8 +1,8 @@
 """Cancelling a run or a job from any terminal.
 
 The jobs of a run are cancelled one by one with WORKFLOW_CANCELLED. The process that drives the run takes that for the end of
-all of it, starts nothing more and closes the run. A run that nobody drives, or that has no job of its own to cancel because
-it waits for the work of another run, is closed here.
+all of it, starts nothing more and closes the run. A driver whose run has no job of its own to cancel, because it waits for the
+work of another run, is asked by a file beside its lock. Only a run that no process drives is closed here (X-193).
 
 An ordered run is another matter: which of its items are cancelled is a number, and only its driver can tell which numbers
 leave no gap (X-069). So its driver is asked, by a note on the ledger, and closes the run itself (X-193). One that nobody drives
@@ -19,7 +19,7 @@ from typing import Final
 from detent.canon.late import dataclass
 from detent.engine.content import NONCE_BYTES, Content, open_value, seal_value
 from detent.engine.home import Home
-from detent.engine.run_identity import RunLock, is_driven
+from detent.engine.run_identity import RunLock, ask_to_cancel, is_driven
 from detent.engine.session import Session
 from detent.engine.wire import Answer
 from detent.errors import DetentError, InvalidInput, OutcomeUnknown, StoreUnavailable, error_of
@@ -36,7 +36,7 @@ WAIT_SECONDS: Final = 30.0
 """How long it is waited for the process that drives a run to close it."""
 POLL_SECONDS: Final = 0.05
 IDLE_LOOKS: Final = 4
-"""Looks at a driven run without a live job after which it is closed from here: its driver waits for work of others."""
+"""Looks at a driven run without a live job after which its driver is asked in another way: it waits for work of others."""
 OPEN: Final = ("QUEUED", "RUNNING", "RETRYING")
 
 
@@ -152,7 +152,8 @@ class Canceller:
         while True:
             live = self._cancel_jobs(run_id, cancelled)
             idle = 0 if live else idle + 1
-            self._close(run_id, driven_too=idle >= IDLE_LOOKS)
+            if not self._close(run_id) and idle >= IDLE_LOOKS:
+                ask_to_cancel(self._home.path, run_id)
             status = self._run(run_id).status
             if status != RUNNING:
                 self._end_left_behind(run_id, row.name)
@@ -181,20 +182,21 @@ class Canceller:
                     cancelled[row.job_id] = None
         return bool(open_jobs)
 
-    def _close(self, run_id: str, *, driven_too: bool) -> None:
-        """End the run if nobody drives it, or if its driver has nothing by which it would learn of this."""
+    def _close(self, run_id: str) -> bool:
+        """End the run if no process drives it; False when one does."""
         try:
             lock = RunLock.take(self._home.path, run_id)
+            if lock is None:
+                return False
         except InvalidInput:
-            lock, driven_too = None, True  # No driver of ours could have such a run.
-        if lock is None and not driven_too:
-            return
+            lock = None  # No driver of ours could have such a run.
         try:
             # RUN_NOT_DONE: a job came or is still there, and the next look cancels it. Ended meanwhile: as well.
             self._ask([EndRun(0, run_id, CANCELLED)], run_id)
         finally:
             if lock is not None:
                 lock.release()
+        return True
 
     def _items_of(self, row: RunRow) -> int | None:
         """How many items an ordered run has; None for another kind of run."""

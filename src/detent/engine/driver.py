@@ -24,6 +24,7 @@ from detent.engine.desk import Desk, Submission
 from detent.engine.next_attempt import next_attempt, unreported, why_failed
 from detent.engine.recipes import Recipes
 from detent.engine.reusing import Reusing
+from detent.engine.run_identity import is_asked_to_cancel
 from detent.engine.run_inputs import RunIdentity, RunInputs
 from detent.engine.run_past import GONE, TERMINAL
 from detent.engine.run_requests import CANCELLED_WITH_RUN, ENDED_ELSEWHERE, RUN_TIMEOUT, Requests, out_of_time
@@ -36,6 +37,7 @@ from detent.kernel import Evidence, Job
 from detent.kernel.history import Record
 from detent.kernel.records import RUN_ENDED
 
+RUN_CANCELLED: Final = "the run was cancelled"
 POLL_MAX: Final = 200
 """Jobs that the ledger is asked for at once when no news comes."""
 POLL_SECONDS: Final = 0.2
@@ -226,6 +228,8 @@ class Driver:
         try:
             event = self._events.get(timeout=POLL_SECONDS)
         except Empty:
+            if is_asked_to_cancel(self.desk.home.path, self.identity.run_id):
+                self._cancel(RUN_CANCELLED)
             for job_id in self._awaited.some(POLL_MAX):
                 row = self.desk.reader.job(job_id)
                 if row is not None and row.state in TERMINAL:
@@ -299,7 +303,7 @@ class Driver:
         row = self.desk.reader.job(element.job_id)
         reason = None if row is None else Job.decode(row.body).reason_code
         if reason == CANCELLED_WITH_RUN:
-            self._cancel("the run was cancelled")
+            self._cancel(RUN_CANCELLED)
         else:
             element.message = f"cancelled ({reason})"
 

@@ -14,6 +14,8 @@ from detent.engine.lock import is_held
 from detent.errors import InvalidInput
 
 LOCKS: Final = "runs"
+CANCEL: Final = ".cancel"
+"""How the name of a file ends by which the driver of a run is asked to cancel it."""
 SNAPSHOT: Final = ".snapshot.json"
 """How the name of a file ends that an ordered run leaves beside its lock."""
 RUN_ID_BYTES: Final = 5
@@ -25,6 +27,21 @@ def new_run_id(name: str, random: Callable[[int], bytes]) -> str:
     """An id that people can read and no two runs share."""
     slug = _NOT_IN_ID.sub("-", name.lower()).strip("-")[:NAME_CHARS_MAX].strip("-")
     return f"{slug or 'run'}-{random(RUN_ID_BYTES).hex()}"
+
+
+def ask_to_cancel(home: Path, run_id: str) -> None:
+    """Ask the driver of a run to cancel it, where it has no job by whose end it would learn of that; it looks soon (X-193)."""
+    with suppress(FileExistsError):
+        os.close(os.open(_asked(home, run_id), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
+def is_asked_to_cancel(home: Path, run_id: str) -> bool:
+    """Whether the driver of a run was asked to cancel it."""
+    return _asked(home, run_id).exists()
+
+
+def _asked(home: Path, run_id: str) -> Path:
+    return home / LOCKS / f"{run_id}{CANCEL}"
 
 
 def is_driven(home: Path, run_id: str) -> bool:
@@ -76,6 +93,7 @@ class RunLock:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is None:
             return
-        with suppress(FileNotFoundError):
-            self._path.unlink()
+        for path in (self._path.with_suffix(CANCEL), self._path):
+            with suppress(FileNotFoundError):
+                path.unlink()
         os.close(descriptor)
