@@ -35,7 +35,7 @@ def test_files_are_mapped_in_the_order_of_their_names(project: MapProject) -> No
 
 
 def test_the_document_has_the_digest_and_the_counts(project: MapProject) -> None:
-    """X-077: the digest is the same on every run."""
+    """X-077, ORD-046: the digest is the same on every run, and the snapshot is the run's last."""
     said = ["--filter", "words.py:is_even", "--commit", "jsonl:out.jsonl", "-o", "json"]
     first = project.map("words.py:square", *said).document
     second = project.map("words.py:square", *said, "--window", "7", "--chunk", "3", "--append").document
@@ -48,6 +48,7 @@ def test_the_document_has_the_digest_and_the_counts(project: MapProject) -> None
         "cancelled": 0,
     }
     assert (first["status"], first["digest"]) == ("completed", second["digest"])
+    assert (first["snapshot"]["committed_count"], first["snapshot"]["oldest_blocked"]) == (100, None)
     assert first["run_id"] != second["run_id"]
     assert project.lines() == [x * x for x in range(0, 100, 2)] * 2
 
