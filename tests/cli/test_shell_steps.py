@@ -197,3 +197,18 @@ def test_with_bash_a_pipe_needs_no_warning(project: Project) -> None:
     """X-189"""
     project.write('name: flow\nsteps: [{id: piped, run: {shell: "echo a | cat"}}]')
     assert project.json("validate", "flow.yaml")["files"][0]["warnings"] == []
+
+
+def test_logs_show_both_ends_of_a_long_output_with_a_mark(project: Project) -> None:
+    """The end of a log says why a step failed; only the first 1 MiB used to be kept."""
+    project.write('name: flow\nsteps: [{id: only, run: {shell: "seq 1000000; echo the last words; exit 3"}}]')
+    assert project("run", "flow.yaml")[0] == 1
+    code, out, err = project("logs", "flow")
+    assert code == 0
+    lines = out.splitlines()
+    assert (lines[0], lines[-1]) == ("1", "the last words")
+    assert [line for line in lines if "bytes left out" in line]
+    assert len(out) <= 1024 * 1024
+    assert "only both ends (" in err
+    stdout = project.json("logs", "flow")["jobs"][0]["attempts"][0]["stdout"]
+    assert (stdout["text"], stdout["truncated"]) == (out, True)

@@ -155,7 +155,7 @@ class LogsPage:
             if stream.fate in _LOST:
                 self._note(f"{where}: its {name} {_LOST[stream.fate]}")
             elif stream.truncated:
-                self._note(f"{where}: only the first {count_text(len(stream.data), 'byte')} of its {name} were kept")
+                self._note(f"{where}: {_kept(stream.data)} of its {name} were kept")
 
 
 def printable(text: str, *, colour: bool) -> str:
@@ -167,6 +167,18 @@ def printable(text: str, *, colour: bool) -> str:
         else:
             shown.append("\n".join("\t".join(safe(cell) for cell in line.split("\t")) for line in part.split("\n")))
     return "".join(shown)
+
+
+def _kept(data: bytes) -> str:
+    """Which part of a stream that was too long is there; output of sandboxed code, and old logs, have the first part alone."""
+    from detent.executor.plain.capture import GAP  # noqa: PLC0415 - for long output alone
+
+    size = count_text(len(data), "byte")
+    return (
+        f"only both ends ({size}, with a mark where the middle is left out)"
+        if GAP.search(data)
+        else f"only the first {size}"
+    )
 
 
 def _how(attempt: AttemptLog) -> str:

@@ -185,10 +185,12 @@ def test_a_task_that_prints_forever_fills_nothing_and_goes_on(rig: Rig) -> None:
     task = rig.submit("print_forever", 4 << 20)
     rig.begun("much")
     sizes = [path.stat().st_size for path in rig.live.glob("*/stdout")]
-    assert max(sizes) == OUTPUT_BYTES_MAX
+    assert max(sizes) == OUTPUT_BYTES_MAX // 2
+    assert max(path.stat().st_size for path in rig.live.glob("*/stdout.end")) <= OUTPUT_BYTES_MAX // 2
     rig.pool.cancel(task)
     done = rig.result(task)
-    assert (len(done.stdout), done.stdout_truncated, done.stderr_truncated) == (OUTPUT_BYTES_MAX, True, False)
+    assert OUTPUT_BYTES_MAX - 70 <= len(done.stdout) <= OUTPUT_BYTES_MAX
+    assert (done.stdout_truncated, done.stderr_truncated) == (True, False)
     assert rig.run("speak", "short", "").stdout == b"short\n"
 
 

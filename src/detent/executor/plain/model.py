@@ -13,7 +13,7 @@ from detent.errors import InvalidInput
 KINDS: Final = ("python", "shell")
 MB: Final = 1024 * 1024
 OUTPUT_BYTES_MAX: Final = MB
-"""Of stdout and of stderr, each, that are kept of one task; what is beyond is dropped while the task goes on."""
+"""Of stdout and of stderr, each, that are kept of one task: both ends, with a mark where the middle is left out."""
 VALUE_BYTES_MAX: Final = 16 * MB
 """Of one result as strict JSON; larger data travels as a `detent.File`."""
 NOTHING: Final[Mapping[str, str]] = {}

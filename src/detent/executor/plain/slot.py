@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from detent.errors import InvalidInput
 from detent.executor.plain import wire
-from detent.executor.plain.capture import cut
+from detent.executor.plain.capture import END, joined
 from detent.executor.plain.model import Task
 from detent.executor.plain.verdict import Ended
 
@@ -113,7 +113,10 @@ class Slot:
     def ended(self, said: Mapping[str, Any], now_us: int) -> Ended:
         """How the worker ended and what it had written meanwhile, from what the host says of it."""
         written = said.get("written", (0, 0))
-        stdout, stderr = (self._kept(name) for name in ("stdout", "stderr"))
+        (stdout, out_cut), (stderr, err_cut) = (
+            joined(self._kept(name), self._kept(name + END), count)
+            for name, count in zip(("stdout", "stderr"), written, strict=True)
+        )
         return Ended(
             status=said["status"],
             stopped=said.get("stopped", False),
@@ -122,10 +125,10 @@ class Slot:
             ended_us=now_us,
             cpu_us=max(0, said.get("cpu_us", 0) - self.cpu_us),
             memory_bytes=said.get("memory", 0),
-            stdout=stdout if written[0] <= len(stdout) else cut(stdout),
-            stderr=stderr if written[1] <= len(stderr) else cut(stderr),
-            stdout_truncated=written[0] > len(stdout),
-            stderr_truncated=written[1] > len(stderr),
+            stdout=stdout,
+            stderr=stderr,
+            stdout_truncated=out_cut,
+            stderr_truncated=err_cut,
         )
 
     def _kept(self, name: str) -> bytes:
