@@ -11,7 +11,8 @@ from detent.canon import decode, json_encode, sha256
 from detent.engine.assemble import Turn
 from detent.engine.audit import verify_home
 from detent.engine.content import Content, seal_value
-from detent.engine.erase import digests_of_job, erase, erase_job
+from detent.engine.erasable import digests_of_job
+from detent.engine.erase import erase, erase_job
 from detent.engine.export import export
 from detent.engine.session import Session
 from detent.engine.wiring import Parts

@@ -9,7 +9,8 @@ import pytest
 
 from detent.canon import digest_text, encode, json_digest, json_encode, sha256
 from detent.engine.audit import verify_home
-from detent.engine.content import GC_GRACE_MS, Content, referenced_digests, seal_value, written_digests
+from detent.engine.content import GC_GRACE_MS, Content, referenced_digests, seal_value
+from detent.engine.erasable import digests_of_job
 from detent.engine.erase import Collected, collect, erase, erase_job
 from detent.engine.wiring import Parts
 from detent.errors import StoreCorrupt
@@ -17,6 +18,7 @@ from detent.jobs.values import escaped
 from detent.jobs.work import WorkFile, WorkOrder, WorkReport, WorkStream
 from detent.kernel import Finish, Grant, StartRun
 from detent.ledger import sign_result
+from detent.ledger.naming import written_digests
 from tests.homes import TENANT, Hand, Played, fresh
 
 ARTIFACT = b"the plot" * 5_000
@@ -85,16 +87,27 @@ NAMED_BY_REPORT: dict[str, Callable[[bytes], dict[str, object]]] = {
 }
 
 
+def job_digests(played: Played) -> list[bytes]:
+    with Parts().open_reader(played.home.ledger) as reader:
+        return list(digests_of_job(reader, MAKER))
+
+
+def payload_of(played: Played) -> bytes:
+    return job_digests(played)[0]
+
+
 @pytest.mark.parametrize("kind", NAMED_BY_REPORT)
-def test_what_a_signed_report_names_is_kept_and_collected_when_the_report_is_erased(tmp_path: Path, kind: str) -> None:
-    """No record holds the digest, but a record names the report that does."""
+def test_what_a_signed_report_names_is_kept_and_goes_with_the_report_or_with_its_job(tmp_path: Path, kind: str) -> None:
+    """X-171: no record holds the digest, but a record names the report that does; with the job it goes at once."""
     played = fresh(tmp_path)
     files = played.home.content_files()
     digest = files.put(ARTIFACT)
     reported(played, lambda grant: report_bytes(grant, **NAMED_BY_REPORT[kind](digest)))
     assert collected(played).garbage == ()
     assert files.get(digest) == ARTIFACT
-    erase_job(played.home, MAKER, environment=played.environment)
+    assert digest in erase_job(played.home, MAKER, environment=played.environment, dry_run=True).erased
+    (report,) = [each for each in job_digests(played) if each != payload_of(played)]
+    erase(played.home, [report], environment=played.environment)
     assert collected(played).garbage == ((digest, "file"),)
     assert not files.has(digest)
     assert verify_home(played.home, environment=played.environment).ok
@@ -137,8 +150,11 @@ def test_files_in_the_arguments_of_an_order_are_kept_while_its_payload_is(tmp_pa
         hand.submit(MAKER, order.document())
         hand.succeed(claim(hand, MAKER))
     assert collected(played).garbage == ()
-    erase_job(played.home, MAKER, environment=played.environment)
-    assert sorted(collected(played).garbage) == sorted((digest, "file") for digest in digests)
+    erased = erase_job(played.home, MAKER, environment=played.environment).erased
+    assert not any(map(files.has, digests))
+    assert {*digests} <= {*erased}
+    assert collected(played).garbage == ()
+    assert verify_home(played.home, environment=played.environment).ok
 
 
 def test_files_in_the_inputs_of_a_run_are_kept(tmp_path: Path) -> None:

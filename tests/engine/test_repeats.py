@@ -9,7 +9,8 @@ import pytest
 
 from detent.canon import decode, sha256
 from detent.engine.audit import verify_home
-from detent.engine.erase import digests_of_job, erase
+from detent.engine.erasable import digests_of_job
+from detent.engine.erase import erase
 from detent.engine.replay import replay_home
 from detent.engine.request import LOOK_AHEAD_MIN
 from detent.engine.session import Session

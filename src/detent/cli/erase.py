@@ -3,68 +3,160 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from detent.cli.page import FAINT, GOOD, WARN, Cell, Page
-from detent.cli.shell import Shell, teaching, with_shell
+from detent.cli.page import FAINT, GOOD, NOTE, WARN, Cell, Page
+from detent.cli.shell import JSON, Shell, teaching, with_shell
 from detent.cli.text import count_text, size_text
+from detent.errors import EXIT_FAILED
 
 if TYPE_CHECKING:
     from detent.engine.erase import Erased
+    from detent.engine.home import Home
+
+LISTED_MAX = 20
+"""Digests of one kind that a page lists; `-o json` has all."""
 
 
 @click.command(
     "erase",
     help=teaching(
-        """Erase payloads and results for good, by digest or all of one job. The ledger holds digests only, so its history still
-verifies afterwards, and says that the content was erased. This cannot be undone; backups and exported bundles keep their own
-copies.""",
+        """Erase content for good: everything that a job or a run names (payloads, results, logs, files, items), or single
+pieces by digest. When the command returns, the bytes are in no file of the home. What another job or run names as well stays,
+and is listed. The ledger holds digests only, so its history still verifies, and says that content was erased.
+
+This cannot be undone. Backups, exported bundles, and files that a step left outside of the home keep their own copies.""",
         """  detent erase --job JOB
+  detent erase --run RUN --dry-run
+  detent erase --run RUN --yes --reason GDPR_REQUEST
   detent erase sha256:...
 """,
     ),
 )
 @click.argument("digests", metavar="[DIGEST]...", nargs=-1)
-@click.option("--job", "job_id", metavar="JOB", help="Erase what this job and its results named.")
+@click.option("--job", "job_id", metavar="JOB", help="Erase what this job and its results name.")
+@click.option("--run", "run_id", metavar="RUN", help="Erase what this run and its jobs name.")
+@click.option("--dry-run", is_flag=True, help="Only say what would go and what would stay.")
+@click.option("--yes", is_flag=True, help="Do not ask on a terminal.")
 @click.option("--reason", default="ERASED_BY_USER", show_default=True, metavar="CODE", help="Recorded with it.")
 @with_shell
-def command(shell: Shell, digests: tuple[str, ...], job_id: str | None, reason: str) -> int:
+def command(
+    shell: Shell,
+    digests: tuple[str, ...],
+    *,
+    job_id: str | None,
+    run_id: str | None,
+    dry_run: bool,
+    yes: bool,
+    reason: str,
+) -> int:
     """Erase content."""
-    from detent.canon import digest_text  # noqa: PLC0415 - keeps `--help` fast
-    from detent.cli.digest import parse_root  # noqa: PLC0415
-    from detent.engine.erase import erase, erase_job  # noqa: PLC0415
+    from detent.cli.digest import parse_root  # noqa: PLC0415 - keeps `--help` fast
+    from detent.engine.erase import erase, erase_job, erase_run  # noqa: PLC0415
     from detent.errors import InvalidInput  # noqa: PLC0415
 
-    if bool(digests) == (job_id is not None):
-        raise InvalidInput("name digests, or a job with --job", hint="`detent erase --help` has examples")
-    home = shell.home(writes=True)
-    done: Erased
+    if [bool(digests), job_id is not None, run_id is not None].count(True) != 1:
+        raise InvalidInput("name digests, or a job with --job, or a run with --run", hint="`detent erase --help`")
+    home = shell.home(writes=not dry_run)
+    said: dict[str, Any] = {"environment": os.environ, "reason_code": reason}
+    carry_out: Callable[..., Erased]
     if job_id is not None:
-        done = erase_job(home, job_id, environment=os.environ, reason_code=reason)
+        carry_out = partial(erase_job, home, _meant(home, job_id, "job"), **said)
+    elif run_id is not None:
+        carry_out = partial(erase_run, home, _meant(home, run_id, "run"), **said)
     else:
-        done = erase(home, [parse_root(text) for text in digests], environment=os.environ, reason_code=reason)
+        carry_out = partial(erase, home, [parse_root(text) for text in digests], **said)
+    if dry_run or _asks(shell, yes=yes):
+        planned = carry_out(dry_run=True)
+        if dry_run or not planned.erased:
+            return _answer(shell, planned, reason, dry_run=True)
+        _draw(Page(), planned, dry_run=True)
+        if not click.confirm("Erase this for good?", err=True):
+            shell.note("nothing was erased")
+            return EXIT_FAILED
+    return _answer(shell, carry_out(), reason, dry_run=False)
+
+
+def _asks(shell: Shell, *, yes: bool) -> bool:
+    """Whether somebody is there to be asked."""
+    return not yes and shell.format != JSON and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _meant(home: Home, identifier: str, kind: str) -> str:
+    """The job or run that is meant: by its whole id, or by how an id begins."""
+    from detent.engine.content import Content  # noqa: PLC0415 - keeps `--help` fast
+    from detent.engine.find_jobs import find_jobs  # noqa: PLC0415
+    from detent.engine.wiring import Parts  # noqa: PLC0415
+    from detent.errors import InvalidInput  # noqa: PLC0415
+
+    with Parts().open_reader(home.ledger) as reader:
+        if (reader.job(identifier) if kind == "job" else reader.run(identifier)) is not None:
+            return identifier
+        try:
+            found = find_jobs(reader, Content(reader, home.content_files()), identifier, by_name=False)
+        except InvalidInput as exc:
+            if exc.code != "UNKNOWN_JOB":
+                raise
+            return identifier  # The erasure says that there is none.
+    if kind == "run" and found.kind == "run" and found.run_id is not None:
+        return found.run_id
+    return found.jobs[0].job_id if kind == "job" and found.kind == "job" else identifier
+
+
+def _answer(shell: Shell, done: Erased, reason: str, *, dry_run: bool) -> int:
+    from detent.canon import digest_text  # noqa: PLC0415 - keeps `--help` fast
+
     document = {
+        "dry_run": dry_run,
         "erased": [digest_text(digest) for digest in done.erased],
         "already_erased": [digest_text(digest) for digest in done.already],
         "shared": [digest_text(digest) for digest in done.shared],
+        "stays": [
+            {"digest": digest_text(digest), "what": done.what.get(digest), "named_by": holder}
+            for digest, holder in done.stays.items()
+        ],
+        "used_by": list(done.used_by),
+        "jobs": done.jobs,
         "size_bytes": done.size_bytes,
+        "in_log": done.in_log,
         "reason_code": reason,
     }
+    return shell.answer(document, lambda page: _draw(page, done, dry_run=dry_run))
 
-    def draw(page: Page) -> None:
-        if done.erased:
-            page.line(
-                Cell("erased", GOOD),
-                f" {count_text(len(done.erased), 'piece')} of content, {size_text(done.size_bytes)}",
-            )
-        else:
-            page.line("nothing to erase")
-        for style, word, found in (("", "", done.erased), (FAINT, "erased before: ", done.already)):
-            for digest in found:
-                page.line("  ", Cell(f"{word}{digest_text(digest)}", style))
-        for digest in done.shared:
-            page.line("  ", Cell(f"left, because another job names it too: {digest_text(digest)}", WARN))
 
-    return shell.answer(document, draw)
+def _draw(page: Page, done: Erased, *, dry_run: bool) -> None:
+    from detent.canon import digest_text  # noqa: PLC0415
+
+    if done.erased:
+        of = f" of {count_text(done.jobs, 'job')}" if done.jobs else ""
+        what = f" {count_text(len(done.erased), 'piece')} of content{of}, {size_text(done.size_bytes)}"
+        page.line(Cell("would erase" if dry_run else "erased", NOTE if dry_run else GOOD), what)
+    else:
+        page.line("nothing to erase")
+    kind = {digest: f"  {what}" for digest, what in done.what.items()}
+    _list(page, [(digest_text(digest) + kind.get(digest, ""), "") for digest in done.erased])
+    _list(page, [(f"erased before: {digest_text(digest)}", FAINT) for digest in done.already])
+    _list(
+        page,
+        [
+            (f"stays, because {holder} names it too: {digest_text(digest)}{kind.get(digest, '')}", WARN)
+            for digest, holder in done.stays.items()
+        ],
+    )
+    if done.used_by:
+        shown = ", ".join(done.used_by[:3]) + (f" and {len(done.used_by) - 3} more" if len(done.used_by) > 3 else "")
+        page.hanging([], Cell(f"given to {shown}: what those jobs made of it is theirs and stays", WARN))
+    if done.in_log:
+        page.hanging([], Cell("a reader of the ledger keeps old bytes in ledger.db-wal; they go when it ends", WARN))
+
+
+def _list(page: Page, lines: list[tuple[str, str]]) -> None:
+    for text, style in lines[:LISTED_MAX]:
+        page.line("  ", Cell(text, style))
+    if len(lines) > LISTED_MAX:
+        page.line("  ", Cell(f"... and {len(lines) - LISTED_MAX:,} more; -o json has all", FAINT))

@@ -16,6 +16,7 @@ from itertools import islice
 
 from detent.canon import DIGEST_BYTES, digest_text, sha256
 from detent.canon.show import show
+from detent.engine.content import Content
 from detent.engine.home import Home
 from detent.engine.keeper import HeadKeeper, state_directory
 from detent.engine.places import binding_heads, ledger_name, original_of
@@ -179,7 +180,7 @@ def _large_file(reader: StoreReader, files: ContentFiles, digest: bytes) -> Iter
         return
     if file is not None:
         file.close()
-    if reader.is_erased(digest):
+    if reader.is_erased(digest) and digest in Content(reader, files).erased_last():
         yield Finding("CONTENT_NOT_ERASED", f"{digest_text(digest)} is erased on the ledger and still here")
 
 

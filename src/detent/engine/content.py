@@ -9,7 +9,6 @@ the ledger cannot be matched against likely values (X-171). The nonce is an argu
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 
 from detent.canon import (
@@ -27,7 +26,7 @@ from detent.canon import (
 from detent.canon.late import dataclass
 from detent.errors import InvalidInput, StoreCorrupt
 from detent.kernel import Evidence, Job, Run
-from detent.ledger.naming import named_digests
+from detent.ledger.naming import named_digests, written_digests
 from detent.store.api import CONTENT_INLINE_BYTES_MAX, StoreReader
 from detent.store.content import ContentFiles
 
@@ -122,12 +121,12 @@ class Content:
         """Finish erasures that a crash interrupted: delete files that were erased and that nothing has named since."""
         here = {digest for digest in self._reader.erased_digests() if self._files.has(digest)}
         try:
-            left = here & self._erased_last() if here else here
+            left = here & self.erased_last() if here else here
         except StoreCorrupt:
             return 0  # Damaged content may have named any of them again. Who opens the home must not fail for that.
         return sum(1 for digest in left if self._files.erase(digest))
 
-    def _erased_last(self) -> set[bytes]:
+    def erased_last(self) -> set[bytes]:
         """Digests that the ledger names last in an ``erased`` record."""
         erased: set[bytes] = set()
         for partition in range(self._reader.partitions):
@@ -174,20 +173,6 @@ class Content:
         if stream is not None:
             with stream:
                 yield from written_digests(iter(stream.read1, b""))
-
-
-def written_digests(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Every digest that stands in text as ``sha256:`` and 64 digits, also across the pieces that the text comes in."""
-    rest = b""
-    for piece in pieces:
-        text = rest + piece
-        for match in _WRITTEN.finditer(text):
-            yield bytes.fromhex(match[1].decode())
-        rest = text[-(_WRITTEN_BYTES - 1) :]
-
-
-_WRITTEN = re.compile(rb"sha256:([0-9a-f]{64})")
-_WRITTEN_BYTES = len("sha256:") + 64
 
 
 def _map(data: bytes) -> dict[str, object]:

@@ -2,7 +2,8 @@
 
 An erasure is itself a fact: the ledger gets an `erased` record with the digests, the bytes leave the database in that same
 commit, and the files after it. The other way round a crash could leave bytes gone and nothing that explains it. What a
-crash leaves between the two, the next owner finishes (`Content.sweep`).
+crash leaves between the two, the next owner finishes (`Content.sweep`). When an erasure returns, the bytes are in no file of the
+home: the database overwrites them, and its log is emptied.
 
 Garbage collection writes no record: it takes away only what no record names.
 """
@@ -10,23 +11,27 @@ Garbage collection writes no record: it takes away only what no record names.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import field, replace
 from pathlib import Path
 
 from detent.canon import digest_text
 from detent.canon.late import dataclass
 from detent.engine.content import GC_GRACE_MS, Content, unreferenced
+from detent.engine.erasable import Holders, content_of_jobs, content_of_run, holders, ordered_runs_of
 from detent.engine.home import Home
 from detent.engine.lock import held_alone
 from detent.engine.session import Session
 from detent.engine.wiring import Parts
 from detent.errors import DetentError, InvalidInput, OutcomeUnknown, StoreCorrupt, StoreUnavailable
-from detent.kernel import Erase, Evidence, Job
+from detent.kernel import Erase, Job, Run
 from detent.kernel.records import DIGESTS_PER_ERASED_MAX
+from detent.kernel.run import RUNNING
 from detent.kernel.table import TERMINAL, State
 from detent.store.api import StoreReader
 from detent.store.content import ContentFiles
+from detent.store.sqlite.database import empty_wal
 
 REASON = "ERASED_BY_USER"
 ERASE_TRIES_MAX = 1_000
@@ -38,15 +43,28 @@ LIVE = tuple(state.value for state in State if state not in TERMINAL)
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What an erasure did."""
+    """What an erasure did, or would do."""
 
     erased: tuple[bytes, ...]
     """Digests whose bytes are gone and whose erasure is on the ledger now."""
-    already: tuple[bytes, ...]
+    already: tuple[bytes, ...] = ()
     """Digests that had been erased before."""
-    shared: tuple[bytes, ...]
-    """Digests left alone because another job names them too."""
-    size_bytes: int
+    size_bytes: int = 0
+    stays: Mapping[bytes, str] = field(default_factory=dict)
+    """Digests left alone, each with the job or run that names it too."""
+    what: Mapping[bytes, str] = field(default_factory=dict)
+    """What each digest is: a payload, a report, inputs, or a file, value or output named in one of these."""
+    used_by: tuple[str, ...] = ()
+    """Jobs that were given an erased result; what they made of it is theirs, and stays."""
+    jobs: int = 0
+    """Jobs whose content it was."""
+    in_log: bool = False
+    """Whether a reader kept the old bytes in the database's log; they go when it lets go of them."""
+
+    @property
+    def shared(self) -> tuple[bytes, ...]:
+        """Digests left alone because others name them too."""
+        return tuple(self.stays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +85,7 @@ def erase(
     environment: Mapping[str, str],
     parts: Parts | None = None,
     reason_code: str = REASON,
+    dry_run: bool = False,
 ) -> Erased:
     """Erase content by digest, wherever it lies, and record it.
 
@@ -84,8 +103,8 @@ def erase(
                     hint="`detent show JOB` names the digests of a job",
                 )
         _refuse_live(reader, frozenset(wanted))
-    _record(home, wanted, chosen, environment, reason_code)
-    return Erased(wanted, already, (), sum(size or 0 for size in sizes.values()))
+    planned = Erased(wanted, already, sum(size or 0 for size in sizes.values()))
+    return planned if dry_run else _carried_out(planned, home, chosen, environment, reason_code)
 
 
 def erase_job(
@@ -95,10 +114,11 @@ def erase_job(
     environment: Mapping[str, str],
     parts: Parts | None = None,
     reason_code: str = REASON,
+    dry_run: bool = False,
 ) -> Erased:
-    """Erase the payload, the results and whatever else the records of one job name.
+    """Erase everything that one job names: its payload, its reports, and the values, streams and files named in them.
 
-    Content that another job names as well stays, and is listed. Refuses a job that is not there or has not ended.
+    Content that another job or run names as well stays, and is listed. Refuses a job that is not there or has not ended.
     """
     chosen = parts or Parts()
     with chosen.open_reader(home.ledger) as reader:
@@ -107,49 +127,71 @@ def erase_job(
             raise InvalidInput(f"there is no job {job_id!r}", code="UNKNOWN_JOB", hint="`detent list --jobs`")
         if row.state not in TERMINAL:
             raise _still_needed(job_id, row.state)
-        named = dict.fromkeys(digests_of_job(reader, job_id))
-        files = home.content_files()
-        already = tuple(digest for digest in named if _is_gone(reader, files, digest))
-        sizes = {digest: _size(reader, files, digest) for digest in named if digest not in already}
-        stored = {digest: size for digest, size in sizes.items() if size is not None}
-        shared = named_elsewhere(reader, job_id, frozenset(stored)) if stored else frozenset()
-    wanted = tuple(digest for digest in stored if digest not in shared)
-    _record(home, wanted, chosen, environment, reason_code)
+        content = Content(reader, home.content_files())
+        found = content_of_jobs(content, [job_id])
+        planned = _planned(content, home, found, frozenset({job_id}), frozenset())
+    return planned if dry_run else _carried_out(planned, home, chosen, environment, reason_code)
+
+
+def erase_run(
+    home: Home,
+    run_id: str,
+    *,
+    environment: Mapping[str, str],
+    parts: Parts | None = None,
+    reason_code: str = REASON,
+    dry_run: bool = False,
+) -> Erased:
+    """Erase everything that one run names: what it was started with, the content of its jobs, and that of its ordered runs.
+
+    Results that it took from earlier runs are theirs, and stay. Refuses a run that is not there or has not ended.
+    """
+    chosen = parts or Parts()
+    with chosen.open_reader(home.ledger) as reader:
+        row = reader.run(run_id)
+        if row is None:
+            raise InvalidInput(f"there is no run {run_id!r}", code="UNKNOWN_RUN", hint="`detent list` shows all")
+        content = Content(reader, home.content_files())
+        rows = [row, *ordered_runs_of(content, row)]
+        jobs: list[str] = []
+        found: dict[bytes, str] = {}
+        for each in rows:
+            if each.status == RUNNING:
+                raise InvalidInput(
+                    f"run {each.run_id!r} has not ended and still needs its content",
+                    hint=f"wait until it has ended, or `detent cancel {each.run_id}` first",
+                )
+            jobs += [job.job_id for job in reader.jobs(run_id=each.run_id)]
+            found |= content_of_run(content, Run.decode(each.body))
+        found |= content_of_jobs(content, jobs)
+        planned = _planned(content, home, found, frozenset(jobs), frozenset(each.run_id for each in rows))
+    return planned if dry_run else _carried_out(planned, home, chosen, environment, reason_code)
+
+
+def _planned(
+    content: Content, home: Home, found: Mapping[bytes, str], jobs: frozenset[str], runs: frozenset[str]
+) -> Erased:
+    """What of some jobs' and runs' content goes, and what stays for whose sake."""
+    reader, files = content.reader, home.content_files()
+    already = tuple(digest for digest in found if _is_gone(reader, files, digest))
+    sizes = {digest: _size(reader, files, digest) for digest in found if digest not in already}
+    stored = {digest: size for digest, size in sizes.items() if size is not None}
+    others = holders(content, {digest: found[digest] for digest in stored}, jobs, runs) if stored else Holders()
+    wanted = tuple(digest for digest in stored if digest not in others.stays and digest not in others.theirs)
     return Erased(
         wanted,
         already,
-        tuple(digest for digest in stored if digest in shared),
         sum(stored[digest] for digest in wanted),
+        {digest: others.stays[digest] for digest in stored if digest in others.stays},
+        dict(found),
+        others.used_by,
+        len(jobs),
     )
 
 
-def digests_of_job(reader: StoreReader, job_id: str) -> Iterator[bytes]:
-    """Every digest of content that a job and its evidence name, the payload first."""
-    row = reader.job(job_id)
-    if row is not None:
-        yield Job.decode(row.body).payload_digest
-    for record in reader.records_of_job(job_id):
-        if record.kind == "transition" and record.evidence is not None:
-            evidence = Evidence.decode(record.evidence)
-            detail = None if evidence.names_decision else evidence.detail_digest
-            if detail is not None:
-                yield detail
-
-
-def named_elsewhere(reader: StoreReader, job_id: str, digests: frozenset[bytes]) -> frozenset[bytes]:
-    """Those of the digests that a job other than this one names. Reads the whole ledger once."""
-    found = {
-        payload
-        for row in reader.jobs()
-        if row.job_id != job_id and (payload := Job.decode(row.body).payload_digest) in digests
-    }
-    for partition in range(reader.partitions):
-        for record in reader.records(partition):
-            if record.kind == "transition" and record.job_id != job_id and record.evidence is not None:
-                detail = Evidence.decode(record.evidence).detail_digest
-                if detail in digests:
-                    found.add(detail)
-    return frozenset(found)
+def _carried_out(planned: Erased, home: Home, parts: Parts, environment: Mapping[str, str], reason_code: str) -> Erased:
+    _record(home, planned.erased, parts, environment, reason_code)
+    return replace(planned, in_log=bool(planned.erased) and not empty_wal(home.ledger))
 
 
 def collect(

@@ -30,9 +30,9 @@ from detent.jobs.work import WorkOrder
 from detent.kernel import Job
 from detent.store.api import JobRow, StoreReader, WorkRow
 
-FIRST, CHANGED, AGAIN, NEVER, UNKNOWN = "first", "changed", "again", "never", "unknown"
+FIRST, CHANGED, AGAIN, NEVER, LOST, UNKNOWN = "first", "changed", "again", "never", "erased", "unknown"
 """Nothing of its name had been done; something it is made of had changed; the same work was done anew; it is never reused;
-it cannot be told any more."""
+what had been done was erased; it cannot be told any more."""
 CHANGES_TOLD_MAX: Final = 8
 VALUE_COLUMNS_MAX: Final = 60
 ARGUMENT_CHARS_MAX: Final = 2_000
@@ -127,6 +127,12 @@ def why_run(
         return one.row.job_id == view.row.job_id or one.submitted_tick > view.job.submitted_tick
 
     compared = namesakes.nearest(ingredients, order.index, skip=skip)
+    lost_row = namesakes.erased_since(compared, view.job.submitted_tick)
+    if lost_row is not None and lost_row.job_id != view.row.job_id:
+        line = (
+            f"It had been done as {_whose(lost_row)}, which was erased on purpose since: there was no result to take."
+        )
+        return WhyRun(LOST, (line,), lost_row.job_id, lost_row.run_id, ingredients=len(ingredients))
     if compared is None:
         return WhyRun(FIRST, ("Nothing of its name had been done here before.",), ingredients=len(ingredients))
     texts = [change_text(change, content, compared.order, order) for change in compared.changes[:CHANGES_TOLD_MAX]]
@@ -210,9 +216,13 @@ def _same_work(reader: StoreReader, content: Content, view: JobView, own: WorkRo
     return WhyRun(AGAIN, (line,), before.job_id, before.run_id, ingredients=len(order.ingredients))
 
 
+def _whose(row: JobRow) -> str:
+    return f"job {row.job_id}" + ("" if row.run_id is None else f" of run {row.run_id}")
+
+
 def _changed(compared: Compared, ingredients: int, texts: Sequence[str], times: Times) -> WhyRun:
     row, changes = compared.row, compared.changes
-    whose = f"job {row.job_id}" + ("" if row.run_id is None else f" of run {row.run_id}")
+    whose = _whose(row)
     submitted = moment(times, Job.decode(row.body).submitted_tick)
     done = "done" if row.state == "SUCCEEDED" else "tried"
     if not changes:

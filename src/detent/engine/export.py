@@ -24,7 +24,7 @@ from detent.canon.late import dataclass
 from detent.canon.merkle import NodeSource, Tree, inclusion_path, leaf_hash, root_at
 from detent.engine.audit import commits
 from detent.engine.content import Content
-from detent.engine.erase import digests_of_job
+from detent.engine.erasable import digests_of_job
 from detent.engine.home import Home
 from detent.engine.places import binding_heads, refuse_copy
 from detent.engine.recover import tree_node

@@ -198,6 +198,8 @@ class _Seer:
         label = f"{self._name}/{element.step.key}"
         namesakes = Namesakes(desk.reader, self._content, desk.tenant, label)
         compared = namesakes.nearest(recipe.ingredients, element.index)
+        if (lost := namesakes.erased_since(compared)) is not None:
+            return f"job {lost.job_id}, which did it before, was erased", ()
         if compared is None:
             return "never done before", ()
         changes = tuple(compared.changes)

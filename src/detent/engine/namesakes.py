@@ -54,6 +54,8 @@ class Namesakes:
         self._reader, self._content, self._beside = reader, content, beside_run
         self._work = {row.job_id: row for row in reader.work_labelled(workspace, label, LABELLED_MAX)}
         self._read: list[Namesake] = []
+        self._erased: list[tuple[JobRow, int]] = []
+        """Jobs of the name whose orders were erased, with when they were submitted; as far as was read."""
         self._unread = iter(self._work)
         self._placed: dict[int | None, list[Namesake]] | None = None
 
@@ -81,6 +83,22 @@ class Namesakes:
                 break  # None at all would have been the same work, or work in other surroundings.
         return found
 
+    def erased_since(self, compared: Compared | None, until_tick: int | None = None) -> JobRow | None:
+        """The last job of the name that was erased, if it came after the one to compare with, and not after a tick.
+
+        Nobody knows any more which element of a mapped step it was: one of the same run as what is compared is another one.
+        """
+        since = -1 if compared is None else Job.decode(compared.row.body).submitted_tick
+        run_id = None if compared is None else compared.row.run_id
+        for row, tick in self._erased:
+            if (
+                tick >= since
+                and (until_tick is None or tick <= until_tick)
+                and (run_id is None or row.run_id != run_id)
+            ):
+                return row
+        return None
+
     def __iter__(self) -> Iterator[Namesake]:
         place = 0
         while place < len(self._read) or self._read_one():
@@ -99,9 +117,12 @@ class Namesakes:
             row = self._reader.job(job_id)
             if row is None or (row.run_id is not None and row.run_id == self._beside):
                 continue
+            job = Job.decode(row.body)
             if (order := order_of(self._content, row)) is not None:
-                self._read.append(Namesake(row, Job.decode(row.body).submitted_tick, order))
+                self._read.append(Namesake(row, job.submitted_tick, order))
                 return True
+            if self._reader.is_erased(job.payload_digest):
+                self._erased.append((row, job.submitted_tick))
         return False
 
 

@@ -263,10 +263,13 @@ class Recipes:
             job_row = self._desk.reader.job(row.job_id)
             if row.tick >= before_ms or job_row is None:
                 continue
+            payload = Job.decode(job_row.body).payload_digest
             try:
-                order = self._desk.order(Job.decode(job_row.body).payload_digest)
+                order = self._desk.order(payload)
             except DetentError:
-                continue  # Erased: nobody knows any more what it was made of.
+                if self._desk.reader.is_erased(payload):
+                    return f"job {row.job_id}, which did it before, was erased"
+                continue
             return self.difference(order.ingredients, recipe.ingredients)
         return ""
 
@@ -341,7 +344,8 @@ class Recipes:
         if report.stale:
             return "its code, its packages or its tools were changed while it ran"
         if not self._desk.is_whole(report):
-            return "a part of its result is gone"
+            erased = any(map(self._desk.reader.is_erased, report.contents()))
+            return "a part of its result was erased" if erased else "a part of its result is gone"
         if wanted.kind == "map":
             from detent.engine.map_step import fault_of  # noqa: PLC0415 - ordered runs take time to load
 

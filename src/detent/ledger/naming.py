@@ -7,7 +7,8 @@ anything named this digest again since it was erased?
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 _MARK: Final = b"\x58\x20"
@@ -21,3 +22,17 @@ def named_digests(data: bytes) -> Iterator[bytes]:
         begin = place + len(_MARK)
         yield data[begin : begin + 32]
         place = data.find(_MARK, place + 1)
+
+
+def written_digests(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Every digest that stands in text as ``sha256:`` and 64 digits, also across the pieces that the text comes in."""
+    rest = b""
+    for piece in pieces:
+        text = rest + piece
+        for match in _WRITTEN.finditer(text):
+            yield bytes.fromhex(match[1].decode())
+        rest = text[-(_WRITTEN_BYTES - 1) :]
+
+
+_WRITTEN: Final = re.compile(rb"sha256:([0-9a-f]{64})")
+_WRITTEN_BYTES: Final = len("sha256:") + 64

@@ -37,8 +37,7 @@ class Rows:
         self._book.counts["contents"] += 1
         if sha256(item.data) != item.digest:
             self._note("CONTENT_DIGEST_WRONG", f"the content kept as {digest_text(item.digest)} is something else")
-        if item.digest in self._book.erased:
-            self._note("CONTENT_NOT_ERASED", f"{digest_text(item.digest)} is erased on the ledger and still here")
+        self._book.erased.found(item.digest, item.data)
 
     def job(self, item: JobItem) -> None:
         """Walk the fold up to this row's job and compare."""
@@ -86,6 +85,8 @@ class Rows:
         self._finish_jobs()
         if (expected or self.runs) and self.runs != self._book.runs.count:
             self._note("FOLD_ROW_MISSING", f"{self.runs} run rows for {self._book.runs.count} runs")
+        for digest in self._book.erased.undone():
+            self._note("CONTENT_NOT_ERASED", f"{digest_text(digest)} is erased on the ledger and still here")
 
     def _start(self) -> None:
         if self._folds is None:

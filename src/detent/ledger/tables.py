@@ -17,7 +17,7 @@ from detent.canon.late import dataclass
 from detent.kernel import TERMINAL, Run, transition_log_hash
 from detent.ledger.heads import Heads
 from detent.ledger.loose import loose
-from detent.ledger.naming import named_digests
+from detent.ledger.naming import named_digests, written_digests
 from detent.ledger.templates import JobParts
 
 LIVE_JOBS_MAX: Final = 20_000
@@ -33,6 +33,11 @@ _OPEN_RUN: Final = b"o"
 _RUN_JOB: Final = b"r"
 _RUN_STEP: Final = b"s"
 _ERASED: Final = b"e"
+_NAMED_SINCE: Final = b"N"
+_ERASED_HERE: Final = b"H"
+_HOLDS_ERASED: Final = b"O"
+_ENVELOPE: Final = 0xA2
+"""How a payload and a signed report begin, and no JSON text does: a CBOR map of two entries."""
 _PLACE_VALUES: Final = 6
 _ENDED_VALUES: Final = 12
 _SEQ, _HEAD, _CATEGORIES = 3, 5, 16
@@ -357,26 +362,65 @@ class RunTable:
 
 
 class ErasedTable:
-    """Digests that the ledger says are erased."""
+    """Digests that the ledger says are erased, and content that is here all the same.
+
+    A file or a value has no nonce: work that is done again may leave the very bytes that were erased with an earlier job. They
+    are here by right if content says so that was recorded after the erasure, or that belongs to such content.
+    """
 
     def __init__(self, heads: Heads) -> None:
         self._heads = heads
+        self._clock = 0
         self.count = 0
 
     def add(self, digest: bytes) -> None:
         """A digest has been erased."""
+        self._clock += 1
         if self._heads.get(_ERASED + digest) is None:
             self.count += 1
-            self._heads.put(_ERASED + digest, b"")
+        self._heads.put(_ERASED + digest, self._now())
 
     def named_again(self, data: bytes) -> None:
         """A later record holds ``data``: content that it names may be here, whatever was erased before."""
         for digest in named_digests(data):
             if digest in self:
                 self._heads.delete(_ERASED + digest)
+            self._heads.put(_NAMED_SINCE + digest, self._now())
+
+    def found(self, holder: bytes, data: bytes) -> None:
+        """Content is here. Whether it may be, and what it says of other content, is told when all has come."""
+        if not self.count:
+            return
+        if holder in self:
+            self._heads.put(_ERASED_HERE + holder, b"")
+        since = self._heads.get(_NAMED_SINCE + holder)
+        if since is None:
+            # Recorded before anything was erased; or a part of other content, which no record names.
+            since = b"" if data[:1] == bytes((_ENVELOPE,)) else self._now()
+        for digest in {*named_digests(data), *written_digests([data])}:
+            if since and digest in self and digest != holder:
+                self._heads.put(_HOLDS_ERASED + holder + digest, since)
+
+    def undone(self) -> list[bytes]:
+        """All content has come: the digests that are erased and here, and that nothing names which came after."""
+        if not self.count:
+            return []
+        held = [(key[1:33], key[33:], since) for key, since in self._heads.items(_HOLDS_ERASED)]
+        changed = True
+        while changed:
+            changed = False
+            for holder, digest, since in held:
+                erased = self._heads.get(_ERASED + digest)
+                if erased is not None and holder not in self and since >= erased:
+                    self._heads.delete(_ERASED + digest)
+                    changed = True
+        return [key[1:] for key, _ in self._heads.items(_ERASED_HERE) if key[1:] in self]
 
     def __contains__(self, digest: bytes) -> bool:
         return self._heads.get(_ERASED + digest) is not None
+
+    def _now(self) -> bytes:
+        return self._clock.to_bytes(8, "big")
 
 
 def _job_key(job_id: str) -> bytes:

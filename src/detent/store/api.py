@@ -112,7 +112,9 @@ class WorkRow(NamedTuple):
     """What a job does, by its execution key: the index in which equal work is found (X-148).
 
     It lies beside the ledger and is no part of it: whoever can guess the ingredients of a key can test the guess, so the
-    row goes when the job's payload is erased (X-171). A job has one row; the first one written stays.
+    key goes when the job's payload is erased, and the payload's digest takes its place (X-171): nothing finds the job as equal
+    work any more, and `explain` can still say that a job of this label was erased. A job has one row; the first one
+    written stays.
     """
 
     workspace: str

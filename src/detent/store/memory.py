@@ -185,7 +185,9 @@ class MemoryStore:
         for digest in commit.erased:
             self._content.pop(digest, None)
             self._erased.add(digest)
-            self._work = {name: row for name, row in self._work.items() if row.payload_digest != digest}
+            for name, row in self._work.items():
+                if row.payload_digest == digest:
+                    self._work[name] = row._replace(execution_key=digest)
         if commit.erased:
             self._erase_answers(frozenset(commit.erased))
 

@@ -185,6 +185,17 @@ def migrate(connection: apsw.Connection, path: Path, scripts: Sequence[str]) -> 
         raise
 
 
+def empty_wal(path: Path, options: Options = DEFAULT_OPTIONS, *, wait_ms: int = _SETTLE_MS_MAX) -> bool:
+    """Empty a ledger's WAL from beside its owner, so that nothing that was overwritten is left in it; False: a reader needs it."""
+    try:
+        with closing(_open(path, apsw.SQLITE_OPEN_READWRITE, options)) as connection:
+            connection.set_busy_timeout(wait_ms)
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except apsw.Error:
+        return False
+    return True
+
+
 def settle_wal(connection: apsw.Connection, options: Options, *, wait_ms: int) -> None:
     """Copy the whole WAL into the database, sync that, and empty the WAL, unless a reader is in the way for too long.
 

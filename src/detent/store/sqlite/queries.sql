@@ -123,8 +123,8 @@ VALUES (?1, ?2, ifnull((SELECT job_no FROM job_names WHERE job_id = ?3), 0), ?4,
 ON CONFLICT (job_no) DO NOTHING
 
 -- name: erase_work
--- Forgets what was made from a payload that is erased.
-DELETE FROM work WHERE payload_digest = ?1
+-- Forgets the key of what was made from a payload that is erased; that a job of its name did it stays known.
+UPDATE work SET execution_key = payload_digest WHERE payload_digest = ?1
 
 -- name: upsert_answer
 -- Keeps an answer; one that was kept within the last ?5 milliseconds stays.
