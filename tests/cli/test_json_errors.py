@@ -36,6 +36,7 @@ WITHOUT_A_HOME = {
     "init": ["--home", "file"],
     "keys": [],
     "doctor": [],
+    "copy": [],
     "erase": ["--job", "nothing"],
     "gc": [],
 }
