@@ -86,7 +86,8 @@ class Minutes:
 @pytest.fixture
 def minutes(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Minutes:
     out, _ = example()
-    shutil.copytree(out, tmp_path, dirs_exist_ok=True)
+    # Without the note of where it was made: what is copied here is used as the original.
+    shutil.copytree(out, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.place"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("DETENT_HOME", raising=False)
@@ -373,7 +374,7 @@ def open_directory() -> Iterator[Path]:
 def test_a_read_only_home_can_be_read_and_says_no_to_the_rest(
     minutes: Minutes, open_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copytree(minutes.directory, open_directory, dirs_exist_ok=True)
+    shutil.copytree(minutes.directory, open_directory, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.place"))
     monkeypatch.chdir(open_directory)
     monkeypatch.setenv("XDG_STATE_HOME", str(open_directory / "state"))
     # Loaded while everything can still be read.

@@ -18,6 +18,7 @@ from detent.executor.plain.sweep import MARKER, home_id
 from detent.kernel import Evidence, Job
 from detent.kernel.evidence import DISPATCH, EXPIRY, INTERRUPTIONS
 from detent.kernel.history import STEP_REUSED
+from detent.kernel.policy import INTERRUPTION_PAUSES
 from tests.faults.site import Site, files_below
 
 TERMINAL = frozenset({"SUCCEEDED", "FAILED", "CANCELED"})
@@ -137,7 +138,8 @@ def _follow(job_id: str, life: Life, records: Any, found: Audit) -> None:
         life.begun += evidence.kind == DISPATCH
         life.expired += evidence.kind == EXPIRY
         life.interrupted += evidence.kind in INTERRUPTIONS
-        if lost_at is not None and body["to_state"] == "QUEUED" and body["tick"] - lost_at >= BACKOFF_MS:
+        pause = INTERRUPTION_PAUSES.delay_ms(max(0, life.interrupted - 1))
+        if lost_at is not None and body["to_state"] == "QUEUED" and body["tick"] - lost_at >= pause + BACKOFF_MS:
             found.late.append(f"job {job_id} came back {body['tick'] - lost_at} ticks after its worker was gone")
         lost_at = body["tick"] if evidence.kind in INTERRUPTIONS else None
 

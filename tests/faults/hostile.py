@@ -139,7 +139,7 @@ TASKS = {
         "python: 'hostile:ignores_the_end'", "FAILED", "LIMIT_WALL", 1, "timeout: 500ms"
     ),
     "a task that stops itself": Task("python: 'hostile:stops_itself'", "FAILED", "LIMIT_WALL", 1, "timeout: 500ms"),
-    "a task that kills itself every time": Task("python: 'hostile:kills_itself'", "FAILED", None, 101),
+    "a task that kills itself every time": Task("python: 'hostile:kills_itself'", "FAILED", None, 11),
     "a task that kills its host once": Task(
         "python: 'hostile:kills_its_host', with: {path: ../killed}", "SUCCEEDED", None, 2
     ),
@@ -153,6 +153,7 @@ def hostile_cycle(task: Task, commands: Commands, fault: str, seed: int) -> Cycl
     with new_site(commands) as site:
         if task.short_lease:
             site.set_leases(LEASE_MS_SHORT)
+        site.set_pauses(1)
         (site.project / "hostile.py").write_text(SOURCE)
         numbers = ", ".join(str(number + seed) for number in range(GOOD))
         site.write(f"""

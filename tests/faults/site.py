@@ -62,6 +62,13 @@ class Site:
         """Put a contract into the project."""
         (self.project / name).write_text(pipeline if isinstance(pipeline, str) else pipeline.contract)
 
+    def set_pauses(self, pause_ms: int) -> None:
+        """Have interruptions cost no more than this, where a task is interrupted as often as it may be (X-191)."""
+        path = self.home.path / "config.toml"
+        text = path.read_text()
+        assert "[backoffs]\n" in text
+        path.write_text(text.replace("[backoffs]\n", f"[backoffs]\ninterruptions = [{pause_ms}]\n"))
+
     def set_leases(self, ttl_ms: int) -> None:
         """Shorten the leases of the home, as an operator would."""
         for key in ("ttl_ms", "heartbeat_ms"):
