@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,10 +21,11 @@ from tests.hostile.rig import CONTAINED, STRONG, run
 
 ROOT = Path(__file__).parents[2]
 SEEN = """
-import os, ssl, sys, _ctypes
+import os, ssl, sys, sysconfig, _ctypes
 
 def main():
-    return [sys.prefix, sys.executable, sys.path, dict(os.environ), sorted(os.listdir("/"))]
+    told = [sysconfig.get_config_var(name) for name in ("prefix", "LIBDIR", "BINDIR", "INCLUDEPY", "CONFIG_ARGS")]
+    return [sys.prefix, sys.executable, sys.path, told, dict(os.environ), sorted(os.listdir("/"))]
 """
 CONTRACT = f"name: moved\nresult: {{$from: look}}\nsteps: [{{id: look, run: {{code: {json.dumps(SEEN)}}}}}]\n"
 
@@ -58,10 +58,10 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Moved:
     """
     place = tmp_path_factory.mktemp("software") / "Größe 2"
     original, libraries = Path(bare_interpreter()), place / "shared"
-    needs = needs_of(original)
-    name = next(name for name in (*needs.names, "libm.so.6") if not name.startswith(("libc.", "libm.", "ld-")))
-    places = [*map(Path, (*needs.first, *needs.then)), *_system_directories(), Path(sysconfig.get_config_var("LIBDIR"))]
-    library = next(directory / name for directory in places if (directory / name).exists())
+    needed = (*needs_of(original).names, "libm.so.6")
+    name = next(name for name in needed if not name.startswith(("libc.", "libm.", "ld-")) or name == needed[-1])
+    of_the_system = [directory / name for directory in _system_directories()]
+    library = Interpreter().libraries.get(name) or next(path for path in of_the_system if path.exists())
     other = f"libq{name[4:]}"
     for directory in (place / "bin", place / "lib", libraries):
         directory.mkdir(parents=True)
@@ -143,6 +143,10 @@ def test_only_libraries_from_outside_the_system_are_shown(tmp_path: Path) -> Non
     (tmp_path / "secret.txt").touch()
     (tmp_path / name).touch()
     files = [Path(bare_interpreter())]
+    out_of_reach = Path("/" + 300 * "x")
+    assert (
+        foreign_libraries(files, system=_system_directories(), search=[out_of_reach, tmp_path])[name].parent == tmp_path
+    )
     assert foreign_libraries(files, system=_system_directories(), search=[tmp_path])[name] == tmp_path / name
     assert name not in foreign_libraries(files, system=[*_system_directories(), tmp_path], search=[tmp_path])
 

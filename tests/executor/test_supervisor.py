@@ -31,6 +31,7 @@ from detent.executor.sandbox import (
     cgroup,
     limits_of,
 )
+from detent.executor.sandbox.interpreter import Inside
 from detent.executor.sandbox.running import Jail
 from detent.executor.sandbox.staging import sweep
 from detent.jobs import ErrorCategory
@@ -369,6 +370,16 @@ def test_a_supervisor_whose_first_jail_cannot_be_made_leaves_nothing_behind(monk
     assert supervisor._process.returncode is not None
     assert not supervisor._keeper.is_alive()
     assert not supervisor.staging.exists()
+
+
+@pytest.mark.skipif(not CONTAINED, reason="no profile of this machine has a root of its own")
+def test_a_spawner_whose_place_cannot_be_made_says_why_and_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gone = tmp_path / "gone"
+    monkeypatch.setattr(Inside, "mounts", [(str(gone), "/runtime/gone")])
+    with pytest.raises(SandboxFailed, match=r"its place could not be made: .*No such file or directory: .*gone"):
+        Supervisor()
 
 
 def test_a_lost_init_is_our_failure_and_can_be_tried_again(supervisor: Supervisor) -> None:

@@ -9,6 +9,7 @@ own a job sees all of it where the host has it.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import sysconfig
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ _FACTS = ("/etc/ld.so.cache", "/usr/share/zoneinfo")
 _OTHERS_PACKAGES = ("site-packages", "dist-packages")
 _SYSTEM_PREFIXES = frozenset({"/", "/usr", "/usr/local"})
 """Every machine has these: they tell nothing."""
+_PREFIX = re.compile(r"""["']prefix["']: ["'](/[^"']+)["']""")
 
 
 @dataclass(frozen=True)
@@ -91,11 +93,13 @@ class Inside:
     @property
     def texts(self) -> dict[str, str]:
         """Files that are shown with another text: the record of the build names the place of the interpreter."""
-        standard, prefix = self._interpreter.standard, sys.base_prefix
-        if prefix in _SYSTEM_PREFIXES:
-            return {}
-        found = {f"{self._standard}/{path.name}": path for path in standard.glob("_sysconfig*") if path.is_file()}
-        told = {place: path.read_text("utf-8").replace(prefix, PREFIX) for place, path in found.items()}
+        standard = self._interpreter.standard
+        found = {path.name: path.read_text("utf-8") for path in standard.glob("_sysconfig*") if path.is_file()}
+        # A moved interpreter has two: where it is, and where it was built to be.
+        prefixes = {sys.base_prefix, *(match[1] for text in found.values() for match in _PREFIX.finditer(text))}
+        for prefix in sorted(prefixes - _SYSTEM_PREFIXES, key=len, reverse=True):
+            found = {name: text.replace(prefix, PREFIX) for name, text in found.items()}
+        told = {f"{self._standard}/{name}": text for name, text in found.items()}
         compiled = [f"{self._standard}/__pycache__/{path.name}" for path in standard.glob("__pycache__/_sysconfig*")]
         return told | dict.fromkeys(compiled, "")
 

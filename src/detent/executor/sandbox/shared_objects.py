@@ -11,6 +11,7 @@ Reads ELF files of 64 bits, the only ones that have a filter for system calls he
 from __future__ import annotations
 
 import mmap
+import os
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -52,7 +53,8 @@ def foreign_libraries(
         needs = needs_of(file)
         places = [*map(Path, needs.first), *searched, *map(Path, needs.then), *finally_]
         for name in needs.names:
-            path = next((place / name for place in places if (place / name).is_file()), None)
+            # Not `Path.is_file`, which raises for a place that may not be entered, such as where a moved interpreter was built.
+            path = next((place / name for place in places if os.path.isfile(place / name)), None)  # noqa: PTH113
             if name in found or path is None or path.resolve().parent in own or len(found) == LIBRARIES_MAX:
                 continue
             found[name] = path.resolve()

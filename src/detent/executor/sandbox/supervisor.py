@@ -295,17 +295,19 @@ class Supervisor:
                 cgroup.sweep(self.place, own=own)
 
     def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
-        ours, theirs = channel.pair()
         runtime = self.runtime
-        script = "enter.py" if isinstance(runtime, Inside) else "spawner.py"
+        plan = self._make_plan(runtime) if isinstance(runtime, Inside) else None
+        script = "spawner.py" if plan is None else "enter.py"
+        ours, theirs = channel.pair()
         process = bare.start(script, str(theirs.fileno()), descriptors=(theirs.fileno(),))
         theirs.close()
         ours.settimeout(START_SECONDS_MAX)
         why = "it ended at once"
         try:
-            if isinstance(runtime, Inside):
-                channel.send_json(ours, channel.SETTINGS, self._make_plan(runtime))
-            channel.send_json(ours, channel.SETTINGS, self._settings)
+            with contextlib.suppress(channel.Closed):  # It may have said why before it ended.
+                if plan is not None:
+                    channel.send_json(ours, channel.SETTINGS, plan)
+                channel.send_json(ours, channel.SETTINGS, self._settings)
             kind, data, _ = channel.receive(ours, bytes_max=1 << 20)
             if kind == channel.READY:
                 return process, ours
