@@ -24,9 +24,10 @@ from detent.cli.app import COMMANDS, cli
 from detent.cli.shell import EXIT_CODES
 from detent.engine.run_view import StepView
 from detent.errors import CODES
-from detent.sdk.client import Handle
+from detent.sdk.client import Handle, Left
 from detent.sdk.context import TaskContext
 from detent.sdk.flow import Flow
+from detent.sdk.flow_handle import FlowHandle
 from detent.sdk.run import Run
 from detent.sdk.task import Task
 
@@ -58,7 +59,9 @@ GIVEN: tuple[tuple[type, str], ...] = (
     (Flow, "What `@detent.flow` makes of a function."),
     (Run, "What `Flow.run` and `detent.run` give back."),
     (StepView, "One step in `Run.steps`."),
-    (Handle, "What `Client.submit` gives back."),
+    (Handle, "What `Client.submit` gives back for a function."),
+    (FlowHandle, "What `Client.submit` gives back for a flow."),
+    (Left, "What `Client.close` gives back."),
     (TaskContext, "What `detent.context()` gives a running task."),
 )
 """Classes that nobody imports and everybody holds."""

@@ -228,9 +228,12 @@ def test_a_client_counts_the_content_of_the_files_that_its_calls_name(work: Proj
     import paths  # type: ignore[import-not-found]
 
     with Client(work.home.path, workers=1) as client:
-        assert client.submit(paths.clean, "data/001.csv").result(60) == "rows 1\n"
+        assert client.submit(paths.clean, "data/001.csv", reuse=True).result(60) == "rows 1\n"
         Path("data/001.csv").write_text("edited")
-        assert client.submit(paths.clean, "data/001.csv").result(60) == "edited"
+        assert client.submit(paths.clean, "data/001.csv", reuse=True).result(60) == "edited"
+        client.submit(paths.careless, "data/001.csv").result(60)  # Run each time: nothing can be out of date.
+        with pytest.warns(UserWarning, match="is given a file by its name alone"):
+            client.submit(paths.careless, "data/001.csv", reuse=True).result(60)
         with pytest.raises(TaskFailed, match=r"its input data/no\.csv is not there"):
             client.submit(paths.clean, "data/no.csv").result(60)
         with pytest.raises(InvalidInput, match=r"names \{other\}, and the task is given no such argument"):

@@ -180,7 +180,7 @@ def _failed_task(project: Project) -> str:
         with Client(project.home.path, workers=1) as client:
             handle = client.submit(tasks.fragile, [2, 3])
             assert "not yet" in str(handle.exception(60.0))
-            return handle.job_id
+            return str(handle.job_id)
     finally:
         sys.path.remove(str(project.directory))
         sys.modules.pop("tasks", None)

@@ -176,7 +176,7 @@ def test_closing_leaves_what_runs_in_the_queue_for_the_next(home: TemporaryHome,
     client = Client(home.path, workers=1)
     handle = client.submit(functions.forever, str(marker))
     eventually(lambda: marker.exists() and bool(marker.read_text()), "it did not begin")
-    client.close()
+    client.close(now=True)
     client.close()
     (row,) = jobs(home)
     assert row.state == "QUEUED"
@@ -194,12 +194,12 @@ def test_closing_leaves_what_runs_in_the_queue_for_the_next(home: TemporaryHome,
 
 
 def test_equal_submissions_at_once_are_one_execution(inline: Client, lane: InlineLane, home: TemporaryHome) -> None:
-    """X-186."""
-    handles = inline.submit_many(functions.square, [(4,), (4,), (5,), (4,)])
+    """X-186, X-190: where reuse is asked for."""
+    handles = inline.submit_many(functions.square, [(4,), (4,), (5,), (4,)], reuse=True)
     assert [handle.result(60) for handle in handles] == [16, 16, 25, 16]
     assert [handle.deduplicated for handle in handles] == [False, True, False, True]
     assert len(lane.began) == len(jobs(home)) == 2
-    assert inline.submit(functions.square, 4).result(60) == 16
+    assert inline.submit(functions.square, 4, reuse=True).result(60) == 16
     assert len(lane.began) == 2
 
 
@@ -209,7 +209,7 @@ def test_a_submission_joins_what_is_under_way(inline: Client, lane: InlineLane) 
     lane.held = {target}
     first = inline.submit(functions.square, 6)
     eventually(lambda: lane.waiting(target) == 1, "it was not taken")
-    second = inline.submit(functions.square, 6)
+    second = inline.submit(functions.square, 6, reuse=True)
     assert (second.job_id, second.deduplicated) == (first.job_id, True)
     lane.release()
     assert (first.result(60), second.result(60)) == (36, 36)
@@ -219,9 +219,10 @@ def test_force_and_salt_do_it_again(home: TemporaryHome, lane: InlineLane) -> No
     """Issue 6.3 for single tasks."""
     with Client(home.path) as client:
         client.submit(functions.square, 2).result(60)
-    with Client(home.path, salt="other") as client:
-        assert client.submit(functions.square, 2).result(60) == 4
-    assert len(lane.began) == 2
+    for more, began in (({}, 1), ({"salt": "other"}, 2), ({"force": True}, 3)):
+        with Client(home.path, **more) as client:
+            assert client.submit(functions.square, 2, reuse=True).result(60) == 4
+        assert len(lane.began) == began
 
 
 @pytest.mark.parametrize(
@@ -256,7 +257,7 @@ def test_keys_that_look_like_references_are_data(inline: Client) -> None:
     """X-177."""
     strange = {"$result": "x", "$file": [1], "$$": {"$param": None}}
     assert inline.submit(functions.same, strange).result(60) == strange
-    assert inline.submit(functions.same, 1, **{"$k": 2}).result(60) == [1, {"$k": 2}]
+    assert inline.submit_call(functions.same, [1], {"$k": 2}).result(60) == [1, {"$k": 2}]
 
 
 def test_submissions_wait_for_room_in_a_full_queue(inline: Client, lane: InlineLane, home: TemporaryHome) -> None:
@@ -442,13 +443,13 @@ def test_room_for_keys_comes_back_when_the_oldest_has_had_its_time(
 def test_a_key_over_work_that_is_done_stands_for_that_job(
     inline: Client, lane: InlineLane, home: TemporaryHome
 ) -> None:
-    """JOB-026, JOB-031: no second execution, and the key is taken."""
+    """JOB-026, JOB-031: with reuse there is no second execution, and the key is taken."""
     first = inline.submit(functions.square, 9)
     assert first.result(60) == 81
-    keyed = inline.submit_call(functions.square, [9], idempotency_key="k")
+    keyed = inline.submit_call(functions.square, [9], idempotency_key="k", reuse=True)
     assert (keyed.job_id, keyed.result(60), keyed.deduplicated) == (first.job_id, 81, True)
     with pytest.raises(InvalidInput):
-        inline.submit_call(functions.square, [8], idempotency_key="k")
+        inline.submit_call(functions.square, [8], idempotency_key="k", reuse=True)
     assert len(jobs(home)) == len(lane.began) == 1
 
 

@@ -90,3 +90,34 @@ def low(number: int) -> int:
 @detent.task(priority=10)
 def high(number: int) -> int:
     return number
+
+
+@detent.task(inputs=())
+def marked(path: str) -> str:
+    with Path(path).open("a") as file:
+        file.write("x")
+    return path
+
+
+def takes_reuse(reuse: bool = False) -> bool:
+    return reuse
+
+
+@detent.flow
+def waiting_flow(gate: str) -> Any:
+    return detent.task(waits_for).options(inputs=())(gate)
+
+
+def marked_slowly(path: str) -> str:
+    time.sleep(0.2)
+    return marked(path)
+
+
+@detent.flow
+def counted_numbers(count: int) -> Any:
+    return detent.task(square).map(list(range(count)))
+
+
+@detent.flow
+def failing_flow() -> Any:
+    return detent.task(boom)("no luck")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from detent.engine.recipes import Recipe
+from detent.engine.recipes import Limits, Recipe
 from detent.engine.step_run import Element
+from detent.jobs.keys import ExecutionKey
 
 
 class Awaited:
@@ -13,8 +14,8 @@ class Awaited:
 
     def __init__(self) -> None:
         self._by_job: dict[str, list[Element]] = {}
-        self._keys: dict[str, str] = {}
-        """Jobs of this run that are under way, by execution key."""
+        self._flights: dict[tuple[ExecutionKey | None, Limits | None], str] = {}
+        """Jobs of this run that are under way, by execution key and limits."""
         self._recipe_of: dict[str, Recipe] = {}
         self.live = 0
         """Elements that wait for a job which was submitted."""
@@ -31,7 +32,7 @@ class Awaited:
         if recipe is not None:
             self._recipe_of[element.job_id] = recipe
             if recipe.key is not None and element.job_id == job_id:
-                self._keys[recipe.key] = job_id
+                self._flights[recipe.flight] = job_id
         if live:
             self.live += 1
             self.joined += element.job_id != job_id
@@ -50,7 +51,7 @@ class Awaited:
 
     def same_work(self, element: Element, recipe: Recipe) -> str | None:
         """An open job of this run that does the same work as an element."""
-        job_id = self._keys.get(recipe.key or "")
+        job_id = None if recipe.key is None else self._flights.get(recipe.flight)
         return job_id if job_id is not None and job_id != element.job_id and job_id in self._by_job else None
 
     def recipe(self, element: Element) -> Recipe | None:
@@ -64,8 +65,8 @@ class Awaited:
             return []
         # The recipe of an element that waited for its own job has had its use; a run may have very many of them.
         recipe = self._recipe_of.pop(job_id, None)
-        if recipe is not None and recipe.key is not None and self._keys.get(recipe.key) == job_id:
-            del self._keys[recipe.key]
+        if recipe is not None and recipe.key is not None and self._flights.get(recipe.flight) == job_id:
+            del self._flights[recipe.flight]
         self.live -= len(elements)
         for element in elements:
             if element.job_id != job_id:

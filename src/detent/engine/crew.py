@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
@@ -38,6 +38,8 @@ LOOK_SECONDS: Final = 1.0
 BEATS_PER_LEASE: Final = 3
 GATHER_SECONDS: Final = 0.004
 """How long a result waits at most for others to share its commit, while there are others under way."""
+MOVED_MAX: Final = 4096
+"""Jobs remembered that moved on while they were not held here."""
 GATHER_MAX: Final = 100
 """Results that are enough for one commit."""
 
@@ -83,14 +85,25 @@ class Attempted:
     report: WorkReport | None
 
 
+class Asleep:
+    """What a crew without workers sleeps on: nothing wakes it."""
+
+    def wait(self, timeout: float) -> None:
+        """Come back at once."""
+
+    def wake(self) -> None:
+        """Do nothing."""
+
+
 class Crew:
-    """Workers of one process. `start` begins, `close` ends what runs; leases given up that way can be had at once."""
+    """Workers of one process. `start` begins, `close` ends what runs; leases given up that way can be had at once.
+
+    A crew that is not started takes nothing; whoever submits beside it leaves the work to others.
+    """
 
     def __init__(
         self,
         desk: Desk,
-        lanes: Mapping[str, Lane],
-        sleeper: Sleeper,
         *,
         witness: Callable[[WorkOrder, float], Witnessed],
         lease_ms: int,
@@ -98,9 +111,9 @@ class Crew:
     ) -> None:
         self.identity = str(worker_identity(desk.random(4).hex()))
         self._desk = desk
-        self._lanes = lanes
-        self._all_lanes = tuple(dict.fromkeys(lanes.values()))
-        self._sleeper = sleeper
+        self._lanes: Mapping[str, Lane] = {}
+        self._all_lanes: tuple[Lane, ...] = ()
+        self._sleeper: Sleeper = Asleep()
         self._reporter = Reporter(desk, self.identity)
         self._beat_seconds = lease_ms / 1000 / BEATS_PER_LEASE
         self._on_attempted = on_attempted or (lambda _attempted: None)
@@ -111,10 +124,15 @@ class Crew:
         self._number_of: dict[str, int] = {}
         self._numbers = 0
         self._revoked: deque[str] = deque()
+        self._moved: OrderedDict[str, None] = OrderedDict()
+        """Jobs of which something was recorded lately: one that is cancelled on its way here is not begun unnoticed."""
         self._maybe_queued = True
         self._finished: list[Finished] = []
         self._gathering_since = 0.0
         self._stopping = threading.Event()
+        self._draining = False
+        self._idle = threading.Event()
+        """Set once nothing is held that could end while no more is taken."""
         self._failure: BaseException | None = None
         self._unobserve: Callable[[], None] = lambda: None
         self._next_beat = self._next_look = 0.0
@@ -130,8 +148,14 @@ class Crew:
         """Leases held now."""
         return len(self._held)
 
-    def start(self) -> None:
-        """Begin to work."""
+    @property
+    def held(self) -> list[str]:
+        """The jobs whose leases are held now."""
+        return [held.grant.job_id for held in tuple(self._held.values())]
+
+    def start(self, lanes: Mapping[str, Lane], sleeper: Sleeper) -> None:
+        """Begin to work, with these executors by the kinds of work they do."""
+        self._lanes, self._all_lanes, self._sleeper = lanes, tuple(dict.fromkeys(lanes.values())), sleeper
         self._unobserve = self._desk.session.observe(self._observe)
         self._thread.start()
 
@@ -143,6 +167,14 @@ class Crew:
     def _rouse(self) -> None:
         if not self._stopping.is_set():  # Afterwards there is nobody to wake, and nothing to do it with.
             self._sleeper.wake()
+
+    def drain(self, timeout: float) -> bool:
+        """Take nothing more, and wait for the end of what is held; False when the time is over before that."""
+        if not self._thread.is_alive():
+            return not self._held
+        self._draining = True
+        self._rouse()
+        return self._idle.wait(timeout)
 
     def close(self) -> None:
         """End what runs and give its leases up: those attempts count as interrupted, not as failed."""
@@ -169,6 +201,7 @@ class Crew:
                 self._step()
         except BaseException as exc:  # noqa: BLE001 - the driver asks for it and tells the user
             self._failure = exc
+            self._idle.set()
             self._on_attempted([Attempted("", "", None, None)])
 
     def _step(self) -> None:
@@ -189,6 +222,8 @@ class Crew:
                     finished, self._finished = self._finished, []
                     self._settle(finished, self._wanted() if self._maybe_queued else 0)
                 return
+            if self._draining and not self._held:
+                self._idle.set()
             wait = min(self._next_beat, self._next_look) - now
             self.vacancies.offer(self._wanted())
         self._sleeper.wait(max(0.0, wait))
@@ -204,6 +239,8 @@ class Crew:
 
     def _wanted(self) -> int:
         """How many jobs to ask for. Nobody knows their kinds before: none while any lane is full, else what the most can use."""
+        if self._draining:
+            return 0
         wanted = [lane.wanted() for lane in self._all_lanes]
         return min(CLAIM_MAX, max(wanted)) if min(wanted) else 0
 
@@ -293,6 +330,10 @@ class Crew:
             return
         self._held[number] = Held(grant, lane, order)
         self._number_of[grant.job_id] = number
+        if grant.job_id in self._moved:  # After it became known under its number: whatever comes later finds it there.
+            self._moved.pop(grant.job_id, None)
+            self._revoked.append(grant.job_id)
+            self._rouse()
         try:
             lane.take(Assignment(number, grant.job_id, grant.attempt_id, order, values))
         except InvalidInput as exc:  # What an executor does not take, such as a variable that cannot be written.
@@ -354,8 +395,12 @@ class Crew:
                 queued.add(job_id)  # Also if it is the very job that is being given back: it is in the queue again.
             elif job_id in queued and _DISPATCH in evidence:
                 queued.discard(job_id)  # Somebody has it already.
-            elif (number := self._number_of.get(job_id or "")) is not None:
-                held = self._held.get(number)
+            elif job_id is not None:
+                if ends_attempt(record):
+                    self._moved[job_id] = None
+                    if len(self._moved) > MOVED_MAX:
+                        self._moved.popitem(last=False)
+                held = self._held.get(self._number_of.get(job_id, 0))
                 if held is not None and not held.finishing:
                     self._revoked.append(held.grant.job_id)
                     revoked = True

@@ -93,8 +93,7 @@ class Driver:
         self._vacancies = vacancies or Vacancies(desk.session, "", rouse=lambda: None, look=lambda: None)
         self._crew_failure: Callable[[], BaseException | None] = lambda: None
         self._crew_holds: Callable[[str], bool] = lambda _job_id: False
-        self._cancelled = False
-        self._is_late = False
+        self._cancelled = self._is_late = self._begun = False
         self._timeout_ms = inputs.contract.outline.timeout_ms
 
     # -- for others ----------------------------------------------------------------------------------------------------
@@ -153,7 +152,7 @@ class Driver:
 
     def run(self) -> str:
         """Drive the run to its end and return its status; ``stopped`` when it was left as it stands."""
-        self._begin()
+        self.begin()
         self._check_time()
         while True:
             with self.desk.floor:
@@ -168,14 +167,17 @@ class Driver:
                 raise failure
             self._check_time()
 
-    def _begin(self) -> None:
-        """Open the run, or take it up where it was left."""
+    def begin(self) -> None:
+        """Open the run, or take it up where it was left; it is durable then. Once more does nothing."""
+        if self._begun:
+            return
         if self.identity.resumed:
             self._past.recall(self.identity.run_id)
             self._state.started_ms = self._past.started_ms or self._state.started_ms
         else:
             self._requests.begin(self.inputs)
         self._graph.open_all()
+        self._begun = True
 
     def _offer(self) -> None:
         """Submit what is ready, as far as there is room, and take earlier results where there are some."""

@@ -221,7 +221,7 @@ class _Seer:
         return change_text(change, self._content, old, new)
 
     def _recipe(self, step: StepRun, bound: Bound) -> Recipe:
-        wanted = wanted_of(step.binding, bound, self._contract.base, self._value)
+        wanted = wanted_of(step, bound, self._contract.base, self._value)
         return self._recipes.of(wanted, self._values.__getitem__, load=self._value)
 
     def _keep(self, element: Element, found: Found) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from detent.canon import digest_text, parse_digest
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
-from detent.engine.desk import Desk
+from detent.engine.desk import Desk, Retries
 from detent.engine.ingredients import (
     CodeDigest,
     CodeReader,
@@ -43,8 +43,8 @@ from detent.executor.annotations import PARSING
 from detent.jobs.category import ErrorCategory
 from detent.jobs.dedupe import DedupeRequest, Join, PriorJob, Reuse, dedupe
 from detent.jobs.keys import ExecutionKey
-from detent.jobs.status import JobStatus, project_job
-from detent.jobs.work import WorkOrder, WorkReport
+from detent.jobs.status import TERMINAL_STATUSES, JobStatus, project_job
+from detent.jobs.work import WorkOrder, WorkReport, read_order
 from detent.kernel import Job
 from detent.store.api import JobRow, WorkRow
 
@@ -58,7 +58,24 @@ CODED: Final = frozenset({"python", "map"})
 OUR_OWN: Final = "detent.engine."
 FORCED: Final = "`--force` asked for it again"
 LIMIT_BOUND: Final = "a limit had ended it, and another limit might not"
+OTHER_LIMITS: Final = "the same work is under way with other limits"
 KEPT_JOBS: Final = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a job may take and how often it is tried: work under way with other limits may end otherwise (X-190)."""
+
+    wall_ms: int | None
+    memory_mb: int | None
+    retries_max: int
+    retries_on: tuple[str, ...]
+    resources: tuple[tuple[str, int], ...]
+
+
+def limits_of(wall_ms: int | None, memory_mb: int | None, retries: Retries, resources: Mapping[str, int]) -> Limits:
+    """The limits of a job as they are compared."""
+    return Limits(wall_ms, memory_mb, retries.max, tuple(sorted(set(retries.on))), tuple(sorted(resources.items())))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +97,8 @@ class Wanted:
     outputs: Mapping[str, str] = field(default_factory=dict)
     shell: tuple[str, ...] = ()
     """Of ``shell`` work: the words before its command line."""
+    limits: Limits | None = None
+    """What work under way must have been given, too, to be waited for."""
 
     @property
     def directory(self) -> str:
@@ -95,6 +114,11 @@ class Recipe:
     ingredients: Mapping[str, Any]
     wanted: Wanted
     why: str = ""
+
+    @property
+    def flight(self) -> tuple[ExecutionKey | None, Limits | None]:
+        """What work under way must be equal in to be waited for."""
+        return self.key, self.wanted.limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +181,14 @@ class Recipes:
         *,
         salt: str | None = None,
         load: Callable[[str], JsonValue] = no_value,
+        warns: bool = True,
     ) -> Recipe:
         """The recipe of a piece of work. ``value_digest`` gives the digest of a result's value by the result's digest,
-        ``load`` the value itself.
+        ``load`` the value itself. Work that is done anyway ``warns`` of nothing that only reuse makes doubtful.
         """
         if not wanted.cache:
             return Recipe(None, {}, wanted, "its cache is turned off")
-        if wanted.kind == "python" and wanted.inputs is None:
+        if warns and wanted.kind == "python" and wanted.inputs is None:
             self.path_arguments.look(
                 str(wanted.target), wanted.arguments, wanted.keywords, wanted.outputs, wanted.directory, load
             )
@@ -233,9 +258,14 @@ class Recipes:
                 limit_bound = error is not None and error.category == ErrorCategory.RESOURCE_LIMIT.value
                 if limit_bound and options.reuse_failed:
                     why = why or LIMIT_BOUND
+            limits = self._limits(job) if limit_bound or status not in TERMINAL_STATUSES else None
+            if status not in TERMINAL_STATUSES and limits != recipe.wanted.limits:
+                passed_over = OTHER_LIMITS
             known[row.job_id] = (job_row.state, *(found or (None, None)))
-            prior.append(PriorJob(desk.tenant, recipe.key, row.job_id, status, position, None, limit_bound, available))
-        request = DedupeRequest(desk.tenant, recipe.key, options.reuse_failed, "join")
+            prior.append(
+                PriorJob(desk.tenant, recipe.key, row.job_id, status, position, limits, limit_bound, available)
+            )
+        request = DedupeRequest(desk.tenant, recipe.key, options.reuse_failed, "join", recipe.wanted.limits)
         answer = dedupe(request, prior)
         if isinstance(answer, Reuse):
             state, digest, report = known[answer.job_id]
@@ -243,6 +273,15 @@ class Recipes:
         if isinstance(answer, Join):
             return Found(answer.job_id, True)
         return Miss(why or passed_over)
+
+    def _limits(self, job: Job) -> Limits | None:
+        """The limits that a job was given; None when its order is gone."""
+        try:
+            order = read_order(self._desk.unsealed(job.payload_digest))
+        except DetentError:
+            return None
+        retries = Retries(job.max_retries, job.retry_categories)
+        return limits_of(order.wall_ms, order.memory_mb, retries, order.resources)
 
     def _earlier(self, keys: Sequence[ExecutionKey]) -> dict[ExecutionKey, list[_Earlier]]:
         """The jobs under each key, in the order of their submission, in as few reads as it takes for one key."""

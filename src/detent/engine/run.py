@@ -16,6 +16,7 @@ from detent.canon import parse_digest
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.engine.driver import Driver, Options
+from detent.engine.recipes import Recipes
 from detent.engine.run_identity import new_run_id
 from detent.engine.run_inputs import RunIdentity, RunInputs, RunLock, is_driven, unfinished
 from detent.engine.run_view import RunView, StepView
@@ -80,6 +81,8 @@ class RunHandle:
         self._new = new
         self._taken = taken
         self._file = file
+        self._recipes = Recipes(work.desk)
+        """Of its own: what a client submits meanwhile is read on other threads."""
         self._driver: Driver | None = None
         self._lock: RunLock | None = None
         self._leave: Callable[[], None] = lambda: None
@@ -103,24 +106,48 @@ class RunHandle:
             self._lock = lock
         return self._driver.identity.run_id if self._driver is not None else ""
 
+    @property
+    def run_id(self) -> str:
+        """The run that it is now; another one begins when the code or the inputs of the first have changed."""
+        return "" if self._driver is None else self._driver.identity.run_id
+
+    @property
+    def resumed(self) -> bool:
+        """Whether it takes up a run that had been left."""
+        return self._driver is not None and self._driver.identity.resumed
+
+    def begin(self) -> None:
+        """Have the run recorded, so that it can be taken up wherever this process ends; `run` drives it then."""
+        self.open()
+        try:
+            if self._driver is not None:
+                self._driver.begin()
+        except BaseException:
+            self._let_go()
+            raise
+
     def run(self) -> RunResult:
         """Drive the run to its end."""
         while True:
             self.open()
-            driver, lock = self._driver, self._lock
-            if driver is None or lock is None:
+            driver = self._driver
+            if driver is None:
                 raise InvariantBroken("a run that was opened has a driver")
             try:
                 status = driver.run()
             finally:
-                self._lock = None
-                lock.release()
-                self._leave()
+                self._let_go()
             if driver.superseded is None or status == "stopped" or self._cancel is not None:
                 return self._result(driver, status)
             # What was done so far was done with other code or inputs. What still holds is found by content.
             self._note = f"started anew: {driver.superseded}"
             self._new = True
+
+    def _let_go(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
+        self._leave()
 
     def cancel(self, reason: str = "cancelled by the user") -> None:
         """Cancel the run's open jobs and end it."""
@@ -157,7 +184,7 @@ class RunHandle:
             ended_ms=driver.ended_ms,
             resumed=driver.identity.resumed,
             note="; ".join(said for said in (self._note, driver.message) if said),
-            warnings=work.recipes.path_arguments.warnings,
+            warnings=self._recipes.path_arguments.warnings,
         )
 
     def _begun(self) -> Container[str]:
@@ -207,7 +234,7 @@ class RunHandle:
             work.desk,
             self._inputs,
             identity,
-            work.recipes,
+            self._recipes,
             options=self._options,
             vacancies=work.crew.vacancies,
         )

@@ -14,18 +14,20 @@ from detent.contract.step_limits import memory_limit_of, retries_of, wall_limit_
 from detent.engine.desk import Desk, Inline, Retries, Submission
 from detent.engine.ingredients import default_shell
 from detent.engine.path_arguments import input_paths
-from detent.engine.recipes import Recipe, Recipes, Wanted
+from detent.engine.recipes import Recipe, Recipes, Wanted, limits_of
 from detent.engine.run_inputs import RunInputs
 from detent.engine.step_run import Binder, Bound, Element, StepRun
 from detent.jobs.values import restored
 from detent.jobs.work import WorkOrder, WorkReport
 
 
-def wanted_of(binding: Binding, bound: Bound, base: str | None, load: Callable[[str], JsonValue]) -> Wanted:
-    """The work of one element: what its binding says, with the arguments put together.
+def wanted_of(step: StepRun, bound: Bound, base: str | None, load: Callable[[str], JsonValue]) -> Wanted:
+    """The work of one element: what its step says, with the arguments put together.
 
     ``load`` gives the stored value of a result by its digest, for inputs that name an argument which is one.
     """
+    binding = step.binding
+    payload = bound.target if binding.kind is Kind.JOB else None
     return Wanted(
         kind=binding.kind.value,
         target=bound.target,
@@ -40,7 +42,19 @@ def wanted_of(binding: Binding, bound: Bound, base: str | None, load: Callable[[
         inputs=_reads(binding, bound, load),
         outputs=_leaves(binding, bound),
         shell=(binding.shell or default_shell()) if binding.kind is Kind.SHELL else (),
+        limits=limits_of(
+            wall_limit_of(step.step, binding, payload)[0],
+            memory_limit_of(step.step, payload)[0],
+            retries_for(step),
+            binding.resources,
+        ),
     )
+
+
+def retries_for(step: StepRun) -> Retries:
+    """How often a step is tried again, and after what."""
+    retries = retries_of(step.step, step.binding)
+    return Retries() if retries is None else Retries(*retries)
 
 
 def _reads(binding: Binding, bound: Bound, load: Callable[[str], JsonValue]) -> tuple[str, ...] | None:
@@ -101,7 +115,7 @@ class Orders:
     def recipe(self, element: Element) -> Recipe:
         """What an element's work is made of."""
         bound, base = self._binder.bind(element), self._inputs.contract.base
-        wanted = wanted_of(element.step.binding, bound, base, self._value)
+        wanted = wanted_of(element.step, bound, base, self._value)
         return self._recipes.of(wanted, self._value_digests.__getitem__, salt=self._salt, load=self._value)
 
     def submissions(self, chosen: Sequence[tuple[Element, Recipe]]) -> list[Submission]:
@@ -137,13 +151,12 @@ class Orders:
             again=element.again,
             shell=wanted.shell,
         )
-        retries = retries_of(step.step, step.binding)
         return self._desk.submission(
             order,
             job_id=element.job_id,
             job_kind="action",
             priority=step.priority,
-            retries=Retries() if retries is None else Retries(*retries),
+            retries=retries_for(step),
             key=recipe.key,
             run_id=self._run_id,
         )

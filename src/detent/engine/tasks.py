@@ -1,7 +1,8 @@
 """Single jobs of a process: submitted in batches, awaited one by one. What `detent.Client` stands on.
 
-A submission is answered when it is durable. A full queue makes it wait, for a bounded time (X-187). Equal work that is done
-already, or under way, is not submitted again (X-186): the ticket then stands for that job.
+A submission is answered when it is durable. A full queue makes it wait, for a bounded time (X-187). Every call is work of
+its own, unless reuse is asked for (X-190): then equal work that is done already, or under way with the same limits, is not
+submitted again, and the ticket is that job's.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from detent.engine.crew import Attempted, ends_attempt
 from detent.engine.desk import Retries, Submission
 from detent.engine.driver import Options
 from detent.engine.patience import ask_again
-from detent.engine.recipes import Miss, Recipe, Wanted, no_results
+from detent.engine.recipes import Limits, Miss, Recipe, Wanted, no_results
 from detent.engine.run_past import TERMINAL
 from detent.engine.vacancies import FULL
 from detent.engine.wire import Answer
 from detent.engine.work import Work
 from detent.errors import IdempotencyKeysFull, InvalidInput, QueueFull, Refused, StoreUnavailable, error_of
 from detent.jobs.idempotency import IdempotencyScope, Repeated, StoredAnswer, body_digest, decide_idempotency
+from detent.jobs.keys import ExecutionKey
 from detent.jobs.work import WorkOrder, WorkReport
 from detent.kernel import Cancel, Command
 from detent.kernel.history import Record
@@ -35,10 +37,14 @@ from detent.store.api import AnswerRow
 from detent.workflow.identity import uuid8
 
 BATCH: Final = 200
+LOOK_SECONDS: Final = 1.0
+"""How often the ledger is asked for the end of a job when no news comes."""
 ROOM_SECONDS: Final = 0.05
 """How often a submission that waits for room tries again when nobody tells it of any."""
 JOB_LABEL: Final = b"detent/idempotent_job/v1\0"
 SCOPE_LABEL: Final = b"detent/idempotency_scope/v1\0"
+EACH_TIME: Final = Miss("reuse was not asked for")
+"""Why an earlier result does not answer for a call that says nothing of reuse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,8 @@ class Call:
     retries: Retries = Retries()
     priority: int = 5
     resources: Mapping[str, int] = field(default_factory=dict)
+    reuse: bool = False
+    """Whether an earlier result, or equal work under way, may answer for it (X-190)."""
 
 
 class Ticket:
@@ -85,8 +93,11 @@ class Tasks:
         """Held while a recipe is made: its readers of code and files are for one thread at a time."""
         self._room = threading.Condition(self._lock)
         self._tickets: dict[str, list[Ticket]] = {}
-        self._keys: dict[str, str] = {}
-        self._key_of: dict[str, str] = {}
+        self._flights: dict[tuple[ExecutionKey | None, Limits | None], str] = {}
+        """Jobs of this process that are under way, by execution key and limits."""
+        self._flight_of: dict[str, tuple[ExecutionKey | None, Limits | None]] = {}
+        self._own: set[str] = set()
+        """Jobs submitted here that have not ended."""
         self._started_ms = self._desk.now_ms()
         self._closing = threading.Event()
         self._strange: SimpleQueue[str | None] = SimpleQueue()
@@ -100,6 +111,23 @@ class Tasks:
         self._strange.put(None)
         if self._follower is not None:
             self._follower.join()
+
+    def drain(self, deadline: float | None) -> bool:
+        """Wait for the end of all that was submitted here; False when the time is over or the workers are gone first."""
+        while own := self.open_jobs():
+            left = LOOK_SECONDS if deadline is None else deadline - time.monotonic()
+            if left <= 0 or self._work.crew.failure is not None:
+                return False
+            with self._room:
+                told = self._room.wait_for(lambda: not self._own, min(LOOK_SECONDS, left))
+            for job_id in () if told else own[:BATCH]:  # Nothing depends on being told.
+                self._look(job_id)
+        return True
+
+    def open_jobs(self) -> list[str]:
+        """Jobs submitted here that have not ended, as far as it is known."""
+        with self._lock:
+            return sorted(self._own)
 
     def submit(
         self,
@@ -136,8 +164,8 @@ class Tasks:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 return False
-            # Nothing depends on being told: once a second the ledger is asked.
-            if not event.wait(1.0 if left is None else min(1.0, left)):
+            # Nothing depends on being told: now and then the ledger is asked.
+            if not event.wait(LOOK_SECONDS if left is None else min(LOOK_SECONDS, left)):
                 self._look(ticket.job_id)
                 if (failure := self._work.crew.failure) is not None:
                     raise failure
@@ -185,18 +213,18 @@ class Tasks:
         self, calls: Sequence[Call], tickets: list[Ticket | None], waiting: list[tuple[int, Submission, Recipe]]
     ) -> None:
         """Find or make the ticket of every call; what has to be submitted is added to ``waiting``."""
-        own: dict[str, Ticket] = {}
+        own: dict[tuple[ExecutionKey | None, Limits | None], Ticket] = {}
         try:
             for place, (call, recipe) in enumerate(zip(calls, self._recipes_of(calls), strict=True)):
-                known = None if recipe.key is None else own.get(recipe.key) or self._answered(recipe)
+                known = (own.get(recipe.flight) if call.reuse else None) or self._answered(call, recipe)
                 if isinstance(known, Ticket):
                     tickets[place] = self._twin(known)
                     continue
                 ticket = tickets[place] = Ticket(self._desk.new_uuid())
                 submission = self._submission(call, recipe, ticket.job_id, known)
                 if recipe.key is not None:
-                    own[recipe.key] = ticket
-                self._await(ticket)
+                    own[recipe.flight] = ticket
+                self._await(ticket, own=True)
                 waiting.append((place, submission, recipe))
         finally:
             self._work.recipes.look_away()
@@ -205,9 +233,12 @@ class Tasks:
         """The recipes of some calls; what was done of them before is read at once."""
         with self._reading:
             self._work.recipes.refresh()
-            recipes = [self._work.recipes.of(call.wanted, no_results, salt=self._options.salt) for call in calls]
-            self._work.recipes.look(recipes)
+            recipes = [self._recipe(call) for call in calls]
+            self._work.recipes.look(recipe for call, recipe in zip(calls, recipes, strict=True) if call.reuse)
         return recipes
+
+    def _recipe(self, call: Call) -> Recipe:
+        return self._work.recipes.of(call.wanted, no_results, salt=self._options.salt, warns=call.reuse)
 
     def _offer(
         self, waiting: list[tuple[int, Submission, Recipe]], tickets: list[Ticket | None], deadline: float | None
@@ -222,8 +253,8 @@ class Tasks:
             if answer.refusal is None:
                 if recipe.key is not None and ticket is not None:
                     with self._lock:
-                        self._keys[recipe.key] = ticket.job_id
-                        self._key_of[ticket.job_id] = recipe.key
+                        self._flights[recipe.flight] = ticket.job_id
+                        self._flight_of[ticket.job_id] = recipe.flight
             elif answer.refusal.code in FULL:
                 left.append(one)
             else:
@@ -238,21 +269,21 @@ class Tasks:
         (call,) = calls
         with self._reading:
             self._work.recipes.refresh()
-            recipe = self._work.recipes.of(call.wanted, no_results, salt=self._options.salt)
+            recipe = self._recipe(call)
         body = body_digest(json_encode({**self._order(call, recipe).document(), "ingredients": {}}, name=call.label))
         named = digest(SCOPE_LABEL, encode_trusted([scope.workspace_id, scope.user_id, scope.endpoint, scope.key]))
         while True:
             job_id = self._free_job_id(named)  # Before the look at the answers: whoever takes it leaves one.
             if (job := self._answer_kept(named, body)) is not None:
                 return self.ticket(job)
-            known = None if recipe.key is None else self._answered(recipe)
+            known = self._answered(call, recipe)
             if isinstance(known, Ticket):
                 _insist_on_kept(self._ask([], [AnswerRow(named, body, known.job_id.encode(), self._desk.now_ms())]))
                 first = self._answer_kept(named, body) or known.job_id
                 return self._twin(known) if first == known.job_id else self.ticket(first)
             submission = self._submission(call, recipe, job_id, known)
             ticket = Ticket(job_id)
-            self._await(ticket)
+            self._await(ticket, own=True)
             (answer,) = self._ask([submission], [AnswerRow(named, body, job_id.encode(), self._desk.now_ms())])
             if answer.refusal is None:
                 return ticket
@@ -316,7 +347,7 @@ class Tasks:
             again=None if again is None else again.why or None,
         )
 
-    def _submission(self, call: Call, recipe: Recipe, job_id: str, again: Miss | None) -> Submission:
+    def _submission(self, call: Call, recipe: Recipe, job_id: str, again: Miss) -> Submission:
         return self._desk.submission(
             self._order(call, recipe, again),
             job_id=job_id,
@@ -326,10 +357,14 @@ class Tasks:
             key=recipe.key,
         )
 
-    def _answered(self, recipe: Recipe) -> Ticket | Miss:
+    def _answered(self, call: Call, recipe: Recipe) -> Ticket | Miss:
         """A ticket for a job that does, or did, the same work; else why there is none."""
+        if recipe.key is None:
+            return Miss()
+        if not call.reuse:
+            return EACH_TIME
         with self._lock:
-            job_id = self._keys.get(recipe.key or "")
+            job_id = self._flights.get(recipe.flight)
         if job_id is not None:
             return Ticket(job_id, deduplicated=True)
         with self._reading:
@@ -352,12 +387,15 @@ class Tasks:
 
     # -- what happened -------------------------------------------------------------------------------------------------
 
-    def _await(self, ticket: Ticket) -> None:
+    def _await(self, ticket: Ticket, *, own: bool = False) -> None:
         with self._lock:
+            if own:
+                self._own.add(ticket.job_id)
             self._tickets.setdefault(ticket.job_id, []).append(ticket)
 
     def _forget(self, ticket: Ticket) -> None:
         with self._lock:
+            self._own.discard(ticket.job_id)
             left = [one for one in self._tickets.pop(ticket.job_id, ()) if one is not ticket]
             if left:
                 self._tickets[ticket.job_id] = left
@@ -393,9 +431,10 @@ class Tasks:
         events: list[threading.Event] = []
         with self._lock:
             for one in ended:
-                key = self._key_of.pop(one.job_id, None)
-                if key is not None:
-                    self._keys.pop(key, None)
+                self._own.discard(one.job_id)
+                flight = self._flight_of.pop(one.job_id, None)
+                if flight is not None and self._flights.get(flight) == one.job_id:
+                    del self._flights[flight]
                 for ticket in self._tickets.pop(one.job_id, ()):
                     ticket.digest, ticket.report, ticket.state = one.digest, one.report, one.state
                     if ticket._event is not None:  # noqa: SLF001 - its own class's

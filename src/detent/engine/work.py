@@ -58,17 +58,20 @@ def home_at(explicit: Path | None = None, environment: Mapping[str, str] | None 
     return home_or_new(new_home_path(Path.cwd(), environment, explicit), begin_ledger)
 
 
-def worker_count(given: int | None) -> int:
+def worker_count(given: int | None, *, least: int = 1) -> int:
     """How many workers: as many as asked for, else as many as there are processors for this process."""
     if given is None:
         return len(os.sched_getaffinity(0))
-    if type(given) is not int or not 1 <= given <= WORKERS_MAX:
-        raise InvalidInput(f"workers must be from 1 to {WORKERS_MAX}, not {given!r}")
+    if type(given) is not int or not least <= given <= WORKERS_MAX:
+        raise InvalidInput(f"workers must be from {least} to {WORKERS_MAX}, not {given!r}")
     return given
 
 
 class Work:
-    """Everything that a run or a client needs, open. Closing it ends the workers and gives the home up."""
+    """Everything that a run or a client needs, open. Closing it ends the workers and gives the home up.
+
+    With ``idle`` it takes no work before `start`, and none at all when it has no workers.
+    """
 
     def __init__(
         self,
@@ -78,9 +81,10 @@ class Work:
         parts: Parts | None = None,
         on_attempted: Callable[[Sequence[Attempted]], None] | None = None,
         lanes: MakeLanes | None = None,
+        idle: bool = False,
     ) -> None:
         self.home = home
-        self.workers = worker_count(workers)
+        self.workers = worker_count(workers, least=0 if idle else 1)
         self.progress: dict[str, Callable[[], tuple[int, int, int]]] = {}
         """Of jobs that drive an ordered run here: how to ask for items committed, failed and to be done."""
         self.told: dict[str, tuple[float, str]] = {}
@@ -88,9 +92,12 @@ class Work:
         self.parts = parts or Parts()
         self._listeners: list[Callable[[Sequence[Attempted]], None]] = [] if on_attempted is None else [on_attempted]
         self._listening = threading.Lock()
+        self._starting = threading.Lock()
+        self._started = self._closed = False
+        self._lanes = lanes
         insist_on_writable(home.path)
         # First of all: while the process that the workers are made by comes up, the home is opened.
-        self._pool = self._make_pool() if lanes is None else None
+        self._pool = self._make_pool() if lanes is None and not idle else None
         try:
             self.session = Session(home, self.parts)
         except BaseException:
@@ -98,17 +105,30 @@ class Work:
             raise
         try:
             self._settings = home.settings()
-            self.resources: Mapping[str, int] = {CPU: self.workers, **self._settings.resources}
+            # Without workers of its own it cannot know how many others have.
+            self.resources: Mapping[str, int] = {CPU: self.workers or WORKERS_MAX, **self._settings.resources}
             """What there is for work to take, of each kind."""
             self.idempotency = self._settings.idempotency
             self.desk = Desk(home, self.session, parts=self.parts)
             self.recipes = Recipes(self.desk)
-            self.crew = self._make_crew(self._make_lanes if lanes is None else lanes)
-            self.crew.start()
+            self.crew = self._make_crew()
+            if not idle:
+                self.start()
         except BaseException:
             self._close_pool()
             self.session.close()
             raise
+
+    def start(self) -> None:
+        """Begin to take work; once more does nothing, and neither does it without workers."""
+        with self._starting:
+            if self._started or self._closed or not self.workers:
+                return
+            if self._lanes is None and self._pool is None:
+                self._pool = self._make_pool()
+            lanes, sleeper = (self._make_lanes if self._lanes is None else self._lanes)(self.desk)
+            self.crew.start({"map": LateLane(lambda: self._map_lane(sleeper.wake), 1), **lanes}, sleeper)
+            self._started = True
 
     def listen(self, listener: Callable[[Sequence[Attempted]], None]) -> Callable[[], None]:
         """Have somebody told of the attempts that the crew closes, those of one commit at once; gives back what ends it."""
@@ -123,6 +143,8 @@ class Work:
 
     def close(self) -> None:
         """End the workers, then the session."""
+        with self._starting:
+            self._closed = True
         try:
             self.crew.close()
         finally:
@@ -139,14 +161,10 @@ class Work:
         for listener in self._listeners:
             listener(attempted)
 
-    def _make_crew(self, make_lanes: MakeLanes) -> Crew:
-        lanes, sleeper = make_lanes(self.desk)
-        lanes = {"map": LateLane(lambda: self._map_lane(sleeper.wake), 1), **lanes}
+    def _make_crew(self) -> Crew:
         lease = self._settings.kernel_config(partitions=1, partition_id=0, environment={}).leases["default"]
         return Crew(
             self.desk,
-            lanes,
-            sleeper,
             witness=Recipes(self.desk).witness,  # Of its own: the other one is the driver's thread's.
             lease_ms=lease.lease_ttl_ticks,
             on_attempted=self._attempted,

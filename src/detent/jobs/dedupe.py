@@ -79,7 +79,7 @@ def dedupe(request: DedupeRequest, prior_jobs: Iterable[PriorJob]) -> Reuse | Jo
     """Decide how a request is answered, given the jobs the index holds under its key.
 
     A success is always reused, the first committed one if there are several; a failure only when asked for; CANCELLED
-    and TIMED_OUT never. Jobs of another workspace or key do not count, whoever handed them in.
+    and TIMED_OUT never. Work under way is joined only under the same limits: others may end it otherwise (X-190). Jobs of another workspace or key do not count, whoever handed them in.
     """
     same = sorted(
         (
@@ -97,6 +97,6 @@ def dedupe(request: DedupeRequest, prior_jobs: Iterable[PriorJob]) -> Reuse | Jo
                 return Reuse(job.job_id, job.status)
     if request.in_flight_policy == "join":
         for job in same:
-            if job.status not in TERMINAL_STATUSES:
+            if job.status not in TERMINAL_STATUSES and job.limits == request.limits:
                 return Join(job.job_id)
     return Run()

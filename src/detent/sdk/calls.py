@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from detent.contract import from_document
 from detent.contract.step_limits import retries_of, timeout_ms_of
 from detent.engine.desk import Retries
 from detent.engine.path_arguments import input_paths
-from detent.engine.recipes import Wanted
+from detent.engine.recipes import Wanted, limits_of
 from detent.engine.tasks import Call
 from detent.errors import InvalidInput
 from detent.executor.annotations import refuse_return
@@ -21,21 +21,31 @@ from detent.store.content import ContentFiles
 PRIORITY: Final = 5
 
 
-def caller(function: Callable[..., Any], files: ContentFiles) -> Callable[[Sequence[Any], dict[str, Any]], Call]:
-    """What makes calls of one function: everything about it is checked once, here."""
+MakeCall: TypeAlias = Callable[[Sequence[Any], dict[str, Any], bool | None], Call]
+
+
+def caller(function: Callable[..., Any], files: ContentFiles) -> MakeCall:
+    """What makes calls of one function: everything about it is checked once, here.
+
+    A call reuses if it says so, and where it says nothing, if the task says ``cache=True`` (X-190).
+    """
     task = function if isinstance(function, Task) else Task(function)
     recording = Recording(task.__name__)
     _ = task.record_alone(recording)
     contract = from_document(recording.document(), name=task.__name__, base=recording.base)
     (step,) = contract.plain_steps
     binding = contract.bindings[step.step_id]
-    retries = retries_of(step, binding)
+    said = retries_of(step, binding)
+    retries = Retries() if said is None else Retries(*said)
+    wall_ms = timeout_ms_of(step, binding)
+    limits = limits_of(wall_ms, None, retries, binding.resources)
+    reuses = task.options_of().cache is True
     priority = min(10, step.priority) if "priority" in step.model_fields_set else PRIORITY
     env = dict(binding.env)
     label = str(binding.target)
     refuse_return(label, contract.base)
 
-    def call(args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
+    def call(args: Sequence[Any], kwargs: dict[str, Any], reuse: bool | None) -> Call:
         positional, keywords = task.arguments(tuple(args), kwargs)
         stored_args = tuple(
             stored_value(value, f"{task.__name__}(#{place + 1})", files) for place, value in enumerate(positional)
@@ -56,15 +66,9 @@ def caller(function: Callable[..., Any], files: ContentFiles) -> Callable[[Seque
             cache=binding.cache,
             inputs=_inputs(task, stored_args, stored_keywords),
             outputs=binding.outputs,
+            limits=limits,
         )
-        return Call(
-            wanted,
-            label,
-            timeout_ms_of(step, binding),
-            Retries() if retries is None else Retries(*retries),
-            priority,
-            binding.resources,
-        )
+        return Call(wanted, label, wall_ms, retries, priority, binding.resources, reuses if reuse is None else reuse)
 
     return call
 

@@ -4,18 +4,23 @@
         handle = client.submit(resize, "photo.png", width=640)
         print(handle.result())
 
-Values are JSON and `detent.File`; nothing is pickled. Equal work is done once: a handle may stand for a job that somebody
-submitted before. Closing a client leaves what has not ended in the queue; the next one goes on with it.
+Values are JSON and `detent.File`; nothing is pickled. A function runs each time it is submitted, unless reuse is asked for
+(X-190). A client that only reads takes no work. Closing one that has submitted waits for it, for a bounded time; what has
+not ended then stays in the queue, and the next client goes on with it.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from detent.errors import DetentError, InvalidInput
 from detent.sdk.options import Duration, waiting_seconds
@@ -25,11 +30,17 @@ if TYPE_CHECKING:
     from detent.engine.work import Work
     from detent.jobs.idempotency import IdempotencyScope
     from detent.jobs.status import JobStatus
+    from detent.sdk.calls import MakeCall
+    from detent.sdk.flow import Flow
+    from detent.sdk.flow_handle import FlowHandle
 
 USER = "local"
 ENDPOINT = "Client.submit"
 MAP_AHEAD = 1000
 """Jobs that `map` submits ahead of the results that were taken."""
+CLOSE_SECONDS = 60.0
+"""How long `Client.close` waits for what was submitted and begun, unless it is told otherwise."""
+logger = logging.getLogger("detent.client")
 
 
 class TaskFailed(DetentError):
@@ -42,6 +53,34 @@ class TaskCancelled(TaskFailed):
     """A task was cancelled before it ended."""
 
     code = "WORK_CANCELLED"
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a client left when it was closed; empty, and so false, when all had ended."""
+
+    interrupted: tuple[str, ...] = ()
+    """Jobs that were running here. They are in the queue again, and begin anew with the next worker."""
+    queued: tuple[str, ...] = ()
+    """Jobs that this client submitted and that have not begun, or not here."""
+    runs: tuple[str, ...] = ()
+    """Runs of flows, to be taken up where they stand."""
+
+    def __bool__(self) -> bool:
+        return bool(self.interrupted or self.queued or self.runs)
+
+    def __str__(self) -> str:
+        counts = (
+            (self.interrupted, "interrupted job", "interrupted jobs"),
+            (self.queued, "job in the queue", "jobs in the queue"),
+            (self.runs, "unfinished run", "unfinished runs"),
+        )
+        said = [
+            f"{len(ids)} {one if len(ids) == 1 else many} ({ids[0]}{', ...' if ids[1:] else ''})"
+            for ids, one, many in counts
+            if ids
+        ]
+        return ", ".join(said) or "nothing"
 
 
 class Handle:
@@ -99,10 +138,14 @@ class Handle:
 
 
 class Client:
-    """Submits tasks to a home and runs them on local workers. Safe for several threads.
+    """Submits functions and flows to a home and runs them on local workers. Safe for several threads.
 
     ``home`` names the directory of the ledger; otherwise the nearest ``.detent`` upwards, or a new one here. ``force`` runs
     everything again, ``salt`` disowns all earlier results.
+
+    ``workers`` is how many processes run work here, from the start. Without it there are as many as processors, from the
+    first submission or wait for a result on: a client that only reads takes no work. With 0 it never takes any, and leaves
+    what it submits to other processes.
     """
 
     def __init__(
@@ -122,15 +165,60 @@ class Client:
         refuse_while_loading("makes a client")
         where = home_at(None if home is None else Path(home))
         self.home = where.path
-        self._work: Work = Work(where, workers=workers)
-        self._tasks: Tasks = Tasks(self._work, options=Options(force=force, salt=salt))
+        self._options = Options(force=force, salt=salt)
+        self._work: Work = Work(where, workers=workers, idle=True)
+        self._tasks: Tasks = Tasks(self._work, options=self._options)
         self._file = file_maker(where.path)
         self._warned = 0
-        self._calls: dict[int, tuple[Any, Callable[[Sequence[Any], dict[str, Any]], Call]]] = {}
+        self._calls: dict[int, tuple[Any, MakeCall]] = {}
+        self._runs: list[FlowHandle] = []
+        self._closing = threading.Lock()
+        self._closed = False
+        if workers is not None:
+            self._work.start()
 
-    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Handle:
-        """Submit one call; when this returns it is durable. A full queue makes it wait."""
-        return self.submit_call(function, args, kwargs)
+    @overload
+    def submit(self, function: Flow[..., Any], /, *args: Any, **kwargs: Any) -> FlowHandle: ...
+    @overload
+    def submit(
+        self,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        reuse: bool | None = None,
+        idempotency_key: str | None = None,
+        **kwargs: Any,
+    ) -> Handle: ...
+
+    def submit(
+        self,
+        function: Any,
+        /,
+        *args: Any,
+        reuse: bool | None = None,
+        idempotency_key: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Submit one call; when this returns it is durable. A full queue makes it wait.
+
+        A function runs each time, unless ``reuse=True`` or its task's ``cache=True`` lets an earlier result answer, or the
+        same ``idempotency_key`` was given before (see `submit_call`). A flow begins a run, which reuses as flows do, or
+        takes up the unfinished run of the same flow with the same arguments.
+        """
+        from detent.sdk.flow import Flow  # noqa: PLC0415 - `import detent` stays cheap
+
+        options = {"reuse": reuse, "idempotency_key": idempotency_key}
+        given = {name: value for name, value in options.items() if value is not None}
+        if given:
+            _refuse_ambiguous(function, given)
+        if isinstance(function, Flow):
+            if given:
+                raise InvalidInput(
+                    f"{next(iter(given))}= is for single functions, and {function!r} is a flow",
+                    hint="leave it out: a flow reuses what its steps did before",
+                )
+            return self._submit_flow(function, args, kwargs)
+        return self.submit_call(function, args, kwargs, reuse=reuse, idempotency_key=idempotency_key)
 
     def submit_call(
         self,
@@ -138,19 +226,22 @@ class Client:
         args: Sequence[Any] = (),
         kwargs: dict[str, Any] | None = None,
         *,
+        reuse: bool | None = None,
         idempotency_key: str | None = None,
         timeout: Duration | None = None,
     ) -> Handle:
         """Like `submit`, with the arguments in one place and options beside them.
 
-        The same ``idempotency_key`` with the same call within a day gives the same job; with another call it is refused
-        (``IDEMPOTENCY_KEY_REUSED``). When as many keys are remembered as the settings allow, a new one is refused
-        (`IdempotencyKeysFull`). ``timeout`` bounds the wait for room in a full queue.
+        ``reuse=True`` takes the result of an equal call that succeeded, or waits for one under way with the same limits;
+        ``reuse=False`` runs it whatever its task says. The same ``idempotency_key`` with the same call within a day gives
+        the same job; with another call it is refused (``IDEMPOTENCY_KEY_REUSED``). When as many keys are
+        remembered as the settings allow, a new one is refused (`IdempotencyKeysFull`). ``timeout`` bounds the wait for room
+        in a full queue.
         """
         from detent.jobs.idempotency import IdempotencyScope, parse_idempotency_key  # noqa: PLC0415
 
         seconds = waiting_seconds("timeout", timeout)
-        call = self._call(function, args, {} if kwargs is None else kwargs)
+        call = self._call(function, args, {} if kwargs is None else kwargs, reuse)
         scope = None
         if idempotency_key is not None:
             key = parse_idempotency_key(idempotency_key)
@@ -159,23 +250,42 @@ class Client:
         return Handle(self, ticket)
 
     def submit_many(
-        self, function: Callable[..., Any], calls: Iterable[Sequence[Any]], *, timeout: Duration | None = None
+        self,
+        function: Callable[..., Any],
+        calls: Iterable[Sequence[Any]],
+        *,
+        reuse: bool | None = None,
+        timeout: Duration | None = None,
     ) -> list[Handle]:
-        """Submit one call for each tuple of arguments, many in one commit; the handles in the same order."""
+        """Submit one call for each tuple of arguments, many in one commit; the handles in the same order.
+
+        Each is run, or reused, as `submit` would do it.
+        """
         seconds = waiting_seconds("timeout", timeout)
-        prepared = [self._call(function, args, {}) for args in calls]
+        prepared = [self._call(function, args, {}, reuse) for args in calls]
         return [Handle(self, ticket) for ticket in self._submitted(prepared, seconds)]
 
     def map(
-        self, function: Callable[..., Any], *iterables: Iterable[Any], timeout: Duration | None = None
+        self,
+        function: Callable[..., Any],
+        *iterables: Iterable[Any],
+        reuse: bool | None = None,
+        timeout: Duration | None = None,
     ) -> Iterator[Any]:
-        """The results of one call for each element, in order, as they come; stops at the first that failed."""
+        """The results of one call for each element, in order, as they come; stops at the first that failed.
+
+        Each is run, or reused, as `submit` would do it.
+        """
         if not iterables:
             raise InvalidInput("map needs something to go through", hint="client.map(function, [1, 2, 3])")
-        return self._mapped(function, iterables, waiting_seconds("timeout", timeout))
+        return self._mapped(function, iterables, reuse, waiting_seconds("timeout", timeout))
 
     def _mapped(
-        self, function: Callable[..., Any], iterables: Sequence[Iterable[Any]], timeout: float | None
+        self,
+        function: Callable[..., Any],
+        iterables: Sequence[Iterable[Any]],
+        reuse: bool | None,
+        timeout: float | None,
     ) -> Iterator[Any]:
         handles: list[Handle] = []
         calls = zip(*iterables, strict=False)
@@ -183,7 +293,7 @@ class Client:
         while True:
             if len(handles) - taken < MAP_AHEAD // 2:
                 ahead = [args for _, args in zip(range(MAP_AHEAD), calls, strict=False)]
-                handles += self.submit_many(function, ahead)
+                handles += self.submit_many(function, ahead, reuse=reuse)
             if taken == len(handles):
                 return
             yield handles[taken].result(timeout)
@@ -191,13 +301,37 @@ class Client:
             taken += 1
 
     def handle(self, job_id: str) -> Handle:
-        """A handle for a job that was submitted earlier, by whoever."""
+        """A handle for a job that was submitted earlier, by any process."""
         return Handle(self, self._tasks.ticket(job_id))
 
-    def close(self) -> None:
-        """End the workers. What runs is interrupted and stays in the queue, for the next client or run."""
-        self._tasks.close()
-        self._work.close()
+    def close(self, timeout: Duration | None = CLOSE_SECONDS, *, now: bool = False) -> Left:
+        """Finish, and end the workers; says what was left.
+
+        Waits at most ``timeout`` seconds (None: as long as it takes) for what this client submitted and for what its
+        workers have begun. ``now=True`` waits for nothing. What has not ended by then is interrupted and stays in the queue
+        for the next client or run; nothing is lost. Without workers it waits for its runs of flows alone.
+        """
+        seconds = waiting_seconds("timeout", timeout)
+        with self._closing:
+            if self._closed:
+                return Left()
+            self._closed = True
+        drained = now
+        try:
+            if not now:
+                self._drain(None if seconds is None else time.monotonic() + seconds)
+            drained = True
+        finally:
+            left = self._end()
+            if left and not now and drained and (self._work.workers or left.runs):
+                logger.warning(
+                    "the client of %s was closed after %s s and left %s; the next client or run goes on with it, and"
+                    " close(timeout=...) waits longer",
+                    self.home,
+                    timeout,
+                    left,
+                )
+        return left
 
     def __enter__(self) -> Self:
         return self
@@ -205,11 +339,13 @@ class Client:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        # An exception is not held back for a minute; what runs begins anew with the next worker.
+        self.close(now=kind is not None)
 
     def _submitted(
         self, calls: Sequence[Call], timeout: float | None, scope: IdempotencyScope | None = None
     ) -> list[Ticket]:
+        self._work.start()
         tickets = self._tasks.submit(calls, timeout=timeout, scope=scope)
         said = self._work.recipes.path_arguments.warnings
         for text in said[self._warned :]:
@@ -217,13 +353,48 @@ class Client:
         self._warned = len(said)
         return tickets
 
-    def _call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
+    def _drain(self, deadline: float | None) -> None:
+        """Wait for the runs and jobs of this client, then for whatever else its workers have begun."""
+        for run in self._runs:
+            run.wait(_left(deadline))
+        if self._work.workers:
+            self._tasks.drain(deadline)
+            self._work.crew.drain(_left(deadline))
+
+    def _end(self) -> Left:
+        """Stop everything; what had not ended."""
+        open_runs = [run for run in self._runs if not run.done()]
+        for run in open_runs:
+            run.leave()
+        interrupted = self._work.crew.held
+        queued = [job_id for job_id in self._tasks.open_jobs() if job_id not in set(interrupted)]
+        self._tasks.close()
+        self._work.close()
+        return Left(
+            tuple(interrupted), tuple(queued), tuple(run.run_id for run in open_runs if run.status == "stopped")
+        )
+
+    def _submit_flow(self, flow: Flow[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> FlowHandle:
+        from detent.engine.run import RunHandle  # noqa: PLC0415 - single functions need none of it
+        from detent.engine.run_inputs import RunInputs  # noqa: PLC0415
+        from detent.sdk.flow_handle import FlowHandle  # noqa: PLC0415
+
+        inputs = RunInputs(flow.contract(*args, **kwargs), {})
+        handle = FlowHandle(self._work, RunHandle(self._work, inputs, options=self._options, file=self._file))
+        self._work.start()
+        handle.start()
+        self._runs = [*(run for run in self._runs if not run.done()), handle]
+        return handle
+
+    def _call(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], reuse: bool | None
+    ) -> Call:
         known = self._calls.get(id(function))
         if known is None or known[0] is not function:
             from detent.sdk.calls import caller  # noqa: PLC0415
 
             known = self._calls[id(function)] = (function, caller(function, self._work.desk.files))
-        return known[1](args, kwargs)
+        return known[1](args, kwargs, reuse)
 
     def _status(self, job_id: str) -> JobStatus:
         from detent.jobs.status import project_job  # noqa: PLC0415
@@ -239,6 +410,8 @@ class Client:
         from detent.jobs.values import restored  # noqa: PLC0415
         from detent.kernel import Job  # noqa: PLC0415
 
+        if not ticket.done:
+            self._work.start()  # Else a job that waits for a worker would wait for ever.
         if not self._tasks.wait(ticket, timeout):
             raise TimeoutError(f"job {ticket.job_id} has not ended within {timeout} s")
         if ticket.state == "CANCELED":
@@ -249,6 +422,26 @@ class Client:
             return restored(desk.value(report), no_results, self._file)
         row = None if report is not None else self._work.desk.reader.job(ticket.job_id)
         raise _failure(ticket, None if row is None else Job.decode(row.body).reason_code)
+
+
+def _left(deadline: float | None) -> float:
+    return threading.TIMEOUT_MAX if deadline is None else max(0.0, deadline - time.monotonic())
+
+
+def _refuse_ambiguous(function: Any, given: dict[str, Any]) -> None:
+    """Refuse an option of the client's that is also a parameter of the function."""
+    import inspect  # noqa: PLC0415 - only where an option is given
+
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return
+    for name in given:
+        if name in parameters:
+            raise InvalidInput(
+                f"{name}= is an option of submit and a parameter of {getattr(function, '__name__', function)}",
+                hint=f"say which: client.submit_call(function, args, {{'{name}': ...}}, {name}=...)",
+            )
 
 
 def _failure(ticket: Ticket, reason_code: str | None = None) -> TaskFailed:

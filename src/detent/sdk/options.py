@@ -29,7 +29,7 @@ class TaskOptions(TypedDict, total=False):
     retries: int | None
     retry_on: str | Sequence[str] | None
     timeout: Duration | None
-    cache: bool
+    cache: bool | None
     inputs: str | Sequence[str] | None
     outputs: Sequence[str] | Mapping[str, str] | None
     env: Mapping[str, Any] | None
@@ -49,7 +49,8 @@ class Options:
     retries: int | None = None
     retry_on: str | Sequence[str] | None = None
     timeout: Duration | None = None
-    cache: bool = True
+    cache: bool | None = None
+    """None: reused as a step of a flow, run each time a client submits it (X-190)."""
     inputs: str | Sequence[str] | None = None
     outputs: Sequence[str] | Mapping[str, str] | None = None
     env: Mapping[str, Any] | None = None
@@ -86,7 +87,7 @@ class Options:
             keys["retry"] = self.retries if on is None else {"max": self.retries, "on": list(on)}
         if self.timeout is not None:
             keys["timeout"] = duration(self.timeout)
-        if not self.cache:
+        if self.cache is False:
             keys["cache"] = False
         for name, given in (("inputs", self.inputs), ("outputs", self.outputs)):
             if given is not None:

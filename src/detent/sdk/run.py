@@ -60,6 +60,11 @@ class Run:
         """Every step with what became of it."""
         return self._result.view.steps
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is doubtful about the flow although it runs."""
+        return self._result.view.warnings
+
     def result(self) -> Any:
         """What the flow returned, or what the contract's ``result`` names. Raises `RunFailed` if it did not succeed."""
         if not self.ok:
@@ -119,11 +124,15 @@ def run(  # noqa: PLR0913 - how a run is to go, each by its name
     where = home_at(None if home is None else Path(home))
     with Work(where, workers=workers) as work:
         handle = RunHandle(work, RunInputs(contract, bound), options=options, new=new, file=file_maker(where.path))
-        ended = handle.run()
-        places = _places(work, ended)
-    for text in ended.view.warnings:
+        ended = run_of(work, handle.run())
+    for text in ended.warnings:
         warnings.warn(text, stacklevel=2)
-    return Run(ended, where.path, places)
+    return ended
+
+
+def run_of(work: Work, ended: RunResult) -> Run:
+    """A run that has ended, as users see it."""
+    return Run(ended, work.home.path, _places(work, ended))
 
 
 def _places(work: Work, ended: RunResult) -> list[str]:

@@ -260,7 +260,8 @@ def task(function: Callable[P, R] | None = None, /, **options: Unpack[TaskOption
     * ``retries``: how often it is tried again after a failure, 0 to 10; ``retry_on``: after which categories of failure,
       otherwise those of its own code and of the system (X-164)
     * ``timeout``: limit of one attempt: seconds, ``"5m"``, ``"1h30m"`` or a timedelta; without it there is none (X-162)
-    * ``cache=False``: run it every time; ``version``: your own word for "the code is the same" (X-176)
+    * ``cache``: True reuses an earlier result wherever it is asked for, False runs it every time. Without it, flows reuse it and
+      a `Client` runs it each time it is submitted (X-190); ``version``: your own word for "the code is the same" (X-176)
     * ``inputs``: files or globs whose content decides about reuse; ``"{path}"`` stands for the argument ``path``, ``()`` says
       that no file counts; ``outputs``: files that it leaves behind (X-175)
     * ``env``, ``cwd``: variables and directory that it runs with; ``priority``: 1 to 1000, more is sooner

@@ -1,0 +1,108 @@
+"""A run of a flow that a client has begun: driven by a thread of this process, recorded from its first moment."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from detent.sdk.run import Run, RunFailed, run_of
+
+if TYPE_CHECKING:
+    from detent.engine.run import RunHandle
+    from detent.engine.work import Work
+
+
+class FlowHandle:
+    """A run that `Client.submit` has begun.
+
+    It is on disk when `submit` returns, and goes on as long as its client is open. What is left of it when the process ends
+    is taken up by the same submission again, by `flow.run()` or by `detent run`.
+    """
+
+    def __init__(self, work: Work, handle: RunHandle) -> None:
+        self._work = work
+        self._handle = handle
+        self._run: Run | None = None
+        self._error: BaseException | None = None
+        self._unsaid: tuple[str, ...] = ()
+        """Warnings about the flow that were not given yet."""
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._drive, name="detent-flow", daemon=True)
+
+    def start(self) -> None:
+        """Have the run recorded, and drive it."""
+        self._handle.begin()
+        self._thread.start()
+
+    @property
+    def run_id(self) -> str:
+        """What `detent show` and `detent explain` call it."""
+        return self._handle.run_id
+
+    @property
+    def deduplicated(self) -> bool:
+        """Whether it goes on with a run that was begun before and left unfinished."""
+        return self._handle.resumed
+
+    @property
+    def status(self) -> str:
+        """``running``, ``completed``, ``failed`` or ``cancelled``; ``stopped`` for one that its client left unfinished."""
+        if self._run is not None:
+            return self._run.status
+        return "failed" if self._error is not None else "running"
+
+    def done(self) -> bool:
+        """Whether nothing more will happen to it here."""
+        return self._ended.is_set()
+
+    def result(self, timeout: float | None = None) -> Any:
+        """What the flow returned. Raises `RunFailed` if it did not succeed, `TimeoutError` if it has not ended in time."""
+        return self.run(timeout).result()
+
+    def run(self, timeout: float | None = None) -> Run:
+        """The run once it has ended, with all its steps."""
+        if not self._ended.wait(timeout):
+            raise TimeoutError(f"run {self.run_id} has not ended within {timeout} s")
+        if self._run is None:
+            raise self._error or RunFailed(f"run {self.run_id} was not driven")
+        said, self._unsaid = self._unsaid, ()
+        for text in said:
+            warnings.warn(text, stacklevel=2)
+        return self._run
+
+    def exception(self, timeout: float | None = None) -> RunFailed | None:
+        """Why the run did not succeed; None if it did."""
+        try:
+            self.result(timeout)
+        except RunFailed as exc:
+            return exc
+        return None
+
+    def cancel(self) -> bool:
+        """Cancel what is open of the run and end it; False when it has ended already."""
+        if self.done():
+            return False
+        self._handle.cancel("cancelled by its client")
+        return True
+
+    def wait(self, timeout: float) -> bool:
+        """Wait for its end; False when the time is over."""
+        return self._ended.wait(timeout)
+
+    def leave(self) -> None:
+        """Leave the run as it stands, to be taken up again, and drive it no longer."""
+        self._handle.stop()
+        self._thread.join()
+
+    def __repr__(self) -> str:
+        return f"<run {self.run_id}: {self.status}>"
+
+    def _drive(self) -> None:
+        try:
+            self._run = run_of(self._work, self._handle.run())
+            self._unsaid = self._run.warnings
+        except BaseException as exc:  # noqa: BLE001 - told to whoever asks for the result
+            self._error = exc
+        finally:
+            self._ended.set()
