@@ -96,7 +96,9 @@ def test_force_begins_anew_and_replaces_what_the_map_left(
     path = project.directory / "words.py"
     path.write_text(path.read_text().replace("x * x", "-x"))
     refused = project.map(*line)
-    assert (refused.code, OTHER in refused.err, "--force replaces it" in refused.err) == (2, True, True), refused.err
+    assert (refused.code, OTHER in refused.err, "--force (force=True) replaces it" in refused.err) == (2, True, True), (
+        refused.err
+    )
     assert found(project.directory / name) == SQUARES
     assert project.map(*line, "--force").code == 0
     assert found(project.directory / name) == [-x for x in range(100)]
@@ -117,7 +119,7 @@ def test_a_destination_that_holds_something_else_is_refused_unless_it_is_added_t
     for more in ((), ("--force",), ("--new",)):
         refused = project.map(*line, *more)
         assert (refused.code, OTHER in refused.err) == (2, True), refused.err
-        assert "--append adds to it" in refused.err
+        assert "--append (append=True) adds to it" in refused.err
     assert project.json("list") == []
     assert project.map(*line, "--append").code == 0
     found = rows(project.directory / "out.db") if "sqlite" in commit else lines(project.directory / "out.jsonl")

@@ -22,10 +22,10 @@ CUT = ("--window", "16", "--chunk", "4", "-w", "2", "-o", "json")
 class Live:
     """A map whose item 40 waits at a gate, and a cancellation of it from another terminal."""
 
-    def __init__(self, project: MapProject) -> None:
+    def __init__(self, project: MapProject, cut: tuple[str, ...] = CUT) -> None:
         self._project = project
         os.mkfifo(project.directory / "gate")
-        self.map = project.start(*LINE, *CUT)
+        self.map = project.start(*LINE, *cut)
         project.appears("running")
         self.run_id = project.newest()
 
@@ -74,6 +74,14 @@ def test_cancel_from_another_terminal_ends_a_live_map_at_a_boundary(project: Map
     assert (said.code, said.document["status"], said.document["cancelled"]) == (0, "cancelled", True)
     assert said.document["items"]["boundary"] == boundary
     assert boundary > 40, "what is below the boundary runs to its natural end"
+
+
+def test_progress_counts_cancelled_items_apart_from_committed_ones(project: MapProject) -> None:
+    live = Live(project, tuple(word for word in CUT if word not in {"-o", "json"}))
+    assert live.cancel("--at", "80").code == 0
+    said = live.ended().err
+    assert "80 of 100 committed, 80 computed, lag 0, 0 B buffered, 20 cancelled" in said
+    assert "100 of 100 committed" not in said
 
 
 def test_the_request_and_its_reason_are_on_the_ledger(project: MapProject) -> None:

@@ -75,6 +75,7 @@ def map_frame(view: OrderedView, item_text: Callable[[int], str], columns: int, 
     figures: Line = (
         Cell(f"  computed {view.computed:,}  lag {view.lag:,}  buffered {size_text(view.buffered_bytes)}{rate}"),
         Cell(f"  failed {view.failed:,}" if view.failed else "", BAD),
+        Cell(f"  cancelled {view.cancelled:,}" if view.cancelled else "", WARN),
     )
     lines = [head, bar, figures]
     if (blocked := _blocked(view, item_text)) is not None:
@@ -119,9 +120,10 @@ class PlainMapLines:
 def figures_text(view: OrderedView) -> str:
     """Where it stands, in one line."""
     failed = f", {view.failed:,} failed" if view.failed else ""
+    cancelled = f", {view.cancelled:,} cancelled" if view.cancelled else ""
     return (
         f"{view.committed:,} of {view.total:,} committed, {view.computed:,} computed, lag {view.lag:,},"
-        f" {size_text(view.buffered_bytes)} buffered{failed}"
+        f" {size_text(view.buffered_bytes)} buffered{failed}{cancelled}"
     )
 
 

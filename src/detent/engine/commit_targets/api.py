@@ -150,12 +150,11 @@ class DestinationNotEmpty(CommitFailed):
 
     def __init__(self, what: str, *, spec: str, run_id: str | None = None, **details: Any) -> None:
         left = "" if run_id is None else f": run {run_id!r} of the same map left it there"
-        replaces = " --force replaces it," if run_id is not None else ""
+        replaces = " --force (force=True) replaces it," if run_id is not None else ""
         super().__init__(
             f"{what} already{left}",
             spec=spec,
-            hint=f"nothing was written;{replaces} --append adds to it (force=True, append=True in Python); or choose another"
-            " destination",
+            hint=f"nothing was written;{replaces} --append (append=True) adds to it; or choose another destination",
             details=details if run_id is None else {**details, "run_id": run_id},
             retryable=False,
         )

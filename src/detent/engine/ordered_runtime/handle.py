@@ -67,6 +67,7 @@ class OrderedView:
     resumed_at: int = 0
     """Items that were committed before this process took the run up."""
     note: str = ""
+    cancelled: int = 0
 
     @property
     def lag(self) -> int:
@@ -214,14 +215,15 @@ class OrderedHandle:
             )  # fmt: skip
         run = driver.ordered
         cursor = run.ledger.next_commit_seq
+        cancelled = config.total - run.boundary
         waits = cursor < config.total and driver.status == RUNNING
         return OrderedView(
             self.run_id,
             self.inputs.spec.name,
             driver.status,
             config.total,
-            run.ledger.terminal_count,
-            cursor,
+            run.ledger.terminal_count - cancelled,
+            min(cursor, run.boundary),
             len(driver.failures),
             run.commits.buffered_bytes,
             cursor if waits else None,
@@ -234,6 +236,7 @@ class OrderedHandle:
             self.resumed,
             self._standing.cursor,
             driver.message,
+            cancelled,
         )
 
     @property
