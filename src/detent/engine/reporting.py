@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from detent.canon import json_digest
+from detent.canon import NotCanonical, json_digest
 from detent.engine.desk import Desk, Inline, Reported
 from detent.engine.lanes import CANCELLED, FAILED, SUCCEEDED, Finished
 from detent.engine.recipes import Witnessed
@@ -38,7 +38,7 @@ class Reporter:
         if status == CANCELLED:
             status = FAILED
             error = WorkError("INTERNAL_ERROR", "CANCELLED_UNASKED", "the worker ended it although nobody had asked")
-        reported = desk.sign(
+        reported = self._signed(
             WorkReport(
                 job_id=grant.job_id,
                 attempt_id=grant.attempt_id,
@@ -68,6 +68,34 @@ class Reporter:
         if not (inline or stdout_inline or stderr_inline):
             return reported
         return Reported(reported.digest, reported.report, (*reported.inline, *inline, *stdout_inline, *stderr_inline))
+
+    def _signed(self, report: WorkReport) -> Reported:
+        """A signed report. One that cannot be written holds something of the work's own that has no form in a record.
+
+        What work says is checked where it enters; this is the last line, so that whatever still came through is a failed
+        attempt of that work and not the end of the process that owns the ledger.
+        """
+        try:
+            fault = None if report.error is None else report.fault()
+            if fault is None:
+                return self._desk.sign(report)
+        except (ValueError, TypeError, OverflowError, NotCanonical) as exc:
+            fault = f"report cannot be encoded: {exc}"
+        error = WorkError("VALIDATION_ERROR", "RESULT_INVALID", f"what the work said cannot be recorded: {fault:.500}")
+        bare = replace(
+            report,
+            status=FAILED,
+            value=None,
+            value_content=None,
+            value_digest=None,
+            error=error,
+            files=(),
+            cpu_ms=0,
+            memory_bytes_peak=0,
+            io_bytes_read=0,
+            io_bytes_written=0,
+        )
+        return self._desk.sign(bare)
 
     def _stream(self, data: bytes, truncated: bool) -> tuple[WorkStream, Inline]:
         if len(data) <= STREAM_INLINE_BYTES_MAX:

@@ -334,3 +334,22 @@ def use_streams(path: str) -> list[Any]:
         print("to stderr", file=sys.stderr)  # noqa: T201
         said = subprocess.run(["cat"], check=True, stdout=subprocess.PIPE).stdout
         return [file.fileno() > 2, said.decode(), os.read(0, 10).decode()]
+
+
+def speak_for_the_worker(words: list[list[Any]]) -> str:
+    """Write to the socket of its own worker: messages of a kind, about itself or another task, with any bytes behind."""
+    import stat
+    import struct
+
+    from detent.executor.plain import current
+
+    running = current.running()
+    assert running is not None
+    for kind, other, rest in words:
+        number = running.number if other is None else other
+        message = (b"" if kind is None else struct.pack("<BQ", kind, number)) + bytes.fromhex(rest)
+        for handle in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if stat.S_ISSOCK(os.fstat(int(handle.name)).st_mode):
+                    os.write(int(handle.name), message)
+    return "spoke"

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from detent.errors import InvalidInput, StoreUnavailable
-from detent.executor.plain import verdict, wire
+from detent.executor.plain import heard, verdict, wire
 from detent.executor.plain.dealing import Dealer
 from detent.executor.plain.host import CRASH_STATUS
 from detent.executor.plain.link import Link, PoolFailed, import_paths
@@ -45,6 +45,8 @@ FAILURES_MAX: Final = 20
 """Hosts or workers that end, one after the other, without one being born."""
 GRACE_MS: Final = 500
 CLOSE_SECONDS_MAX: Final = 5.0
+WAIT_SECONDS_MAX: Final = 3600.0
+"""At one time; the kernel takes no more than 2^31 ms, and a deadline may be further away."""
 GONE_MS_MAX: Final = 5000
 """How long killed workers may take to go."""
 
@@ -258,7 +260,7 @@ class Pool:
         nearest = min((slot.deadline for slot in self._slots.values() if slot.deadline is not None), default=None)
         if nearest is None:
             return timeout
-        left = max(0.0, nearest - time.monotonic())
+        left = min(max(0.0, nearest - time.monotonic()), WAIT_SECONDS_MAX)
         return left if timeout is None else min(left, timeout)
 
     def _look_at_deadlines(self) -> None:
@@ -279,27 +281,41 @@ class Pool:
 
     def _hear(self, slot: Slot) -> None:
         for message in slot.messages():
-            kind = message[0]
-            if kind == wire.DONE:
-                self._take_done(slot, wire.read_done(message))
+            if slot.garbled is not None:
                 continue
-            number = wire.SHORT.unpack_from(message)[1]
-            if kind == wire.DONE_IN_FILE:
-                self._take_done(slot, wire.read_done(slot.read_large(number)))
-            elif kind == wire.BEGUN:
-                wall_ms = slot.entries[number].task.wall_ms or 0
-                slot.deadline = wire.read_begun(message) + wall_ms / 1000
-            elif kind == wire.MESSAGE:
-                self._finish_half(slot, message[wire.SHORT.size :].decode("utf-8", "replace"))
-            elif kind == wire.PROGRESS:
-                self._told.append(Progress(*wire.read_progress(message)))
-            elif kind == wire.RETURNED:
-                back = slot.entries.pop(number)
+            try:
+                self._take(slot, message)
+            except heard.Garbled as exc:
+                # The user's code speaks in its worker's name. Nothing that is said here can be believed any more.
+                slot.garbled = str(exc)
                 self._dealer.leave(slot)
-                if number in self._cancelled:
-                    self._finish(back, verdict.dropped(number))
-                else:
-                    self._dealer.first([back])
+                self._link.stop(slot.worker, None, 0)
+
+    def _take(self, slot: Slot, message: bytes) -> None:
+        kind, entries = message[0], slot.entries
+        if kind == wire.DONE:
+            self._take_done(slot, heard.done(message, entries))
+        elif kind == wire.DONE_IN_FILE:
+            large = slot.read_large(heard.number(message, entries))
+            self._take_done(slot, heard.done(large, entries))
+        elif kind == wire.BEGUN:
+            wall_ms = entries[heard.number(message, entries)].task.wall_ms or 0
+            slot.deadline = heard.begun(message) + wall_ms / 1000
+        elif kind == wire.MESSAGE:
+            self._finish_half(slot, message[wire.SHORT.size :].decode("utf-8", "replace"))
+        elif kind == wire.PROGRESS:
+            if (progress := heard.progress(message)) is not None:
+                self._told.append(progress)
+        elif kind == wire.RETURNED:
+            number = heard.number(message, entries)
+            back = entries.pop(number)
+            self._dealer.leave(slot)
+            if number in self._cancelled:
+                self._finish(back, verdict.dropped(number))
+            else:
+                self._dealer.first([back])
+        else:
+            raise heard.Garbled(f"a message is of the unknown kind {kind}")
 
     def _take_done(self, slot: Slot, read: wire.DoneRead) -> None:
         entry = slot.entries.pop(read.number)

@@ -7,12 +7,13 @@ import os
 import select
 import shutil
 import socket
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from detent.errors import InvalidInput
-from detent.executor.plain import wire
+from detent.executor.plain import heard, wire
 from detent.executor.plain.capture import END, joined
 from detent.executor.plain.model import Task
 from detent.executor.plain.verdict import Ended
@@ -20,6 +21,8 @@ from detent.executor.plain.verdict import Ended
 _BUFFER_BYTES: Final = 1 << 20
 """Asked of the kernel for each socket; it gives what it allows."""
 _SPECS_MAX: Final = 1024
+_LARGE_BYTES_MAX: Final = 1 << 30
+"""Of one result with its output; far above what a worker is allowed to say."""
 _buffer = bytearray(wire.MESSAGE_BYTES_MAX)
 _view = memoryview(_buffer)
 _specs: dict[tuple[str, str, str | None, str | None, str | None, tuple[str, ...]], bytes] = {}
@@ -56,6 +59,8 @@ class Slot:
         """The task that was told to stop for being over its time."""
         self.half: tuple[Entry, wire.DoneRead] | None = None
         """What is done but for the message of its exception."""
+        self.garbled: str | None = None
+        """What it said that no worker says; nothing it says is heard after that."""
         self.cpu_us = 0
         """Accounted for in what it has answered."""
 
@@ -78,7 +83,9 @@ class Slot:
                 break
             if not size:
                 break
-            back.append(self.entries.pop(wire.SHORT.unpack_from(_buffer)[1]))
+            entry = self.entries.pop(wire.SHORT.unpack_from(_buffer)[1], None)
+            if entry is not None:  # Else the worker has answered for a task that it had not taken.
+                back.append(entry)
         return back
 
     def messages(self) -> Iterator[bytes]:
@@ -98,8 +105,18 @@ class Slot:
     def read_large(self, number: int) -> bytes:
         """What the worker said in a file, which is removed."""
         path = self.directory / f"done-{number}"
-        data = path.read_bytes()
-        path.unlink()
+        try:
+            # Neither a link nor a pipe, which would keep us waiting: the user's code can write in this directory, too.
+            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with open(handle, "rb") as file:  # noqa: PTH123 - opened already
+                if not stat.S_ISREG(os.fstat(handle).st_mode):
+                    raise heard.Garbled("a result is not in a plain file")
+                data = file.read(_LARGE_BYTES_MAX + 1)
+            path.unlink()
+        except OSError as exc:
+            raise heard.Garbled(f"a result cannot be read from its file: {exc.strerror}") from exc
+        if len(data) > _LARGE_BYTES_MAX:
+            raise heard.Garbled(f"a result has more than {_LARGE_BYTES_MAX} bytes")
         return data
 
     def is_gone(self, timeout_ms: int) -> bool:
@@ -112,7 +129,7 @@ class Slot:
 
     def ended(self, said: Mapping[str, Any], now_us: int) -> Ended:
         """How the worker ended and what it had written meanwhile, from what the host says of it."""
-        written = said.get("written", (0, 0))
+        written = [heard.count(count) for count in said.get("written", (0, 0))]
         (stdout, out_cut), (stderr, err_cut) = (
             joined(self._kept(name), self._kept(name + END), count)
             for name, count in zip(("stdout", "stderr"), written, strict=True)
@@ -121,7 +138,8 @@ class Slot:
             status=said["status"],
             stopped=said.get("stopped", False),
             over_memory=said.get("over_memory"),
-            started_us=said.get("started_us", 0),
+            garbled=self.garbled,
+            started_us=heard.count(said.get("started_us", 0)),
             ended_us=now_us,
             cpu_us=max(0, said.get("cpu_us", 0) - self.cpu_us),
             memory_bytes=said.get("memory", 0),

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from detent.canon.late import dataclass
+from detent.executor.plain import heard
 from detent.executor.plain.model import Done, Failure, FileMade, Task, Usage
-from detent.executor.plain.telling import TRACEBACK_BYTES_MAX, bounded
 from detent.executor.plain.wire import ERR_CUT, OK, OUT_CUT, DoneRead
 from detent.jobs.category import ErrorCategory
 
@@ -31,6 +29,8 @@ class Ended:
     """Whether we ended it."""
     over_memory: int | None = None
     """The task for whose memory we did."""
+    garbled: str | None = None
+    """What it said that no worker says, for which we did."""
     started_us: int = 0
     ended_us: int = 0
     cpu_us: int = 0
@@ -42,22 +42,36 @@ class Ended:
 
 
 def told(read: DoneRead, worker: str, wall_ms: int | None, message: str | None = None) -> Done:
-    """What a worker said. ``wall_ms`` is the limit of a task that was told to stop for being over it."""
+    """What a worker said. ``wall_ms`` is the limit of a task that was told to stop for being over it.
+
+    What no worker says is a failure of the task that said it.
+    """
     flags = read.flags
     ok = bool(flags & OK)
+    value: bytes | None = None
+    failure: Failure | None = None
+    files: tuple[FileMade, ...] = ()
+    try:
+        if ok:
+            value = heard.value(read.value)
+        else:
+            failure = _over_time(wall_ms) if wall_ms is not None else heard.failure(read.error, message)
+        files = heard.files(read.files) if read.files else ()
+    except heard.Garbled as exc:
+        ok, value, failure = False, None, misused(str(exc))
     return Done(
         read.number,
         ok,
-        read.value if ok else None,
-        None if ok else _over_time(wall_ms) if wall_ms is not None else _failure(json.loads(read.error), message),
+        value,
+        failure,
         read.stdout,
         read.stderr,
         bool(flags & OUT_CUT),
         bool(flags & ERR_CUT),
-        Usage(read.cpu // 1000, read.wall // 1000, read.memory, read.io_read, read.io_written),
+        heard.usage(read),
         read.started // 1000,
         (read.started + read.wall) // 1000,
-        _files(read.files) if read.files else (),
+        files,
         None,
         False,
         worker,
@@ -95,11 +109,18 @@ def dropped(number: int) -> Done:
     return Done(number, ok=False, cancelled=True)
 
 
+def misused(why: str) -> Failure:
+    """The failure of a task whose worker said what no worker says."""
+    return Failure(USER, heard.MISUSED, f"wrote to the channel of its own worker: {why}; leave that descriptor alone")
+
+
 def _end_failure(task: Task, end: Ended, *, over_time: bool) -> tuple[Failure | None, str | None]:
     if over_time and end.stopped:
         return _over_time(task.wall_ms or 0), None
     if end.over_memory == task.number:
         return Failure(ErrorCategory.RESOURCE_LIMIT.value, "LIMIT_MEMORY", "used more memory than it may"), None
+    if end.garbled is not None:
+        return misused(end.garbled), None
     if end.stopped:
         return Failure(USER, "CANCELLED", "it was ended"), None
     if os.WIFEXITED(end.status):
@@ -123,20 +144,3 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _failure(said: Mapping[str, Any], message: str | None) -> Failure:
-    kind, traceback = said.get("type"), said.get("traceback")
-    text = said["message"] if message is None else message
-    if traceback is not None:
-        own = said.get("text", text)
-        last = f"{kind}: {own}" if own else f"{kind}"
-        traceback = bounded(traceback, TRACEBACK_BYTES_MAX - len(last.encode()) - 1) + "\n" + last
-    return Failure(said["category"], said["code"], text, kind, traceback, said.get("line"), said.get("column"))
-
-
-def _files(data: bytes) -> tuple[FileMade, ...]:
-    return tuple(
-        FileMade(output, path, bytes.fromhex(digest), size, kind)
-        for output, path, digest, size, kind in json.loads(data)
-    )

@@ -115,13 +115,15 @@ def write_done(numbers: tuple[int, int, int, int, int, int, int, int], parts: tu
 
 
 def read_done(message: bytes) -> DoneRead:
-    """The parts of what is done."""
+    """The parts of what is done; `struct.error` when the message is shorter than it says."""
     fields = _DONE.unpack_from(message)
     first = _DONE.size
     second = first + fields[9]
     third = second + fields[10]
     fourth = third + fields[11]
     fifth = fourth + fields[12]
+    if fifth > len(message):
+        raise struct.error("a part is missing")
     parts = message[first:second], message[second:third], message[third:fourth], message[fourth:fifth], message[fifth:]
     return DoneRead._make(fields[1:9] + parts)
 

@@ -27,6 +27,7 @@ FRAMES_MAX = 60
 CAUSES_MAX = 8
 MESSAGE_CHARS_MAX = 8_192
 NAME_CHARS_MAX = 200
+PLACE_MAX = 1 << 31
 MESSAGE_SECONDS = 0.25
 STATUS_RAISED = 1
 
@@ -195,7 +196,9 @@ def _syntax(exc: BaseException, filename: str) -> list[int] | None:
     if type(exc) not in (SyntaxError, IndentationError, TabError) or exc.filename != filename:  # type: ignore[attr-defined]
         return None
     line, column = exc.lineno, exc.offset  # type: ignore[attr-defined]
-    return [line, column or 0] if type(line) is int and type(column) in (int, type(None)) else None
+    if type(line) is not int or type(column) not in (int, type(None)):
+        return None
+    return [min(max(0, line), PLACE_MAX), min(max(0, column or 0), PLACE_MAX)]  # Both are the user's to set.
 
 
 def _message(exc: BaseException) -> str:

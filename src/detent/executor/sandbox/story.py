@@ -14,6 +14,8 @@ STORY_BYTES_MAX: Final = 256 * 1024
 """Of an exception as the guest tells it; more than its own bounds allow."""
 _RAISED, _RETURNED = b"E", b"R"
 _CAUSES_MAX, _FRAMES_MAX, _TEXT_MAX = 16, 200, 1000
+_PLACE_MAX: Final = 1 << 31
+"""Of a line or a column; no source that a job may have reaches it, and every record can hold it."""
 
 
 class Told(NamedTuple):
@@ -97,11 +99,17 @@ def _link(value: Any) -> _Link:
     for frame in frames:
         if not isinstance(frame, list) or [type(part) for part in frame] != [str, int, int, str]:
             raise _Malformed("a place is not file, line, column, name")
+        if not (0 <= frame[1] <= _PLACE_MAX and 0 <= frame[2] <= _PLACE_MAX):
+            raise _Malformed("a place is not in any file")
         places.append((frame[0][:_TEXT_MAX], frame[1], frame[2], frame[3][:_TEXT_MAX]))
     syntax = value.get("syntax")
-    if isinstance(syntax, list) and [type(part) for part in syntax] == [int, int]:
-        return _Link(value["type"][:_TEXT_MAX], places, (syntax[0], syntax[1]))
-    return _Link(value["type"][:_TEXT_MAX], places, None)
+    if syntax is None:
+        return _Link(value["type"][:_TEXT_MAX], places, None)
+    if not isinstance(syntax, list) or [type(part) for part in syntax] != [int, int]:
+        raise _Malformed("a syntax error is not line, column")
+    if not (0 <= syntax[0] <= _PLACE_MAX and 0 <= syntax[1] <= _PLACE_MAX):
+        raise _Malformed("a syntax error is not in any file")
+    return _Link(value["type"][:_TEXT_MAX], places, (syntax[0], syntax[1]))
 
 
 def _raised(chain: list[_Link], message: str, source: str, filename: str) -> Raised:
