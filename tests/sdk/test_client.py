@@ -6,10 +6,12 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 import detent
@@ -17,7 +19,7 @@ from detent.engine import tasks, work
 from detent.engine.erase import erase_job
 from detent.engine.replay import replay_home
 from detent.engine.wiring import Parts
-from detent.errors import CODES, EXIT_REFUSED, IdempotencyKeysFull, InvalidInput, StoreUnavailable
+from detent.errors import CODES, EXIT_REFUSED, IdempotencyKeysFull, InvalidInput, StoreCorrupt, StoreUnavailable
 from detent.jobs.idempotency import IDEMPOTENCY_WINDOW_MS
 from detent.jobs.status import JobStatus
 from detent.kernel import Job
@@ -351,6 +353,19 @@ def test_erasing_a_job_forgets_the_key_it_was_submitted_under(
     erase_job(home.home, first.job_id, environment=home.environment, parts=home.parts)
     assert inline.submit_call(functions.pid, [1], idempotency_key="k").job_id != first.job_id
     assert inline.submit_call(functions.pid, [2], idempotency_key="l").job_id == other.job_id
+
+
+def test_an_answer_that_names_the_job_of_another_request_is_refused(inline: Client, home: TemporaryHome) -> None:
+    """X-196: answers are signed by nobody; whoever swaps them gives no caller the result of another call."""
+    inline.submit_call(functions.square, [2], idempotency_key="k").result(60)
+    inline.submit_call(functions.square, [3], idempotency_key="l").result(60)
+    with closing(apsw.Connection(str(home.home.ledger))) as database:
+        (first, one), (second, two) = database.execute("SELECT answer_no, response FROM answers").fetchall()
+        for number, response in ((first, two), (second, one)):
+            database.execute("UPDATE answers SET response = ? WHERE answer_no = ?", (response, number))
+    for argument, key in ((2, "k"), (3, "l")):
+        with pytest.raises(StoreCorrupt, match="was asked to do something else"):
+            inline.submit_call(functions.square, [argument], idempotency_key=key)
 
 
 def test_another_key_is_another_submission(inline: Client, home: TemporaryHome) -> None:

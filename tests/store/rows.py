@@ -159,6 +159,8 @@ def everything(store: StoreReader) -> dict[str, object]:
         ],
         "labels": [list(store.work_labelled("here", label)) for label in ("flow/step", "flow/other")],
         "labels of runs": {run.run_id: store.labels_of_run(run.run_id) for run in store.runs()},
+        "work_rows": list(store.work_rows()),
+        "answer_rows": list(store.answer_rows()),
         "answers": [store.answer(digest(scope)) for scope in ("one", "two", "three")],
     }
     for partition in range(store.partitions):

@@ -87,6 +87,14 @@ def test_work_under_a_label_comes_newest_first_and_no_more_than_asked_for(writer
     assert [row.execution_key for row in store.work_labelled("here", "flow/step", 2)] == [digest("new"), digest("key")]
 
 
+def test_the_whole_index_and_all_answers_can_be_read(writer: Writer, store: Store) -> None:
+    """X-196: for a verification, which compares every row."""
+    writer.append([submitted("b")], [job("b")], work=[work("b", workspace="there")], answers=[answer("one")])
+    writer.append([submitted("a")], [job("a")], work=[work("a", "other")], answers=[answer("two", at_ms=5)])
+    assert [(row.job_id, row.workspace) for row in store.work_rows()] == [("b", "there"), ("a", "here")]
+    assert list(store.answer_rows()) == [answer("one"), answer("two", at_ms=5)]
+
+
 def test_the_labels_of_a_run_are_those_of_its_jobs(writer: Writer, store: Store) -> None:
     writer.append([submitted("a", run_id="r")], [job("a", run_id="r")], work=[work("a")])
     writer.append([submitted("b", run_id="r")], [job("b", run_id="r")])

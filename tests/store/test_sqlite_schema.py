@@ -24,6 +24,8 @@ READ_THROUGH = {
     "job_counts": "SCAN jobs USING COVERING INDEX jobs_by_state",
     "content_digests": "SCAN content USING INDEX",
     "erased_digests": "SCAN content USING INDEX content_erased",
+    "work_rows": "SCAN work",
+    "answer_rows": "SCAN answers",
     # Stops after as many rows as were asked for.
     "runs": "SCAN runs USING INDEX runs_by_start",
     "recent_jobs": "SCAN jobs",

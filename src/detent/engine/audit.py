@@ -16,6 +16,7 @@ from itertools import islice
 
 from detent.canon import DIGEST_BYTES, digest_text, sha256
 from detent.canon.show import show
+from detent.engine.beside import beside_findings
 from detent.engine.content import Content
 from detent.engine.home import Home
 from detent.engine.keeper import HeadKeeper, state_directory
@@ -41,6 +42,8 @@ ROWS = (
     "What no record says of a job: the usage it reported, and how far heartbeats have moved the lease of one that runs. "
     "`detent replay` compares it with the commands, byte for byte."
 )
+
+REFUSALS = "The log of refused requests that `detent explain` shows: it is no part of the signed history."
 
 
 def verify_home(
@@ -68,7 +71,7 @@ def verify_home(
             rows_expected=True,
             verify_many=verify_many,
         )
-    return replace(report, not_proved=(*report.not_proved, ROWS))
+    return replace(report, not_proved=(*report.not_proved, ROWS, REFUSALS))
 
 
 def _kept_here(home: Home, settings: Settings, environment: Mapping[str, str], parts: Parts) -> list[str]:
@@ -123,6 +126,7 @@ def store_items(reader: StoreReader, files: ContentFiles, origin: str) -> Iterat
     yield from map(job_item, typed(reader.jobs()))
     yield from map(run_item, typed(reader.runs()))
     yield from _checkpoint_findings(reader)
+    yield from beside_findings(Content(reader, files))
 
 
 def commits(

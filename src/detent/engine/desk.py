@@ -11,9 +11,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
-from detent.canon import decode_trusted, digest_text, json_decode_trusted, parse_digest
+from detent.canon import decode_trusted, digest_text, json_decode_trusted, parse_digest, sha256
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.engine.content import NONCE_BYTES, Content, open_value, seal_trusted, seal_value
@@ -21,7 +21,7 @@ from detent.engine.floor import Floor
 from detent.engine.home import Home
 from detent.engine.session import Session
 from detent.engine.wiring import Parts, load_trust, signing_key
-from detent.errors import InvalidInput, StoreCorrupt, StoreUnavailable
+from detent.errors import DetentError, InvalidInput, StoreCorrupt, StoreUnavailable
 from detent.jobs.keys import ExecutionKey
 from detent.jobs.values import files_named
 from detent.jobs.work import VALUE_INLINE_BYTES_MAX, WorkOrder, WorkReport, read_order
@@ -30,6 +30,7 @@ from detent.kernel.evidence import detail_of
 from detent.kernel.manifest import EVICTABLE_KINDS, MAX_RETRIES_DEFAULT, RETRY_CATEGORIES_DEFAULT
 from detent.kernel.policy import UNLIMITED_QUOTA
 from detent.ledger import sign_own_manifest, sign_result
+from detent.ledger.schema import SubmittedManifest, read_submitted
 from detent.store.api import StoreReader, WorkRow
 from detent.store.content import ContentFiles
 
@@ -66,6 +67,13 @@ class Reported:
     digest: bytes
     report: WorkReport
     inline: Inline
+
+
+class Submitted(NamedTuple):
+    """What a job was asked to do, and the hash of the signed manifest that says so."""
+
+    manifest_hash: bytes
+    order: WorkOrder
 
 
 class Desk:
@@ -186,6 +194,13 @@ class Desk:
             raise StoreCorrupt(f"content {digest_text(digest)} is gone", hint="it was erased, or the home is damaged")
         return open_value(data)
 
+    def _read_ahead(self, digests: Sequence[bytes]) -> None:
+        """Read content that will be asked for, piece by piece, in one go."""
+        with self._lock:
+            unread = [digest for digest in digests if digest not in self._cache]
+        for digest, data in self.reader.contents(unread):
+            self._remember(digest, data)
+
     def _remember(self, digest: bytes, data: bytes) -> None:
         if len(data) > CACHED_BYTES_MAX:
             return
@@ -238,6 +253,30 @@ class Desk:
             return order
         return read_order(self.unsealed(payload_digest))
 
+    def submitted(self, job_ids: Sequence[str]) -> dict[str, Submitted]:
+        """What jobs were asked to do, by the manifests that their submitters signed; those that can still be read.
+
+        Not by the jobs' rows, which nobody signed.
+        """
+        found: dict[str, SubmittedManifest] = {}
+        for job_id in job_ids:
+            record = next(self.reader.records_of_job(job_id), None)
+            signed = None if record is None or record.evidence is None else read_submitted(record.evidence)
+            if isinstance(signed, SubmittedManifest) and signed.job_id == job_id:
+                found[job_id] = signed
+        self._read_ahead([signed.payload_digest for signed in found.values()])
+        orders = ((job_id, signed, self._readable_order(signed.payload_digest)) for job_id, signed in found.items())
+        return {job_id: Submitted(sha256(signed.body), order) for job_id, signed, order in orders if order is not None}
+
+    def _readable_order(self, payload_digest: bytes) -> WorkOrder | None:
+        known = self._orders.get(payload_digest)
+        if known is not None:
+            return known
+        try:
+            return read_order(self.unsealed(payload_digest))
+        except (DetentError, TypeError):
+            return None  # Erased, damaged, or of another kind.
+
     # -- reports -------------------------------------------------------------------------------------------------------
 
     def sign(self, report: WorkReport) -> Reported:
@@ -283,9 +322,8 @@ class Desk:
             if digest is not None and record.job_id is not None:
                 named[record.job_id] = digest
         with self._lock:
-            unread = [digest for digest in named.values() if digest not in self._cache and digest not in self._reports]
-        for digest, data in self.reader.contents(unread):
-            self._remember(digest, data)
+            unread = [digest for digest in named.values() if digest not in self._reports]
+        self._read_ahead(unread)
         reports = ((job_id, digest, self._readable(digest)) for job_id, digest in named.items())
         return {job_id: (digest, report) for job_id, digest, report in reports if report is not None}
 

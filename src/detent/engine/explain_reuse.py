@@ -17,7 +17,7 @@ from detent.canon.show import show
 from detent.engine.content import Content, open_value
 from detent.engine.explain_chapter import moment
 from detent.engine.find_jobs import order_of
-from detent.engine.ingredients import ABSENT, Change, CodeReader, describe
+from detent.engine.ingredients import ABSENT, Change, CodeReader, describe, is_same_work
 from detent.engine.inspect import ABSENT as NEVER_STORED
 from detent.engine.inspect import DAMAGED, ERASED, JobView, Times, whereabouts
 from detent.engine.namesakes import Compared, Namesake, Namesakes
@@ -193,9 +193,12 @@ def _same_work(reader: StoreReader, content: Content, view: JobView, own: WorkRo
     for row in reader.work(own.workspace, own.execution_key):
         if row.job_id == own.job_id:
             break
-        before = reader.job(row.job_id) or before
+        earlier = reader.job(row.job_id)
+        asked = None if earlier is None else order_of(content, earlier)
+        if asked is None or is_same_work(asked, order, order.ingredients):
+            before = earlier or before
     if before is None:
-        return None
+        return None if order.again is None else WhyRun(AGAIN, (f"No earlier result was taken: {order.again}.",))
     what = f"Job {before.job_id}" + ("" if before.run_id is None else f" of run {before.run_id}")
     report = report_of(reader, content, before)
     if order.again is not None:  # As it was found when the job was submitted; older orders do not say.

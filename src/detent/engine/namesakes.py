@@ -51,7 +51,7 @@ class Namesakes:
     def __init__(
         self, reader: StoreReader, content: Content, workspace: str, label: str, *, beside_run: str | None = None
     ) -> None:
-        self._reader, self._content, self._beside = reader, content, beside_run
+        self._reader, self._content, self._label, self._beside = reader, content, label, beside_run
         self._work = {row.job_id: row for row in reader.work_labelled(workspace, label, LABELLED_MAX)}
         self._read: list[Namesake] = []
         self._erased: list[tuple[JobRow, int]] = []
@@ -117,8 +117,8 @@ class Namesakes:
             row = self._reader.job(job_id)
             if row is None or (row.run_id is not None and row.run_id == self._beside):
                 continue
-            job = Job.decode(row.body)
-            if (order := order_of(self._content, row)) is not None:
+            job, order = Job.decode(row.body), order_of(self._content, row)
+            if order is not None and order.label == self._label:  # The rows that lead here are signed by nobody.
                 self._read.append(Namesake(row, job.submitted_tick, order))
                 return True
             if self._reader.is_erased(job.payload_digest):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from detent.canon import digest_text, parse_digest
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
-from detent.engine.desk import Desk, Retries
+from detent.engine.desk import Desk, Retries, Submitted
 from detent.engine.ingredients import (
     CodeDigest,
     CodeReader,
@@ -30,6 +30,7 @@ from detent.engine.ingredients import (
     env_version,
     ingredients,
     inputs_digests,
+    is_same_work,
     key_of_work,
     never_reused,
     of_surroundings,
@@ -59,6 +60,7 @@ OUR_OWN: Final = "detent.engine."
 FORCED: Final = "`--force` asked for it again"
 LIMIT_BOUND: Final = "a limit had ended it, and another limit might not"
 OTHER_LIMITS: Final = "the same work is under way with other limits"
+ASTRAY: Final = "the index of work names job {} for it, which was asked to do something else; run `detent verify` to see what was changed"
 KEPT_JOBS: Final = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED})
 
 
@@ -155,6 +157,21 @@ class _Earlier(NamedTuple):
     job_row: JobRow
     job: Job
     report: tuple[bytes, WorkReport] | None
+    submitted: Submitted | None
+
+    def is_work_of(self, recipe: Recipe, workspace: str) -> bool:
+        """Whether the job was asked to do this very work, and what is taken for its report is about it.
+
+        The index and the jobs' rows are signed by nobody. They lead here; what was signed decides (X-196).
+        """
+        if self.submitted is None or self.job.tenant_id != workspace:
+            return False
+        if not is_same_work(self.submitted.order, recipe.wanted, recipe.ingredients):
+            return False
+        if self.report is None:
+            return True
+        said = self.report[1]
+        return (said.job_id, said.manifest_hash) == (self.row.job_id, self.submitted.manifest_hash)
 
 
 def no_results(named: str) -> bytes:
@@ -242,8 +259,12 @@ class Recipes:
         desk, why, passed_over = self._desk, "", ""
         prior: list[PriorJob] = []
         known: dict[str, tuple[str, bytes | None, WorkReport | None]] = {}
-        for position, (row, job_row, job, reported) in enumerate(earlier):
-            if options.force and row.tick < since_ms:
+        for position, one in enumerate(earlier):
+            row, job_row, job, reported = one.row, one.job_row, one.job, one.report
+            if not one.is_work_of(recipe, desk.tenant):
+                why = why or ASTRAY.format(row.job_id)
+                continue
+            if options.force and job.submitted_tick < since_ms:
                 passed_over = FORCED
                 continue
             status, available, limit_bound = project_job(job).status, True, False
@@ -292,24 +313,23 @@ class Recipes:
             (row, job_row, Job.read(job_row.body)) for row, job_row in desk.reader.work_of_keys(desk.tenant, [*texts])
         ]
         reports = desk.reports_of([job for _, _, job in rows])
+        submitted = desk.submitted([job.job_id for _, _, job in rows])
         for row, job_row, job in rows:
-            found[texts[row.execution_key]].append(_Earlier(row, job_row, job, reports.get(row.job_id)))
+            earlier = _Earlier(row, job_row, job, reports.get(row.job_id), submitted.get(row.job_id))
+            found[texts[row.execution_key]].append(earlier)
         return found
 
     def because(self, label: str, recipe: Recipe, before_ms: int) -> str:
         """What has changed since the work of this label was last done, in words; empty when it never was."""
         for row in self._desk.reader.work_labelled(self._desk.tenant, label, 8):
             job_row = self._desk.reader.job(row.job_id)
-            if row.tick >= before_ms or job_row is None:
+            if job_row is None or Job.decode(job_row.body).submitted_tick >= before_ms:
                 continue
-            payload = Job.decode(job_row.body).payload_digest
-            try:
-                order = self._desk.order(payload)
-            except DetentError:
-                if self._desk.reader.is_erased(payload):
-                    return f"job {row.job_id}, which did it before, was erased"
-                continue
-            return self.difference(order.ingredients, recipe.ingredients)
+            submitted = self._desk.submitted([row.job_id]).get(row.job_id)
+            if submitted is None and self._desk.reader.is_erased(Job.decode(job_row.body).payload_digest):
+                return f"job {row.job_id}, which did it before, was erased"
+            if submitted is not None and submitted.order.label == label:
+                return self.difference(submitted.order.ingredients, recipe.ingredients)
         return ""
 
     @staticmethod

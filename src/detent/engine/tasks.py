@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final
@@ -21,13 +21,22 @@ from detent.canon.late import dataclass
 from detent.engine.crew import Attempted, ends_attempt
 from detent.engine.desk import Retries, Submission
 from detent.engine.driver import Options
+from detent.engine.ingredients import WorkInputs, is_same_request
 from detent.engine.patience import ask_again
 from detent.engine.recipes import Limits, Miss, Recipe, Wanted, no_results
 from detent.engine.run_past import TERMINAL
 from detent.engine.vacancies import FULL
 from detent.engine.wire import Answer
 from detent.engine.work import Work
-from detent.errors import IdempotencyKeysFull, InvalidInput, QueueFull, Refused, StoreUnavailable, error_of
+from detent.errors import (
+    IdempotencyKeysFull,
+    InvalidInput,
+    QueueFull,
+    Refused,
+    StoreCorrupt,
+    StoreUnavailable,
+    error_of,
+)
 from detent.jobs.idempotency import IdempotencyScope, Repeated, StoredAnswer, body_digest, decide_idempotency
 from detent.jobs.keys import ExecutionKey
 from detent.jobs.work import WorkOrder, WorkReport
@@ -270,17 +279,21 @@ class Tasks:
         with self._reading:
             self._work.recipes.refresh()
             recipe = self._recipe(call)
-        body = body_digest(json_encode({**self._order(call, recipe).document(), "ingredients": {}}, name=call.label))
+        body = _request_digest(self._order(call, recipe))
         named = digest(SCOPE_LABEL, encode_trusted([scope.workspace_id, scope.user_id, scope.endpoint, scope.key]))
         while True:
             job_id = self._free_job_id(named)  # Before the look at the answers: whoever takes it leaves one.
             if (job := self._answer_kept(named, body)) is not None:
+                self._insist_on_answer(job, call, body)
                 return self.ticket(job)
             known = self._answered(call, recipe)
             if isinstance(known, Ticket):
                 _insist_on_kept(self._ask([], [AnswerRow(named, body, known.job_id.encode(), self._desk.now_ms())]))
                 first = self._answer_kept(named, body) or known.job_id
-                return self._twin(known) if first == known.job_id else self.ticket(first)
+                if first == known.job_id:
+                    return self._twin(known)
+                self._insist_on_answer(first, call, body)
+                return self.ticket(first)
             submission = self._submission(call, recipe, job_id, known)
             ticket = Ticket(job_id)
             self._await(ticket, own=True)
@@ -303,6 +316,27 @@ class Tasks:
         if isinstance(decided, Refused):
             raise error_of(decided, hint="use another key for another request")
         return decided.response.decode() if isinstance(decided, Repeated) else None
+
+    def _insist_on_answer(self, job_id: str, call: Call, body: bytes) -> None:
+        """Refuse a kept answer that names a job of another request: answers are signed by nobody (X-196)."""
+        submitted, wanted = self._desk.submitted([job_id]).get(job_id), call.wanted
+        asked = WorkInputs(
+            kind=wanted.kind,
+            target=wanted.target,
+            arguments=wanted.arguments,
+            keywords=wanted.keywords,
+            env=wanted.env,
+            entrypoint=wanted.entrypoint,
+        )
+        # Its own job, or one that had done the same before and was found by its key.
+        if submitted is None or not (
+            _request_digest(submitted.order) == body or is_same_request(submitted.order, asked, no_results)
+        ):
+            raise StoreCorrupt(
+                f"the answer kept for this idempotency key names job {job_id!r}, which was asked to do something else",
+                hint="run `detent verify`; use another idempotency key to have the work done",
+                details={"job_id": job_id},
+            )
 
     def _free_job_id(self, named: bytes) -> str:
         """The id that the next job under a key gets: the same for all who ask at once, so that only one of them gets it."""
@@ -442,6 +476,12 @@ class Tasks:
             self._room.notify_all()
         for event in events:
             event.set()
+
+
+def _request_digest(order: WorkOrder) -> bytes:
+    """What a request under an idempotency key is recognised by: its order, without what was found out for it."""
+    said = replace(order, ingredients={}, again=None)
+    return body_digest(json_encode({**said.document(), "ingredients": {}}, name=order.label))
 
 
 def _insist_on_kept(answers: Sequence[Answer]) -> None:

@@ -11,9 +11,9 @@ from itertools import product
 from typing import Final, TypeVar
 
 from detent.errors import StoreCorrupt
-from detent.store.api import BatchRow, CheckpointRow, JobRow, RecordRow, RunRow, TreeHeadRow
+from detent.store.api import AnswerRow, BatchRow, CheckpointRow, JobRow, RecordRow, RunRow, TreeHeadRow, WorkRow
 
-_Row = TypeVar("_Row", BatchRow, RecordRow, JobRow, RunRow, TreeHeadRow, CheckpointRow)
+_Row = TypeVar("_Row", BatchRow, RecordRow, JobRow, RunRow, TreeHeadRow, CheckpointRow, WorkRow, AnswerRow)
 
 _INT, _TEXT, _BYTES = (int,), (str,), (bytes,)
 _INT_OR_NONE, _TEXT_OR_NONE, _BYTES_OR_NONE = (int, type(None)), (str, type(None)), (bytes, type(None))
@@ -37,6 +37,8 @@ _KINDS: Final[dict[type, frozenset[tuple[type, ...]]]] = {
         RunRow: (_INT, _TEXT, _TEXT, _TEXT, _TEXT, _INT, _INT_OR_NONE, _BYTES),
         TreeHeadRow: (_INT, _INT, _TEXT),
         CheckpointRow: (_INT, _INT, _BYTES, _BYTES),
+        WorkRow: (_TEXT, _BYTES, _TEXT, _TEXT, _INT, _BYTES),
+        AnswerRow: (_BYTES, _BYTES, _BYTES, _INT),
     }.items()
 }
 """For each row every combination of kinds that it may have."""

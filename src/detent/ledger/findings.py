@@ -150,6 +150,16 @@ FINDINGS: Final[Mapping[str, Kind]] = {
     "STEP_REPEATED": Kind("a step of a run is reused twice", _KEY_HOLDER),
     "ERASED_WRONG": Kind("an erasure out of order, or in a partition that records none", _KEY_HOLDER),
     # Beside the ledger.
+    "WORK_INDEX_WRONG": Kind(
+        "a row of the index of equal work is not what the job's signed payload leads to", "the database was edited"
+    ),
+    "REUSE_MISMATCH": Kind(
+        "a step took the result of a job that was asked to do something else",
+        "rows of the database were edited before that run, or whoever holds the owner's key wrote it",
+    ),
+    "ANSWER_WRONG": Kind(
+        "an answer kept for an idempotency key does not fit the job it names", "the database was edited"
+    ),
     "FOLD_DIFFERS": Kind("a stored row says something else than the records", "the database was edited"),
     "FOLD_ROW_MISSING": Kind("a job or run of the records has no row", "the database was edited"),
     "FOLD_ROW_UNKNOWN": Kind("a row of a job or run that no record knows", "the database was edited"),

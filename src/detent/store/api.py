@@ -301,11 +301,17 @@ class StoreReader(Protocol):
     def work_labelled(self, workspace: str, label: str, limit: int = 100) -> Iterator[WorkRow]:
         """Jobs under a label, whatever their keys, newest first."""
 
+    def work_rows(self) -> Iterator[WorkRow]:
+        """The whole index, in the order in which the jobs were submitted."""
+
     def labels_of_run(self, run_id: str) -> set[str]:
         """The labels of what a run's jobs do; work that is never reused has none."""
 
     def answer(self, scope: bytes) -> AnswerRow | None:
         """What was answered under a client's idempotency key; it may have expired."""
+
+    def answer_rows(self) -> Iterator[AnswerRow]:
+        """Every answer that is kept, oldest first."""
 
     def answers_kept(self, after_ms: int) -> tuple[int, int | None]:
         """How many answers were stored after a moment, and when the oldest of them was. Reads all of them."""

@@ -383,6 +383,10 @@ class MemoryStore:
         found = [row for row in self._all_work() if (row.workspace, row.label) == (workspace, label)]
         return iter(found[::-1][:limit])
 
+    def work_rows(self) -> Iterator[WorkRow]:
+        """The whole index, in the order in which the jobs were submitted."""
+        return iter(self._all_work())
+
     def labels_of_run(self, run_id: str) -> set[str]:
         """The labels of what a run's jobs do."""
         return {self._work[job.job_id].label for job in self.jobs(run_id=run_id) if job.job_id in self._work}
@@ -390,6 +394,10 @@ class MemoryStore:
     def answer(self, scope: bytes) -> AnswerRow | None:
         """What was answered under a client's idempotency key."""
         return self._answers.get(scope)
+
+    def answer_rows(self) -> Iterator[AnswerRow]:
+        """Every answer that is kept, oldest first."""
+        return iter([*self._answers.values()])
 
     def answers_kept(self, after_ms: int) -> tuple[int, int | None]:
         """How many answers were stored after a moment, and when the oldest of them was."""

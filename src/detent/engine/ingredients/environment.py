@@ -47,12 +47,12 @@ def _default_shell(path: str | None) -> tuple[str, ...]:
     return SH if shutil.which(BASH[0], path=path) is None else BASH
 
 
-def env_version(distributions: Mapping[str, str]) -> str:
-    """Interpreter, machine and the distributions that were reached.
+def env_version(distributions: Mapping[str, str], *, python: str | None = None, machine: str | None = None) -> str:
+    """Interpreter, machine and the distributions that were reached; here and now unless the first two are given.
 
     A list that is too long is named by its digest; the whole list stands among the ingredients.
     """
-    text = f"python-{python_version().replace(' ', '-')}-{platform_name()}"
+    text = f"python-{(python or python_version()).replace(' ', '-')}-{machine or platform_name()}"
     if not distributions:
         return text
     listed = ",".join(f"{name}-{distributions[name]}" for name in sorted(distributions))

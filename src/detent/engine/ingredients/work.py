@@ -28,10 +28,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from detent.canon import digest, digest_text, json_digest, json_encode
 from detent.canon.late import dataclass
@@ -40,8 +40,10 @@ from detent.engine.ingredients.code import CodeDigest, CodeReader, source_digest
 from detent.engine.ingredients.declared import INPUT, inputs_digests
 from detent.engine.ingredients.environment import Surroundings, env_version
 from detent.engine.ingredients.files import FileDigests
+from detent.errors import InvalidInput
 from detent.jobs.keys import ExecutionKey, hash_of_ingredients, work_key
 from detent.jobs.values import FILE, RESULT, is_file, is_result
+from detent.jobs.work import WorkOrder
 
 if TYPE_CHECKING:  # A contract's models bring Pydantic, which tasks without a contract do not need.
     from detent.contract.model import Binding
@@ -128,7 +130,18 @@ def gather(
     return WorkInputs(**{**said, **given})
 
 
-def binding_digest(work: WorkInputs) -> bytes:
+class Bound(Protocol):
+    """A piece of work by what it calls: `WorkInputs` and `Wanted` before it is submitted, its order afterwards."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def target(self) -> Any: ...
+    @property
+    def entrypoint(self) -> str: ...
+
+
+def binding_digest(work: Bound) -> bytes:
     """What work is bound to: the name that is called, not how often it may be tried or how long it may take.
 
     What the name stands for is said by the ingredients.
@@ -146,6 +159,58 @@ def _binding_digest(kind: str, called: str | None, entrypoint: str) -> bytes:
 def key_of_work(job_type: str, binding_digest: bytes, ingredients: Mapping[str, Any], env_version: str) -> ExecutionKey:
     """The execution key of a ``task`` or ``action`` job (X-186). It is computed here and taken from nobody (JOB-025)."""
     return work_key(job_type, binding_digest, hash_of_ingredients(ingredients), env_version)
+
+
+def is_same_work(order: WorkOrder, wanted: Bound, ingredients: Mapping[str, Any]) -> bool:
+    """Whether an order was made from these ingredients and calls the same: then, and only then, the keys are equal."""
+    try:
+        return binding_digest(order) == binding_digest(wanted) and order.ingredients == ingredients
+    except (TypeError, KeyError):
+        return False  # An order that no release has written.
+
+
+def is_same_request(order: WorkOrder, wanted: WorkInputs, value_digest: Callable[[str], bytes]) -> bool:
+    """Whether an order calls the same with the same arguments, whatever the code and the surroundings were."""
+    try:
+        return binding_digest(order) == binding_digest(wanted) and _given(order.ingredients) == _given(
+            ingredients(wanted, value_digest)
+        )
+    except (TypeError, KeyError):
+        return False
+
+
+def _given(ingredients: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: said for name, said in ingredients.items() if name.startswith(("argument:", "env:"))}
+
+
+def key_of_order(order: WorkOrder) -> ExecutionKey | None:
+    """The key that an order's own ingredients lead to; None for one that is never reused, or was made from other tools."""
+    try:
+        surroundings = env_version_of(order.ingredients, order.target if order.kind == "job" else None)
+        if not order.ingredients or surroundings is None:
+            return None
+        return key_of_work("action", binding_digest(order), order.ingredients, surroundings)
+    except (TypeError, KeyError, InvalidInput):
+        return None
+
+
+def env_version_of(ingredients: Mapping[str, Any], payload: Mapping[str, Any] | None) -> str | None:
+    """What work ran in, as its ingredients name it; None where the order of a runner's tools is not known here."""
+    python, machine, runner = (ingredients.get(name) for name in ("python", "platform", "runner"))
+    if runner is None:
+        packages = dict(_listed(ingredients, "package:"))
+        return env_version(packages, python=str(python), machine=str(machine))
+    from detent.executor.runners import tools  # noqa: PLC0415 - most runs have no platform jobs
+
+    found = dict(_listed(ingredients, "tool:"))
+    names = tools.TOOLS.get("" if payload is None else payload.get("job_type", ""), ())
+    if found.keys() != set(names) or not str(python).replace(".", "").isdigit():
+        return None  # Made by another release, or by an interpreter that runners call by another name.
+    return tools.named(str(runner), str(python), {name: found[name] for name in names})
+
+
+def _listed(ingredients: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    return ((name.removeprefix(prefix), str(said)) for name, said in ingredients.items() if name.startswith(prefix))
 
 
 def never_reused(work: WorkInputs, *, cache: bool = True) -> str | None:

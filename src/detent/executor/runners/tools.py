@@ -39,11 +39,15 @@ def env_version(job_type: str, library_paths: tuple[Path, ...] = ()) -> str:
     Code that may import packages of the operator's (``library_paths``) runs in an environment that these are part of. A
     tool that is not installed is named as such; no payload that was made for a working environment asks for that.
     """
-    parts = [runner_of(job_type), f"py{platform.python_version()}"]
-    parts += [f"{name}-{version}" for name, version in versions(job_type).items()]
+    name = named(runner_of(job_type), platform.python_version(), versions(job_type))
     if library_paths and job_type == "object_execute":
-        parts.append(f"lib-{_packages_digest(library_paths)}")
-    return "+".join(parts)
+        name += f"+lib-{_packages_digest(library_paths)}"
+    return name
+
+
+def named(runner: str, python: str, tools: Mapping[str, str]) -> str:
+    """The name of an environment made of these."""
+    return "+".join([runner, f"py{python}", *(f"{name}-{version}" for name, version in tools.items())])
 
 
 def runner_of(job_type: str) -> str:

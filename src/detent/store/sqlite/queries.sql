@@ -357,6 +357,12 @@ FROM work INDEXED BY work_by_label CROSS JOIN job_names USING (job_no)
 WHERE label = ?2 AND workspace = ?1
 ORDER BY work.job_no DESC LIMIT ?3
 
+-- name: work_rows
+-- The whole index, by the numbers of the jobs; a row whose number no job has stays visible under an empty name.
+SELECT workspace, execution_key, ifnull(job_id, ''), label, tick, payload_digest
+FROM work LEFT JOIN job_names USING (job_no)
+ORDER BY work.job_no
+
 -- name: labels_of_run
 -- The labels of what the jobs of a run do, some of them more than once.
 SELECT label
@@ -366,6 +372,10 @@ WHERE run_id = ?1
 -- name: answer
 -- What is kept under a scope.
 SELECT scope, body_digest, response, stored_at_ms FROM answers WHERE scope = ?1
+
+-- name: answer_rows
+-- Everything that is kept, by number.
+SELECT scope, body_digest, response, stored_at_ms FROM answers ORDER BY answer_no
 
 -- name: answers_kept
 -- How many answers were stored after ?1, and when the oldest of them was.

@@ -271,6 +271,10 @@ class SqliteReader:
             return iter(())
         return self._rows(WorkRow._make, "work_labelled", workspace, label, limit)
 
+    def work_rows(self) -> Iterator[WorkRow]:
+        """The whole index, in the order in which the jobs were submitted."""
+        return self._rows(WorkRow._make, "work_rows") if self._knows_work() else iter(())
+
     def labels_of_run(self, run_id: str) -> set[str]:
         """The labels of what a run's jobs do."""
         return set(self._rows(_first, "labels_of_run", run_id)) if self._knows_work() else set()
@@ -278,6 +282,10 @@ class SqliteReader:
     def answer(self, scope: bytes) -> AnswerRow | None:
         """What was answered under a client's idempotency key."""
         return self._one(AnswerRow._make, "answer", scope) if self._knows_work() else None
+
+    def answer_rows(self) -> Iterator[AnswerRow]:
+        """Every answer that is kept, oldest first."""
+        return self._rows(AnswerRow._make, "answer_rows") if self._knows_work() else iter(())
 
     def answers_kept(self, after_ms: int) -> tuple[int, int | None]:
         """How many answers were stored after a moment, and when the oldest of them was."""

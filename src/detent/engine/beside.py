@@ -1,0 +1,105 @@
+"""What a home keeps beside its signed history and acts on: each row is held against the signed payload that it is about.
+
+An index row or a kept answer is a hint that saves time. Where it is used, the signed payload decides; here every row is
+compared, so that one which was changed is found before it is used (X-196). `docs/threat-model.md` lists all tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from detent.canon import NotCanonical, decode, parse_digest
+from detent.engine.content import Content, open_value
+from detent.engine.ingredients import key_of_order
+from detent.engine.typed import typed
+from detent.errors import DetentError, InvariantBroken
+from detent.jobs.work import WorkOrder, read_order
+from detent.kernel import Job
+from detent.kernel.history import STEP_REUSED
+from detent.ledger.findings import Finding
+from detent.store.api import AnswerRow, JobRow, RecordRow, WorkRow
+
+
+def beside_findings(content: Content) -> Iterator[Finding]:
+    """Every row of the work index, every recorded reuse and every kept answer that does not fit what was signed."""
+    reader = content.reader
+    for row in typed(reader.work_rows()):
+        yield from _work(content, row)
+    for partition in range(reader.partitions):
+        for record in typed(reader.records_of_kind(partition, STEP_REUSED)):
+            yield from _reuse(content, record)
+    for answer in typed(reader.answer_rows()):
+        yield from _answer(content, answer)
+
+
+def _work(content: Content, row: WorkRow) -> Iterator[Finding]:
+    job = _job(content.reader.job(row.job_id))
+    if job is None:
+        yield Finding("WORK_INDEX_WRONG", "a row of a job that cannot be read", job_id=row.job_id)
+        return
+    wrong = [] if row.workspace == job.tenant_id else ["workspace"]
+    wrong += [] if row.payload_digest == job.payload_digest else ["payload_digest"]
+    order = _order(content, job)
+    if order is not None:
+        key = key_of_order(order)
+        fits = key is None or row.execution_key in {
+            parse_digest(key),
+            job.payload_digest,
+        }  # The latter once it was erased.
+        wrong += [] if fits else ["execution_key"]
+        wrong += [] if order.label == row.label else ["label"]
+    if wrong:
+        message = f"the job's row says something else than its signed payload: {', '.join(wrong)}"
+        yield Finding("WORK_INDEX_WRONG", message, job_id=row.job_id)
+
+
+def _reuse(content: Content, record: RecordRow) -> Iterator[Finding]:
+    """A reuse names its ingredients; those of the job whose result was taken must be the same."""
+    try:
+        fields = decode(record.body)
+    except NotCanonical:
+        return  # Which is found where the record is read.
+    if not isinstance(fields, dict) or type(fields.get("job_id")) is not str:
+        return
+    named = fields.get("ingredients_digest")
+    said = _opened(content, named) if type(named) is bytes else None
+    job = _job(content.reader.job(fields["job_id"]))
+    order = None if job is None else _order(content, job)
+    if order is None or said is None:
+        return
+    if said.get("ingredients") != order.ingredients:
+        message = f"step {fields.get('step_id')!r} of run {fields.get('run_id')!r} took the result of other work"
+        place = (record.partition, record.batch_no, record.position, fields["job_id"])
+        yield Finding("REUSE_MISMATCH", message, *place)
+
+
+def _answer(content: Content, row: AnswerRow) -> Iterator[Finding]:
+    job_id = row.response.decode(errors="replace")
+    if content.reader.job(job_id) is None:
+        yield Finding("ANSWER_WRONG", "the answer kept for an idempotency key names a job that is not there")
+
+
+def _job(row: JobRow | None) -> Job | None:
+    try:
+        return None if row is None else Job.decode(row.body)
+    except (NotCanonical, InvariantBroken, TypeError, ValueError):
+        return None
+
+
+def _order(content: Content, job: Job) -> WorkOrder | None:
+    said = _opened(content, job.payload_digest)
+    try:
+        return None if said is None else read_order(said)
+    except (DetentError, TypeError):
+        return None  # A payload of another kind.
+
+
+def _opened(content: Content, digest: bytes) -> Mapping[str, Any] | None:
+    """The map in sealed content; None when it is gone, damaged (which is found there) or something else."""
+    try:
+        data = content.get(digest)
+        said = None if data is None else open_value(data)
+    except (DetentError, TypeError):
+        return None
+    return said if isinstance(said, dict) else None

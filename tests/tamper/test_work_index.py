@@ -1,0 +1,140 @@
+"""Tampering with the index of equal work: unsigned rows may send a run looking in the wrong place, never give it a wrong result.
+
+Each attack edits `ledger.db` between two runs of the same contract, as a user with the file and without a key can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import apsw
+import pytest
+
+from detent.kernel import Job
+from tests.cli.project import Project, detent_home, project
+
+__all__ = ["detent_home", "project"]
+
+TWO = """
+name: two
+steps:
+  - {id: small, run: {python: "tasks:double", with: {n: 1}}}
+  - {id: large, run: {python: "tasks:double", with: {n: 1000}}}
+result: {small: {$from: small}, large: {$from: large}}
+"""
+EXPECTED = {"small": 2, "large": 2000}
+
+
+def swap_keys(database: apsw.Connection) -> None:
+    """Exchange the keys and the labels of the two rows."""
+    (first, *theirs), (second, *ours) = database.execute("SELECT job_no, execution_key, label FROM work").fetchall()
+    for job_no, values in ((first, ours), (second, theirs)):
+        database.execute("UPDATE work SET execution_key = ?, label = ? WHERE job_no = ?", (*values, job_no))
+
+
+def edit(project: Project, change: str | Callable[[apsw.Connection], object]) -> None:
+    """Change the database behind Detent's back."""
+    connection = apsw.Connection(str(project.home.ledger))
+    try:
+        if isinstance(change, str):
+            connection.execute(change)
+        else:
+            change(connection)
+    finally:
+        connection.close()
+
+
+def codes(project: Project, code: int = 1) -> set[str]:
+    """The codes that `detent verify` finds."""
+    return {finding["code"] for finding in project.json("verify", code=code)["findings"]}
+
+
+def result(project: Project, *arguments: str) -> Any:
+    return project.run("two.yaml", *arguments)["result"]
+
+
+@pytest.fixture
+def done(project: Project) -> Project:
+    """A project whose two steps have been done once."""
+    project.write("two.yaml", TWO)
+    project.checked = False
+    assert result(project) == EXPECTED
+    return project
+
+
+def test_swapped_keys_and_labels_give_no_step_the_result_of_another(done: Project) -> None:
+    """X-196, X-148: the work is done again, the reason is said, and `verify` finds the rows."""
+    edit(done, swap_keys)
+    assert codes(done) == {"WORK_INDEX_WRONG"}
+    assert result(done) == EXPECTED
+    told = done("explain", "two").out
+    assert "index of work" in told
+    assert "detent verify" in told
+    assert done.json("replay")["ok"]
+
+
+def test_a_plan_does_not_promise_the_result_of_another_step(done: Project) -> None:
+    """X-196: `detent plan` asks the index as a run does."""
+    edit(done, swap_keys)
+    shown = done("plan", "two.yaml").out
+    assert "which was asked to do something else" in " ".join(shown.split())
+
+
+def test_a_job_row_that_names_another_payload_gives_no_step_a_wrong_result(done: Project) -> None:
+    """X-196: a job's row is signed by nobody either; the manifest that its submitter signed says what it was asked."""
+
+    def swap(database: apsw.Connection) -> None:
+        swap_keys(database)
+        rows: list[Any] = database.execute("SELECT job_no, body FROM jobs").fetchall()
+        (first, one), (second, two) = rows
+        jobs = Job.decode(one), Job.decode(two)
+        jobs[0].payload_digest, jobs[1].payload_digest = jobs[1].payload_digest, jobs[0].payload_digest
+        for job_no, job in zip((first, second), jobs, strict=True):
+            database.execute("UPDATE jobs SET body = ? WHERE job_no = ?", (job.encode(), job_no))
+            database.execute("UPDATE work SET payload_digest = ? WHERE job_no = ?", (job.payload_digest, job_no))
+
+    edit(done, swap)
+    assert result(done) == EXPECTED
+    assert "FOLD_DIFFERS" in codes(done)
+
+
+def test_a_wrong_result_on_the_ledger_is_found_even_when_the_rows_are_put_back(
+    done: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X-196: what a step took is compared with what the job was asked, whatever the index says by then."""
+    edit(done, swap_keys)
+    with monkeypatch.context() as older:
+        older.setattr("detent.engine.recipes.is_same_work", lambda *_: True)
+        assert result(done) == {"small": 2000, "large": 2}
+    edit(done, swap_keys)
+    found = done.json("verify", code=1)["findings"]
+    assert {finding["code"] for finding in found} == {"REUSE_MISMATCH"}
+    assert len(found) == 2
+    assert all(finding["position"] is not None for finding in found)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("execution_key", "zeroblob(32)"),
+        ("label", "'two/other'"),
+        ("workspace", "'other'"),
+        ("payload_digest", "zeroblob(32)"),
+    ],
+)
+def test_every_column_of_the_work_index_is_compared(done: Project, column: str, value: str) -> None:
+    """X-196: the row is derived from the job's signed payload."""
+    edit(done, f"UPDATE work SET {column} = {value} WHERE job_no = 1")
+    (finding,) = done.json("verify", code=1)["findings"]
+    assert finding["code"] == "WORK_INDEX_WRONG"
+    assert column in finding["message"]
+    assert result(done) == EXPECTED
+
+
+def test_force_goes_by_the_job_and_not_by_the_tick_in_the_index(done: Project) -> None:
+    """X-196: a row that claims to be younger than the run is not taken under `--force`; the tick of a row decides nothing."""
+    edit(done, "UPDATE work SET tick = 1 << 60")
+    assert codes(done, code=0) == set()
+    forced = done.run("two.yaml", "--force")
+    assert forced["steps"]["reused"] == 0, forced["steps"]
