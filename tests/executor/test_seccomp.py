@@ -6,7 +6,7 @@ import pytest
 
 from detent.executor.sandbox import filter_rules, seccomp
 from detent.executor.sandbox.linux import CLONE_NEWNET, CLONE_NEWTIME, CLONE_NEWUSER
-from detent.executor.sandbox.seccomp import ALLOW, ENOSYS, EPERM, ERRNO, NOTIFY
+from detent.executor.sandbox.seccomp import ALLOW, EINVAL, ENOMEM, ENOSYS, EPERM, ERRNO, NOTIFY
 from detent.executor.sandbox.syscalls import AUDIT_ARCH_AARCH64, AUDIT_ARCH_X86_64, MACHINES, Machine
 from tests.executor.bpf import answer
 
@@ -124,6 +124,14 @@ def test_memory_is_asked_about_where_nobody_counts_it(machine: Machine) -> None:
     assert asked(machine, "mmap", 0, MB, writable, counted=False) == ALLOW
     assert asked(machine, "mmap", 0, large, 1, counted=False) == ALLOW
     assert asked(machine, "mremap", 0, 1, large, counted=False) == NOTIFY
+    for size in (1, large):
+        assert asked(machine, "mmap", 0, size, 0, 0x21) == ALLOW
+        assert asked(machine, "mmap", 0, size, 0, 0x21, counted=False) == NOTIFY
+    assert asked(machine, "mmap", 0, MB, writable, 0x22, counted=False) == ALLOW
+    assert asked(machine, "mmap", 0, MB, writable, 0x01, counted=False) == ALLOW
+    assert [asked(machine, "mmap", 0, 1, 0, 0x40022, counted=one) for one in (True, False)] == [ERRNO | ENOMEM] * 2
+    assert [asked(machine, "madvise", 0, 1, 21, counted=one) for one in (True, False)] == [ALLOW, ERRNO | EINVAL]
+    assert asked(machine, "madvise", 0, 1, 4, counted=False) == ALLOW
     for name in filter_rules.MEMORY_UNCOUNTED:
         assert (asked(machine, name), asked(machine, name, counted=False)) == (ALLOW, ERRNO | ENOSYS)
 

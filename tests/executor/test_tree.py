@@ -68,3 +68,29 @@ def test_on_the_hosts_proc_only_descendants_belong_to_the_job(proc: Path) -> Non
     directory = os.open(proc, os.O_RDONLY | os.O_DIRECTORY)
     assert sorted(Tree(directory, own=False).pids()) == [10, 11]
     os.close(directory)
+
+
+ROLLUP = "5500-7ffd ---p 00000000 00:00 0 [rollup]\nRss: 90 kB\nPss: 60 kB\nPss_Anon: 30 kB\nPss_File: 10 kB\nPss_Shmem: 20 kB\nSwapPss: 4 kB\n"
+
+
+def test_files_in_memory_are_left_to_whoever_counts_them(proc: Path, tree: Tree) -> None:
+    for pid in (2, 3):
+        write_process(proc, pid)
+        (proc / str(pid) / "smaps_rollup").write_text(ROLLUP)
+    assert tree.proportional_bytes(files_in_memory=True) == 2 * 64 * 1024
+    assert tree.proportional_bytes(files_in_memory=False) == 2 * 44 * 1024
+
+
+def test_an_object_of_shared_memory_counts_once_whoever_maps_how_much_of_it(proc: Path, tree: Tree) -> None:
+    line = "7f0000000000-7f0000001000 rw-s 00000000 00:01 {} {}\n"
+    for pid, inodes in ((2, (7, 7, 8)), (3, (8,))):
+        write_process(proc, pid)
+        (proc / str(pid) / "maps").write_text("".join(line.format(inode, "  /dev/zero (deleted)") for inode in inodes))
+    assert tree.shared_objects() == 2
+    write_process(proc, 4)
+    (proc / "4" / "maps").write_text(line.format(9, "[anon_shmem:mine]") + line.format(10, "/tmp/file"))
+    assert tree.shared_objects() == 3
+    write_process(proc, 5)  # It ended before its maps could be read.
+    assert tree.shared_objects() == 3
+    (proc / "5" / "maps").mkdir()
+    assert tree.shared_objects() is None

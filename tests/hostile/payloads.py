@@ -80,6 +80,17 @@ NETWORK = [
 ]
 
 _BOMB = "import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass\n"
+_SHARE = """
+import mmap
+SIZE = 16_000_000
+keep = []
+def share():
+    m = mmap.mmap(-1, SIZE)
+    for place in range(0, SIZE, 4096):
+        m[place] = 1
+    keep.append(m)
+    return m
+"""
 RESOURCES = [
     Payload("fork bomb", _BOMB, R, "LIMIT_PROCESSES"),
     Payload(
@@ -130,6 +141,55 @@ RESOURCES = [
         "with open('/dev/shm/x', 'wb') as file:\n    while True:\n        file.write(bytes(1000000))",
         R,
         limits=_limits(disk_bytes=64 * MB),
+    ),
+    Payload(
+        "memory, shared and dropped",
+        _SHARE + "for _ in range(30):\n    share().madvise(mmap.MADV_DONTNEED)",
+        R,
+        "LIMIT_MEMORY",
+    ),
+    Payload(
+        "memory, shared and unmapped but for one page",
+        _SHARE + "import ctypes\nfor _ in range(30):\n    m = share()\n"
+        "    place = ctypes.addressof(ctypes.c_char.from_buffer(m))\n"
+        "    ctypes.CDLL(None).munmap(ctypes.c_void_p(place + 4096), ctypes.c_size_t(SIZE - 4096))",
+        R,
+        "LIMIT_MEMORY",
+    ),
+    Payload(
+        "memory, shared under another name",
+        _SHARE + "import ctypes\nfor _ in range(30):\n    m = share()\n"
+        "    place = ctypes.addressof(ctypes.c_char.from_buffer(m))\n"
+        "    ctypes.CDLL(None).prctl(0x53564D41, 0, ctypes.c_void_p(place), ctypes.c_size_t(SIZE), b'x')\n"
+        "    m.madvise(mmap.MADV_DONTNEED)",
+        R,
+        "LIMIT_MEMORY",
+    ),
+    Payload(
+        "memory, shared among children that hold it for each other",
+        _SHARE
+        + "import os, time\nfor _ in range(8):\n    if os.fork() == 0:\n        share().madvise(mmap.MADV_DONTNEED)\n"
+        "        time.sleep(30)\n        os._exit(0)\ntime.sleep(30)",
+        R,
+        "LIMIT_MEMORY",
+    ),
+    Payload(
+        "memory of the zero device",
+        "import mmap, os\nf = os.open('/dev/zero', os.O_RDWR)\nmmap.mmap(f, 16_000_000)",
+        U,
+        raises="PermissionError",
+    ),
+    Payload(
+        "memory of the zero device by a link",
+        "import os\nos.symlink('/dev/zero', '/job/z')\nos.open('/job/z', os.O_RDWR)",
+        U,
+        raises="PermissionError",
+    ),
+    Payload(
+        "huge pages of the machine",
+        "import mmap\nmmap.mmap(-1, 1 << 21, flags=mmap.MAP_PRIVATE | 0x40020)",
+        U,
+        raises="OSError",
     ),
     Payload("text too long", "x = 'a' * 10**10", R, "LIMIT_MEMORY"),
     Payload("processor", "while True:\n    pass", R, "LIMIT_CPU", limits=_limits(cpu_ms=200), slow=True),
@@ -424,6 +484,8 @@ QUIET = [
     Payload("modules of the runner", "import sys\ndef main():\n    return [n for n in sys.modules if n.startswith('detent')]", None, returns=[]),
     Payload("frames of the runner", "import sys\ndef main():\n    names, frame = [], sys._getframe()\n    while frame:\n        names.append(frame.f_code.co_name)\n        frame = frame.f_back\n    return [n for n in names if n in ('serve', 'live', 'run_job', '_spawn', '_set_up')]", None, returns=[]),
     Payload("packages of others", "import os, sysconfig\ndef main():\n    base = sysconfig.get_path('stdlib')\n    return [n for n in ('site-packages', 'dist-packages') if os.path.isdir(f'{base}/{n}') and os.listdir(f'{base}/{n}')]", None, returns=[]),
+    Payload("shares memory with a child and lets it go", "import mmap, os\ndef main():\n    for n in range(40):\n        with mmap.mmap(-1, 8_000_000) as m:\n            if os.fork() == 0:\n                m[0] = n\n                os._exit(0)\n            os.wait()\n            last = m[0]\n    return last", None, returns=39),
+    Payload("reads zeros", "import os\ndef main():\n    with open('/dev/zero', 'rb') as file:\n        return len(file.read(10))", None, returns=10),
     Payload("reads standard input", "import sys\ndef main():\n    return sys.stdin.read()", None, returns=""),
     Payload("works with pipes, threads and children", "import os, subprocess, sys, threading, socket, tempfile, multiprocessing\ndef main():\n    a, b = socket.socketpair()\n    a.send(b'x')\n    out = subprocess.run([sys.executable, '-S', '-c', 'print(6*7)'], capture_output=True, check=True).stdout\n    t = threading.Thread(target=b.recv, args=(1,))\n    t.start(); t.join()\n    with tempfile.NamedTemporaryFile() as file:\n        file.write(b'x')\n    lock = multiprocessing.Lock()\n    with lock:\n        return out.decode()", None, returns="42\n"),
 ]  # fmt: skip

@@ -160,6 +160,29 @@ def test_children_who_together_hold_too_much_are_ended_not_awaited(supervisor: S
     assert (execution.code, execution.status) == ("LIMIT_MEMORY", 9)
 
 
+def test_memory_files_are_counted_or_refused(supervisor: Supervisor) -> None:
+    """JOB-037: nothing maps them, so only a control group can count them."""
+    source = "import os\nwhile True:\n    os.write(os.memfd_create('x'), bytes(4_000_000))"
+    for _ in range(2):
+        execution = run(supervisor, Job(source=source, limits=SMALL))
+        if supervisor.profile is Profile.FULL:
+            assert execution.code == "LIMIT_MEMORY"
+        else:
+            assert execution.raised is not None
+            assert execution.raised.type == "OSError"
+
+
+def test_shared_memory_is_reported_although_no_process_seems_to_hold_it(supervisor: Supervisor) -> None:
+    """JOB-037, JOB-049"""
+    source = (
+        "import mmap, time\nm = mmap.mmap(-1, 64_000_000)\nfor place in range(0, 64_000_000, 4096):\n    m[place] = 1\n"
+        "m.madvise(mmap.MADV_DONTNEED)\nn = mmap.mmap(-1, 20_000_000)\nn[:] = bytes(20_000_000)\ntime.sleep(0.3)"
+    )
+    execution = run(supervisor, Job(source=source, limits=replace(SMALL, memory_bytes=160 * MB)))
+    assert execution.ok, execution.message
+    assert 84_000_000 <= execution.usage.memory_bytes_peak < 160 * MB
+
+
 def test_usage_is_measured_outside_whatever_the_job_claims(supervisor: Supervisor) -> None:
     """JOB-049"""
     source = (

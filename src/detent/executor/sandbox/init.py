@@ -206,10 +206,13 @@ def _wall(settings: dict[str, Any], spec: dict[str, Any]) -> None:
     else:
         read = [*settings["binds"], *(entry[1] for entry in spec["inputs"])]
         write = [spec["directory"]]
+    read.append(_ZERO)
     landlock.restrict(settings["landlock_abi"], read=read, run=settings["programs"], write=write, devices=_DEVICES)
 
 
-_DEVICES = [f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom")]
+# The zero device may only be read: mapped for writing, it gives memory that no process and no quota of files accounts for.
+_DEVICES = [f"/dev/{name}" for name in ("null", "full", "random", "urandom")]
+_ZERO = "/dev/zero"
 
 
 def await_job(order: int, result: int) -> None:

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 from detent.executor.sandbox import linux
-from detent.executor.sandbox.seccomp import EAGAIN, ENOSYS
+from detent.executor.sandbox.seccomp import EAGAIN, ENOSYS, SHARED_ANONYMOUS
+from detent.executor.sandbox.shared_memory import SharedMemory
 from detent.executor.sandbox.syscalls import Machine
 from detent.executor.sandbox.tree import Tree
 
@@ -34,7 +35,7 @@ _SET_IDENTITY = frozenset(
 )
 _RESIZE = frozenset(("truncate", "ftruncate", "fallocate", "pwrite64"))
 _NEW_PROCESS = frozenset(("clone", "fork", "vfork"))
-_PROT_WRITE, _MAP_SHARED_MASK, _MAP_ANONYMOUS = 2, 0x3, 0x20
+_PROT_WRITE, _MAP_ANONYMOUS = 2, 0x20
 
 VIOLATION, LIMIT = "violation", "limit"
 
@@ -77,6 +78,7 @@ class Watch:
         """Set when the guest has called exit and stands still there."""
         self.processes_max: int | None = None
         self.memory_max: int | None = None
+        self.shared = SharedMemory()
 
     def answer_one(self, below: Tree, leaving: Callable[[int], bool]) -> dict[str, Any] | None:
         """Take one report, answer it, and return evidence if there is any; the caller then ends the job.
@@ -134,7 +136,7 @@ class Watch:
         if name == "lseek" or name in _RESIZE:
             return self._too_large(notice), 0
         if name in ("mmap", "mremap"):
-            return self._too_much_memory(notice), 0
+            return self._too_much_memory(notice, below), 0
         if name in _NEW_PROCESS and not (name == "clone" and arguments[0] & 0x7E020000):
             if self.processes_max is not None and below.sample().tasks >= self.processes_max:
                 return notice.evidence(LIMIT, "processes"), EAGAIN
@@ -170,7 +172,7 @@ class Watch:
             return None
         return notice.evidence(LIMIT, "disk", path)
 
-    def _too_much_memory(self, notice: Notice) -> dict[str, Any] | None:
+    def _too_much_memory(self, notice: Notice, below: Tree) -> dict[str, Any] | None:
         if self.memory_max is None:
             return None
         if notice.name == "mremap":
@@ -178,6 +180,11 @@ class Watch:
         _, length, protection, flags = notice.arguments[:4]
         if protection & _PROT_WRITE and flags & _MAP_ANONYMOUS and length > self.memory_max:
             return notice.evidence(LIMIT, "memory")
+        if flags & SHARED_ANONYMOUS == SHARED_ANONYMOUS:
+            if self.shared.charged_bytes + length > self.memory_max:
+                self.shared.settle(below.shared_objects())
+            self.shared.map(length)
+            return notice.evidence(LIMIT, "memory") if self.shared.charged_bytes > self.memory_max else None
         return None
 
     def _may_write(self, path: bytes) -> bool:

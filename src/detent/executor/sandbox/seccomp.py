@@ -18,7 +18,7 @@ from detent.executor.sandbox.syscalls import Machine
 ALLOW = 0x7FFF0000
 NOTIFY = 0x7FC00000
 ERRNO = 0x00050000
-EPERM, EAGAIN, ENOMEM, EFBIG, ENOSYS = 1, 11, 12, 27, 38
+EPERM, EAGAIN, ENOMEM, EINVAL, EFBIG, ENOSYS = 1, 11, 12, 22, 27, 38
 
 SECCOMP_SET_MODE_FILTER = 1
 FLAG_NEW_LISTENER = 8
@@ -27,6 +27,9 @@ FLAG_WAIT_KILLABLE = 32
 X32_BIT = 0x40000000
 LARGE_MAPPING_BYTES = 64 * 1024 * 1024
 """A writable mapping of this size is worth asking about where no cgroup counts memory."""
+
+SHARED_ANONYMOUS = 0x01 | 0x20
+"""The flags of a mapping whose pages outlive their place in a process (see `shared_memory`)."""
 
 _LD, _JEQ, _JGT, _JGE, _JSET, _AND, _RET = 0x20, 0x15, 0x25, 0x35, 0x45, 0x54, 0x06
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
@@ -38,7 +41,7 @@ Instruction = tuple[int, int, int, int]
 def program(machine: Machine, *, memory_counted: bool, processes_counted: bool, file_bytes_max: int) -> bytes:
     """The filter as the kernel takes it.
 
-    Where no cgroup counts memory, memory that no process maps is refused and large mappings are reported; where none
+    Where no cgroup counts memory, memory that no process maps is refused, and large and shared mappings are reported; where none
     counts processes, every new one is. ``file_bytes_max`` is the size beyond which a file may not even seem to reach.
     """
     code: list[Instruction] = [
@@ -105,17 +108,31 @@ def _special(memory_counted: bool, processes_counted: bool, file_bytes_max: int)
     }
     if not processes_counted:
         blocks |= {"fork": [_ret(NOTIFY)], "vfork": [_ret(NOTIFY)]}
+    # Huge pages come from a pool of the whole machine, and neither a process nor a control group of ours counts them.
+    no_huge_pages = [_low(3), *_if_any(_MAP_HUGETLB, ERRNO | ENOMEM)]
     if memory_counted:
-        blocks |= {"mmap": [_ret(ALLOW)], "mremap": [_ret(ALLOW)]}
+        blocks |= {"mmap": [*no_huge_pages, _ret(ALLOW)], "mremap": [_ret(ALLOW)]}
     else:
-        # The third argument says whether it may be written; a large read-only view of a data set is nobody's memory.
-        blocks["mmap"] = [_low(2), (_JSET, 1, 0, 2), _ret(ALLOW), *_above((1,), LARGE_MAPPING_BYTES)]
+        blocks["mmap"] = [
+            *no_huge_pages,
+            (_AND, 0, 0, SHARED_ANONYMOUS),
+            *_if_is(SHARED_ANONYMOUS, NOTIFY),
+            # The third argument says whether it may be written; a large read-only view of a data set is nobody's memory.
+            _low(2),
+            (_JSET, 1, 0, 2),
+            _ret(ALLOW),
+            *_above((1,), LARGE_MAPPING_BYTES),
+        ]
         blocks["mremap"] = _above((2,), LARGE_MAPPING_BYTES)
+        # Pages that a process sends to swap are not among those it holds.
+        blocks["madvise"] = [_low(2), *_if_is(_MADV_PAGEOUT, ERRNO | EINVAL), _ret(ALLOW)]
     return blocks
 
 
 _WRITING = 0o1 | 0o2 | 0o100 | 0o1000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_MAP_HUGETLB = 0x40000
+_MADV_PAGEOUT = 21
 
 
 def _low(argument: int) -> Instruction:

@@ -14,6 +14,8 @@ import time
 
 _TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_SHARED, _NAMED = b" /dev/zero (deleted)\n", b" [anon_shmem:"
+"""How the kernel lists shared anonymous memory; a process may give its own a name (``PR_SET_VMA``)."""
 PROCESSES_MAX = 4096
 """How many processes one look reads at most."""
 
@@ -78,14 +80,34 @@ class Tree:
                 return int(line.split()[1]) * 1024
         return 0
 
-    def proportional_bytes(self) -> int:
-        """Resident memory with shared pages counted once; slow, so only asked when the plain sum looks too large."""
+    def proportional_bytes(self, *, files_in_memory: bool) -> int:
+        """Memory held, with shared pages counted once; slow, so only asked when the plain sum looks too large.
+
+        Without ``files_in_memory`` it leaves out the pages of tmpfs and of shared mappings, for a caller that counts those.
+        """
+        wanted = (b"Pss:", b"SwapPss:") if files_in_memory else (b"Pss_Anon:", b"Pss_File:", b"SwapPss:")
         total = 0
         for number in self.pids():
             for line in self.read(f"{number}/smaps_rollup").splitlines():
-                if line.startswith(b"Pss:"):
+                if line.startswith(wanted):
                     total += int(line.split()[1]) * 1024
         return total
+
+    def shared_objects(self) -> int | None:
+        """How many objects of shared anonymous memory are still mapped somewhere; None when one process cannot be read."""
+        found = set()
+        for number in self.pids():
+            try:
+                with open(
+                    f"{number}/maps", "rb", opener=lambda name, flags: os.open(name, flags, dir_fd=self.proc)
+                ) as file:
+                    # Address, rights, offset, device, inode, name.
+                    found |= {tuple(line.split()[3:5]) for line in file if line.endswith(_SHARED) or _NAMED in line}
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            except OSError:
+                return None
+        return len(found)
 
     def read(self, name: str) -> bytes:
         """A small file of /proc; empty when its process is gone."""

@@ -153,7 +153,7 @@ class Watcher:
             "stop": self.stop,
             "wall_ms": round((ended - self.begun) * 1000, 3),
             "cpu_ms": max(0, round(usage[0] - self.cpu_before_ms)),
-            "resident_bytes": max(usage[1], self.resident_peak),
+            "resident_bytes": max(usage[1], self.resident_peak, self.watch.shared.peak_bytes if self.watch else 0),
             "io_read": max(0, self.io[0]),
             "io_written": max(0, self.io[1]),
             "oom_kills": met[0],
@@ -337,15 +337,25 @@ class Watcher:
             if oom_kills or refusals:
                 self._stop("memory" if oom_kills else "processes")
         elif self.order["memory_bytes"] is not None:
-            held = sample.resident_bytes + self.disk_used
-            if held > self.order["memory_bytes"]:
-                held = self.tree.proportional_bytes() + self.disk_used
+            held = self._held_bytes(sample)
             self.resident_peak = max(self.resident_peak, held)
             if held > self.order["memory_bytes"]:
                 self._stop("memory")
         cpu_ms = sample.cpu_ms + self._reaped_cpu_ms(resource.getrusage(resource.RUSAGE_CHILDREN)) - self.cpu_before_ms
         if self.order["cpu_ms"] is not None and cpu_ms >= self.order["cpu_ms"]:
             self._stop("cpu")
+
+    def _held_bytes(self, sample: tree.Sample) -> int:
+        """What the whole tree holds now, where no control group counts it."""
+        shared = None if self.watch is None else self.watch.shared
+        if shared is not None and shared.sizes:
+            shared.settle(self.tree.shared_objects())
+        beside = self.disk_used + (shared.charged_bytes if shared else 0)
+        held = sample.resident_bytes + beside
+        if (shared is not None and shared.sizes) or held > self.order["memory_bytes"]:
+            # Pages of files in memory and of shared mappings are in what is counted beside already.
+            held = self.tree.proportional_bytes(files_in_memory=shared is None) + beside
+        return held
 
     def _reaped_cpu_ms(self, usage: resource.struct_rusage) -> float:
         return (usage.ru_utime + usage.ru_stime + time.process_time()) * 1000
