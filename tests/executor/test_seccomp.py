@@ -149,4 +149,16 @@ def test_arguments_decide_about_devices_terminals_limits_and_filters(machine: Ma
     assert asked(machine, "ioctl", 0, 0x5412 | 1 << 40) == NOTIFY
     assert [asked(machine, "prctl", option) for option in (1, 15, 22)] == [ALLOW, ALLOW, NOTIFY]
     assert [asked(machine, "prlimit64", 0, 7, pointer) for pointer in (0, 1, 1 << 40)] == [ALLOW, NOTIFY, NOTIFY]
+    assert asked(machine, "prlimit64", 1, 7, 0) == NOTIFY
     assert asked(machine, "personality", 0x0040000) == ERRNO | EPERM
+
+
+@machines
+def test_calls_that_change_another_process_are_reported_and_about_oneself_are_not(machine: Machine) -> None:
+    """JOB-073"""
+    for name in filter_rules.NAMES_A_PROCESS:
+        # The kernel reads the low half of a process's number alone.
+        assert [asked(machine, name, pid) for pid in (0, 1, 0xFFFFFFFF, 1 << 40)] == [ALLOW, NOTIFY, NOTIFY, ALLOW]
+    for name, one in filter_rules.NAMES_PROCESSES.items():
+        assert [asked(machine, name, one + kind, 0) for kind in range(4)] == [ALLOW, ALLOW, NOTIFY, NOTIFY]
+        assert [asked(machine, name, one + kind, 1) for kind in range(4)] == [NOTIFY] * 4

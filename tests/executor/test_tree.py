@@ -94,3 +94,9 @@ def test_an_object_of_shared_memory_counts_once_whoever_maps_how_much_of_it(proc
     assert tree.shared_objects() == 3
     (proc / "5" / "maps").mkdir()
     assert tree.shared_objects() is None
+
+
+def test_a_thread_belongs_to_its_process(proc: Path, tree: Tree) -> None:
+    (proc / "7").mkdir()
+    (proc / "7" / "status").write_text("Name:\tx\nTgid:\t5\nPid:\t7\n")
+    assert (tree.process_of(7), tree.process_of(8)) == (5, None)

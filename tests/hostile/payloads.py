@@ -374,7 +374,43 @@ FILES = [
     ),
 ]
 
+REACHING_OUT = {
+    "prlimit": "import resource\nresource.prlimit(PID, resource.RLIMIT_CPU, (0, 0))",
+    "prlimit, to read": "import resource\nresource.prlimit(PID, resource.RLIMIT_CPU)",
+    "sched_setaffinity": "import os\nos.sched_setaffinity(PID, {0})",
+    "sched_setscheduler": "import os\nos.sched_setscheduler(PID, os.SCHED_IDLE, os.sched_param(0))",
+    "sched_setparam": "import os\nos.sched_setparam(PID, os.sched_param(0))",
+    "sched_setattr": "import struct\n"
+    + _raw("sched_setattr", "PID", "struct.pack('IIQiIQQQ', 48, 5, 0, 0, 0, 0, 0, 0)", 0),
+    "setpriority": "import os\nos.setpriority(os.PRIO_PROCESS, PID, 19)",
+    "setpriority of a group": "import os\nos.setpriority(os.PRIO_PGRP, PID, 19)",
+    "ioprio_set": _raw("ioprio_set", 1, "PID", 3 << 13),
+    "ioprio_set of a group": _raw("ioprio_set", 2, "PID", 3 << 13),
+}
+"""Each changes, or asks about, the process PID, of which a job's own are the only ones it may name."""
+
 PRIVILEGES = [
+    *(Payload(f"{name} on the first process", source.replace("PID", "1"), V) for name, source in REACHING_OUT.items()),
+    Payload("setpriority of all of the user", "import os\nos.setpriority(os.PRIO_USER, 0, 19)", V),
+    Payload("ioprio_set of all of the user", _raw("ioprio_set", 3, 0, 3 << 13), V),
+    *(
+        Payload(
+            f"{name} on itself",
+            "import os\n" + source.replace("(0, 0)", "(9, 9)").replace("PID", "os.getpid()"),
+            None,
+        )
+        for name, source in REACHING_OUT.items()
+        if "group" not in name
+    ),
+    *(
+        Payload(
+            f"{name} on its child",
+            "import os, time\npid = os.fork()\nif pid == 0:\n    time.sleep(60)\n" + source.replace("PID", "pid"),
+            None,
+        )
+        for name, source in REACHING_OUT.items()
+        if "group" not in name
+    ),
     *(
         Payload(f"system call {name}", _raw(name, 0, 0, 0, 0, 0, 0), V)
         for name in sorted(NEVER)

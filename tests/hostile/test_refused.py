@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from detent.errors import Refused, RequestRefused
 from detent.executor.sandbox import Capabilities, Execution, Job, Profile, Supervisor, probe, profile_of
-from tests.hostile.payloads import NETWORK, PRIVILEGES, RESOURCES, SMALL, Payload
+from tests.hostile.payloads import NETWORK, PRIVILEGES, REACHING_OUT, RESOURCES, SMALL, Payload
 from tests.hostile.rig import STRONG, faults, job_of, run
 
 WEAK = [profile for profile in (Profile.KERNEL_FILTER, Profile.NONE) if profile.strength <= STRONG.strength]
@@ -75,6 +79,47 @@ def test_the_filter_alone_stops_network_and_privileges() -> None:
                 found[payload.name] = wrong
         supervisor.settle()
     assert found == {}
+
+
+def test_the_filter_alone_lets_a_guest_change_no_process_but_itself() -> None:
+    """JOB-072, JOB-073"""
+    if Profile.KERNEL_FILTER not in WEAK:
+        assert not probe().has("seccomp") or not probe().has("landlock")
+        return
+    found: dict[str, list[str]] = {}
+    victim = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    with Supervisor(profile=Profile.KERNEL_FILTER, required=Profile.KERNEL_FILTER) as supervisor, victim:
+        before = _state_of(victim.pid)
+        for name, source in REACHING_OUT.items():
+            payload = Payload(name, source.replace("PID", str(victim.pid)), "SANDBOX_VIOLATION")
+            found[name] = [fault for _ in range(2) for fault in faults(payload, run(supervisor, job_of(payload)))]
+        for payload in PRIVILEGES:
+            if payload.name.endswith(" on itself"):
+                found[payload.name] = faults(payload, run(supervisor, job_of(payload)))
+            elif payload.name.endswith(" on its child"):
+                # Its number may be another process's by the time of the call, so not even that goes on.
+                source = payload.source.replace("ctypes.CDLL(None).syscall", "assert 0 <= ctypes.CDLL(None).syscall")
+                refused = Payload(payload.name, source, "USER_CODE_ERROR")
+                found[payload.name] = faults(refused, run(supervisor, job_of(refused)))
+        for name in ("kill", "pidfd"):
+            call = {"kill": "os.kill(PID, 9)", "pidfd": "signal.pidfd_send_signal(os.pidfd_open(PID), 9)"}[name]
+            kill = Payload(
+                name,
+                "import os, signal\n" + call.replace("PID", str(victim.pid)),
+                "USER_CODE_ERROR",
+                raises="PermissionError",
+            )
+            found[name] = faults(kill, run(supervisor, job_of(kill)))
+        assert _state_of(victim.pid) == before
+        assert victim.poll() is None
+        victim.communicate(b"\n")
+    assert {name: wrong for name, wrong in found.items() if wrong} == {}
+
+
+def _state_of(pid: int) -> tuple[object, ...]:
+    """All that one process can do to another without a signal."""
+    limits = tuple(resource.prlimit(pid, which) for which in range(16))
+    return limits, os.sched_getaffinity(pid), os.sched_getscheduler(pid), os.getpriority(os.PRIO_PROCESS, pid)
 
 
 def test_the_filter_alone_still_bounds_time_memory_processes_and_places() -> None:

@@ -27,10 +27,9 @@ ALLOWED = frozenset(
     "rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigqueueinfo rt_tgsigqueueinfo "
     "rt_sigsuspend sigaltstack pause alarm getitimer setitimer getpid getppid gettid getuid geteuid getgid getegid "
     "getresuid getresgid getgroups getpgid getpgrp setpgid getsid setsid capget set_tid_address set_robust_list "
-    "get_robust_list futex futex_waitv futex_wake futex_wait futex_requeue sched_yield sched_setparam sched_getparam "
-    "sched_setscheduler sched_getscheduler sched_get_priority_max sched_get_priority_min sched_rr_get_interval "
-    "sched_setaffinity sched_getaffinity sched_setattr sched_getattr getpriority setpriority ioprio_get ioprio_set "
-    "getcpu rseq arch_prctl restart_syscall set_thread_area get_thread_area "
+    "get_robust_list futex futex_waitv futex_wake futex_wait futex_requeue sched_yield sched_getparam "
+    "sched_getscheduler sched_get_priority_max sched_get_priority_min sched_rr_get_interval sched_getaffinity "
+    "sched_getattr getpriority ioprio_get getcpu rseq arch_prctl restart_syscall set_thread_area get_thread_area "
     # Time and facts.
     "nanosleep clock_nanosleep clock_gettime clock_getres gettimeofday time times timer_create timer_settime "
     "timer_gettime timer_getoverrun timer_delete uname sysinfo getrusage getrlimit getrandom "
@@ -59,6 +58,13 @@ EXAMINED = frozenset(
     "exit_group connect creat setrlimit setuid setgid setreuid setregid setresuid setresgid setfsuid setfsgid".split()
 )
 """Always reported; init looks at the arguments and decides."""
+
+NAMES_A_PROCESS = frozenset("sched_setparam sched_setscheduler sched_setaffinity sched_setattr prlimit64".split())
+"""The first argument is the process they change: 0 is the caller, any other is reported, and init judges it. Signals are not
+among them: a pid namespace or Landlock says whom those reach."""
+
+NAMES_PROCESSES = {"setpriority": 0, "ioprio_set": 1}
+"""The same for one process, a group or all of a user, which is the second argument. The number of "one process" in the first."""
 
 MEMORY_UNCOUNTED = frozenset(("memfd_create", "shmget"))
 """Memory that no process maps; allowed where a cgroup counts it."""

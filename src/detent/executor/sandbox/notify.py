@@ -14,8 +14,8 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from detent.executor.sandbox import linux
-from detent.executor.sandbox.seccomp import EAGAIN, ENOSYS, SHARED_ANONYMOUS
+from detent.executor.sandbox import filter_rules, linux
+from detent.executor.sandbox.seccomp import EAGAIN, ENOSYS, EPERM, SHARED_ANONYMOUS
 from detent.executor.sandbox.shared_memory import SharedMemory
 from detent.executor.sandbox.syscalls import Machine
 from detent.executor.sandbox.tree import Tree
@@ -36,6 +36,8 @@ _SET_IDENTITY = frozenset(
 _RESIZE = frozenset(("truncate", "ftruncate", "fallocate", "pwrite64"))
 _NEW_PROCESS = frozenset(("clone", "fork", "vfork"))
 _PROT_WRITE, _MAP_ANONYMOUS = 2, 0x20
+_ONE, _GROUP = 0, 1
+"""Whom a call about priorities means; after them come all processes of a user."""
 
 VIOLATION, LIMIT = "violation", "limit"
 
@@ -127,6 +129,10 @@ class Watch:
             if path == _NSCD:
                 return None, _ECONNREFUSED
             return notice.evidence(VIOLATION, "connect to a socket", path), 0
+        if name in filter_rules.NAMES_A_PROCESS or name in filter_rules.NAMES_PROCESSES:
+            found, error = self._reaches_out(notice, below)
+            if found is not None or error or name != "prlimit64" or not arguments[2]:
+                return found, error
         if name in ("prlimit64", "setrlimit"):
             return self._limit_raised(notice), 0
         if name in _SET_IDENTITY:
@@ -144,6 +150,27 @@ class Watch:
         if name in ("socket", "socketpair", "sendto", "bind", "listen"):
             return notice.evidence(VIOLATION, "use the network"), 0
         return notice.evidence(VIOLATION, "forbidden system call"), ENOSYS
+
+    def _reaches_out(self, notice: Notice, below: Tree) -> tuple[dict[str, Any] | None, int]:
+        """Evidence when a call would change another process than the job's own.
+
+        In a pid namespace of its own that can only be init. Elsewhere a number may be given to another process between
+        our look and the call, so nothing goes on there but what a process does to itself.
+        """
+        one = filter_rules.NAMES_PROCESSES.get(notice.name)
+        kind = 0 if one is None else (notice.arguments[0] & 0xFFFFFFFF) - one
+        target = notice.arguments[0 if one is None else 1] & 0xFFFFFFFF
+        outside = notice.evidence(VIOLATION, "change another process")
+        if kind not in (_ONE, _GROUP):
+            return outside, 0
+        if target == 0:
+            return None, 0
+        if below.own:
+            return (outside if target == below.init else None), 0
+        process = below.process_of(target)
+        if kind == _ONE and process is not None and process == below.process_of(notice.pid):
+            return None, 0
+        return (None, EPERM) if process in below.pids() else (outside, 0)
 
     def _limit_raised(self, notice: Notice) -> dict[str, Any] | None:
         import resource  # noqa: PLC0415  # loaded by the spawner already

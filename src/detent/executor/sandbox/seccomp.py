@@ -97,7 +97,13 @@ def _special(memory_counted: bool, processes_counted: bool, file_bytes_max: int)
         "mknod": _no_device(1),
         "mknodat": _no_device(2),
         "prctl": [_low(0), *_if_is(linux.PR_SET_SECCOMP, NOTIFY), _ret(ALLOW)],
-        "prlimit64": [_low(2), (_JEQ, 0, 3, 0), _high(2), (_JEQ, 0, 1, 0), _ret(ALLOW), _ret(NOTIFY)],
+        **{name: [*_if_not(0, 0, NOTIFY), _ret(ALLOW)] for name in filter_rules.NAMES_A_PROCESS},
+        "prlimit64": [*_if_not(0, 0, NOTIFY), *_if_not(2, 0, NOTIFY), _high(2), *_if_is(0, ALLOW), _ret(NOTIFY)],
+        **{
+            # The caller, or the group it is in; all of a user is for init to judge.
+            name: [*_if_not(1, 0, NOTIFY), _low(0), *_if_is(one, ALLOW), *_if_is(one + 1, ALLOW), _ret(NOTIFY)]
+            for name, one in filter_rules.NAMES_PROCESSES.items()
+        },
         "personality": [_low(0), *_if_is(0xFFFFFFFF, ALLOW), *_if_is(0, ALLOW), _ret(ERRNO | EPERM)],
         # Backwards from the end is negative, and harmless.
         "lseek": [_high(1), (_JGE, 0, 1, 1 << 31), _ret(ALLOW), *_above((1,), file_bytes_max)],
@@ -153,6 +159,11 @@ def _if_any(bits: int, answer: int) -> list[Instruction]:
 
 def _if_is(value: int, answer: int) -> list[Instruction]:
     return [(_JEQ, 0, 1, value), _ret(answer)]
+
+
+def _if_not(argument: int, value: int, answer: int) -> list[Instruction]:
+    """Answer when the low half of an argument is another value."""
+    return [_low(argument), (_JEQ, 1, 0, value), _ret(answer)]
 
 
 def _local_stream() -> list[Instruction]:

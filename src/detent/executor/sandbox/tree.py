@@ -66,6 +66,13 @@ class Tree:
                 resident += int(fields[21])
         return Sample(tasks, cpu * _TICK_MS, resident * _PAGE)
 
+    def process_of(self, number: int) -> int | None:
+        """The process that a thread or process belongs to; None when it is gone."""
+        for line in self.read(f"{number}/status").splitlines():
+            if line.startswith(b"Tgid:"):
+                return int(line.split()[1])
+        return None
+
     def is_alone(self, pid: int) -> bool:
         """Whether nothing was ever started in this namespace after this process: no child, no thread.
 
