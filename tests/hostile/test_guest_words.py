@@ -252,6 +252,8 @@ BROKEN = {
         done(error=b'{"category":"USER_CODE_ERROR","code":"no code","message":""}'),
     ),
     "a value that is no JSON": (wire.DONE, done(wire.OK, value=b"{")),
+    "a value that names no file": (wire.DONE, done(wire.OK, value=b'{"$file":"x"}')),
+    "a value that names a result": (wire.DONE, done(wire.OK, value=b'{"$result":"x"}')),
     "half a result": (wire.DONE, b"\x01"),
     "a result in a file that is not there": (wire.DONE_IN_FILE, b""),
     "a message of no kind": (77, b""),

@@ -75,7 +75,18 @@ def test_a_mapping_with_more_than_the_reference_is_none() -> None:
     assert not is_result([{"$result": "d"}])
 
 
-@pytest.mark.parametrize("digest", [None, 3, {"a": 1}])
+@pytest.mark.parametrize("digest", [None, 3, ["a"]])
 def test_a_file_without_a_digest_is_refused(digest: Any) -> None:
     with pytest.raises(InvalidInput, match="needs a digest"):
         list(files_named({"$file": digest}))
+
+
+def test_a_name_that_was_recorded_as_it_is_is_read_as_a_name() -> None:
+    """X-177: before names of output files were escaped, a file called ``$file`` or ``$result`` left such a mapping."""
+    file = {"$file": "d", "name": "$file", "size": 1, "type": "t"}
+    for word in ("$file", "$result"):
+        old = {word: file}
+        assert not is_result(old)
+        assert list(files_named(old)) == ["d"]
+        assert list(results_named(old)) == []
+        assert restored(old, lambda _: None, lambda one: one["name"]) == {word[1:]: "$file"}

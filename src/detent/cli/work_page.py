@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from detent.cli.binding_text import map_text
 from detent.cli.page import BAD, FAINT, Cell, Cellish, Page
 from detent.cli.text import count_text, safe, short, size_text
+from detent.jobs.values import is_file, is_result
 
 if TYPE_CHECKING:
     from detent.engine.content import Content
@@ -168,9 +169,9 @@ def _written(value: Any) -> str:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        if set(value) == {"$result"}:
+        if is_result(value):
             return "<result>"
-        if "$file" in value:
+        if is_file(value):
             return value.get("name") or "<file>"
         return {name.replace("$$", "$", 1): _plain(item) for name, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list) else value

@@ -30,7 +30,7 @@ from detent.engine.recipes import Recipes
 from detent.engine.run_orders import expanded
 from detent.errors import InvalidInput
 from detent.executor.plain.outputs import type_of
-from detent.jobs.values import FILE, RESULT, files_named, is_result
+from detent.jobs.values import RESULT, file_reference, files_named, is_result
 from detent.jobs.work import WorkFile, WorkOrder
 from detent.kernel import Run
 from detent.kernel.run import RUNNING
@@ -231,12 +231,9 @@ def result_of(order: WorkOrder, counts: Mapping[str, int], digest: str, file: Wo
     }
     if file is not None:
         name = os.path.basename(file.name)  # noqa: PTH119
-        said["file"] = {
-            FILE: digest_text(file.digest),
-            "size": file.size_bytes,
-            "name": name,
-            "type": file.content_type,
-        }
+        said["file"] = file_reference(
+            digest_text(file.digest), size=file.size_bytes, name=name, content_type=file.content_type
+        )
     return said
 
 

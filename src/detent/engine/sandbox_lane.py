@@ -29,7 +29,7 @@ from detent.jobs.limits import Limits as PayloadLimits
 from detent.jobs.payload import LOCAL_USER, read_payload
 from detent.jobs.result import JobResult, ResourceUsage
 from detent.jobs.status import TIMEOUT_CODES
-from detent.jobs.values import FILE, escaped, restored
+from detent.jobs.values import FILE, escaped, escaped_key, file_reference, restored
 from detent.jobs.work import WorkError, WorkFile, WorkOrder
 from detent.store.content import ContentFiles
 
@@ -422,12 +422,9 @@ def _value(result: bytes | None, files: Sequence[WorkFile]) -> bytes:
     if value is None and files:
         return json_encode(
             {
-                file.name: {
-                    FILE: digest_text(file.digest),
-                    "name": file.name,
-                    "size": file.size_bytes,
-                    "type": file.content_type,
-                }
+                escaped_key(file.name): file_reference(
+                    digest_text(file.digest), size=file.size_bytes, name=file.name, content_type=file.content_type
+                )
                 for file in files
             }
         )

@@ -5,6 +5,10 @@ with ``$`` is written with one ``$`` more, so a value can hold anything and is s
 
 * ``{"$result": "sha256:..."}``: the value of the job whose signed result has this digest
 * ``{"$file": "sha256:...", "size": 3, "name": "a.txt", "type": "text/plain"}``: bytes in the content store (X-170)
+
+A name that becomes a key (of an output file, say) is a user's or a guest's, and is escaped like any other (`escaped_key`). Results
+recorded before that was so may hold such a name as it is; there the word is followed by a mapping, never by a digest, and is
+read as the plain key that it is.
 """
 
 from __future__ import annotations
@@ -26,18 +30,28 @@ def result_reference(digest: str) -> dict[str, str]:
 
 def is_result(value: JsonValue) -> bool:
     """Whether a value stands for the value of a job."""
-    return type(value) is dict and len(value) == 1 and RESULT in value
+    return type(value) is dict and len(value) == 1 and RESULT in value and type(value[RESULT]) is not dict
 
 
 def is_file(value: JsonValue) -> bool:
     """Whether a value stands for a file."""
-    return type(value) is dict and FILE in value
+    return type(value) is dict and FILE in value and type(value[FILE]) is not dict
+
+
+def file_reference(digest: str, *, size: int, name: str, content_type: str) -> dict[str, Any]:
+    """What stands for a file in the content store."""
+    return {FILE: digest, "name": name, "size": size, "type": content_type}
+
+
+def escaped_key(name: str) -> str:
+    """A name as the key of a stored value."""
+    return f"${name}" if name[:1] == "$" else name
 
 
 def escaped(value: JsonValue) -> JsonValue:
     """A plain value as it is stored: keys that begin with ``$`` get one more. For values that hold no references."""
     if type(value) is dict:
-        return {f"${key}" if key[:1] == "$" else key: escaped(item) for key, item in value.items()}
+        return {escaped_key(key): escaped(item) for key, item in value.items()}
     if type(value) is list:
         return [escaped(item) for item in value]
     return value
@@ -49,9 +63,9 @@ def restored(value: JsonValue, result: Callable[[str], JsonValue], file: Callabl
     ``result`` gives the stored value of a result by its digest; ``file`` makes of a file's mapping whatever files are.
     """
     if type(value) is dict:
-        if len(value) == 1 and RESULT in value:
+        if is_result(value):
             return restored(result(value[RESULT]), result, file)
-        if FILE in value:
+        if is_file(value):
             return file(value)
         return {key[1:] if key[:1] == "$" else key: restored(item, result, file) for key, item in value.items()}
     if type(value) is list:
@@ -62,7 +76,7 @@ def restored(value: JsonValue, result: Callable[[str], JsonValue], file: Callabl
 def results_named(value: JsonValue) -> Iterator[str]:
     """The digests of the results that a value names, in the order they appear; one may come twice."""
     if type(value) is dict:
-        if len(value) == 1 and RESULT in value:
+        if is_result(value):
             yield value[RESULT]
             return
         for item in value.values():
@@ -75,7 +89,7 @@ def results_named(value: JsonValue) -> Iterator[str]:
 def files_named(value: JsonValue) -> Iterator[str]:
     """The digests of the files that a value names, in the order they appear; one may come twice."""
     if type(value) is dict:
-        if FILE in value:
+        if is_file(value):
             if type(value[FILE]) is not str:
                 raise InvalidInput(f"{FILE} needs a digest, not {value[FILE]!r:.80}")
             yield value[FILE]

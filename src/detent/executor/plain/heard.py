@@ -13,11 +13,14 @@ import struct
 from collections.abc import Container
 from typing import Any, Final, NoReturn
 
+from detent.canon import parse_digest
+from detent.errors import InvalidInput
 from detent.executor.plain import wire
 from detent.executor.plain.model import Failure, FileMade, Progress, Usage
 from detent.executor.plain.outputs import FILES_MAX
 from detent.executor.plain.telling import MESSAGE_BYTES_MAX, NAME_CHARS_MAX, TRACEBACK_BYTES_MAX, bounded
 from detent.jobs.category import ErrorCategory
+from detent.jobs.values import files_named, results_named
 from detent.kernel.evidence import reason_fault
 
 MISUSED: Final = "CHANNEL_MISUSED"
@@ -84,6 +87,8 @@ def value(data: bytes) -> bytes:
         if b"\\ud" in data:
             # Written by us, no escape begins like this: lone surrogates have no place in a stored value.
             json.dumps(found, ensure_ascii=False).encode()
+        if b'"$' in data:
+            _check_references(found)
     except (ValueError, RecursionError) as exc:
         raise Garbled(f"the value is not JSON: {_cut(exc)}") from None
     return data
@@ -122,6 +127,17 @@ def usage(read: wire.DoneRead) -> Usage:
 def count(found: Any) -> int:
     """A number that came through memory which the task could write, too."""
     return min(max(0, found), COUNT_MAX) if type(found) is int else 0
+
+
+def _check_references(found: Any) -> None:
+    """A result names files by their digests, and no results of other work."""
+    try:
+        for named in files_named(found):
+            parse_digest(named)
+    except InvalidInput as exc:
+        raise Garbled(f"the value names a file without a digest: {_cut(exc)}") from None
+    if any(True for _ in results_named(found)):
+        raise Garbled("the value names the result of other work")
 
 
 def _file(said: Any) -> FileMade:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from detent.canon import digest_text
 from detent.errors import StoreUnavailable
 from detent.executor.plain.stored import Unfit, unavailable
+from detent.jobs.values import escaped_key, file_reference
 from detent.store.content import ContentFiles
 
 FILES_MAX: Final = 1000
@@ -51,7 +52,7 @@ def collect(outputs: Mapping[str, str], content: str) -> tuple[list[list[Any]], 
             )
         kept = [_kept(name, path, content) for path in paths]
         made += kept
-        values[name] = [_value(one) for one in kept] if is_glob else _value(kept[0])
+        values[escaped_key(name)] = [_value(one) for one in kept] if is_glob else _value(kept[0])
     return made, values
 
 
@@ -74,4 +75,4 @@ def _kept(name: str, path: str, content: str) -> list[Any]:
 
 def _value(made: list[Any]) -> dict[str, Any]:
     name = os.path.basename(made[1])  # noqa: PTH119
-    return {"$file": digest_text(bytes.fromhex(made[2])), "size": made[3], "name": name, "type": made[4]}
+    return file_reference(digest_text(bytes.fromhex(made[2])), size=made[3], name=name, content_type=made[4])

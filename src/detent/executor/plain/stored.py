@@ -58,13 +58,13 @@ def arguments(data: bytes, values: bytes, content: str) -> tuple[list[Any], dict
 def restored(value: Any, results: dict[str, Any], content: str) -> Any:
     """A stored value with its references resolved: see `detent.jobs.values.restored`."""
     if type(value) is dict:
-        if len(value) == 1 and "$result" in value:
+        if len(value) == 1 and "$result" in value and type(value["$result"]) is not dict:
             if value["$result"] not in results:
                 raise Unfit(
                     "DEPENDENCY_ERROR", "DEPENDENCY_MISSING", f"the result {value['$result']:.80} did not come along"
                 )
             return restored(results[value["$result"]], results, content)
-        if "$file" in value:
+        if "$file" in value and type(value["$file"]) is not dict:
             from detent import File  # noqa: PLC0415 - only where there is one
 
             return File.kept(value, content)
