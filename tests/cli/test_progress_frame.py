@@ -19,7 +19,7 @@ from tests.cli.run_views import START_MS, run_view, step, texts
 def test_a_frame_has_one_line_for_each_step_between_a_head_and_a_foot() -> None:
     view = run_view(
         step("stations", "cached", done=1, cached=1, ended_ms=START_MS + 1_100),
-        step("extract", "running", 5, done=3, cached=2, running=2),
+        step("extract", "running", 5, done=3, cached=2, running=2, ran_ms=4_000),
         step("daily", message="waits for extract"),
     )
     assert texts(frame(view, 78, 24)) == [
@@ -41,7 +41,7 @@ def test_a_failed_step_tells_why_on_a_line_of_its_own() -> None:
 
 
 def test_a_task_that_says_how_far_it_is_shows_a_percentage() -> None:
-    (_, line, _) = texts(frame(run_view(step("train", "running", running=1, fraction=0.425)), 60, 24))
+    (_, line, _) = texts(frame(run_view(step("train", "running", running=1, fraction=0.425, ran_ms=4_000)), 60, 24))
     assert " 42% " in line
     assert "╸" in line or "━" in line
 
@@ -52,6 +52,32 @@ def test_a_step_that_waits_for_another_attempt_says_so() -> None:
     (_, line, _) = texts(frame(view, 120, 24))
     assert line.startswith("  ↻ load")
     assert line.endswith(again)
+
+
+def test_a_step_that_waits_is_not_drawn_as_running() -> None:
+    """It has been submitted; no worker has begun it, or none is at it now."""
+    view = run_view(
+        step("now", "running", running=1, ran_ms=400),
+        step("queued", "ready", started_ms=START_MS + 1_000),
+        step("part", "ready", 3, done=1, started_ms=START_MS + 1_000, ran_ms=500),
+    )
+    (_, now, queued, part, foot) = texts(frame(view, 100, 24))
+    assert now.startswith("  ⠋ now")
+    assert now.endswith("0.4s")
+    assert queued.startswith("  · queued")
+    assert queued.endswith("waiting for 4.0s")
+    assert part.startswith("  · part")
+    assert "1 of 3   0.5s" in part
+    assert "1 under way on 4 workers" in foot
+
+
+def test_the_time_of_a_step_leaves_out_how_long_it_waited() -> None:
+    """It used to be shown with the queue: tasks of 0.4 s as 6.3 s"""
+    ended = {"done": 1, "started_ms": START_MS, "ended_ms": START_MS + 6_300}
+    view = run_view(step("late", "succeeded", ran_ms=400, **ended), step("soon", "succeeded", ran_ms=6_200, **ended))
+    (_, late, soon, _) = texts(frame(view, 100, 24))
+    assert late.endswith("0.4s  after waiting 5.9s")
+    assert soon.endswith("6.2s")
 
 
 def test_a_fan_out_whose_size_is_not_known_shows_no_total() -> None:
@@ -66,7 +92,9 @@ def test_the_spinner_turns_with_the_frames() -> None:
 
 
 def test_a_narrow_terminal_gets_fewer_words() -> None:
-    view = run_view(step("extract", "running", 5, done=3, running=2), step("load", message="waits for extract"))
+    view = run_view(
+        step("extract", "running", 5, done=3, running=2, ran_ms=4_000), step("load", message="waits for extract")
+    )
     shown = texts(frame(view, 39, 24))
     assert " 3/5 " in shown[1]
     assert shown[2] == "  · load     waits for extract"

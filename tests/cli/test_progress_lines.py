@@ -121,3 +121,14 @@ def test_another_attempt_and_a_note_are_told() -> None:
         f"0.1 a {AGAIN}",
         f"0.3 a[3] {AGAIN} (1 more waiting for another attempt)",
     ]
+
+
+def test_a_step_is_told_with_how_long_it_ran_and_how_long_it_waited_before() -> None:
+    ended = {"done": 1, "started_ms": START_MS, "ended_ms": START_MS + 6_300}
+    views = [
+        run_view(step("a", "ready", started_ms=START_MS), step("b", "ready", started_ms=START_MS), after_ms=0),
+        run_view(
+            step("a", "succeeded", ran_ms=400, **ended), step("b", "succeeded", ran_ms=6_000, **ended), after_ms=6_300
+        ),
+    ]
+    assert told(views)[1:] == ["6.3 a done in 0.4s (waited 5.9s)", "6.3 b done in 6.0s"]

@@ -33,7 +33,8 @@ from detent.engine.run_view import (
     counts,
     elapsed_ms,
     share_done,
-    step_elapsed_ms,
+    step_time_ms,
+    step_waited_ms,
 )
 
 Line: TypeAlias = tuple[Cell, ...]
@@ -47,6 +48,8 @@ MESSAGE_MIN: Final = 16
 """Columns below which a message behind a step says nothing any more."""
 NARROW: Final = 60
 """Columns below which `3 of 5` is written `3/5`."""
+WAITED_SHOWN_MS: Final = 1_000
+"""Shorter waits are not told of steps that have ended."""
 NEXT_SHOWN: Final = 3
 """Waiting steps that keep a line of their own while the others are folded."""
 
@@ -277,8 +280,8 @@ class _Table:
 
     def _folded(self, room: int) -> list[Line]:
         over = [step for step in self.view.steps if step.state in _OVER_QUIETLY]
-        waiting = [step for step in self.view.steps if step.state in {WAITING, READY}]
-        loud = [step for step in self.view.steps if step.state in {FAILED, RUNNING}]
+        loud = [step for step in self.view.steps if step.state in {FAILED, RUNNING} or step.retrying]
+        waiting = [step for step in self.view.steps if step.state in {WAITING, READY} and not step.retrying]
         left = room - bool(over) - bool(waiting)
         if len(loud) > left:
             return self._crowded(loud, over, waiting, room)
@@ -334,17 +337,21 @@ class _Table:
     def _step(self, step: StepView) -> Line:
         style = _STYLES[step.state]
         mark = self._spin() if step.state == RUNNING else self.look.marks[step.state]
-        if step.state == RUNNING and step.retrying and not step.running:
+        if step.retrying and not step.running:
             mark, style = self.look.retry, WARN
-        begun = step.state not in {WAITING, READY, SKIPPED, BLOCKED}
+        begun = step.state not in {WAITING, READY, SKIPPED, BLOCKED} or step.ran_ms is not None or step.retrying > 0
         cells = [Cell(f"  {mark} ", style), *self._label(step, faint=not begun)]
         if begun:
             cells += self._figures(step)
         said = step.message if step.state != FAILED else ""
         if step.retrying:
             said = (f"{step.retrying:,} waiting for another attempt: " if step.retrying > 1 else "") + step.again
-        elif step.failed and step.state == RUNNING:
+        elif step.failed and step.state in {RUNNING, READY}:
             said = f"{step.failed:,} failed"
+        elif step.state == READY and step.started_ms is not None and not said:
+            said = _waited(step, self.view.now_ms, "waiting for")
+        elif step.state in {SUCCEEDED, FAILED} and not said:
+            said = _waited(step, self.view.now_ms, "after waiting", least_ms=WAITED_SHOWN_MS)
         elif not begun and not said and step.state not in {WAITING, READY}:
             said = step.state
         left = self.columns - line_width(cells)
@@ -375,7 +382,7 @@ class _Table:
         if self.cached:
             said = "" if not step.cached else "reused" if step.total == 1 else f"{step.cached:,} reused"
             cells.append(Cell(" " + said.rjust(self.cached), NOTE))
-        spent = step_elapsed_ms(step, self.view.now_ms)
+        spent = step_time_ms(step, self.view.now_ms)
         cells.append(Cell(" " + ("" if spent is None else span_text(spent)).rjust(TIME_WIDTH), FAINT))
         return cells
 
@@ -387,6 +394,11 @@ class _Table:
 
     def _spin(self) -> str:
         return self.look.spinner[self.tick % len(self.look.spinner)]
+
+
+def _waited(step: StepView, now_ms: int, words: str, least_ms: int = 0) -> str:
+    waited = step_waited_ms(step, now_ms)
+    return "" if waited is None or waited < least_ms else f"{words} {span_text(waited)}"
 
 
 # Bars, counts and names come again in every frame, and looking at each of their characters is what a frame costs.

@@ -12,7 +12,7 @@ from time import localtime, strftime
 from typing import Final
 
 from detent.canon.late import dataclass
-from detent.cli.progress_frame import fold_text, span_text
+from detent.cli.progress_frame import WAITED_SHOWN_MS, fold_text, span_text
 from detent.cli.text import count_text, safe
 from detent.engine.run_view import (
     BLOCKED,
@@ -20,11 +20,13 @@ from detent.engine.run_view import (
     CANCELLED,
     FAILED,
     OVER_STATES,
+    READY,
     RUNNING,
     SKIPPED,
     RunView,
     StepView,
-    step_elapsed_ms,
+    step_time_ms,
+    step_waited_ms,
 )
 
 BURST_LINES: Final = 20
@@ -89,7 +91,7 @@ class PlainLines:
         self._ended += [step for step in changed if step.state in OVER_STATES and step.state != FAILED]
         told += self._ends(view.now_ms, last=last)
         for step in view.steps:
-            if step.state == RUNNING:
+            if step.state in {RUNNING, READY} and step.started_ms is not None:
                 told += self._getting_on(step, view.now_ms)
         stamp = self.clock(view.now_ms)
         return [f"{stamp} {line}" for line in told]
@@ -157,8 +159,10 @@ def _end(step: StepView, now_ms: int) -> str:
     if step.state in {SKIPPED, BLOCKED, CANCELLED}:
         what = "not run" if step.state == BLOCKED else step.state
         return f"{key} {what}" + (f": {safe(step.message)}" if step.message else "")
-    spent = step_elapsed_ms(step, now_ms)
+    spent, waited = step_time_ms(step, now_ms), step_waited_ms(step, now_ms)
     took = "" if spent is None or step.state == CACHED else f" in {span_text(spent)}"
+    if took and waited is not None and waited >= WAITED_SHOWN_MS:
+        took += f" (waited {span_text(waited)})"
     if step.total == 1:
         return f"{key} {'reused' if step.state == CACHED else 'done'}{took}"
     return _elements(step) + took

@@ -67,7 +67,7 @@ def command(shell: Shell, identifier: str, what: str | None, *, snapshot: bool) 
                 shell.note(f"there is also a job {identifier!r}: `detent show --job`")
             return _show_run(shell, home, reader, content, run)
         if job is not None:
-            return _show_job(shell, reader, content, job)
+            return _show_job(shell, home, reader, content, job)
     raise InvalidInput(
         f"there is no {what} {identifier!r} here",
         hint="`detent list` and `detent list --jobs` show all",
@@ -89,13 +89,15 @@ def _show_run(shell: Shell, home: Home, reader: StoreReader, content: Content, v
     from detent.cli.show_run import RunSteps  # noqa: PLC0415
     from detent.engine import inspect  # noqa: PLC0415
     from detent.engine.clock import SystemClock  # noqa: PLC0415
+    from detent.engine.live_logs import live_since  # noqa: PLC0415
     from detent.engine.ordered_runtime.recorded import recorded_ordered  # noqa: PLC0415
     from detent.engine.ordered_runtime.snapshot_file import read_snapshot  # noqa: PLC0415
-    from detent.engine.recorded_run import recorded_run  # noqa: PLC0415
+    from detent.engine.recorded_run import Live, recorded_run  # noqa: PLC0415
 
-    recorded = recorded_run(reader, content, view.run)
+    now_ms = SystemClock().wall_ms()
+    recorded = recorded_run(reader, content, view.run, Live(live_since(home.path), now_ms))
     ordered = recorded_ordered(reader, content, view.run) if recorded is None else None
-    steps = None if recorded is None else RunSteps(home, reader, content, recorded, SystemClock().wall_ms())
+    steps = None if recorded is None else RunSteps(home, reader, content, recorded, now_ms)
 
     records = inspect.timeline_of_run(reader, content, view)
     jobs = [*inspect.jobs(reader, run_id=view.row.run_id)][::-1]  # As they were submitted.
@@ -162,11 +164,14 @@ def _states_text(states: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {state}" for state, count in states.items()) or "none"
 
 
-def _show_job(shell: Shell, reader: StoreReader, content: Content, view: JobView) -> int:
+def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, view: JobView) -> int:
     from detent.cli.work_page import draw_error, order_fields, order_map, report_fields, report_map  # noqa: PLC0415
     from detent.engine import inspect  # noqa: PLC0415
     from detent.engine.cancel import given_reason  # noqa: PLC0415
+    from detent.engine.clock import SystemClock  # noqa: PLC0415
+    from detent.engine.explain_chapter import span  # noqa: PLC0415
     from detent.engine.find_jobs import order_of  # noqa: PLC0415
+    from detent.engine.live_logs import attempts_of, job_times, live_since  # noqa: PLC0415
     from detent.engine.next_attempt import unreported, unreported_category  # noqa: PLC0415
     from detent.engine.recorded_run import report_of  # noqa: PLC0415
     from detent.jobs.status import project_job  # noqa: PLC0415
@@ -177,6 +182,8 @@ def _show_job(shell: Shell, reader: StoreReader, content: Content, view: JobView
     place, size = inspect.whereabouts(reader, content, view.job.payload_digest)
     job = view.job
     attempts = sum(1 for record in records if record.fields.get("dispatch") is True)
+    since_ms = live_since(home.path).get(view.row.job_id)
+    waited_ms, ran_ms = job_times(view, attempts_of(reader, content, view), since_ms, SystemClock().wall_ms())
     failed = job.reason_code if view.row.state == "FAILED" and report is None else None
     document: dict[str, Any] = {
         "kind": "job",
@@ -185,6 +192,8 @@ def _show_job(shell: Shell, reader: StoreReader, content: Content, view: JobView
         "category": None if failed is None else unreported_category(failed),
         "job_kind": job.job_kind,
         "attempts": attempts,
+        "waited_ms": waited_ms,
+        "ran_ms": ran_ms,
         "failures": job.failures,
         "interruptions": job.interruptions,
         "max_retries": job.max_retries,
@@ -213,6 +222,7 @@ def _show_job(shell: Shell, reader: StoreReader, content: Content, view: JobView
             ("tenant", view.row.tenant_id),
             ("kind", f"{job.job_kind}, priority {job.priority}"),
             ("attempts", f"{attempts} ({spent}, {count_text(job.interruptions, 'interruption')})"),
+            ("time", f"waited {span(waited_ms)}, ran {span(ran_ms)}"),
             ("payload", _payload_cell(str(document["payload"]["digest"]), place, size)),
         ]
         if document["lease"] is not None:

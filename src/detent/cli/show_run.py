@@ -78,18 +78,21 @@ class RunSteps:
     def draw(self, page: Page) -> None:
         """The steps, then the files."""
         from detent.cli.progress_frame import span_text  # noqa: PLC0415
-        from detent.engine.run_view import step_elapsed_ms  # noqa: PLC0415
+        from detent.engine.run_view import step_time_ms, step_waited_ms  # noqa: PLC0415
 
         shown = self.recorded.steps[:STEPS_SHOWN_MAX]
         rows: list[list[Cellish]] = []
         for step in shown:
             view = step.view
-            took = step_elapsed_ms(view, self._now_ms)
+            took, waited = step_time_ms(view, self._now_ms), step_waited_ms(view, self._now_ms)
             jobs = f"{view.done}/{view.total}" if step.mapped and view.total is not None else str(len(step.elements))
             jobs += f", {view.cached} reused" if step.mapped and view.cached else ""
             time = "-" if took is None else span_text(took)
-            rows.append([step.key, state_cell(view.state), jobs, Cell(time, FAINT), self._said(step)])
-        page.table(("STEP", "STATE", "JOBS", "TIME", "RESULT"), rows)
+            wait = "-" if waited is None else span_text(waited)
+            rows.append(
+                [step.key, state_cell(view.state), jobs, Cell(wait, FAINT), Cell(time, FAINT), self._said(step)]
+            )
+        page.table(("STEP", "STATE", "JOBS", "WAITED", "TIME", "RESULT"), rows)
         more = len(self.recorded.steps) - len(shown)
         if more:
             page.line(Cell(f"... and {count_text(more, 'more step')}: `-o json` has all", FAINT))
@@ -116,6 +119,8 @@ class RunSteps:
         return None if report is None or not report.ok else value_bytes(self._content, report)
 
     def _step_map(self, step: RecordedStep) -> dict[str, Any]:
+        from detent.engine.run_view import step_waited_ms  # noqa: PLC0415
+
         view = step.view
         data = self._results.get(step.key)
         return {
@@ -130,6 +135,8 @@ class RunSteps:
             "failed": view.failed,
             "started_ms": view.started_ms,
             "ended_ms": view.ended_ms,
+            "waited_ms": step_waited_ms(view, self._now_ms),
+            "ran_ms": view.ran_ms,
             "message": view.message or None,
             "result": None if data is None else json.loads(data),
             "jobs": [

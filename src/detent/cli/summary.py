@@ -19,7 +19,7 @@ from detent.cli.page import BAD, FAINT, NOTE, STRONG, WARN, Cell, Cellish, Page,
 from detent.cli.progress_frame import shortened, span_text
 from detent.cli.text import beginning, count_text, safe
 from detent.engine.home import find_home
-from detent.engine.run_view import Counts, RunView, counts, elapsed_ms, step_elapsed_ms
+from detent.engine.run_view import Counts, RunView, counts, elapsed_ms, step_elapsed_ms, step_waited_ms
 
 if TYPE_CHECKING:
     from detent.engine.run_ending import Artifact, Failure
@@ -67,6 +67,8 @@ def summary_data(
                 "reused": step.cached,
                 "failed": step.failed,
                 "elapsed_ms": step_elapsed_ms(step, view.now_ms),
+                "waited_ms": step_waited_ms(step, view.now_ms),
+                "ran_ms": step.ran_ms,
                 "message": step.message or None,
             }
             for step in view.steps

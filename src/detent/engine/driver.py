@@ -268,6 +268,8 @@ class Driver:
             found = self.desk.report_of(job_id)
             digest, report = found if found is not None else (digest, None)
         for element in elements:
+            if report is not None:
+                element.step.attempted(report, joined=element.job_id != job_id)
             if element.job_id == job_id:
                 self._settle(element, state, digest, report)
             else:
@@ -277,6 +279,8 @@ class Driver:
         """An attempt ended and another one follows."""
         row = self.desk.reader.job(job_id)
         for element in self._awaited.of(job_id):
+            if report is not None:
+                element.step.attempted(report, joined=element.job_id != job_id)
             element.attempts += 1
             element.next_attempt = None if row is None else next_attempt(row, report, self.desk.now_ms())
 

@@ -219,7 +219,7 @@ class _Teller:
         view = step.view
         if view.state == WAITING:
             return [f"It waits for {_listed(step.waits_for)}." if step.waits_for else "It waits for its turn."]
-        if view.state == READY:
+        if view.state == READY and not elements:
             return ["Everything it needs is done; its job has not been submitted yet, or it waits for equal work."]
         if view.state in {BLOCKED, SKIPPED} or not elements:
             return [_never_ran(step)]
@@ -257,7 +257,7 @@ class _Teller:
 
     def _outcome(self, step: RecordedStep, job_id: str) -> str:
         view = step.view
-        if view.state == RUNNING:
+        if view.state in {RUNNING, READY}:
             row = self._reader.job(job_id)
             if row is not None and row.state in {"QUEUED", "RETRYING"}:
                 return f"It waits for its turn: `detent explain {job_id}` says behind whom."

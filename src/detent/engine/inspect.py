@@ -42,6 +42,10 @@ class Times:
             return cls()  # A damaged configuration is for `verify` to report; times are shown all the same.
         return cls(config.tick_ms, config.epoch_base_ms)
 
+    def ms(self, tick: int) -> int:
+        """The moment of a tick, in milliseconds since 1970."""
+        return self.epoch_base_ms + tick * self.tick_ms
+
     def iso(self, tick: int) -> str:
         """The moment of a tick, in UTC."""
         return tick_to_iso(tick, self.tick_ms, self.epoch_base_ms)

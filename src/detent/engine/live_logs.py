@@ -8,7 +8,8 @@ they are good for looking and for nothing else. What counts is in the report, on
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,6 +56,10 @@ class AttemptLog:
     worker: str = ""
     started_ms: int | None = None
     finished_ms: int | None = None
+    waited_ms: int | None = None
+    """From the moment it could begin to the moment a worker began it."""
+    ran_ms: int | None = None
+    """From there to its end; of an attempt without a report, from its claim."""
     stdout: StreamLog = StreamLog()
     stderr: StreamLog = StreamLog()
 
@@ -73,6 +78,8 @@ class AttemptLog:
             "worker": self.worker or None,
             "started_ms": self.started_ms,
             "finished_ms": self.finished_ms,
+            "waited_ms": self.waited_ms,
+            "ran_ms": self.ran_ms,
             **{name: _stream_map(self.stream(name)) for name in STREAMS},
         }
 
@@ -99,7 +106,7 @@ class LiveJob:
     directory: Path
     job_id: str
     since_ns: int
-    """When the worker's file was made or last written; tells the living from the dead where both claim one job."""
+    """When the worker began it; tells the living from the dead where both claim one job."""
 
     def read(self, stream: str, offset: int = 0, most: int = LIVE_BYTES_MAX) -> bytes:
         """What was printed from ``offset`` on; nothing once the worker has gone on to something else."""
@@ -128,6 +135,23 @@ def live_jobs(home: Path) -> dict[str, LiveJob]:
     return found
 
 
+def live_since(home: Path) -> dict[str, int]:
+    """Which jobs workers have now, and since when, in milliseconds since 1970."""
+    return {job_id: live.since_ns // 1_000_000 for job_id, live in live_jobs(home).items()}
+
+
+def job_times(view: JobView, attempts: Iterable[AttemptLog], since_ms: int | None, now_ms: int) -> tuple[int, int]:
+    """For how long a job waited, and for how long it ran, all attempts together, until its end or until now.
+
+    ``since_ms`` is when a worker began it, if one has it now. What was claimed and waits for a worker or resources waits.
+    """
+    ran_ms = sum(attempt.ran_ms or 0 for attempt in attempts)
+    end_ms = view.times.ms(view.row.tick) if view.row.state in TERMINAL else now_ms
+    if view.row.state == "RUNNING" and since_ms is not None:
+        ran_ms += max(0, now_ms - since_ms)
+    return max(0, end_ms - view.times.ms(view.job.submitted_tick) - ran_ms), ran_ms
+
+
 def job_log(reader: StoreReader, content: Content, job_id: str, live: LiveJob | None = None) -> JobLog | None:
     """What a job printed so far, or None when there is no such job. ``live`` is whoever has it now."""
     view = job_view(reader, job_id)
@@ -150,12 +174,20 @@ def job_log(reader: StoreReader, content: Content, job_id: str, live: LiveJob | 
 def attempts_of(reader: StoreReader, content: Content, view: JobView) -> Iterator[AttemptLog]:
     """A job's attempts in order, each from its report."""
     number, running = 0, False
+    queued = claimed = view.job.submitted_tick
     for record in timeline_of_job(reader, content, view):
+        tick = record.tick or queued
+        if record.fields.get("to_state") == "QUEUED":
+            queued = tick
         if record.fields.get("dispatch") is True:
-            number, running = number + 1, True
+            number, running, claimed = number + 1, True, tick
         elif running and record.fields.get("from_state") == "RUNNING":
             running = False
-            yield _ended(reader, content, number, record)
+            ended = _ended(reader, content, number, record)
+            began_ms = view.times.ms(claimed) if ended.started_ms is None else ended.started_ms
+            ended_ms = view.times.ms(tick) if ended.finished_ms is None else ended.finished_ms
+            waited_ms = max(0, began_ms - view.times.ms(queued))
+            yield replace(ended, waited_ms=waited_ms, ran_ms=max(0, ended_ms - began_ms))
     if running:
         yield AttemptLog(number, running=True)
 
@@ -202,8 +234,9 @@ def _stored(reader: StoreReader, content: Content, stream: WorkStream) -> Stream
 def _live_job(directory: Path) -> LiveJob | None:
     try:
         with (directory / "job").open("rb") as file:
-            first, newline, _ = file.read(_JOB_FILE_BYTES_MAX).partition(b"\n")
-            since_ns = os.fstat(file.fileno()).st_mtime_ns
+            first, newline, rest = file.read(_JOB_FILE_BYTES_MAX).partition(b"\n")
+            since = rest.partition(b"\n")[0]
+            since_ns = int(since) if since.isdigit() else os.fstat(file.fileno()).st_mtime_ns
     except OSError:
         return None
     # Without the end of the line the name may be half written; an empty one belongs to a worker that waits.

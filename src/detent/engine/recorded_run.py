@@ -7,7 +7,7 @@ what became of it, whether its driver still lives or not. Once the inputs were e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
@@ -34,11 +34,13 @@ from detent.engine.run_view import (
     WAITING,
     StepView,
 )
+from detent.engine.spans import Spans
 from detent.engine.step_run import StepRun, list_fault
 from detent.errors import DetentError
 from detent.jobs.work import WorkReport
 from detent.kernel import Evidence, Job, Run
 from detent.kernel.history import STEP_REUSED
+from detent.ledger.results import report_named
 from detent.store.api import JobRow, StoreReader
 from detent.workflow.context import ExecutionContext
 from detent.workflow.identity import uuid8
@@ -46,6 +48,8 @@ from detent.workflow.walk import PlainPlan, plan_plain
 
 GAP_MAX: Final = 1_000
 """Elements of a mapped step that may be missing, because they were never submitted, before those that are there."""
+REPORTS_READ_MAX: Final = 1_000
+"""Jobs of a step whose reports are read to learn for how long it ran."""
 OPEN_RUN: Final = "running"
 _NO_LIST: Final = -1
 """Stands for the length of something that is known, and is no list."""
@@ -63,6 +67,15 @@ class RecordedElement:
     ingredients_digest: bytes | None = None
     """Names what the key of a reused element was made of."""
     row: JobRow | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What workers have now."""
+
+    since_ms: Mapping[str, int]
+    """By job, since when."""
+    now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +123,16 @@ def inputs_of(content: Content, run: Run) -> RunInputs | None:
         return None
 
 
-def recorded_run(reader: StoreReader, content: Content, run: Run) -> RecordedRun | None:
-    """Put a run together; None when its inputs are gone."""
+def recorded_run(reader: StoreReader, content: Content, run: Run, live: Live | None = None) -> RecordedRun | None:
+    """Put a run together; None when its inputs are gone.
+
+    ``live`` tells which jobs workers have now: what was claimed and waits, for a free worker or for resources, does not run.
+    Without it, all that is claimed counts as running.
+    """
     inputs = inputs_of(content, run)
-    return None if inputs is None else RecordedRun(run, inputs, tuple(_Reading(reader, content, run, inputs).steps()))
+    if inputs is None:
+        return None
+    return RecordedRun(run, inputs, tuple(_Reading(reader, content, run, inputs, live).steps()))
 
 
 def report_of(reader: StoreReader, content: Content, row: JobRow) -> WorkReport | None:
@@ -140,7 +159,8 @@ def value_of(content: Content, report: WorkReport) -> bytes | None:
 class _Reading:
     """Everything about one run, looked up once."""
 
-    def __init__(self, reader: StoreReader, content: Content, run: Run, inputs: RunInputs) -> None:
+    def __init__(self, reader: StoreReader, content: Content, run: Run, inputs: RunInputs, live: Live | None) -> None:
+        self._live = live
         self._reader, self._content, self._run, self._inputs = reader, content, run, inputs
         self._times = Times.of(reader)
         self._rows = {row.job_id: row for row in reader.jobs(run_id=run.run_id)}
@@ -222,7 +242,8 @@ class _Reading:
         cached = len(found) - len(own)
         done, failed = states.count("SUCCEEDED") + cached, states.count("FAILED")
         live = len(states) - states.count("SUCCEEDED") - failed - states.count("CANCELED")
-        state, message = self._state(found, own, done, live, total)
+        running = sum(self._runs(element) for element in own)
+        state, message = self._state(found, own, done, (live, running), total)
         ticks = [Job.decode(element.row.body).submitted_tick for element in own if element.row is not None]
         over = [element.row.tick for element in own if element.row is not None]
         return StepView(
@@ -232,20 +253,50 @@ class _Reading:
             len(found) if total is None else max(total, len(found)),
             done,
             cached,
-            live,
+            running,
             failed,
             retrying=states.count("RETRYING"),
             started_ms=self._ms(min(ticks)) if ticks else None,
             ended_ms=self._ms(max(over)) if over and not live else None,
+            ran_ms=self._ran_ms(own),
             message=message,
         )
+
+    def _runs(self, element: RecordedElement) -> bool:
+        return element.state == "RUNNING" and (self._live is None or element.job_id in self._live.since_ms)
+
+    def _ran_ms(self, own: Sequence[RecordedElement]) -> int | None:
+        """For how long workers were at a step, by the reports of its attempts; None when they are too many to be read."""
+        if len(own) > REPORTS_READ_MAX:
+            return None
+        begun, spans = False, Spans()
+        for element in own:
+            if self._live is not None and self._runs(element):
+                begun = True
+                spans.add(self._live.since_ms[element.job_id], self._live.now_ms)
+            for report in self._reports(element):
+                begun = True
+                spans.add(report.started_ms, report.finished_ms)
+        return spans.total_ms() if begun else None
+
+    def _reports(self, element: RecordedElement) -> Iterator[WorkReport]:
+        row = element.row
+        if row is not None and row.attempt_id == 0:
+            if (report := report_of(self._reader, self._content, row)) is not None:
+                yield report
+            return
+        for record in self._reader.records_of_job(element.job_id):
+            transition = record.kind == "transition" and record.evidence is not None
+            named = report_named(record.evidence or b"") if transition else None
+            if named is not None and (report := read_report(self._content, named)) is not None:
+                yield report
 
     def _state(
         self,
         found: tuple[RecordedElement, ...],
         own: list[RecordedElement],
         done: int,
-        live: int,
+        live: tuple[int, int],
         total: int | None,
     ) -> tuple[str, str]:
         for element in own:
@@ -256,11 +307,11 @@ class _Reading:
             if element.state == "CANCELED" and not _is_cut(element):
                 reason = Job.decode(element.row.body).reason_code
                 return FAILED, _out_of_time(self._inputs) if reason == RUN_TIMEOUT else f"cancelled ({reason})"
-        if live:
-            return RUNNING, ""
+        if live[0]:
+            return (RUNNING if live[1] else READY), ""
         if done == len(found) and (total is None or done >= total):
             return (CACHED if not own else SUCCEEDED), ""
-        return (RUNNING if self._run.status == OPEN_RUN else CANCELLED), ""
+        return (READY if self._run.status == OPEN_RUN else CANCELLED), ""
 
     def _why(self, row: JobRow) -> str:
         report = report_of(self._reader, self._content, row)

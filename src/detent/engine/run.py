@@ -7,7 +7,7 @@ new one begins, which takes earlier results by content (X-174). A run that anoth
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -20,7 +20,7 @@ from detent.engine.recipes import Recipes
 from detent.engine.run_identity import new_run_id
 from detent.engine.run_inputs import RunIdentity, RunInputs, RunLock, is_driven, unfinished
 from detent.engine.run_view import RunView, StepView
-from detent.engine.step_run import CACHED, CANCELLED, FAILED, RUNNING, SUCCEEDED, Element, StepRun
+from detent.engine.step_run import CACHED, CANCELLED, FAILED, READY, RUNNING, SUCCEEDED, Element, StepRun
 from detent.engine.work import Work
 from detent.errors import DetentError, InvariantBroken
 from detent.executor.annotations import refuse_returns
@@ -171,7 +171,7 @@ class RunHandle:
         now = work.desk.now_ms()
         if driver is None:
             return RunView("", self._inputs.name, "running", (), now, now, work.workers, str(work.home.path))
-        begun = self._begun() if driver.ended_ms is None else ()
+        begun = self._begun() if driver.ended_ms is None else {}
         return RunView(
             driver.identity.run_id,
             self._inputs.name,
@@ -187,11 +187,11 @@ class RunHandle:
             warnings=self._recipes.path_arguments.warnings,
         )
 
-    def _begun(self) -> Container[str]:
-        """Jobs that workers of this home have in hand, of whichever process."""
-        from detent.engine.live_logs import live_jobs  # noqa: PLC0415 - a run that nobody watches needs none of it
+    def _begun(self) -> Mapping[str, int]:
+        """Jobs that workers of this home have in hand, of whichever process, and since when."""
+        from detent.engine.live_logs import live_since  # noqa: PLC0415 - a run that nobody watches needs none of it
 
-        return live_jobs(self._work.home.path)
+        return live_since(self._work.home.path)
 
     def _refuse_unfeasible(self) -> None:
         contract = self._inputs.contract
@@ -308,14 +308,14 @@ def recorded_options(options: Options, *, new: bool = False) -> dict[str, JsonVa
 
 def step_view(
     step: StepRun,
-    begun: Container[str],
+    begun: Mapping[str, int],
     now_ms: int,
     progress: Mapping[str, Callable[[], tuple[int, int, int]]] | None = None,
     told: Mapping[str, tuple[float, str]] | None = None,
 ) -> StepView:
     """A step at this moment. Called from another thread than the driver's: what it reads only ever grows or changes.
 
-    ``begun`` are the jobs that workers of this home have now, of whichever process. ``progress`` tells of jobs that work through
+    ``begun`` are the jobs that workers of this home have now, of whichever process, and since when. ``progress`` tells of jobs that work through
     items: while such a step runs, its elements are the items. ``told`` has what tasks say of themselves; it is shown for a
     step that is one task.
     """
@@ -325,7 +325,15 @@ def step_view(
         if asked is not None:
             done, failed, total = asked()
             name = step.step.step_name
-            return StepView(step.key, name, RUNNING, total, done, running=1, failed=failed, started_ms=step.started_ms)
+            since = begun.get(elements[0].source or elements[0].job_id, step.started_ms or now_ms)
+            ran_ms = step.ran.total_ms([(since, now_ms)])
+            return StepView(
+                *(step.key, name, RUNNING, total, done),
+                running=1,
+                failed=failed,
+                started_ms=step.started_ms,
+                ran_ms=ran_ms,
+            )
     if len(elements) == 1 and elements[0].state == step.state and step.state in {SUCCEEDED, CACHED}:
         # What nearly all steps of a large run are; a view of it is made several times a second.
         return StepView(
@@ -337,19 +345,22 @@ def step_view(
             int(step.state == CACHED),
             started_ms=step.started_ms,
             ended_ms=step.ended_ms,
+            ran_ms=step.ran.total_ms() if step.tried else None,
             message=step.message,
         )
     states = [element.state for element in elements]
     cached = states.count(CACHED)
     under_way = [element for element in elements if element.state == RUNNING]
     waiting = [element for element in under_way if (element.source or element.job_id) not in begun]
+    running = [(begun.get(element.source or element.job_id, now_ms), now_ms) for element in under_way]
+    ran_ms = step.ran.total_ms(running)
     said = None
     if told and step.state == RUNNING and len(elements) == 1:
         said = told.get(elements[0].source or elements[0].job_id)
     return StepView(
         step.key,
         step.step.step_name,
-        step.state,
+        READY if step.state == RUNNING and len(waiting) == len(under_way) else step.state,
         len(elements) if step.opened or not step.mapped else None,
         states.count(SUCCEEDED) + cached,
         cached,
@@ -360,6 +371,7 @@ def step_view(
         again=_again(waiting, now_ms),
         started_ms=step.started_ms,
         ended_ms=step.ended_ms,
+        ran_ms=ran_ms if step.tried or len(waiting) < len(under_way) else None,
         message=step.message if said is None else said[1],
         fraction=None if said is None else said[0],
     )

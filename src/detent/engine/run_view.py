@@ -13,8 +13,9 @@ from detent.canon.late import dataclass
 WAITING: Final = "waiting"
 """Something it needs has not ended yet."""
 READY: Final = "ready"
-"""It could run; nobody has taken it yet."""
+"""It could run and waits for its turn: in the queue, for a worker, for resources, or for its next attempt."""
 RUNNING: Final = "running"
+"""A worker is at it now."""
 SUCCEEDED: Final = "succeeded"
 CACHED: Final = "cached"
 """Every result of it was there already."""
@@ -53,7 +54,10 @@ class StepView:
     again: str = ""
     """Why the attempt that ended last is repeated, and when: ``failed (OSError: busy); attempt 2 of 3 in 1 s``."""
     started_ms: int | None = None
+    """When something of it was first submitted; it may have waited since."""
     ended_ms: int | None = None
+    ran_ms: int | None = None
+    """For how long workers were at it; None for one that no worker has begun, or of which that is not known."""
     message: str = ""
     """Why it failed, what it waits for, or what the running task says of itself, in one line."""
     fraction: float | None = None
@@ -144,6 +148,21 @@ def step_elapsed_ms(step: StepView, now_ms: int) -> int | None:
     if step.started_ms is None:
         return None
     return max(0, (now_ms if step.ended_ms is None else step.ended_ms) - step.started_ms)
+
+
+def step_waited_ms(step: StepView, now_ms: int) -> int | None:
+    """For how long a step waited although it could run: before its first worker, between attempts, for room or resources."""
+    elapsed = step_elapsed_ms(step, now_ms)
+    if elapsed is None or (step.ran_ms is None and step.state in OVER_STATES):
+        return None
+    return max(0, elapsed - (step.ran_ms or 0))
+
+
+def step_time_ms(step: StepView, now_ms: int) -> int | None:
+    """The time to show for a step: for how long it ran, or, where that is not known, from its submission to its end."""
+    if step.ran_ms is not None or step.state not in OVER_STATES:
+        return step.ran_ms
+    return step_elapsed_ms(step, now_ms)
 
 
 def share_done(step: StepView) -> float | None:

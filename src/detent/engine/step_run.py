@@ -19,7 +19,9 @@ from detent.contract import map_words
 from detent.contract.model import REFERRING, Binding, Kind
 from detent.contract.references import FROM, PARAM
 from detent.engine.next_attempt import NextAttempt
+from detent.engine.spans import Spans
 from detent.jobs.values import escaped, result_reference
+from detent.jobs.work import WorkReport
 from detent.workflow.identity import uuid8
 from detent.workflow.plain import PlainStep
 
@@ -87,7 +89,18 @@ class StepRun:
     state: str = WAITING
     message: str = ""
     started_ms: int | None = None
+    """When something of it was first submitted; it may wait from then on."""
     ended_ms: int | None = None
+    ran: Spans = field(default_factory=Spans)
+    """When workers were at it, as far as attempts have ended."""
+    tried: bool = False
+    """An attempt at something of it has ended."""
+
+    def attempted(self, report: WorkReport, *, joined: bool = False) -> None:
+        """An attempt at something of it has ended; of one that it joined, what came before it was submitted does not count."""
+        self.tried = True
+        since = self.started_ms if joined and self.started_ms is not None else report.started_ms
+        self.ran.add(max(report.started_ms, since), report.finished_ms)
 
     @property
     def step_id(self) -> str:

@@ -157,7 +157,7 @@ def test_what_another_run_is_doing_is_left_to_it(rig: Rig) -> None:
     second = rig.handle(work, text.format(name="guest"))
     second.open()
     joined = in_thread(second.run)
-    eventually(lambda: second.view().steps[0].state == "running", "it did not join")
+    eventually(lambda: second.view().steps[0].started_ms is not None, "it did not join")
     second.cancel()
     assert joined().status == "cancelled"
     rig.lane.release()
@@ -178,7 +178,7 @@ def test_a_joined_job_that_is_cancelled_or_fails_is_done_by_the_one_who_waited(r
     second = rig.handle(work, text.format(name="guest"))
     second.open()
     joined = in_thread(second.run)
-    eventually(lambda: second.view().steps[0].state == "running", "it did not join")
+    eventually(lambda: second.view().steps[0].started_ms is not None, "it did not join")
     assert len(rig.jobs()) == 1
     first.cancel()
     assert ended().status == "cancelled"
@@ -198,7 +198,7 @@ def test_equal_work_of_two_runs_is_done_once(rig: Rig) -> None:
     handle = rig.handle(work, text.format(name="guest"))
     handle.open()
     second = in_thread(handle.run)
-    eventually(lambda: handle.view().steps[0].state == "running", "it did not join")
+    eventually(lambda: handle.view().steps[0].started_ms is not None, "it did not join")
     rig.lane.release()
     assert [first().value, second().value] == [1, 1]
     assert len(rig.lane.began) == 1

@@ -50,7 +50,7 @@ def test_what_is_tried_again_waits_until_a_worker_has_begun_it(rig: Rig) -> None
     (step,) = handle._driver.steps
     (element,) = step.elements
     element.attempts = 1
-    shown = [step_view(step, begun, 0) for begun in ((), (element.job_id,))]
+    shown = [step_view(step, begun, 0) for begun in ({}, {element.job_id: 0})]
     assert [(view.running, view.retrying) for view in shown] == [(0, 1), (1, 0)]
     rig.lane.release()
     assert ended().ok

@@ -170,8 +170,9 @@ class Child:
         self.shared[wire.STARTED] = started // 1000
         if task.wall_ms:
             self._send(wire.write_begun(number, time.monotonic_ns() // 1000))
-        job = task.context[: task.context.find(b"\0")][: JOB_BYTES - 2]
-        self.job[: len(job) + 1] = job + b"\n"
+        # Which job, and since when: a mapping does not change the time of its file.
+        job = task.context[: task.context.find(b"\0")][: JOB_BYTES - 32] + b"\n%d\n" % started
+        self.job[: len(job)] = job
         current.begin(current.Running(number, task.context, self.end, self.shared))
         value, error, files, pending = self._outcome(task, spec)
         current.end()
