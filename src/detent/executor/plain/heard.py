@@ -25,8 +25,8 @@ from detent.kernel.evidence import reason_fault
 
 MISUSED: Final = "CHANNEL_MISUSED"
 """The code of a task that wrote to its worker's socket itself, or something else that no worker says."""
-COUNT_MAX: Final = 1 << 50
-"""Of bytes, microseconds and milliseconds; sums of many such numbers still fit where they are added up."""
+COUNT_MAX: Final = 1 << 56
+"""Of bytes, milliseconds, and microseconds since 1970; sums of many such numbers still fit where they are added up."""
 PLACE_MAX: Final = 1 << 31
 PROGRESS_CHARS_MAX: Final = 500
 _CATEGORIES: Final = frozenset(category.value for category in ErrorCategory)
