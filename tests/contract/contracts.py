@@ -116,7 +116,7 @@ _OPTIONS = st.fixed_dictionaries(
         "retry": st.integers(0, 10) | st.just({"max": 2, "on": ["INTERNAL_ERROR"]}),
         "cache": st.booleans(),
         "enabled": st.booleans(),
-        "priority": st.integers(1, 1000),
+        "priority": st.integers(1, 10) | st.sampled_from(["low", "normal", "high"]),
         "on_error": st.sampled_from(["stop", "continue"]),
         "skip_on_failure": st.booleans(),
     },

@@ -27,7 +27,7 @@ def test_findings_come_in_the_order_that_the_contract_demands() -> None:
         mode: streaming
         """
     assert [str(finding) for finding in findings(text)] == [
-        "pipeline.yaml:4:52: priority must be at least 1, got 0",
+        "pipeline.yaml:4:52: priority cannot be 0",
         "pipeline.yaml:5:57: enabled must be true or false, not 1",
         "pipeline.yaml:6:7: execution mode 'streaming' is reserved for a later version",
         "pipeline.yaml:3:24: step 'a' needs 'nowhere', which is no step",
@@ -97,8 +97,9 @@ STEP = [
     ("on_error: ➤retry\nrun: {shell: x}", "there is no on_error 'retry'", "one of stop, continue"),
     ("➤on_error: stop\nerror_action: stop\nrun: {shell: x}", "on_error and error_action say the same thing", "keep one"),
     ("error_action: ➤explode\nrun: {shell: x}", "error_action cannot be 'explode'", "one of 'stop', 'continue', 'retry' or 'compensate'"),
-    ("priority: ➤1001\nrun: {shell: x}", "priority must be at most 1000, got 1001", "write a smaller number"),
-    ("priority: ➤high\nrun: {shell: x}", "priority must be a whole number, not 'high'", "write digits alone"),
+    ("priority: ➤11\nrun: {shell: x}", "priority cannot be 11", "write a whole number from 1 to 10"),
+    ("priority: ➤urgent\nrun: {shell: x}", "priority cannot be 'urgent'", "write a whole number from 1 to 10"),
+    ("priority: ➤true\nrun: {shell: x}", "priority cannot be true", "write a whole number from 1 to 10"),
     ("name: ➤[x]\nrun: {shell: x}", "name must be text, not ['x']", "write it as one text"),
     ("run: {python: m:f, with: {a: {➤$form: x}}}", "key '$form' is no reference", "did you mean '$from'?"),
     ("run: {python: m:f, with: {a: {➤$x: x}}}", "key '$x' is no reference", "write $$ for a key that begins with one $"),

@@ -8,6 +8,7 @@ from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
 from detent.canon import json_encode
+from detent.canon.priority import PRIORITY_NAMES
 from detent.jobs import (
     DocumentExport,
     EnvelopeInvalid,
@@ -19,7 +20,6 @@ from detent.jobs import (
     payload_schema,
     read_payload,
 )
-from detent.jobs.payload import PRIORITY_CLASSES
 from tests.jobs.envelopes import DIGEST_A, EXECUTE, EXPORT, RENDER, REST, SHORT, THUMBNAIL, changed, payload, without
 
 CLASSES = {
@@ -196,8 +196,8 @@ def test_no_field_about_a_view_is_needed_outside_the_export() -> None:
 def test_priority_is_one_of_three_words_and_normal_by_default() -> None:
     """JOB-035"""
     assert read_payload(EXECUTE).priority == "normal"
-    assert PRIORITY_CLASSES == {"low": 1, "normal": 5, "high": 10}
-    assert [read_payload({**EXECUTE, "priority": word}).priority for word in PRIORITY_CLASSES] == [*PRIORITY_CLASSES]
+    assert PRIORITY_NAMES == {"low": 1, "normal": 5, "high": 10}
+    assert [read_payload({**EXECUTE, "priority": word}).priority for word in PRIORITY_NAMES] == [*PRIORITY_NAMES]
 
 
 def test_the_network_is_off_unless_the_payload_says_otherwise() -> None:

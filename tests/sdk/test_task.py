@@ -166,7 +166,7 @@ async def _async_generator() -> Any:
         ({"retries": 1, "retry_on": 5}, "retry_on=5"),
         ({"cache": 1}, "cache=1"),
         ({"version": 3}, "version=3"),
-        ({"priority": "high"}, "priority='high'"),
+        ({"priority": "urgent"}, "priority='urgent'"),
         ({"on_error": "panic"}, "on_error='panic'"),
         ({"name": "two words"}, "name='two words'"),
         ({"name": ""}, "name=''"),

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from detent.canon.amounts import AMOUNT_MAX, RESOURCE, RESOURCES_MAX
+from detent.canon.priority import PRIORITY_DEFAULT, PRIORITY_MAX, PRIORITY_MIN, PRIORITY_NAMES
 from detent.contract.bindings import CATEGORIES, RETRY_MAX
 from detent.contract.cron import MACROS
 from detent.contract.definition import LONG_KEYS, MODE_DEFAULT, MODES
@@ -89,7 +90,15 @@ def _models(*roots: type[BaseModel]) -> dict[str, type[BaseModel]]:
 def _short_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """What the short form takes from the model under its own name, and what under a shorter one."""
     return {
-        **{name: fields[name] for name in ("enabled", "priority", "error_action", "skip_on_failure")},
+        **{name: fields[name] for name in ("enabled", "error_action", "skip_on_failure")},
+        "priority": {
+            "anyOf": [
+                {"type": "integer", "minimum": PRIORITY_MIN, "maximum": PRIORITY_MAX},
+                {"enum": list(PRIORITY_NAMES)},
+            ],
+            "default": PRIORITY_DEFAULT,
+            "description": "What goes first among work that waits; more is sooner.",
+        },
         "name": {**fields["step_name"], "description": "For people; the id, if left out."},
         "type": {**fields["step_type"], "description": "Where the action is routed; follows from run, if left out."},
         "on_error": {"enum": ["stop", "continue"], "description": "What a failure of this step does to the run."},

@@ -50,7 +50,7 @@ def has_params(binding: Binding | None) -> bool:
 
 def check_declared(binding: Binding | None, spot: Spot, params: Mapping[str, Param]) -> None:
     """Report parameters whose type or default cannot be what they stand for; ``spot`` is the step's."""
-    if (listed := _list_param(binding)) is not None and (param := params.get(listed[1])) is not None:
+    if (listed := _list_param(binding)) is not None and (param := _declared(params, listed[1])) is not None:
         here, name = spot.at(*listed[0]), param.name
         if param.type not in _LISTS:
             what = f"map cannot go through parameter {name!r:.80}, which is of type {param.type}"
@@ -58,7 +58,7 @@ def check_declared(binding: Binding | None, spot: Spot, params: Mapping[str, Par
         elif not param.required and type(param.default) is not list:
             here.fault(f"{_no_list(name, param.default)}, by its default", "give a list", stage=Stage.REFERENCES)
     for path, name in _settings(binding):
-        if (param := params.get(name)) is None:
+        if (param := _declared(params, name)) is None:
             continue  # It has been said that there is none.
         here, label = spot.at(*_INSIDE, *path), path_text(path)
         fitting = _TEXT if len(path) > 1 else TYPES[str(path[0])]
@@ -69,6 +69,11 @@ def check_declared(binding: Binding | None, spot: Spot, params: Mapping[str, Par
             for fault in _faults(path, param.default):
                 what = f"{fault.message}; {label} is parameter {name!r:.80}, by its default"
                 here.fault(what, fault.hint, stage=Stage.REFERENCES)
+
+
+def _declared(params: Mapping[str, Param], name: object) -> Param | None:
+    """The parameter of a name; None where none is declared, or what stands for the name is no text."""
+    return params.get(name) if type(name) is str else None
 
 
 def misfits(contract: Contract, values: Mapping[str, JsonValue]) -> tuple[Finding, ...]:

@@ -7,8 +7,10 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from detent.contract.model import RETRY_ON_DEFAULT, Binding
+from detent.canon.priority import PRIORITY_DEFAULT, PRIORITY_NAMES
+from detent.contract.model import RETRY_ON_DEFAULT, Binding, Kind
 from detent.workflow.plain import PlainStep
+from detent.workflow.routes import priority_of as action_priority_of
 
 if TYPE_CHECKING:
     from detent.workflow.step import ModelWorkflowStep
@@ -57,6 +59,19 @@ def _smallest(
     if type(own) is int and own > 0:
         given = [*given, (own, f"limits.{name} of the payload")]
     return min(given, key=itemgetter(0), default=(None, None))
+
+
+def priority_of(step: PlainStep | ModelWorkflowStep, binding: Binding | None) -> int:
+    """The class of a step's jobs: its own, else its payload's, else that of all work which says nothing (X-010).
+
+    The workflow contract has 100 where a step says nothing, which would put it before all that says nothing elsewhere.
+    """
+    if "priority" in step.model_fields_set:
+        return action_priority_of(step)
+    if binding is not None and binding.kind is Kind.JOB and type(binding.target) is dict:
+        named = binding.target.get("priority")
+        return PRIORITY_NAMES.get(named, PRIORITY_DEFAULT) if type(named) is str else PRIORITY_DEFAULT
+    return PRIORITY_DEFAULT
 
 
 def retries_of(step: PlainStep | ModelWorkflowStep, binding: Binding | None) -> tuple[int, tuple[str, ...]] | None:

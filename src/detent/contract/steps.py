@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final, get_args
 
 from detent.canon.late import dataclass
+from detent.canon.priority import PRIORITY_HINT, PRIORITY_MAX, priority_class
 from detent.contract.bindings import BINDING_KEYS, make_binding
 from detent.contract.findings import Path, Spot
 from detent.contract.limits import STEPS_MAX
@@ -124,6 +125,11 @@ def refuse_unenforced(draft: Draft) -> None:
     """Refuse limits of a step that nothing would hold: a limit that changes nothing is worse than none (X-194)."""
     if draft.binding is None:
         return
+    priority = draft.fields.get("priority")
+    if type(priority) is int and priority > PRIORITY_MAX:
+        draft.spot.at("priority").fault(
+            f"priority {priority} would change nothing: above {PRIORITY_MAX} all is alike", f"write {PRIORITY_HINT}"
+        )
     if draft.fields.get("max_cpu_percent") is not None:
         draft.spot.at("max_cpu_percent").fault(
             "max_cpu_percent cannot be enforced: nothing here holds a process to a share of a processor",
@@ -178,6 +184,14 @@ def _timeout_ms(value: Any, spot: Spot) -> Any:
     return BAD if refuse_short_timeout(value, spot) else value
 
 
+def _priority(value: Any, spot: Spot) -> Any:
+    known = priority_class(value)
+    if known is None:
+        spot.fault(f"priority cannot be {shown(value)}", f"write {PRIORITY_HINT}")
+        return BAD
+    return known
+
+
 _MISSING: Final = {
     "id": "name the step: `- id: load`",
     "run": "say what it does: `run: {python: module:function}` or `run: {shell: make}`",
@@ -192,7 +206,7 @@ SHORT_STEP_KEYS: Final[Mapping[str, Check]] = {
     "needs": _needs,
     **BINDING_KEYS,
     "enabled": keep,
-    "priority": keep,
+    "priority": _priority,
     "on_error": partial(choice, known=("stop", "continue"), what="on_error"),
     "error_action": keep,
     "skip_on_failure": keep,

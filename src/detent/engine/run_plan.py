@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
+from detent.contract.step_limits import priority_of
 from detent.engine.run_inputs import RunIdentity, RunInputs, digests_of
 from detent.engine.step_run import SKIPPED, StepRun
 from detent.errors import InvalidInput
@@ -26,14 +27,15 @@ def steps_of(inputs: RunInputs, identity: RunIdentity) -> list[StepRun]:
     """The steps in canonical order, each with its action; disabled ones come last, and nobody waits for them."""
     contract = inputs.contract
     steps: dict[UUID, StepRun] = {}
-    for place, (step, action_id, priority) in enumerate(plan(inputs, identity).planned):
+    for place, (step, action_id, _) in enumerate(plan(inputs, identity).planned):
         binding = contract.bindings.get(step.step_id)
         if binding is None:
             raise InvalidInput(
                 f"step {contract.keys[step.step_id]!r} says nothing to run",
                 hint="give it a `run:`; `detent plan` shows steps without one",
             )
-        steps[step.step_id] = StepRun(contract.keys[step.step_id], step, binding, action_id, priority, place)
+        key, priority = contract.keys[step.step_id], priority_of(step, binding)
+        steps[step.step_id] = StepRun(key, step, binding, action_id, priority, place)
     for step_run in steps.values():
         for need in step_run.step.depends_on:
             if (needed := steps.get(need)) is not None:

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from detent.canon import digest, encode_trusted, json_encode
 from detent.canon.late import dataclass
+from detent.canon.priority import PRIORITY_DEFAULT
 from detent.engine.crew import Attempted, ends_attempt
 from detent.engine.desk import Retries, Submission
 from detent.engine.driver import Options
@@ -64,7 +65,7 @@ class Call:
     label: str
     wall_ms: int | None = None
     retries: Retries = Retries()
-    priority: int = 5
+    priority: int = PRIORITY_DEFAULT
     resources: Mapping[str, int] = field(default_factory=dict)
     reuse: bool = False
     """Whether an earlier result, or equal work under way, may answer for it (X-190)."""

@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from detent.canon import json_encode
+from detent.canon.priority import PRIORITY_NAMES
 from detent.canon.strict_json import JSON_BYTES_MAX
 from detent.errors import InvariantBroken
 from detent.jobs.fields import EnvelopeInvalid, validate
 from detent.jobs.inputs import DatasetDependency, ExecuteInputs
 from detent.jobs.keys import ExecutionKey, execution_key, input_hash
 from detent.jobs.limits import Limits
-from detent.jobs.payload import PRIORITY_CLASSES, JobPayload, ObjectExecute, read_payload
+from detent.jobs.payload import JobPayload, ObjectExecute, read_payload
 from detent.kernel.manifest import MAX_RETRIES_DEFAULT, Manifest
 
 FILLED_IN: Final = ("created_at", "execution_key", "requested_by", "nonce")
@@ -159,7 +160,7 @@ def manifest_for(
         job_id=payload.job_id,
         job_kind="platform",
         payload_digest=payload_digest,
-        priority=PRIORITY_CLASSES[payload.priority],
+        priority=PRIORITY_NAMES[payload.priority],
         quota_policy_hash=quota_policy_hash,
         created_tick=created_tick,
         max_retries=max_retries,

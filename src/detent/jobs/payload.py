@@ -42,8 +42,6 @@ class JobType(StrEnum):
 LOCAL_USER: Final = "local"
 """Who asks for the platform jobs of a contract that is run at home."""
 Priority: TypeAlias = Literal["low", "normal", "high"]
-PRIORITY_CLASSES: Final[Mapping[str, int]] = {"low": 1, "normal": 5, "high": 10}
-"""The kernel's class for each priority; higher comes first (X-010)."""
 
 
 class RequestedBy(Part):

@@ -11,6 +11,7 @@ from operator import attrgetter
 
 from detent.canon import UINT64_MAX, NotCanonical, decode, encode, encode_trusted, sha256
 from detent.canon.late import dataclass
+from detent.canon.priority import PRIORITY_MAX, PRIORITY_MIN
 from detent.canon.show import show
 from detent.errors import Refused
 from detent.kernel.policy import KernelConfig
@@ -24,7 +25,6 @@ JOB_KINDS = frozenset({"platform", "action", "seq", "inference", "task"})
 EVICTABLE_KINDS = JOB_KINDS - {"action", "seq"}
 """Workflow and ordered work is never dropped from a full queue: its callers are held back instead (X-031)."""
 
-PRIORITY_MIN, PRIORITY_MAX = 1, 10
 MAX_RETRIES_DEFAULT = 2
 """Of steps, tasks, platform jobs and ordered runs alike (A.10). What the planner's own model has (WF-187) counts where it is written."""
 MAX_INTERRUPTIONS_DEFAULT = 10

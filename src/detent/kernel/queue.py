@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Hashable
 from typing import NamedTuple, Protocol
 
+from detent.canon.priority import PRIORITY_MAX, PRIORITY_MIN
 from detent.errors import InvariantBroken, Refused
-from detent.kernel.manifest import PRIORITY_MAX, PRIORITY_MIN
 from detent.kernel.policy import KernelConfig, QueuePolicy
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from detent.canon.priority import PRIORITY_NAMES
 from detent.kernel.queue import Enqueued
 from detent.scheduling.admission import Admitted, NotAdmitted, admit
 from detent.scheduling.decisions import STAGES, Candidate, Decision
@@ -16,7 +17,7 @@ from detent.scheduling.fleet import Fleet
 from detent.scheduling.placement import Remembered, place, recompute, stages
 from detent.scheduling.policy import SchedulingPolicy
 from detent.scheduling.pool_queues import PoolQueues
-from detent.scheduling.priority import PRIORITY_NAMES, check_priority, priority_of, workflow_priority
+from detent.scheduling.priority import check_priority, priority_of, workflow_priority
 from detent.scheduling.queues import ADMISSION_POLICIES, ClassQueues, Head, Position
 from detent.scheduling.scheduler import Scheduler
 from detent.scheduling.sessions import Budgets, Sessions, Used

@@ -13,9 +13,9 @@ from typing import Final
 
 from detent.canon import NotCanonical, check_uint64, decode, digest, encode
 from detent.canon.late import dataclass
+from detent.canon.priority import PRIORITY_MAX, PRIORITY_MIN
 from detent.canon.show import show
 from detent.errors import InvalidInput
-from detent.kernel.manifest import PRIORITY_MAX, PRIORITY_MIN
 from detent.kernel.policy import QueuePolicy
 from detent.scheduling.checks import check_bool, check_positive, exact_fields
 from detent.scheduling.index import LEAST_LOADED, ORDERS

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
+from detent.canon.priority import PRIORITY_MAX, PRIORITY_MIN, PRIORITY_NAMES
 from detent.canon.show import show
 from detent.errors import InvalidInput
-from detent.kernel.manifest import PRIORITY_MAX, PRIORITY_MIN
 
-PRIORITY_NAMES: Mapping[str, int] = MappingProxyType({"low": 1, "normal": 5, "high": 10})
-PRIORITY_DEFAULT = PRIORITY_NAMES["normal"]
 CLASSES = tuple(range(PRIORITY_MAX, PRIORITY_MIN - 1, -1))
 """All classes in the order they are served."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from detent.canon.priority import PRIORITY_MAX, PRIORITY_MIN
 from detent.canon.show import show
 from detent.errors import InvalidInput
-from detent.kernel.manifest import PRIORITY_MAX, PRIORITY_MIN
 
 
 class Waiting(NamedTuple):

@@ -25,9 +25,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from detent.canon.late import dataclass
+from detent.canon.priority import PRIORITY_MAX, PRIORITY_MIN
 from detent.canon.show import show
 from detent.errors import InvalidInput, Refused
-from detent.kernel.manifest import PRIORITY_MAX, PRIORITY_MIN
 from detent.kernel.policy import QueuePolicy
 from detent.kernel.queue import Enqueued
 from detent.scheduling.checks import check_positive

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 
 from detent.canon import check_uint64, encode_trusted, sha256
 from detent.canon.late import dataclass
+from detent.canon.priority import PRIORITY_DEFAULT
 from detent.canon.show import show
 from detent.errors import InvalidInput
 from detent.kernel.manifest import EVICTABLE_KINDS, JOB_KINDS
@@ -30,7 +31,7 @@ from detent.scheduling.checks import (
     check_positive,
     exact_fields,
 )
-from detent.scheduling.priority import PRIORITY_DEFAULT, check_priority
+from detent.scheduling.priority import check_priority
 
 ENGINE_GENERIC = "generic"
 """Engine of replicas that run jobs without a model (X-093)."""

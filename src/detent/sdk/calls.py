@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from detent.contract import from_document
-from detent.contract.step_limits import retries_of, timeout_ms_of
+from detent.contract.step_limits import priority_of, retries_of, timeout_ms_of
 from detent.engine.desk import Retries
 from detent.engine.path_arguments import input_paths
 from detent.engine.recipes import Wanted, limits_of
@@ -17,9 +17,6 @@ from detent.sdk.bound import BoundAlone, stored_value
 from detent.sdk.recording import Recording
 from detent.sdk.task import Task
 from detent.store.content import ContentFiles
-
-PRIORITY: Final = 5
-
 
 MakeCall: TypeAlias = Callable[[Sequence[Any], dict[str, Any], bool | None], Call]
 
@@ -40,7 +37,7 @@ def caller(function: Callable[..., Any], files: ContentFiles) -> MakeCall:
     wall_ms = timeout_ms_of(step, binding)
     limits = limits_of(wall_ms, None, retries, binding.resources)
     reuses = task.options_of().cache is True
-    priority = min(10, step.priority) if "priority" in step.model_fields_set else PRIORITY
+    priority = priority_of(step, binding)
     env = dict(binding.env)
     label = str(binding.target)
     refuse_return(label, contract.base)

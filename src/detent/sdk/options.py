@@ -34,7 +34,7 @@ class TaskOptions(TypedDict, total=False):
     outputs: Sequence[str] | Mapping[str, str] | None
     env: Mapping[str, Any] | None
     cwd: str | None
-    priority: int | None
+    priority: int | str | None
     on_error: str | None
     skip_on_failure: bool
     resources: Mapping[str, int] | None
@@ -55,7 +55,7 @@ class Options:
     outputs: Sequence[str] | Mapping[str, str] | None = None
     env: Mapping[str, Any] | None = None
     cwd: str | None = None
-    priority: int | None = None
+    priority: int | str | None = None
     on_error: str | None = None
     skip_on_failure: bool = False
     resources: Mapping[str, int] | None = None
@@ -67,7 +67,7 @@ class Options:
         _check_type("cwd", self.cwd, str)
         _check_type("cache", self.cache, bool)
         _check_type("skip_on_failure", self.skip_on_failure, bool)
-        _check_type("priority", self.priority, int)
+        _check_priority(self.priority)
         _check_type("retries", self.retries, int)
         if self.retries is not None and not 0 <= self.retries <= RETRIES_MAX:
             _wrong("retries", self.retries, f"a number from 0 to {RETRIES_MAX}")
@@ -163,6 +163,15 @@ def _check_categories(given: object) -> None:
     words = [given] if isinstance(given, str) else list(given) if isinstance(given, Sequence) else [given]
     if not words or any(word not in CATEGORIES for word in words):
         _wrong("retry_on", given, f"one or more of {', '.join(CATEGORIES)}")
+
+
+def _check_priority(given: object) -> None:
+    if given is None:
+        return
+    from detent.canon.priority import PRIORITY_HINT, priority_class  # noqa: PLC0415 - tasks alone need none
+
+    if priority_class(given) is None:
+        _wrong("priority", given, PRIORITY_HINT)
 
 
 def _check_resources(given: object) -> None:

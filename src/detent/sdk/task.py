@@ -264,7 +264,8 @@ def task(function: Callable[P, R] | None = None, /, **options: Unpack[TaskOption
       a `Client` runs it each time it is submitted (X-190); ``version``: your own word for "the code is the same" (X-176)
     * ``inputs``: files or globs whose content decides about reuse; ``"{path}"`` stands for the argument ``path``, ``()`` says
       that no file counts; ``outputs``: files that it leaves behind (X-175)
-    * ``env``, ``cwd``: variables and directory that it runs with; ``priority``: 1 to 1000, more is sooner
+    * ``env``, ``cwd``: variables and directory that it runs with; ``priority``: 1 to 10 or
+      ``"low"``, ``"normal"``, ``"high"``: 10 goes first, 5 is normal
     * ``resources={"cpu": 2, "gpu": 1}``: what one attempt takes; it begins when so much of each is free. ``cpu`` counts
       worker processes, of which work takes one unless it says more; whatever else is counted stands under ``[resources]``
       in the home's ``config.toml``, and is counted, not measured

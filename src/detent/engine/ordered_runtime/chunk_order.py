@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from detent.canon.priority import PRIORITY_DEFAULT
 from detent.engine.desk import Desk, Retries, Submission
 from detent.engine.ordered_runtime.chunk import TARGET
 from detent.engine.ordered_runtime.spec import OrderedInputs
@@ -13,7 +14,6 @@ from detent.engine.ordered_runtime.timed_chunk import wall_ms
 from detent.jobs.work import WorkOrder
 from detent.ordered import Chunk, chunk_job_id
 
-PRIORITY: Final = 5
 SYSTEM: Final = ("INTERNAL_ERROR",)
 """Failures after which a chunk is tried again whatever was asked for."""
 
@@ -53,7 +53,7 @@ def chunk_submission(
         order,
         job_id=chunk_job_id(run_id, *chunk),
         job_kind="seq",
-        priority=PRIORITY,
+        priority=PRIORITY_DEFAULT,
         retries=Retries(inputs.config.max_retries, again),
         key=None,
         run_id=run_id,
