@@ -23,7 +23,6 @@ from detent.engine.keeper import HeadKeeper, state_directory
 from detent.engine.places import binding_heads, ledger_name, original_of
 from detent.engine.settings import Settings
 from detent.engine.signatures import signature_checkers
-from detent.engine.typed import typed
 from detent.engine.wiring import Parts, load_trust
 from detent.errors import DetentError, StoreCorrupt
 from detent.ledger.batch import RECORDS_PER_BATCH_MAX, BatchHeader, parse_batch
@@ -113,7 +112,7 @@ def store_items(reader: StoreReader, files: ContentFiles, origin: str) -> Iterat
     """The ledger, its rows and its content, from a reader that stands still."""
     yield HeaderItem(origin, reader.partitions)
     for partition in range(reader.partitions):
-        for head in islice(typed(reader.tree_heads(partition)), TREE_HEADS_MAX):
+        for head in islice(reader.tree_heads(partition), TREE_HEADS_MAX):
             yield HeadItem(partition, head.note)
     orphans: list[RecordRow] = []
     for partition in range(reader.partitions):
@@ -123,8 +122,8 @@ def store_items(reader: StoreReader, files: ContentFiles, origin: str) -> Iterat
         message = f"record {row.position} and whatever follows it belong to no batch"
         yield Finding("POSITION_WRONG", message, row.partition, position=row.position)
     yield from content_items(reader, files)
-    yield from map(job_item, typed(reader.jobs()))
-    yield from map(run_item, typed(reader.runs()))
+    yield from map(job_item, reader.jobs())
+    yield from map(run_item, reader.runs())
     yield from _checkpoint_findings(reader)
     yield from beside_findings(Content(reader, files))
 
@@ -137,9 +136,9 @@ def commits(
     Each stored record is given to exactly one batch, by position and by what the batch record itself says, or to
     ``orphan`` when it comes after all of them: a record that is overlooked could not be found wrong.
     """
-    records = typed(reader.records(partition))
+    records = reader.records(partition)
     pending = next(records, None)
-    for batch in typed(reader.batches(partition)):
+    for batch in reader.batches(partition):
         header = parse_batch(batch.body)
         said = header if isinstance(header, BatchHeader) else batch
         end = said.first_position + said.record_count
@@ -190,7 +189,7 @@ def _large_file(reader: StoreReader, files: ContentFiles, digest: bytes) -> Iter
 
 def _checkpoint_findings(reader: StoreReader) -> Iterator[Finding]:
     for partition in range(reader.partitions):
-        for row in typed(reader.checkpoints(partition)):
+        for row in reader.checkpoints(partition):
             if sha256(row.body) != row.digest:
                 message = f"the checkpoint after batch {row.batch_no} is not what its digest names"
                 yield Finding("CHECKPOINT_WRONG", message, partition, row.batch_no)

@@ -12,7 +12,6 @@ from typing import Any
 from detent.canon import NotCanonical, decode, parse_digest
 from detent.engine.content import Content, open_value
 from detent.engine.ingredients import key_of_order
-from detent.engine.typed import typed
 from detent.errors import DetentError, InvariantBroken
 from detent.jobs.work import WorkOrder, read_order
 from detent.kernel import Job
@@ -24,12 +23,12 @@ from detent.store.api import AnswerRow, JobRow, RecordRow, WorkRow
 def beside_findings(content: Content) -> Iterator[Finding]:
     """Every row of the work index, every recorded reuse and every kept answer that does not fit what was signed."""
     reader = content.reader
-    for row in typed(reader.work_rows()):
+    for row in reader.work_rows():
         yield from _work(content, row)
     for partition in range(reader.partitions):
-        for record in typed(reader.records_of_kind(partition, STEP_REUSED)):
+        for record in reader.records_of_kind(partition, STEP_REUSED):
             yield from _reuse(content, record)
-    for answer in typed(reader.answer_rows()):
+    for answer in reader.answer_rows():
         yield from _answer(content, answer)
 
 

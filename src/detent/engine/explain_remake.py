@@ -15,7 +15,6 @@ from functools import partial
 from detent.canon import sha256
 from detent.canon.late import dataclass
 from detent.engine.history import StoreHistory
-from detent.engine.typed import typed
 from detent.errors import DetentError, InvariantBroken, Refused, StoreCorrupt
 from detent.kernel import Arrival, Command, Enqueued, Kernel, KernelConfig, Placed, RaiseEpoch, decode_commands
 from detent.scheduling import Candidate, Decision, Scheduler, TaskRequest, stages
@@ -39,7 +38,7 @@ def remake(reader: StoreReader, partition: int, job_id: str, wanted: Collection[
     missing = set(wanted)
     history = StoreHistory(reader, partition)
     kernel: Kernel | None = None
-    for batch in typed(reader.batches(partition)):
+    for batch in reader.batches(partition):
         if not missing:
             break
         history.horizon = batch.batch_no

@@ -12,7 +12,6 @@ from typing import Any
 from detent.canon import NotCanonical, decode, digest_text, tick_to_iso
 from detent.canon.late import dataclass
 from detent.engine.content import Content, open_value
-from detent.engine.typed import typed
 from detent.errors import DetentError, InvariantBroken, StoreCorrupt
 from detent.kernel import Evidence, Job, KernelConfig, Run
 from detent.store.api import JobRow, RecordRow, RunRow, StoreReader
@@ -179,7 +178,7 @@ _SHOWN = (
 def runs(reader: StoreReader, *, limit: int | None = None) -> Iterator[RunView]:
     """Runs, newest first."""
     times = Times.of(reader)
-    for row in typed(reader.runs(limit=limit)):
+    for row in reader.runs(limit=limit):
         yield RunView(row, _read(Run.decode, row.body, f"run {row.run_id!r}"), times)
 
 
@@ -188,7 +187,7 @@ def jobs(
 ) -> Iterator[JobView]:
     """Jobs as they were submitted, newest first."""
     times = Times.of(reader)
-    for row in typed(reader.recent_jobs(run_id=run_id, state=state, limit=limit)):
+    for row in reader.recent_jobs(run_id=run_id, state=state, limit=limit):
         yield _job_view(row, times)
 
 
@@ -224,7 +223,6 @@ def run_view(reader: StoreReader, run_id: str) -> RunView | None:
     row = reader.run(run_id)
     if row is None:
         return None
-    (row,) = typed([row])
     return RunView(row, _read(Run.decode, row.body, f"run {run_id!r}"), Times.of(reader))
 
 
@@ -233,19 +231,23 @@ def job_view(reader: StoreReader, job_id: str) -> JobView | None:
     row = reader.job(job_id)
     if row is None:
         return None
-    (row,) = typed([row])
+    if not 0 <= row.partition < reader.partitions:
+        raise StoreCorrupt(
+            f"the row of job {job_id!r} is of partition {row.partition}, which the ledger does not have",
+            hint="run `detent verify`, then restore the ledger from a backup",
+        )
     return _job_view(row, Times.of(reader))
 
 
 def timeline_of_job(reader: StoreReader, content: Content, view: JobView) -> list[RecordView]:
     """A job's records in order: submitted, then every transition with why it happened."""
-    rows = (row for row in typed(reader.records_of_job(view.row.job_id)) if row.partition == view.row.partition)
+    rows = (row for row in reader.records_of_job(view.row.job_id) if row.partition == view.row.partition)
     return [_record_view(reader, content, row, view.times) for row in rows]
 
 
 def timeline_of_run(reader: StoreReader, content: Content, view: RunView) -> list[RecordView]:
     """A run's own records in order: started, steps reused, ended."""
-    rows = (row for row in typed(reader.records_of_run(view.row.run_id)) if row.kind != "submitted")
+    rows = (row for row in reader.records_of_run(view.row.run_id) if row.kind != "submitted")
     return [_record_view(reader, content, row, view.times) for row in rows]
 
 

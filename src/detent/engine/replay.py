@@ -16,7 +16,6 @@ from pathlib import Path
 from detent.engine.audit import commits
 from detent.engine.history import StoreHistory
 from detent.engine.home import Home
-from detent.engine.typed import typed
 from detent.engine.wiring import Parts
 from detent.errors import InvalidInput, StoreCorrupt
 from detent.kernel import Job, Kernel, checkpoint
@@ -98,7 +97,7 @@ class _Watch:
         self._checkpoints = {
             (partition, row.batch_no): row.body
             for partition in range(reader.partitions)
-            for row in typed(reader.checkpoints(partition))
+            for row in reader.checkpoints(partition)
         }
         self._ended: list[Job] = []
         self._partition = 0
@@ -126,7 +125,7 @@ class _Watch:
     def heads_of(self, partition: int, history: object) -> Iterator[tuple[str, int, bytes]]:  # noqa: ARG002 - asked by partition
         """Heads of the jobs that have ended in a partition, as their rows have them: those were compared one by one."""
         live = self._kernels[partition].jobs
-        for row in typed(self._reader.jobs()):
+        for row in self._reader.jobs():
             if row.partition == partition and row.job_id not in live:
                 yield row.job_id, row.transition_seq, row.head
 

@@ -66,7 +66,12 @@ class Rows:
         """A run's row must say what its records say."""
         self.runs += 1
         self._finish_jobs()
-        runs = self._book.runs
+        runs, header = self._book.runs, self._book.header
+        if header is None or not 0 <= item.partition < header.partitions:
+            self._note(
+                "FOLD_DIFFERS", f"the row of run {item.run_id!r} names a partition that the ledger does not have"
+            )
+            return
         said = runs.ended(item.partition, item.run_id)
         if said is None and (run := runs.open(item.partition, item.run_id)) is not None:
             digest = run.row_digest(item.run_id, RUNNING, None)

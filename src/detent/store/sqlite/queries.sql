@@ -27,8 +27,8 @@ INSERT INTO ledger (id, origin, partitions) VALUES (1, ?1, ?2)
 INSERT INTO partitions (partition, epoch) VALUES (?1, 0)
 
 -- name: ledger
--- The ledger's name and its number of partitions.
-SELECT origin, partitions FROM ledger
+-- The ledger's name, its number of partitions, and how many of them there are.
+SELECT origin, partitions, (SELECT count(*) FROM partitions) FROM ledger
 
 -- name: take_ownership
 -- Raises the epoch, which deposes whoever wrote under the one before.

@@ -34,12 +34,25 @@ from detent.store.api import (
     TreeHeadRow,
     WorkRow,
 )
-from detent.store.checks import INTEGER_MAX, JOB_RECORD_KINDS, POSITION_BITS, check_partition
+from detent.store.checks import INTEGER_MAX, JOB_RECORD_KINDS, PARTITIONS_MAX, POSITION_BITS, check_partition
+from detent.store.kinds import maker
 from detent.store.sqlite.database import DEFAULT_OPTIONS, Options, close_quietly, open_for_reading, queries
 from detent.store.sqlite.errors import translated
 
 _Row = TypeVar("_Row")
 _Binding = int | str | bytes | None
+
+_ANSWER_ROW: Final = maker(AnswerRow)
+_BATCH_ROW: Final = maker(BatchRow)
+_CHECKPOINT_ROW: Final = maker(CheckpointRow)
+_JOB_HEAD: Final = maker(JobHead)
+_JOB_ROW: Final = maker(JobRow)
+_LEDGER_HEAD: Final = maker(LedgerHead)
+_RECORD_ROW: Final = maker(RecordRow)
+_REFUSAL_ROW: Final = maker(RefusalRow)
+_RUN_ROW: Final = maker(RunRow)
+_TREE_HEAD_ROW: Final = maker(TreeHeadRow)
+_WORK_ROW: Final = maker(WorkRow)
 
 _NUMBERS: Final = 1 << POSITION_BITS
 _UNLIMITED: Final = -1
@@ -64,8 +77,15 @@ class SqliteReader:
         self._has_work = False
         self._sql = queries()
         row = self._one(tuple, "ledger")
-        # The table is strict when it is written; a damaged page hands out whatever it makes of it.
-        if row is None or not isinstance(row[0], str) or not isinstance(row[1], int) or row[1] < 1:
+        # The table is strict when it is written; a damaged page, or an edited file, hands out whatever it likes. Nearly
+        # everything goes through all partitions, so their number is believed only as far as their rows are there.
+        if (
+            row is None
+            or type(row[0]) is not str
+            or type(row[1]) is not int
+            or not 1 <= row[1] <= PARTITIONS_MAX
+            or row[1] != row[2]
+        ):
             raise StoreCorrupt(
                 f"{path} has lost its name or its number of partitions",
                 hint="restore a backup of the file",
@@ -103,7 +123,7 @@ class SqliteReader:
     def head(self, partition: int) -> LedgerHead:
         """Where the partition's log stands."""
         check_partition(partition, self._partitions)
-        head = self._one(LedgerHead._make, "head", partition)
+        head = self._one(_LEDGER_HEAD, "head", partition)
         if head is None:
             raise StoreCorrupt(
                 f"{self._path} has lost partition {partition}",
@@ -119,41 +139,41 @@ class SqliteReader:
     def batches(self, partition: int, first: int = 0, stop: int | None = None) -> Iterator[BatchRow]:
         """Batches from ``first`` up to but not including ``stop``."""
         check_partition(partition, self._partitions)
-        return self._rows(BatchRow._make, "batches", partition, *_between(first, stop))
+        return self._rows(_BATCH_ROW, "batches", partition, *_between(first, stop))
 
     def records(self, partition: int, first: int = 0, stop: int | None = None) -> Iterator[RecordRow]:
         """Records from position ``first`` up to but not including ``stop``."""
         check_partition(partition, self._partitions)
-        return self._rows(RecordRow._make, "records", partition, *_between(first, stop))
+        return self._rows(_RECORD_ROW, "records", partition, *_between(first, stop))
 
     def records_of_job(self, job_id: str) -> Iterator[RecordRow]:
         """A job's records in the order of their positions."""
-        return self._rows(RecordRow._make, "records_of_job", job_id)
+        return self._rows(_RECORD_ROW, "records_of_job", job_id)
 
     def records_of_kind(self, partition: int, kind: str) -> Iterator[RecordRow]:
         """A partition's records of one kind, in the order of their positions."""
         check_partition(partition, self._partitions)
         name = "records_of_common_kind" if kind in JOB_RECORD_KINDS else "records_of_rare_kind"
-        return self._rows(RecordRow._make, name, partition, kind)
+        return self._rows(_RECORD_ROW, name, partition, kind)
 
     def records_of_run(self, run_id: str) -> Iterator[RecordRow]:
         """A run's own records and its jobs' submissions, by partition and position."""
-        return self._rows(RecordRow._make, "records_of_run", run_id)
+        return self._rows(_RECORD_ROW, "records_of_run", run_id)
 
     def transition(self, job_id: str, transition_seq: int) -> RecordRow | None:
         """The transition record of a job that carries this sequence number."""
         if transition_seq > INTEGER_MAX:
             return None
-        return self._one(RecordRow._make, "transition", job_id, transition_seq)
+        return self._one(_RECORD_ROW, "transition", job_id, transition_seq)
 
     def transitions(self, wanted: Sequence[tuple[str, int]]) -> Iterator[RecordRow]:
         """The transition records that carry these sequence numbers, in no order."""
         known = [pair for pair in wanted if pair[1] <= INTEGER_MAX]
-        return self._rows(RecordRow._make, "transitions", json.dumps(known))
+        return self._rows(_RECORD_ROW, "transitions", json.dumps(known))
 
     def job(self, job_id: str) -> JobRow | None:
         """The job's row."""
-        return self._one(JobRow._make, "job", job_id)
+        return self._one(_JOB_ROW, "job", job_id)
 
     def jobs_of(self, job_ids: Sequence[str]) -> list[JobRow]:
         """The rows of these jobs, in no order."""
@@ -163,7 +183,7 @@ class SqliteReader:
             rows = self._connection.execute(self._sql["jobs_of"], (json.dumps(plain),)).fetchall()
         except (apsw.Error, OverflowError, UnicodeDecodeError) as exc:
             raise translated(exc, self._path) from exc
-        found = [JobRow._make(row) for row in rows]
+        found = [_JOB_ROW(row) for row in rows]
         if len(plain) < len(job_ids):
             others = (self.job(job_id) for job_id in set(job_ids).difference(plain))
             found += [row for row in others if row is not None]
@@ -180,10 +200,10 @@ class SqliteReader:
         """Jobs by the UTF-8 bytes of their ids."""
         page = (state, after or "", _UNLIMITED if limit is None else limit)
         if run_id is not None:
-            return self._rows(JobRow._make, "jobs_of_run", *page, run_id)
+            return self._rows(_JOB_ROW, "jobs_of_run", *page, run_id)
         # Nearly every job of a long history has succeeded: there the order of ids is the shorter way to the next page.
         name = "jobs" if state in {None, "SUCCEEDED"} else "jobs_in_state"
-        return self._rows(JobRow._make, name, *page)
+        return self._rows(_JOB_ROW, name, *page)
 
     def recent_jobs(
         self, *, run_id: str | None = None, state: str | None = None, limit: int | None = None
@@ -191,16 +211,16 @@ class SqliteReader:
         """Jobs in the order in which they were submitted, newest first."""
         page = (state, _UNLIMITED if limit is None else limit)
         if run_id is not None:
-            return self._rows(JobRow._make, "recent_jobs_of_run", *page, run_id)
+            return self._rows(_JOB_ROW, "recent_jobs_of_run", *page, run_id)
         # As above: a state that most jobs are in is found soonest by going through all of them.
         name = "recent_jobs" if state in {None, "SUCCEEDED"} else "recent_jobs_in_state"
-        return self._rows(JobRow._make, name, *page)
+        return self._rows(_JOB_ROW, name, *page)
 
     def job_heads(self, *, run_id: str | None = None) -> Iterator[JobHead]:
         """Every job's head in canonical order."""
         if run_id is None:
-            return self._rows(JobHead._make, "job_heads")
-        return self._rows(JobHead._make, "job_heads_of_run", run_id)
+            return self._rows(_JOB_HEAD, "job_heads")
+        return self._rows(_JOB_HEAD, "job_heads_of_run", run_id)
 
     def job_counts(self) -> dict[str, int]:
         """How many jobs stand in each state; states without a job are left out."""
@@ -208,14 +228,14 @@ class SqliteReader:
 
     def run(self, run_id: str) -> RunRow | None:
         """The run's row."""
-        return self._one(RunRow._make, "run", run_id)
+        return self._one(_RUN_ROW, "run", run_id)
 
     def runs(self, *, status: str | None = None, limit: int | None = None) -> Iterator[RunRow]:
         """Runs, or those of one status, newest first."""
         most = _UNLIMITED if limit is None else limit
         if status == _RUN_OPEN:
-            return self._rows(RunRow._make, "runs_open", most)
-        return self._rows(RunRow._make, "runs", most, status)
+            return self._rows(_RUN_ROW, "runs_open", most)
+        return self._rows(_RUN_ROW, "runs", most, status)
 
     def content(self, digest: bytes) -> bytes | None:
         """Bytes stored inline under a digest; None when absent or erased. Raises `StoreCorrupt` for other bytes."""
@@ -242,22 +262,22 @@ class SqliteReader:
     def checkpoints(self, partition: int) -> Iterator[CheckpointRow]:
         """Kept checkpoints, newest first."""
         check_partition(partition, self._partitions)
-        return self._rows(CheckpointRow._make, "checkpoints", partition)
+        return self._rows(_CHECKPOINT_ROW, "checkpoints", partition)
 
     def tree_heads(self, partition: int) -> Iterator[TreeHeadRow]:
         """Stored tree heads, newest first."""
         check_partition(partition, self._partitions)
-        return self._rows(TreeHeadRow._make, "tree_heads", partition)
+        return self._rows(_TREE_HEAD_ROW, "tree_heads", partition)
 
     def refusals(self, *, job_id: str | None = None, limit: int = 100) -> Iterator[RefusalRow]:
         """The newest refusals first."""
-        return self._rows(RefusalRow._make, "refusals", job_id, limit)
+        return self._rows(_REFUSAL_ROW, "refusals", job_id, limit)
 
     def work(self, workspace: str, execution_key: bytes) -> Iterator[WorkRow]:
         """Jobs that do this work, in the order in which they were submitted."""
         if not self._knows_work():
             return iter(())
-        return self._rows(WorkRow._make, "work", workspace, execution_key)
+        return self._rows(_WORK_ROW, "work", workspace, execution_key)
 
     def work_of_keys(self, workspace: str, execution_keys: Sequence[bytes]) -> Iterator[tuple[WorkRow, JobRow]]:
         """Jobs that do any of these pieces of work, each with its row, in the order in which they were submitted."""
@@ -269,11 +289,11 @@ class SqliteReader:
         """Jobs under a label, newest first."""
         if not self._knows_work():
             return iter(())
-        return self._rows(WorkRow._make, "work_labelled", workspace, label, limit)
+        return self._rows(_WORK_ROW, "work_labelled", workspace, label, limit)
 
     def work_rows(self) -> Iterator[WorkRow]:
         """The whole index, in the order in which the jobs were submitted."""
-        return self._rows(WorkRow._make, "work_rows") if self._knows_work() else iter(())
+        return self._rows(_WORK_ROW, "work_rows") if self._knows_work() else iter(())
 
     def labels_of_run(self, run_id: str) -> set[str]:
         """The labels of what a run's jobs do."""
@@ -281,11 +301,11 @@ class SqliteReader:
 
     def answer(self, scope: bytes) -> AnswerRow | None:
         """What was answered under a client's idempotency key."""
-        return self._one(AnswerRow._make, "answer", scope) if self._knows_work() else None
+        return self._one(_ANSWER_ROW, "answer", scope) if self._knows_work() else None
 
     def answer_rows(self) -> Iterator[AnswerRow]:
         """Every answer that is kept, oldest first."""
-        return self._rows(AnswerRow._make, "answer_rows") if self._knows_work() else iter(())
+        return self._rows(_ANSWER_ROW, "answer_rows") if self._knows_work() else iter(())
 
     def answers_kept(self, after_ms: int) -> tuple[int, int | None]:
         """How many answers were stored after a moment, and when the oldest of them was."""
@@ -321,7 +341,7 @@ class SqliteReader:
         return self._has_work
 
     def _checked(self, digest: bytes, data: bytes) -> bytes:
-        if sha256(data).digest() != digest:
+        if type(data) is not bytes or sha256(data).digest() != digest:
             raise StoreCorrupt(
                 f"{self._path}: the content kept as {digest.hex()} has another digest",
                 hint="the job that made it can be run again, or restore a backup of the file",
@@ -376,7 +396,7 @@ def _first(row: tuple[Any, ...]) -> Any:
 
 
 def _work_and_job(row: tuple[Any, ...]) -> tuple[WorkRow, JobRow]:
-    return WorkRow._make(row[:_WORK_COLUMNS]), JobRow._make(row[_WORK_COLUMNS:])
+    return _WORK_ROW(row[:_WORK_COLUMNS]), _JOB_ROW(row[_WORK_COLUMNS:])
 
 
 def _hex_list(values: Sequence[bytes]) -> str:
