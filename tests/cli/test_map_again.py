@@ -213,6 +213,9 @@ def test_a_run_that_did_a_part_is_retried_and_then_done(project: MapProject) -> 
     assert project.json("retry", first["run_id"])["status"] == "completed"
     again = project.json("retry", first["run_id"])
     assert (again["done_before"], again["items"]["total"]) == (True, 1)
+    told = project("retry", first["run_id"]).out
+    assert f"this run did what was missing of run {first['run_id']}; the destination was left alone" in told
+    assert "--force" not in told, "`detent retry` has no such option"
     found = project.lines()
     assert sorted(line["seq"] for line in found) == list(range(100)), "an item keeps its number when it is retried"
     assert found[-1] == {"seq": 3, "value": 3}

@@ -109,7 +109,7 @@ def draw_summary(page: Page, ended: OrderedResult, spec: OrderedSpec, item_text:
         if (left := summary.fail - sum(len(seqs) for _, seqs in shown)) > 0:
             page.line(Cell(f"  ... and {count_text(left, 'more failed item')}: `-o json` has them", FAINT))
     page.line()
-    page.line("  ", Cell(_next(ended), FAINT))
+    page.line("  ", Cell(_next(ended, spec), FAINT))
 
 
 def _alike(failures: Sequence[Failure]) -> dict[str, list[int]]:
@@ -175,10 +175,12 @@ class OrderedJobs:
         return f"{count_text(len(self.notes), 'note')} of the run about itself ({kinds})"
 
 
-def _next(ended: OrderedResult) -> str:
+def _next(ended: OrderedResult, spec: OrderedSpec) -> str:
     run = shlex.quote(ended.run_id)
     if ended.status == "stopped":
         return "left as it stands: the same line again goes on"
+    if ended.done_before and spec.origin:
+        return f"this run did what was missing of run {spec.origin.get('run_id')}; the destination was left alone"
     if ended.done_before:
         return "the destination was left alone; the same line with --force begins anew and replaces what that run left"
     if ended.ok:

@@ -57,6 +57,17 @@ class Choosing:
                 chosen.append((element, recipe))
         return chosen
 
+    def take_past(self) -> None:
+        """Put all that an earlier process began of this run where the ledger says it is; begin nothing else."""
+        graph, unbegun = self._graph, []
+        while graph.has_more:
+            graph.close_empty()
+            if graph.offers:
+                element = graph.offers.popleft()
+                if not self._reusing.taken_up(element, self._state.orders.recipe(element)):
+                    unbegun.append(element)
+        graph.offers.extend(unbegun)
+
     def prepared(self, chosen: list[tuple[Element, Recipe]]) -> list[tuple[Element, Submission]]:
         """Chosen elements as jobs; those made ready before are as they were."""
         fresh = iter(self._state.orders.submissions([one for one in chosen if one[0].job_id not in self._kept]))

@@ -153,6 +153,9 @@ class Driver:
     def run(self) -> str:
         """Drive the run to its end and return its status; ``stopped`` when it was left as it stands."""
         self.begin()
+        if self._time_is_over():
+            with self.desk.floor:
+                self._choosing.take_past()  # What it did counts, and what it left open has failed (X-116).
         self._check_time()
         while True:
             with self.desk.floor:
@@ -320,10 +323,12 @@ class Driver:
             self._cancelled = True
             self._wind_up(reason)
 
-    def _check_time(self) -> None:
+    def _time_is_over(self) -> bool:
         # From the recorded start on: a run that is taken up again has no more time than it had (X-116).
-        elapsed = self.desk.now_ms() - self._state.started_ms
-        if self._timeout_ms is not None and elapsed >= self._timeout_ms and not self._graph.ending:
+        return self._timeout_ms is not None and self.desk.now_ms() - self._state.started_ms >= self._timeout_ms
+
+    def _check_time(self) -> None:
+        if self._timeout_ms is not None and self._time_is_over() and not self._graph.ending:
             self._is_late = True
             self._wind_up(out_of_time(self._timeout_ms), RUN_TIMEOUT)
 

@@ -62,7 +62,7 @@ class Reusing:
 
     def settled(self, element: Element, recipe: Recipe) -> bool:
         """Whether an element needs no job of its own: then it has, or waits for, the result of another one."""
-        return self._taken_up(element, recipe) or (recipe.key is not None and self._answered(element, recipe))
+        return self.taken_up(element, recipe) or (recipe.key is not None and self._answered(element, recipe))
 
     def joins(self, element: Element, recipe: Recipe) -> bool:
         """Whether an open job of this run does the same work; then the element waits for that one."""
@@ -103,7 +103,7 @@ class Reusing:
 
     # -- a run that is taken up ----------------------------------------------------------------------------------------
 
-    def _taken_up(self, element: Element, recipe: Recipe) -> bool:
+    def taken_up(self, element: Element, recipe: Recipe) -> bool:
         """Put an element of a run that is taken up where the ledger says it is; False when the ledger does not know it."""
         run, past, desk = self._state, self._state.past, self._state.desk
         source = past.source(element)

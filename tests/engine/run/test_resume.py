@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from detent.engine.content import Content
 from detent.engine.erase import erase_job
 from detent.engine.run import RunHandle
+from detent.engine.run_ending import failures_of
 from detent.engine.wiring import Parts
 from detent.store.sqlite import SqliteStore
-from detent.testing import CrashPoints, Faults, faulty
+from detent.testing import CrashPoints, FakeClock, Faults, faulty
 from tests.engine.run.rig import Child, Rig, eventually, in_thread, states
 
 PIPE = """
@@ -47,6 +49,23 @@ def test_a_run_that_was_left_goes_on_where_it_stopped(rig: Rig) -> None:
     assert len(rig.jobs()) == JOBS
     assert rig.kinds(run_id).count("run_started") == 1
     assert states(result) == dict.fromkeys(["made", "each", "sum", "last"], "succeeded")
+
+
+def test_a_run_that_is_taken_up_after_its_time_tells_what_was_done_and_what_was_open(
+    rig: Rig, detent_clock: FakeClock
+) -> None:
+    """X-116: its answer agrees with the ledger, which has what was done and what was open."""
+    text = PIPE.replace("steps:\n", "timeout: 5m\nsteps:\n", 1)
+    run_id = left(rig, text, "steps:total")
+    detent_clock.jump(300_000)
+    rig.new_lane()
+    rig.lane.held = {"steps:total"}
+    result = rig.handle(rig.work(), text).run()
+    assert (result.run_id, result.status) == (run_id, "failed")
+    assert states(result) == {"made": "succeeded", "each": "succeeded", "sum": "failed", "last": "skipped"}
+    with rig.reader() as reader:
+        (failure,) = failures_of(reader, Content(reader, rig.home.home.content_files()), result.failed)
+    assert (failure.step, failure.code) == ("sum", "RUN_TIMEOUT")
 
 
 def test_the_same_line_after_success_is_a_new_run(rig: Rig) -> None:
