@@ -135,6 +135,9 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
             "ledger", "the ledger is older than a tree head kept elsewhere", EXIT_UNAVAILABLE, 503, False, None
         ),
         "HOME_COPIED": Code("engine", "the home is a copy of another one", EXIT_REFUSED, 409, False, None),
+        "HOME_UNTRUSTED": Code(
+            "engine", "the home, or a file of it, may be the work of another user", EXIT_REFUSED, 403, False, None
+        ),
         "HOME_INVALID": Code("engine", "the home cannot be used", EXIT_INVALID, 500, False, None),
         "STORE_UNAVAILABLE": Code("store", "the store cannot be reached", EXIT_UNAVAILABLE, 503, True, None),
         "STORE_CORRUPT": Code("store", "the store's contents are damaged", EXIT_UNAVAILABLE, 500, False, None),
@@ -275,6 +278,12 @@ class HomeCopied(DetentError):
     """The home is a copy of another one, and has no identity of its own to write under."""
 
     code = "HOME_COPIED"
+
+
+class HomeUntrusted(DetentError):
+    """The home belongs to another user and is not listed as safe, or a file of it is a link."""
+
+    code = "HOME_UNTRUSTED"
 
 
 class RolledBack(DetentError):

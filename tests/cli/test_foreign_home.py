@@ -47,6 +47,7 @@ def detent(project: Path, *words: str, home: Path | None = None) -> tuple[int, s
     environment = {name: value for name, value in os.environ.items() if name != "DETENT_HOME"}
     environment |= {
         "XDG_STATE_HOME": str(project / "state"),
+        "XDG_CONFIG_HOME": str(project / "config"),
         "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
     }
     environment |= {} if home is None else {"DETENT_HOME": str(home)}
@@ -93,6 +94,10 @@ def test_one_that_may_be_read_and_not_written_is_named_before_work_begins(
     project: Path, words: tuple[str, ...]
 ) -> None:
     (project / ".detent").chmod(0o755 if IS_ROOT else 0o500)
+    settings = project / "config" / "detent" / "config.toml"
+    settings.parent.mkdir(parents=True)
+    # Else another user's home would be refused whatever its mode.
+    settings.write_text(f'safe_directories = ["{project}"]\n')
     code, _, err = detent(project, *words)
     assert code == 4
     assert err.startswith(f"error: {whose(project / '.detent')}")

@@ -15,7 +15,7 @@ from detent.engine.content import GC_GRACE_MS
 from detent.engine.erase import Collected, collect
 from detent.engine.home import Home
 from detent.engine.wiring import Parts
-from detent.errors import StoreUnavailable
+from detent.errors import HomeUntrusted, StoreUnavailable
 from detent.kernel import Claim
 from detent.store.sqlite import SqliteStore
 from detent.store.sqlite.database import Options
@@ -141,7 +141,7 @@ def test_nothing_is_written_beside_the_database_to_find_garbage(tmp_path: Path) 
     for name in ("ledger.db-shm", "ledger.db-wal"):
         (home / name).symlink_to(tmp_path / "no" / "where")  # Neither can be made.
     assert len(collected(played, later(path), dry_run=True).garbage) == 2
-    with pytest.raises(StoreUnavailable), Parts().open_reader(played.home.ledger):
+    with pytest.raises(HomeUntrusted), Parts().open_reader(played.home.ledger):
         pass
 
 

@@ -10,6 +10,7 @@ import json
 import os
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +21,7 @@ from detent.cli.progress_frame import shortened, span_text
 from detent.cli.text import beginning, count_text, safe
 from detent.engine.home import find_home
 from detent.engine.run_view import Counts, RunView, counts, elapsed_ms, step_elapsed_ms, step_waited_ms
+from detent.errors import DetentError
 
 if TYPE_CHECKING:
     from detent.engine.run_ending import Artifact, Failure
@@ -105,7 +107,9 @@ def next_commands(view: RunView, failures: Sequence[Failure] = (), *, whole_ids:
     else:
         commands.append((f"detent retry {view.run_id}", "run what is missing; what is done stays done"))
     commands.append(("detent verify", "the history is complete and untouched"))
-    found = find_home(Path.cwd(), os.environ)
+    found = None
+    with suppress(DetentError):  # One above that this user may not use: the one that was used is named, then.
+        found = find_home(Path.cwd(), os.environ)
     home, here = Path(view.home), Path.cwd()
     if found is not None and found.path == home:
         return commands

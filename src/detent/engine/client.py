@@ -28,6 +28,7 @@ from detent.engine.wire import (
 from detent.errors import DetentError, HomeError, OutcomeUnknown, StoreUnavailable
 from detent.kernel import Command, Grant
 from detent.store.api import AnswerRow, WorkRow
+from detent.store.no_follow import refuse_links
 
 _T = TypeVar("_T")
 
@@ -45,6 +46,7 @@ class Connection:
     """
 
     def __init__(self, path: Path, on_lost: Callable[[Connection], None]) -> None:
+        refuse_links(path)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._on_lost = on_lost
         self._numbers = itertools.count()

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -20,6 +22,7 @@ from detent import __version__
 from detent.canon import digest_text
 from detent.canon.late import dataclass
 from detent.engine.home import Home
+from detent.engine.home_access import user_name
 from detent.engine.inspect import Times
 from detent.engine.keeper import HeadKeeper, state_directory
 from detent.engine.keys import ACTIVE, HERE, keys_view
@@ -36,6 +39,11 @@ from detent.store.sqlite.facts import file_facts
 OK, NOTE, WRONG = "ok", "note", "wrong"
 SPACE_LEAST_MIB: Final = 64
 """Below it a home is about to stand still: a busy one writes as much to its log before it is written back."""
+
+
+PERMISSIONS_SHOWN_MAX: Final = 10
+PUBLIC: Final = frozenset({"config.toml", ".gitignore"})
+"""What holds no secrets: others may read it where they may enter the home, and never write to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,22 +139,50 @@ def _file_system(path: Path) -> Check:
 
 
 def _permissions(home: Home) -> Iterator[Check]:
-    wanted = [(home.path, 0o700), (home.path / "keys", 0o700), (home.ledger, 0o600)]
-    wanted += [(path, 0o600) for path in sorted((home.path / "keys").glob("*.key"))]
-    loose = []
-    for path, mode in wanted:
-        try:
-            found = stat.S_IMODE(path.stat().st_mode)
-        except OSError:
-            continue  # Whether it must be there is another check's business.
-        if found & ~mode & 0o077:
-            loose.append((path, found, mode))
-    for path, found, mode in loose:
-        yield Check("permissions", WRONG, f"{path} has mode {found:03o}", f"chmod {mode:o} {path}")
-    if not loose:
-        yield Check("permissions", OK, "nobody else may look in")
+    """Owner and mode of the home and of everything in it, each file looked at."""
+    owner = home.path.stat().st_uid
+    count, wrong = 0, []
+    for path, found in _tree(home.path):
+        count += 1
+        if (fault := _loose(home, path, found, owner)) is not None:
+            wrong.append(fault)
+    yield from wrong[:PERMISSIONS_SHOWN_MAX]
+    if len(wrong) > PERMISSIONS_SHOWN_MAX:
+        yield Check("permissions", WRONG, f"and {len(wrong) - PERMISSIONS_SHOWN_MAX:,} more files of the home")
+    if not wrong:
+        text = f"all {count:,} files and directories belong to {user_name(owner)}, and no other user may read or change them"
+        yield Check("permissions", OK, text)
+    if owner != os.geteuid():
+        yield Check("owner of files", NOTE, f"the home is not yours: {user_name(owner)} decides what is in it")
     if not (home.path / ".gitignore").exists():
         yield Check("gitignore", WRONG, "the home's .gitignore is missing", f"echo '*' > {home.path / '.gitignore'}")
+
+
+def _tree(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """A directory and everything below it, as it is: links are not followed, and what went away meanwhile is left out."""
+    waiting = [directory]
+    while waiting:
+        path = waiting.pop()
+        with suppress(FileNotFoundError, PermissionError):
+            found = path.lstat() if path != directory else path.stat()
+            yield path, found
+            if stat.S_ISDIR(found.st_mode):
+                waiting.extend(sorted(path.iterdir(), reverse=True))
+
+
+def _loose(home: Home, path: Path, found: os.stat_result, owner: int) -> Check | None:
+    """What is wrong with the owner or the mode of something in a home; None for nothing."""
+    quoted = shlex.quote(str(path))
+    if stat.S_ISLNK(found.st_mode):
+        return Check("permissions", WRONG, f"{path} is a symbolic link", f"put the file itself there, or rm {quoted}")
+    if found.st_uid != owner:
+        text = f"{path} belongs to {user_name(found.st_uid)}, and the home to {user_name(owner)}"
+        return Check("permissions", WRONG, text, f"find out why; then chown {owner} {quoted}")
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & (0o022 if path.parent == home.path and path.name in PUBLIC else 0o077):
+        wanted = 0o700 if stat.S_ISDIR(found.st_mode) else 0o600
+        return Check("permissions", WRONG, f"{path} has mode {mode:03o}", f"chmod {wanted:o} {quoted}")
+    return None
 
 
 def _settings(home: Home) -> Check:

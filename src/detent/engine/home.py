@@ -32,6 +32,7 @@ from detent.canon import digest_text, encode, sha256
 from detent.canon.late import dataclass
 from detent.engine.dependencies import installed_version
 from detent.engine.home_access import insist_on_writable, no_access
+from detent.engine.home_owner import insist_on_own
 from detent.engine.keyring import ROLES, Keyring
 from detent.engine.settings import TEMPLATE, Settings, read_settings
 from detent.errors import HomeError
@@ -92,39 +93,40 @@ class Home:
 def find_home(start: Path, environment: Mapping[str, str], explicit: Path | None = None) -> Home | None:
     """The home to use: the one named, else the one of ``DETENT_HOME``, else the nearest upwards; None if there is none.
 
-    Raises `StoreUnavailable` for one that this user may not look into: going on with another would be a surprise.
+    Raises `StoreUnavailable` for one that this user may not look into, and `HomeUntrusted` for one that another user made or
+    could replace: going on with another would be a surprise.
     """
     named = explicit or (Path(environment[HOME_VARIABLE]) if environment.get(HOME_VARIABLE) else None)
-    if named is not None:
-        return Home(named.absolute()) if is_home(named.absolute()) else None
-    for directory in (start, *start.parents):
-        if is_home(directory / DIRECTORY):
-            return Home(directory / DIRECTORY)
+    candidates = [named.absolute()] if named else [directory / DIRECTORY for directory in (start, *start.parents)]
+    for path in candidates:
+        if is_home(path):
+            insist_on_own(path, environment, found=named is None)
+            return Home(path)
     return None
 
 
 def is_home(path: Path) -> bool:
     """Whether there is a home at a place; `StoreUnavailable` for one that this user may not look into."""
     try:
-        (path / _SETTINGS).stat()
+        (path / _SETTINGS).lstat()
     except PermissionError as exc:
         if not os.path.lexists(path):
             return False  # A directory above it is closed, so nobody knows whether there is one.
         raise no_access(path, "read") from exc
     except OSError:
         return False
-    if not os.access(path / _SETTINGS, os.R_OK, effective_ids=True):
+    if not os.access(path / _SETTINGS, os.R_OK, effective_ids=True, follow_symlinks=False):
         raise no_access(path, "read")
     return True
 
 
 def new_home_path(start: Path, environment: Mapping[str, str], explicit: Path | None = None) -> Path:
-    """Where a home would be made if none is found."""
-    if explicit is not None:
-        return explicit.absolute()
-    if environment.get(HOME_VARIABLE):
-        return Path(environment[HOME_VARIABLE]).absolute()
-    return start / DIRECTORY
+    """Where a home would be made if none is found; `HomeUntrusted` for a place where it would not be this user's alone."""
+    named = explicit or (Path(environment[HOME_VARIABLE]) if environment.get(HOME_VARIABLE) else None)
+    path = start / DIRECTORY if named is None else named.absolute()
+    is_home(path)  # One that may not be looked into is refused for that first, as `find_home` does.
+    insist_on_own(path, environment, found=named is None)
+    return path
 
 
 def make_home(

@@ -16,8 +16,8 @@ def no_access(path: Path, what: str) -> StoreUnavailable:
     if owner == os.geteuid():
         message, hint = f"the home {path} does not let you {what} it", f"chmod 700 {path}, or {another}"
     else:
-        message = f"the home {path} belongs to {_user(owner)}, and you may not {what} it"
-        hint = f"{another}, or ask {_user(owner)} for what you need: `detent export` writes it to a file"
+        message = f"the home {path} belongs to {user_name(owner)}, and you may not {what} it"
+        hint = f"{another}, or ask {user_name(owner)} for what you need: `detent export` writes it to a file"
     return StoreUnavailable(message, hint=hint, details={"home": str(path)}, retryable=False)
 
 
@@ -38,7 +38,8 @@ def insist_on_writable(path: Path) -> None:
     raise no_access(path, "write to")
 
 
-def _user(number: int) -> str:
+def user_name(number: int) -> str:
+    """A user for people: by name where the system knows one."""
     try:
         return f"user {pwd.getpwuid(number).pw_name}"
     except KeyError:

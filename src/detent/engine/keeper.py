@@ -7,7 +7,6 @@ here is still there, and the owner refuses to sign on top of a ledger that is sh
 from __future__ import annotations
 
 import glob
-import os
 import re
 import tempfile
 import threading
@@ -16,7 +15,9 @@ from pathlib import Path
 
 from detent.canon import decode, encode
 from detent.canon.cbor import NotCanonical
+from detent.engine.home_owner import refuse_foreign_state
 from detent.errors import HomeError
+from detent.store.no_follow import read_no_follow, replace_no_follow
 
 KEPT_BYTES_MAX = 64 * 1024 * 1024
 """Room for the heads of as many partitions as a ledger can have."""
@@ -41,8 +42,9 @@ class HeadKeeper:
 
         Raises `HomeError` when the file is there but not readable as such: a keeper that forgets silently keeps nothing.
         """
+        refuse_foreign_state(self.path.parent)
         try:
-            data = self.path.read_bytes()
+            data = read_no_follow(self.path)
         except FileNotFoundError:
             return {}
         except OSError as exc:
@@ -97,9 +99,4 @@ class HeadKeeper:
 
     def _write(self, data: bytes) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.path)
+        replace_no_follow(self.path, data)

@@ -14,9 +14,12 @@ from pathlib import Path
 from detent.canon import SigningKey
 from detent.errors import HomeError, InvalidInput
 from detent.store.files import DISK
+from detent.store.no_follow import open_no_follow
 
 ROLES = ("root", "manifest", "transition", "result", "log")
 SEED_BYTES = 32
+KEY_FILE_CHARS_MAX = 1024
+"""Far more than a key file has."""
 
 
 class Keyring:
@@ -42,8 +45,9 @@ class Keyring:
         """The private key with this id; a missing, readable-by-others or foreign file is a `HomeError` naming it."""
         path = self._path(role, key_id)
         try:
-            mode = path.stat().st_mode
-            text = path.read_text(encoding="ascii", errors="replace").strip()
+            with os.fdopen(open_no_follow(path), encoding="ascii", errors="replace") as file:
+                mode = os.fstat(file.fileno()).st_mode
+                text = file.read(KEY_FILE_CHARS_MAX).strip()
         except FileNotFoundError:
             raise HomeError(
                 f"the {role} key {key_id.hex()[:16]} is not in {self.directory}",

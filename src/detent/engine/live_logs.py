@@ -16,11 +16,12 @@ from typing import Any, Final
 from detent.canon.late import dataclass
 from detent.engine.content import Content
 from detent.engine.inspect import ABSENT, DAMAGED, ERASED, HERE, JobView, RecordView, job_view, timeline_of_job
-from detent.errors import InvalidInput, StoreCorrupt
+from detent.errors import HomeUntrusted, InvalidInput, StoreCorrupt
 from detent.jobs.work import WorkReport, WorkStream
 from detent.kernel.table import TERMINAL
 from detent.ledger import SignedResult
 from detent.store.api import StoreReader
+from detent.store.no_follow import open_no_follow
 
 STDOUT, STDERR = "stdout", "stderr"
 STREAMS: Final = (STDOUT, STDERR)
@@ -111,10 +112,10 @@ class LiveJob:
     def read(self, stream: str, offset: int = 0, most: int = LIVE_BYTES_MAX) -> bytes:
         """What was printed from ``offset`` on; nothing once the worker has gone on to something else."""
         try:
-            with (self.directory / stream).open("rb") as file:
+            with os.fdopen(open_no_follow(self.directory / stream), "rb") as file:
                 file.seek(offset)
                 data = file.read(most)
-        except OSError:
+        except (OSError, HomeUntrusted):
             return b""
         # Asked again after reading: the worker may have taken another job meanwhile, and these would be that one's bytes.
         now = _live_job(self.directory)
@@ -233,11 +234,11 @@ def _stored(reader: StoreReader, content: Content, stream: WorkStream) -> Stream
 
 def _live_job(directory: Path) -> LiveJob | None:
     try:
-        with (directory / "job").open("rb") as file:
+        with os.fdopen(open_no_follow(directory / "job"), "rb") as file:
             first, newline, rest = file.read(_JOB_FILE_BYTES_MAX).partition(b"\n")
             since = rest.partition(b"\n")[0]
             since_ns = int(since) if since.isdigit() else os.fstat(file.fileno()).st_mtime_ns
-    except OSError:
+    except (OSError, HomeUntrusted):
         return None
     # Without the end of the line the name may be half written; an empty one belongs to a worker that waits.
     return LiveJob(directory, first.decode(errors="replace"), since_ns) if first and newline else None

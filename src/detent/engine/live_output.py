@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from detent.engine.live_logs import STREAMS
+from detent.errors import HomeUntrusted
+from detent.store.no_follow import open_no_follow
 
 JOB: Final = "job"
 
@@ -25,7 +27,7 @@ class LiveOutput:
 
     def begin(self, job_id: str) -> None:
         """Show a job, with nothing printed yet."""
-        with suppress(OSError):
+        with suppress(OSError, HomeUntrusted):
             if not self._files:
                 self._directory.mkdir(mode=0o700)
                 self._files = {name: self._open(name) for name in (JOB, *STREAMS)}
@@ -54,4 +56,4 @@ class LiveOutput:
 
     def _open(self, name: str) -> int:
         append = 0 if name == JOB else os.O_APPEND
-        return os.open(self._directory / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | append, 0o600)
+        return open_no_follow(self._directory / name, os.O_WRONLY | os.O_CREAT | append)

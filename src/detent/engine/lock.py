@@ -15,6 +15,7 @@ from pathlib import Path
 
 from detent.engine.home_access import insist_on_writable
 from detent.errors import HomeError, StoreUnavailable
+from detent.store.no_follow import open_no_follow, read_no_follow
 
 _held: weakref.WeakSet[OwnerLock]
 
@@ -48,7 +49,7 @@ os.register_at_fork(after_in_child=_let_go_in_child)
 def try_lock(path: Path) -> OwnerLock | None:
     """Become the owner of a home, or learn that another process is (None). `StoreUnavailable` if it may not be written to."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_no_follow(path, os.O_RDWR | os.O_CREAT)
     except OSError as exc:
         insist_on_writable(path.parent)
         raise HomeError(
@@ -84,7 +85,7 @@ def held_alone(path: Path, hint: str) -> Iterator[None]:
 def is_held(path: Path) -> bool:
     """Whether a process owns the home right now. Asks for a shared lock and lets go of it at once."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_no_follow(path)
     except OSError:
         return False
     try:
@@ -99,6 +100,6 @@ def is_held(path: Path) -> bool:
 def owner_pid(path: Path) -> int | None:
     """The process that last took the lock, for messages only: it may be gone."""
     try:
-        return int(path.read_text().strip())
+        return int(read_no_follow(path))
     except (OSError, ValueError):
         return None

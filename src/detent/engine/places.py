@@ -14,7 +14,6 @@ Known weak spot: a copy on another machine, or of another user, finds no note of
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
@@ -22,10 +21,12 @@ from pathlib import Path
 
 from detent.canon.late import dataclass
 from detent.engine.home import Home, is_home
+from detent.engine.home_owner import refuse_foreign_state
 from detent.engine.keeper import HeadKeeper, state_directory
 from detent.errors import DetentError, HomeCopied, HomeError, StoreUnavailable
 from detent.ledger import SignedTrust, Trust, TrustConfig
 from detent.store.api import StoreReader
+from detent.store.no_follow import read_no_follow, replace_no_follow
 from detent.store.sqlite import SqliteStore
 
 COPY_HINT = "`detent copy` has given it a name and keys of its own"
@@ -58,8 +59,9 @@ class PlaceKeeper:
 
     def read(self) -> Place | None:
         """What is noted; None when nothing is, or nothing that can be read."""
+        refuse_foreign_state(self.path.parent)
         try:
-            said = json.loads(self.path.read_bytes())
+            said = json.loads(read_no_follow(self.path))
             return Place(str(said["path"]), int(said["device"]), int(said["inode"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -67,11 +69,9 @@ class PlaceKeeper:
     def write(self, place: Place) -> None:
         """Note a place in the stead of what was noted."""
         text = json.dumps({"path": place.path, "device": place.device, "inode": place.inode})
-        temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            temporary.write_text(text + "\n")
-            temporary.replace(self.path)
+            replace_no_follow(self.path, f"{text}\n".encode())
         except OSError as exc:
             raise HomeError(
                 f"the place of the home cannot be kept in {self.path}: {exc.strerror or exc}",

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from detent.canon.amounts import CPU
+from detent.store.no_follow import open_no_follow
 
 DIRECTORY: Final = "resources"
 
@@ -90,7 +91,7 @@ class Resources:
     def _descriptor(self, name: str) -> int:
         if name not in self._descriptors:
             self._directory.mkdir(mode=0o700, exist_ok=True)
-            self._descriptors[name] = os.open(self._directory / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._descriptors[name] = open_no_follow(self._directory / name, os.O_RDWR | os.O_CREAT)
         return self._descriptors[name]
 
 

@@ -12,6 +12,7 @@ from typing import Final, Self
 
 from detent.engine.lock import is_held
 from detent.errors import InvalidInput
+from detent.store.no_follow import open_no_follow
 
 LOCKS: Final = "runs"
 CANCEL: Final = ".cancel"
@@ -37,7 +38,7 @@ def ask_to_cancel(home: Path, run_id: str) -> None:
 
 def is_asked_to_cancel(home: Path, run_id: str) -> bool:
     """Whether the driver of a run was asked to cancel it."""
-    return _asked(home, run_id).exists()
+    return os.path.lexists(_asked(home, run_id))
 
 
 def _asked(home: Path, run_id: str) -> Path:
@@ -65,14 +66,14 @@ class RunLock:
         directory.mkdir(mode=0o700, exist_ok=True)
         path = directory / f"{run_id}.lock"
         while True:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = open_no_follow(path, os.O_RDWR | os.O_CREAT)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(descriptor)
                 return None
             with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(descriptor), path.stat()):
+                if os.path.samestat(os.fstat(descriptor), path.lstat()):
                     return cls(path, descriptor)
             os.close(descriptor)  # Removed between the opening and the lock.
 

@@ -12,6 +12,7 @@ import errno
 import os
 import select
 import socket
+import stat
 import sys
 import threading
 import weakref
@@ -41,6 +42,7 @@ from detent.errors import DetentError, HomeError, InvalidInput, OutcomeUnknown, 
 from detent.kernel import Command, Grant, Manifest, Outcome, RefusedManifest, Submit, VerifiedManifest
 from detent.kernel.commands import command_from_list
 from detent.ledger.schema import parse_manifest
+from detent.store.no_follow import untrusted_file
 
 if TYPE_CHECKING:
     import asyncio
@@ -167,7 +169,7 @@ class Service:
             os.fchmod(made.fileno(), 0o600)
             with short_path(self._path) as path:
                 made.bind(path)
-            self._path.chmod(0o600)
+            _close_to_others(self._path)
         except OSError as exc:
             made.close()
             hint = "the home must lie on a file system that allows sockets; choose another with DETENT_HOME"
@@ -357,6 +359,17 @@ class short_path:  # noqa: N801 - reads as the function it stands for in a with 
     def __exit__(self, *_: object) -> None:
         if self._directory is not None:
             os.close(self._directory)
+
+
+def _close_to_others(path: Path) -> None:
+    """Give a socket its mode whatever the umask left of it, and never what a link in its place leads to."""
+    descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            raise untrusted_file(path, "is not the socket that was made there")
+        Path(f"/proc/self/fd/{descriptor}").chmod(0o600)
+    finally:
+        os.close(descriptor)
 
 
 def _refused_manifest(body: bytes, refusal: Refused) -> RefusedManifest:

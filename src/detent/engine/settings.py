@@ -19,6 +19,7 @@ from detent.jobs.idempotency import IdempotencyLimits
 from detent.kernel import BackoffSchedule, KernelConfig, LeasePolicy, QuotaPolicy
 from detent.kernel.policy import INTERRUPTION_PAUSES, INTERRUPTIONS, RULES, UNLIMITED_QUOTA
 from detent.scheduling.policy import SchedulingPolicy
+from detent.store.no_follow import read_no_follow
 
 TEMPLATE = """\
 # The settings of this Detent home. Times are milliseconds. What is decided by them is hashed into every run's records,
@@ -177,7 +178,7 @@ def _duration_ms(value: int) -> int:
 
 def read_settings(path: Path) -> Settings:
     """Read a home's settings; every fault names the file and the key."""
-    tables = _read_tables(path, _SECTIONS)
+    tables = _read_tables(path, _SECTIONS, read_no_follow)
     for name, lease in tables.get("leases", {}).items():
         if not isinstance(lease, dict) or lease.keys() != _LEASE_KEYS:
             raise HomeError(f"{path}: leases.{name} needs exactly ttl_ms and heartbeat_ms")
@@ -230,10 +231,12 @@ def read_policy(path: Path) -> SchedulingPolicy:
         raise InvalidInput(str(exc), hint=hint) from exc
 
 
-def _read_tables(path: Path, sections: Mapping[str, frozenset[str] | None]) -> dict[str, Any]:
+def _read_tables(
+    path: Path, sections: Mapping[str, frozenset[str] | None], read: Callable[[Path], bytes] = Path.read_bytes
+) -> dict[str, Any]:
     """The sections of a file; none but these, and where their keys are known, none but those."""
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(read(path).decode())
     except FileNotFoundError:
         raise HomeError(f"{path} is missing", hint="this is not a Detent home; `detent init` makes one") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:

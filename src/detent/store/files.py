@@ -9,8 +9,11 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
+
+from detent.store.no_follow import open_no_follow, untrusted_file
 
 _DIRECT: Final = getattr(os, "O_DIRECT", 0)
 
@@ -118,18 +121,21 @@ class DiskFiles:
 
     def open(self, path: Path) -> BinaryIO:
         """Open a file for reading."""
-        return path.open("rb")
+        return os.fdopen(open_no_follow(path), "rb")
 
     def size(self, path: Path) -> int | None:
         """The file's length, or None when there is none."""
         try:
-            return path.stat().st_size
+            found = path.lstat()
         except FileNotFoundError:
             return None
+        if stat.S_ISLNK(found.st_mode):
+            raise untrusted_file(path, "is a symbolic link")
+        return found.st_size
 
     def touch(self, path: Path) -> None:
         """Make a file look as young as a new one."""
-        os.utime(path)
+        os.utime(path, follow_symlinks=False)
 
     def rename(self, source: Path, target: Path) -> None:
         """Give a file another name at once, replacing what has it."""

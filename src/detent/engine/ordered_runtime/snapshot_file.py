@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from detent.engine.run_identity import LOCKS, SNAPSHOT
+from detent.errors import HomeUntrusted
 from detent.ordered.snapshot import Snapshot
+from detent.store.no_follow import open_no_follow
 
 BYTES_MAX: Final = 1 << 20
 
@@ -38,7 +40,8 @@ class SnapshotFile:
         }
         aside = self.path.with_name(f"{self.path.name}.{os.getpid()}")
         with suppress(OSError):
-            handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            aside.unlink(missing_ok=True)
+            handle = open_no_follow(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             with os.fdopen(handle, "w", encoding="ascii") as file:
                 json.dump(document, file, indent=2)
                 file.write("\n")
@@ -63,10 +66,10 @@ def remove_snapshot(home: Path, run_id: str) -> None:
 def read_snapshot(home: Path, run_id: str) -> dict[str, Any] | None:
     """The last snapshot of a run with its time, as `SnapshotFile.write` left it; None when there is none to be read."""
     try:
-        handle = os.open(snapshot_path(home, run_id), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        handle = open_no_follow(snapshot_path(home, run_id))
         with os.fdopen(handle, "rb") as file:
             said = json.loads(file.read(BYTES_MAX))
-    except (OSError, ValueError):
+    except (OSError, ValueError, HomeUntrusted):
         return None
     fits = isinstance(said, dict) and type(said.get("written_ms")) is int and isinstance(said.get("snapshot"), dict)
     return said if fits else None

@@ -19,6 +19,7 @@ from detent.canon.late import dataclass
 from detent.errors import InvalidInput, StoreCorrupt
 from detent.ordered.seq_ledger import TOTAL_MAX
 from detent.store.content import ContentFiles
+from detent.store.no_follow import open_no_follow
 
 PIECE_BYTES: Final = 1 << 18
 LINES_MAX: Final = 64
@@ -58,7 +59,7 @@ class Items:
     def _slice(self, first: int, last: int) -> tuple[bytes, int]:
         start = self.ends[first - 1] if first else 0
         length = self.ends[last] - start
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_no_follow(self.path)
         try:
             data = os.pread(descriptor, length, start)
         finally:

@@ -39,7 +39,7 @@ class Drain:
     def __init__(self, path: str, shared: memoryview, place: int, bytes_max: int) -> None:
         self.reading, self.writing = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self.reading, False)
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         self.file = os.open(path, flags | os.O_APPEND, 0o600)
         self.end = os.open(path + END, flags, 0o600)
         self.shared = shared

@@ -84,7 +84,7 @@ class Child:
         self.io = (0, 0)
         self.memory = 0
         self._usage()
-        handle = os.open(f"{directory}/job", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = os.open(f"{directory}/job", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         os.posix_fallocate(handle, 0, JOB_BYTES)  # A mapping of what a full disk cannot give would end the process.
         self.job = mmap.mmap(handle, JOB_BYTES)
         os.close(handle)

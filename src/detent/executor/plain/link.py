@@ -43,7 +43,8 @@ class Link:
         variables = dict(os.environ if environment is None else environment) | {MARKER: presence.marker}
         root = str(Path(detent.__file__).parent.parent)
         try:
-            with self._notes.open("wb") as notes:
+            handle = os.open(self._notes, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(handle, "wb") as notes:
                 self.process = subprocess.Popen(  # noqa: S603 - our own interpreter, or the one that was asked for
                     [python, "-P", "-c", _START, str(theirs.fileno()), root],
                     stdin=subprocess.DEVNULL,

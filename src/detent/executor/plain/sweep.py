@@ -111,7 +111,7 @@ def _marked(prefix: str = "") -> dict[int, str]:
 def _is_free(path: Path, locks: contextlib.ExitStack) -> bool:
     """Whether nobody holds a pool's lock. One that is free is ours until the end of ``locks``."""
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return True
     locks.callback(os.close, handle)

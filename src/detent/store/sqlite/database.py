@@ -31,6 +31,7 @@ from detent.canon.late import dataclass
 from detent.errors import HomeError, StoreCorrupt, StoreUnavailable
 from detent.store.files import DISK
 from detent.store.mounts import refuse_network_file_system
+from detent.store.no_follow import refuse_links
 from detent.store.queries import parse_queries
 from detent.store.sqlite.errors import translated
 
@@ -242,6 +243,7 @@ def _open(path: Path, flags: int, options: Options) -> apsw.Connection:
             retryable=False,
         )
     refuse_network_file_system(path)
+    refuse_links(path)
     try:
         return _connect(path, flags, options)
     except apsw.Error as exc:
@@ -249,9 +251,14 @@ def _open(path: Path, flags: int, options: Options) -> apsw.Connection:
 
 
 def _connect(path: Path, flags: int, options: Options) -> apsw.Connection:
-    name, how = os.fspath(path), flags
+    # SQLite refuses a link anywhere in the name; those that lead to the home are the user's own.
+    path = path.parent.resolve() / path.name
+    name, how = os.fspath(path), flags | apsw.SQLITE_OPEN_NOFOLLOW
     if options.still and not _has_wal(path):
-        name, how = path.absolute().as_uri() + "?immutable=1", flags | apsw.SQLITE_OPEN_URI
+        name, how = path.as_uri() + "?immutable=1", how | apsw.SQLITE_OPEN_URI
+    else:
+        # SQLite itself follows no link to these; its answer would not say why.
+        refuse_links(*(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm", "-journal")))
     connection = apsw.Connection(name, flags=how, vfs=options.vfs)
     connection.set_busy_timeout(options.busy_timeout_ms)
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
