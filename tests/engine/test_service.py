@@ -149,6 +149,24 @@ def test_a_client_that_hangs_up_in_the_middle_of_a_message_disturbs_nobody(house
     lives(house, owner)
 
 
+@pytest.mark.parametrize("begun", [b"\x00", b"\x00\xff\xff\xff", b"\x00\xff\xff\xff" + b"x" * 1_000_000])
+def test_a_message_that_is_begun_and_not_ended_is_given_up_on(
+    house: House, owner: Session, monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    """X-172: it holds up to 16 MiB of the owner's memory. A connection that is silent between messages stays."""
+    with Raw(house) as silent:
+        with monkeypatch.context() as patched, Raw(house) as raw:
+            patched.setattr(service_module, "FRAME_SECONDS_MAX", 0.05)
+            raw.send(begun)
+            answer = raw.read()
+            assert answer is not None
+            assert "begun and not complete" in answer["error"]["message"]
+            assert raw.read() is None
+        silent.send(frame({"op": "hello", "id": 1}))
+        assert silent.read() is not None
+    lives(house, owner)
+
+
 def test_a_client_that_hangs_up_before_its_answer_disturbs_nobody(house: House, owner: Session) -> None:
     for number in range(20):
         with Raw(house) as raw:

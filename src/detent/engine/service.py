@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 UNSENT_BYTES_MAX = 64 * 1024 * 1024
 """Answers a connection may leave unread before it is closed."""
+FRAME_SECONDS_MAX = 60.0
+"""How long a message may take from its first byte to its last. Between two messages a connection may be silent for ever."""
 
 JudgeReport = Callable[[int, bytes, list[tuple[bytes, bytes]]], tuple[Judge, Sequence[tuple[bytes, bytes]]]]
 VerifyManifest = Callable[[int, tuple[bytes, bytes, bytes]], VerifiedManifest | Refused]
@@ -185,10 +187,7 @@ class Service:
 
         try:
             while True:
-                length = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big")
-                if length > FRAME_BYTES_MAX:
-                    raise InvalidInput(f"a message of {length} bytes is too large (limit {FRAME_BYTES_MAX})")
-                self._handle(read_message(await reader.readexactly(length)), writer)
+                self._handle(read_message(await _frame(reader)), writer)
         except InvalidInput as exc:
             self._send(writer, {"id": None, "error": error_to_map(exc)})
         except asyncio.CancelledError:
@@ -359,6 +358,24 @@ class short_path:  # noqa: N801 - reads as the function it stands for in a with 
     def __exit__(self, *_: object) -> None:
         if self._directory is not None:
             os.close(self._directory)
+
+
+async def _frame(reader: asyncio.StreamReader) -> bytes:
+    """The next message. One that is begun and not sent to its end would hold its memory for as long as its sender likes."""
+    import asyncio  # noqa: PLC0415
+
+    first = await reader.readexactly(1)
+    try:
+        async with asyncio.timeout(FRAME_SECONDS_MAX):
+            length = int.from_bytes(first + await reader.readexactly(LENGTH_BYTES - 1), "big")
+            if length > FRAME_BYTES_MAX:
+                raise InvalidInput(f"a message of {length} bytes is too large (limit {FRAME_BYTES_MAX})")
+            return await reader.readexactly(length)
+    except TimeoutError:
+        raise InvalidInput(
+            f"a message was begun and not complete after {FRAME_SECONDS_MAX:g} s",
+            hint="connect again and send it whole",
+        ) from None
 
 
 def _close_to_others(path: Path) -> None:
