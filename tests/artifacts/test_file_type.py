@@ -74,12 +74,42 @@ def test_bytes_decide_what_a_file_is(tmp_path: Path, data: bytes, form: str, con
         b'<set attributeName="href" to="x"/>',
         b'<animate attributeName="href"/>',
         b"<iframe/>",
+        b'<rect fill="u&#114;l(https://example.org/x)"/>',
+        b'<rect fill="u&#x0072;l(https://example.org/x)"/>',
+        b"<style>rect {fill: u\\72 l(https://example.org/x)}</style>",
+        b"<style>rect {fill: \\000075\\r\\l(https://example.org/x)}</style>",
+        b"<style>@\\69mport 'x.css'</style>",
+        b'<rect style="fill: &#92;75 rl(https://example.org/x)"/>',
+        b"<style>rect {background: image-set('https://example.org/x' 1x)}</style>",
+        b'<rect to="java\n\tscript:x()"/>',
+        b"<scr\x1b(Bipt>x()</scr\x1b(Bipt>",
+        b'<use xml:base="https://example.org/x.svg" href="#a"/>',
     ],
 )
 def test_an_svg_that_could_act_is_text(tmp_path: Path, inside: bytes) -> None:
     """JOB-050"""
     found = of(tmp_path, SVG.replace(b"<path", inside + b"<path"))
     assert (found.format, found.content_type, found.active) == ("svg", TEXT, True)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        b'<?xml version="1.0" encoding="ISO-2022-JP"?>',
+        b"\xef\xbb\xbf<?xml version='1.0' encoding = 'UTF-7'?>",
+        b'<!DOCTYPE svg [<!ATTLIST path onload CDATA "x()">]>',
+    ],
+)
+def test_an_svg_that_a_viewer_would_read_in_another_way_is_text(tmp_path: Path, before: bytes) -> None:
+    """JOB-050: in another encoding, or with attributes that stand elsewhere."""
+    assert of(tmp_path, before + SVG).active
+
+
+def test_what_could_act_is_found_beyond_the_first_bytes(tmp_path: Path) -> None:
+    """JOB-050"""
+    late = b"<!--" + b"x" * HEAD_BYTES + b"-->"
+    assert not of(tmp_path, SVG.replace(b"<path", late + b"<path")).active
+    assert of(tmp_path, SVG.replace(b"<path", late + b"<scr\x1b(Bipt>")).active
 
 
 def test_an_svg_as_plotting_programs_write_it_stays_a_picture(tmp_path: Path) -> None:

@@ -39,23 +39,30 @@ CLAIMS: Final[Mapping[str, str]] = {
 
 _ARCHIVES: Final = frozenset({"zip", "gzip", "zstd"})
 _TEXTUAL: Final = frozenset({"text", "json", "svg", "html", "xml"})
+_SCRIPT_URL: Final = rb"\s*+".join(bytes([letter]) for letter in b"javascript") + rb"\s*+:"
+"""Browsers leave line ends and tabs out of an address."""
 _ACTIVE = re.compile(
     rb"<(?:[^\s<>/:]+:)?(?:script|foreignobject|iframe|embed|object|handler|listener|set|animate[a-z]*)\b"
     rb"|[\s\"'/]on[a-z]+\s*+="
-    rb"|javascript:"
-    rb"|<!entity|<\?xml-stylesheet|@import"
+    rb"|" + _SCRIPT_URL + rb"|<!entity|<!attlist|xml:base|<\?xml-stylesheet|@import"
     rb"|href\s*+=\s*+[\"']?+\s*+(?!\#|data:image/(?:png|jpeg|gif|webp)[;,])"
-    rb"|url\s*+\(\s*+[\"']?+\s*+(?!\#)",
+    rb"|url\s*+\(\s*+[\"']?+\s*+(?!\#)"
+    rb"|(?:image-set|\bsrc)\s*+\("
+    rb"|<\?xml\s[^>]*?\bencoding\s*+=\s*+[\"'](?!(?:utf-8|us-ascii)[\"'])",
     re.IGNORECASE,
 )
 _ACTIVE_HTML = re.compile(
     rb"<(?:script|iframe|frame|object|embed|applet|base|form|link|meta\s++http-equiv|svg|math|template)\b"
     rb"|[\s\"'/]on[a-z]+\s*+="
-    rb"|javascript:"
-    rb"|\bsrc(?:set)?\s*+=\s*+[\"']?+\s*+(?!data:image/)"
+    rb"|" + _SCRIPT_URL + rb"|\bsrc(?:set)?\s*+=\s*+[\"']?+\s*+(?!data:image/)"
     rb"|@import|url\s*+\(\s*+[\"']?+\s*+(?!\#|data:image/)",
     re.IGNORECASE,
 )
+_CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]")
+"""Some encodings switch alphabets with them, so that a viewer leaves out what stands between two letters here."""
+_REFERENCE = re.compile(rb"&(?:#(?:x0*([0-9a-f]{1,6})|0*([0-9]{1,7}))|(tab|newline|colon|lpar|rpar));?", re.IGNORECASE)
+_NAMED: Final = {b"tab": b"\t", b"newline": b"\n", b"colon": b":", b"lpar": b"(", b"rpar": b")"}
+_CSS_ESCAPE = re.compile(rb"\\(?:0*([0-9a-f]{1,6})[ \t\r\n\f]?|\r?\n|(.))", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +91,7 @@ def examine(path: Path) -> Sniffed:
             return _svg(head + file.read(max(0, SVG_BYTES_MAX + 1 - len(head))))
         if kind.format == "html":
             data = head + file.read(max(0, HTML_BYTES_MAX + 1 - len(head)))
-            return Sniffed("html", TEXT, active=len(data) > HTML_BYTES_MAX or bool(_ACTIVE_HTML.search(data)))
+            return Sniffed("html", TEXT, active=len(data) > HTML_BYTES_MAX or _could_act(data, _ACTIVE_HTML))
         if kind.format == "json" and _is_json(head + file.read(JSON_BYTES_MAX)):
             return Sniffed("json", "application/json")
     return Sniffed("text", TEXT)
@@ -112,6 +119,36 @@ def _is_json(data: bytes) -> bool:
 
 
 def _svg(data: bytes) -> Sniffed:
-    if len(data) > SVG_BYTES_MAX or _ACTIVE.search(data):
+    if len(data) > SVG_BYTES_MAX or _could_act(data, _ACTIVE):
         return Sniffed("svg", TEXT, active=True)
     return Sniffed("svg", SVG_TYPE)
+
+
+def _could_act(data: bytes, active: re.Pattern[bytes]) -> bool:
+    """Whether anything active is in markup as it is written, or as a viewer reads it: references resolved, then CSS escapes."""
+    try:
+        data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return True
+    if _CONTROLS.search(data) or active.search(data):
+        return True
+    read = _REFERENCE.sub(_referred, data) if b"&" in data else data
+    styled = _CSS_ESCAPE.sub(_unescaped, read) if b"\\" in read else read
+    return any(one is not data and active.search(one) for one in (read, styled))
+
+
+def _referred(found: re.Match[bytes]) -> bytes:
+    hexadecimal, decimal, name = found.groups()
+    if name is not None:
+        return _NAMED[name.lower()]
+    return _character(int(hexadecimal, 16) if hexadecimal is not None else int(decimal), found[0])
+
+
+def _unescaped(found: re.Match[bytes]) -> bytes:
+    code, plain = found.groups()
+    return plain or b"" if code is None else _character(int(code, 16), found[0])
+
+
+def _character(code: int, written: bytes) -> bytes:
+    """An ASCII character by its number; others cannot be part of what is searched for, and stay as they are written."""
+    return bytes([code]) if code < 128 else written
