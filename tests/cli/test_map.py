@@ -279,7 +279,10 @@ def test_a_frame_shows_lag_bytes_and_the_oldest_blocked_item() -> None:
     assert "300 of 1,000 committed" in text
     assert "computed 500  lag 200  buffered 4.0 KiB  30/s" in text
     assert "failed 2" in text
-    assert "waits for item 300 file-300.txt for 1m30s" in text or "waits for item 300 file-300.txt for 1m 30s" in text
+    assert "waits for item 300 (file-300.txt) for 1m30s" in text
+    (*_, last) = map_frame(view(blocked_ms=90_000, write_failures=2), lambda seq: f"file-{seq}.txt", 100, ASCII)
+    said = "".join(cell.text for cell in last)
+    assert "the destination failed at item 300 (file-300.txt): tried again for 1m30s" in said
 
 
 def test_no_line_of_a_frame_is_wider_than_the_terminal() -> None:

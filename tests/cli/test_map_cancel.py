@@ -72,7 +72,7 @@ def test_cancel_from_another_terminal_ends_a_live_map_at_a_boundary(project: Map
     said = live.cancel("--reason", "wrong corpus", "-o", "json")
     boundary = assert_cut(project, live.run_id, live.ended())
     assert (said.code, said.document["status"], said.document["cancelled"]) == (0, "cancelled", True)
-    assert said.document["items"]["boundary"] == boundary
+    assert (said.document["items"]["boundary"], said.document["items"]["committed"]) == (boundary, boundary)
     assert boundary > 40, "what is below the boundary runs to its natural end"
 
 

@@ -130,5 +130,7 @@ def figures_text(view: OrderedView) -> str:
 def _blocked(view: OrderedView, item_text: Callable[[int], str]) -> str | None:
     if view.blocked_seq is None or view.blocked_ms < BLOCKED_MS:
         return None
-    why = "the destination failed: tried again" if view.write_failures else "waits for"
-    return f"{why} item {view.blocked_seq:,} {safe(item_text(view.blocked_seq))} for {span_text(view.blocked_ms)}"
+    item = f"item {view.blocked_seq:,} ({safe(item_text(view.blocked_seq))})"
+    if view.write_failures:
+        return f"the destination failed at {item}: tried again for {span_text(view.blocked_ms)}"
+    return f"waits for {item} for {span_text(view.blocked_ms)}"

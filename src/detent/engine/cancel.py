@@ -46,7 +46,7 @@ class CancelledItems:
 
     total: int
     committed: int
-    """Items that are recorded as committed, cancelled ones among them when the run has ended."""
+    """Items that the destination has, by the record; cancelled ones are not among them."""
     requested: int
     """The first item that was to be cancelled; 0: as early as possible."""
     boundary: int | None

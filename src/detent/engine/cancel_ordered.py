@@ -90,7 +90,8 @@ class OrderedCanceller:
         return True
 
     def _answer(self, run_id: str, status: str, total: int, requested: int) -> Cancelled:
-        committed, boundary = self._stands(run_id)
+        passed, boundary = self._stands(run_id)
+        committed = passed if boundary is None else min(passed, boundary)
         items = CancelledItems(total, committed, requested, boundary)
         jobs = tuple(row.job_id for row in self._reader.jobs(run_id=run_id, state="CANCELED"))
         return Cancelled("run", run_id, status, jobs, status not in {RUNNING, CANCELLED}, items)
