@@ -42,7 +42,7 @@ def test_taking_something_away_never_makes_a_profile_stronger() -> None:
 
 def test_what_is_missing_is_said_with_its_reason() -> None:
     lines = {name: (works, text) for name, works, text in machine("cgroup").lines()}
-    assert lines["cgroup"] == (False, "counting memory and processes of a whole tree: not here")
+    assert lines["cgroup"] == (False, "counting memory, processes and time of a whole tree: not here")
     assert lines["pidfd"] == (True, "handles on processes")
 
 

@@ -67,6 +67,12 @@ def test_new_namespaces_are_reported_and_new_processes_are_not(machine: Machine)
     assert asked(machine, "clone", 17) == ALLOW
     assert asked(machine, "clone", CLONE_NEWUSER | 17) == NOTIFY
     assert asked(machine, "clone", 17, counted=False) == NOTIFY
+    for name in ("fork", "vfork", "exit"):
+        if name in machine.numbers:
+            assert [asked(machine, name, counted=one) for one in (True, False)] == [ALLOW, NOTIFY]
+    for number, action, expected in ((17, 0, ALLOW), (17, 1, NOTIFY), (17, 1 << 40, NOTIFY), (2, 1, ALLOW)):
+        assert asked(machine, "rt_sigaction", number, action, counted=False) == expected
+        assert asked(machine, "rt_sigaction", number, action) == ALLOW
     assert asked(machine, "clone3", 0, 88) == ERRNO | ENOSYS
     assert asked(machine, "unshare", 0x400) == ALLOW
     assert [asked(machine, "unshare", flag) for flag in (CLONE_NEWNET, CLONE_NEWTIME)] == [NOTIFY, NOTIFY]

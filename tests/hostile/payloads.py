@@ -91,6 +91,7 @@ def share():
     keep.append(m)
     return m
 """
+_NO_WAIT = bytes(8 + 128) + (2).to_bytes(4, "little") + bytes(64)
 RESOURCES = [
     Payload("fork bomb", _BOMB, R, "LIMIT_PROCESSES"),
     Payload(
@@ -208,6 +209,29 @@ RESOURCES = [
         "LIMIT_CPU",
         limits=_limits(cpu_ms=300),
         slow=True,
+    ),
+    *(
+        Payload(
+            f"processor, children that {how}, {end}",
+            # Each is too short to be looked at; together they use three times what they may.
+            f"import ctypes, os, signal, time\n{ignore}\nfor _ in range(300):\n    if os.fork() == 0:\n"
+            f"        while time.process_time() < 0.004: pass\n        {last}\n"
+            "    try:\n        os.waitpid(-1, 0)\n    except ChildProcessError:\n        pass",
+            R,
+            "LIMIT_CPU",
+            limits=_limits(cpu_ms=400),
+            slow=True,
+        )
+        for how, ignore in (
+            ("are not waited for", "signal.signal(signal.SIGCHLD, signal.SIG_IGN)"),
+            # A handler of no use (the default), and SA_NOCLDWAIT, as the C library takes it.
+            ("leave nothing to wait for", f"ctypes.CDLL(None).sigaction(17, {_NO_WAIT!r}, None)"),
+        )
+        for end, last in (
+            ("and exit", "os._exit(0)"),
+            ("and end as a thread does", f"ctypes.CDLL(None).syscall({MACHINE.numbers['exit']}, 0)"),
+            ("killed by a signal", "os.kill(os.getpid(), signal.SIGKILL)"),
+        )
     ),
     Payload(
         "regular expression",
@@ -521,6 +545,7 @@ QUIET = [
     Payload("frames of the runner", "import sys\ndef main():\n    names, frame = [], sys._getframe()\n    while frame:\n        names.append(frame.f_code.co_name)\n        frame = frame.f_back\n    return [n for n in names if n in ('serve', 'live', 'run_job', '_spawn', '_set_up')]", None, returns=[]),
     Payload("packages of others", "import os, sysconfig\ndef main():\n    base = sysconfig.get_path('stdlib')\n    return [n for n in ('site-packages', 'dist-packages') if os.path.isdir(f'{base}/{n}') and os.listdir(f'{base}/{n}')]", None, returns=[]),
     Payload("shares memory with a child and lets it go", "import mmap, os\ndef main():\n    for n in range(40):\n        with mmap.mmap(-1, 8_000_000) as m:\n            if os.fork() == 0:\n                m[0] = n\n                os._exit(0)\n            os.wait()\n            last = m[0]\n    return last", None, returns=39),
+    Payload("hears of its children's ends", "import os, signal\nseen = []\nsignal.signal(signal.SIGCHLD, lambda *_: seen.append(1))\ndef main():\n    for _ in range(20):\n        if os.fork() == 0:\n            os.kill(os.getpid(), signal.SIGKILL)\n        os.wait()\n    return bool(seen)", None, returns=True),
     Payload("reads zeros", "import os\ndef main():\n    with open('/dev/zero', 'rb') as file:\n        return len(file.read(10))", None, returns=10),
     Payload("reads standard input", "import sys\ndef main():\n    return sys.stdin.read()", None, returns=""),
     Payload("works with pipes, threads and children", "import os, subprocess, sys, threading, socket, tempfile, multiprocessing\ndef main():\n    a, b = socket.socketpair()\n    a.send(b'x')\n    out = subprocess.run([sys.executable, '-S', '-c', 'print(6*7)'], capture_output=True, check=True).stdout\n    t = threading.Thread(target=b.recv, args=(1,))\n    t.start(); t.join()\n    with tempfile.NamedTemporaryFile() as file:\n        file.write(b'x')\n    lock = multiprocessing.Lock()\n    with lock:\n        return out.decode()", None, returns="42\n"),

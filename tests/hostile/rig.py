@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from detent.errors import Refused
-from detent.executor.sandbox import Execution, Job, Profile, Supervisor, probe, profile_of
+from detent.executor.sandbox import Execution, Job, Profile, Supervisor, cgroup, probe, profile_of
 from tests.hostile.payloads import SMALL, Payload
 
 STRONG = profile_of(probe())
@@ -56,7 +56,7 @@ def traces(supervisor: Supervisor) -> list[str]:
     place: dict[str, Any] | None = supervisor.place
     if place is not None:
         numbers = {f"{supervisor.group}-{jail.number}" for jail in supervisor._ready}
-        for key in ("memory", "pids"):
+        for key in cgroup.KEYS:
             names = [path.name for path in Path(place[key]).glob(f"{supervisor.group}*")]
             found += [f"group {name}" for name in names if name not in numbers]
     found += [f"file {path}" for path in supervisor.staging.iterdir() if not path.name.startswith("out-")]

@@ -197,6 +197,18 @@ def test_usage_is_measured_outside_whatever_the_job_claims(supervisor: Superviso
     supervisor.discard(execution)
 
 
+def test_the_time_of_children_is_counted_although_their_parent_does_not_wait(supervisor: Supervisor) -> None:
+    """JOB-037, JOB-049"""
+    source = (
+        "import os, signal, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nfor _ in range(100):\n    if os.fork() == 0:\n"
+        "        while time.process_time() < 0.005: pass\n        os._exit(0)\n"
+        "    try:\n        os.wait()\n    except ChildProcessError:\n        pass"
+    )
+    execution = run(supervisor, Job(source=source, limits=SMALL))
+    assert execution.ok, execution.message
+    assert 500 <= execution.usage.cpu_ms <= 10_000
+
+
 def test_escapes_in_output_are_kept_as_they_are(supervisor: Supervisor) -> None:
     execution = run(supervisor, Job(source="print('\\x1b]52;c;x\\x07\\r\\x1b[2J</script>=cmd()')", limits=SMALL))
     assert execution.stdout.data == b"\x1b]52;c;x\x07\r\x1b[2J</script>=cmd()\n"

@@ -132,7 +132,7 @@ def test_the_filter_alone_still_bounds_time_memory_processes_and_places() -> Non
         Payload("read outside", f"open({outside!r})", "USER_CODE_ERROR", raises="PermissionError"),
         Payload("write outside", f"open({outside + 'x'!r}, 'w')", "SANDBOX_VIOLATION"),
         Payload("memory", "keep = []\nwhile True:\n    keep.append(bytearray(b'x') * 1000000)", "RESOURCE_LIMIT", "LIMIT_MEMORY"),
-        *(payload for payload in RESOURCES if payload.name.startswith(("memory, shared", "memory of the zero device", "huge")) and "/job" not in payload.source),
+        *(payload for payload in RESOURCES if payload.name.startswith(("memory, shared", "memory of the zero device", "huge", "processor, children")) and "/job" not in payload.source),
         Payload(
             "threads",
             "import threading\nlock = threading.Lock()\nlock.acquire()\nfor _ in range(60):\n    threading.Thread(target=lock.acquire, daemon=True).start()\n",

@@ -32,7 +32,7 @@ WORDS: Final[Mapping[str, str]] = MappingProxyType(
         "seccomp": "a system call filter that reports",
         "pidfd": "handles on processes",
         "openat2": "opening files without following links",
-        "cgroup": "counting memory and processes of a whole tree",
+        "cgroup": "counting memory, processes and time of a whole tree",
     }
 )
 _NAMESPACES: Final = (

@@ -1,4 +1,4 @@
-"""Control groups, version 1 or 2, where this process may make them: they count memory and processes of a whole tree.
+"""Control groups, version 1 or 2, where this process may make them: they count memory, processes and processor time of a tree.
 
 A jail's groups lie below the group this process is in, so that what was given to us stays the most a job can use. The
 spawner makes them, and removes them once the jail is empty; the jail's own process enters them, since entering waits
@@ -15,6 +15,8 @@ from typing import Any
 
 PREFIX = "detent-"
 CONTROLLERS = ("memory", "pids")
+KEYS = {"memory": "memory", "pids": "pids", "time": "cpuacct"}
+"""What is counted, and the controller that does it in version 1; version 2 counts time in every group."""
 
 
 def find(mounts: str, membership: str) -> dict[str, Any] | None:
@@ -25,7 +27,7 @@ def find(mounts: str, membership: str) -> dict[str, Any] | None:
         words, kind = fields.split(), tail.split()
         if len(words) < 5 or len(kind) < 3 or not kind[0].startswith("cgroup"):
             continue
-        names = ["2"] if kind[0] == "cgroup2" else [name for name in kind[2].split(",") if name in CONTROLLERS]
+        names = ["2"] if kind[0] == "cgroup2" else [name for name in kind[2].split(",") if name in KEYS.values()]
         for name in names:
             kinds[name] = (words[3], words[4])
     own = {}
@@ -33,12 +35,12 @@ def find(mounts: str, membership: str) -> dict[str, Any] | None:
         number, names_text, path = line.split(":", 2)
         for name in ["2"] if number == "0" else names_text.split(","):
             own[name] = path
-    if all(name in kinds and name in own for name in CONTROLLERS):
-        found = {name: _below(*kinds[name], own[name]) for name in CONTROLLERS}
+    if all(name in kinds and name in own for name in KEYS.values()):
+        found = {key: _below(*kinds[name], own[name]) for key, name in KEYS.items()}
         return {"version": 1, **found}
     if "2" in kinds and "2" in own:
         place = _below(*kinds["2"], own["2"])
-        return {"version": 2, "memory": place, "pids": place}
+        return {"version": 2, **dict.fromkeys(KEYS, place)}
     return None
 
 
@@ -58,7 +60,7 @@ def make(place: dict[str, Any], group: str, *, memory_bytes: int, processes: int
     """Make a jail's groups with their limits."""
     if place["version"] == 2:
         _turn_on_controllers(place["memory"])
-    for directory in dict.fromkeys((place["memory"], place["pids"])):
+    for directory in _directories(place):
         os.mkdir(os.path.join(directory, group))
     limit(place, group, memory_bytes=memory_bytes, processes=processes)
 
@@ -86,18 +88,24 @@ def limit(place: dict[str, Any], group: str, *, memory_bytes: int, processes: in
 
 def enter(place: dict[str, Any], group: str) -> None:
     """Move this process into a group."""
-    for directory in dict.fromkeys((place["memory"], place["pids"])):
+    for directory in _directories(place):
         _write(os.path.join(directory, group, "cgroup.procs"), 0)
 
 
 def open_gauges(place: dict[str, Any], group: str) -> list[int]:
-    """Descriptors of the counters that say a limit was met: memory first, then processes."""
+    """Descriptors of the counters: two that say a limit was met, memory first, then processes; then processor time."""
     return [os.open(os.path.join(place[key], group, file), os.O_RDONLY | os.O_CLOEXEC) for key, file in _gauges(place)]
 
 
 def read_gauges(gauges: list[int]) -> tuple[int, int]:
     """How often the memory limit killed, and how often the process limit refused."""
     return _field(gauges[0], b"oom_kill "), _field(gauges[1], b"max ")
+
+
+def read_cpu_ms(gauges: list[int]) -> float:
+    """Processor time of all that ever ran in the group."""
+    microseconds = _field(gauges[2], b"usage_usec ")
+    return microseconds / 1000 if microseconds else _first_number(gauges[2]) / 1_000_000
 
 
 def read_counters(place: dict[str, Any], group: str) -> tuple[int, int]:
@@ -126,7 +134,7 @@ def peak_bytes(place: dict[str, Any], group: str) -> int:
 def remove(place: dict[str, Any], group: str) -> bool:
     """Remove a jail's groups; False while something is still in them."""
     gone = True
-    for directory in dict.fromkeys((place["memory"], place["pids"])):
+    for directory in _directories(place):
         try:
             os.rmdir(os.path.join(directory, group))
         except FileNotFoundError:
@@ -138,12 +146,16 @@ def remove(place: dict[str, Any], group: str) -> bool:
 
 def sweep(place: dict[str, Any], *, own: str | None = None) -> None:
     """Remove empty groups that nobody will: those of supervisors whose process is gone, and those named after ``own``."""
-    for directory in dict.fromkeys((place["memory"], place["pids"])):
+    for directory in _directories(place):
         for name in os.listdir(directory):
             owner = name.removeprefix(PREFIX).partition("-")[0]
             orphaned = name.startswith(PREFIX) and owner.isdigit() and not os.path.exists(f"/proc/{owner}")
             if orphaned or (own is not None and name.startswith(own + "-")):
                 remove(place, name)
+
+
+def _directories(place: dict[str, Any]) -> list[str]:
+    return list(dict.fromkeys(place[key] for key in KEYS))
 
 
 def _below(root: str, mount: str, own: str) -> str:
@@ -153,7 +165,9 @@ def _below(root: str, mount: str, own: str) -> str:
 
 
 def _gauges(place: dict[str, Any]) -> list[tuple[str, str]]:
-    return [("memory", "memory.events" if place["version"] == 2 else "memory.oom_control"), ("pids", "pids.events")]
+    if place["version"] == 2:
+        return [("memory", "memory.events"), ("pids", "pids.events"), ("time", "cpu.stat")]
+    return [("memory", "memory.oom_control"), ("pids", "pids.events"), ("time", "cpuacct.usage")]
 
 
 def _turn_on_controllers(directory: str) -> None:
@@ -171,6 +185,11 @@ def _field(gauge: int, name: bytes) -> int:
         if line.startswith(name):
             return int(line[len(name) :])
     return 0
+
+
+def _first_number(gauge: int) -> int:
+    word = os.pread(gauge, 64, 0).split()[0]
+    return int(word) if word.isdigit() else 0
 
 
 def _write(path: str, value: int) -> None:

@@ -11,14 +11,16 @@ import fcntl
 import os
 import posixpath
 import struct
+import time
 from collections.abc import Callable
 from typing import Any
 
 from detent.executor.sandbox import filter_rules, linux
+from detent.executor.sandbox.hidden_time import HiddenTime
 from detent.executor.sandbox.seccomp import EAGAIN, ENOSYS, EPERM, SHARED_ANONYMOUS
 from detent.executor.sandbox.shared_memory import SharedMemory
 from detent.executor.sandbox.syscalls import Machine
-from detent.executor.sandbox.tree import Tree
+from detent.executor.sandbox.tree import Tree, cpu_ms_of
 
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
 _NOTICE_BYTES, _ANSWER_BYTES = 80, 24
@@ -36,6 +38,7 @@ _SET_IDENTITY = frozenset(
 _RESIZE = frozenset(("truncate", "ftruncate", "fallocate", "pwrite64"))
 _NEW_PROCESS = frozenset(("clone", "fork", "vfork"))
 _PROT_WRITE, _MAP_ANONYMOUS = 2, 0x20
+_CLONE_THREAD = 0x10000
 _ONE, _GROUP = 0, 1
 """Whom a call about priorities means; after them come all processes of a user."""
 
@@ -81,6 +84,9 @@ class Watch:
         self.processes_max: int | None = None
         self.memory_max: int | None = None
         self.shared = SharedMemory()
+        self.hidden: HiddenTime | None = None
+        self.hides_children = False
+        """Whether the job has set what happens at the end of a child."""
 
     def answer_one(self, below: Tree, leaving: Callable[[int], bool]) -> dict[str, Any] | None:
         """Take one report, answer it, and return evidence if there is any; the caller then ends the job.
@@ -110,7 +116,14 @@ class Watch:
     def _judge(self, notice: Notice, below: Tree) -> tuple[dict[str, Any] | None, int]:
         """Evidence, or None with the error to answer; 0 lets the call go on."""
         name, arguments = notice.name, notice.arguments
-        if name == "exit_group":
+        if name in ("exit", "exit_group"):
+            process = None if self.hidden is None else below.process_of(notice.pid)
+            if self.hidden is not None and process is not None:
+                self.hidden.exits(process, cpu_ms_of(process), whole=name == "exit_group")
+            return None, 0
+        if name == "rt_sigaction":
+            # What it sets lies in memory that can change until the kernel reads it, so it is not even looked at.
+            self.hides_children = True
             return None, 0
         if name in ("open", "openat", "creat"):
             directory = arguments[0] if name == "openat" else linux.AT_FDCWD
@@ -146,6 +159,8 @@ class Watch:
         if name in _NEW_PROCESS and not (name == "clone" and arguments[0] & 0x7E020000):
             if self.processes_max is not None and below.sample().tasks >= self.processes_max:
                 return notice.evidence(LIMIT, "processes"), EAGAIN
+            if self.hidden is not None and not (name == "clone" and arguments[0] & _CLONE_THREAD):
+                self.hidden.born(time.monotonic() * 1000)
             return None, 0
         if name in ("socket", "socketpair", "sendto", "bind", "listen"):
             return notice.evidence(VIOLATION, "use the network"), 0

@@ -113,7 +113,15 @@ def _special(memory_counted: bool, processes_counted: bool, file_bytes_max: int)
         "fallocate": _above((2, 3), file_bytes_max),
     }
     if not processes_counted:
-        blocks |= {"fork": [_ret(NOTIFY)], "vfork": [_ret(NOTIFY)]}
+        blocks |= {name: [_ret(NOTIFY)] for name in ("fork", "vfork", "exit")}
+        # Whoever sets what happens at a child's end may see to it that the child's time is never counted.
+        blocks["rt_sigaction"] = [
+            *_if_not(0, linux.SIGCHLD, ALLOW),
+            *_if_not(1, 0, NOTIFY),
+            _high(1),
+            *_if_is(0, ALLOW),
+            _ret(NOTIFY),
+        ]
     # Huge pages come from a pool of the whole machine, and neither a process nor a control group of ours counts them.
     no_huge_pages = [_low(3), *_if_any(_MAP_HUGETLB, ERRNO | ENOMEM)]
     if memory_counted:

@@ -18,6 +18,7 @@ import time
 from typing import Any, NamedTuple
 
 from detent.executor.sandbox import cgroup, channel, guest, notify, tree, walk
+from detent.executor.sandbox.hidden_time import HiddenTime
 
 READ_BYTES = 60_000
 SAMPLE_SECONDS = 0.02
@@ -115,7 +116,7 @@ class Watcher:
             zip(readers, (order["output_bytes"], order["output_bytes"], order["result_bytes"]), strict=True)
         )
         self._limit_guest()
-        self.cpu_before_ms = tree.cpu_ms_of(self.child) + time.process_time() * 1000
+        self.cpu_before_ms = self._usage_standing()[0]
         io_before = self._io_bytes()
         self.begun = time.monotonic()
         channel.send(self.guest_end, channel.PAYLOAD, payload)
@@ -136,14 +137,17 @@ class Watcher:
 
     def _usage_standing(self) -> tuple[float, int]:
         """Processor time and peak of a guest that is about to exit and never had a child."""
-        peak = 0 if self.gauges else self.tree.peak_bytes(self.child)
-        return tree.cpu_ms_of(self.child) + time.process_time() * 1000, peak
+        if self.gauges:
+            return cgroup.read_cpu_ms(self.gauges), 0
+        return tree.cpu_ms_of(self.child) + time.process_time() * 1000, self.tree.peak_bytes(self.child)
 
     def _usage_ended(self) -> tuple[float, int]:
         """The same once everybody has ended, by the kernel's sum over all of them."""
+        hidden_ms = self._hidden_ms()
         self._end_all()
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return self._reaped_cpu_ms(usage), usage.ru_maxrss * 1024
+        cpu_ms = cgroup.read_cpu_ms(self.gauges) if self.gauges else self._reaped_cpu_ms(usage)
+        return max(cpu_ms, hidden_ms), usage.ru_maxrss * 1024
 
     def _report(
         self, usage: tuple[float, int], ended: float, met: tuple[int, int], fault: dict[str, Any] | None
@@ -222,6 +226,8 @@ class Watcher:
             poll.unregister(watch.listener)
             return
         evidence = watch.answer_one(self.tree, self._leaving)
+        if watch.hides_children and watch.hidden is None:
+            self._keep_own_sum(watch)
         if watch.exit_status is not None:
             self.io = self._io_bytes()
             self.status = watch.exit_status
@@ -341,8 +347,8 @@ class Watcher:
             self.resident_peak = max(self.resident_peak, held)
             if held > self.order["memory_bytes"]:
                 self._stop("memory")
-        cpu_ms = sample.cpu_ms + self._reaped_cpu_ms(resource.getrusage(resource.RUSAGE_CHILDREN)) - self.cpu_before_ms
-        if self.order["cpu_ms"] is not None and cpu_ms >= self.order["cpu_ms"]:
+        cpu_ms = cgroup.read_cpu_ms(self.gauges) if self.gauges else max(self._seen_ms(sample), self._hidden_ms())
+        if self.order["cpu_ms"] is not None and cpu_ms - self.cpu_before_ms >= self.order["cpu_ms"]:
             self._stop("cpu")
 
     def _held_bytes(self, sample: tree.Sample) -> int:
@@ -356,6 +362,25 @@ class Watcher:
             # Pages of files in memory and of shared mappings are in what is counted beside already.
             held = self.tree.proportional_bytes(files_in_memory=shared is None) + beside
         return held
+
+    def _seen_ms(self, sample: tree.Sample) -> float:
+        """Processor time of the living and of those whose parent waited for them."""
+        return sample.cpu_ms + self._reaped_cpu_ms(resource.getrusage(resource.RUSAGE_CHILDREN))
+
+    def _hidden_ms(self) -> float:
+        """The same by a sum of our own, for a job whose parents may not wait; 0 for any other."""
+        hidden = None if self.watch is None else self.watch.hidden
+        if hidden is None:
+            return 0.0
+        hidden.look(time.monotonic() * 1000, self.tree.lives())
+        return hidden.total_ms
+
+    def _keep_own_sum(self, watch: notify.Watch) -> None:
+        """From now on: a parent may ignore what its children used."""
+        lives = self.tree.lives()
+        before_ms = max(0.0, self._seen_ms(self.tree.sample()) - sum(life.used_ms for life in lives.values()))
+        watch.hidden = HiddenTime(before_ms, time.monotonic() * 1000)
+        watch.hidden.lives = lives
 
     def _reaped_cpu_ms(self, usage: resource.struct_rusage) -> float:
         return (usage.ru_utime + usage.ru_stime + time.process_time()) * 1000
