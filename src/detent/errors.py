@@ -112,6 +112,9 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         "SANDBOX_FAILED": Code(
             "executor", "the sandbox could not be built or was lost", EXIT_FAILED, 200, True, _INTERNAL
         ),
+        "SANDBOX_LOST": Code(
+            "executor", "the first process of its jail ended while the job ran", EXIT_FAILED, 200, False, _RESOURCE
+        ),
         "DEPENDENCY_MISSING": Code("executor", "an input cannot be read", EXIT_FAILED, 200, False, _DEPENDENCY),
         "SHELL_NOT_FOUND": Code("executor", "the step's shell is not installed", EXIT_FAILED, 200, False, _DEPENDENCY),
         "DEPENDENCY_MISMATCH": Code("executor", "an input has another digest", EXIT_FAILED, 200, False, _DEPENDENCY),

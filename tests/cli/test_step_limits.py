@@ -216,6 +216,11 @@ def test_what_other_work_left_in_a_worker_does_not_count_for_a_limited_step(proj
             14,
             "max_memory_mb cannot be enforced for an ordered run",
         ),
+        (
+            "max_memory_mb: 2\n      run: {code: 'def main(): return 1'}",
+            14,
+            "max_memory_mb is 2, and a step in the sandbox needs at least 16",
+        ),
     ],
 )
 def test_a_limit_that_cannot_be_enforced_is_refused_with_its_place(
@@ -245,7 +250,7 @@ workflow_coordination:
     project.write("planned.yaml", f"{head}      {step.partition('run:')[0].strip()}\n")
     assert project("validate", "planned.yaml").code == 0
     text = (project.directory / file).read_text()
-    with pytest.raises(ContractInvalid, match="cannot be enforced"):
+    with pytest.raises(ContractInvalid, match=told):
         from_document(read(text.encode()).value)
     assert from_document(read(text.encode()).value, recorded=True).plain_steps[0].step_name == "a"
 

@@ -78,3 +78,10 @@ def test_a_peak_at_the_limit_counts_only_where_nobody_else_counts() -> None:
 
 def test_an_unfinished_message_is_still_the_users_error() -> None:
     assert classify(replace(RAISED, stop="message", status=9)).code == "PYTHON_EXCEPTION"
+
+
+def test_a_jail_that_is_lost_under_its_job_is_not_our_failure() -> None:
+    """JOB-066: what is tried again by itself is only what no job can have caused."""
+    assert classify(Facts(lost="gone")).category is ErrorCategory.INTERNAL_ERROR
+    verdict = classify(Facts(lost="gone", lost_running=True))
+    assert (verdict.category, verdict.code) == (ErrorCategory.RESOURCE_LIMIT, "SANDBOX_LOST")

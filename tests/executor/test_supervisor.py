@@ -279,9 +279,9 @@ def test_init_keeps_three_rights_and_cannot_be_looked_into(supervisor: Superviso
 def test_limits_of_a_contract_are_taken_over() -> None:
     """JOB-036"""
     limits = limits_of(
-        ContractLimits(timeout_ms=5, cpu_ms=6, memory_mb=7, max_output_kb=8, max_artifacts=9), processes=3
+        ContractLimits(timeout_ms=5, cpu_ms=6, memory_mb=17, max_output_kb=8, max_artifacts=9), processes=3
     )
-    assert (limits.wall_ms, limits.cpu_ms, limits.memory_bytes) == (5, 6, 7 * 1024 * 1024)
+    assert (limits.wall_ms, limits.cpu_ms, limits.memory_bytes) == (5, 6, 17 * 1024 * 1024)
     assert (limits.output_bytes, limits.artifacts_max, limits.processes) == (8192, 9, 3)
 
 
@@ -382,14 +382,14 @@ def test_a_spawner_whose_place_cannot_be_made_says_why_and_leaves_nothing_behind
         Supervisor()
 
 
-def test_a_lost_init_is_our_failure_and_can_be_tried_again(supervisor: Supervisor) -> None:
-    """JOB-066: the only category that is retried by itself; no payload reaches it."""
+def test_a_lost_init_has_a_code_of_its_own_and_is_not_tried_again(supervisor: Supervisor) -> None:
+    """JOB-066: what is retried by itself is a failure of ours; a jail that ends under its job may be the job's doing."""
     running = supervisor.start(Job(source="import time\ntime.sleep(600)", limits=SMALL))
     assert isinstance(running, Running)
     running._jail.await_ready()
     running._jail.kill()
     execution = running.wait()
-    assert (execution.category, execution.code) == (ErrorCategory.INTERNAL_ERROR, "SANDBOX_FAILED")
+    assert (execution.category, execution.code) == (ErrorCategory.RESOURCE_LIMIT, "SANDBOX_LOST")
 
 
 def test_an_init_lost_to_the_memory_limit_is_the_jobs_failure(supervisor: Supervisor) -> None:
@@ -400,7 +400,7 @@ def test_an_init_lost_to_the_memory_limit_is_the_jobs_failure(supervisor: Superv
     running._jail.kill()
     running._converse()
     assert set(running._last_words) >= {"oom_kills", "process_refusals", "resident_bytes"}
-    assert running._conclude(None, "gone", 0).code == "SANDBOX_FAILED"
+    assert running._conclude(None, "gone", 0).code == "SANDBOX_LOST"
     for words, code in (({"oom_kills": 1}, "LIMIT_MEMORY"), ({"process_refusals": 1}, "LIMIT_PROCESSES")):
         running._last_words |= words
         assert running._conclude(None, "gone", 0).code == code

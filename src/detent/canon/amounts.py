@@ -10,6 +10,8 @@ RESOURCE_HINT: Final = "a small letter, then up to 39 small letters, digits or _
 RESOURCES_MAX: Final = 16
 """Kinds that one piece of work takes."""
 AMOUNT_MAX: Final = 2**31 - 1
+SANDBOX_MEMORY_MB_MIN: Final = 16
+"""The least memory that a job in the sandbox may be limited to: with less, its jail itself may not come to stand."""
 CPU: Final = "cpu"
 """The one resource that there always is: the workers of a process. Work that says nothing takes one of them."""
 

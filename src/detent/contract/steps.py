@@ -10,6 +10,7 @@ from dataclasses import field
 from functools import partial
 from typing import Any, Final, get_args
 
+from detent.canon.amounts import SANDBOX_MEMORY_MB_MIN
 from detent.canon.late import dataclass
 from detent.canon.priority import PRIORITY_HINT, PRIORITY_MAX, priority_class
 from detent.contract.bindings import BINDING_KEYS, make_binding
@@ -142,6 +143,25 @@ def refuse_unenforced(draft: Draft) -> None:
             "remove it, or use a step with `map:` and `run: {python: ...}`, each element of which is limited",
             at_key=True,
         )
+
+
+def refuse_too_small(draft: Draft) -> None:
+    """Refuse memory in which a jail cannot be built: that would be a failure of the sandbox, not of the step."""
+    if draft.binding is None or draft.binding.kind not in (Kind.CODE, Kind.JOB):
+        return
+    payload = draft.binding.target if type(draft.binding.target) is dict else {}
+    limits = payload.get("limits")
+    asked = {
+        ("max_memory_mb",): draft.fields.get("max_memory_mb"),
+        ("run", "job", "limits", "memory_mb"): limits.get("memory_mb") if type(limits) is dict else None,
+    }
+    for path, amount in asked.items():
+        if type(amount) is int and 0 < amount < SANDBOX_MEMORY_MB_MIN:
+            draft.spot.at(*path).fault(
+                f"{path[-1]} is {amount}, and a step in the sandbox needs at least {SANDBOX_MEMORY_MB_MIN}",
+                f"write {SANDBOX_MEMORY_MB_MIN} or more",
+                at_key=True,
+            )
 
 
 def _bind(checked: Mapping[str, Any], draft: Draft) -> None:

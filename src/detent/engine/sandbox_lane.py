@@ -19,7 +19,7 @@ from detent.artifacts.file_type import examine
 from detent.canon import digest_text, json_decode, json_encode, parse_digest, tick_to_iso
 from detent.engine.lanes import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, Assignment, Finished
 from detent.engine.live_output import LiveOutput
-from detent.errors import DetentError, Refused
+from detent.errors import DetentError, InvalidInput, Refused
 from detent.executor.plain.sweep import Presence
 from detent.executor.sandbox import Execution, Input, Job, Limits, OnOutput, Running, SandboxFailed, Supervisor
 from detent.executor.sandbox.missing import message_of
@@ -183,7 +183,10 @@ class SandboxLane:
         if assignment.order.kind == "job":
             return self._platform_job(assignment, on_output)
         started_ms = self._clock_ms()
-        job = self._job(assignment)
+        try:
+            job = self._job(assignment)
+        except InvalidInput as exc:  # A limit that the sandbox does not take, in an order of before that was checked.
+            job = WorkError("VALIDATION_ERROR", "VALIDATION_ERROR", str(exc))
         if isinstance(job, WorkError):
             return self._failed(assignment.number, job)
         supervisor = self._sandbox()

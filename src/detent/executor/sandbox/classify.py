@@ -3,7 +3,8 @@
 The order is the whole rule: violation, then limits, then an answer that is not valid, then the user's own error. Among the
 limits, those come first that explain the others: a job that met its memory limit may well have run out of time too.
 The guest's exit status and signal decide nothing but the wording: it can choose both, SIGSYS and SIGKILL included.
-Nothing a guest says or returns can lead to INTERNAL_ERROR; that is kept for a jail that could not be built or was lost.
+Nothing a guest says, returns or does can lead to INTERNAL_ERROR, which is tried again: that is kept for a jail that could not be
+built, or that went with the process that built it. A jail whose own first process ends under a job is lost to that job.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ class Facts:
     raised: Raised | None = None
     lost: str | None = None
     """Why the jail could not be built, or how it was lost."""
+    lost_running: bool = False
+    """Its first process ended in the middle of the job, with everything around it alive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,9 @@ def _limit(facts: Facts) -> Verdict | None:
 
 
 def _lost(facts: Facts) -> Verdict | None:
-    return None if facts.lost is None else _registered("SANDBOX_FAILED", facts.lost)
+    if facts.lost is None:
+        return None
+    return _registered("SANDBOX_LOST" if facts.lost_running else "SANDBOX_FAILED", facts.lost)
 
 
 def _invalid(facts: Facts) -> Verdict | None:

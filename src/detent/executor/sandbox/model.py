@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from detent.canon import json_encode
+from detent.canon.amounts import SANDBOX_MEMORY_MB_MIN
 from detent.errors import InvalidInput
 from detent.jobs.category import ErrorCategory
 
@@ -61,7 +62,7 @@ class Limits:
         bounds = {
             "wall_ms": (1, 2**53),
             "cpu_ms": (1, 2**53),
-            "memory_bytes": (MB, 2**53),
+            "memory_bytes": (SANDBOX_MEMORY_MB_MIN * MB, 2**53),
             "output_bytes": (1, 64 * MB),
             "artifacts_max": (0, 1000),
             "disk_bytes": (4096, DISK_BYTES_MAX),

@@ -102,7 +102,11 @@ class Watch:
         if notice.name == "exit_group" and leaving(notice.pid):
             self.exit_status = (notice.arguments[0] & 0xFF) << 8
             return None
-        found, error = self._judge(notice, below)
+        try:
+            found, error = self._judge(notice, below)
+        except (ValueError, OverflowError, struct.error):
+            # The arguments are the guest's. Those that cannot even be looked at must not end init, and the call is not made.
+            found, error = notice.evidence(VIOLATION, "make a call that cannot be judged"), 0
         flags = _CONTINUE if found is None and error == 0 else 0
         answer = bytearray(struct.pack("=QqiI", notice.id, 0, 0 if flags else -(error or EAGAIN), flags))
         if found is None:
@@ -198,8 +202,8 @@ class Watch:
         wanted = struct.unpack("=QQ", data)[1]
         try:
             hard = resource.prlimit(notice.pid, which)[1]
-        except (OSError, ValueError):
-            return None
+        except (OSError, ValueError, OverflowError):
+            return None  # There is no such limit, and the kernel says so.
         if hard != resource.RLIM_INFINITY and wanted > hard:
             return notice.evidence(VIOLATION, "raise a limit")
         return None

@@ -132,6 +132,8 @@ class Running:
         self._last_words: dict[str, Any] = {}
         """What the spawner knows of an init that went without a report."""
         self._why: str | None = None
+        self._lost_running = False
+        """Whether init ended under the job; the spawner, which says so, was alive."""
 
     def cancel(self) -> None:
         """End the whole tree now. The waiting thread gets an execution that says it was cancelled."""
@@ -180,10 +182,12 @@ class Running:
                     report: dict[str, Any] = json.loads(told)
                     return report
                 if kind == channel.FAILED:
-                    self._why = data.decode("utf-8", "replace")
+                    self._why = f"its first process failed: {data.decode('utf-8', 'replace')}"
+                    self._lost_running = True
                     return None
                 if kind == channel.ENDED:
                     self._last_words = json.loads(data)
+                    self._lost_running = True
                     return None
                 self._hear(kind, data, descriptors)
         except (channel.Closed, OSError):
@@ -199,6 +203,7 @@ class Running:
                     os.close(descriptor)
                 if kind == channel.ENDED:
                     self._last_words = json.loads(data)
+                    self._lost_running = True
                     return
 
     def _order(self) -> dict[str, Any]:
@@ -355,6 +360,7 @@ class Running:
             result_fault=fault,
             raised=raised,
             lost=None if self._overtime else why,
+            lost_running=self._lost_running,
         )
 
     def _stream(self, kind: bytes, cut: bool) -> Stream:
