@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -274,3 +275,11 @@ def test_the_page_says_when_the_data_has_not_every_finding_either(cli: Cli, caps
     assert "    ... and 1,497 more: `-o json` lists 1,000 of all findings" in lines
     assert "  ! ITEM_UNKNOWN  1 finding" in lines
     assert "    ... and 2 more: `-o json` lists 1,000 of all findings" in lines
+
+
+@pytest.mark.parametrize("option", [(), ("--head",)], ids=["bundle", "head"])
+def test_a_pipe_is_refused_before_it_is_opened(cli: Cli, tmp_path: Path, option: tuple[str, ...]) -> None:
+    """A named pipe without a writer used to keep `verify` waiting for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    result = cli("verify", *option, str(tmp_path / "pipe"))
+    assert (result.code, "is not a plain file" in result.err) == (2, True), result

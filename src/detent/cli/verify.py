@@ -51,6 +51,8 @@ def command(shell: Shell, file: Path | None, root: str | None, head_files: tuple
     from detent.cli.digest import parse_root  # noqa: PLC0415 - keeps `--help` fast
 
     pinned = None if root is None else parse_root(root)
+    for path in (*head_files, *([] if file is None else [file])):
+        _refuse_pipe(path)
     kept = [_note(path) for path in head_files]
     if file is not None:
         from detent.sdk.verify import verify  # noqa: PLC0415
@@ -66,6 +68,14 @@ def command(shell: Shell, file: Path | None, root: str | None, head_files: tuple
     return shell.answer(
         document, lambda page: _draw(page, report, what, own_root=own_root), code=0 if report.ok else EXIT_FAILED
     )
+
+
+def _refuse_pipe(path: Path) -> None:
+    """A pipe or a device may never end, and a bundle is read more than once."""
+    from detent.errors import InvalidInput  # noqa: PLC0415
+
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise InvalidInput(f"{path} is not a plain file", hint="write it to a file first, and verify that")
 
 
 def _note(path: Path) -> str:
