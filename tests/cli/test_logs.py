@@ -32,13 +32,26 @@ def two_attempts(hand: Printing) -> None:
     hand.report(hand.take("a"), stdout=b"two\n")
 
 
-def test_a_pipe_gets_the_bytes_that_were_written(hand: Printing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_gets_plain_text(hand: Printing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a job printed may not write to the clipboard (OSC 52) of the terminal behind a pager."""
+    hand.order("a")
+    hand.report(hand.take("a"), stdout=b"one\r\n\x1b[31mtwo\x1b[0m \xff\x1b]52;c;aGk=\x07\n")
+    pipe = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(pipe, encoding="utf-8"))
+    assert run(["logs", "a"]) == 0
+    shown = pipe.getvalue()
+    assert shown.startswith(b"one\ntwo \\xff")
+    assert b"\x1b" not in shown
+    assert b"\x07" not in shown
+
+
+def test_raw_gives_the_bytes_that_were_written(hand: Printing, monkeypatch: pytest.MonkeyPatch) -> None:
     written = b"one\r\n\x1b[31mtwo\x1b[0m \xff"
     hand.order("a")
     hand.report(hand.take("a"), stdout=written)
     pipe = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(pipe, encoding="utf-8"))
-    assert run(["logs", "a"]) == 0
+    assert run(["logs", "a", "--raw"]) == 0
     assert pipe.getvalue() == written
 
 

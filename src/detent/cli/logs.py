@@ -40,8 +40,9 @@ STDOUT, STDERR = "stdout", "stderr"
 @click.option("--stdout", "stream", flag_value=STDOUT, help="Only what went to stdout.")
 @click.option("--stderr", "stream", flag_value=STDERR, help="Only what went to stderr.")
 @click.option("--run", "run_id", metavar="RUN", help="The run in which ID is a step or a job.")
+@click.option("--raw", is_flag=True, help="Write the bytes as they were printed, escape sequences included.")
 @with_shell
-def command(shell: Shell, identifier: str, *, follow: bool, stream: str | None, run_id: str | None) -> int:
+def command(shell: Shell, identifier: str, *, follow: bool, stream: str | None, run_id: str | None, raw: bool) -> int:
     """Print logs."""
     from detent.engine.content import Content  # noqa: PLC0415 - keeps `--help` fast
     from detent.engine.find_jobs import find_jobs  # noqa: PLC0415
@@ -54,18 +55,25 @@ def command(shell: Shell, identifier: str, *, follow: bool, stream: str | None, 
         found = find_jobs(reader, content, identifier, run_id)
         try:
             if follow:
-                shell.ending.code = _follow(shell, home, reader, content, found, streams)
+                shell.ending.code = _follow(shell, home, reader, content, found, streams, raw=raw)
                 if shell.format != JSON:
                     return shell.ending.code
                 # Jobs may have joined while it was followed.
                 found = find_jobs(reader, content, identifier, found.run_id if found.kind == "step" else run_id)
-            return _answer(shell, home, reader, content, found, streams)
+            return _answer(shell, home, reader, content, found, streams, raw=raw)
         except BrokenPipeError as exc:
             raise ReaderGone from exc
 
 
 def _answer(
-    shell: Shell, home: Home, reader: StoreReader, content: Content, found: Found, streams: tuple[str, ...]
+    shell: Shell,
+    home: Home,
+    reader: StoreReader,
+    content: Content,
+    found: Found,
+    streams: tuple[str, ...],
+    *,
+    raw: bool,
 ) -> int:
     from detent.engine.live_logs import job_log, live_jobs  # noqa: PLC0415
 
@@ -75,7 +83,7 @@ def _answer(
         jobs = [_job_map(job, log, streams) for job, log in logs if log is not None]
         document = {"kind": found.kind, "run_id": found.run_id, "jobs": jobs}
         return shell.answer(document, lambda _: None, code=shell.ending.code)
-    page = LogsPage(streams, many=len(found.jobs) > 1, note=shell.note)
+    page = LogsPage(streams, many=len(found.jobs) > 1, note=shell.note, raw=raw)
     for job, log in logs:
         if log is not None:
             page.job(job, log)
@@ -87,7 +95,14 @@ def _answer(
 
 
 def _follow(
-    shell: Shell, home: Home, reader: StoreReader, content: Content, found: Found, streams: tuple[str, ...]
+    shell: Shell,
+    home: Home,
+    reader: StoreReader,
+    content: Content,
+    found: Found,
+    streams: tuple[str, ...],
+    *,
+    raw: bool,
 ) -> int:
     """Print what comes until nothing more can come; gives the exit code."""
     from detent.engine.find_jobs import JOB, STEP, found_job  # noqa: PLC0415
@@ -110,7 +125,7 @@ def _follow(
         run_id=None if found.kind == JOB else found.run_id,
         wanted=None if step is None else lambda job_id: named(job_id).step == step,
     )
-    page = None if shell.format == JSON else LogsPage(streams, many=found.kind != JOB, note=shell.note)
+    page = None if shell.format == JSON else LogsPage(streams, many=found.kind != JOB, note=shell.note, raw=raw)
     idle = 0
     while True:
         pieces = follower.poll()

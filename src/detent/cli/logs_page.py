@@ -31,11 +31,12 @@ _LOST: Final = {
 class LogsPage:
     """Standard output with logs on it; what is missing from them is said beside it, by ``note``.
 
-    A pipe gets the bytes as they were written. A terminal gets text in which colours are the only escape sequences: what a
-    job printed may not move anybody's cursor.
+    What a job printed may not act on a terminal, neither this one nor the one behind a pager: it is shown as text, in which
+    colours are the only escape sequences, and those on a terminal alone. ``raw`` gives the bytes as they were written.
     """
 
-    def __init__(self, streams: tuple[str, ...], *, many: bool, note: Callable[[str], None]) -> None:
+    def __init__(self, streams: tuple[str, ...], *, many: bool, note: Callable[[str], None], raw: bool = False) -> None:
+        self._raw = raw
         self._streams = streams
         self._many = many
         self._note = note
@@ -99,7 +100,7 @@ class LogsPage:
             self._begun[source] = rest
         lead = f"{job.label} | " if number == 1 else f"{job.label} attempt {number} | "
         for line in lines:
-            if self._terminal:
+            if not self._raw:
                 text = printable(line.decode(errors="backslashreplace"), colour=self._page.colour)
                 sys.stdout.write(
                     f"\x1b[2m{safe(lead)}\x1b[0m{text}\n" if self._page.colour else f"{safe(lead)}{text}\n"
@@ -132,7 +133,7 @@ class LogsPage:
                 self._end_line()
                 self._page.line(Cell(f"--- {stream} ---", FAINT))
         self._within_line = not data.endswith(b"\n")
-        if self._terminal and self._decoder is not None:
+        if not self._raw and self._decoder is not None:
             sys.stdout.write(printable(self._decoder.decode(data), colour=self._page.colour))
             return
         sys.stdout.flush()
