@@ -23,13 +23,22 @@ def asked(machine: Machine, name: str, *arguments: int, counted: bool = True) ->
 @machines
 def test_every_call_has_exactly_one_answer(machine: Machine) -> None:
     """What is on no list is answered as if the kernel had never heard of it."""
-    lists = (filter_rules.ALLOWED, filter_rules.NEVER, filter_rules.EXAMINED, filter_rules.MEMORY_UNCOUNTED)
+    lists = (
+        filter_rules.ALLOWED,
+        filter_rules.NEVER,
+        filter_rules.EXAMINED,
+        filter_rules.MEMORY_UNCOUNTED,
+        filter_rules.OWN_IPC,
+    )
     names = [name for one in lists for name in one]
     assert len(names) == len(set(names))
     for name in machine.numbers:
         if name in SPECIAL:
             continue
-        allowed = name in filter_rules.ALLOWED | filter_rules.MEMORY_UNCOUNTED | {"mmap", "mremap"}
+        allowed = name in filter_rules.ALLOWED | filter_rules.MEMORY_UNCOUNTED | filter_rules.OWN_IPC | {
+            "mmap",
+            "mremap",
+        }
         reported = name in filter_rules.NEVER | filter_rules.EXAMINED
         assert asked(machine, name) == (ALLOW if allowed else NOTIFY if reported else ERRNO | ENOSYS), name
 
@@ -168,3 +177,20 @@ def test_calls_that_change_another_process_are_reported_and_about_oneself_are_no
     for name, one in filter_rules.NAMES_PROCESSES.items():
         assert [asked(machine, name, one + kind, 0) for kind in range(4)] == [ALLOW, ALLOW, NOTIFY, NOTIFY]
         assert [asked(machine, name, one + kind, 1) for kind in range(4)] == [NOTIFY] * 4
+
+
+@machines
+def test_objects_of_the_users_own_ipc_namespace_are_out_of_reach(machine: Machine) -> None:
+    """JOB-073"""
+    code = seccomp.program(machine, memory_counted=False, processes_counted=False, file_bytes_max=1, own_ipc=False)
+    for name in filter_rules.OWN_IPC:
+        assert asked(machine, name) == ALLOW
+        assert answer(code, number=machine.numbers[name], arch=machine.audit_arch) == ERRNO | ENOSYS
+
+
+@machines
+def test_calls_that_spend_quotas_of_the_user_are_unknown(machine: Machine) -> None:
+    """JOB-073"""
+    for name in ("inotify_init", "inotify_init1", "inotify_add_watch", "mq_open", "mq_notify", "io_setup"):
+        if name in machine.numbers:
+            assert asked(machine, name) == ERRNO | ENOSYS

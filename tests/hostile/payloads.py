@@ -551,4 +551,22 @@ QUIET = [
     Payload("works with pipes, threads and children", "import os, subprocess, sys, threading, socket, tempfile, multiprocessing\ndef main():\n    a, b = socket.socketpair()\n    a.send(b'x')\n    out = subprocess.run([sys.executable, '-S', '-c', 'print(6*7)'], capture_output=True, check=True).stdout\n    t = threading.Thread(target=b.recv, args=(1,))\n    t.start(); t.join()\n    with tempfile.NamedTemporaryFile() as file:\n        file.write(b'x')\n    lock = multiprocessing.Lock()\n    with lock:\n        return out.decode()", None, returns="42\n"),
 ]  # fmt: skip
 
-ALL = [*NETWORK, *RESOURCES, *FILES, *PRIVILEGES, *ANSWERS, *QUIET]
+_COUNT = """
+import ctypes, os
+c = ctypes.CDLL(None, use_errno=True)
+def count(call):
+    found = 0
+    while found < 1000 and call() >= 0:
+        found += 1
+    return found
+"""
+QUOTAS = [
+    Payload("the user's inotify instances", _COUNT + "def main():\n    return count(lambda: c.inotify_init1(0))", None, returns=0),
+    Payload("the user's message queues", _COUNT + "def main():\n    return count(lambda: c.mq_open(b'/x', os.O_CREAT | os.O_RDWR, 0o600, None))", None, returns=0),
+    Payload("the user's timers", _COUNT + "def main():\n    timer = ctypes.c_long()\n    return count(lambda: c.timer_create(1, None, ctypes.byref(timer))) <= 256", None, returns=True),
+    Payload("the user's pending signals", _COUNT + "import signal\ndef main():\n    signal.pthread_sigmask(signal.SIG_BLOCK, [50])\n    return count(lambda: c.sigqueue(os.getpid(), 50, 0)) <= 256", None, returns=True),
+    Payload("a few timers and signals of its own", "import ctypes, os, signal\nc = ctypes.CDLL(None)\ndef main():\n    signal.pthread_sigmask(signal.SIG_BLOCK, [50])\n    timer = ctypes.c_long()\n    made = [c.timer_create(1, None, ctypes.byref(timer)) for _ in range(20)]\n    sent = [c.sigqueue(os.getpid(), 50, 0) for _ in range(20)]\n    return sum(made) + sum(sent)", None, returns=0),
+]  # fmt: skip
+"""What the kernel counts for the user who runs the jail: there is little or nothing of it for a job."""
+
+ALL = [*NETWORK, *RESOURCES, *FILES, *PRIVILEGES, *ANSWERS, *QUIET, *QUOTAS]

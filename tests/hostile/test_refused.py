@@ -12,7 +12,7 @@ import pytest
 
 from detent.errors import Refused, RequestRefused
 from detent.executor.sandbox import Capabilities, Execution, Job, Profile, Supervisor, probe, profile_of
-from tests.hostile.payloads import NETWORK, PRIVILEGES, REACHING_OUT, RESOURCES, SMALL, Payload
+from tests.hostile.payloads import NETWORK, PRIVILEGES, QUOTAS, REACHING_OUT, RESOURCES, SMALL, Payload
 from tests.hostile.rig import STRONG, faults, job_of, run
 
 WEAK = [profile for profile in (Profile.KERNEL_FILTER, Profile.NONE) if profile.strength <= STRONG.strength]
@@ -133,6 +133,8 @@ def test_the_filter_alone_still_bounds_time_memory_processes_and_places() -> Non
         Payload("write outside", f"open({outside + 'x'!r}, 'w')", "SANDBOX_VIOLATION"),
         Payload("memory", "keep = []\nwhile True:\n    keep.append(bytearray(b'x') * 1000000)", "RESOURCE_LIMIT", "LIMIT_MEMORY"),
         *(payload for payload in RESOURCES if payload.name.startswith(("memory, shared", "memory of the zero device", "huge", "processor, children")) and "/job" not in payload.source),
+        *QUOTAS,
+        Payload("the user's own queues", "import ctypes\ndef main():\n    return ctypes.CDLL(None).msgget(4711, 0o1666)", None, returns=-1),
         Payload(
             "threads",
             "import threading\nlock = threading.Lock()\nlock.acquire()\nfor _ in range(60):\n    threading.Thread(target=lock.acquire, daemon=True).start()\n",

@@ -15,12 +15,11 @@ ALLOWED = frozenset(
     "fchmod fchmodat fchmodat2 chown fchown lchown fchownat umask utime utimes utimensat futimesat statfs fstatfs statx "
     "newfstatat faccessat faccessat2 sendfile splice tee vmsplice copy_file_range sync_file_range syncfs sync "
     "readahead fadvise64 getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr setxattr lsetxattr fsetxattr "
-    "removexattr lremovexattr fremovexattr close_range cachestat inotify_init inotify_init1 inotify_add_watch "
-    "inotify_rm_watch epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2 eventfd eventfd2 "
+    "removexattr lremovexattr fremovexattr close_range cachestat epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2 eventfd eventfd2 "
     "signalfd signalfd4 timerfd_create timerfd_settime timerfd_gettime "
     # Memory.
     "mprotect munmap brk msync mincore madvise mlock mlock2 munlock mlockall munlockall remap_file_pages mbind "
-    "get_mempolicy set_mempolicy membarrier pkey_mprotect pkey_alloc pkey_free shmat shmctl shmdt mseal "
+    "get_mempolicy set_mempolicy membarrier pkey_mprotect pkey_alloc pkey_free mseal "
     "map_shadow_stack "
     # Processes, threads, signals. The pid namespace says whom they reach.
     "fork vfork execve execveat exit wait4 waitid kill tkill tgkill pidfd_open pidfd_send_signal "
@@ -33,10 +32,9 @@ ALLOWED = frozenset(
     # Time and facts.
     "nanosleep clock_nanosleep clock_gettime clock_getres gettimeofday time times timer_create timer_settime "
     "timer_gettime timer_getoverrun timer_delete uname sysinfo getrusage getrlimit getrandom "
-    # What runs between a job's own processes: pairs of sockets, System V and POSIX queues of its own ipc namespace.
+    # What runs between a job's own processes: pairs of sockets, and, in `OWN_IPC`, System V queues.
     "sendmsg recvmsg recvfrom sendmmsg recvmmsg shutdown getsockname getpeername getsockopt setsockopt accept accept4 "
-    "semget semop semctl semtimedop msgget msgsnd msgrcv msgctl mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify "
-    "mq_getsetattr landlock_create_ruleset landlock_add_rule landlock_restrict_self".split()
+    "landlock_create_ruleset landlock_add_rule landlock_restrict_self".split()
 )
 
 NEVER = frozenset(
@@ -65,6 +63,9 @@ among them: a pid namespace or Landlock says whom those reach."""
 
 NAMES_PROCESSES = {"setpriority": 0, "ioprio_set": 1}
 """The same for one process, a group or all of a user, which is the second argument. The number of "one process" in the first."""
+
+OWN_IPC = frozenset("semget semop semctl semtimedop msgget msgsnd msgrcv msgctl shmat shmctl shmdt".split())
+"""System V objects; allowed in an ipc namespace of the job's own, for elsewhere they are the user's."""
 
 MEMORY_UNCOUNTED = frozenset(("memfd_create", "shmget"))
 """Memory that no process maps; allowed where a cgroup counts it."""

@@ -21,6 +21,17 @@ from detent.executor.sandbox.watcher import Ward, Watcher
 
 SPEC_BYTES_MAX = 4 << 20
 OPEN_FILES_MAX = 256
+PENDING_SIGNALS_MAX = 256
+"""Queued signals and timers together."""
+_RLIMIT_SIGPENDING, _RLIMIT_MSGQUEUE = 11, 12
+_LIMITS = (
+    (resource.RLIMIT_CORE, 0),
+    (resource.RLIMIT_MEMLOCK, 0),
+    (resource.RLIMIT_NOFILE, OPEN_FILES_MAX),
+    # The kernel counts these for the user outside, too: what a job holds, the user's other processes lack.
+    (_RLIMIT_SIGPENDING, PENDING_SIGNALS_MAX),
+    (_RLIMIT_MSGQUEUE, 0),
+)
 
 
 class BecomeGuest(BaseException):
@@ -89,6 +100,7 @@ def _set_up(settings: dict[str, Any], spec: dict[str, Any], end: socket.socket, 
             memory_counted=bool(gauges),
             processes_counted=bool(gauges),
             file_bytes_max=spec["disk_bytes"],
+            own_ipc=namespaces,
         )
     ours, theirs = channel.pair()
     pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(3)]
@@ -164,8 +176,10 @@ def _arm(
             os.dup2(descriptor, number, inheritable=number < 3)
         os.closerange(5, 1 << 20)
         os.setsid()
-        for name, value in (("CORE", 0), ("MEMLOCK", 0), ("NOFILE", OPEN_FILES_MAX)):
-            resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
+        for which, value in _LIMITS:
+            hard = resource.getrlimit(which)[1]
+            least = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.setrlimit(which, (least, least))
         linux.prctl(linux.PR_SET_DUMPABLE, 1)
         if settings["namespaces"] or os.geteuid() == 0:
             linux.set_capabilities(())

@@ -38,7 +38,9 @@ Instruction = tuple[int, int, int, int]
 """Operation, steps to skip when true, steps to skip when false, operand."""
 
 
-def program(machine: Machine, *, memory_counted: bool, processes_counted: bool, file_bytes_max: int) -> bytes:
+def program(
+    machine: Machine, *, memory_counted: bool, processes_counted: bool, file_bytes_max: int, own_ipc: bool = True
+) -> bytes:
     """The filter as the kernel takes it.
 
     Where no cgroup counts memory, memory that no process maps is refused, and large and shared mappings are reported; where none
@@ -55,6 +57,7 @@ def program(machine: Machine, *, memory_counted: bool, processes_counted: bool, 
     fixed = dict.fromkeys(filter_rules.ALLOWED, ALLOW)
     fixed |= dict.fromkeys(filter_rules.NEVER | filter_rules.EXAMINED, NOTIFY)
     fixed |= dict.fromkeys(filter_rules.MEMORY_UNCOUNTED, ALLOW if memory_counted else ERRNO | ENOSYS)
+    fixed |= dict.fromkeys(filter_rules.OWN_IPC, ALLOW if own_ipc else ERRNO | ENOSYS)
     special = _special(memory_counted, processes_counted, file_bytes_max)
     for name, block in special.items():
         fixed.pop(name, None)
