@@ -163,6 +163,7 @@ def test_arguments_decide_about_devices_terminals_limits_and_filters(machine: Ma
     # The kernel reads the low half of a command alone, so the filter must not be fooled by the other.
     assert asked(machine, "ioctl", 0, 0x5412 | 1 << 40) == NOTIFY
     assert [asked(machine, "prctl", option) for option in (1, 15, 22)] == [ALLOW, ALLOW, NOTIFY]
+    assert [asked(machine, "prctl", 4, value) for value in (0, 1, 2)] == [ERRNO | EPERM, ALLOW, ERRNO | EPERM]
     assert [asked(machine, "prlimit64", 0, 7, pointer) for pointer in (0, 1, 1 << 40)] == [ALLOW, NOTIFY, NOTIFY]
     assert asked(machine, "prlimit64", 1, 7, 0) == NOTIFY
     assert asked(machine, "personality", 0x0040000) == ERRNO | EPERM

@@ -81,6 +81,12 @@ def test_files_in_memory_are_left_to_whoever_counts_them(proc: Path, tree: Tree)
     assert tree.proportional_bytes(files_in_memory=False) == 2 * 44 * 1024
 
 
+def test_a_process_that_cannot_be_looked_into_counts_for_all_it_holds(proc: Path, tree: Tree) -> None:
+    """JOB-037"""
+    write_process(proc, 2, pages=10)
+    assert tree.proportional_bytes(files_in_memory=False) == 10 * PAGE
+
+
 def test_an_object_of_shared_memory_counts_once_whoever_maps_how_much_of_it(proc: Path, tree: Tree) -> None:
     line = "7f0000000000-7f0000001000 rw-s 00000000 00:01 {} {}\n"
     for pid, inodes in ((2, (7, 7, 8)), (3, (8,))):

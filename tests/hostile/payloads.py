@@ -138,6 +138,13 @@ RESOURCES = [
         "LIMIT_MEMORY",
     ),
     Payload(
+        "memory of many children that cannot be looked into",
+        "import ctypes, os, time\nctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\nfor _ in range(6):\n    if os.fork() == 0:\n"
+        "        keep = bytearray(b'x') * 30_000_000\n        time.sleep(5)\n        os._exit(0)\ntime.sleep(5)",
+        R,
+        "LIMIT_MEMORY",
+    ),
+    Payload(
         "memory in shared memory",
         "with open('/dev/shm/x', 'wb') as file:\n    while True:\n        file.write(bytes(1000000))",
         R,
@@ -354,6 +361,7 @@ FILES = [
     ),
     Payload("artifact name is no text", "open(b'/job/out/\\xff\\xfe', 'w').close()", X, "ARTIFACT_NAME_INVALID"),
     Payload("write to /var", "open('/var/x', 'w')", V),
+    Payload("write unseen", "import ctypes\nctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\nopen('/var/x', 'w')", V),
     Payload("write to /etc", "open('/etc/cron.d/x', 'w')", V),
     Payload("write by a crooked path", "open('../etc/x', 'w')", V),
     Payload(

@@ -99,7 +99,15 @@ def _special(memory_counted: bool, processes_counted: bool, file_bytes_max: int)
         "ioctl": [_low(1), *_if_is(_TIOCSTI, NOTIFY), *_if_is(_TIOCLINUX, NOTIFY), _ret(ALLOW)],
         "mknod": _no_device(1),
         "mknodat": _no_device(2),
-        "prctl": [_low(0), *_if_is(linux.PR_SET_SECCOMP, NOTIFY), _ret(ALLOW)],
+        "prctl": [
+            _low(0),
+            *_if_is(linux.PR_SET_SECCOMP, NOTIFY),
+            # A process that is not dumpable cannot be looked into: not for the path of a call, nor for the memory it holds.
+            (_JEQ, 1, 0, linux.PR_SET_DUMPABLE),
+            _ret(ALLOW),
+            *_if_not(1, 1, ERRNO | EPERM),
+            _ret(ALLOW),
+        ],
         **{name: [*_if_not(0, 0, NOTIFY), _ret(ALLOW)] for name in filter_rules.NAMES_A_PROCESS},
         "prlimit64": [*_if_not(0, 0, NOTIFY), *_if_not(2, 0, NOTIFY), _high(2), *_if_is(0, ALLOW), _ret(NOTIFY)],
         **{

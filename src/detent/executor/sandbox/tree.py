@@ -106,7 +106,10 @@ class Tree:
         wanted = (b"Pss:", b"SwapPss:") if files_in_memory else (b"Pss_Anon:", b"Pss_File:", b"SwapPss:")
         total = 0
         for number in self.pids():
-            for line in self.read(f"{number}/smaps_rollup").splitlines():
+            lines = self.read(f"{number}/smaps_rollup").splitlines()
+            if not lines and (fields := self._stat(number)) is not None:
+                total += int(fields[21]) * _PAGE  # It is there and cannot be looked into.
+            for line in lines:
                 if line.startswith(wanted):
                     total += int(line.split()[1]) * 1024
         return total
