@@ -2,7 +2,7 @@
 # each state of the lock files, by tools/setup.sh. PYTHON=/path/to/python chooses the interpreter (3.11 or newer).
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint pytest soak sim bench golden docs lock clean runtime dev
+.PHONY: help run test lint pytest soak sim bench golden docs lock audit clean runtime dev
 
 PYTHON ?=
 UV ?= uv
@@ -60,6 +60,9 @@ lock: ## resolve the dependencies anew into requirements.lock and requirements-d
 	@command -v $(UV) >/dev/null || { echo 'make lock needs uv on the PATH, or UV=/path/to/uv' >&2; exit 1; }
 	@$(COMPILE) pyproject.toml --extra render --extra s3 -o requirements.lock
 	@$(COMPILE) pyproject.toml --extra dev --extra render --extra s3 -c requirements.lock -o requirements-dev.lock
+
+audit: dev ## compare the locks and the oldest allowed releases with known holes: make audit ADVISORIES=all.zip
+	@$(BIN)/python tools/audit.py $(if $(ADVISORIES),--advisories $(ADVISORIES))
 
 clean: ## remove .venv, caches and what builds leave behind
 	@rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache src/detent.egg-info bench/out examples/out
