@@ -63,10 +63,12 @@ class Played:
         connection = apsw.Connection(str(self.home.ledger))
         try:
             connection.pragma("ignore_check_constraints", 1)
-            for table in ("batches", "records"):
-                connection.execute(f"DROP TRIGGER IF EXISTS {table}_are_never_updated")
-                connection.execute(f"DROP TRIGGER IF EXISTS {table}_are_never_deleted")
+            triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+            for name, _ in triggers:
+                connection.execute(f"DROP TRIGGER {name}")
             change(connection)
+            for _, sql in triggers:
+                connection.execute(str(sql))
         finally:
             connection.close()
 

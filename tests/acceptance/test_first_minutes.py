@@ -75,11 +75,14 @@ class Minutes:
     def edit(self, statement: str, *bindings: object) -> None:
         """Change the database behind Detent's back, and see that it changed."""
         database = apsw.Connection(str(self.home.ledger))
-        for table in ("batches", "records"):
-            database.execute(f"DROP TRIGGER IF EXISTS {table}_are_never_updated")
+        triggers = database.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+        for name, _ in triggers:
+            database.execute(f"DROP TRIGGER {name}")
         before = database.total_changes()
         database.execute(statement, bindings)
         assert database.total_changes() > before
+        for _, sql in triggers:
+            database.execute(str(sql))
         database.close()
 
 

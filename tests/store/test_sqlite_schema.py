@@ -33,6 +33,7 @@ READ_THROUGH = {
     "runs_open": "SCAN runs USING INDEX runs_open",
     # Bounded: one row, and the newest 10,000 refusals.
     "ledger": "SCAN ledger",
+    "schema_objects": "SCAN sqlite_schema",
     "refusals": "SCAN refusals",
     "answered_jobs": "SCAN answers",  # Bounded: at most ANSWERS_KEPT_MAX of them.
 }

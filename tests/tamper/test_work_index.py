@@ -138,3 +138,11 @@ def test_force_goes_by_the_job_and_not_by_the_tick_in_the_index(done: Project) -
     assert codes(done, code=0) == set()
     forced = done.run("two.yaml", "--force")
     assert forced["steps"]["reused"] == 0, forced["steps"]
+
+
+def test_the_deleted_payload_of_work_in_the_index_is_found(done: Project) -> None:
+    """X-196: it was stored with the row; only an erasure on the ledger explains that it is gone."""
+    edit(done, "DELETE FROM content WHERE digest = (SELECT payload_digest FROM work WHERE job_no = 1)")
+    (finding,) = done.json("verify", code=1)["findings"]
+    assert finding["code"] == "CONTENT_MISSING"
+    assert finding["job_id"] is not None

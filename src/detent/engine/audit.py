@@ -16,7 +16,7 @@ from itertools import islice
 
 from detent.canon import DIGEST_BYTES, digest_text, sha256
 from detent.canon.show import show
-from detent.engine.beside import beside_findings
+from detent.engine.beside import beside_findings, missing_findings
 from detent.engine.content import Content
 from detent.engine.home import Home
 from detent.engine.keeper import HeadKeeper, state_directory
@@ -25,11 +25,12 @@ from detent.engine.settings import Settings
 from detent.engine.signatures import signature_checkers
 from detent.engine.wiring import Parts, load_trust
 from detent.errors import DetentError, StoreCorrupt
-from detent.ledger.batch import RECORDS_PER_BATCH_MAX, BatchHeader, parse_batch
+from detent.ledger.batch import RECORDS_PER_BATCH_MAX, BatchHeader, parse_batch, partition_of_origin
 from detent.ledger.findings import Finding, Report
 from detent.ledger.items import ContentItem, HeaderItem, HeadItem, Readable, batch_item, job_item, run_item
+from detent.ledger.note import NoteInvalid, parse_head, parse_note
 from detent.ledger.verify import verify_items
-from detent.store.api import BatchRow, RecordRow, StoreReader
+from detent.store.api import BatchRow, RecordRow, StoreReader, TreeHeadRow
 from detent.store.content import ContentFiles
 from detent.store.spill import SpilledHeads
 
@@ -37,6 +38,8 @@ CONTENT_LOADED_MAX = 16 * 1024 * 1024
 """Larger files are hashed piece by piece instead of being held in memory."""
 TREE_HEADS_MAX = 10_000
 """Stored tree heads of a partition that are checked, the newest first; each is held until the tree has its size."""
+EPOCHS_LOST_MAX = 10_000
+"""Owners in a row that may have ended between taking a partition over and their first commit."""
 ROWS = (
     "What no record says of a job: the usage it reported, and how far heartbeats have moved the lease of one that runs. "
     "`detent replay` compares it with the commands, byte for byte."
@@ -102,6 +105,8 @@ def home_items(home: Home, settings: Settings, parts: Parts) -> Iterator[Readabl
                 message = f"the database calls itself {reader.origin!r}, the settings belong to {settings.origin!r}"
                 yield Finding("STORED_COLUMN_DIFFERS", message)
             yield from store_items(reader, home.content_files(), settings.origin)
+            for fault in parts.schema_faults(home.ledger):
+                yield Finding("SCHEMA_CHANGED", fault)
             for damage in parts.damage(home.ledger):
                 yield Finding("STORE_DAMAGED", f"SQLite's integrity check: {damage}")
     except StoreCorrupt as exc:
@@ -113,7 +118,9 @@ def store_items(reader: StoreReader, files: ContentFiles, origin: str) -> Iterat
     yield HeaderItem(origin, reader.partitions)
     for partition in range(reader.partitions):
         for head in islice(reader.tree_heads(partition), TREE_HEADS_MAX):
+            yield from _head_findings(head)
             yield HeadItem(partition, head.note)
+        yield from _epoch_findings(reader, partition)
     orphans: list[RecordRow] = []
     for partition in range(reader.partitions):
         for batch, records in commits(reader, partition, orphans.append):
@@ -125,7 +132,29 @@ def store_items(reader: StoreReader, files: ContentFiles, origin: str) -> Iterat
     yield from map(job_item, reader.jobs())
     yield from map(run_item, reader.runs())
     yield from _checkpoint_findings(reader)
-    yield from beside_findings(Content(reader, files))
+    content = Content(reader, files)
+    yield from beside_findings(content)
+    yield from missing_findings(content)
+
+
+def _head_findings(row: TreeHeadRow) -> Iterator[Finding]:
+    """The columns of a tree head must repeat what its signed note says."""
+    try:
+        head = parse_head(parse_note(row.note).text)
+    except NoteInvalid:
+        return  # Which is found where the note is read.
+    if (head.size, partition_of_origin(head.origin)) != (row.size, row.partition):
+        message = f"the row of the tree head of size {head.size} says size {row.size} and partition {row.partition}"
+        yield Finding("STORED_COLUMN_DIFFERS", message, row.partition)
+
+
+def _epoch_findings(reader: StoreReader, partition: int) -> Iterator[Finding]:
+    """A partition's epoch is that of its last batch, or higher by the owners that ended before their first commit."""
+    head = reader.head(partition)
+    last = reader.batch(partition, head.size - 1) if head.size else None
+    if last is not None and not last.epoch <= head.epoch <= last.epoch + EPOCHS_LOST_MAX:
+        message = f"the partition's row says epoch {head.epoch}, its last batch was written under {last.epoch}"
+        yield Finding("STORED_COLUMN_DIFFERS", message, partition, last.batch_no)
 
 
 def commits(

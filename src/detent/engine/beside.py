@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from detent.canon import NotCanonical, decode, parse_digest
-from detent.engine.content import Content, open_value
+from detent.canon import NotCanonical, decode, digest_text, parse_digest
+from detent.engine.content import NAMING, Content, open_value
 from detent.engine.ingredients import key_of_order
 from detent.errors import DetentError, InvariantBroken
 from detent.jobs.work import WorkOrder, read_order
 from detent.kernel import Job
+from detent.kernel.evidence import RESULT
 from detent.kernel.history import STEP_REUSED
 from detent.ledger.findings import Finding
+from detent.ledger.schema import Grounds, read_evidence
 from detent.store.api import AnswerRow, JobRow, RecordRow, WorkRow
 
 
@@ -30,6 +32,68 @@ def beside_findings(content: Content) -> Iterator[Finding]:
             yield from _reuse(content, record)
     for answer in reader.answer_rows():
         yield from _answer(content, answer)
+
+
+def missing_findings(content: Content) -> Iterator[Finding]:
+    """Content that work and records name by digest and that is neither here nor erased on the ledger.
+
+    Signed reports are asked for where their signatures are checked. A payload, and what a reuse names, is asked for where the
+    index has the job, because they were stored together; that of a job submitted in another way may never have been here.
+    """
+    reader = content.reader
+    erased = set(_erased(content))
+    indexed: set[str] = set()
+    for row in reader.work_rows():
+        indexed.add(row.job_id)
+        job = _job(reader.job(row.job_id))
+        if job is not None and _is_missing(content, job.payload_digest, erased):
+            yield Finding("CONTENT_MISSING", f"the payload {_gone(job.payload_digest)}", job_id=row.job_id)
+    for partition in range(reader.partitions):
+        for record in reader.records(partition):
+            named = _named(record)
+            if record.kind == STEP_REUSED and _fields(record).get("job_id") not in indexed:
+                continue
+            if named is not None and _is_missing(content, named, erased):
+                message = f"what the record names, {_gone(named)}"
+                yield Finding("CONTENT_MISSING", message, partition, record.batch_no, record.position)
+
+
+def _gone(digest: bytes) -> str:
+    return f"{digest_text(digest)}, is neither here nor erased on the ledger"
+
+
+def _named(record: RecordRow) -> bytes | None:
+    """The content that a record names itself: the decision behind it, or the ingredients of a reuse."""
+    if record.kind == "transition":
+        grounds = None if record.evidence is None else read_evidence(record.evidence)
+        return grounds.detail_digest if isinstance(grounds, Grounds) and grounds.kind != RESULT else None
+    field = NAMING.get(record.kind)
+    named = None if field is None else _fields(record).get(field)
+    return named if type(named) is bytes else None
+
+
+def _erased(content: Content) -> Iterator[bytes]:
+    for partition in range(content.reader.partitions):
+        for record in content.reader.records_of_kind(partition, "erased"):
+            digests = _fields(record).get("digests")
+            yield from digests if isinstance(digests, list) else ()
+
+
+def _is_missing(content: Content, digest: bytes, erased: set[bytes]) -> bool:
+    if digest in erased:
+        return False
+    try:
+        return not content.has(digest)
+    except DetentError:
+        return False  # Damaged, which is found where it is read.
+
+
+def _fields(record: RecordRow) -> Mapping[str, Any]:
+    try:
+        fields = decode(record.body)
+    except NotCanonical:
+        return {}  # Which is found where the record is read.
+    return fields if isinstance(fields, dict) else {}
 
 
 def _work(content: Content, row: WorkRow) -> Iterator[Finding]:
@@ -55,11 +119,8 @@ def _work(content: Content, row: WorkRow) -> Iterator[Finding]:
 
 def _reuse(content: Content, record: RecordRow) -> Iterator[Finding]:
     """A reuse names its ingredients; those of the job whose result was taken must be the same."""
-    try:
-        fields = decode(record.body)
-    except NotCanonical:
-        return  # Which is found where the record is read.
-    if not isinstance(fields, dict) or type(fields.get("job_id")) is not str:
+    fields = _fields(record)
+    if type(fields.get("job_id")) is not str:
         return
     named = fields.get("ingredients_digest")
     said = _opened(content, named) if type(named) is bytes else None

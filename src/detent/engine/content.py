@@ -205,13 +205,13 @@ def referenced_digests(content: Content) -> Iterator[bytes]:
                     yield evidence.detail_digest
                     if not evidence.names_decision:
                         yield from content.named_by(evidence.detail_digest)
-            elif (field := _NAMING.get(record.kind)) is not None:
+            elif (field := NAMING.get(record.kind)) is not None:
                 body = decode(record.body)
                 if isinstance(body, dict) and isinstance(body[field], bytes):
                     yield body[field]
 
 
-_NAMING = {"submitted": "decision_digest", "step_reused": "ingredients_digest"}
+NAMING = {"submitted": "decision_digest", "step_reused": "ingredients_digest"}
 """Records that name content themselves, and the field that does."""
 
 

@@ -86,6 +86,14 @@ class Parts:
         finally:
             reader.close()
 
+    def schema_faults(self, ledger: Path) -> list[str]:
+        """In what the file differs from the store's own schema."""
+        reader = SqliteStore.open_reader(ledger)
+        try:
+            return reader.schema_faults()
+        finally:
+            reader.close()
+
 
 class OwnedHome:
     """A home this process owns: one owner for each partition, and the socket for everybody else."""

@@ -21,7 +21,11 @@ _TRUST: Final = frozenset(code for code in FINDINGS if code.startswith(("TRUST_"
 _FILE: Final = frozenset(code for code in FINDINGS if code.startswith(("BUNDLE_", "ITEM_")))
 _BATCHES: Final = frozenset(code for code in FINDINGS if code.startswith(("BATCH_", "EPOCH_", "POSITION_", "TICK_")))
 _TREE: Final = frozenset(code for code in FINDINGS if code.startswith(("HEAD_", "LEDGER_", "COSIGNATURE_", "STORED_")))
-_BESIDE: Final = frozenset(code for code in FINDINGS if code.startswith(("FOLD_", "CONTENT_", "CHECKPOINT_")))
+_BESIDE: Final = frozenset(
+    code
+    for code in FINDINGS
+    if code.startswith(("FOLD_", "CONTENT_", "CHECKPOINT_", "SCHEMA_", "WORK_INDEX_", "ANSWER_"))
+)
 _RESULTS: Final = frozenset(code for code in FINDINGS if code.startswith("RESULT_"))
 _RECORDS: Final = frozenset(FINDINGS) - _TRUST - _FILE - _BATCHES - _TREE - _BESIDE - _RESULTS
 
@@ -49,6 +53,7 @@ NO_KEPT_HEAD: Final = (
 )
 NO_WITNESS: Final = "That everybody is shown the same ledger: no witness cosigned the newest tree head, so a split view would not be noticed."
 CONTENT: Final = "That content which is not in the file is what its digest names, or still exists."
+HEADER: Final = "When the file was exported: nobody signs its header, and the tick in it is not to be trusted."
 RUN_ONLY: Final = (
     "Anything about the rest of the ledger: this is one run, proved to be part of a signed tree. "
     "Commands are not in it, so it cannot be replayed; that no later trust version revoked a key used here is not shown."
@@ -145,6 +150,8 @@ def not_proved(
     yield EXECUTOR
     yield TIME
     yield CONTENT
+    if not book.with_rows:
+        yield HEADER
 
 
 def _signers(book: Book) -> str:

@@ -150,6 +150,14 @@ FINDINGS: Final[Mapping[str, Kind]] = {
     "STEP_REPEATED": Kind("a step of a run is reused twice", _KEY_HOLDER),
     "ERASED_WRONG": Kind("an erasure out of order, or in a partition that records none", _KEY_HOLDER),
     # Beside the ledger.
+    "SCHEMA_CHANGED": Kind(
+        "the database has a table, index, trigger or view that is not of its schema, or lacks or changed one",
+        "the database was edited; a trigger that was planted acts whenever something is written",
+    ),
+    "CONTENT_MISSING": Kind(
+        "content that a record names is neither here nor erased on the ledger",
+        "content was deleted without `detent erase`",
+    ),
     "WORK_INDEX_WRONG": Kind(
         "a row of the index of equal work is not what the job's signed payload leads to", "the database was edited"
     ),

@@ -91,6 +91,31 @@ def migrations() -> tuple[str, ...]:
     return tuple((folder / name).read_text(encoding="utf-8") for name in names)
 
 
+@cache
+def objects_of(version: int) -> Mapping[tuple[str, str], tuple[str, str | None]]:
+    """The tables, indexes and triggers of a schema's version, with the text of each."""
+    with closing(apsw.Connection(":memory:")) as connection:
+        for script in migrations()[:version]:
+            connection.execute(script)
+        return _objects(connection)
+
+
+def schema_faults(connection: apsw.Connection) -> list[str]:
+    """In what a database differs from the schema that it says it has."""
+    expected, found = objects_of(connection.pragma("user_version")), _objects(connection)
+    faults = [f"the {kind} {name!r} is not of its schema" for kind, name in sorted(found.keys() - expected.keys())]
+    faults += [f"the {kind} {name!r} is missing" for kind, name in sorted(expected.keys() - found.keys())]
+    both = sorted(expected.keys() & found.keys())
+    return faults + [
+        f"the {kind} {name!r} was changed" for kind, name in both if expected[kind, name] != found[kind, name]
+    ]
+
+
+def _objects(connection: apsw.Connection) -> Mapping[tuple[str, str], tuple[str, str | None]]:
+    rows = connection.execute(queries()["schema_objects"])
+    return {(str(kind), str(name)): (str(table), None if sql is None else str(sql)) for kind, name, table, sql in rows}
+
+
 def open_writer(path: Path, options: Options) -> apsw.Connection:
     """Open a ledger for writing, bring its schema up to date, and settle what the last owner left in the WAL."""
     connection = _open(path, apsw.SQLITE_OPEN_READWRITE, options)

@@ -26,6 +26,10 @@ INSERT INTO ledger (id, origin, partitions) VALUES (1, ?1, ?2)
 -- Makes one empty partition that nobody owns yet.
 INSERT INTO partitions (partition, epoch) VALUES (?1, 0)
 
+-- name: schema_objects
+-- Everything that is defined in the file; statistics that SQLite itself has gathered define nothing.
+SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat%'
+
 -- name: ledger
 -- The ledger's name, its number of partitions, and how many of them there are.
 SELECT origin, partitions, (SELECT count(*) FROM partitions) FROM ledger

@@ -36,7 +36,14 @@ from detent.store.api import (
 )
 from detent.store.checks import INTEGER_MAX, JOB_RECORD_KINDS, PARTITIONS_MAX, POSITION_BITS, check_partition
 from detent.store.kinds import maker
-from detent.store.sqlite.database import DEFAULT_OPTIONS, Options, close_quietly, open_for_reading, queries
+from detent.store.sqlite.database import (
+    DEFAULT_OPTIONS,
+    Options,
+    close_quietly,
+    open_for_reading,
+    queries,
+    schema_faults,
+)
 from detent.store.sqlite.errors import translated
 
 _Row = TypeVar("_Row")
@@ -323,6 +330,13 @@ class SqliteReader:
             return [str(exc)]
         found = [rows] if isinstance(rows, str) else [str(row) for row in rows]
         return [] if found == ["ok"] else found
+
+    def schema_faults(self) -> list[str]:
+        """In what the file differs from the schema that it says it has: a planted trigger, a changed table."""
+        try:
+            return schema_faults(self._connection)
+        except apsw.Error as exc:
+            raise translated(exc, self._path) from exc
 
     def close(self) -> None:
         """Let go of the file."""
