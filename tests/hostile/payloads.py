@@ -399,6 +399,13 @@ FILES = [
         raises="PermissionError",
     ),
     Payload(
+        "run a file in memory",
+        "import glob, os\nwith open(glob.glob('/lib*/ld-linux*')[0], 'rb') as file:\n    f = os.memfd_create('x', 0)\n"
+        "    os.write(f, file.read())\nos.execve(f, ['x', '--version'], {})",
+        U,
+        raises="OSError",
+    ),
+    Payload(
         "run a copy of the interpreter",
         "import os, shutil, sys\nwith open(sys.executable, 'rb') as file:\n    open('/tmp/x', 'wb').write(file.read(100_000))\nos.chmod('/tmp/x', 0o755)\nos.execv('/tmp/x', ['x'])",
         U,

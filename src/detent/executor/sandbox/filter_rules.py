@@ -21,8 +21,9 @@ ALLOWED = frozenset(
     "mprotect munmap brk msync mincore madvise mlock mlock2 munlock mlockall munlockall remap_file_pages mbind "
     "get_mempolicy set_mempolicy membarrier pkey_mprotect pkey_alloc pkey_free mseal "
     "map_shadow_stack "
-    # Processes, threads, signals. The pid namespace says whom they reach.
-    "fork vfork execve execveat exit wait4 waitid kill tkill tgkill pidfd_open pidfd_send_signal "
+    # Processes, threads, signals. The pid namespace says whom they reach. Not execveat: it runs files in memory, which
+    # lie on no mount that could forbid it.
+    "fork vfork execve exit wait4 waitid kill tkill tgkill pidfd_open pidfd_send_signal "
     "rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigqueueinfo rt_tgsigqueueinfo "
     "rt_sigsuspend sigaltstack pause alarm getitimer setitimer getpid getppid gettid getuid geteuid getgid getegid "
     "getresuid getresgid getgroups getpgid getpgrp setpgid getsid setsid capget set_tid_address set_robust_list "
