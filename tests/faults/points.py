@@ -36,7 +36,7 @@ CUTS = {
     "pool: worker asked for": Cut("detent.executor.plain.pool", "Pool", "_spawn", True, 2),
     "crew: begins": Cut("detent.engine.crew", "Crew", "start", True, 1),
     "run: locked": Cut("detent.engine.run", "RunHandle", "open", True, 1),
-    "run: begun": Cut("detent.engine.driver", "Driver", "_begin", True, 1),
+    "run: begun": Cut("detent.engine.driver", "Driver", "begin", True, 1),
     "step: opened": Cut("detent.engine.run_graph", "RunGraph", "_open", True, 20),
     "jobs: prepared": Cut("detent.engine.driver", "Driver", "_submit", False, 6),
     "jobs: submitted": Cut("detent.engine.driver", "Driver", "_submit", True, 6),

@@ -110,7 +110,7 @@ def conflict(
     kernel.refuse(
         out,
         "CONFLICT",
-        f"job {job.job_id!r} stands at transition_seq {job.transition_seq}, attempt_id {job.attempt_id}: "
+        f"job {job.job_id!r} stands at transition_seq {job.transition_seq}, attempt {job.attempt_id}: "
         f"the request for transition_seq {expected} does not fit",
         operator,
         status=CONFLICT,

@@ -19,7 +19,7 @@ Values are stored values (`detent.jobs.values`) in which results are already res
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
@@ -148,10 +148,12 @@ class DestinationNotEmpty(CommitFailed):
 
     code = "DESTINATION_NOT_EMPTY"
 
-    def __init__(self, what: str, *, spec: str, run_id: str | None = None, **details: Any) -> None:
+    @classmethod
+    def holding(cls, what: str, *, spec: str, run_id: str | None = None, **details: Any) -> Self:
+        """For a destination that holds ``what``; ``run_id`` is the run of the same map that left it there."""
         left = "" if run_id is None else f": run {run_id!r} of the same map left it there"
         replaces = " --force (force=True) replaces it," if run_id is not None else ""
-        super().__init__(
+        return cls(
             f"{what} already{left}",
             spec=spec,
             hint=f"nothing was written;{replaces} --append (append=True) adds to it; or choose another destination",

@@ -197,7 +197,7 @@ class GrowingFile:
         run_id = anew.whose(self.offset, self.tail_digest())
         if anew.refuses_others and (run_id is None or not anew.replaces_own):
             what = f"{shown(self._path)} holds {self.offset:,} {'byte' if self.offset == 1 else 'bytes'}"
-            raise DestinationNotEmpty(what, spec=self._spec, run_id=run_id, path=shown(self._path))
+            raise DestinationNotEmpty.holding(what, spec=self._spec, run_id=run_id, path=shown(self._path))
         return run_id is not None
 
     def insist_on_room(self) -> None:

@@ -275,7 +275,7 @@ class SqliteTarget:
             count = _count(connection, table)
             what = f"table {table} of {shown(self._path)} holds {count:,} {'row' if count == 1 else 'rows'}"
             left_by = next(iter(runs)) if is_own else None
-            raise DestinationNotEmpty(what, spec=self.spec, run_id=left_by, path=shown(self._path), table=table)
+            raise DestinationNotEmpty.holding(what, spec=self.spec, run_id=left_by, path=shown(self._path), table=table)
         if is_own and changes:
             connection.execute(f"DELETE FROM {quoted(table)}")  # noqa: S608 - quoted
             connection.execute(queries()["drop_cursors"], (table,))

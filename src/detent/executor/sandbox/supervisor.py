@@ -308,7 +308,7 @@ class Supervisor:
                 if plan is not None:
                     channel.send_json(ours, channel.SETTINGS, plan)
                 channel.send_json(ours, channel.SETTINGS, self._settings)
-            kind, data, _ = channel.receive(ours, bytes_max=1 << 20)
+            kind, data = _first_words(ours)
             if kind == channel.READY:
                 return process, ours
             why = data.decode("utf-8", "replace")
@@ -410,6 +410,15 @@ class Supervisor:
     def _remove_staging(self) -> None:
         if self._own_staging is not None:
             self._own_staging.close()
+
+
+def _first_words(end: socket.socket) -> tuple[bytes, bytes]:
+    """What a spawner says first. If it ended with settings unread, the kernel reports that before what it said."""
+    try:
+        kind, data, _ = channel.receive(end, bytes_max=1 << 20)
+    except channel.Closed:
+        kind, data, _ = channel.receive(end, bytes_max=1 << 20)
+    return kind, data
 
 
 def _dependency(code: str, name: str, why: str) -> Refused:
