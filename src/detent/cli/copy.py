@@ -15,7 +15,7 @@ from detent.cli.shell import Shell, teaching, with_shell
     help=teaching(
         "Give a copied home an identity of its own: after `cp -r project copy`, a new name and new keys for the copy. Its history goes"
         " on from the common point, and original and copy no longer meet. What was recorded before still verifies under the"
-        " original's keys; the root that others pin stays the same. Nobody may be working on the copy meanwhile.",
+        " original's keys; the root that others pin stays the same. End every process that works on the copy first.",
         """  cp -r project copy && cd copy && detent copy
   detent copy --home /srv/copy/.detent -o json
   detent copy --force   a copy from another machine or another user

@@ -83,7 +83,7 @@ def command(
 
 
 def _asks(shell: Shell, *, yes: bool) -> bool:
-    """Whether somebody is there to be asked."""
+    """Whether a person can answer a prompt."""
     return not yes and shell.format != JSON and sys.stdin.isatty() and sys.stderr.isatty()
 
 

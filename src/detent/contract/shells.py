@@ -1,7 +1,7 @@
 """``shell:`` of a step or of a whole contract: the words that stand before a command line when a `shell` step runs (X-189).
 
 A shell that goes on after a failed command turns a failure into an empty file and a success. So the shells that people name
-without options are taken strictly; whoever wants another behaviour writes the options out. Which shell is the default is
+without options are run strictly; a user who wants something else writes the options out. Which shell is the default is
 decided where the step is run, because it depends on what is installed there.
 """
 

@@ -140,7 +140,7 @@ def refuse_unenforced(draft: Draft) -> None:
     if draft.fields.get("max_memory_mb") is not None and draft.binding.kind is Kind.MAP:
         draft.spot.at("max_memory_mb").fault(
             "max_memory_mb cannot be enforced for an ordered run: its items are computed by the workers of all runs",
-            "remove it, or use a step with `map:` and `run: {python: ...}`, each element of which is limited",
+            "remove it, or use a step with `map:` and `run: {python: ...}`, which limits each element",
             at_key=True,
         )
 

@@ -52,7 +52,7 @@ def adopt(
     parts: Parts | None = None,
     random: Callable[[int], bytes] = secrets.token_bytes,
 ) -> Adopted:
-    """Give a copy a name and keys of its own. Nobody else may own the home meanwhile.
+    """Give a copy a name and keys of its own. No other process may own the home meanwhile.
 
     Refuses a home that is not known to be a copy, unless ``force`` says that it is one of a home on another machine or of
     another user; such a home must continue what is known of it here.
@@ -60,7 +60,7 @@ def adopt(
     # As in a rotation, an owner that still holds the old keys writes its one batch and nothing else.
     chosen = replace(parts or Parts(), checkpoint_records=NEVER)
     with (
-        held_alone(home.lock, "a copy gets its identity while nobody works on it: end that process first"),
+        held_alone(home.lock, "a copy gets its identity while no process works on it: end that one first"),
         closing(chosen.open_store(home.ledger)) as store,
     ):
         return _adopt(home, store, chosen, environment, force=force, random=random)

@@ -98,7 +98,7 @@ class Asleep:
 class Crew:
     """Workers of one process. `start` begins, `close` ends what runs; leases given up that way can be had at once.
 
-    A crew that is not started takes nothing; whoever submits beside it leaves the work to others.
+    A crew that is not started takes nothing: submitted work is left to other processes.
     """
 
     def __init__(

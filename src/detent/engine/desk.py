@@ -256,7 +256,7 @@ class Desk:
     def submitted(self, job_ids: Sequence[str]) -> dict[str, Submitted]:
         """What jobs were asked to do, by the manifests that their submitters signed; those that can still be read.
 
-        Not by the jobs' rows, which nobody signed.
+        Not by the jobs' rows, which are not signed.
         """
         found: dict[str, SubmittedManifest] = {}
         for job_id in job_ids:

@@ -111,7 +111,7 @@ def _inner(content: Content, own: Mapping[bytes, str]) -> dict[bytes, str]:
 
 
 class _Named(NamedTuple):
-    """One digest that somebody names."""
+    """One digest, and what names it."""
 
     digest: bytes
     holder: str

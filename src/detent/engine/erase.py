@@ -216,7 +216,7 @@ def collect(
             return True
 
     chosen, files = parts or Parts(), home.content_files()
-    with held_alone(home.lock, "garbage is collected while nobody works on the home: end that process first"):
+    with held_alone(home.lock, "garbage is collected while no process works on the home: end that one first"):
         unfinished = 0 if dry_run else files.sweep_abandoned() + files.sweep_temporary(young)
         with chosen.open_still(home.ledger) as reader:
             content = Content(reader, files)

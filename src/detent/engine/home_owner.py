@@ -1,7 +1,7 @@
 """Whose home it is: a home of another user is refused unless a setting of this user lists it (X-195).
 
 The settings of a home decide what untrusted code may do here, its tasks run with this user's rights, and its files are written
-to. Whoever can put a home into a directory above the one that somebody works in would decide all that. So a home belongs to the
+to. A user who can put a home into a directory above the one you work in would decide all that. So a home belongs to the
 user who works with it, and so does what lies in it; the directory that it was found in belongs to that user or to root, who can
 do anything anyway.
 

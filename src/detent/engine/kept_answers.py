@@ -14,7 +14,7 @@ from detent.store.api import AnswerRow, Store
 
 
 class KeptAnswers:
-    """The answers that one owner keeps. For whoever holds the turn.
+    """The answers that one owner keeps. For the holder of the turn.
 
     Counting reads all of them. It happens when the first answer is kept, and when there seems to be no room; after that
     not again before the oldest has had its time.

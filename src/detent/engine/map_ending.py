@@ -1,4 +1,4 @@
-"""The end of an ordered run that nobody drives and nobody will go on with: cancelled where its destination stands, and closed."""
+"""Closes an ordered run that no process drives: cancelled where its destination stands."""
 
 from __future__ import annotations
 

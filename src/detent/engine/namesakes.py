@@ -118,7 +118,7 @@ class Namesakes:
             if row is None or (row.run_id is not None and row.run_id == self._beside):
                 continue
             job, order = Job.decode(row.body), order_of(self._content, row)
-            if order is not None and order.label == self._label:  # The rows that lead here are signed by nobody.
+            if order is not None and order.label == self._label:  # The rows that lead here are not signed.
                 self._read.append(Namesake(row, job.submitted_tick, order))
                 return True
             if self._reader.is_erased(job.payload_digest):

@@ -162,7 +162,7 @@ class _Earlier(NamedTuple):
     def is_work_of(self, recipe: Recipe, workspace: str) -> bool:
         """Whether the job was asked to do this very work, and what is taken for its report is about it.
 
-        The index and the jobs' rows are signed by nobody. They lead here; what was signed decides (X-196).
+        The index and the jobs' rows are not signed. They lead here; what was signed decides (X-196).
         """
         if self.submitted is None or self.job.tenant_id != workspace:
             return False

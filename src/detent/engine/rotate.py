@@ -63,7 +63,7 @@ def rotate(
     # makes no checkpoint either.
     chosen = replace(parts or Parts(), checkpoint_records=NEVER)
     with (
-        held_alone(home.lock, "keys are rotated while nobody works on the home: end that process first"),
+        held_alone(home.lock, "keys are rotated while no process works on the home: end that one first"),
         closing(chosen.open_store(home.ledger)) as store,
     ):
         return _rotate(home, store, role, chosen, environment, random)

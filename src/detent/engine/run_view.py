@@ -57,7 +57,7 @@ class StepView:
     """When something of it was first submitted; it may have waited since."""
     ended_ms: int | None = None
     ran_ms: int | None = None
-    """For how long workers were at it; None for one that no worker has begun, or of which that is not known."""
+    """How long workers ran it; None before a worker has begun, or when it is not known."""
     message: str = ""
     """Why it failed, what it waits for, or what the running task says of itself, in one line."""
     fraction: float | None = None

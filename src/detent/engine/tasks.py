@@ -319,7 +319,7 @@ class Tasks:
         return decided.response.decode() if isinstance(decided, Repeated) else None
 
     def _insist_on_answer(self, job_id: str, call: Call, body: bytes) -> None:
-        """Refuse a kept answer that names a job of another request: answers are signed by nobody (X-196)."""
+        """Refuse a kept answer that names a job of another request: answers are not signed (X-196)."""
         submitted, wanted = self._desk.submitted([job_id]).get(job_id), call.wanted
         asked = WorkInputs(
             kind=wanted.kind,

@@ -79,7 +79,8 @@ def dedupe(request: DedupeRequest, prior_jobs: Iterable[PriorJob]) -> Reuse | Jo
     """Decide how a request is answered, given the jobs the index holds under its key.
 
     A success is always reused, the first committed one if there are several; a failure only when asked for; CANCELLED
-    and TIMED_OUT never. Work under way is joined only under the same limits: others may end it otherwise (X-190). Jobs of another workspace or key do not count, whoever handed them in.
+    and TIMED_OUT never. Work under way is joined only under the same limits: others may end it otherwise (X-190). Jobs
+    of another workspace or key do not count.
     """
     same = sorted(
         (

@@ -53,7 +53,7 @@ NO_KEPT_HEAD: Final = (
 )
 NO_WITNESS: Final = "That everybody is shown the same ledger: no witness cosigned the newest tree head, so a split view would not be noticed."
 CONTENT: Final = "That content which is not in the file is what its digest names, or still exists."
-HEADER: Final = "When the file was exported: nobody signs its header, and the tick in it is not to be trusted."
+HEADER: Final = "When the file was exported: its header is not signed, so the tick in it is not to be trusted."
 RUN_ONLY: Final = (
     "Anything about the rest of the ledger: this is one run, proved to be part of a signed tree. "
     "Commands are not in it, so it cannot be replayed; that no later trust version revoked a key used here is not shown."

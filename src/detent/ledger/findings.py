@@ -163,7 +163,7 @@ FINDINGS: Final[Mapping[str, Kind]] = {
     ),
     "REUSE_MISMATCH": Kind(
         "a step took the result of a job that was asked to do something else",
-        "rows of the database were edited before that run, or whoever holds the owner's key wrote it",
+        "rows of the database were edited before that run, or a holder of the owner's key wrote it",
     ),
     "ANSWER_WRONG": Kind(
         "an answer kept for an idempotency key does not fit the job it names", "the database was edited"

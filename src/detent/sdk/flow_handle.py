@@ -102,7 +102,7 @@ class FlowHandle:
         try:
             self._run = run_of(self._work, self._handle.run())
             self._unsaid = self._run.warnings
-        except BaseException as exc:  # noqa: BLE001 - told to whoever asks for the result
+        except BaseException as exc:  # noqa: BLE001 - told to the caller who asks for the result
             self._error = exc
         finally:
             self._ended.set()

@@ -87,7 +87,7 @@ class _Asked:
 
 @dataclass(slots=True)
 class _Cancellation:
-    """A cancellation that somebody asked for, while it is carried out."""
+    """A requested cancellation, while it is carried out."""
 
     at: int
     """The seq that was asked for; 0: as early as possible."""

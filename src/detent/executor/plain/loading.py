@@ -75,7 +75,7 @@ class Loader:
         """Whether a file of the user's that was loaded is another by now.
 
         Looks at the files when it is asked for code that it was not asked for before, or that has no name; otherwise now and
-        then, since whoever knows of an edit names other code.
+        then, since a submitter that knows of an edit names other code.
         """
         if not self._loaded:
             return False

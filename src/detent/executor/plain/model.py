@@ -57,7 +57,7 @@ class Task:
     outputs: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     """Paths or globs that the task leaves behind, by name, relative to the working directory."""
     code: str | None = None
-    """Names the code that is meant, equal for equal code; None when nobody knows. A worker that was not asked for it
+    """Names the code that is meant, equal for equal code; None when it is not known. A worker that was not asked for it
     before looks whether what it has loaded is still what its files say."""
     shell: tuple[str, ...] = ()
     """The words before the command line of a shell task; without any it is ``/bin/sh -c``."""

@@ -125,7 +125,7 @@ def _special(memory_counted: bool, processes_counted: bool, file_bytes_max: int)
     }
     if not processes_counted:
         blocks |= {name: [_ret(NOTIFY)] for name in ("fork", "vfork", "exit")}
-        # Whoever sets what happens at a child's end may see to it that the child's time is never counted.
+        # A job that sets what happens at a child's end can keep the child's time from being counted.
         blocks["rt_sigaction"] = [
             *_if_not(0, linux.SIGCHLD, ALLOW),
             *_if_not(1, 0, NOTIFY),
@@ -142,7 +142,7 @@ def _special(memory_counted: bool, processes_counted: bool, file_bytes_max: int)
             *no_huge_pages,
             (_AND, 0, 0, SHARED_ANONYMOUS),
             *_if_is(SHARED_ANONYMOUS, NOTIFY),
-            # The third argument says whether it may be written; a large read-only view of a data set is nobody's memory.
+            # The third argument says whether it may be written; a large read-only view of a data set takes no memory.
             _low(2),
             (_JSET, 1, 0, 2),
             _ret(ALLOW),
