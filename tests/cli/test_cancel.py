@@ -50,7 +50,7 @@ def test_a_run_whose_process_was_killed_is_closed_by_the_one_who_cancels(project
     project.wait_running()
     running.kill()
     run_id = project.newest()
-    assert "running, idle" in project("list").out
+    assert "interrupted" in project("list").out
     result = project("cancel", run_id)
     assert result.code == 0
     assert result.out.startswith(f"cancelled run {run_id}\n  stopped  1 job: ")

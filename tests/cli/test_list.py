@@ -42,7 +42,7 @@ def test_jobs_are_listed_by_id_state_and_run(cli: Cli) -> None:
 def test_the_page_has_a_row_for_each(cli: Cli) -> None:
     lines = cli("list").out.splitlines()
     assert lines[0].split() == ["RUN", "NAME", "STATUS", "JOBS", "REUSED", "TOOK", "AGE"]
-    assert lines[1].split()[:6] == ["run-2", "second", "running,", "idle", "1", "(1"]
+    assert lines[1].split()[:5] == ["run-2", "second", "interrupted", "1", "(1"]
     assert lines[2].split()[:6] == ["run-1", "first", "failed", "5", "-", "40.0s"]
     assert lines[2].endswith("d")
     jobs = cli("list", "--jobs").out.splitlines()

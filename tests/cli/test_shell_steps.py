@@ -212,3 +212,16 @@ def test_logs_show_both_ends_of_a_long_output_with_a_mark(project: Project) -> N
     assert "only both ends (" in err
     stdout = project.json("logs", "flow")["jobs"][0]["attempts"][0]["stdout"]
     assert (stdout["text"], stdout["truncated"]) == (out, True)
+
+
+def test_a_command_that_declares_that_it_reads_no_file_is_reused(project: Project) -> None:
+    """X-175: `inputs: []` is a declaration; saying nothing is not."""
+    project.write("""
+        name: stamps
+        steps:
+          - {id: declared, inputs: [], outputs: {made: a.txt}, run: {shell: "echo a > a.txt"}}
+          - {id: silent, outputs: {made: b.txt}, run: {shell: "echo b > b.txt"}}
+    """)
+    project.json("run", "flow.yaml")
+    again = project.json("run", "flow.yaml")["steps"]
+    assert (again["run"], again["reused"]) == (1, 1)

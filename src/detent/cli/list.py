@@ -93,7 +93,7 @@ def _run_row(home: Home, view: RunView, now_ms: int) -> list[Cellish]:
     jobs = f"{run.jobs}" if not run.live_jobs else f"{run.jobs} ({run.live_jobs} live)"
     status = state_cell(row.status)
     if row.ended_tick is None and not is_driven(home.path, row.run_id):
-        status = Cell(f"{row.status}, idle", WARN)  # Nobody drives it: it can be taken up again.
+        status = Cell("interrupted", WARN)  # No process works on it: the same line takes it up again.
     started_ms = row.started_tick * times.tick_ms + times.epoch_base_ms
     took_ms = None if row.ended_tick is None else (row.ended_tick - row.started_tick) * times.tick_ms
     return [

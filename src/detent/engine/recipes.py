@@ -232,7 +232,7 @@ class Recipes:
             salt=salt,
         )
         made = ingredients(work, value_digest)
-        if (why := never_reused(work)) is not None:
+        if (why := never_reused(work, declares_inputs=wanted.inputs is not None)) is not None:
             return Recipe(None, made, wanted, why)
         return Recipe(key_of_work("action", binding_digest(work), made, surroundings.env_version), made, wanted)
 

@@ -213,12 +213,16 @@ def _listed(ingredients: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, 
     return ((name.removeprefix(prefix), str(said)) for name, said in ingredients.items() if name.startswith(prefix))
 
 
-def never_reused(work: WorkInputs, *, cache: bool = True) -> str | None:
-    """Why work is done every time, in words; None for work that may be reused (X-175, X-176)."""
+def never_reused(work: WorkInputs, *, cache: bool = True, declares_inputs: bool | None = None) -> str | None:
+    """Why work is done every time, in words; None for work that may be reused (X-175, X-176).
+
+    ``declares_inputs`` says whether inputs were declared, if only that there are none; left out, some have to be there.
+    """
     if not cache:
         return "its cache is turned off"
-    if work.kind == "shell" and not (work.inputs and work.outputs):
-        lacking = " and ".join(name for name, said in (("inputs", work.inputs), ("outputs", work.outputs)) if not said)
+    declared = bool(work.inputs) if declares_inputs is None else declares_inputs
+    if work.kind == "shell" and not (declared and work.outputs):
+        lacking = " and ".join(name for name, said in (("inputs", declared), ("outputs", work.outputs)) if not said)
         return f"a command that declares no {lacking} may depend on anything"
     if work.code is not None and work.code.digest is None:
         first = work.code.unresolved[0]
