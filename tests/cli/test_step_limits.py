@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from typing import Any
 
@@ -163,7 +164,7 @@ CELL = "def main():\n    kept = bytearray(b'x') * (400 << 20)\n    while True:\n
 CHILD = "kept = bytearray(b'x') * (400 << 20); import threading; threading.Event().wait()"
 HUNGRY: dict[str, dict[str, Any]] = {
     "python": {"python": "greedy:itself"},
-    "shell": {"shell": f'{sys.executable} -c "{CHILD}" & wait'},
+    "shell": {"shell": f'{shlex.quote(sys.executable)} -c "{CHILD}" & wait'},
     "code": {"code": CELL},
     "job": {"job": {name: value for name, value in execute(CELL).items() if name != "job_id"}},
 }
