@@ -83,7 +83,7 @@ def test_the_environment_is_part_of_the_key(rig: Rig, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("wanted", "why"),
     [
-        (replace(SHELL, inputs=()), "declares no inputs"),
+        (replace(SHELL, inputs=None), "declares no inputs"),
         (replace(SHELL, outputs={}), "declares no outputs"),
         (replace(PYTHON, cache=False), "cache is turned off"),
         (replace(PYTHON, target="nowhere:f"), "nowhere"),
