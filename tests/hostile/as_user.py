@@ -32,7 +32,9 @@ def become_user(uid: int) -> None:
     for directory, sources in barred.items():
         linux.mount("open", directory, "tmpfs", linux.MS_NOSUID, "mode=755")
         for path, source in sources:
-            Path(path).mkdir(parents=True)
+            Path(path).mkdir(
+                parents=True, exist_ok=True
+            )  # The environment may lie inside the repository, shown before it.
             linux.mount(f"/proc/self/fd/{source}", path, "", linux.MS_BIND | linux.MS_REC)
     os.setgroups([])
     os.setresgid(uid, uid, uid)
