@@ -131,3 +131,32 @@ def test_a_run_that_only_waits_for_the_work_of_another_can_be_cancelled(project:
     project.release()
     ended = first.ended()
     assert (ended.code, ended.document["status"]) == (0, "completed")
+
+
+def test_the_name_of_a_workflow_cancels_its_one_open_run(project: Project) -> None:
+    """Ended runs of the same name are not meant, and neither is a step that is called as the workflow is."""
+    project.write("go", "")
+    contract = project.write("slow.yaml", SLOW.replace("id: after", "id: slow"))
+    assert project("run", contract, "-w", "1").code == 0
+    (project.directory / "go").unlink()
+    running = project.terminal("run", "slow.yaml", "-w", "1", "--force")
+    project.wait_running()
+    run_id = project.newest()
+    said = project.json("cancel", "slow")
+    assert (said["run_id"], said["status"], said["had_ended"]) == (run_id, "cancelled", False)
+    assert running.ended().code == 130
+    again = project("cancel", "slow")
+    assert (again.code, again.out) == (0, f"run {run_id} was cancelled before\n")
+
+
+def test_a_name_with_two_open_runs_cancels_none_and_lists_both(project: Project) -> None:
+    project.write("slow.yaml", SLOW)
+    for salt in ("one", "two"):
+        running = project.terminal("run", "slow.yaml", "-w", "1", "--new", "--salt", salt)
+        project.wait_running()
+        running.kill()
+    runs = [run["run_id"] for run in project.json("list")]
+    refused = project("cancel", "slow")
+    assert (refused.code, "2 open runs are named 'slow'" in refused.err) == (2, True), refused.err
+    assert f"newest first: {', '.join(runs)}" in refused.err
+    assert {run["status"] for run in project.json("list")} == {"running"}

@@ -240,3 +240,13 @@ def on_terminal(work: Project, typed: str, *arguments: str) -> str:
         process.wait()
         os.close(ours)
     return told.decode().replace("\r", "")
+
+
+def test_the_name_of_a_workflow_that_ran_once_erases_that_run(project: Project) -> None:
+    path = project.write("one.yaml", 'name: once\nsteps: [{id: a, run: {shell: "echo nightingale"}}]\n')
+    run_id = project.run(path)["run_id"]
+    assert project.json("erase", "--run", "once", "--dry-run")["erased"]
+    project.run(path, "--force")
+    refused = project("erase", "--run", "once")
+    assert (refused.code, "2 runs are named 'once'" in refused.err, run_id in refused.err) == (2, True, True)
+    assert project.json("erase", "--run", run_id, "--yes")["erased"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from detent.engine.content import Content
-from detent.engine.find_jobs import find_jobs, members, the_run
+from detent.engine.find_jobs import OPEN, find_jobs, members, the_run
 from detent.engine.live_follow import QUIET_POLLS, Follower, Piece
 from detent.engine.live_logs import job_log, live_jobs
 from detent.engine.wiring import Parts
@@ -304,8 +304,9 @@ def test_the_name_of_a_workflow_means_its_newest_run(hand: Printing) -> None:
         assert find_jobs(*opened, "sums").run_id == "sums-4"
         assert the_run(opened[0], "sums").run_id == "sums-4"
         assert the_run(opened[0], "sums-3").run_id == "sums-3"
-        with pytest.raises(InvalidInput, match="more than one id begins with 'sums'"):
-            find_jobs(*opened, "sums", by_name=False)
+        with pytest.raises(InvalidInput, match="2 open runs are named 'sums'") as refused:
+            find_jobs(*opened, "sums", named=OPEN)
+        assert "newest first: sums-4, sums-3" in str(refused.value.hint)
 
 
 def test_the_beginning_of_a_runs_id_is_not_taken_for_its_jobs(hand: Printing) -> None:

@@ -28,8 +28,11 @@ A run of `detent map` is cancelled at a boundary: the items below it are committ
 cancelled, and `detent retry` goes on there. The boundary is the first item behind all that have ended, or the one that --at
 names; it is recorded. When only the destination is behind, it is where the destination stands.
 
+The beginning of an id is enough, and the name of a workflow means its open run if there is exactly one.
+
 Cancelled already is fine (0); what has ended otherwise cannot be cancelled any more (1).""",
         """  detent cancel RUN
+  detent cancel prices            the one open run of that name
   detent cancel RUN --at 5000
   detent cancel JOB --reason "wrong input file"
 """,
@@ -45,14 +48,14 @@ def command(shell: Shell, identifier: str, *, reason: str | None, at: int | None
     """Cancel a run or a job."""
     from detent.engine.cancel import Canceller  # noqa: PLC0415 - keeps `--help` fast
     from detent.engine.content import Content  # noqa: PLC0415
-    from detent.engine.find_jobs import find_jobs  # noqa: PLC0415
+    from detent.engine.find_jobs import OPEN, find_jobs  # noqa: PLC0415
     from detent.engine.session import Session  # noqa: PLC0415
     from detent.engine.wiring import Parts  # noqa: PLC0415
     from detent.errors import InvalidInput  # noqa: PLC0415
 
     home = shell.home(writes=True)
     with Parts().open_reader(home.ledger) as reader:
-        found = find_jobs(reader, Content(reader, home.content_files()), identifier, by_name=False)
+        found = find_jobs(reader, Content(reader, home.content_files()), identifier, named=OPEN)
         if found.kind == "step":
             raise InvalidInput(
                 f"{identifier!r} is a step of run {found.run_id}",

@@ -40,7 +40,12 @@ This cannot be undone. Backups, exported bundles, and files that a step left out
 )
 @click.argument("digests", metavar="[DIGEST]...", nargs=-1)
 @click.option("--job", "job_id", metavar="JOB", help="Erase what this job and its results name.")
-@click.option("--run", "run_id", metavar="RUN", help="Erase what this run and its jobs name.")
+@click.option(
+    "--run",
+    "run_id",
+    metavar="RUN",
+    help="Erase what this run and its jobs name. The name of a workflow that ran once will do.",
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would go and what would stay.")
 @click.option("--yes", is_flag=True, help="Do not ask on a terminal.")
 @click.option("--reason", default="ERASED_BY_USER", show_default=True, metavar="CODE", help="Recorded with it.")
@@ -88,9 +93,9 @@ def _asks(shell: Shell, *, yes: bool) -> bool:
 
 
 def _meant(home: Home, identifier: str, kind: str) -> str:
-    """The job or run that is meant: by its whole id, or by how an id begins."""
+    """The job or run that is meant: by its whole id, by how an id begins, or by the name of a workflow with one run."""
     from detent.engine.content import Content  # noqa: PLC0415 - keeps `--help` fast
-    from detent.engine.find_jobs import find_jobs  # noqa: PLC0415
+    from detent.engine.find_jobs import ONLY, find_jobs  # noqa: PLC0415
     from detent.engine.wiring import Parts  # noqa: PLC0415
     from detent.errors import InvalidInput  # noqa: PLC0415
 
@@ -98,7 +103,7 @@ def _meant(home: Home, identifier: str, kind: str) -> str:
         if (reader.job(identifier) if kind == "job" else reader.run(identifier)) is not None:
             return identifier
         try:
-            found = find_jobs(reader, Content(reader, home.content_files()), identifier, by_name=False)
+            found = find_jobs(reader, Content(reader, home.content_files()), identifier, named=ONLY)
         except InvalidInput as exc:
             if exc.code != "UNKNOWN_JOB":
                 raise

@@ -18,6 +18,7 @@ from detent.engine.content import Content, open_value
 from detent.errors import DetentError, InvalidInput
 from detent.jobs.work import WorkOrder, read_order
 from detent.kernel import Job, Run
+from detent.kernel.run import RUNNING
 from detent.store.api import JobRow, RunRow, StoreReader
 
 RUNS_SEARCHED_MAX: Final = 20
@@ -28,6 +29,8 @@ NEAR_MAX: Final = 3
 NAMES_COMPARED_MAX: Final = 2_000
 _LAST_CHARACTER: Final = "\U0010ffff"
 JOB, RUN, STEP = "job", "run", "step"
+NEWEST, OPEN, ONLY = "newest", "open", "only"
+"""Which run the name of a workflow stands for: the newest; the only open one, or the newest when all have ended; the only one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +66,12 @@ class Found:
 
 
 def find_jobs(
-    reader: StoreReader, content: Content, identifier: str, run_id: str | None = None, *, by_name: bool = True
+    reader: StoreReader, content: Content, identifier: str, run_id: str | None = None, *, named: str = NEWEST
 ) -> Found:
     """What an identifier stands for, in one run if that is named. Raises `InvalidInput` with the nearest names.
 
-    ``by_name``: the name of a workflow stands for its newest run.
+    ``named``: which run the name of a workflow stands for. Commands that change something ask for the only one; they take no
+    steps, so for them a workflow's name goes before a step's.
     """
     if run_id is not None:
         run_id = the_run(reader, run_id).run_id
@@ -76,6 +80,8 @@ def find_jobs(
         return Found(JOB, row.run_id, (_found(content, row),))
     if run_id is None and reader.run(identifier) is not None:
         return Found(RUN, identifier, tuple(members(reader, content, identifier)))
+    if named != NEWEST and run_id is None and (row_named := _of_name(reader, identifier, named)) is not None:
+        return Found(RUN, row_named.run_id, tuple(members(reader, content, row_named.run_id)))
     known: dict[str, None] = {}
     runs = [the_run(reader, run_id)] if run_id is not None else list(islice(reader.runs(), RUNS_SEARCHED_MAX))
     for place, each in enumerate(runs):
@@ -89,8 +95,8 @@ def find_jobs(
         if identifier in planned:
             return Found(STEP, each.run_id, (), identifier)
         known |= dict.fromkeys(planned)
-    if by_name and run_id is None and (named := _newest_of(reader, identifier)) is not None:
-        return Found(RUN, named.run_id, tuple(members(reader, content, named.run_id)))
+    if run_id is None and (newest := _of_name(reader, identifier)) is not None:
+        return Found(RUN, newest.run_id, tuple(members(reader, content, newest.run_id)))
     return _by_beginning(reader, content, identifier, run_id, known)
 
 
@@ -156,8 +162,20 @@ def _planned(content: Content, row: RunRow) -> dict[str, str]:
     return {} if inputs is None else {str(step_id): key for step_id, key in inputs.contract.keys.items()}
 
 
-def _newest_of(reader: StoreReader, name: str) -> RunRow | None:
-    return next((row for row in reader.runs() if row.name == name), None)
+def _of_name(reader: StoreReader, name: str, which: str = NEWEST) -> RunRow | None:
+    """The run that the name of a workflow stands for; None when no run has it, an error when more than one could be meant."""
+    newest = next((row for row in reader.runs() if row.name == name), None)
+    if newest is None or which == NEWEST:
+        return newest
+    runs = reader.runs(status=RUNNING) if which == OPEN else reader.runs()
+    meant = [row.run_id for row in runs if row.name == name]
+    if len(meant) > 1:
+        more = f" and {len(meant) - NEAR_MAX} more" if len(meant) > NEAR_MAX else ""
+        raise InvalidInput(
+            f"{len(meant)} {'open ' if which == OPEN else ''}runs are named {name!r}",
+            hint=f"write the id of the one you mean, newest first: {', '.join(meant[:NEAR_MAX])}{more}",
+        )
+    return newest if which == OPEN and not meant else reader.run(meant[0])
 
 
 def _taken(body: bytes) -> tuple[str, str] | None:
@@ -210,7 +228,7 @@ def _by_beginning(
 
 def the_run(reader: StoreReader, run_id: str) -> RunRow:
     """The run that somebody means: by its id, by its beginning, or by the workflow's name the newest one."""
-    row = reader.run(run_id) or _newest_of(reader, run_id)
+    row = reader.run(run_id) or _of_name(reader, run_id)
     if row is not None:
         return row
     runs = list(reader.runs(limit=NAMES_COMPARED_MAX))
