@@ -157,3 +157,11 @@ def test_a_home_in_use_can_be_listed(cli: Cli) -> None:
     """X-172"""
     with cli.played.session():
         assert len(cli.json("list")) == 2
+
+
+def test_jobs_are_listed_with_their_steps_as_data_too(project: Project) -> None:
+    project.run(project.write("sums.yaml", SUMS))
+    said = {job["job_id"]: job["step"] for job in project.json("list", "--jobs")}
+    assert "double[1]" in said.values()
+    rows = [line.split() for line in project("list", "--jobs").out.splitlines()[1:]]
+    assert {row[0]: row[1] for row in rows} == said

@@ -58,8 +58,10 @@ def command(shell: Shell, *, show_jobs: bool, run_id: str | None, state: str | N
         runs = [] if by_job else list(inspect.runs(reader, limit=fetch))
         jobs_total = 0 if jobs or runs else sum(reader.job_counts().values())
         content = Content(reader, home.content_files())
-        steps = {} if shell.format == JSON else _steps(content, jobs[:most])
-        document: list[dict[str, object]] = [view.to_map() for view in jobs[:most]]
+        steps = _steps(content, jobs[:most])
+        document: list[dict[str, object]] = [
+            {**view.to_map(), "step": steps[view.row.job_id] or None} for view in jobs[:most]
+        ]
         if shell.format == JSON:
             document += [
                 {**view.to_map(), "steps_reused": inspect.steps_reused(reader, content, view)} for view in runs[:most]
