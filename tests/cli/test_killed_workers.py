@@ -45,7 +45,7 @@ def test_progress_says_that_the_worker_was_killed_and_when_the_next_attempt_come
     assert running.process.stderr is not None
     found = None
     for line in running.process.stderr:
-        if found := re.search(r"eat worker was killed \(out of memory\?\); attempt 4 in (\d+) s", line):
+        if found := re.search(r"eat was killed \(out of memory\?\); attempt 4 in (\d+) s", line):
             break
     assert found is not None
     assert 3_000 < int(found[1]) <= 3_600

@@ -102,7 +102,7 @@ def test_failures_are_told_with_their_items_and_can_be_retried(project: MapProje
     run_id = result.out.split("run ")[1].split()[0]
     assert f"detent retry {run_id}" in result.out
     shown = project("show", run_id)
-    assert "100 of 100 committed (99 success, 1 fail)" in shown.out
+    assert "100 of 100 committed (99 succeeded, 1 failed)" in shown.out
     (project.directory / "words.py").write_text("def picky(x): return -x\n")
     again = project("retry", run_id, "-o", "json").document
     assert (again["status"], again["items"]["total"], again["run_id"] != run_id) == ("completed", 1, True)

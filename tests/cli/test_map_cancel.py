@@ -62,7 +62,11 @@ def assert_cut(project: MapProject, run_id: str, ended: Result) -> int:
     assert shown["status"] == ended.document["status"] == "cancelled"
     assert project.lines() == list(range(boundary)), "there is a gap, or something was written behind the boundary"
     counts = ended.document["items"]
-    assert (counts["succeeded"], counts["cancelled"]) == (boundary, 100 - boundary)
+    assert (counts["committed"], counts["succeeded"], counts["cancelled"]) == (boundary, boundary, 100 - boundary)
+    assert shown["ordered"]["committed"] == boundary
+    told = f"{boundary} of 100 committed ({boundary} succeeded), {100 - boundary} cancelled"
+    assert told in project("show", run_id).out
+    assert f"{boundary} of 100 are committed: {boundary} succeeded.\n" in project("explain", run_id).out
     return int(boundary)
 
 

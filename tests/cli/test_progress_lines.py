@@ -12,7 +12,7 @@ from detent.cli.progress_lines import PlainLines
 from detent.engine.run_view import RunView
 from tests.cli.run_views import START_MS, run_view, step
 
-AGAIN = "worker was killed (out of memory?); attempt 5 in 2 s"
+AGAIN = "was killed (out of memory?); attempt 5 in 2 s"
 
 
 def told(views: Sequence[RunView]) -> list[str]:

@@ -61,7 +61,7 @@ def summary_data(
         "elapsed_ms": view.now_ms - view.started_ms,
         "items": {
             "total": view.total,
-            "committed": summary.total,
+            "committed": summary.total - summary.cancel,
             "succeeded": summary.success,
             "skipped": summary.skip,
             "failed": summary.fail,
@@ -133,16 +133,24 @@ def ordered_fields(recorded: RecordedOrdered) -> list[tuple[str, Cellish]]:
         from detent.contract.durations import format_duration  # noqa: PLC0415 - keeps `--help` fast
 
         fields.append(("limit", f"an item may take {format_duration(spec.item_ms)}"))
-    told = f"{recorded.committed:,} of {config.total:,} committed"
-    if summary is not None:
-        words = [(summary[word], word) for word in ("success", "skip", "fail", "cancel")]
-        told += " (" + ", ".join(f"{count:,} {word}" for count, word in words if count) + ")"
-    fields.append(("items", told))
+    fields.append(("items", _items_text(recorded)))
     if recorded.boundary is not None:
         fields.append(("cancelled", f"from item {recorded.boundary:,} on"))
     if summary is not None:
         fields.append(("digest", f"sha256:{summary['digest']}"))
     return fields
+
+
+def _items_text(recorded: RecordedOrdered) -> str:
+    """``24 of 60 committed (23 succeeded, 1 failed), 36 cancelled``."""
+    told = f"{recorded.committed:,} of {recorded.inputs.config.total:,} committed"
+    summary = recorded.summary
+    if summary is None:
+        return told
+    words = [(summary["success"], "succeeded"), (summary["skip"], "skipped"), (summary["fail"], "failed")]
+    if said := ", ".join(f"{count:,} {word}" for count, word in words if count):
+        told += f" ({said})"
+    return told + (f", {summary['cancel']:,} cancelled" if summary["cancel"] else "")
 
 
 class OrderedJobs:

@@ -161,7 +161,7 @@ def _without_steps(reader: StoreReader, content: Content, view: RunView, step: s
     spec, total = ordered.inputs.spec, ordered.inputs.config.total
     where = "" if spec.commit is None else f" to {spec.commit}"
     lines = [f"It calls {spec.compute} on {total:,} items and commits the results in their order{where}."]
-    words = {"success": "succeeded", "skip": "skipped", "fail": "failed", "cancel": "cancelled"}
+    words = {"success": "succeeded", "skip": "skipped", "fail": "failed"}
     counts = ordered.summary or {}
     said = ", ".join(f"{counts[name]:,} {word}" for name, word in words.items() if counts.get(name))
     lines.append(f"{ordered.committed:,} of {total:,} are committed" + (f": {said}." if said else "."))

@@ -13,9 +13,9 @@ from detent.kernel import evidence as ev
 from detent.store.api import JobRow
 
 _WITHOUT_REPORT: Final[Mapping[str, str]] = {
-    ev.REASON_WORKER_LOST: "worker was killed (out of memory?)",
+    ev.REASON_WORKER_LOST: "was killed (out of memory?)",
     ev.REASON_INTERRUPTED: "was interrupted",
-    ev.REASON_LEASE_EXPIRED: "worker stopped responding",
+    ev.REASON_LEASE_EXPIRED: "stopped responding",
 }
 _FINAL_WITHOUT_REPORT: Final[Mapping[str, str]] = {
     ev.REASON_WORKER_LOST: "its worker was killed each time it ran (out of memory?): give it less data or the machine more"

@@ -21,6 +21,7 @@ class RecordedOrdered:
 
     inputs: OrderedInputs
     committed: int
+    """Items below the cursor; cancelled ones, which it passes at the end, are not among them."""
     boundary: int | None
     commits: int
     """How many commits there were."""
@@ -73,6 +74,7 @@ def recorded_ordered(reader: StoreReader, content: Content, run: Run) -> Recorde
         elif name.kind == "cancel":
             boundary = name.first if boundary is None else min(boundary, name.first)
     committed = max(ends.values(), default=-1) + 1
+    committed = committed if boundary is None else min(committed, boundary)
     last = max(ends, default=None)
     said = None if last is None else _note(reader, content, f"{run.run_id}/{commit_name(last, ends[last])}")
     summary = _note(reader, content, f"{run.run_id}/{SUMMARY}")
