@@ -82,7 +82,7 @@ def _kept_here(home: Home, settings: Settings, environment: Mapping[str, str], p
     Of a copy without an identity of its own, those that are not longer than it is: the original may have gone on since.
     """
     try:
-        with parts.open_reader(home.ledger) as reader:
+        with parts.open_reader(home.ledger, any_schema=True) as reader:
             name = ledger_name(reader)
             sizes = [reader.head(partition).size for partition in range(reader.partitions)]
             trust = load_trust(reader, settings)
@@ -100,13 +100,13 @@ def _kept_here(home: Home, settings: Settings, environment: Mapping[str, str], p
 def home_items(home: Home, settings: Settings, parts: Parts) -> Iterator[Readable]:
     """Everything a home's store holds, in the order in which it can be checked; damage becomes a finding in its place."""
     try:
-        with parts.open_snapshot(home.ledger) as reader:
+        for fault in parts.schema_faults(home.ledger):
+            yield Finding("SCHEMA_CHANGED", fault)
+        with parts.open_snapshot(home.ledger, any_schema=True) as reader:
             if reader.origin != settings.origin:
                 message = f"the database calls itself {reader.origin!r}, the settings belong to {settings.origin!r}"
                 yield Finding("STORED_COLUMN_DIFFERS", message)
             yield from store_items(reader, home.content_files(), settings.origin)
-            for fault in parts.schema_faults(home.ledger):
-                yield Finding("SCHEMA_CHANGED", fault)
             for damage in parts.damage(home.ledger):
                 yield Finding("STORE_DAMAGED", f"SQLite's integrity check: {damage}")
     except StoreCorrupt as exc:

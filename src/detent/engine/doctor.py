@@ -79,9 +79,10 @@ def examine(
     yield from facts
     if facts[0].status == WRONG:
         return
+    yield from _answered("schema", lambda: _schema(home))
     if thorough:
         yield from _answered("integrity", lambda: _integrity(home))
-    with Parts().open_reader(home.ledger) as reader:
+    with Parts().open_reader(home.ledger, any_schema=True) as reader:
         yield from _answered("keys", lambda: _keys(home, reader))
         yield from _answered("ledger", lambda: _ledger(reader))
         yield from _answered("content", lambda: _content(home, reader))
@@ -206,6 +207,15 @@ def _database(home: Home) -> Check:
         f" journal {facts.journal_mode}, {facts.pages:,} pages of {facts.page_bytes:,} bytes"
     )
     return Check("database", OK if facts.journal_mode == "wal" else WRONG, text)
+
+
+def _schema(home: Home) -> Check:
+    faults = Parts().schema_faults(home.ledger)
+    if not faults:
+        return Check("schema", OK, "every table, index and trigger is the one that this version defines")
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    hint = f"drop what was planted with `sqlite3 {shlex.quote(str(home.ledger))}`, or restore a backup of the file"
+    return Check("schema", WRONG, f"{faults[0]}{more}", hint)
 
 
 def _integrity(home: Home) -> Check:

@@ -51,9 +51,9 @@ class Parts:
         return SqliteStore.open_reader(ledger)
 
     @contextmanager
-    def open_reader(self, ledger: Path) -> Iterator[StoreReader]:
-        """A reader for as long as the block lasts."""
-        reader = self.read_ledger(ledger)
+    def open_reader(self, ledger: Path, *, any_schema: bool = False) -> Iterator[StoreReader]:
+        """A reader for as long as the block lasts; of a file with a changed schema only where that is said anyway."""
+        reader = SqliteStore.open_reader(ledger, _options=Options(any_schema=any_schema))
         try:
             yield reader
         finally:
@@ -69,9 +69,9 @@ class Parts:
             reader.close()
 
     @contextmanager
-    def open_snapshot(self, ledger: Path) -> Iterator[StoreReader]:
+    def open_snapshot(self, ledger: Path, *, any_schema: bool = False) -> Iterator[StoreReader]:
         """A reader that sees the commits of this moment and none that follow, for as long as the block lasts."""
-        reader = SqliteStore.open_reader(ledger)
+        reader = SqliteStore.open_reader(ledger, _options=Options(any_schema=any_schema))
         try:
             with reader.snapshot() as snapshot:
                 yield snapshot
@@ -80,7 +80,7 @@ class Parts:
 
     def damage(self, ledger: Path) -> list[str]:
         """What the store's own check finds in the file."""
-        reader = SqliteStore.open_reader(ledger)
+        reader = SqliteStore.open_reader(ledger, _options=Options(any_schema=True))
         try:
             return reader.damage()
         finally:
@@ -88,7 +88,7 @@ class Parts:
 
     def schema_faults(self, ledger: Path) -> list[str]:
         """In what the file differs from the store's own schema."""
-        reader = SqliteStore.open_reader(ledger)
+        reader = SqliteStore.open_reader(ledger, _options=Options(any_schema=True))
         try:
             return reader.schema_faults()
         finally:

@@ -18,10 +18,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
@@ -32,8 +30,9 @@ from detent.errors import HomeError, StoreCorrupt, StoreUnavailable
 from detent.store.files import DISK
 from detent.store.mounts import refuse_network_file_system
 from detent.store.no_follow import refuse_links
-from detent.store.queries import parse_queries
 from detent.store.sqlite.errors import translated
+from detent.store.sqlite.schema_check import insist_on_schema
+from detent.store.sqlite.sources import migrations, queries, schema
 
 APPLICATION_ID: Final = 0x44544E54
 """``DTNT`` in the file's header: what ``file`` and we know a ledger by."""
@@ -62,6 +61,8 @@ class Options:
     wal_pages_max: int = 2_000
     """The WAL is copied into the database when it has grown to this many pages (8 MB)."""
     vfs: str | None = None
+    any_schema: bool = False
+    """For reading what a changed schema left: `verify` and `doctor` say what was changed, every other command refuses it."""
     still: bool = False
     """Nobody writes meanwhile: the WAL's shared memory is not needed, which takes room that a full disk does not have."""
 
@@ -69,51 +70,6 @@ class Options:
 DEFAULT_OPTIONS: Final = Options()
 
 _SYNCHRONOUS: Final = {"OFF": 0, "NORMAL": 1, "FULL": 2, "EXTRA": 3}
-
-
-@cache
-def queries() -> Mapping[str, str]:
-    """The named statements of ``queries.sql``."""
-    return parse_queries(_resource("queries.sql"))
-
-
-@cache
-def schema() -> str:
-    """The present schema, as a script."""
-    return _resource("schema.sql")
-
-
-@cache
-def migrations() -> tuple[str, ...]:
-    """All migration scripts in order; the number of the last one is the schema's version."""
-    folder = files("detent.store.sqlite") / "migrations"
-    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
-    return tuple((folder / name).read_text(encoding="utf-8") for name in names)
-
-
-@cache
-def objects_of(version: int) -> Mapping[tuple[str, str], tuple[str, str | None]]:
-    """The tables, indexes and triggers of a schema's version, with the text of each."""
-    with closing(apsw.Connection(":memory:")) as connection:
-        for script in migrations()[:version]:
-            connection.execute(script)
-        return _objects(connection)
-
-
-def schema_faults(connection: apsw.Connection) -> list[str]:
-    """In what a database differs from the schema that it says it has."""
-    expected, found = objects_of(connection.pragma("user_version")), _objects(connection)
-    faults = [f"the {kind} {name!r} is not of its schema" for kind, name in sorted(found.keys() - expected.keys())]
-    faults += [f"the {kind} {name!r} is missing" for kind, name in sorted(expected.keys() - found.keys())]
-    both = sorted(expected.keys() & found.keys())
-    return faults + [
-        f"the {kind} {name!r} was changed" for kind, name in both if expected[kind, name] != found[kind, name]
-    ]
-
-
-def _objects(connection: apsw.Connection) -> Mapping[tuple[str, str], tuple[str, str | None]]:
-    rows = connection.execute(queries()["schema_objects"])
-    return {(str(kind), str(name)): (str(table), None if sql is None else str(sql)) for kind, name, table, sql in rows}
 
 
 def open_writer(path: Path, options: Options) -> apsw.Connection:
@@ -127,6 +83,7 @@ def open_writer(path: Path, options: Options) -> apsw.Connection:
         connection.pragma("journal_size_limit", _WAL_BYTES_KEPT_MAX)
         connection.wal_autocheckpoint(0)  # the store does it itself, apart from the commits
         _insist_on_settings(connection, path, options)
+        insist_on_schema(connection, path)  # Before anything is written, for which a planted trigger would act.
         migrate(connection, path, migrations())
         settle_wal(connection, options, wait_ms=_SETTLE_MS_MAX)
     except (apsw.Error, OverflowError) as exc:
@@ -145,6 +102,8 @@ def open_for_reading(path: Path, options: Options) -> apsw.Connection:
         connection.pragma("query_only", 1)
         _insist_on_ledger(connection, path)
         _insist_on_readable_schema(connection, path)
+        if not options.any_schema:
+            insist_on_schema(connection, path)
     except apsw.Error as exc:
         close_quietly(connection)
         raise translated(exc, path) from exc
@@ -252,10 +211,6 @@ def insist_on_version(version: str) -> None:
             details={"sqlite_version": version},
             retryable=False,
         )
-
-
-def _resource(name: str) -> str:
-    return (files("detent.store.sqlite") / name).read_text(encoding="utf-8")
 
 
 def _open(path: Path, flags: int, options: Options) -> apsw.Connection:

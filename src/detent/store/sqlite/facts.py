@@ -9,8 +9,9 @@ from pathlib import Path
 import apsw
 
 from detent.canon.late import dataclass
-from detent.store.sqlite.database import DEFAULT_OPTIONS, SQLITE_VERSION_MIN, migrations, open_for_reading
+from detent.store.sqlite.database import SQLITE_VERSION_MIN, Options, open_for_reading
 from detent.store.sqlite.errors import translated
+from detent.store.sqlite.sources import migrations
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class FileFacts:
 
 def file_facts(path: Path) -> FileFacts:
     """Read the file's own settings; raises what opening it raises."""
-    with closing(open_for_reading(path, DEFAULT_OPTIONS)) as connection, _translating(path):
+    with closing(open_for_reading(path, Options(any_schema=True))) as connection, _translating(path):
         return FileFacts(
             apsw.sqlite_lib_version(),
             ".".join(map(str, SQLITE_VERSION_MIN)),

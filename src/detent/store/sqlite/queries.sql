@@ -28,7 +28,8 @@ INSERT INTO partitions (partition, epoch) VALUES (?1, 0)
 
 -- name: schema_objects
 -- Everything that is defined in the file; statistics that SQLite itself has gathered define nothing.
-SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat%'
+SELECT type, name, tbl_name, sql FROM sqlite_schema
+WHERE type <> 'table' OR name NOT IN ('sqlite_stat1', 'sqlite_stat4')
 
 -- name: ledger
 -- The ledger's name, its number of partitions, and how many of them there are.

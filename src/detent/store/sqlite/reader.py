@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -41,10 +42,10 @@ from detent.store.sqlite.database import (
     Options,
     close_quietly,
     open_for_reading,
-    queries,
-    schema_faults,
 )
 from detent.store.sqlite.errors import translated
+from detent.store.sqlite.schema_check import schema_faults
+from detent.store.sqlite.sources import queries
 
 _Row = TypeVar("_Row")
 _Binding = int | str | bytes | None
@@ -77,7 +78,7 @@ class SqliteReader:
     def __init__(self, path: Path, connection: apsw.Connection, options: Options, *, pinned: bool = False) -> None:
         self._path = path
         self._connection = connection
-        self._options = options
+        self._options = replace(options, any_schema=True)  # Judged once, when the file was opened.
         self._pinned = pinned
         self._idle: list[apsw.Connection] = []
         self._closed = False

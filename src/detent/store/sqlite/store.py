@@ -45,11 +45,11 @@ from detent.store.sqlite.database import (
     close_quietly,
     create_file,
     open_writer,
-    queries,
     settle_wal,
 )
 from detent.store.sqlite.errors import translated, translated_commit
 from detent.store.sqlite.reader import SqliteReader
+from detent.store.sqlite.sources import queries
 
 _Argument = TypeVar("_Argument")
 _Result = TypeVar("_Result")
