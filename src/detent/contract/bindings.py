@@ -14,7 +14,7 @@ from detent.contract.references import FROM, PARAM, Reference, scan
 from detent.contract.shapes import BAD, Check, check_keys, choice, duration, flag, mapping, text, texts
 from detent.contract.shells import shell
 from detent.contract.source import check_source
-from detent.contract.words import ENVIRONMENT_NAME, is_python_name, python_target_fault, shown
+from detent.contract.words import ENVIRONMENT_NAME, is_obeyed, is_python_name, python_target_fault, shown
 
 RETRY_MAX: Final = 10
 CATEGORIES: Final = (
@@ -48,6 +48,7 @@ def make_binding(checked: Mapping[str, Any], spot: Spot, found: list[Reference])
         scan(checked["map"][1], spot.at("map", checked["map"][0]), found)
     kind = next(key for key in run if key in RUN_KEYS)
     _check_inputs(checked, run, kind, spot)
+    _check_env(checked, kind, spot)
     return Binding(
         Kind(kind),
         run[kind],
@@ -214,6 +215,17 @@ def _check_map(checked: Mapping[str, Any], run: Mapping[str, Any], spot: Spot) -
         spot.at("map", name).fault(
             f"{name!r:.80} is given twice: by map and by with or env", "give one another name", at_key=True
         )
+
+
+def _check_env(checked: Mapping[str, Any], kind: str, spot: Spot) -> None:
+    """Trusted steps set what they like; untrusted code gets variables for itself alone."""
+    for name in checked.get("env", {}) if kind == Kind.CODE else ():
+        if is_obeyed(name):
+            spot.at("env", name).fault(
+                f"env {name!r:.80} cannot be set on a code step: the sandbox sets it, or a loader or interpreter obeys it",
+                "give the variable another name, or use a `python` or `shell` step for trusted code",
+                at_key=True,
+            )
 
 
 def _check_inputs(checked: Mapping[str, Any], run: Mapping[str, Any], kind: str, spot: Spot) -> None:

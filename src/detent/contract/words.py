@@ -13,6 +13,28 @@ KEY_HINT: Final = "begin with a letter or _, then up to 99 letters, digits, _, .
 UUID_TEXT: Final = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 ENVIRONMENT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
+_OBEYED_PREFIXES: Final = (
+    *("LD_", "DYLD_", "MALLOC_", "PYTHON", "PERL", "RUBY", "NODE_", "BASH_", "OPENSSL_", "SSL_CERT_"),
+    "DETENT_",
+)
+_OBEYED: Final = frozenset(
+    # The C library and its loader.
+    "GLIBC_TUNABLES GCONV_PATH GETCONF_DIR LOCPATH NLSPATH HOSTALIASES LOCALDOMAIN RES_OPTIONS RESOLV_HOST_CONF TZDIR NIS_PATH "
+    # Shells and interpreters.
+    "ENV IFS CDPATH GLOBIGNORE SHELLOPTS BASHOPTS PS1 PS2 PS4 PROMPT_COMMAND JAVA_TOOL_OPTIONS _JAVA_OPTIONS JDK_JAVA_OPTIONS "
+    "CLASSPATH LUA_INIT LUA_PATH LUA_CPATH PHPRC R_PROFILE R_ENVIRON "
+    # What the sandbox itself sets.
+    "PATH HOME TMPDIR USER LOGNAME".split()
+)
+
+
+def is_obeyed(variable: str) -> bool:
+    """Whether a loader, the C library, a shell or an interpreter changes what it loads or runs because of this variable, or the
+    sandbox sets it. Untrusted code is given none of these.
+    """
+    name = variable.upper()
+    return name in _OBEYED or name.startswith(_OBEYED_PREFIXES)
+
 
 def shown(value: Any) -> str:
     """A value in a message, cut short; the words of YAML for the three that Python calls otherwise."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
+from detent.canon import json_encode
 from detent.canon.late import dataclass
 from detent.jobs.work import PROCESS, WorkError, WorkFile, WorkOrder
 
@@ -18,6 +19,14 @@ SUCCEEDED: Final = "SUCCEEDED"
 FAILED: Final = "FAILED"
 TIMED_OUT: Final = "TIMED_OUT"
 CANCELLED: Final = "CANCELLED"
+
+
+def variables(plain: Mapping[str, Any]) -> dict[str, str]:
+    """Environment variables as text: a text as it is, anything else as JSON."""
+    return {
+        name: value if isinstance(value, str) else json_encode(value, name=name).decode()
+        for name, value in plain.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

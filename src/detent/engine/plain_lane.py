@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from detent.canon import json_decode, json_encode, json_encode_trusted
+from detent.canon import json_decode, json_encode_trusted
 from detent.canon.strict_json import JsonValue
 from detent.engine.ingredients import absent_inputs
-from detent.engine.lanes import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, Assignment, Finished
+from detent.engine.lanes import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, Assignment, Finished, variables
 from detent.executor.plain import Context, Done, Pool, Progress, Task
 from detent.executor.plain.model import MB
 from detent.jobs.status import TIMEOUT_CODES
@@ -135,16 +135,10 @@ def _finished(done: Done) -> Finished:
 
 
 def _texts(env: Mapping[str, JsonValue], values: Mapping[str, bytes | Path]) -> dict[str, str]:
-    """Environment variables as text: a text as it is, anything else as JSON."""
-
     def load(named: str) -> Any:
         held = values[named]
         return json_decode(held if isinstance(held, bytes) else held.read_bytes())
 
     if not env:
         return {}
-    plain = {name: restored(value, load, lambda file: file) for name, value in env.items()}
-    return {
-        name: value if isinstance(value, str) else json_encode(value, name=name).decode()
-        for name, value in plain.items()
-    }
+    return variables({name: restored(value, load, lambda file: file) for name, value in env.items()})

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from detent.artifacts.directory import DirectoryStore
 from detent.artifacts.file_type import examine
 from detent.canon import digest_text, json_decode, json_encode, parse_digest, tick_to_iso
-from detent.engine.lanes import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, Assignment, Finished
+from detent.engine.lanes import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, Assignment, Finished, variables
 from detent.engine.live_output import LiveOutput
 from detent.errors import DetentError, InvalidInput, Refused
 from detent.executor.plain.sweep import Presence
@@ -283,14 +283,21 @@ class SandboxLane:
                 inputs[name] = Input(path, digest)
             return f"{INPUTS}/{name}"
 
-        keywords = restored(dict(order.keywords), _loader(assignment.values), mounted)
+        load = _loader(assignment.values)
+        keywords = restored(dict(order.keywords), load, mounted)
+        env = variables({name: restored(value, load, mounted) for name, value in order.env.items()})
         if missing:
             return WorkError("DEPENDENCY_ERROR", "INPUT_MISSING", f"the file {missing[0]} is gone")
+        if unfit := [name for name, value in env.items() if "\0" in value]:
+            return WorkError(
+                "VALIDATION_ERROR", "VALIDATION_ERROR", f"env {unfit[0]!r} must not hold the character U+0000"
+            )
         return Job(
             source=order.target,
             entry=order.entrypoint,
             parameters=keywords,
             inputs=inputs,
+            env=env,
             limits=limits_of_order(order),
             filename=f"{order.step or 'code'}.py",
         )
