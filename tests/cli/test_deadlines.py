@@ -39,7 +39,8 @@ def test_an_attempt_over_the_operators_limit_is_a_resource_limit_and_timed_out(p
     document = project.run(project.write("slow.yaml", WAITING), code=1)
     (failure,) = document["failures"]
     assert (failure["category"], failure["code"]) == ("RESOURCE_LIMIT", "WATCHDOG_WALL")
-    assert "longer than the time an attempt may take" in failure["message"]
+    said = "it ran longer than watchdog_wall_ms under [scheduling] in config.toml allows an attempt"
+    assert failure["message"] == said
     shown = project.json("show", failure["job_id"])
     assert (shown["status"], shown["category"], shown["reason_code"]) == (
         "TIMED_OUT",
@@ -57,7 +58,7 @@ def test_what_a_run_had_under_way_when_its_time_was_over_is_reported_failed(proj
     assert {step["step"]: step["state"] for step in document["step_list"]} == expected
     (failure,) = document["failures"]
     said = (failure["step"], failure["category"], failure["code"], failure["message"])
-    assert said == ("open", "RESOURCE_LIMIT", "RUN_TIMEOUT", "the run's 3000 ms had elapsed")
+    assert said == ("open", "RESOURCE_LIMIT", "RUN_TIMEOUT", "the run's 3000 ms had elapsed (timeout of the workflow)")
     shown = project.json("show", document["run_id"])
     assert {step["step"]: step["state"] for step in shown["step_list"]} == expected
     job = project.json("show", failure["job_id"])

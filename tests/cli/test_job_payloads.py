@@ -100,6 +100,7 @@ def test_the_example_of_the_guide_validates_and_runs_to_its_end(project: Project
         ('schema_version: "1.0"\n', "", 11, "schema_version", "schema_version "),
         ('"1.0"', '"9.0"', 11, "schema_version", "schema_version "),
         ("object_render", "render", 12, "job_type", "there is no job type 'render'"),
+        ("workspace_id", "job_id: abc\nworkspace_id", 13, "job_id", "job_id must be a UUID, not 'abc'"),
         ("workspace_id: home\n", "", 11, "workspace_id", "workspace_id is missing"),
         ('revision_id: "1"', "revision_id: 1", 16, "document_revision_id", "document_revision_id must be text, not 1"),
         ("{object_id: parabola}", "{}", 17, "target.object_id", "give exactly one of object_id and object_ids"),

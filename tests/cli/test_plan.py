@@ -76,6 +76,7 @@ def test_json_has_the_long_form_the_actions_and_the_steps(desk: Desk) -> None:
         "needs": [],
         "target": "NodeCompute",
         "runs": 'python work:first(rows=3, region="eu")',
+        "priority": 5,
         "timeout_ms": 90_000,
         "retry": {"max": 2, "on": ["INTERNAL_ERROR", "USER_CODE_ERROR"]},
         "line": 6,

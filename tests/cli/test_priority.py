@@ -130,3 +130,21 @@ def test_a_platform_job_has_the_priority_of_its_payload_unless_its_step_says_ano
     project.write("render.yaml", text + (f"      priority: {payload}\n" if payload else ""))
     project("run", "render.yaml", "-q")
     assert classes(project.home.path) == [expected]
+
+
+@pytest.mark.parametrize("priority", ["", ", priority: low", ", priority: 7"])
+def test_a_plan_shows_the_priority_that_the_jobs_get(project: Project, priority: str) -> None:
+    """X-010: the action of a step that says nothing said 10, and its job had 5."""
+    project.write("short.yaml", f'name: short\nsteps:\n  - {{id: a, run: {{shell: "echo x"}}{priority}}}\n')
+    plan = project.json("plan", "short.yaml")
+    project.run("short.yaml")
+    (job,) = project.json("list", "--jobs")
+    assert [step["priority"] for step in plan["steps"]] == [job["priority"]]
+    assert [action["priority"] for action in plan["actions"]] == [job["priority"]]
+
+
+def test_a_plan_without_run_keeps_the_scale_of_the_workflow_contract(project: Project) -> None:
+    """WF-060: such a step has no job here."""
+    project.write("long.yaml", LONG.replace(", run: {shell: echo a}", "").replace(", run: {shell: echo b}", ""))
+    plan = project.json("plan", "long.yaml")
+    assert [action["priority"] for action in plan["actions"]] == [10, 7]

@@ -142,6 +142,9 @@ def test_a_run_that_ran_out_of_time_says_so_for_ever_after(project: Project) -> 
     """A.6: not only to the terminal that it ran in."""
     project.write("late.yaml", 'name: late\ntimeout: 1s\nsteps: [{id: wait, run: {python: "tasks:wait"}}]\n')
     assert project("run", "late.yaml").code == 1
-    assert project.json("show", "late")["message"] == "the run's 1000 ms had elapsed"
-    assert "because   the run's 1000 ms had elapsed" in project("show", "late").out
-    assert "It did not end in time: the run's 1000 ms had elapsed." in project("explain", "late").out
+    assert project.json("show", "late")["message"] == "the run's 1000 ms had elapsed (timeout of the workflow)"
+    assert "because   the run's 1000 ms had elapsed (timeout of the workflow)" in project("show", "late").out
+    assert (
+        "It did not end in time: the run's 1000 ms had elapsed (timeout of the workflow)."
+        in project("explain", "late").out
+    )

@@ -148,6 +148,9 @@ def test_a_running_job_is_ended_when_it_is_cancelled(client: Client, tmp_path: P
     eventually(lambda: marker.exists() and bool(marker.read_text()), "it did not begin")
     with pytest.raises(TimeoutError, match=r"has not ended within 0\.01 s"):
         handle.result(0.01)
+    for none in (0, -1):
+        with pytest.raises(TimeoutError, match=r"^job \S+ has not ended yet$"):
+            handle.result(timeout=none)
     assert handle.cancel()
     with pytest.raises(TaskCancelled):
         handle.result(60)
@@ -309,7 +312,7 @@ def test_a_task_over_the_operators_limit_timed_out(home: TemporaryHome, tmp_path
     path.write_text(path.read_text().replace(line, f"{line}watchdog_wall_ms = 300\n"))
     with Client(home.path, workers=1) as client:
         handle = client.submit(functions.forever, str(tmp_path / "marker"))
-        with pytest.raises(TaskFailed, match="WATCHDOG_WALL: it ran longer") as failed:
+        with pytest.raises(TaskFailed, match="WATCHDOG_WALL: it ran longer than watchdog_wall_ms") as failed:
             handle.result(60)
         assert failed.value.details == {
             "job_id": handle.job_id,

@@ -102,6 +102,8 @@ def test_a_run_can_be_cancelled(detent_home: TemporaryHome, tmp_path: Path) -> N
         handle = client.submit(functions.waiting_flow, str(tmp_path / "gate"))
         with pytest.raises(TimeoutError, match=handle.run_id):
             handle.result(0)
+        with pytest.raises(TimeoutError, match=r"has not ended within 0\.01 s"):
+            handle.result("10ms")
         assert handle.cancel()
         assert isinstance(handle.exception(60), detent.RunFailed)
         assert handle.status == "cancelled"

@@ -56,7 +56,9 @@ def planned(contract: Contract, assignments: Sequence[str]) -> Planned:
     # The same contract gives the same plan, ids included; every run draws its own.
     both = f"{contract_digest(contract)} {bindings_digest(contract)}"
     workflow_id = uuid8(hashlib.sha256(PLAN_LABEL + both.encode()).digest())
-    result = plan_workflow(contract.definition, list(contract.steps), workflow_id)
+    # A step that says no priority has 100 to the planner and 5 to the queue; a plan shows what its jobs will have.
+    steps = [step.model_copy(update={"priority": _priority(contract, step)}) for step in contract.steps]
+    result = plan_workflow(contract.definition, steps, workflow_id)
     return Planned(
         contract,
         defaults | given,
@@ -111,11 +113,21 @@ def _step_map(plan: Planned, step: ModelWorkflowStep, foresight: Foresight | Non
         "needs": [contract.keys[need] for need in step.depends_on],
         "target": None if action is None else action.target_node_type,
         "runs": None if binding is None else runs_text(binding, plan.values),
+        "priority": _priority(contract, step),
         "timeout_ms": timeout_ms_of(step, binding),
         "retry": None if retries is None else {"max": retries[0], "on": list(retries[1])},
         "line": None if place is None else place.line,
         "foreseen": None if foreseen is None else foreseen.to_map(),
     }
+
+
+def _priority(contract: Contract, step: ModelWorkflowStep) -> int:
+    """The class of a step's jobs; of a step without `run:`, which has none, that of its action."""
+    from detent.contract.step_limits import priority_of  # noqa: PLC0415
+    from detent.workflow.routes import priority_of as action_priority_of  # noqa: PLC0415
+
+    binding = contract.bindings.get(step.step_id)
+    return action_priority_of(step) if binding is None else priority_of(step, binding)
 
 
 def _waves(contract: Contract) -> tuple[tuple[ModelWorkflowStep, ...], ...]:

@@ -89,6 +89,7 @@ _WORDS: Final[Mapping[str, tuple[str, str]]] = {
     "missing": ("{name} is missing", "add it"),
     "string_type": ("{name} must be text, not {got}", "put it in quotes"),
     "string_too_short": ("{name} must not be empty", "write something"),
+    "string_pattern_mismatch": ("{name} cannot be {got}", "write something that matches {pattern}"),
     "string_too_long": ("{name} has more than {max_length} characters", "shorten it"),
     "int_type": ("{name} must be a whole number, not {got}", "write digits alone, without quotes"),
     "int_parsing_size": ("{name} is too large a number", "write a smaller one"),
@@ -115,4 +116,5 @@ def in_plain_words(error: Any, name: str) -> tuple[str, str]:
             "see docs/contract-file.md for what can stand here",
         )
     values = {**error.get("ctx", {}), "name": name, "got": shown(error["input"])}
-    return words[0].format_map(values), words[1].format_map(values) if "{expected}" in words[1] else words[1]
+    is_filled = "{expected}" in words[1] or "{pattern}" in words[1]
+    return words[0].format_map(values), words[1].format_map(values) if is_filled else words[1]

@@ -7,6 +7,7 @@ from detent.engine.content import Content
 from detent.engine.explain_chapter import span
 from detent.engine.find_jobs import order_of
 from detent.engine.inspect import JobView
+from detent.engine.reporting import OF_TASK
 
 OPERATOR: str = "watchdog_wall_ms in the settings of this home"
 
@@ -52,7 +53,7 @@ def limited_by(content: Content, view: JobView, operator_ms: int | None) -> Limi
         return None
     wall = []
     if order.wall_ms is not None:
-        wall.append(Limit(order.wall_ms, order.wall_by or "timeout of the task"))
+        wall.append(Limit(order.wall_ms, order.wall_by or OF_TASK))
     if operator_ms is not None:
         wall.append(Limit(operator_ms, OPERATOR))
     memory = None if order.memory_mb is None else Limit(order.memory_mb, order.memory_by or "the task")

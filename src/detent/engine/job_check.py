@@ -26,6 +26,8 @@ from detent.jobs.versions import version_fault
 
 _HINT: Final = "see docs/jobs.md for what a payload holds"
 _ANY_JOB: Final = "00000000-0000-8000-8000-000000000000"
+_IDS: Final = (("job_id",), ("retry_of",))
+"""Fields that hold a UUID in its one spelling."""
 _UNKNOWN: Final = "\ue000unknown-"
 """How a text begins that stands for what is not known yet: it is no name, digest, number or choice."""
 
@@ -44,7 +46,7 @@ def job_faults(target: Mapping[str, Any], values: Mapping[str, JsonValue]) -> li
     if ("schema_version",) not in unknown and (said := version_fault(document.get("schema_version"))):
         return [JobFault(("schema_version",), f"schema_version {said}", 'write schema_version: "1.0"')]
     try:
-        payload = JobPayload.model_validate({**document, "job_id": _ANY_JOB})
+        payload = JobPayload.model_validate({"job_id": _ANY_JOB, **document})
     except ValidationError as exc:
         return list(_schema_faults(exc, document, unknown))
     return [] if unknown else [*_platform_faults(payload)]
@@ -73,6 +75,8 @@ def _schema_faults(exc: ValidationError, document: Any, unknown: list[Path]) -> 
         # A list is also too short for Pydantic when none of its items fits.
         if any(other != path and other[: len(path)] == path for other, _ in found):
             continue
+        if path in _IDS and error["type"] == "string_pattern_mismatch":
+            error["type"] = "uuid_parsing"
         message, hint = in_plain_words(error, _name(path))
         yield JobFault(path, message, hint if "docs/contract-file.md" not in hint else _HINT)
 

@@ -20,8 +20,9 @@ _WITHOUT_REPORT: Final[Mapping[str, str]] = {
 _FINAL_WITHOUT_REPORT: Final[Mapping[str, str]] = {
     ev.REASON_WORKER_LOST: "its worker was killed each time it ran (out of memory?): give it less data or the machine more"
     " memory, or run fewer workers at once",
-    "WATCHDOG_WALL": "it ran longer than the time an attempt may take (watchdog_wall_ms in config.toml, or its own limit)",
-    "WATCHDOG_IDLE": "it reported no progress for longer than it may (watchdog_idle_ms in config.toml)",
+    # A job's own limits are its executor's to enforce (LIMIT_WALL); the watchdog has the operator's.
+    "WATCHDOG_WALL": "it ran longer than watchdog_wall_ms under [scheduling] in config.toml allows an attempt",
+    "WATCHDOG_IDLE": "it reported no progress for longer than watchdog_idle_ms under [scheduling] in config.toml allows",
 }
 
 

@@ -18,6 +18,8 @@ from detent.kernel import Command, Finish, Grant, ReportUsage
 
 LIMIT_WALL: Final = "LIMIT_WALL"
 LIMIT_MEMORY: Final = "LIMIT_MEMORY"
+OF_TASK: Final = "timeout of the task"
+"""Where the limit of a job was set that is no step; the order of a step says it itself."""
 
 
 class Reporter:
@@ -110,10 +112,11 @@ def _limit_named(error: WorkError | None, order: WorkOrder | None) -> WorkError 
         return error
     if error.code == LIMIT_MEMORY and order.memory_by is not None:
         return replace(error, message=f"{error.message}: the limit is {order.memory_mb} MB ({order.memory_by})")
-    if error.code != LIMIT_WALL or order.wall_by is None:
+    wall_by = order.wall_by or (OF_TASK if order.step is None else None)
+    if error.code != LIMIT_WALL or wall_by is None:
         return error
     _, colon, tail = error.message.partition(";")
-    return replace(error, message=f"ran longer than its limit of {order.wall_ms} ms ({order.wall_by}){colon}{tail}")
+    return replace(error, message=f"ran longer than its limit of {order.wall_ms} ms ({wall_by}){colon}{tail}")
 
 
 def closing_commands(grant: Grant, one: Finished, reported: Reported | None) -> list[Command]:

@@ -83,4 +83,4 @@ class Requests:
 
 def out_of_time(timeout_ms: int) -> str:
     """What is said of a run that ran out of its own time, and of what it had under way then."""
-    return f"the run's {timeout_ms} ms had elapsed"
+    return f"the run's {timeout_ms} ms had elapsed (timeout of the workflow)"

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from detent.errors import DetentError, InvalidInput
-from detent.sdk.options import Duration, waiting_seconds
+from detent.sdk.options import Duration, not_ended, waiting_seconds
 
 if TYPE_CHECKING:
     from detent.engine.tasks import Call, Tasks, Ticket
@@ -413,7 +413,7 @@ class Client:
         if not ticket.done:
             self._work.start()  # Else a job that waits for a worker would wait for ever.
         if not self._tasks.wait(ticket, timeout):
-            raise TimeoutError(f"job {ticket.job_id} has not ended within {timeout} s")
+            raise not_ended(f"job {ticket.job_id}", timeout)
         if ticket.state == "CANCELED":
             raise TaskCancelled(f"job {ticket.job_id} was cancelled", hint=f"`detent explain {ticket.job_id}`")
         report = ticket.report

@@ -6,6 +6,7 @@ import threading
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from detent.sdk.options import Duration, not_ended, waiting_seconds
 from detent.sdk.run import Run, RunFailed, run_of
 
 if TYPE_CHECKING:
@@ -56,14 +57,18 @@ class FlowHandle:
         """Whether nothing more will happen to it here."""
         return self._ended.is_set()
 
-    def result(self, timeout: float | None = None) -> Any:
-        """What the flow returned. Raises `RunFailed` if it did not succeed, `TimeoutError` if it has not ended in time."""
+    def result(self, timeout: Duration | None = None) -> Any:
+        """What the flow returned. Raises `RunFailed` if it did not succeed, `TimeoutError` if it has not ended in time.
+
+        ``timeout`` is a number of seconds, a text such as ``"5m"``, or a timedelta.
+        """
         return self.run(timeout).result()
 
-    def run(self, timeout: float | None = None) -> Run:
+    def run(self, timeout: Duration | None = None) -> Run:
         """The run once it has ended, with all its steps."""
-        if not self._ended.wait(timeout):
-            raise TimeoutError(f"run {self.run_id} has not ended within {timeout} s")
+        seconds = waiting_seconds("timeout", timeout)
+        if not self._ended.wait(seconds):
+            raise not_ended(f"run {self.run_id}", seconds)
         if self._run is None:
             raise self._error or RunFailed(f"run {self.run_id} was not driven")
         said, self._unsaid = self._unsaid, ()
@@ -71,7 +76,7 @@ class FlowHandle:
             warnings.warn(text, stacklevel=2)
         return self._run
 
-    def exception(self, timeout: float | None = None) -> RunFailed | None:
+    def exception(self, timeout: Duration | None = None) -> RunFailed | None:
         """Why the run did not succeed; None if it did."""
         try:
             self.result(timeout)

@@ -137,6 +137,11 @@ def waiting_seconds(what: str, given: Duration | None) -> float | None:
     return milliseconds(what, given, least_ms=0) / 1000
 
 
+def not_ended(what: str, seconds: float | None) -> TimeoutError:
+    """What is raised when the time that a caller waits is over."""
+    return TimeoutError(f"{what} has not ended " + (f"within {seconds} s" if seconds and seconds > 0 else "yet"))
+
+
 def duration(given: Duration) -> int | float | str:
     """A duration as the contract takes it."""
     return given.total_seconds() if isinstance(given, timedelta) else given

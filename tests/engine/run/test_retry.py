@@ -153,7 +153,9 @@ def test_the_run_s_own_timeout_ends_it(rig: Rig, detent_clock: FakeClock) -> Non
     assert states(result)["a"] == "succeeded"
     assert states(result)["b"] == "cancelled"
     assert [run.status for run in rig.runs()] == ["failed"]
-    assert _told(rig, result.run_id) == ("It did not end in time: the run's 5000 ms had elapsed.",)
+    assert _told(rig, result.run_id) == (
+        "It did not end in time: the run's 5000 ms had elapsed (timeout of the workflow).",
+    )
 
 
 def test_a_run_that_was_late_is_told_to_be_although_all_of_it_succeeded(rig: Rig, detent_clock: FakeClock) -> None:
@@ -163,7 +165,9 @@ def test_a_run_that_was_late_is_told_to_be_although_all_of_it_succeeded(rig: Rig
     text = 'name: late\ntimeout: 5s\nsteps: [{id: a, run: {python: "steps:one"}}]'
     result = rig.handle(rig.work(), text).run()
     assert (result.status, states(result)) == ("failed", {"a": "succeeded"})
-    assert _told(rig, result.run_id) == ("It did not end in time: the run's 5000 ms had elapsed.",)
+    assert _told(rig, result.run_id) == (
+        "It did not end in time: the run's 5000 ms had elapsed (timeout of the workflow).",
+    )
 
 
 @pytest.mark.parametrize("late", [True, False])
@@ -216,7 +220,9 @@ def test_a_run_that_is_taken_up_again_has_no_more_time_than_it_had(
     detent_clock.jump(300_000 if late else 200_000)
     result = rig.run(text)
     assert (result.run_id, result.status) == (run_id, "failed" if late else "completed")
-    assert _told(rig, run_id) == (("It did not end in time: the run's 300000 ms had elapsed.",) if late else ())
+    assert _told(rig, run_id) == (
+        ("It did not end in time: the run's 300000 ms had elapsed (timeout of the workflow).",) if late else ()
+    )
     assert rig.run(text).status == "completed", "a new run has its own time"
 
 
