@@ -117,9 +117,8 @@ class Writer:
 
     def manifest(self, number: int) -> Manifest:
         job_id = f"job-{number:09d}"
-        return Manifest(
-            "acme", job_id, "task", sha256(job_id.encode()), 5, self.kernel.config.quota_policies[0].hash(), 0
-        )
+        quota = self.kernel.config.quota_policies[0].hash()
+        return Manifest("acme", job_id, "task", sha256(job_id.encode()), 5, quota, 0, origin=ORIGIN)
 
     def apply(self, command: Command) -> Outcome:
         out = self.kernel.apply(command)

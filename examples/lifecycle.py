@@ -47,6 +47,7 @@ class Stage:
         self.began_ms = clock.wall_ms()
         with Parts().open_reader(home.ledger) as reader:
             trust = load_trust(reader, home.settings())
+        self.origin = trust.origin
         self.manifest_key = signing_key(home, trust, "manifest", 1)
         self.result_key = signing_key(home, trust, "result", 1)
 
@@ -58,9 +59,10 @@ class Stage:
         return answer
 
     def submit(self, job_id: str) -> None:
-        """Sign a job's manifest, and submit it together with its payload."""
+        """Sign a job's manifest for this ledger, and submit it together with its payload."""
         payload = self.content(seal_value({"task": job_id}, secrets.token_bytes(16)))
-        manifest = Manifest(TENANT, job_id, "task", payload[0][0], 5, UNLIMITED_QUOTA.hash(), 0, max_retries=1)
+        quota = UNLIMITED_QUOTA.hash()
+        manifest = Manifest(TENANT, job_id, "task", payload[0][0], 5, quota, 0, max_retries=1, origin=self.origin)
         self.ask(Submit(0, sign_manifest(manifest, self.manifest_key), RUN), payload)
 
     def claim(self, worker: str, limit: int = 1) -> tuple[Grant, ...]:

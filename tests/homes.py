@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -22,7 +23,7 @@ from detent.engine.session import Session
 from detent.engine.wire import Answer
 from detent.engine.wiring import Parts, begin_ledger, load_trust, signing_key
 from detent.jobs.work import WorkReport
-from detent.kernel import Cancel, Claim, Command, EndRun, Finish, Grant, Manifest, StartRun, Submit
+from detent.kernel import Cancel, Claim, Command, EndRun, Finish, Grant, Manifest, StartRun, Submit, VerifiedManifest
 from detent.kernel.policy import UNLIMITED_QUOTA
 from detent.ledger import sign_manifest, sign_result
 from detent.testing import FakeClock
@@ -120,6 +121,7 @@ class Hand:
         self.session = session
         with Parts().open_reader(home.ledger) as reader:
             trust, size = load_trust(reader, home.settings()), reader.head(0).size
+        self.origin = trust.origin
         self._manifest_key = signing_key(home, trust, "manifest", size)
         self._result_key = signing_key(home, trust, "result", size)
         self._nonces = iter(range(1, 1_000))
@@ -138,9 +140,14 @@ class Hand:
     def submit_bytes(self, job_id: str, sealed: bytes, run_id: str | None = None, *, max_retries: int = 1) -> bytes:
         """Submit a job with a payload that is sealed already."""
         digest, inline = self.stage(sealed)
-        manifest = Manifest(TENANT, job_id, "task", digest, 5, UNLIMITED_QUOTA.hash(), 0, max_retries=max_retries)
-        self.ask(Submit(0, sign_manifest(manifest, self._manifest_key), run_id), inline)
+        self.ask(Submit(0, self.signed(job_id, digest, max_retries=max_retries), run_id), inline)
         return digest
+
+    def signed(self, job_id: str, payload_digest: bytes, **fields: Any) -> VerifiedManifest:
+        """The manifest of an ordinary job, signed for this home's ledger unless the fields say otherwise."""
+        fields = {"origin": self.origin, **fields}
+        manifest = Manifest(TENANT, job_id, "task", payload_digest, 5, UNLIMITED_QUOTA.hash(), 0, **fields)
+        return sign_manifest(manifest, self._manifest_key)
 
     def claim(self) -> Grant:
         """Lease the next job."""

@@ -69,6 +69,9 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         "MANIFEST_SCHEMA_INVALID": Code(
             "kernel", "the manifest does not fit its schema", EXIT_INVALID, 400, False, _VALIDATION
         ),
+        "MANIFEST_ORIGIN_WRONG": Code(
+            "kernel", "the manifest was signed for another ledger", EXIT_INVALID, 403, False, _VALIDATION
+        ),
         # Reports of workers: discarded, and kept by digest in the decision log.
         "REPORT_SIGNATURE_INVALID": Code("engine", "no trusted key signed the report", EXIT_INVALID, 403, False, None),
         "REPORT_INVALID": Code("engine", "the report does not fit its form", EXIT_INVALID, 400, False, None),

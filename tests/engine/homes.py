@@ -58,6 +58,7 @@ class House:
         self.home = Home(directory / ".detent")
         shutil.copytree(_template(partitions, number).path, self.home.path)
         self._key: SigningKey | None = None
+        self._origin: str | None = None
 
     def session(self, parts: Parts | None = None, **options: Any) -> Session:
         """Open the home."""
@@ -75,8 +76,9 @@ class House:
     def verified(self, job_id: str = "job-1", **changes: Any) -> VerifiedManifest:
         """A manifest signed with the home's own key."""
         if self._key is None:
-            self._key = signing_key(self.home, self.trust(), "manifest", 1)
-        return sign_manifest(manifest(job_id, **changes), self._key)
+            trust = self.trust()
+            self._key, self._origin = signing_key(self.home, trust, "manifest", 1), trust.origin
+        return sign_manifest(manifest(job_id, **{"origin": self._origin, **changes}), self._key)
 
     def submit(self, job_id: str = "job-1", **changes: Any) -> Submit:
         """Submit an ordinary job."""

@@ -3,7 +3,9 @@
 `make golden` runs this; the diff is reviewed as code, because every changed byte is a ledger that no longer replays or
 verifies as it did. A file has one item on each line: a name for people, then the bytes in hex.
 
-`transitions.json` beside them is not made here: it states what the contract wants, not what the kernel does.
+`bundle.hex` is a whole ledger of one job, with the digest to pin, as strangers verify it. Two files beside them are not made
+here. `transitions.json` states what the contract wants, not what the kernel does. `before-origin.tar.gz` is a home and two bundles
+that a version wrote whose manifests did not name their ledger: they are never made again, and verify for ever.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from detent.kernel import (
 from detent.kernel.policy import RULE_LE_ALL_RETRY
 from detent.kernel.trace import encode_trace
 from tests.kernel.builders import NO_LEASE, OWNER_KEY_ID, TENANT, Scene, body_of, config, manifest, queue_of, quota
+from tests.ledger.build import ORIGIN, Builder
 
 FOLDER = Path(__file__).resolve().parent
 BUDGET = quota(cpu_time_budget_ms=50)
@@ -184,15 +187,31 @@ def render(story: str) -> str:
     return "".join(f"{name}\t{data.hex()}\n" for name, data in lines_of(STORIES[story]()))
 
 
-def render_manifest() -> str:
-    """The golden manifest and its hash."""
-    body = manifest("job-1").body()
+def render_manifest(origin: str | None = None) -> str:
+    """The golden manifest, signed for a ledger or for none, and its hash."""
+    body = manifest("job-1", origin=origin).body()
     return f"{body.hex()}\n{sha256(body).hex()}\n"
+
+
+def render_bundle() -> str:
+    """A ledger on which one job was submitted, leased and finished, and its root."""
+    ledger = Builder()
+    ledger.submit("job-1")
+    ledger.claim()
+    ledger.finish("job-1", detail_digest=DETAIL)
+    ledger.commit()
+    ledger.keep_head()
+    return f"{ledger.bundle().hex()}\n{ledger.root}\n"
 
 
 def files() -> dict[str, str]:
     """Every golden file made here, by name."""
-    return {"manifest.hex": render_manifest(), **{f"lifecycle-{story}.txt": render(story) for story in STORIES}}
+    made = {
+        "manifest.hex": render_manifest(),
+        "manifest-origin.hex": render_manifest(ORIGIN),
+        "bundle.hex": render_bundle(),
+    }
+    return made | {f"lifecycle-{story}.txt": render(story) for story in STORIES}
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ def test_a_manifest_has_exactly_the_fields_of_the_contract() -> None:
     assert set(fields_of(manifest())) == FIELDS
     assert set(fields_of(manifest(pool_pin="gpu"))) == FIELDS | {"pool_pin"}
     assert set(fields_of(manifest(evictable=False))) == FIELDS | {"evictable"}
+    assert set(fields_of(manifest(origin="detent/here"))) == FIELDS | {"origin"}
 
 
 def test_a_manifest_is_the_same_bytes_for_another_cbor_library() -> None:
@@ -66,7 +68,8 @@ def test_defaults_of_a_manifest_are_those_of_the_decisions() -> None:
 def test_a_manifest_survives_its_bytes() -> None:
     """PIPE-049"""
     described = manifest(pool_pin="gpu", priority=10, max_retries=0, retry_categories=(), evictable=False)
-    assert Manifest.parse(described.body()) == described
+    for one in (described, replace(described, origin="detent/here")):
+        assert Manifest.parse(one.body()) == one
 
 
 @pytest.mark.parametrize("name", sorted(FIELDS))
@@ -110,6 +113,10 @@ def test_a_wrongly_typed_field_is_refused_by_name(name: str, wrong: Any) -> None
         ({"job_kind": "platform", "retry_categories": ["ValueError"]}, "platform"),
         ({"evictable": True}, "evictable is false, or left out"),
         ({"evictable": 0}, "evictable is false, or left out"),
+        ({"origin": ""}, "origin must be a non-empty text"),
+        ({"origin": None}, "origin must be a non-empty text"),
+        ({"origin": "detent/a\nb"}, "origin must not contain control characters"),
+        ({"origin": "x" * 201}, "origin must have at most 200 bytes"),
     ],
 )
 def test_a_value_outside_its_range_is_refused(changes: dict[str, Any], text: str) -> None:

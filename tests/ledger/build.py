@@ -262,6 +262,7 @@ class Builder:
             "payload_digest": digest_of(f"payload of {job_id}"),
             "priority": 5,
             "quota_policy_hash": self.config.quota_policies[0].hash(),
+            "origin": self.origin,
         }
         manifest = Manifest(tenant, job_id, "task", created_tick=self.tick, **(defaults | fields))
         command = Submit(self.tick, sign_manifest(manifest, self.keys["manifest"]), run_id)

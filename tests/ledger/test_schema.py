@@ -102,6 +102,9 @@ def signed(**changes: Any) -> bytes:
     [
         {},
         {"pool_pin": "gpu"},
+        {"origin": "detent/0123456789abcdef"},
+        {"origin": "created_tick"},
+        {"origin": "detent/here", "pool_pin": "gpu", "evictable": False},
         {"retry_categories": ("INTERNAL_ERROR", "TIMEOUT")},
         {"retry_categories": ()},
         {"max_retries": 2**64 - 1, "created_tick": 2**63},

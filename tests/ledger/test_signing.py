@@ -19,6 +19,7 @@ from detent.ledger import (
     sign_manifest,
     sign_result,
     sign_trust,
+    signer_refusal,
     verify_manifest,
 )
 from tests.ledger.build import ORIGIN, ROLES, key
@@ -68,6 +69,36 @@ def test_a_submitter_signs_for_its_own_tenants_and_in_its_own_time() -> None:
     placed = trust(partitions=(1,))
     assert verify_manifest(placed, signed.envelope(), 0, partition=1) == signed
     assert refusal(verify_manifest(placed, signed.envelope(), 0)) == ("MANIFEST_SIGNATURE_INVALID", "KEY_OUT_OF_SCOPE")
+
+
+def test_a_manifest_that_names_another_ledger_is_refused_by_both_ways_in() -> None:
+    """X-197: one from another process, and one that this process signed itself"""
+    own, elsewhere = (
+        sign_manifest(replace(MANIFEST, origin=origin), key("manifest")) for origin in (ORIGIN, "detent/there")
+    )
+    assert verify_manifest(trust(), own.envelope(), 0) == own
+    assert signer_refusal(trust(), own, 0, 0) is None
+    for answer in (verify_manifest(trust(), elsewhere.envelope(), 0), signer_refusal(trust(), elsewhere, 0, 0)):
+        assert isinstance(answer, Refused)
+        assert (answer.code, answer.details) == ("MANIFEST_ORIGIN_WRONG", {"origin": "detent/there", "ledger": ORIGIN})
+        assert "job 'job-1'" in answer.message
+        assert "sign it for this ledger, or submit it to the one it names" in answer.message
+
+
+def test_a_copy_takes_manifests_under_its_own_name_from_the_batch_that_announces_it() -> None:
+    """X-197, X-200"""
+    before, entry = trust(), KeyEntry(key("manifest of the copy").public_key, "manifest", from_position=6)
+    closed = [replace(one, to_position=6) if one.role != "witness" else one for one in before.config.keys]
+    renamed = TrustConfig("detent/copy", (*closed, entry), 2, before.root_digest, copy_of=ORIGIN)
+    copied = before.extend(sign_trust(renamed, key("root")).envelope(), 5)
+    for position, origin, signer in (
+        (4, ORIGIN, "manifest"),
+        (6, "detent/copy", "manifest of the copy"),
+    ):
+        for named in (ORIGIN, "detent/copy"):
+            signed = sign_manifest(replace(MANIFEST, origin=named), key(signer))
+            answer = verify_manifest(copied, signed.envelope(), position)
+            assert answer == signed if named == origin else refusal(answer) == ("MANIFEST_ORIGIN_WRONG", None)
 
 
 def test_a_manifest_changed_after_signing_is_refused() -> None:

@@ -23,7 +23,7 @@ from detent.ledger import (
     verify_bundle,
     write_bundle,
 )
-from tests.ledger.build import Builder, codes, key
+from tests.ledger.build import ORIGIN, Builder, codes, key
 from tests.tamper.forge import check, found, place_of, position_of
 
 RESULT = key("result")
@@ -54,9 +54,9 @@ def signed(report: WorkReport | PlatformReport, signer: SigningKey = RESULT) -> 
     return sign_result(report.body(), signer).envelope()
 
 
-def working() -> Builder:
+def working(origin: str = ORIGIN) -> Builder:
     """A run with two jobs at work."""
-    ledger = Builder()
+    ledger = Builder(origin)
     ledger.start_run("run-1")
     for name in ("first", "second"):
         ledger.submit(name, run_id="run-1", max_retries=1)
@@ -147,6 +147,19 @@ def test_reports_of_two_jobs_that_change_places_are_found() -> None:
     ledger.commit()
     for report in both_ways(ledger):
         assert report.codes == {"RESULT_MISMATCH": 2}
+
+
+def test_a_report_made_for_another_ledger_is_found() -> None:
+    """Tampering: the report of the same job in another deployment swapped in. X-197, JOB-083"""
+    elsewhere, ledger = working(origin="detent/elsewhere"), working()
+    genuine, foreign = report_of(ledger, "first"), report_of(elsewhere, "first")
+    assert (foreign.job_id, foreign.attempt_id, foreign.lease_id) == ("first", genuine.attempt_id, genuine.lease_id)
+    hand_in(ledger, "first", signed(foreign))
+    hand_in(ledger, "second", signed(report_of(ledger, "second")))
+    ledger.end_run("run-1")
+    ledger.commit()
+    for report in both_ways(ledger):
+        assert found(report, "RESULT_MISMATCH").message.endswith("manifest_hash")
 
 
 def test_one_report_for_two_results_is_found() -> None:

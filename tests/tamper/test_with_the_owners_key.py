@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from detent.canon import decode, encode, sha256
+from detent.kernel import Submit
 from detent.kernel.evidence import Evidence
 from detent.ledger import HeadItem
 from tests.ledger.build import Builder, codes, edit, key, lively
@@ -283,6 +284,49 @@ def test_a_batch_the_executor_signed_is_found() -> None:
     ledger = running()
     ledger.commits[1].signer = key("result")
     assert found(check(ledger), "KEY_WRONG_ROLE").batch_no == 1
+
+
+def planted(ledger: Builder, origin: str | None) -> None:
+    """A job that its submitter, who works with two deployments, signed for another one, brought here with the owner's key."""
+    elsewhere = Builder(origin="detent/elsewhere")
+    elsewhere.submit("planted", origin=origin)
+    (command,), _, _ = elsewhere.pending[0]
+    assert isinstance(command, Submit)
+    ledger.apply(replace(command, tick=ledger.tick))
+    ledger.commit()
+
+
+def test_a_job_signed_for_another_ledger_is_found_in_the_ledger_and_in_the_bundle_of_a_run() -> None:
+    """Tampering: plant a job of another deployment with the transition key alone (T). X-197"""
+    ledger = running()
+    planted(ledger, "detent/elsewhere")
+    report = check(ledger)
+    finding = found(report, "MANIFEST_ORIGIN_WRONG")
+    assert (codes(report), finding.job_id, finding.batch_no) == ({"MANIFEST_ORIGIN_WRONG"}, "planted", 2)
+    assert "signed for the ledger 'detent/elsewhere', and this is 'detent/0123456789abcdef'" in finding.message
+    assert not any("to no other" in sentence for sentence in report.proved)
+    ledger = lively()
+    ledger.start_run("run-2")
+    ledger.submit("step-9", run_id="run-2", origin="detent/elsewhere")
+    ledger.claim()
+    ledger.finish("step-9")
+    ledger.end_run("run-2")
+    ledger.commit()
+    report = check(ledger, ledger.run_items("run-2"))
+    assert (codes(report), found(report, "MANIFEST_ORIGIN_WRONG").job_id) == ({"MANIFEST_ORIGIN_WRONG"}, "step-9")
+
+
+def test_a_job_signed_for_no_ledger_is_counted_under_what_is_not_proved() -> None:
+    """X-197: such manifests were signed before and fit every ledger, so nothing tells whether they belong here"""
+    ledger = running()
+    assert check(ledger).counts["submitted_without_origin"] == 0
+    planted(ledger, None)
+    report = check(ledger)
+    assert report.findings == ()
+    assert report.counts["submitted_without_origin"] == 1
+    (said,) = [sentence for sentence in report.not_proved if "names no ledger" in sentence]
+    assert said.startswith("That 1 job was submitted to this ledger")
+    assert said.endswith("job planted in batch 2 of partition 0.")
 
 
 def test_a_manifest_with_a_bad_signature_for_another_tenant_or_of_unknown_policies_is_found() -> None:

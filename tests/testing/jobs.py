@@ -19,11 +19,12 @@ def submission(home: TemporaryHome, job_id: str, *, max_retries: int = 0) -> Sub
     """Submit an ordinary job."""
     reader = SqliteStore.open_reader(home.home.ledger)
     try:
-        key = signing_key(home.home, load_trust(reader, home.home.settings()), "manifest", 1)
+        trust = load_trust(reader, home.home.settings())
+        key = signing_key(home.home, trust, "manifest", 1)
     finally:
         reader.close()
     digest, quota = sha256(job_id.encode()), UNLIMITED_QUOTA.hash()
-    manifest = Manifest(TENANT, job_id, "task", digest, 5, quota, 0, max_retries=max_retries)
+    manifest = Manifest(TENANT, job_id, "task", digest, 5, quota, 0, max_retries=max_retries, origin=trust.origin)
     return Submit(0, sign_manifest(manifest, key))
 
 

@@ -104,6 +104,8 @@ class Desk:
         self._orders: OrderedDict[bytes, WorkOrder] = OrderedDict()
         self._reports: OrderedDict[bytes, WorkReport] = OrderedDict()
         trust, size = load_trust(self.reader, home.settings()), self.reader.head(0).size
+        # From the chain of trust that the home's settings pin, so nothing on the other side of a socket can tell another.
+        self._origin = trust.origin
         self._manifest_key = signing_key(home, trust, "manifest", size)
         self._result_key = signing_key(home, trust, "result", size)
         self.quota = UNLIMITED_QUOTA.hash()
@@ -242,6 +244,7 @@ class Desk:
             # All that comes this way waits for room in a full queue, so nothing of it may be dropped. Kinds that
             # are never dropped need not say so.
             evictable=job_kind not in EVICTABLE_KINDS,
+            origin=self._origin,
         )
         work = None if key is None else WorkRow(self.tenant, parse_digest(key), job_id, order.label, now)
         return Submission(Submit(0, sign_own_manifest(manifest, self._manifest_key), run_id), inline, work)

@@ -152,9 +152,13 @@ def manifest_for(
     payload_digest: bytes,
     quota_policy_hash: bytes,
     created_tick: int,
+    origin: str | None = None,
     max_retries: int = MAX_RETRIES_DEFAULT,
 ) -> Manifest:
-    """The kernel's description of a platform job: the workspace is the tenant, the priority one of its classes."""
+    """The kernel's description of a platform job: the workspace is the tenant, the priority one of its classes.
+
+    ``origin`` names the ledger that it will be submitted to.
+    """
     return Manifest(
         tenant_id=payload.tenant_id,
         job_id=payload.job_id,
@@ -164,6 +168,7 @@ def manifest_for(
         quota_policy_hash=quota_policy_hash,
         created_tick=created_tick,
         max_retries=max_retries,
+        origin=origin,
     )
 
 

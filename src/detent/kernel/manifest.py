@@ -76,6 +76,8 @@ class Manifest:
     pool_pin: str | None = None
     evictable: bool = True
     """Whether its submitter allows a full queue to drop it; written down only where it does not (X-187)."""
+    origin: str | None = None
+    """The ledger that it was signed for: no other one may hold the job (X-197). Manifests of before name none."""
     manifest_version: int = MANIFEST_VERSION
 
     REQUIRED = (
@@ -93,6 +95,7 @@ class Manifest:
         "quota_policy_hash",
         "created_tick",
     )
+    OPTIONAL = ("pool_pin", "evictable", "origin")
 
     def body(self) -> bytes:
         """Canonical bytes: what is hashed and signed."""
@@ -109,6 +112,8 @@ class Manifest:
             fields["pool_pin"] = self.pool_pin
         if not self.evictable:
             fields["evictable"] = False
+        if self.origin is not None:
+            fields["origin"] = self.origin
         return fields
 
     @property
@@ -127,7 +132,7 @@ class Manifest:
             return _invalid("the manifest is not a map")
         if missing := [name for name in cls.REQUIRED if name not in fields]:
             return _invalid(f"the manifest lacks {', '.join(missing)}")
-        if unknown := sorted(fields.keys() - {*cls.REQUIRED, "pool_pin", "evictable"}):
+        if unknown := sorted(fields.keys() - {*cls.REQUIRED, *cls.OPTIONAL}):
             return _invalid(f"the manifest has unknown fields: {show(unknown)}")
         if fault := _field_fault(fields):
             return _invalid(fault)
@@ -216,7 +221,7 @@ def _field_fault(fields: dict[str, object]) -> str | None:
     for name in ("payload_digest", "quota_policy_hash"):
         if fault := digest_fault(name, fields[name]):
             return fault
-    for name in ("lease_policy_id", "backoff_schedule_id", "pool_pin"):
+    for name in ("lease_policy_id", "backoff_schedule_id", "pool_pin", "origin"):
         if name in fields and (fault := id_fault(name, fields[name])):
             return fault
     if fields.get("evictable", False) is not False:

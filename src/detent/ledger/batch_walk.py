@@ -89,6 +89,7 @@ class BatchWalk:
         counts.update(self._counted)
         counts["transitions"] += self._records.transitions
         counts["submitted"] += self._records.submitted
+        counts["submitted_without_origin"] += self._records.unnamed
 
     # -- a whole batch ---------------------------------------------------------------------------------------------------
 

@@ -134,6 +134,8 @@ class Partition:
     """The pieces of records that the signer fixes."""
     config: KernelConfig | None = None
     cancel_batch: CancelBatch | None = None
+    unnamed: tuple[str, int] | None = None
+    """The last job whose manifest does not name its ledger, and its batch."""
 
     def __post_init__(self) -> None:
         self.owner = owner_parts(self.number, self.signer, VERDICTS)

@@ -82,6 +82,11 @@ def proved(book: Book, partitions: list[Partition], counts: Mapping[str, int]) -
             f"{book.jobs.count:,} jobs went through legal transitions only, each in an unbroken chain from a manifest "
             "signed by a key that may submit for its tenant."
         )
+        if named := counts["submitted"] - counts["submitted_without_origin"]:
+            jobs, whose = (
+                ("1 job was", "its manifest names") if named == 1 else (f"{named:,} jobs were", "their manifests name")
+            )
+            yield f"{jobs} submitted to this ledger and to no other: {whose} it, and the submitter signed that."
     if run and not codes & (_BATCHES | _RECORDS):
         yield f"Run {header.run_id} is complete: its end binds exactly these jobs."
     if counts["results_signed"] and not codes & (_BATCHES | _RECORDS | _RESULTS):
@@ -146,6 +151,7 @@ def not_proved(
         yield NO_WITNESS
     yield KEY_HOLDER
     yield OMISSION
+    yield from _unnamed(partitions, counts)
     yield from _unsigned(counts, book.findings.codes.keys())
     yield EXECUTOR
     yield TIME
@@ -159,6 +165,23 @@ def _signers(book: Book) -> str:
     named = [f"{count:,} by {short_id(key)}" for key, count in book.executors.most_common(SIGNERS_NAMED_MAX) if count]
     more = len(book.executors) - SIGNERS_NAMED_MAX
     return ", ".join(named) + (f" and others by {more:,} more keys" if more > 0 else "")
+
+
+def _unnamed(partitions: list[Partition], counts: Mapping[str, int]) -> Iterator[str]:
+    """Jobs whose submitters signed for no ledger in particular (X-197)."""
+    count = counts["submitted_without_origin"]
+    if not count:
+        return
+    last = ", ".join(
+        f"job {partition.unnamed[0]} in batch {partition.unnamed[1]:,} of partition {partition.number}"
+        for partition in partitions
+        if partition.unnamed is not None
+    )
+    jobs = "1 job was" if count == 1 else f"{count:,} jobs were"
+    yield (
+        f"That {jobs} submitted to this ledger: a manifest that names no ledger, as older versions signed them, fits every ledger "
+        f"that trusts its submitter, so a holder of the owner's key can move it there. The last of them: {last}."
+    )
 
 
 def _unsigned(counts: Mapping[str, int], codes: AbstractSet[str]) -> Iterator[str]:

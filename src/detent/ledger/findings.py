@@ -105,6 +105,10 @@ FINDINGS: Final[Mapping[str, Kind]] = {
     "MANIFEST_SIGNATURE_INVALID": Kind("a manifest's signature does not verify", "the manifest was changed"),
     "MANIFEST_HASH_WRONG": Kind("a manifest is not the one its record names", "the manifest was swapped"),
     "MANIFEST_INVALID": Kind("a manifest does not fit its schema", _KEY_HOLDER),
+    "MANIFEST_ORIGIN_WRONG": Kind(
+        "a manifest was signed for another ledger",
+        "a holder of the owner's key planted a job that its submitter signed for another deployment",
+    ),
     "MANIFEST_POLICY_UNKNOWN": Kind("a manifest names a policy that the configuration lacks", _KEY_HOLDER),
     "RESULT_SIGNATURE_INVALID": Kind(
         "an executor's signature of a result does not verify",

@@ -41,6 +41,7 @@ class RecordWalk:
         self.batch_no = 0
         self.transitions = 0
         self.submitted = 0
+        self.unnamed = 0
         self._tick_max = 0
         self._ticks: AbstractSet[int] | None = None
         self._submitters: dict[bytes, KeyEntry | TrustFault] = {}

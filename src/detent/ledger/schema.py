@@ -148,8 +148,10 @@ def parse_manifest(body: bytes) -> Manifest | Refused:
         return Refused("MANIFEST_SCHEMA_INVALID", f"the manifest has a field of a wrong type: {exc}")
 
 
-_FIRST: Final = (b"\xad\x66job_id", b"\xae\x66job_id")
-"""How a manifest begins: with its thirteen fields, and with one of the optional ones beside them."""
+_FIRST: Final = frozenset(
+    bytes((0xA0 + len(Manifest.REQUIRED) + beside,)) + b"\x66job_id" for beside in range(len(Manifest.OPTIONAL) + 1)
+)
+"""How a manifest begins: with its thirteen fields alone, or with some of the optional ones beside them."""
 _TICK: Final = b"\x6ccreated_tick"
 _PAYLOAD: Final = b"\x6epayload_digest\x58\x20"
 _WIDTHS: Final = {0x18: 2, 0x19: 3, 0x1A: 5, 0x1B: 9}

@@ -14,7 +14,7 @@ from detent.errors import InvalidInput, Refused
 from detent.kernel import MANIFEST_LABEL, Manifest, VerifiedManifest, open_envelope
 from detent.ledger.schema import parse_manifest
 from detent.ledger.trust import Trust
-from detent.ledger.trust_config import ALG, MANIFEST, RESULT, TrustFault
+from detent.ledger.trust_config import ALG, MANIFEST, RESULT, KeyEntry, TrustFault, manifest_origin_fault
 
 RESULT_LABEL: Final = b"detent/result/v1\x00"
 
@@ -41,7 +41,7 @@ def verify_manifest(
     """Check a signed manifest: an envelope's bytes, or (body, key id, signature).
 
     The key must have the role ``manifest``, be valid at ``position`` (the batch that will hold the job) and may sign for
-    the manifest's tenant. The signature is checked before the body is read.
+    the manifest's tenant, and the manifest must not name another ledger. The signature is checked before the body is read.
     """
     opened = open_envelope(signed) if isinstance(signed, bytes) else signed
     if isinstance(opened, Refused):
@@ -55,19 +55,18 @@ def verify_manifest(
     manifest = parse_manifest(body)
     if isinstance(manifest, Refused):
         return manifest
-    if fault := entry.scope_fault(manifest.tenant_id, partition):
-        return _refused(fault)
-    return VerifiedManifest(manifest, body, key_id, signature)
+    verified = VerifiedManifest(manifest, body, key_id, signature)
+    return _refusal(trust, entry, verified, position, partition) or verified
 
 
 def signer_refusal(trust: Trust, verified: VerifiedManifest, position: int, partition: int) -> Refused | None:
-    """Say why the key that signed a manifest may not submit at a position, or nothing.
+    """Say why a manifest may not be submitted at a position, or nothing.
 
-    For what this process signed itself: the signature is good, but the key's time may be over, or it is another tenant's.
+    For what this process signed itself: the signature is good, but the key's time may be over, it is another tenant's, or
+    the manifest is for another ledger.
     """
     entry = trust.entry(verified.key_id, MANIFEST, position)
-    fault = entry if isinstance(entry, TrustFault) else entry.scope_fault(verified.manifest.tenant_id, partition)
-    return None if fault is None else _refused(fault)
+    return _refused(entry) if isinstance(entry, TrustFault) else _refusal(trust, entry, verified, position, partition)
 
 
 class SignedResult(NamedTuple):
@@ -116,6 +115,20 @@ def result_signature(
     if isinstance(public_key, TrustFault):
         return public_key
     return public_key, RESULT_LABEL + signed.body, signed.signature
+
+
+def _refusal(
+    trust: Trust, entry: KeyEntry, verified: VerifiedManifest, position: int, partition: int | None
+) -> Refused | None:
+    """Say what a manifest's own words forbid: a tenant that its key may not sign for, or another ledger."""
+    manifest = verified.manifest
+    if fault := entry.scope_fault(manifest.tenant_id, partition):
+        return _refused(fault)
+    origin = trust.origin_of_batch(position)
+    if fault := manifest_origin_fault(manifest.origin, origin):
+        message = f"job {manifest.job_id!r}: {fault.message}; sign it for this ledger, or submit it to the one it names"
+        return Refused(fault.code, message, {"origin": manifest.origin, "ledger": origin})
+    return None
 
 
 def _refused(fault: TrustFault) -> Refused:

@@ -14,7 +14,7 @@ from detent.ledger.book import Partition
 from detent.ledger.schema import SubmittedManifest, is_digest, read_record, read_submitted
 from detent.ledger.tables import JobFold, fixed_digest
 from detent.ledger.templates import job_parts, submitted_body
-from detent.ledger.trust_config import KeyEntry, TrustFault
+from detent.ledger.trust_config import KeyEntry, TrustFault, manifest_origin_fault
 
 if TYPE_CHECKING:
     from detent.ledger.record_walk import RecordWalk
@@ -114,9 +114,15 @@ def _differences(
 
 
 def _manifest_faults(walk: RecordWalk, signed: SubmittedManifest, position: int) -> list[TrustFault]:
-    """Who signed the manifest, for whom, when; and whether the owner knows the policies it names."""
+    """Which ledger the manifest is for; who signed it, for whom, when; and whether the owner knows the policies it names."""
     partition, manifest = walk.partition, signed.fields
     faults: list[TrustFault] = []
+    origin = manifest.get("origin")
+    if origin is None:
+        walk.unnamed += 1
+        partition.unnamed = signed.job_id, walk.batch_no
+    elif fault := manifest_origin_fault(origin, partition.origin):
+        faults.append(fault)
     if partition.trust is not None:
         entry = walk.submitter(partition.trust, signed.key_id)
         if isinstance(entry, KeyEntry):

@@ -315,6 +315,15 @@ def _is_scope(values: tuple[Any, ...], kind: type) -> bool:
     return list(values) == sorted(set(values))
 
 
+def manifest_origin_fault(named: str | None, origin: str) -> TrustFault | None:
+    """Say that a manifest was signed for another ledger than this one, or nothing. One that names none may be of any."""
+    if named is None or named == origin:
+        return None
+    return TrustFault(
+        "MANIFEST_ORIGIN_WRONG", f"the manifest was signed for the ledger {named!r}, and this is {origin!r}"
+    )
+
+
 def short_id(key_id: bytes) -> str:
     """A key id as messages show it."""
     return key_id.hex()[:16]

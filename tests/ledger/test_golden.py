@@ -1,0 +1,58 @@
+"""Ledgers and bundles of other days verify today: those of before manifests named their ledger, and those of since."""
+
+from __future__ import annotations
+
+import tarfile
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from detent.ledger import replay_items, verify_bundle
+from detent.ledger.bundle import read_bundle
+from detent.scheduling.scheduler import Scheduler
+from tests.golden.make import FOLDER
+
+BEFORE = FOLDER / "before-origin.tar.gz"
+BEFORE_ROOT = "sha256:4683e39bbeb1f774be093734122f4e5d59d6870ad95698abaf6ce3d402f73bba"
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> Path:
+    with tarfile.open(BEFORE) as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path
+
+
+def test_a_bundle_whose_manifests_name_their_ledger_verifies() -> None:
+    """X-197, X-165"""
+    text, root = (FOLDER / "bundle.hex").read_text(encoding="utf-8").split()
+    data = bytes.fromhex(text)
+    report = verify_bundle(BytesIO(data), root=root)
+    assert report.findings == ()
+    assert (report.counts["submitted"], report.counts["submitted_without_origin"]) == (1, 0)
+    assert "1 job was submitted to this ledger and to no other" in " ".join(report.proved)
+    assert "names no ledger" not in " ".join(report.not_proved)
+    assert replay_items(read_bundle(BytesIO(data))).ok
+
+
+@pytest.mark.parametrize(
+    ("name", "jobs", "last"), [("all", 7, "job kept in batch"), ("run", 5, "job dropped in batch")]
+)
+def test_bundles_of_before_verify_and_say_which_jobs_name_no_ledger(
+    before: Path, name: str, jobs: int, last: str
+) -> None:
+    """X-197: old manifests verify as what they are, and the report says so"""
+    report = verify_bundle(BytesIO((before / f"{name}.detent").read_bytes()), root=BEFORE_ROOT)
+    assert report.findings == ()
+    assert report.counts["submitted_without_origin"] == report.counts["submitted"] == jobs
+    (said,) = [sentence for sentence in report.not_proved if "names no ledger" in sentence]
+    assert said.startswith(f"That {jobs} jobs were submitted to this ledger")
+    assert last in said
+    assert "to no other" not in " ".join(report.proved)
+
+
+def test_the_ledger_of_before_replays_to_the_same_bytes(before: Path) -> None:
+    """X-165"""
+    report = replay_items(read_bundle(BytesIO((before / "all.detent").read_bytes())), make_queue=Scheduler)
+    assert (report.ok, report.differences) == (True, ())
