@@ -18,7 +18,8 @@ from pathlib import Path
 
 import detent
 from detent.canon import digest_text, json_digest, json_encode
-from detent.cli.page import BAD, FAINT, GOOD, STRONG, Cell, Page, state_cell
+from detent.cli.page import Cell, Page, state_cell
+from detent.cli.terminal import BAD, FAINT, GOOD, STRONG
 from detent.engine.content import Content, seal_value
 from detent.engine.export import Exported, export
 from detent.engine.home import Home, make_home

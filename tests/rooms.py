@@ -16,14 +16,15 @@ from dataclasses import dataclass
 # The rooms in the order of the house, each with the rooms it may import. Imports point up the list.
 PURE: dict[str, frozenset[str]] = {
     "errors": frozenset(),
-    "canon": frozenset({"errors"}),
-    "kernel": frozenset({"errors", "canon"}),
-    "scheduling": frozenset({"errors", "canon", "kernel"}),
-    "workflow": frozenset({"errors", "canon"}),
-    "contract": frozenset({"errors", "canon", "workflow"}),
-    "ordered": frozenset({"errors", "canon", "kernel"}),
-    "jobs": frozenset({"errors", "canon", "kernel"}),
-    "ledger": frozenset({"errors", "canon", "kernel", "jobs"}),
+    "words": frozenset(),
+    "canon": frozenset({"errors", "words"}),
+    "kernel": frozenset({"errors", "words", "canon"}),
+    "scheduling": frozenset({"errors", "words", "canon", "kernel"}),
+    "workflow": frozenset({"errors", "words", "canon"}),
+    "contract": frozenset({"errors", "words", "canon", "workflow"}),
+    "ordered": frozenset({"errors", "words", "canon", "kernel"}),
+    "jobs": frozenset({"errors", "words", "canon", "kernel"}),
+    "ledger": frozenset({"errors", "words", "canon", "kernel", "jobs"}),
 }
 EFFECTS = ("store", "artifacts", "executor", "engine", "sdk", "serve", "cli", "testing")
 TOP = "detent"

@@ -21,7 +21,7 @@ import click
 
 import detent
 from detent.cli.app import COMMANDS, cli
-from detent.cli.shell import EXIT_CODES
+from detent.cli.terminal import EXIT_CODES
 from detent.engine.run_view import StepView
 from detent.errors import CODES
 from detent.sdk.client import Handle, Left

@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from detent.engine.doctor import age_text, space_of
+from detent.engine.doctor import space_of
 from detent.engine.keeper import HeadKeeper, state_directory
 from detent.engine.sandbox_view import sandbox_view
 from detent.executor.sandbox import Capabilities, Profile, probe, profile_of
@@ -161,17 +161,6 @@ def test_a_full_sandbox_is_no_note() -> None:
     full = sandbox_view("full-rootless", Capabilities(dict.fromkeys(WORDS, ""), 6))
     assert (full.profile, full.contained, full.lowered) == (Profile.FULL, True, False)
     assert {line.works for line in full.primitives} == {True}
-
-
-def test_the_age_of_a_tree_head_reads_well() -> None:
-    assert [age_text(ms) for ms in (-5, 999, 119_000, 120_000, 7_200_000, 259_200_000)] == [
-        "0 s",
-        "0 s",
-        "119 s",
-        "2 minutes",
-        "2 hours",
-        "3 days",
-    ]
 
 
 def rolled_back(cli: Cli) -> HeadKeeper:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from detent.cli.list import age_text
 from tests.cli.conftest import Cli
 from tests.cli.project import Project, detent_home, project
 from tests.cli.test_page import on_terminal
@@ -121,13 +118,6 @@ def test_attempts_count_from_one_in_words_and_in_json(cli: Cli) -> None:
     records = [record for record in shown["records"] if "attempt_id" in record]
     assert records
     assert all(record["attempt"] == record["attempt_id"] + 1 for record in records)
-
-
-@pytest.mark.parametrize(
-    ("ms", "text"), [(-5, "0s"), (59_999, "59s"), (60_000, "1m"), (7_200_000, "2h"), (10**10, "115d")]
-)
-def test_an_age_is_said_in_its_largest_unit(ms: int, text: str) -> None:
-    assert age_text(ms) == text
 
 
 def test_a_limit_is_said_beside_the_answer(cli: Cli) -> None:

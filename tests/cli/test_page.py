@@ -12,7 +12,8 @@ from types import MappingProxyType
 
 import pytest
 
-from detent.cli.page import GOOD, Cell, Page, state_cell
+from detent.cli.page import Cell, Page, state_cell
+from detent.cli.terminal import GOOD
 from tests.cli.conftest import Cli
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.cli.page import FAINT, GOOD, Cell
-from detent.cli.progress_frame import ASCII, fitted, frame, shortened, span_text
-from detent.cli.text import width
-from detent.engine.run_view import STEP_STATES, RunView, counts, elapsed_ms, share_done, step_elapsed_ms
+from detent.cli.page import Cell
+from detent.cli.progress_frame import ASCII, fitted, frame
+from detent.cli.terminal import FAINT, GOOD, shortened, width
+from detent.engine.run_view import STEP_STATES, RunView
 from tests.cli.run_views import START_MS, run_view, step, texts
 
 
@@ -197,46 +196,3 @@ def test_a_line_that_is_cut_says_so_even_between_two_cells() -> None:
     assert "".join(cell.text for cell in fitted(line, 6)) == "abcdef"
     assert "".join(cell.text for cell in fitted(line, 5)) == "abcd…"
     assert "".join(cell.text for cell in fitted(line, 3)) == "ab…"
-
-
-@pytest.mark.parametrize(
-    ("ms", "text"),
-    [
-        (0, "0.0s"),
-        (59_949, "59.9s"),
-        (59_950, "1m00s"),
-        (723_000, "12m03s"),
-        (11_220_000, "3h07m"),
-        (1_047_600_000, "12d03h"),
-    ],
-)
-def test_durations_are_short(ms: int, text: str) -> None:
-    assert span_text(ms) == text
-    assert len(text) <= 6
-
-
-# -- a view ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_view_is_counted_by_steps_and_by_elements() -> None:
-    said = counts(
-        [*(step(state, state) for state in STEP_STATES), step("map", "running", 5, done=3, cached=2, failed=1)]
-    )
-    assert (said.steps, said.done, said.cached, said.failed, said.skipped, said.cancelled) == (10, 2, 1, 1, 2, 1)
-    assert (said.running, said.waiting) == (2, 2)
-    assert (said.jobs, said.jobs_done, said.jobs_cached, said.jobs_failed) == (14, 3, 2, 1)
-
-
-def test_time_is_never_negative_and_stops_with_the_end() -> None:
-    assert elapsed_ms(run_view(after_ms=-1)) == 0
-    assert elapsed_ms(run_view(after_ms=9_000, ended_ms=START_MS + 2_000)) == 2_000
-    assert step_elapsed_ms(step("a"), START_MS) is None
-    assert step_elapsed_ms(step("a", "running"), START_MS) == 0
-    assert step_elapsed_ms(step("a", "succeeded", ended_ms=START_MS + 1_500), START_MS + 9_000) == 500
-
-
-def test_a_share_counts_what_is_over() -> None:
-    assert share_done(step("a", "running", 4, done=1, failed=1)) == 0.5
-    assert share_done(step("a", "running", None)) is None
-    assert share_done(step("a", "running", fraction=7.0)) == 1.0
-    assert share_done(step("a", "cached", 0)) == 1.0

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from detent.cli.progress_frame import frame
-from detent.cli.progress_terminal import Block, takes_block
-from detent.cli.text import width
+from detent.cli.progress_terminal import Block
+from detent.cli.terminal import takes_block, width
 from detent.engine.run_view import RunView
 from tests.cli.run_views import run_view, step, texts
 

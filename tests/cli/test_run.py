@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from detent.cli.app import run
-from detent.cli.run import interrupts
+from detent.cli.interrupts import interrupts
 from detent.engine.replay import replay_home
 from detent.store.sqlite import SqliteStore
 from detent.testing import TemporaryHome

@@ -10,7 +10,6 @@ import pytest
 from detent.engine.audit import verify_home
 from detent.engine.content import Content
 from detent.engine.explain import explain
-from detent.engine.explain_chapter import span
 from detent.engine.replay import replay_home
 from detent.engine.wiring import Parts
 from detent.errors import InvalidInput, StoreCorrupt
@@ -131,12 +130,6 @@ def test_a_job_is_explained_in_whichever_partition_it_lives(tmp_path: Path) -> N
                 "It waits: others of its class came first.",
             }
             assert told.story[0].replicas == ()
-
-
-def test_durations_read_as_people_say_them() -> None:
-    said = {0: "0 ms", 999: "999 ms", 1_000: "1.0 s", 59_940: "59.9 s", 60_000: "1 min", 61_000: "1 min 1 s"}
-    said |= {3_600_000: "1 h", 5_400_000: "1 h 30 min", 48 * 3_600_000: "2 d", 49 * 3_600_000: "2 d 1 h"}
-    assert {ms: span(ms) for ms in said} == said
 
 
 # -- the same again ----------------------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ import click
 
 from detent import __version__
 from detent.cli.failure import Failure, wants_json
-from detent.cli.shell import EXIT_CODES, STANDARD_OUTPUT, Ending, ReaderGone
-from detent.cli.text import safe
+from detent.cli.shell import STANDARD_OUTPUT, Ending, ReaderGone
+from detent.cli.terminal import EXIT_CODES, safe
 from detent.errors import EXIT_FAILED, DetentError, InvariantBroken
 
 DEBUG_VARIABLE = "DETENT_DEBUG"

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from detent.cli.page import FAINT, Cell, Cellish
-from detent.cli.text import size_text
+from detent.cli.page import Cell, Cellish
+from detent.cli.terminal import FAINT
+from detent.words.quantities import size_text
 
 if TYPE_CHECKING:
     from detent.engine.run_ending import Artifact

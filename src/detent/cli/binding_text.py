@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from detent.cli.text import count_text
+from detent.words.quantities import count_text
 
 if TYPE_CHECKING:
     from detent.contract.model import Binding

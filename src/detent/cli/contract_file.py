@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detent.cli.coming import refuse_unknown_zone
-from detent.cli.page import BAD, FAINT, STRONG, Cell, Page
+from detent.cli.page import Cell, Page
 from detent.cli.shell import JSON, Ending, Shell, format_option
-from detent.cli.text import count_text
+from detent.cli.terminal import BAD, FAINT, STRONG
 from detent.errors import EXIT_INVALID
+from detent.words.quantities import count_text
 
 if TYPE_CHECKING:
     from detent.contract import Contract, ContractInvalid, Finding

@@ -6,8 +6,9 @@ import os
 
 import click
 
-from detent.cli.page import FAINT, GOOD, Cell, Page
+from detent.cli.page import Cell, Page
 from detent.cli.shell import Shell, teaching, with_shell
+from detent.cli.terminal import FAINT, GOOD
 
 
 @click.command(

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detent.cli.page import BAD, FAINT, GOOD, WARN, Cell, Page
+from detent.cli.page import Cell, Page
 from detent.cli.shell import Shell, teaching, with_shell
+from detent.cli.terminal import BAD, FAINT, GOOD, WARN
 from detent.errors import EXIT_FAILED
 
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detent.cli.page import BAD, FAINT, STATE_STYLES, STRONG, Cell, Page, state_cell
+from detent.cli.page import Cell, Page, state_cell
 from detent.cli.shell import Shell, teaching, with_shell
-from detent.cli.text import count_text, time_text
+from detent.cli.terminal import BAD, FAINT, STATE_STYLES, STRONG
+from detent.words.quantities import count_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

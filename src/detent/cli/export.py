@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detent.cli.page import FAINT, GOOD, WARN, Cell, Page
+from detent.cli.page import Cell, Page
 from detent.cli.shell import Shell, teaching, with_shell
-from detent.cli.text import count_text, size_text
+from detent.cli.terminal import FAINT, GOOD, WARN
+from detent.words.quantities import count_text, size_text
 
 if TYPE_CHECKING:
     from detent.engine.home import Home

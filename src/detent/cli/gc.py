@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from detent.cli.duration import duration_ms
-from detent.cli.page import FAINT, GOOD, Cell, Page
-from detent.cli.shell import Shell, teaching, with_shell
-from detent.cli.text import count_text, size_text
+from detent.cli.page import Cell, Page
+from detent.cli.shell import Shell, duration_ms, teaching, with_shell
+from detent.cli.terminal import FAINT, GOOD
+from detent.words.quantities import count_text, size_text
 
 
 @click.command(

@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 
 from detent.cli.first_project import PIPELINE, write_first_project
-from detent.cli.page import FAINT, GOOD, NOTE, Cell, Page
+from detent.cli.page import Cell, Page
 from detent.cli.shell import Shell, teaching, with_shell
+from detent.cli.terminal import FAINT, GOOD, NOTE
 
 
 @click.command(

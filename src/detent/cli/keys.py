@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detent.cli.page import BAD, FAINT, GOOD, WARN, Cell, Cellish, Page
+from detent.cli.page import Cell, Cellish, Page
 from detent.cli.shell import TEXT, Shell, format_option, home_option, teaching, with_shell
+from detent.cli.terminal import BAD, FAINT, GOOD, WARN
 
 if TYPE_CHECKING:
     from detent.engine.keys import KeysView, KeyView

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detent.cli.page import FAINT, WARN, Cell, Cellish, Page, state_cell
+from detent.cli.page import Cell, Cellish, Page, state_cell
 from detent.cli.shell import JSON, Shell, teaching, with_shell
-from detent.cli.text import beginning, count_text, time_text
+from detent.cli.terminal import FAINT, WARN, beginning
+from detent.words.quantities import age_text, count_text, short_duration, time_text
 
 if TYPE_CHECKING:
     from detent.engine.content import Content
@@ -88,7 +89,6 @@ def attempt_text(view: JobView) -> str:
 
 
 def _run_row(home: Home, view: RunView, now_ms: int) -> list[Cellish]:
-    from detent.cli.progress_frame import span_text  # noqa: PLC0415 - keeps `--help` fast
     from detent.engine.run_inputs import is_driven  # noqa: PLC0415
 
     row, run, times = view.row, view.run, view.times
@@ -104,18 +104,9 @@ def _run_row(home: Home, view: RunView, now_ms: int) -> list[Cellish]:
         status,
         jobs,
         str(run.steps_reused) if run.steps_reused else "-",
-        "-" if took_ms is None else span_text(took_ms),
+        "-" if took_ms is None else short_duration(took_ms),
         Cell(age_text(now_ms - started_ms), FAINT),
     ]
-
-
-def age_text(ms: int) -> str:
-    """How long ago something was, in its largest unit: ``5s``, ``3m``, ``2h``, ``40d``."""
-    seconds = max(0, ms) // 1_000
-    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if seconds >= size:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
 
 
 def _steps(content: Content, jobs: Sequence[JobView]) -> dict[str, str]:

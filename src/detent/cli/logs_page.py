@@ -8,8 +8,9 @@ from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from detent.cli.page import FAINT, Cell, Page
-from detent.cli.text import count_text, safe
+from detent.cli.page import Cell, Page
+from detent.cli.terminal import FAINT, safe
+from detent.words.quantities import count_text
 
 if TYPE_CHECKING:
     from codecs import IncrementalDecoder

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
 
-from detent.cli.duration import duration_ms
-from detent.cli.shell import JSON, Shell, teaching, with_shell
+from detent.cli.interrupts import interrupts
+from detent.cli.shell import JSON, Shell, duration_ms, teaching, with_shell
+from detent.cli.terminal import run_exit_code
 from detent.errors import DetentError, InvariantBroken
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from detent.engine.ordered_runtime.beginning import Beginning
-    from detent.engine.ordered_runtime.handle import OrderedHandle
     from detent.engine.ordered_runtime.spec import OrderedSpec
     from detent.engine.ordered_runtime.spool import Items
     from detent.engine.work import Work
-
-INTERRUPTED = 130
-EXIT_CODES = {"completed": 0, "failed": 1}
 
 
 @click.command(
@@ -181,28 +172,8 @@ def drive(  # noqa: PLR0913 - what it works with
             shell.answer(broken_data(handle, spec, exc), lambda _: None)
         raise
     document = summary_data(ended, spec, handle.snapshot()) if shell.format == JSON else None
-    code = EXIT_CODES.get(ended.status, INTERRUPTED)
+    code = run_exit_code(ended.status)
     return shell.answer(document, lambda page: draw_summary(page, ended, spec, handle.item_text), code=code)
-
-
-@contextmanager
-def interrupts(handle: OrderedHandle) -> Iterator[None]:
-    """Ctrl-C cancels at a boundary; once more, or a request to terminate, leaves the run as it stands."""
-    seen: list[int] = []
-
-    def interrupted(number: int, _frame: FrameType | None) -> None:
-        seen.append(number)
-        cancels = number == signal.SIGINT and len(seen) == 1
-        # On a thread of its own: this one may hold, at this very moment, the lock that the answer needs.
-        answer = partial(handle.cancel, "interrupted") if cancels else handle.stop
-        threading.Thread(target=answer, name="detent-interrupt", daemon=True).start()
-
-    before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _files(work: Work, patterns: tuple[str, ...], base: Path) -> Items:

@@ -10,10 +10,10 @@ from time import gmtime, strftime
 from typing import TYPE_CHECKING, Any, Final
 
 from detent.cli.failure import Failure as FailedCommand
-from detent.cli.page import BAD, FAINT, STRONG, Cell, Cellish, Page, state_cell
-from detent.cli.progress_frame import span_text
-from detent.cli.text import count_text, safe
+from detent.cli.page import Cell, Cellish, Page, state_cell
+from detent.cli.terminal import BAD, FAINT, STRONG, safe
 from detent.errors import DetentError, InvariantBroken
+from detent.words.quantities import count_text, short_duration
 
 if TYPE_CHECKING:
     from detent.engine.inspect import JobView
@@ -81,7 +81,7 @@ def summary_data(
 def draw_summary(page: Page, ended: OrderedResult, spec: OrderedSpec, item_text: Callable[[int], str]) -> None:
     """Did it work, how many, where are they, what went wrong, and what to type next."""
     summary, view = ended.summary, ended.view
-    spent = f" in {span_text(view.now_ms - view.started_ms)}"
+    spent = f" in {short_duration(view.now_ms - view.started_ms)}"
     if ended.done_before:
         page.line(Cell(ended.name, STRONG), " done already", Cell(f"  run {ended.run_id}", FAINT))
     else:

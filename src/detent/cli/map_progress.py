@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from detent.cli.page import BAD, FAINT, STRONG, WARN, Cell
+from detent.cli.page import Cell
 from detent.cli.progress import Progress
-from detent.cli.progress_frame import DRAWN, Line, Look, fitted, span_text
+from detent.cli.progress_frame import DRAWN, Line, Look, fitted
 from detent.cli.progress_lines import clock_text
 from detent.cli.progress_terminal import Block, Console
-from detent.cli.text import count_text, safe, size_text
+from detent.cli.terminal import BAD, FAINT, STRONG, WARN, safe
+from detent.words.quantities import count_text, short_duration, size_text
 
 if TYPE_CHECKING:
     from detent.engine.ordered_runtime.handle import OrderedHandle, OrderedView
@@ -69,7 +70,7 @@ def map_frame(view: OrderedView, item_text: Callable[[int], str], columns: int, 
         Cell(look.half * half, FAINT),
         Cell(look.empty * (BAR - full - half), FAINT),
         Cell(f"  {view.committed:,} of {view.total:,} committed"),
-        Cell(f"  {span_text(spent)}", FAINT),
+        Cell(f"  {short_duration(spent)}", FAINT),
     )
     rate = "" if view.resumed else f"  {fresh * 1000 // spent:,}/s"
     figures: Line = (
@@ -132,5 +133,5 @@ def _blocked(view: OrderedView, item_text: Callable[[int], str]) -> str | None:
         return None
     item = f"item {view.blocked_seq:,} ({safe(item_text(view.blocked_seq))})"
     if view.write_failures:
-        return f"the destination failed at {item}: tried again for {span_text(view.blocked_ms)}"
-    return f"waits for {item} for {span_text(view.blocked_ms)}"
+        return f"the destination failed at {item}: tried again for {short_duration(view.blocked_ms)}"
+    return f"waits for {item} for {short_duration(view.blocked_ms)}"

@@ -8,38 +8,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from shutil import get_terminal_size
+from collections.abc import Sequence
 from textwrap import wrap
 from typing import NamedTuple, TypeAlias
 
-from detent.cli.text import columns, safe, width
-
-GOOD, BAD, WARN, NOTE, STRONG, FAINT = "good", "bad", "warn", "note", "strong", "faint"
+from detent.cli.terminal import FAINT, STATE_STYLES, STRONG, coloured, columns, page_columns, safe, wants_colour, width
 
 _ROOM_MIN = 20
 """Columns below which wrapping makes things worse."""
 
 _GAP = "  "
 """Between two columns of a table."""
-
-_ANSI: Mapping[str, str] = {GOOD: "32", BAD: "31", WARN: "33", NOTE: "36", STRONG: "1", FAINT: "2"}
-
-STATE_STYLES: Mapping[str, str] = {
-    "SUCCEEDED": GOOD,
-    "FAILED": BAD,
-    "CANCELED": WARN,
-    "RUNNING": NOTE,
-    "RETRYING": WARN,
-    "completed": GOOD,
-    "failed": BAD,
-    "cancelled": WARN,
-    "running": NOTE,
-    "succeeded": GOOD,
-    "cached": GOOD,
-    "blocked": BAD,
-}
-"""How the states of jobs, runs and steps are coloured; the others stay plain."""
 
 
 class Cell(NamedTuple):
@@ -57,19 +36,12 @@ def state_cell(state: str) -> Cell:
     return Cell("reused" if state == "cached" else state, STATE_STYLES.get(state, ""))
 
 
-def wants_colour(environment: Mapping[str, str]) -> bool:
-    """Whether standard output is a terminal that takes colours."""
-    if environment.get("NO_COLOR") or environment.get("TERM") == "dumb":
-        return False
-    return _is_terminal()
-
-
 class Page:
     """Standard output for people."""
 
     def __init__(self, *, colour: bool | None = None) -> None:
         self._colour = wants_colour(os.environ) if colour is None else colour
-        self._width = get_terminal_size().columns if _is_terminal() else 0
+        self._width = page_columns()
 
     @property
     def colour(self) -> bool:
@@ -137,16 +109,7 @@ class Page:
     def _drawn(self, cell: Cellish) -> str:
         if not isinstance(cell, Cell):
             return safe(cell)
-        if not self._colour or not cell.style:
-            return safe(cell.text)
-        return f"\x1b[{_ANSI[cell.style]}m{safe(cell.text)}\x1b[0m"
-
-
-def _is_terminal() -> bool:
-    try:
-        return sys.stdout.isatty()
-    except ValueError:  # Closed.
-        return False
+        return coloured(safe(cell.text), cell.style if self._colour else "")
 
 
 def _fitted(header: Sequence[str], rows: Sequence[Sequence[Cell]], room: int) -> list[int]:

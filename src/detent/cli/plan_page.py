@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from detent.cli.binding_text import limits_text, runs_text, value_text
 from detent.cli.coming import Coming
-from detent.cli.page import BAD, FAINT, GOOD, NOTE, STRONG, WARN, Cell, Cellish, Page
+from detent.cli.page import Cell, Cellish, Page
 from detent.cli.planned import Planned
-from detent.cli.text import count_text, safe, width
+from detent.cli.terminal import BAD, FAINT, GOOD, NOTE, STRONG, WARN, safe, width
+from detent.words.quantities import count_text
 
 if TYPE_CHECKING:
     from detent.engine.foresee import Foresight

@@ -19,7 +19,7 @@ from typing import Final, Self
 from detent.cli.progress_frame import frame
 from detent.cli.progress_lines import PlainLines
 from detent.cli.progress_terminal import Block, Console
-from detent.cli.text import safe
+from detent.cli.terminal import safe
 from detent.engine.run_view import RunView
 
 FRAME_SECONDS: Final = 0.1

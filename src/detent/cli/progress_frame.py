@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
-from unicodedata import combining, east_asian_width
 
 from detent.canon.late import dataclass
-from detent.cli.page import BAD, FAINT, GOOD, NOTE, STRONG, WARN, Cell
-from detent.cli.text import count_text, safe, width
+from detent.cli.page import Cell
+from detent.cli.terminal import BAD, FAINT, GOOD, NOTE, STRONG, WARN, safe, shortened, width
 from detent.engine.run_view import (
     BLOCKED,
     CACHED,
@@ -36,6 +35,7 @@ from detent.engine.run_view import (
     step_time_ms,
     step_waited_ms,
 )
+from detent.words.quantities import count_text, short_duration
 
 Line: TypeAlias = tuple[Cell, ...]
 
@@ -156,41 +156,15 @@ def line_width(line: Sequence[Cell]) -> int:
     return sum(_width(cell.text) for cell in line)
 
 
-def shortened(text: str, columns: int, cut: str = "…") -> str:
-    """A text in at most ``columns`` columns, ending in the sign for a cut if it had to be cut."""
-    if width(text) <= columns:
-        return text
-    left = columns - width(cut)
-    kept = []
-    for character in text:
-        left -= 0 if combining(character) else 2 if east_asian_width(character) in "WF" else 1
-        if left < 0:
-            break
-        kept.append(character)
-    return ("".join(kept) + cut) if columns >= width(cut) else ""
-
-
-def span_text(ms: int) -> str:
-    """A duration in at most six characters: ``0.4s``, ``59.9s``, ``12m03s``, ``3h07m``, ``12d03h``."""
-    if ms < 59_950:
-        return f"{ms / 1000:.1f}s"
-    seconds = round(ms / 1000)
-    if seconds < 3_600:
-        return f"{seconds // 60}m{seconds % 60:02d}s"
-    if seconds < 86_400:
-        return f"{seconds // 3_600}h{seconds // 60 % 60:02d}m"
-    return f"{seconds // 86_400}d{seconds // 3_600 % 24:02d}h"
-
-
 def fold_text(steps: Iterable[StepView]) -> str:
     """Steps that are over as one sentence: ``412 steps done (380 reused), 3 skipped``."""
     said = counts(steps)
     words = []
     if said.done:
-        words.append(f"{said.done:,} {_noun(said.done)} done" + (f" ({said.cached:,} reused)" if said.cached else ""))
+        words.append(f"{count_text(said.done, 'step')} done" + (f" ({said.cached:,} reused)" if said.cached else ""))
     for number, what in ((said.skipped, "skipped"), (said.cancelled, "cancelled")):
         if number:
-            words.append(f"{number:,} {'' if words else _noun(number) + ' '}{what}")
+            words.append(f"{f'{number:,}' if words else count_text(number, 'step')} {what}")
     return ", ".join(words)
 
 
@@ -199,10 +173,6 @@ def _stripped(line: Line) -> Line:
     while line and not line[-1].text.rstrip():
         line = line[:-1]
     return (*line[:-1], Cell(line[-1].text.rstrip(), line[-1].style)) if line else line
-
-
-def _noun(number: int) -> str:
-    return "step" if number == 1 else "steps"
 
 
 def _head(view: RunView, look: Look) -> Line:
@@ -218,7 +188,7 @@ def _foot(view: RunView, columns: int, look: Look) -> Line:
     """What all steps come to; in a narrow terminal with fewer words rather than with half of them."""
     said = counts(view.steps)
     between = f" {look.dot} "
-    done = f"{said.done:,} of {said.steps:,} {_noun(said.steps)} done"
+    done = f"{said.done:,} of {count_text(said.steps, 'step')} done"
     long = [Cell("  "), Cell(done, GOOD if said.steps and said.done == said.steps else "")]
     short = [Cell("  "), Cell(f"{said.done:,}/{said.steps:,} done", long[1].style)]
     if said.cached:
@@ -232,7 +202,7 @@ def _foot(view: RunView, columns: int, look: Look) -> Line:
     if said.running and view.ended_ms is None:
         jobs = sum(step.running for step in view.steps)
         long.append(Cell(f"{between}{jobs:,} under way on {count_text(view.workers, 'worker')}", FAINT))
-    spent = Cell(f"{between}{span_text(elapsed_ms(view))}", FAINT)
+    spent = Cell(f"{between}{short_duration(elapsed_ms(view))}", FAINT)
     whole = (*long, spent)
     return whole if line_width(whole) <= columns else (*short, spent)
 
@@ -325,7 +295,7 @@ class _Table:
 
     def _waiting(self, number: int, *, more: bool) -> Line:
         return self._fold(
-            f"{number:,} {'more ' if more else ''}{_noun(number)} waiting", self.look.marks[WAITING], FAINT
+            f"{count_text(number, 'more step' if more else 'step')} waiting", self.look.marks[WAITING], FAINT
         )
 
     def _told(self, step: StepView) -> list[Line]:
@@ -383,7 +353,7 @@ class _Table:
             said = "" if not step.cached else "reused" if step.total == 1 else f"{step.cached:,} reused"
             cells.append(Cell(" " + said.rjust(self.cached), NOTE))
         spent = step_time_ms(step, self.view.now_ms)
-        cells.append(Cell(" " + ("" if spent is None else span_text(spent)).rjust(TIME_WIDTH), FAINT))
+        cells.append(Cell(" " + ("" if spent is None else short_duration(spent)).rjust(TIME_WIDTH), FAINT))
         return cells
 
     def _bar(self, share: float | None, step: StepView) -> list[Cell]:
@@ -398,7 +368,7 @@ class _Table:
 
 def _waited(step: StepView, now_ms: int, words: str, least_ms: int = 0) -> str:
     waited = step_waited_ms(step, now_ms)
-    return "" if waited is None or waited < least_ms else f"{words} {span_text(waited)}"
+    return "" if waited is None or waited < least_ms else f"{words} {short_duration(waited)}"
 
 
 # Bars, counts and names come again in every frame, and looking at each of their characters is what a frame costs.

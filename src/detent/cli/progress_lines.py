@@ -12,8 +12,8 @@ from time import localtime, strftime
 from typing import Final
 
 from detent.canon.late import dataclass
-from detent.cli.progress_frame import WAITED_SHOWN_MS, fold_text, span_text
-from detent.cli.text import count_text, safe
+from detent.cli.progress_frame import WAITED_SHOWN_MS, fold_text
+from detent.cli.terminal import safe
 from detent.engine.run_view import (
     BLOCKED,
     CACHED,
@@ -28,6 +28,7 @@ from detent.engine.run_view import (
     step_time_ms,
     step_waited_ms,
 )
+from detent.words.quantities import count_text, short_duration
 
 BURST_LINES: Final = 20
 """Lines that may be written at once before ends are told together."""
@@ -160,9 +161,9 @@ def _end(step: StepView, now_ms: int) -> str:
         what = "not run" if step.state == BLOCKED else step.state
         return f"{key} {what}" + (f": {safe(step.message)}" if step.message else "")
     spent, waited = step_time_ms(step, now_ms), step_waited_ms(step, now_ms)
-    took = "" if spent is None or step.state == CACHED else f" in {span_text(spent)}"
+    took = "" if spent is None or step.state == CACHED else f" in {short_duration(spent)}"
     if took and waited is not None and waited >= WAITED_SHOWN_MS:
-        took += f" (waited {span_text(waited)})"
+        took += f" (waited {short_duration(waited)})"
     if step.total == 1:
         return f"{key} {'reused' if step.state == CACHED else 'done'}{took}"
     return _elements(step) + took

@@ -17,12 +17,10 @@ from dataclasses import field
 from typing import Final, TextIO
 
 from detent.canon.late import dataclass
-from detent.cli.page import BAD, FAINT, GOOD, NOTE, STRONG, WARN
 from detent.cli.progress_frame import ASCII, DRAWN, Line, Look, line_width
+from detent.cli.terminal import coloured, takes_block, terminal_size
 
-COLUMNS_DEFAULT, ROWS_DEFAULT = 80, 24
 _HIDE, _SHOW, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[?25l", "\x1b[?25h", "\x1b[K", "\x1b[J"
-_COLOURS: Final[Mapping[str, str]] = {GOOD: "32", BAD: "31", WARN: "33", NOTE: "36", STRONG: "1", FAINT: "2"}
 _UTF8: Final = frozenset({"utf-8", "utf8"})
 
 
@@ -41,17 +39,7 @@ class Console:
     def of(cls, stream: TextIO, environment: Mapping[str, str]) -> Console:
         """A stream as it is: a block for a terminal that takes one, plain lines for everything else."""
         look = DRAWN if (stream.encoding or "").lower().replace("_", "-") in _UTF8 else ASCII
-        return cls(_writer(stream), takes_block(stream, environment), lambda: _size(stream), look)
-
-
-def takes_block(stream: TextIO, environment: Mapping[str, str]) -> bool:
-    """Whether a stream is a terminal that can move its cursor, and whoever sits there wants it to."""
-    if environment.get("NO_COLOR") or environment.get("TERM", "dumb") == "dumb":
-        return False
-    try:
-        return stream.isatty()
-    except ValueError:  # Closed.
-        return False
+        return cls(_writer(stream), takes_block(stream, environment), lambda: terminal_size(stream), look)
 
 
 @dataclass(slots=True)
@@ -64,7 +52,7 @@ class Block:
 
     def update(self, lines: Sequence[Line], size: tuple[int, int], above: Sequence[str] = ()) -> str:
         """What to write so that ``lines`` stand there, with ``above`` printed for good above them; empty for no change."""
-        drawn = tuple("".join(_coloured(cell.text, cell.style) for cell in line) for line in lines)
+        drawn = tuple("".join(coloured(cell.text, cell.style) for cell in line) for line in lines)
         moved = size != self._size
         if drawn == self._drawn and not above and not moved:
             return ""
@@ -87,10 +75,6 @@ class Block:
         return f"\r\x1b[{up}A" if up else "\r"
 
 
-def _coloured(text: str, style: str) -> str:
-    return f"\x1b[{_COLOURS[style]}m{text}\x1b[0m" if style and text else text
-
-
 def _writer(stream: TextIO) -> Callable[[str], None]:
     """Write past the stream's buffer and its lock: a terminal that is stopped must not hold up the end of the process."""
     try:
@@ -111,11 +95,3 @@ def _writer(stream: TextIO) -> Callable[[str], None]:
             data = data[os.write(descriptor, data) :]
 
     return write
-
-
-def _size(stream: TextIO) -> tuple[int, int]:
-    try:
-        found = os.get_terminal_size(stream.fileno())
-    except (OSError, ValueError, AttributeError):
-        return COLUMNS_DEFAULT, ROWS_DEFAULT
-    return found.columns or COLUMNS_DEFAULT, found.lines or ROWS_DEFAULT

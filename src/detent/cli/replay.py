@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
-from detent.cli.page import BAD, FAINT, GOOD, STRONG, WARN, Cell, Page
+from detent.cli.page import Cell, Page
 from detent.cli.shell import Shell, teaching, with_shell
-from detent.cli.text import count_text
+from detent.cli.terminal import BAD, FAINT, GOOD, STRONG, WARN
 from detent.errors import EXIT_FAILED
+from detent.words.quantities import count_text
 
 DIFFERENCES_SHOWN_MAX = 50
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detent.cli.page import BAD, FAINT, STRONG, Cell, Page, state_cell
+from detent.cli.page import Cell, Page, state_cell
 from detent.cli.shell import Shell, teaching, with_shell
+from detent.cli.terminal import BAD, FAINT, STRONG, safe, shortened
 from detent.errors import EXIT_FAILED
+from detent.words.quantities import short_duration
 
 if TYPE_CHECKING:
     from detent.engine.home import Home
@@ -43,7 +45,7 @@ Nothing that has ended is changed: the new run or job names the one that it retr
 @with_shell
 def command(shell: Shell, identifier: str, *, workers: int | None, commit_timeout: str | None, quiet: bool) -> int:
     """Retry a run or a job."""
-    from detent.cli.duration import duration_ms  # noqa: PLC0415 - keeps `--help` fast
+    from detent.cli.shell import duration_ms  # noqa: PLC0415 - keeps `--help` fast
     from detent.engine.content import Content  # noqa: PLC0415
     from detent.engine.find_jobs import find_jobs  # noqa: PLC0415
     from detent.engine.wiring import Parts  # noqa: PLC0415
@@ -133,12 +135,10 @@ def _job_map(ended: RetriedJob, value: Any) -> dict[str, Any]:
 
 
 def _draw_job(page: Page, ended: RetriedJob, value: Any) -> None:
-    from detent.cli.progress_frame import shortened, span_text  # noqa: PLC0415
-    from detent.cli.text import safe  # noqa: PLC0415
     from detent.engine.run_ending import failure_of  # noqa: PLC0415
 
     report = ended.report
-    took = "" if report is None else f" in {span_text(report.finished_ms - report.started_ms)}"
+    took = "" if report is None else f" in {short_duration(report.finished_ms - report.started_ms)}"
     page.line(Cell(ended.label, STRONG), " ", state_cell(ended.state), took, Cell(f"  job {ended.job_id}", FAINT))
     page.fields([("retry of", ended.retry_of)], indent="  ")
     if report is not None and report.error is not None:

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
-from types import FrameType
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from detent.cli.contract_file import read_contract, refused
+from detent.cli.interrupts import interrupts
 from detent.cli.shell import JSON, Shell, teaching, with_shell
+from detent.cli.terminal import run_exit_code
 
 if TYPE_CHECKING:
     from detent.contract import Contract
     from detent.engine.run import RunHandle
     from detent.engine.work import Work
-
-INTERRUPTED = 130
-EXIT_CODES = {"completed": 0, "failed": 1}
-"""By status; a run that was cancelled or left as it stood was interrupted."""
 
 
 @click.command(
@@ -134,25 +128,5 @@ def drive(
         said["artifacts"] = list(artifacts_of(reader, content, work.desk.files, ended.made))
         said["failures"] = list(failures_of(reader, content, ended.failed))
     document = summary_data(ended.view, **said) if shell.format == JSON else None
-    code = EXIT_CODES.get(ended.status, INTERRUPTED)
+    code = run_exit_code(ended.status)
     return shell.answer(document, lambda page: draw_summary(page, ended.view, **said), code=code)
-
-
-@contextmanager
-def interrupts(handle: RunHandle) -> Iterator[None]:
-    """Ctrl-C cancels the run; once more, or a request to terminate, leaves it as it stands."""
-    seen: list[int] = []
-
-    def interrupted(number: int, _frame: FrameType | None) -> None:
-        seen.append(number)
-        cancels = number == signal.SIGINT and len(seen) == 1
-        # On a thread of its own: this one may hold, at this very moment, the lock that the answer needs.
-        answer = partial(handle.cancel, "interrupted") if cancels else handle.stop
-        threading.Thread(target=answer, name="detent-interrupt", daemon=True).start()
-
-    before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detent.cli.page import Page
+from detent.cli.terminal import EXIT_CODES, safe
 
 if TYPE_CHECKING:
     from detent.engine.home import Home
@@ -21,15 +22,6 @@ if TYPE_CHECKING:
 JSON, TEXT = "json", "text"
 STANDARD_OUTPUT = "standard output"
 """In place of the name of a file, which the system does not know here."""
-
-EXIT_CODES = """\b
-Exit codes:
-  0    done
-  1    the work failed, or verify found something
-  2    bad usage or invalid input
-  3    refused
-  4    the store or a service is unavailable
-  130  interrupted"""
 
 
 @dataclass(slots=True)
@@ -107,8 +99,6 @@ class Shell:
 
     def note(self, text: str) -> None:
         """Say something beside the answer."""
-        from detent.cli.text import safe  # noqa: PLC0415
-
         sys.stderr.write(safe(text) + "\n")
 
 
@@ -154,3 +144,14 @@ def with_shell(command: Callable[..., int]) -> Callable[..., int]:
 def teaching(what: str, examples: str) -> str:
     """A help text: what the command does, examples to copy, and what its exit code means."""
     return f"{what.strip()}\n\n\b\nExamples:\n{examples.rstrip()}\n\n{EXIT_CODES}"
+
+
+def duration_ms(option: str, written: str, *, least_ms: int | None = None) -> int:
+    """Milliseconds of what was typed; a usage error that says how one is written for anything else."""
+    from detent.contract.durations import HOW_TO_WRITE, BadDuration, parse_duration  # noqa: PLC0415 - for `--help`
+
+    limits = {} if least_ms is None else {"least_ms": least_ms}
+    try:
+        return parse_duration(float(written) if written.replace(".", "", 1).isdecimal() else written, **limits)
+    except BadDuration as exc:
+        raise click.UsageError(f"{option} {exc}: {HOW_TO_WRITE}") from exc

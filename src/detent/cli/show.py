@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detent.cli.list import attempt_text
-from detent.cli.page import BAD, FAINT, STRONG, WARN, Cell, Cellish, Page, state_cell
+from detent.cli.page import Cell, Cellish, Page, state_cell
 from detent.cli.shell import Shell, teaching, with_shell
-from detent.cli.text import count_text, short, size_text, time_text
+from detent.cli.terminal import BAD, FAINT, STRONG, WARN, short
+from detent.words.quantities import count_text, size_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -169,12 +170,12 @@ def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, v
     from detent.engine import inspect  # noqa: PLC0415
     from detent.engine.cancel import given_reason  # noqa: PLC0415
     from detent.engine.clock import SystemClock  # noqa: PLC0415
-    from detent.engine.explain_chapter import span  # noqa: PLC0415
     from detent.engine.find_jobs import order_of  # noqa: PLC0415
     from detent.engine.live_logs import attempts_of, job_times, live_since  # noqa: PLC0415
     from detent.engine.next_attempt import unreported, unreported_category  # noqa: PLC0415
     from detent.engine.recorded_run import report_of  # noqa: PLC0415
     from detent.jobs.status import project_job  # noqa: PLC0415
+    from detent.words.quantities import duration_text  # noqa: PLC0415
 
     records = inspect.timeline_of_job(reader, content, view)
     order, report = order_of(content, view.row), report_of(reader, content, view.row)
@@ -222,7 +223,7 @@ def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, v
             ("tenant", view.row.tenant_id),
             ("kind", f"{job.job_kind}, priority {job.priority}"),
             ("attempts", f"{attempts} ({spent}, {count_text(job.interruptions, 'interruption')})"),
-            ("time", f"waited {span(waited_ms)}, ran {span(ran_ms)}"),
+            ("time", f"waited {duration_text(waited_ms)}, ran {duration_text(ran_ms)}"),
             ("payload", _payload_cell(str(document["payload"]["digest"]), place, size)),
         ]
         if document["lease"] is not None:

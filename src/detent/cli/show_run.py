@@ -7,9 +7,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from detent.cli.artifact_text import artifact_fields
-from detent.cli.page import BAD, FAINT, Cell, Cellish, Page, state_cell
-from detent.cli.text import count_text, time_text
+from detent.cli.page import Cell, Cellish, Page, state_cell
+from detent.cli.terminal import BAD, FAINT
 from detent.cli.work_page import value_bytes, value_text
+from detent.words.quantities import count_text, time_text
 
 if TYPE_CHECKING:
     from detent.engine.content import Content
@@ -77,8 +78,8 @@ class RunSteps:
 
     def draw(self, page: Page) -> None:
         """The steps, then the files."""
-        from detent.cli.progress_frame import span_text  # noqa: PLC0415
         from detent.engine.run_view import step_time_ms, step_waited_ms  # noqa: PLC0415
+        from detent.words.quantities import short_duration  # noqa: PLC0415
 
         shown = self.recorded.steps[:STEPS_SHOWN_MAX]
         rows: list[list[Cellish]] = []
@@ -87,8 +88,8 @@ class RunSteps:
             took, waited = step_time_ms(view, self._now_ms), step_waited_ms(view, self._now_ms)
             jobs = f"{view.done}/{view.total}" if step.mapped and view.total is not None else str(len(step.elements))
             jobs += f", {view.cached} reused" if step.mapped and view.cached else ""
-            time = "-" if took is None else span_text(took)
-            wait = "-" if waited is None else span_text(waited)
+            time = "-" if took is None else short_duration(took)
+            wait = "-" if waited is None else short_duration(waited)
             rows.append(
                 [step.key, state_cell(view.state), jobs, Cell(wait, FAINT), Cell(time, FAINT), self._said(step)]
             )

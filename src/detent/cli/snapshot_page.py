@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from detent.cli.page import FAINT, STRONG, WARN, Cell, Cellish, Page
-from detent.cli.progress_frame import span_text
-from detent.cli.text import count_text, safe, size_text
+from detent.cli.page import Cell, Cellish, Page
+from detent.cli.terminal import FAINT, STRONG, WARN, safe
+from detent.words.quantities import count_text, short_duration, size_text
 
 if TYPE_CHECKING:
     from detent.cli.shell import Shell
@@ -45,7 +45,7 @@ def show_snapshot(shell: Shell, home: Home, identifier: str, view: RunView | Non
 def draw_snapshot(page: Page, document: dict[str, Any]) -> None:
     """The snapshot for people."""
     said = document["snapshot"]
-    old = f"  {span_text(document['age_ms'])} ago, by process {document.get('pid')}"
+    old = f"  {short_duration(document['age_ms'])} ago, by process {document.get('pid')}"
     page.line(Cell(f"snapshot of run {document['run_id']}", STRONG), Cell(old, FAINT))
     if not document["driven"]:
         page.line("  ", Cell("no process works on the run: this is how it was left", WARN))
@@ -58,7 +58,7 @@ def draw_snapshot(page: Page, document: dict[str, Any]) -> None:
     if (blocked := said.get("oldest_blocked")) is not None:
         owner = f", at {blocked['owner']}" if blocked.get("owner") else ""
         why = f", last failure {blocked['failure']}" if blocked.get("failure") else ""
-        told = f"item {blocked['seq']:,}: {blocked['state']} for {span_text(blocked['age_ms'])}{owner}{why}"
+        told = f"item {blocked['seq']:,}: {blocked['state']} for {short_duration(blocked['age_ms'])}{owner}{why}"
         fields.append(("waits for", told))
     for window in said.get("active_windows", ()):
         states = ", ".join(f"{count:,} {state}" for state, count in window["occupancy"].items())

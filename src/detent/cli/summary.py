@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from detent.cli.artifact_text import artifact_fields
-from detent.cli.page import BAD, FAINT, NOTE, STRONG, WARN, Cell, Cellish, Page, state_cell
-from detent.cli.progress_frame import shortened, span_text
-from detent.cli.text import beginning, count_text, safe
+from detent.cli.page import Cell, Cellish, Page, state_cell
+from detent.cli.terminal import BAD, FAINT, NOTE, STRONG, WARN, beginning, safe, shortened
 from detent.engine.home import find_home
 from detent.engine.run_view import Counts, RunView, counts, elapsed_ms, step_elapsed_ms, step_waited_ms
 from detent.errors import DetentError
+from detent.words.quantities import count_text, short_duration
 
 if TYPE_CHECKING:
     from detent.engine.run_ending import Artifact, Failure
@@ -130,7 +130,7 @@ def draw_summary(
         Cell(safe(view.name), STRONG),
         " ",
         state_cell(view.status),
-        f" in {span_text(elapsed_ms(view))}",
+        f" in {short_duration(elapsed_ms(view))}",
         Cell(f"  run {view.run_id}", FAINT),
     )
     page.fields(_fields(view, result, artifacts), indent="  ")

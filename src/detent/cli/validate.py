@@ -15,10 +15,11 @@ from detent.cli.contract_file import (
     read_contract,
     without_home,
 )
-from detent.cli.page import BAD, FAINT, GOOD, STRONG, WARN, Cell, Page
+from detent.cli.page import Cell, Page
 from detent.cli.shell import Shell, teaching
-from detent.cli.text import count_text
+from detent.cli.terminal import BAD, FAINT, GOOD, STRONG, WARN
 from detent.errors import EXIT_INVALID
+from detent.words.quantities import count_text
 
 if TYPE_CHECKING:
     from detent.contract import Contract, ContractInvalid, Finding

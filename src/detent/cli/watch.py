@@ -11,14 +11,13 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from detent.cli.shell import Shell
+from detent.errors import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from detent.engine.driver import Options
     from detent.engine.run import RunHandle
     from detent.engine.run_inputs import RunInputs
     from detent.engine.watching import Taken
-
-INTERRUPTED = 130
 
 
 class Interrupts:
@@ -93,4 +92,4 @@ def watch_runs(shell: Shell, inputs: RunInputs, options: Options, *, workers: in
     hands = Hands(SystemClock(), interrupts.wait, drive_one, say, interrupts.ending)
     with interrupts.caught():
         Watching(home, inputs, hands).run()
-    return INTERRUPTED if interrupts.asked else 0
+    return EXIT_INTERRUPTED if interrupts.asked else 0

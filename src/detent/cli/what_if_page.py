@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from detent.cli.page import FAINT, GOOD, STRONG, WARN, Cell, Cellish, Page
-from detent.cli.text import count_text
+from detent.cli.page import Cell, Cellish, Page
+from detent.cli.terminal import FAINT, GOOD, STRONG, WARN
+from detent.words.quantities import count_text
 
 if TYPE_CHECKING:
     from detent.scheduling.what_if_figures import Comparison, Figures, Waits

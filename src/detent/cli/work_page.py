@@ -6,9 +6,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from detent.cli.binding_text import map_text
-from detent.cli.page import BAD, FAINT, Cell, Cellish, Page
-from detent.cli.text import count_text, safe, short, size_text
+from detent.cli.page import Cell, Cellish, Page
+from detent.cli.terminal import BAD, FAINT, safe, short
 from detent.jobs.values import is_file, is_result
+from detent.words.quantities import count_text, size_text
 
 if TYPE_CHECKING:
     from detent.engine.content import Content
@@ -85,10 +86,10 @@ def order_fields(order: WorkOrder) -> list[tuple[str, Cellish]]:
 
 def report_fields(content: Content, report: WorkReport) -> list[tuple[str, Cellish]]:
     """What came of a job, for a page."""
-    from detent.engine.explain_chapter import span  # noqa: PLC0415
     from detent.jobs.work import PROCESS  # noqa: PLC0415
+    from detent.words.quantities import duration_text  # noqa: PLC0415
 
-    used = [span(max(0, report.finished_ms - report.started_ms))]
+    used = [duration_text(max(0, report.finished_ms - report.started_ms))]
     used += [f"{report.cpu_ms} ms of CPU"] if report.cpu_ms else []
     used += [f"{size_text(report.memory_bytes_peak)} at most"] if report.memory_bytes_peak else []
     where = "a process of its own, not sandboxed" if report.sandbox == PROCESS else f"sandbox {report.sandbox}"

@@ -35,6 +35,7 @@ from detent.errors import DetentError
 from detent.store.api import StoreReader
 from detent.store.mounts import mount_of, refuse_network_file_system
 from detent.store.sqlite.facts import file_facts
+from detent.words.quantities import age_text
 
 OK, NOTE, WRONG = "ok", "note", "wrong"
 SPACE_LEAST_MIB: Final = 64
@@ -103,15 +104,6 @@ def sandbox_of(home: Home) -> SandboxView:
     except DetentError:
         required = SANDBOX_REQUIRED
     return sandbox_view(required)
-
-
-def age_text(ms: int) -> str:
-    """A length of time for people; one that has not come yet is none."""
-    seconds = max(0, ms) // 1000
-    for length, unit in ((86_400, "days"), (3_600, "hours"), (60, "minutes")):
-        if seconds >= 2 * length:
-            return f"{seconds // length} {unit}"
-    return f"{seconds} s"
 
 
 def space_of(said: os.statvfs_result) -> Check:

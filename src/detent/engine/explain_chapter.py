@@ -8,6 +8,7 @@ from detent.canon.late import dataclass
 from detent.engine.inspect import Times, plain
 from detent.errors import DetentError
 from detent.scheduling import Candidate, Decision, explain_lines
+from detent.words.quantities import time_text
 
 CANDIDATES_TOLD_MAX: Final = 5
 """Candidates of a decision that are listed; the decision record has more of them."""
@@ -66,22 +67,9 @@ def read_decision(data: object) -> Decision | None:
         return None
 
 
-def span(ms: int) -> str:
-    """A duration for people."""
-    if ms < 1_000:
-        return f"{ms} ms"
-    if ms < 60_000:
-        return f"{ms / 1_000:.1f} s"
-    minutes, seconds = divmod(ms // 1_000, 60)
-    if minutes < 60:
-        return _two(minutes, "min", seconds, "s")
-    hours, minutes = divmod(minutes, 60)
-    return _two(hours, "h", minutes, "min") if hours < 48 else _two(hours // 24, "d", hours % 24, "h")
-
-
 def moment(times: Times, tick: int) -> str:
     """The time of a tick, as it stands in a sentence."""
-    return times.iso(tick).replace("T", " ").removesuffix("Z") + " UTC"
+    return f"{time_text(times.iso(tick))} UTC"
 
 
 def plain_decision(decision: Decision | None) -> object:
@@ -92,10 +80,6 @@ def plain_decision(decision: Decision | None) -> object:
 def capital(text: str) -> str:
     """A sentence's beginning; names keep their spelling."""
     return text[:1].upper() + text[1:] if text.startswith(("its ", "the ", "a ", "job ", "no ")) else text
-
-
-def _two(large: int, unit: str, small: int, smaller_unit: str) -> str:
-    return f"{large} {unit} {small} {smaller_unit}" if small else f"{large} {unit}"
 
 
 def _plain(value: object) -> object:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from detent.canon.late import dataclass
 from detent.engine.content import Content
-from detent.engine.explain_chapter import span
 from detent.engine.find_jobs import order_of
 from detent.engine.inspect import JobView
 from detent.engine.reporting import OF_TASK
+from detent.words.quantities import duration_text
 
 OPERATOR: str = "watchdog_wall_ms in the settings of this home"
 
@@ -34,8 +34,8 @@ class Limited:
         lines = []
         if self.wall:
             first, *others = self.wall
-            beside = "".join(f"; {other.by} allows {span(other.amount)}" for other in others)
-            lines.append(f"An attempt may take {span(first.amount)}: {first.by}{beside}.")
+            beside = "".join(f"; {other.by} allows {duration_text(other.amount)}" for other in others)
+            lines.append(f"An attempt may take {duration_text(first.amount)}: {first.by}{beside}.")
         if self.memory is not None:
             lines.append(f"An attempt may use {self.memory.amount:,} MB of memory: {self.memory.by}.")
         return tuple(lines)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from detent.canon.late import dataclass
-from detent.engine.explain_chapter import CANDIDATES_TOLD_MAX, moment, span
+from detent.engine.explain_chapter import CANDIDATES_TOLD_MAX, moment
 from detent.engine.explain_story import why_final
 from detent.engine.inspect import JobView, RecordView
 from detent.engine.recover import recover
@@ -20,6 +20,7 @@ from detent.scheduling import Decision, Scheduler
 from detent.scheduling.explain import because, code_words, waiting_lines
 from detent.scheduling.watchdog import WALL
 from detent.store.api import StoreReader
+from detent.words.quantities import duration_text
 
 AHEAD_MAX: Final = 10
 """Jobs before a waiting one that are named."""
@@ -94,7 +95,7 @@ def _running(scheduler: Scheduler, job: Job, view: JobView, records: Sequence[Re
     limits = None if known is None else known.asked.limits
     if limits is not None:
         said = [
-            f"{span(ticks * times.tick_ms)} {what}"
+            f"{duration_text(ticks * times.tick_ms)} {what}"
             for ticks, what in ((limits.wall_ticks, "in all"), (limits.idle_ticks, "without progress"))
             if ticks is not None
         ]
@@ -116,9 +117,7 @@ def _retrying(kernel: Kernel, scheduler: Scheduler, job: Job, view: JobView) -> 
         used += f"; interruptions: {job.interruptions} of at most {job.max_interruptions}"
     line = scheduler.line(job.job_id, job.priority)
     if kernel.tick < ready:
-        when = (
-            f"It goes back to the queue at {moment(times, ready)}, {span((ready - kernel.tick) * times.tick_ms)} after"
-        )
+        when = f"It goes back to the queue at {moment(times, ready)}, {duration_text((ready - kernel.tick) * times.tick_ms)} after"
         return [ended, f"{when} the ledger's last entry.", f"{used}."]
     pool_id, priority = line
     where = f" of pool {pool_id}" if pool_id else ""

@@ -8,12 +8,12 @@ from typing import Final
 
 from detent.canon.late import dataclass
 from detent.engine.content import Content
-from detent.engine.explain_chapter import span
 from detent.engine.find_jobs import order_of
 from detent.engine.inspect import JobView, timeline_of_job
 from detent.engine.live_logs import live_jobs
 from detent.engine.recorded_run import report_of
 from detent.store.api import StoreReader
+from detent.words.quantities import duration_text
 
 WAITED_MS_MIN: Final = 100
 """A shorter time between claim and beginning is nobody's wait: it is how long work takes to be handed on."""
@@ -44,7 +44,7 @@ def taken_by(reader: StoreReader, content: Content, view: JobView, home: Path) -
             order.resources, True, (said, "It was claimed and waits until so much is free: no worker has begun it yet.")
         )
     waited = _waited_ms(reader, content, view)
-    lines = (said,) if waited < WAITED_MS_MIN else (said, f"Its last attempt waited {span(waited)} for that.")
+    lines = (said,) if waited < WAITED_MS_MIN else (said, f"Its last attempt waited {duration_text(waited)} for that.")
     return Taken(order.resources, False, lines)
 
 

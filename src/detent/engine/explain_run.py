@@ -11,7 +11,6 @@ from uuid import UUID
 
 from detent.canon.late import dataclass
 from detent.engine.content import Content
-from detent.engine.explain_chapter import span
 from detent.engine.explain_resources import takes_text
 from detent.engine.explain_reuse import AGAIN, CHANGED, FIRST, NEVER, WhyRun, reused_from, taken_ingredients, why_run
 from detent.engine.inspect import ABSENT, ERASED, JobView, RunView, Times, run_view, whereabouts
@@ -32,6 +31,7 @@ from detent.engine.run_view import (
 from detent.errors import InvalidInput
 from detent.kernel import Job
 from detent.store.api import StoreReader
+from detent.words.quantities import duration_text
 
 ASKED: Final[Mapping[str, str]] = {
     "force": "It was started with --force: no result that was there before it began was taken.",
@@ -274,7 +274,7 @@ class _Teller:
         took = None if report is None else report.finished_ms - report.started_ms
         if took is None:
             took = step_elapsed_ms(view, view.ended_ms or 0)
-        return "It ran." if took is None else f"It ran, in {span(took)}."
+        return "It ran." if took is None else f"It ran, in {duration_text(took)}."
 
 
 def _reason(element: ToldElement) -> tuple[str, ...]:

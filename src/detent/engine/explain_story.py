@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Final
 
 from detent.engine.content import Content
-from detent.engine.explain_chapter import Chapter, capital, decision_lines, read_decision, span
+from detent.engine.explain_chapter import Chapter, capital, decision_lines, read_decision
 from detent.engine.explain_refusals import refusals_of
 from detent.engine.explain_remake import Remade
 from detent.engine.inspect import ABSENT, DAMAGED, ERASED, HERE, JobView, RecordView, whereabouts
@@ -21,6 +21,7 @@ from detent.kernel import evidence as ev
 from detent.scheduling import Decision
 from detent.scheduling.explain import code_words
 from detent.store.api import StoreReader
+from detent.words.quantities import duration_text
 
 KILLED: Final = (
     "Its process was killed from outside each time. When memory runs out, the kernel does that (`dmesg` names the process);"
@@ -134,7 +135,7 @@ class _Teller:
     ) -> list[str]:
         """Why a transition happened: its decision record says it, or its evidence does."""
         words = code_words(evidence.reason_code)
-        passed = span((tick - self._since) * self._times.tick_ms)
+        passed = duration_text((tick - self._since) * self._times.tick_ms)
         self._since = tick
         if evidence.kind == ev.DISPATCH:
             self._worker = evidence.replica_id or "a worker"
@@ -209,8 +210,8 @@ def _when(chapter: Chapter) -> tuple[int, int, int]:
 def _used(job: Job, code: str) -> str:
     usage = job.usage
     used = {
-        "QUOTA_GPU_TIME": f"{span(usage.gpu_time_ms)} of GPU time",
-        "QUOTA_CPU_TIME": f"{span(usage.cpu_time_ms)} of CPU time",
+        "QUOTA_GPU_TIME": f"{duration_text(usage.gpu_time_ms)} of GPU time",
+        "QUOTA_CPU_TIME": f"{duration_text(usage.cpu_time_ms)} of CPU time",
         "QUOTA_IO_BYTES": f"{usage.io_bytes_read + usage.io_bytes_written} bytes of input and output",
         "QUOTA_MEMORY_BYTES": f"{usage.peak_bytes} bytes of memory at once",
     }

@@ -11,6 +11,7 @@ from detent.jobs.work import WorkReport
 from detent.kernel import Job
 from detent.kernel import evidence as ev
 from detent.store.api import JobRow
+from detent.words.quantities import duration_text
 
 _WITHOUT_REPORT: Final[Mapping[str, str]] = {
     ev.REASON_WORKER_LOST: "was killed (out of memory?)",
@@ -41,8 +42,9 @@ class NextAttempt:
     def text(self, now_ms: int) -> str:
         """``failed (ConnectionError: 503); attempt 2 of 5 in 1 s``."""
         which = f"attempt {self.attempt}" + ("" if self.of is None else f" of {self.of}")
-        seconds = -(-max(0, self.at_ms - now_ms) // 1000)
-        return f"{self.why}; {which} {f'in {seconds} s' if seconds else 'follows'}"
+        left_ms = self.at_ms - now_ms
+        when = f"in {duration_text(left_ms, whole_seconds=True)}" if left_ms > 0 else "follows"
+        return f"{self.why}; {which} {when}"
 
 
 def next_attempt(row: JobRow, report: WorkReport | None, now_ms: int) -> NextAttempt:

@@ -25,6 +25,7 @@ from detent.engine.work import Work
 from detent.errors import DetentError, InvariantBroken
 from detent.executor.annotations import refuse_returns
 from detent.kernel.run import RUNNING as RUN_OPEN
+from detent.words.quantities import count_text
 
 OPEN: Final = ("QUEUED", "RETRYING", "RUNNING")
 
@@ -294,7 +295,7 @@ def ahead_of(work: Work, run_id: str) -> str:
         return ""
     jobs = Counter(row.run_id for state in OPEN for row in reader.jobs(state=state) if row.run_id in left)
     return "; ".join(
-        f"{count} open {'job' if count == 1 else 'jobs'} of {other}, which nobody drives, came first:"
+        f"finishing {count_text(count, 'leftover job')} of interrupted run {other} first:"
         f" `detent cancel {other}` ends it"
         for other, count in sorted(jobs.items(), key=str)
     )

@@ -25,6 +25,7 @@ from detent.scheduling.scheduler import policy_of
 from detent.scheduling.what_if import Fate, simulate
 from detent.scheduling.what_if_figures import Comparison, compare
 from detent.store.api import REFUSALS_KEPT_MAX, StoreReader
+from detent.words.quantities import count_text
 
 ADMISSION_CODES: Final = frozenset(
     {
@@ -134,17 +135,13 @@ def _notes(recorders: list[Recorder], refused: int | None) -> Iterator[str]:
     if workers:
         yield (
             "Claimed work without being registered as a replica, so that the placement order has no say over it: "
-            f"{_count(len(workers), 'worker')} with {_count(sum(worker.slots for worker in workers), 'place')} in all."
+            f"{count_text(len(workers), 'worker')} with {count_text(sum(worker.slots for worker in workers), 'place')} in all."
         )
     changes = sum(policy_of(old) != policy_of(new) for recorder in recorders for old, new in pairwise(recorder.configs))
     if changes:
-        times = _count(changes, "time")
+        times = count_text(changes, "time")
         yield f"The recorded policy changed {times}. The recorded side follows it; the settings shown are its last ones."
 
 
 def _jobs(count: int) -> str:
-    return _count(count, "job")
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    return count_text(count, "job")

@@ -14,6 +14,7 @@ from detent.scheduling import decisions as kinds
 from detent.scheduling.decisions import CANDIDATES_MAX, STAGES, Candidate, Decision
 from detent.scheduling.index import LEAST_LOADED, PACK
 from detent.scheduling.queues import Position
+from detent.words.quantities import count_text
 
 STAGE_WORDS: Final[Mapping[str, str]] = {
     "pin": "in other pools",
@@ -65,7 +66,7 @@ def explain_lines(
     lines += _looked_at(decision, candidates_max)
     if decision.queue is not None:
         place = decision.queue
-        before = f"{_count(place.before, 'job')} to go" if place.before else "nobody"
+        before = f"{count_text(place.before, 'job')} to go" if place.before else "nobody"
         lines.append(f"It was number {place.place} in class {place.priority}, with {before} before it.")
     if decision.budget_left:
         left = ", ".join(f"{amount} {name}" for name, amount in decision.budget_left)
@@ -115,7 +116,7 @@ def _stands(place: Position) -> str:
     stands = f"number {place.place} of class {place.priority}"
     if not place.before:
         return f"It is next: {stands}, and nobody goes before it."
-    return f"It is {stands}; {_count(place.before, 'job goes', 'jobs go')} before it."
+    return f"It is {stands}; {count_text(place.before, 'job goes', 'jobs go')} before it."
 
 
 def _admitted(decision: Decision, who: str) -> str:
@@ -174,7 +175,7 @@ def _funnel(decision: Decision) -> list[str]:
     looked_at = removed + decision.candidate_count
     if not looked_at:
         return ["No replica is registered."]
-    seen = "1 replica was looked at" if looked_at == 1 else f"{looked_at} replicas were looked at"
+    seen = f"{count_text(looked_at, 'replica')} {'was' if looked_at == 1 else 'were'} looked at"
     lines = [
         f"{seen}: {', '.join(fell)}; {decision.candidate_count} could take it."
         if fell
@@ -188,7 +189,7 @@ def _funnel(decision: Decision) -> list[str]:
 
 
 def _candidate_line(number: int, one: Candidate, decision: Decision) -> str:
-    slots = _count(one.active_slots, "slot")
+    slots = count_text(one.active_slots, "slot")
     keys = f"  {number}. {one.replica_id}: {one.free_vram_mb} MB free, {slots} taken"
     if one.replica_id == decision.replica_id:
         return f"{keys}, chosen"
@@ -207,10 +208,6 @@ def _lost_by(one: Candidate, winner: Candidate) -> str:
 
 def _fact(decision: Decision, name: str) -> int | str:
     return dict(decision.facts).get(name, "unknown")
-
-
-def _count(count: int, one: str, many: str | None = None) -> str:
-    return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 def code_words(code: str) -> str:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from detent.errors import DetentError, InvalidInput
 from detent.sdk.options import Duration, not_ended, waiting_seconds
+from detent.words.quantities import count_text
 
 if TYPE_CHECKING:
     from detent.engine.tasks import Call, Tasks, Ticket
@@ -71,12 +72,12 @@ class Left:
 
     def __str__(self) -> str:
         counts = (
-            (self.interrupted, "interrupted job", "interrupted jobs"),
+            (self.interrupted, "interrupted job", None),
             (self.queued, "job in the queue", "jobs in the queue"),
-            (self.runs, "unfinished run", "unfinished runs"),
+            (self.runs, "unfinished run", None),
         )
         said = [
-            f"{len(ids)} {one if len(ids) == 1 else many} ({ids[0]}{', ...' if ids[1:] else ''})"
+            f"{count_text(len(ids), one, many)} ({ids[0]}{', ...' if ids[1:] else ''})"
             for ids, one, many in counts
             if ids
         ]

@@ -93,7 +93,7 @@ def test_what_a_run_that_was_left_has_in_the_queue_is_told_to_the_next(rig: Rig)
     handle = rig.handle(work, PIPE.replace("pipe", "other"))
     handle.open()  # Its workers may have begun with that job, and are held there.
     assert handle.view().note == (
-        f"1 open job of {run_id}, which nobody drives, came first: `detent cancel {run_id}` ends it"
+        f"finishing 1 leftover job of interrupted run {run_id} first: `detent cancel {run_id}` ends it"
     )
     rig.lane.release()
     assert handle.run().ok

@@ -37,6 +37,7 @@ from detent.engine.commit_targets.disk import Disk, failed, shown
 from detent.engine.commit_targets.set_aside import SetAside
 from detent.engine.lock import OwnerLock
 from detent.errors import InvariantBroken
+from detent.words.quantities import count_text
 
 TAIL_BYTES: Final = 4096
 """How much before the recorded length is compared."""
@@ -196,7 +197,7 @@ class GrowingFile:
         """Whether what is there was left by an earlier run of the same work; raises `DestinationNotEmpty` if it is to stay."""
         run_id = anew.whose(self.offset, self.tail_digest())
         if anew.refuses_others and (run_id is None or not anew.replaces_own):
-            what = f"{shown(self._path)} holds {self.offset:,} {'byte' if self.offset == 1 else 'bytes'}"
+            what = f"{shown(self._path)} holds {count_text(self.offset, 'byte')}"
             raise DestinationNotEmpty.holding(what, spec=self._spec, run_id=run_id, path=shown(self._path))
         return run_id is not None
 

@@ -36,6 +36,7 @@ from detent.errors import InvariantBroken
 from detent.store.files import DISK
 from detent.store.queries import parse_queries
 from detent.store.sqlite.database import APPLICATION_ID, close_quietly, insist_on_version
+from detent.words.quantities import count_text
 
 BUSY_MS: Final = 5_000
 """How long a write waits for another program's transaction."""
@@ -273,7 +274,7 @@ class SqliteTarget:
         is_own = known and all(run_id in own for run_id in runs)
         if anew.refuses_others and not (is_own and anew.replaces_own):
             count = _count(connection, table)
-            what = f"table {table} of {shown(self._path)} holds {count:,} {'row' if count == 1 else 'rows'}"
+            what = f"table {table} of {shown(self._path)} holds {count_text(count, 'row')}"
             left_by = next(iter(runs)) if is_own else None
             raise DestinationNotEmpty.holding(what, spec=self.spec, run_id=left_by, path=shown(self._path), table=table)
         if is_own and changes:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.cli.text import columns, count_text, safe, short, size_text, time_text, width
+from detent.cli.terminal import columns, safe, short, width
 
 
 @pytest.mark.parametrize(
@@ -43,21 +43,5 @@ def test_columns_are_aligned_by_what_a_terminal_shows() -> None:
     assert columns([]) == []
 
 
-def test_sizes_and_counts_read_well() -> None:
-    assert [size_text(size) for size in (0, 1023, 1024, 40_000, 5 * 1024**3)] == [
-        "0 B",
-        "1023 B",
-        "1.0 KiB",
-        "39.1 KiB",
-        "5.0 GiB",
-    ]
-    assert [count_text(count, "batch", "batches") for count in (0, 1, 1_234)] == [
-        "0 batches",
-        "1 batch",
-        "1,234 batches",
-    ]
-
-
-def test_digests_and_times_are_shortened() -> None:
+def test_digests_are_shortened() -> None:
     assert short("sha256:" + "ab" * 32) == "sha256:abababababab…"
-    assert time_text("2026-01-02T03:04:05.678Z") == "2026-01-02 03:04:05.678"

@@ -1,0 +1,6 @@
+"""The words that people and programs read for numbers, lengths of time and states; every room may import them.
+
+* ``quantities``: counts with their nouns, sizes, durations, ages and times.
+
+Nothing here is imported eagerly, and nothing here imports another room: `detent --help` loads it.
+"""
