@@ -31,13 +31,13 @@ def test_untrusted_code_is_refused_below_the_required_profile(profile: Profile) 
 
 
 @pytest.mark.parametrize("profile", WEAK, ids=lambda profile: profile.value)
-def test_an_operator_may_lower_it_and_every_execution_says_so(profile: Profile, tmp_path: Path) -> None:
-    with Supervisor(profile=profile, required=Profile.NONE, staging=tmp_path) as supervisor:
+def test_an_operator_may_lower_it_and_every_execution_says_so(profile: Profile) -> None:
+    with Supervisor(profile=profile, required=Profile.NONE) as supervisor:
         execution = supervisor.run(SIMPLE)
         assert isinstance(execution, Execution)
         assert (execution.result, execution.profile, execution.lowered) == (b"1", profile, True)
         supervisor.settle()
-        assert list(tmp_path.iterdir()) == []
+        assert list(supervisor.staging.iterdir()) == []
 
 
 def test_a_stronger_profile_than_the_machine_has_cannot_be_asked_for() -> None:

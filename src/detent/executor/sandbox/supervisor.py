@@ -63,7 +63,6 @@ class Supervisor:
         warm: int = 0,
         warm_limits: Limits | None = None,
         library_paths: tuple[Path, ...] = (),
-        staging: Path | None = None,
         capabilities: Capabilities | None = None,
     ) -> None:
         if not 0 <= warm <= WARM_MAX:
@@ -79,10 +78,8 @@ class Supervisor:
         namespaces = self.profile in {Profile.FULL, Profile.FULL_ROOTLESS}
         self.runtime = Inside(self._interpreter) if namespaces else AsOnHost(self._interpreter)
         """The interpreter as jobs see it."""
-        self._own_staging = Staging() if staging is None else None
-        self.staging = staging or Path()
-        if self._own_staging is not None:
-            self.staging = self._own_staging.path
+        self._staging = Staging()
+        self.staging = self._staging.path
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._ready: deque[Jail] = deque()
@@ -96,7 +93,7 @@ class Supervisor:
             self._sweep()
             self._process, self._control = self._start()
         except BaseException:
-            self._remove_staging()
+            self._staging.close()
             raise
         self._keeper.start()
         try:
@@ -181,7 +178,7 @@ class Supervisor:
             self._process.wait()
         # The spawner has cleared away what it made, unless somebody ended it.
         self._sweep(self.group)
-        self._remove_staging()
+        self._staging.close()
 
     def __enter__(self) -> Self:
         return self
@@ -406,10 +403,6 @@ class Supervisor:
             for path in (directory, directory / "out", directory / "tmp"):
                 os.chown(path, self._settings["uid_base"], self._settings["uid_base"])
         return directory
-
-    def _remove_staging(self) -> None:
-        if self._own_staging is not None:
-            self._own_staging.close()
 
 
 def _first_words(end: socket.socket) -> tuple[bytes, bytes]:
