@@ -10,6 +10,8 @@ SEED ?=
 BIN := .venv/bin
 # Two workers, because the smallest machine we care for has two cores; `make test JOBS=8` uses more.
 JOBS ?= 2
+# Minutes of the attack programme in `make soak`; as root it runs twice, the second time as an ordinary user.
+ATTACK_MINUTES ?= 15
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 # No configuration and no index from the surroundings: the lock must be the same wherever it is made.
 COMPILE := env -u UV_INDEX -u UV_INDEX_URL -u UV_EXTRA_INDEX_URL -u UV_DEFAULT_INDEX -u UV_FIND_LINKS \
@@ -38,9 +40,11 @@ pytest: dev
 	@$(BIN)/python -m compileall -q src
 	@$(PYTEST)
 
-soak: dev ## all tests with many more examples, the slow ones, and a thousand faults: minutes to an hour
+soak: dev ## all tests with many more examples, the slow ones, a thousand faults, and attacks for ATTACK_MINUTES: an hour or two
 	@HYPOTHESIS_PROFILE=soak $(PYTEST) -m '' -o time_limit_seconds=7200
 	@$(BIN)/python -m tests.faults.programme --cycles 1000 $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.attacks.programme --minutes $(ATTACK_MINUTES) $(if $(SEED),--seed $(SEED))
+	@[ $$(id -u) != 0 ] || $(BIN)/python -m tests.attacks.programme --as user --minutes $(ATTACK_MINUTES) $(if $(SEED),--seed $(SEED))
 
 sim: dev ## the simulation alone; make sim SEED=4711 replays one seed
 	@DETENT_SIM_SEED=$(SEED) $(PYTEST) tests/sim

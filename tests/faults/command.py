@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import json
 import os
 import resource
@@ -18,6 +19,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from detent.executor.plain import processes
@@ -28,6 +30,10 @@ LOADED = (
     *("detent.engine.run", "detent.engine.work", "detent.engine.driver", "detent.engine.run_ending", "detent.contract"),
     *("detent.engine.sandbox_lane", "detent.executor.plain", "detent.executor.sandbox", "detent.executor.runners"),
     *("detent.sdk.flow_file", "detent.workflow.executor", "yaml", "pydantic"),
+    *(
+        f"detent.cli.{name}"
+        for name in ("cancel", "doctor", "explain", "list", "logs", "replay", "retry", "show", "verify")
+    ),
 )
 """What a command loads at its start anyway."""
 STRAY_SECONDS = 5.0
@@ -131,8 +137,9 @@ def become(request: dict[str, Any]) -> None:
         os.environ.clear()
         os.environ.update(request["environment"])
         os.chdir(request["directory"])
-        if request.get("file_bytes_max") is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_bytes_max"],) * 2)
+        for limit, name in ((resource.RLIMIT_FSIZE, "file_bytes_max"), (resource.RLIMIT_AS, "memory_bytes_max")):
+            if request.get(name) is not None:
+                resource.setrlimit(limit, (request[name],) * 2)
         points.arm(request.get("point"), request.get("times", 1))
         for where, value in request.get("settings", {}).items():
             module, _, setting = where.rpartition(".")
@@ -144,7 +151,8 @@ def become(request: dict[str, Any]) -> None:
             ask_again.__kwdefaults__["seconds"] = request["patience_seconds"]
         from detent.cli.app import run
 
-        code = run(request["words"])
+        lines = request.get("lines")
+        code = run(request["words"]) if lines is None else answer_all(run, lines, request["seconds_max"])
         sys.stdout.flush()
         sys.stderr.flush()
     except BaseException:  # noqa: BLE001 - it must not go on as a second server
@@ -153,6 +161,35 @@ def become(request: dict[str, Any]) -> None:
         traceback.print_exc()
     finally:
         os._exit(code)
+
+
+class Endless(BaseException):
+    """A line took longer than it may. No error that a command could take for its own."""
+
+
+def answer_all(run: Callable[[list[str]], int], lines: list[list[str]], seconds_max: int) -> int:
+    """Run several lines one after the other in this process; for each, print what it answered, within its time."""
+
+    def ring(*_: object) -> None:
+        raise Endless
+
+    signal.signal(signal.SIGALRM, ring)
+    for words in lines:
+        out, err = io.StringIO(), io.StringIO()
+        code: int | None = None
+        signal.alarm(seconds_max)
+        begun = time.monotonic()
+        try:
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                code = run(words)
+        except Endless:
+            err.write(f"not answered within {seconds_max} s")
+        finally:
+            signal.alarm(0)
+        peak_bytes = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        took_ms = round((time.monotonic() - begun) * 1000)
+        say(code=code, out=out.getvalue(), err=err.getvalue(), peak_bytes=peak_bytes * 1024, took_ms=took_ms)
+    return 0
 
 
 def say(**fields: Any) -> None:
