@@ -12,7 +12,8 @@ import pytest
 from detent.engine.content import Content
 from detent.engine.find_jobs import OPEN, find_jobs, members, the_run
 from detent.engine.live_follow import QUIET_POLLS, Follower, Piece
-from detent.engine.live_logs import job_log, live_jobs
+from detent.engine.live_logs import job_log
+from detent.engine.live_output import live_jobs
 from detent.engine.wiring import Parts
 from detent.errors import InvalidInput
 from detent.jobs.work import WorkError

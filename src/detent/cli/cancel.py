@@ -13,7 +13,7 @@ from detent.errors import EXIT_FAILED, EXIT_UNAVAILABLE
 from detent.words.quantities import count_text
 
 if TYPE_CHECKING:
-    from detent.engine.cancel import Cancelled, CancelledItems
+    from detent.engine.cancelled import Cancelled, CancelledItems
 
 JOBS_NAMED_MAX = 5
 

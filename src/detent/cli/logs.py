@@ -75,7 +75,8 @@ def _answer(
     *,
     raw: bool,
 ) -> int:
-    from detent.engine.live_logs import job_log, live_jobs  # noqa: PLC0415
+    from detent.engine.live_logs import job_log  # noqa: PLC0415
+    from detent.engine.live_output import live_jobs  # noqa: PLC0415
 
     live = live_jobs(home.path)
     logs = ((job, job_log(reader, content, job.job_id, live.get(job.job_id))) for job in found.jobs)

@@ -65,7 +65,7 @@ def command(  # noqa: PLR0913 - a command's options
 ) -> int:
     """Run a pipeline."""
     from detent.contract import ContractInvalid  # noqa: PLC0415 - keeps `--help` fast
-    from detent.engine.driver import Options  # noqa: PLC0415
+    from detent.engine.recipes import Options  # noqa: PLC0415
     from detent.engine.run import RunHandle  # noqa: PLC0415
     from detent.engine.run_inputs import RunInputs  # noqa: PLC0415
     from detent.engine.work import Work, home_at  # noqa: PLC0415

@@ -90,7 +90,7 @@ def _show_run(shell: Shell, home: Home, reader: StoreReader, content: Content, v
     from detent.cli.show_run import RunSteps  # noqa: PLC0415
     from detent.engine import inspect  # noqa: PLC0415
     from detent.engine.clock import SystemClock  # noqa: PLC0415
-    from detent.engine.live_logs import live_since  # noqa: PLC0415
+    from detent.engine.live_output import live_since  # noqa: PLC0415
     from detent.engine.ordered_runtime.recorded import recorded_ordered  # noqa: PLC0415
     from detent.engine.ordered_runtime.snapshot_file import read_snapshot  # noqa: PLC0415
     from detent.engine.recorded_run import Live, recorded_run  # noqa: PLC0415
@@ -170,8 +170,9 @@ def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, v
     from detent.engine import inspect  # noqa: PLC0415
     from detent.engine.cancel import given_reason  # noqa: PLC0415
     from detent.engine.clock import SystemClock  # noqa: PLC0415
-    from detent.engine.find_jobs import order_of  # noqa: PLC0415
-    from detent.engine.live_logs import attempts_of, job_times, live_since  # noqa: PLC0415
+    from detent.engine.content import order_of  # noqa: PLC0415
+    from detent.engine.live_logs import attempts_of, job_times  # noqa: PLC0415
+    from detent.engine.live_output import live_since  # noqa: PLC0415
     from detent.engine.next_attempt import unreported, unreported_category  # noqa: PLC0415
     from detent.engine.recorded_run import report_of  # noqa: PLC0415
     from detent.jobs.status import project_job  # noqa: PLC0415

@@ -14,7 +14,7 @@ from detent.cli.shell import Shell
 from detent.errors import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
-    from detent.engine.driver import Options
+    from detent.engine.recipes import Options
     from detent.engine.run import RunHandle
     from detent.engine.run_inputs import RunInputs
     from detent.engine.watching import Taken

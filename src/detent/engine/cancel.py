@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from detent.canon.late import dataclass
+from detent.engine.cancelled import CANCELLED, POLL_SECONDS, Cancelled
 from detent.engine.content import NONCE_BYTES, Content, open_value, seal_value
 from detent.engine.home import Home
 from detent.engine.run_identity import RunLock, ask_to_cancel, is_driven
@@ -28,68 +28,14 @@ from detent.kernel.run import RUNNING
 from detent.store.api import JobRow, RunRow, StoreReader
 
 USER, WORKFLOW = "CANCELLED_BY_USER", "WORKFLOW_CANCELLED"
-CANCELLED: Final = "cancelled"
 USER_REASON: Final = "cancelled by the user"
 BATCH: Final = 200
 REASON_CHARS_MAX: Final = 1_000
 WAIT_SECONDS: Final = 30.0
 """How long it is waited for the process that drives a run to close it."""
-POLL_SECONDS: Final = 0.05
 IDLE_LOOKS: Final = 4
 """Looks at a driven run without a live job after which its driver is asked in another way: it waits for work of others."""
 OPEN: Final = ("QUEUED", "RUNNING", "RETRYING")
-
-
-@dataclass(frozen=True, slots=True)
-class CancelledItems:
-    """Where an ordered run was cut."""
-
-    total: int
-    committed: int
-    """Items that the destination has, by the record; cancelled ones are not among them."""
-    requested: int
-    """The first item that was to be cancelled; 0: as early as possible."""
-    boundary: int | None
-    """The first item that is cancelled (X-069); None while the driver has not answered."""
-
-    def to_map(self) -> dict[str, object]:
-        """As data."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
-@dataclass(frozen=True, slots=True)
-class Cancelled:
-    """What came of a cancellation."""
-
-    kind: str
-    """``run`` or ``job``."""
-    identifier: str
-    status: str
-    """Where it stands afterwards: the run's status, or the job's state."""
-    jobs: tuple[str, ...] = ()
-    """Jobs that were cancelled by this."""
-    before: bool = False
-    """Whether it had ended before."""
-    ordered: CancelledItems | None = None
-    """Of an ordered run, where it was cut."""
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether it is cancelled now, by this or before."""
-        return self.status in {CANCELLED, "CANCELED"}
-
-    def to_map(self) -> dict[str, object]:
-        """As data."""
-        name = "run_id" if self.kind == "run" else "job_id"
-        return {
-            "kind": self.kind,
-            name: self.identifier,
-            "status": self.status,
-            "cancelled": self.is_cancelled,
-            "had_ended": self.before,
-            "jobs_cancelled": list(self.jobs),
-            **({} if self.ordered is None else {"items": self.ordered.to_map()}),
-        }
 
 
 class Canceller:

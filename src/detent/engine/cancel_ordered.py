@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from detent.engine.cancel import CANCELLED, POLL_SECONDS, Cancelled, CancelledItems
+from detent.engine.cancelled import CANCELLED, POLL_SECONDS, Cancelled, CancelledItems
 from detent.engine.desk import Desk
 from detent.engine.home import Home
 from detent.engine.map_ending import end_run, notes_for

@@ -24,10 +24,11 @@ from detent.canon import (
     sha256,
 )
 from detent.canon.late import dataclass
-from detent.errors import InvalidInput, StoreCorrupt
+from detent.errors import DetentError, InvalidInput, StoreCorrupt
+from detent.jobs.work import WorkOrder, read_order
 from detent.kernel import Evidence, Job, Run
 from detent.ledger.naming import named_digests, written_digests
-from detent.store.api import CONTENT_INLINE_BYTES_MAX, StoreReader
+from detent.store.api import CONTENT_INLINE_BYTES_MAX, JobRow, StoreReader
 from detent.store.content import ContentFiles
 
 NONCE_BYTES = 16
@@ -230,3 +231,12 @@ def unreferenced(
         for digest, place in stored
         if digest not in named and not (place == "file" and too_young(digest))
     ]
+
+
+def order_of(content: Content, row: JobRow) -> WorkOrder | None:
+    """A job's order; None when it is erased, or when the job is of a kind that has none."""
+    try:
+        data = content.get(Job.decode(row.body).payload_digest)
+        return None if data is None else read_order(open_value(data))
+    except DetentError:
+        return None

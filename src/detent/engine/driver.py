@@ -22,7 +22,7 @@ from detent.engine.choosing import Choosing
 from detent.engine.crew import Attempted, ends_attempt
 from detent.engine.desk import Desk, Submission
 from detent.engine.next_attempt import next_attempt, unreported, why_failed
-from detent.engine.recipes import Recipes
+from detent.engine.recipes import Options, Recipes
 from detent.engine.reusing import Reusing
 from detent.engine.run_identity import is_asked_to_cancel
 from detent.engine.run_inputs import RunIdentity, RunInputs
@@ -41,18 +41,6 @@ RUN_CANCELLED: Final = "the run was cancelled"
 POLL_MAX: Final = 200
 """Jobs that the ledger is asked for at once when no news comes."""
 POLL_SECONDS: Final = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How a run goes about its work."""
-
-    force: bool = False
-    """Reuse nothing that ended before this run began."""
-    reuse_failed: bool = False
-    salt: str | None = None
-    max_parallel: int | None = None
-    """Jobs of the run under way at once (X-138)."""
 
 
 @dataclass(frozen=True, slots=True)

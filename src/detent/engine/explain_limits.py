@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from detent.canon.late import dataclass
-from detent.engine.content import Content
-from detent.engine.find_jobs import order_of
+from detent.engine.content import Content, order_of
 from detent.engine.inspect import JobView
 from detent.engine.reporting import OF_TASK
 from detent.words.quantities import duration_text

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from detent.canon.late import dataclass
-from detent.engine.content import Content
-from detent.engine.find_jobs import order_of
+from detent.engine.content import Content, order_of
 from detent.engine.inspect import JobView, timeline_of_job
-from detent.engine.live_logs import live_jobs
+from detent.engine.live_output import live_jobs
 from detent.engine.recorded_run import report_of
 from detent.store.api import StoreReader
 from detent.words.quantities import duration_text

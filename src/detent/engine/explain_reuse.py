@@ -14,9 +14,8 @@ from typing import Any, Final
 from detent.canon import parse_digest
 from detent.canon.late import dataclass
 from detent.canon.show import show
-from detent.engine.content import Content, open_value
+from detent.engine.content import Content, open_value, order_of
 from detent.engine.explain_chapter import moment
-from detent.engine.find_jobs import order_of
 from detent.engine.ingredients import ABSENT, Change, CodeReader, describe, is_same_work
 from detent.engine.inspect import ABSENT as NEVER_STORED
 from detent.engine.inspect import DAMAGED, ERASED, JobView, Times, whereabouts

@@ -14,9 +14,8 @@ from typing import Final
 
 from detent.canon import NotCanonical, decode
 from detent.canon.late import dataclass
-from detent.engine.content import Content, open_value
-from detent.errors import DetentError, InvalidInput
-from detent.jobs.work import WorkOrder, read_order
+from detent.engine.content import Content, order_of
+from detent.errors import InvalidInput
 from detent.kernel import Job, Run
 from detent.kernel.run import RUNNING
 from detent.store.api import JobRow, RunRow, StoreReader
@@ -136,15 +135,6 @@ def called(content: Content, row: JobRow) -> str:
     """What people call a job: ``extract[3]``; empty when it has no name but its id."""
     found = _found(content, row)
     return found.label if found.step else ""
-
-
-def order_of(content: Content, row: JobRow) -> WorkOrder | None:
-    """A job's order; None when it is erased, or when the job is of a kind that has none."""
-    try:
-        data = content.get(Job.decode(row.body).payload_digest)
-        return None if data is None else read_order(open_value(data))
-    except DetentError:
-        return None
 
 
 def _found(content: Content, row: JobRow, *, reused: bool = False) -> FoundJob:

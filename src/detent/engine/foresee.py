@@ -20,12 +20,11 @@ from detent.contract.model import REFERRING, Binding, Kind
 from detent.contract.references import param_names, step_keys
 from detent.engine.content import Content
 from detent.engine.desk import Desk
-from detent.engine.driver import Options
 from detent.engine.explain_reuse import change_map, change_text
 from detent.engine.home import Home
 from detent.engine.ingredients import Change, describe
 from detent.engine.namesakes import Namesakes
-from detent.engine.recipes import Found, Miss, Recipe, Recipes, Wanted
+from detent.engine.recipes import Found, Miss, Options, Recipe, Recipes, Wanted
 from detent.engine.run_inputs import RunInputs, unfinished
 from detent.engine.run_orders import wanted_of
 from detent.engine.session import Session

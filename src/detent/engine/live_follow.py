@@ -15,7 +15,8 @@ from typing import Final
 from detent.canon.late import dataclass
 from detent.engine.content import Content
 from detent.engine.inspect import job_view
-from detent.engine.live_logs import STREAMS, AttemptLog, LiveJob, attempts_of, live_jobs
+from detent.engine.live_logs import AttemptLog, attempts_of
+from detent.engine.live_output import STREAMS, LiveJob, live_jobs
 from detent.kernel.table import TERMINAL
 from detent.store.api import StoreReader
 

@@ -7,28 +7,19 @@ they are good for looking and for nothing else. What counts is in the report, on
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from detent.canon.late import dataclass
 from detent.engine.content import Content
 from detent.engine.inspect import ABSENT, DAMAGED, ERASED, HERE, JobView, RecordView, job_view, timeline_of_job
-from detent.errors import HomeUntrusted, InvalidInput, StoreCorrupt
+from detent.engine.live_output import LIVE_BYTES_MAX, STDERR, STDOUT, STREAMS, LiveJob
+from detent.errors import InvalidInput, StoreCorrupt
 from detent.jobs.work import WorkReport, WorkStream
 from detent.kernel.table import TERMINAL
 from detent.ledger import SignedResult
 from detent.store.api import StoreReader
-from detent.store.no_follow import open_no_follow
-
-STDOUT, STDERR = "stdout", "stderr"
-STREAMS: Final = (STDOUT, STDERR)
-LIVE_DIRECTORY: Final = "live"
-LIVE_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Of a running job's stream, the most that is read at once."""
-_JOB_FILE_BYTES_MAX: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,47 +89,6 @@ class JobLog:
     def ended(self) -> bool:
         """Whether nothing more can come."""
         return self.state in TERMINAL
-
-
-@dataclass(frozen=True, slots=True)
-class LiveJob:
-    """The files of a worker that has a job now."""
-
-    directory: Path
-    job_id: str
-    since_ns: int
-    """When the worker began it; tells the living from the dead where both claim one job."""
-
-    def read(self, stream: str, offset: int = 0, most: int = LIVE_BYTES_MAX) -> bytes:
-        """What was printed from ``offset`` on; nothing once the worker has gone on to something else."""
-        try:
-            with os.fdopen(open_no_follow(self.directory / stream), "rb") as file:
-                file.seek(offset)
-                data = file.read(most)
-        except (OSError, HomeUntrusted):
-            return b""
-        # Asked again after reading: the worker may have taken another job meanwhile, and these would be that one's bytes.
-        now = _live_job(self.directory)
-        return data if now is not None and now.job_id == self.job_id else b""
-
-
-def live_jobs(home: Path) -> dict[str, LiveJob]:
-    """Who has which job now, by job; of two that claim one job the newer, because the dead clear nothing away."""
-    found: dict[str, LiveJob] = {}
-    try:
-        directories = sorted((home / LIVE_DIRECTORY).iterdir())
-    except OSError:
-        return {}
-    for directory in directories:
-        live = _live_job(directory)
-        if live is not None and (live.job_id not in found or live.since_ns > found[live.job_id].since_ns):
-            found[live.job_id] = live
-    return found
-
-
-def live_since(home: Path) -> dict[str, int]:
-    """Which jobs workers have now, and since when, in milliseconds since 1970."""
-    return {job_id: live.since_ns // 1_000_000 for job_id, live in live_jobs(home).items()}
 
 
 def job_times(view: JobView, attempts: Iterable[AttemptLog], since_ms: int | None, now_ms: int) -> tuple[int, int]:
@@ -230,18 +180,6 @@ def _stored(reader: StoreReader, content: Content, stream: WorkStream) -> Stream
     if data is None:
         return StreamLog(truncated=stream.truncated, fate=ERASED if reader.is_erased(stream.content) else ABSENT)
     return StreamLog(data, stream.truncated)
-
-
-def _live_job(directory: Path) -> LiveJob | None:
-    try:
-        with os.fdopen(open_no_follow(directory / "job"), "rb") as file:
-            first, newline, rest = file.read(_JOB_FILE_BYTES_MAX).partition(b"\n")
-            since = rest.partition(b"\n")[0]
-            since_ns = int(since) if since.isdigit() else os.fstat(file.fileno()).st_mtime_ns
-    except (OSError, HomeUntrusted):
-        return None
-    # Without the end of the line the name may be half written; an empty one belongs to a worker that waits.
-    return LiveJob(directory, first.decode(errors="replace"), since_ns) if first and newline else None
 
 
 def _stream_map(stream: StreamLog) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from detent.engine.commit_targets import CommitFailed, parse_target
 from detent.engine.lanes import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, Assignment, Finished
 from detent.engine.map_ending import end_run
 from detent.engine.ordered_runtime.driver import DestinationFailed
-from detent.engine.ordered_runtime.handle import OrderedHandle
+from detent.engine.ordered_runtime.handle import OrderedHandle, RuntimeParts
 from detent.errors import DetentError, InvalidInput, StoreUnavailable
 from detent.jobs.category import ErrorCategory, category_of
 from detent.jobs.work import WorkError
@@ -30,7 +30,6 @@ from detent.kernel import Job
 if TYPE_CHECKING:
     from detent.engine.ordered_runtime.recall import Failure
     from detent.engine.ordered_runtime.recorded import RecordedOrdered
-    from detent.engine.work import Work
 
 UNDER_WAY_MAX: Final = 4
 """Ordered runs that are driven at once; steps beyond that wait, with their leases kept alive."""
@@ -43,7 +42,7 @@ TOLD_MAX: Final = 10
 class MapLane:
     """Drives the ordered runs of map steps, each on a thread of its own."""
 
-    def __init__(self, work: Work, wake: Callable[[], None]) -> None:
+    def __init__(self, work: RuntimeParts, wake: Callable[[], None]) -> None:
         self._work = work
         self._wake = wake
         self._waiting: deque[_Attempt] = deque()
@@ -103,7 +102,7 @@ class _Attempt:
     """One attempt at a map step, on a thread of its own."""
 
     def __init__(
-        self, work: Work, assignment: Assignment, tell: Callable[[int, Finished | BaseException], None]
+        self, work: RuntimeParts, assignment: Assignment, tell: Callable[[int, Finished | BaseException], None]
     ) -> None:
         self.number = assignment.number
         self._work = work

@@ -26,8 +26,8 @@ from detent.engine.ordered_runtime.recorded import RecordedOrdered, is_step_of, 
 from detent.engine.ordered_runtime.rows import row_lines
 from detent.engine.ordered_runtime.spec import WINDOW, OrderedInputs, OrderedSpec
 from detent.engine.ordered_runtime.spool import Items, spool
+from detent.engine.path_arguments import expanded
 from detent.engine.recipes import Recipes
-from detent.engine.run_orders import expanded
 from detent.errors import InvalidInput
 from detent.executor.plain.outputs import type_of
 from detent.jobs.values import RESULT, file_reference, files_named, is_result
@@ -235,18 +235,3 @@ def result_of(order: WorkOrder, counts: Mapping[str, int], digest: str, file: Wo
             digest_text(file.digest), size=file.size_bytes, name=name, content_type=file.content_type
         )
     return said
-
-
-def fault_of(target: Mapping[str, Any], directory: str, value: JsonValue) -> str:
-    """What speaks against taking an earlier result of a map step over; empty: nothing. Files are looked at elsewhere."""
-    if not isinstance(value, dict):
-        return "its result is gone"
-    if value.get("failed"):
-        return f"{value['failed']} of its items failed"
-    kind, _, rest = str(target["commit"]).partition(":")
-    if kind != SQLITE:
-        return ""
-    from detent.engine.commit_targets.table_check import table_fault  # noqa: PLC0415 - loads apsw
-
-    name, _, table = rest.rpartition("#")
-    return table_fault(Path(directory) / expanded(name), table, value["total"], value["succeeded"])

@@ -12,8 +12,7 @@ from itertools import chain, islice
 from typing import Any, Final
 
 from detent.canon.late import dataclass
-from detent.engine.content import Content
-from detent.engine.find_jobs import order_of
+from detent.engine.content import Content, order_of
 from detent.engine.ingredients import Change, changed
 from detent.jobs.work import WorkOrder
 from detent.kernel import Job

@@ -115,3 +115,8 @@ def _is_file(path: str) -> bool:
         return os.path.isfile(path)  # noqa: PTH113 - texts
     except ValueError:
         return False
+
+
+def expanded(path: str) -> str:
+    """A path in which a leading ``~/`` is the home directory of the user: no shell has seen it behind its colon."""
+    return os.path.expanduser(path) if path.startswith("~/") else path  # noqa: PTH111 - texts

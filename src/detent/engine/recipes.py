@@ -11,9 +11,11 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from detent.canon import digest_text, parse_digest
+from detent.canon.destinations import SQLITE
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.engine.desk import Desk, Retries, Submitted
@@ -38,9 +40,11 @@ from detent.engine.ingredients import (
     source_digest,
     together,
 )
-from detent.engine.path_arguments import PathArguments, no_value
+from detent.engine.path_arguments import PathArguments, expanded, no_value
+from detent.engine.reporting import Witnessed
 from detent.errors import DetentError, InvariantBroken
 from detent.executor.annotations import PARSING
+from detent.executor.own_targets import COMPUTE_CHUNK
 from detent.jobs.category import ErrorCategory
 from detent.jobs.dedupe import DedupeRequest, Join, PriorJob, Reuse, dedupe
 from detent.jobs.keys import ExecutionKey
@@ -49,19 +53,27 @@ from detent.jobs.work import WorkOrder, WorkReport, read_order
 from detent.kernel import Job
 from detent.store.api import JobRow, WorkRow
 
-if TYPE_CHECKING:
-    from detent.engine.driver import Options
-
 LOOK_SECONDS: Final = 0.2
 """How long what was read of the user's source is taken for granted."""
 CODED: Final = frozenset({"python", "map"})
 """Kinds that call functions of the user's own project."""
-OUR_OWN: Final = "detent.engine."
 FORCED: Final = "`--force` asked for it again"
 LIMIT_BOUND: Final = "a limit had ended it, and another limit might not"
 OTHER_LIMITS: Final = "the same work is under way with other limits"
 ASTRAY: Final = "the index of work names job {} for it, which was asked to do something else; run `detent verify` to see what was changed"
 KEPT_JOBS: Final = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a run goes about its work."""
+
+    force: bool = False
+    """Reuse nothing that ended before this run began."""
+    reuse_failed: bool = False
+    salt: str | None = None
+    max_parallel: int | None = None
+    """Jobs of the run under way at once (X-138)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +151,6 @@ class Miss:
     """No job answers for the work; ``why`` names what speaks against the one that nearly does."""
 
     why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Witnessed:
-    """What is said of an attempt by those who watched it from outside."""
-
-    env_version: str
-    stale: bool = False
-    """Its code, its packages or its tools are not those that its order was made from."""
 
 
 class _Earlier(NamedTuple):
@@ -405,11 +408,8 @@ class Recipes:
         if not self._desk.is_whole(report):
             erased = any(map(self._desk.reader.is_erased, report.contents()))
             return "a part of its result was erased" if erased else "a part of its result is gone"
-        if wanted.kind == "map":
-            from detent.engine.map_step import fault_of  # noqa: PLC0415 - ordered runs take time to load
-
-            if fault := fault_of(wanted.target, wanted.directory, self._desk.value(report)):
-                return fault
+        if wanted.kind == "map" and (fault := _map_fault(wanted.target, wanted.directory, self._desk.value(report))):
+            return fault
         if not wanted.outputs:
             return ""
         recorded: dict[str, dict[str, str]] = {}
@@ -437,11 +437,22 @@ def surroundings_of(wanted: Wanted, code: CodeDigest | None) -> Surroundings:
 
 def _chunk_calls(order: WorkOrder) -> tuple[str, ...] | None:
     """The functions of the user's own that a chunk of an ordered run calls; None for any other order."""
-    if order.kind != "python" or not str(order.target).startswith(OUR_OWN):
-        return None
-    from detent.engine.ordered_runtime.chunk import TARGET  # noqa: PLC0415 - most runs are not ordered
-
-    if order.target != TARGET:
+    if order.kind != "python" or order.target != COMPUTE_CHUNK:
         return None
     work = order.arguments[0]
     return tuple(name for name in (work["compute"], work.get("filter")) if name is not None)
+
+
+def _map_fault(target: Mapping[str, Any], directory: str, value: JsonValue) -> str:
+    """What speaks against taking an earlier result of a map step over; empty: nothing. Files are looked at elsewhere."""
+    if not isinstance(value, dict):
+        return "its result is gone"
+    if value.get("failed"):
+        return f"{value['failed']} of its items failed"
+    kind, _, rest = str(target["commit"]).partition(":")
+    if kind != SQLITE:
+        return ""
+    from detent.engine.commit_targets.table_check import table_fault  # noqa: PLC0415 - loads apsw
+
+    name, _, table = rest.rpartition("#")
+    return table_fault(Path(directory, expanded(name)), table, value["total"], value["succeeded"])

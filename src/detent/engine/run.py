@@ -15,8 +15,8 @@ from uuid import UUID
 from detent.canon import parse_digest
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
-from detent.engine.driver import Driver, Options
-from detent.engine.recipes import Recipes
+from detent.engine.driver import Driver
+from detent.engine.recipes import Options, Recipes
 from detent.engine.run_identity import new_run_id
 from detent.engine.run_inputs import RunIdentity, RunInputs, RunLock, is_driven, unfinished
 from detent.engine.run_view import RunView, StepView
@@ -190,7 +190,7 @@ class RunHandle:
 
     def _begun(self) -> Mapping[str, int]:
         """Jobs that workers of this home have in hand, of whichever process, and since when."""
-        from detent.engine.live_logs import live_since  # noqa: PLC0415 - a run that nobody watches needs none of it
+        from detent.engine.live_output import live_since  # noqa: PLC0415 - a run that nobody watches needs none of it
 
         return live_since(self._work.home.path)
 

@@ -9,8 +9,7 @@ from typing import Final
 
 from detent.canon import digest_text
 from detent.canon.late import dataclass
-from detent.engine.content import Content
-from detent.engine.find_jobs import order_of
+from detent.engine.content import Content, order_of
 from detent.engine.inspect import job_view, timeline_of_job
 from detent.engine.next_attempt import unreported, unreported_category
 from detent.errors import DetentError, InvalidInput, StoreCorrupt

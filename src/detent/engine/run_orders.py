@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from detent.contract.model import Binding, Kind
 from detent.contract.step_limits import memory_limit_of, retries_of, wall_limit_of
 from detent.engine.desk import Desk, Inline, Retries, Submission
 from detent.engine.ingredients import default_shell
-from detent.engine.path_arguments import input_paths
+from detent.engine.path_arguments import expanded, input_paths
 from detent.engine.recipes import Recipe, Recipes, Wanted, limits_of
 from detent.engine.run_inputs import RunInputs
 from detent.engine.step_run import Binder, Bound, Element, StepRun
@@ -75,11 +74,6 @@ def _leaves(binding: Binding, bound: Bound) -> Mapping[str, str]:
     if binding.kind is not Kind.MAP:
         return binding.outputs
     return {name: expanded(path) for name, path in map_words.leaves(bound.target).items()}
-
-
-def expanded(path: str) -> str:
-    """A path in which a leading ``~/`` is the home directory of the user: no shell has seen it behind its colon."""
-    return os.path.expanduser(path) if path.startswith("~/") else path  # noqa: PTH111 - texts
 
 
 class Orders:

@@ -15,7 +15,7 @@ from detent.engine.run_past import Past
 from detent.engine.run_plan import steps_of
 
 if TYPE_CHECKING:
-    from detent.engine.driver import Options
+    from detent.engine.recipes import Options
 
 
 class RunState:

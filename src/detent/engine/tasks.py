@@ -21,10 +21,9 @@ from detent.canon.late import dataclass
 from detent.canon.priority import PRIORITY_DEFAULT
 from detent.engine.crew import Attempted, ends_attempt
 from detent.engine.desk import Retries, Submission
-from detent.engine.driver import Options
 from detent.engine.ingredients import WorkInputs, is_same_request
 from detent.engine.patience import ask_again
-from detent.engine.recipes import Limits, Miss, Recipe, Wanted, no_results
+from detent.engine.recipes import Limits, Miss, Options, Recipe, Wanted, no_results
 from detent.engine.run_past import TERMINAL
 from detent.engine.vacancies import FULL
 from detent.engine.wire import Answer

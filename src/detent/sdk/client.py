@@ -157,7 +157,7 @@ class Client:
         force: bool = False,
         salt: str | None = None,
     ) -> None:
-        from detent.engine.driver import Options  # noqa: PLC0415 - `import detent` stays cheap
+        from detent.engine.recipes import Options  # noqa: PLC0415 - `import detent` stays cheap
         from detent.engine.tasks import Tasks  # noqa: PLC0415
         from detent.engine.work import Work, home_at  # noqa: PLC0415
         from detent.sdk.run import file_maker  # noqa: PLC0415

@@ -111,7 +111,7 @@ def run(  # noqa: PLR0913 - how a run is to go, each by its name
     run goes on where that run stopped, unless ``new``; ``force`` runs every step again.
     """
     from detent.contract.params import bind  # noqa: PLC0415 - `import detent` stays cheap
-    from detent.engine.driver import Options  # noqa: PLC0415
+    from detent.engine.recipes import Options  # noqa: PLC0415
     from detent.engine.run import RunHandle  # noqa: PLC0415
     from detent.engine.run_inputs import RunInputs  # noqa: PLC0415
     from detent.engine.work import Work, home_at  # noqa: PLC0415

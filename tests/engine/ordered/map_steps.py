@@ -9,8 +9,8 @@ from contextlib import closing
 from typing import Any
 
 from detent.engine.content import Content
-from detent.engine.ordered_runtime.chunk import TARGET as CHUNK
 from detent.engine.ordered_runtime.recorded import recorded_ordered
+from detent.executor.own_targets import COMPUTE_CHUNK as CHUNK
 from detent.kernel import Run
 from tests.engine.ordered.rig import OrderedRig, lines
 

@@ -11,6 +11,7 @@ from detent.engine.commit_targets import Mark
 from detent.engine.ordered_runtime.driver import OrderedDriver
 from detent.engine.ordered_runtime.notes import note
 from detent.engine.ordered_runtime.recall import standing
+from detent.executor.own_targets import COMPUTE_CHUNK
 from detent.kernel import Cancel
 from tests.engine.ordered.rig import ListTarget, OrderedRig
 
@@ -102,13 +103,13 @@ def test_a_boundary_survives_the_runtime(rig: OrderedRig) -> None:
 def test_a_job_that_somebody_cancels_is_its_items_outcome(rig: OrderedRig) -> None:
     """ORD-054: CANCELED is TERMINAL_CANCEL; the cursor passes it and the others are committed."""
     target = ListTarget()
-    rig.lane.held = {"detent.engine.ordered_runtime.chunk:compute_chunk"}
+    rig.lane.held = {COMPUTE_CHUNK}
     with rig.work() as work:
         handle = rig.ordered(work, range(12), "square", target, window=12, chunk=4)
         run_id = handle.open()
 
         def idle() -> None:
-            if rig.lane.waiting("detent.engine.ordered_runtime.chunk:compute_chunk") == 3:
+            if rig.lane.waiting(COMPUTE_CHUNK) == 3:
                 work.session.ask([Cancel(0, work.desk.tenant, f"{run_id}/seq-4-7")])
                 rig.lane.release()
 

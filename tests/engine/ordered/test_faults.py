@@ -21,7 +21,6 @@ from detent.errors import InvalidInput, StoreCorrupt
 from tests.engine.ordered.rig import ListTarget, OrderedRig
 from tests.engine.run.rig import WAIT_SECONDS, eventually, in_thread
 
-CHUNK_TARGET = "detent.engine.ordered_runtime.chunk:compute_chunk"
 SOON = (1, 1, 1)
 
 

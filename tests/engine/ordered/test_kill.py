@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from detent.executor.own_targets import COMPUTE_CHUNK
 from tests.engine.ordered.rig import ListTarget, OrderedRig, lines
 from tests.engine.run.rig import WAIT_SECONDS, environment, eventually, in_thread
 
@@ -145,12 +146,12 @@ def test_a_killed_worker_costs_nobody_anything(rig: OrderedRig) -> None:
 
 def test_a_second_process_does_not_drive_the_same_run(rig: OrderedRig) -> None:
     """X-174: the run that is under way is left to whoever drives it."""
-    rig.lane.held = {"detent.engine.ordered_runtime.chunk:compute_chunk"}
+    rig.lane.held = {COMPUTE_CHUNK}
     work = rig.work()
     first = rig.ordered(work, range(4), "same", ListTarget())
     first.open()
     waiting = in_thread(first.run)
-    eventually(lambda: rig.lane.waiting("detent.engine.ordered_runtime.chunk:compute_chunk") > 0, "it has not begun")
+    eventually(lambda: rig.lane.waiting(COMPUTE_CHUNK) > 0, "it has not begun")
     with pytest.raises(Exception, match="does the same in another process"):
         rig.ordered(work, range(4), "same", ListTarget()).open()
     rig.lane.release()

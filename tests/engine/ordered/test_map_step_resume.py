@@ -9,9 +9,9 @@ import pytest
 from detent.engine.cancel import Canceller
 from detent.engine.content import Content
 from detent.engine.map_step import outdated
-from detent.engine.ordered_runtime.chunk import TARGET as CHUNK
 from detent.engine.ordered_runtime.notes import Notes, notes_of, taken_name
 from detent.engine.ordered_runtime.recorded import ordered_inputs
+from detent.executor.own_targets import COMPUTE_CHUNK as CHUNK
 from detent.kernel import Run
 from tests.engine.ordered.map_steps import (
     LONG,

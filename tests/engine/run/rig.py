@@ -18,7 +18,7 @@ from typing import Any
 from detent.canon import decode
 from detent.contract import Contract, load
 from detent.contract.params import bind
-from detent.engine.driver import Options
+from detent.engine.recipes import Options
 from detent.engine.replay import replay_home
 from detent.engine.run import RunHandle, RunResult
 from detent.engine.run_inputs import RunInputs

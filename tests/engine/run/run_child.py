@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from detent.contract import load
-from detent.engine.driver import Options
 from detent.engine.home import Home
+from detent.engine.recipes import Options
 from detent.engine.run import RunHandle
 from detent.engine.run_inputs import RunInputs
 from detent.engine.wiring import Parts

@@ -9,7 +9,8 @@ import pytest
 
 from detent.engine.content import Content
 from detent.engine.live_follow import Follower
-from detent.engine.live_logs import LIVE_DIRECTORY, job_log, live_jobs
+from detent.engine.live_logs import job_log
+from detent.engine.live_output import LIVE_DIRECTORY, live_jobs
 from detent.executor.sandbox import Profile, probe, profile_of
 from detent.executor.sandbox.missing import NOT_INSIDE
 from detent.store.sqlite import SqliteStore

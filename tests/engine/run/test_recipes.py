@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from detent.canon import decode, sha256
-from detent.engine.driver import Options
 from detent.engine.ingredients import around, env_version
-from detent.engine.recipes import Found, Miss, Recipe, Wanted, no_results
+from detent.engine.recipes import Found, Miss, Options, Recipe, Wanted, no_results
 from detent.errors import InvariantBroken
 from tests.engine.run.rig import Rig
 

@@ -23,17 +23,15 @@ from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from detent.engine.ordered_runtime.skip import SKIP
+from detent.engine.ordered_runtime.skip import FAILED, SKIP, SKIPPED, SUCCESS, ItemFailed
 from detent.executor.plain import current, loading, stored, telling
 
 if TYPE_CHECKING:
     from detent.engine.ordered_runtime.timed_chunk import Patience
 
-TARGET: Final = "detent.engine.ordered_runtime.chunk:compute_chunk"
 VALUE_BYTES_MAX: Final = 60 * 1024
 """Of one item's result as JSON. Larger ones travel as `detent.File`."""
 
-SUCCESS, SKIPPED, FAILED = "3", "4", "5"
 _JSON_LABEL: Final = b"detent/json/v1\0"
 _LEAF: Final = b"\0detent/ordered/item/v1\0"
 _HEAD: Final = struct.Struct(">QBB")
@@ -43,14 +41,6 @@ _PLAIN_INT: Final = 1 << 60
 
 _loaders: dict[str, loading.Loader] = {}
 """By directory: two projects may have functions of the same name."""
-
-
-class ItemFailed(Exception):
-    """An item that cannot even be given to the user's function: its file has changed, or is gone."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 def compute_chunk(work: dict[str, Any], part: dict[str, Any]) -> stored.Encoded:

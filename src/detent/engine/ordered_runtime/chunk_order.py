@@ -6,11 +6,11 @@ from typing import Final
 
 from detent.canon.priority import PRIORITY_DEFAULT
 from detent.engine.desk import Desk, Retries, Submission
-from detent.engine.ordered_runtime.chunk import TARGET
 from detent.engine.ordered_runtime.spec import OrderedInputs
 from detent.engine.ordered_runtime.spool import Items
 from detent.engine.ordered_runtime.timed_chunk import CATEGORY as OVER_TIME
 from detent.engine.ordered_runtime.timed_chunk import wall_ms
+from detent.executor.own_targets import COMPUTE_CHUNK
 from detent.jobs.work import WorkOrder
 from detent.ordered import Chunk, chunk_job_id
 
@@ -40,7 +40,7 @@ def chunk_submission(
             again = (*again, OVER_TIME)  # The attempt that finds out which item it was, see `timed_chunk`.
     order = WorkOrder(
         kind="python",
-        target=TARGET,
+        target=COMPUTE_CHUNK,
         label=f"{spec.name}/chunk",
         arguments=(work, items.part(chunk.first, last)),
         base=spec.base,

@@ -8,16 +8,19 @@ nothing is begun (X-192).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from detent.canon import json_decode
 from detent.canon.destinations import function_of
 from detent.canon.late import dataclass
 from detent.engine.commit_targets.api import CommitTarget
+from detent.engine.crew import Attempted, Crew
+from detent.engine.desk import Desk
+from detent.engine.home import Home
 from detent.engine.map_ending import end_run
 from detent.engine.ordered_runtime.beginning import Beginning, Earlier, earlier_run
 from detent.engine.ordered_runtime.driver import OrderedDriver
@@ -30,7 +33,7 @@ from detent.engine.ordered_runtime.spool import Items
 from detent.engine.patience import ask_again
 from detent.engine.recipes import Recipes, Wanted, no_results
 from detent.engine.run_identity import RunLock, new_run_id
-from detent.engine.work import Work
+from detent.engine.session import Session
 from detent.errors import DetentError, InvalidInput, RequestRefused, error_of
 from detent.executor.annotations import refuse_return
 from detent.kernel import Run, StartRun
@@ -97,12 +100,26 @@ class OrderedResult:
         return self.status == "completed"
 
 
+class RuntimeParts(Protocol):
+    """What an ordered run needs of the process that it runs in."""
+
+    home: Home
+    workers: int
+    session: Session
+    desk: Desk
+    recipes: Recipes
+    crew: Crew
+    progress: dict[str, Callable[[], tuple[int, int, int]]]
+
+    def listen(self, listener: Callable[[Sequence[Attempted]], None]) -> Callable[[], None]: ...
+
+
 class OrderedHandle:
     """An ordered run of this process. `run` drives it; everything else may be called from other threads."""
 
     def __init__(  # noqa: PLR0913 - what it is made of
         self,
-        work: Work,
+        work: RuntimeParts,
         spec: OrderedSpec,
         items: Items,
         target: CommitTarget,

@@ -22,13 +22,13 @@ from detent.engine.desk import Desk, Retries, joined
 from detent.engine.patience import ask_again
 from detent.engine.vacancies import FULL
 from detent.errors import error_of
+from detent.executor.own_targets import STATED
 from detent.jobs.work import WorkOrder, WorkReport
 from detent.kernel import Command, Evidence, Finish, Transition
 from detent.kernel.evidence import DISPATCH, REASON_DISPATCHED
 from detent.kernel.keys import lease_key
 from detent.store.api import StoreReader
 
-TARGET: Final = "detent.engine.ordered_runtime.notes:stated"
 PRIORITY: Final = 10
 ROOM_SECONDS: Final = 0.05
 BEGIN, COMMIT, SUMMARY, TAKEN = "begin", "commit", "summary", "taken"
@@ -91,7 +91,7 @@ class Notes:
         desk, job_id = self._desk, f"{self._run_id}/{name}"
         order = WorkOrder(
             kind="python",
-            target=TARGET,
+            target=STATED,
             label=f"{self._label}/{name.partition('-')[0]}",
             arguments=(name,),
             run_id=self._run_id,

@@ -1,8 +1,10 @@
-"""`detent.SKIP`: what a computation returns when an item has nothing to commit."""
+"""How an item of a chunk ends: with a value, skipped by `detent.SKIP`, or failed. Workers load this, so it loads nothing."""
 
 from __future__ import annotations
 
 from typing import Final
+
+SUCCESS, SKIPPED, FAILED = "3", "4", "5"
 
 
 class Skip:
@@ -18,3 +20,11 @@ class Skip:
 
 
 SKIP: Final = Skip()
+
+
+class ItemFailed(Exception):
+    """An item that cannot even be given to the user's function: its file has changed, or is gone."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code

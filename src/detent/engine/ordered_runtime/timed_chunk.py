@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NoReturn, Self
 
-from detent.engine.ordered_runtime.chunk import FAILED, SKIPPED, SUCCESS, ItemFailed
+from detent.engine.ordered_runtime.skip import FAILED, SKIPPED, SUCCESS, ItemFailed
 from detent.executor.plain import current, processes, stored
 
 OVER_TIME: Final = "LIMIT_WALL"

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from detent.executor.own_targets import HELD_BY
 from detent.executor.plain.telling import is_library
 
 CHECK_SECONDS = 0.2
@@ -108,6 +109,7 @@ class Loader:
 
     def _find(self, base: str | None, target: str) -> Loaded:
         where, _, name = target.rpartition(":")
+        where = HELD_BY.get(target, where)
         if not where or not name:
             raise LoadFailed(f"{target!r} names no function: it must be module:function or path/file.py:function")
         source = None

@@ -1,0 +1,63 @@
+"""The answer to a cancellation, of a run, an ordered run or a job."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from detent.canon.late import dataclass
+
+CANCELLED: Final = "cancelled"
+POLL_SECONDS: Final = 0.05
+"""Between two looks at whether a run has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelledItems:
+    """Where an ordered run was cut."""
+
+    total: int
+    committed: int
+    """Items that the destination has, by the record; cancelled ones are not among them."""
+    requested: int
+    """The first item that was to be cancelled; 0: as early as possible."""
+    boundary: int | None
+    """The first item that is cancelled (X-069); None while the driver has not answered."""
+
+    def to_map(self) -> dict[str, object]:
+        """As data."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """What came of a cancellation."""
+
+    kind: str
+    """``run`` or ``job``."""
+    identifier: str
+    status: str
+    """Where it stands afterwards: the run's status, or the job's state."""
+    jobs: tuple[str, ...] = ()
+    """Jobs that were cancelled by this."""
+    before: bool = False
+    """Whether it had ended before."""
+    ordered: CancelledItems | None = None
+    """Of an ordered run, where it was cut."""
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it is cancelled now, by this or before."""
+        return self.status in {CANCELLED, "CANCELED"}
+
+    def to_map(self) -> dict[str, object]:
+        """As data."""
+        name = "run_id" if self.kind == "run" else "job_id"
+        return {
+            "kind": self.kind,
+            name: self.identifier,
+            "status": self.status,
+            "cancelled": self.is_cancelled,
+            "had_ended": self.before,
+            "jobs_cancelled": list(self.jobs),
+            **({} if self.ordered is None else {"items": self.ordered.to_map()}),
+        }
