@@ -116,10 +116,12 @@ class Tasks:
 
     def close(self) -> None:
         """Follow nothing any more; nothing that was submitted is ended by it."""
-        self._closing.set()
+        with self._lock:  # A commit may be about to start the follower on another thread.
+            self._closing.set()
+            follower = self._follower
         self._strange.put(None)
-        if self._follower is not None:
-            self._follower.join()
+        if follower is not None:
+            follower.join()
 
     def drain(self, deadline: float | None) -> bool:
         """Wait for the end of all that was submitted here; False when the time is over or the workers are gone first."""
@@ -444,8 +446,14 @@ class Tasks:
             if job_id in self._tickets and ends_attempt(record) and not self._work.crew.holds(job_id):
                 self._strange.put(job_id)
                 if self._follower is None:
-                    self._follower = threading.Thread(target=self._follow, name="detent-tasks", daemon=True)
-                    self._follower.start()
+                    self._start_following()
+
+    def _start_following(self) -> None:
+        with self._lock:
+            if self._follower is None and not self._closing.is_set():
+                follower = threading.Thread(target=self._follow, name="detent-tasks", daemon=True)
+                follower.start()
+                self._follower = follower
 
     def _follow(self) -> None:
         with suppress(StoreUnavailable):  # Closed meanwhile: nobody waits any more.
