@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from detent.engine import crew
 from detent.errors import InvalidInput
-from detent.kernel import Cancel, Grant, Job
+from detent.kernel import Cancel, Claim, Grant, Job
 from detent.sdk.client import Client, Left, TaskCancelled
 from detent.sdk.run import run as run_contract
 from detent.store.sqlite import SqliteStore
@@ -51,8 +52,7 @@ import detent
 with detent.Client(Path(__file__).parent / "home"{workers}) as client:
     for job_id in sys.argv[1:]:
         handle = client.handle(job_id)
-        assert handle.status.value in ("RUNNING", "QUEUED")
-        print(handle.done())
+        print(handle.status.value, handle.done())
     print(bool(client.close()))
 """
 
@@ -67,7 +67,10 @@ def interruptions(home: Path) -> list[int]:
 
 @pytest.mark.parametrize("workers", ["", ", workers=0"])
 def test_a_script_that_reads_leaves_the_work_of_another_alone(tmp_path: Path, workers: str) -> None:
-    """One script works, a second one looks at its jobs and closes: each job is begun once and none is interrupted."""
+    """One script works, a second one looks at its jobs and closes: each job is begun once and none is interrupted.
+
+    The one worker has one job; the others stay in the queue, where a process that has workers to spare finds them.
+    """
     (tmp_path / "works.py").write_text(WORKS)
     (tmp_path / "reads.py").write_text(READS.format(workers=workers))
     working = subprocess.Popen([sys.executable, str(tmp_path / "works.py")], stdout=subprocess.PIPE, text=True)
@@ -79,7 +82,7 @@ def test_a_script_that_reads_leaves_the_work_of_another_alone(tmp_path: Path, wo
             read = subprocess.run(
                 [sys.executable, str(tmp_path / "reads.py"), *ids], capture_output=True, text=True, check=False
             )
-            assert (read.stdout, read.stderr) == ("False\n" * 6, "")
+            assert (read.stdout, read.stderr) == ("RUNNING False\n" + "QUEUED False\n" * 4 + "False\n", "")
         (tmp_path / "gate").touch()
         assert working.stdout.read() == "[0, 1, 2, 3, 4]\n"
         assert working.wait(60) == 0
@@ -195,6 +198,35 @@ def test_an_interrupt_while_closing_closes_at_once(
     assert set(threading.enumerate()) <= before
 
 
+def test_a_job_that_ends_elsewhere_while_its_client_closes_does_not_disturb_it(
+    detent_home: TemporaryHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first such end starts a thread that looks it up; closing at that very moment waits for it."""
+    raised: list[BaseException] = []
+
+    def close() -> None:
+        try:
+            client._tasks.close()
+        except BaseException as exc:  # noqa: BLE001 - looked at below
+            raised.append(exc)
+
+    closing = threading.Thread(target=close)
+
+    class Late(threading.Thread):
+        def start(self) -> None:
+            if self.name == "detent-tasks":
+                closing.start()
+                eventually(lambda: not closing.is_alive() or client._tasks._lock.locked(), "it did not close")
+            super().start()
+
+    with Client(detent_home.path, workers=0) as client:
+        handle = client.submit(functions.square, 3)
+        monkeypatch.setattr(threading, "Thread", Late)
+        assert handle.cancel()
+        closing.join()
+    assert raised == []
+
+
 def test_a_job_that_is_cancelled_on_its_way_to_a_worker_does_not_hold_the_client(
     detent_home: TemporaryHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,14 +235,16 @@ def test_a_job_that_is_cancelled_on_its_way_to_a_worker_does_not_hold_the_client
     text = config.read_text()
     assert "ttl_ms = 30000" in text
     config.write_text(text.replace("ttl_ms = 30000", "ttl_ms = 30000000"))
+    # After its first look the crew claims nothing by itself: what is submitted is leased by its submission.
+    monkeypatch.setattr(crew, "LOOK_SECONDS", 3600.0)
     with Client(detent_home.path, workers=1) as client:
         vacancies = client._work.crew.vacancies
         hand_over = vacancies._hand_over
 
-        def late(grants: Sequence[Grant] | None) -> None:
+        def late(claim: Claim, grants: Sequence[Grant] | None) -> None:
             for grant in grants or ():
                 client._work.session.ask([Cancel(0, "local", grant.job_id)])
-            hand_over(grants)
+            hand_over(claim, grants)
 
         monkeypatch.setattr(vacancies, "_hand_over", late)
         eventually(lambda: vacancies._vacant > 0, "no worker is free")

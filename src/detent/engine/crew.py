@@ -215,7 +215,7 @@ class Crew:
         self._gather()
         wait = self._gather_seconds(now)
         if wait <= 0:
-            if self._finished or (self._maybe_queued and self._wanted()):
+            if self._finished or (self._maybe_queued and self.vacancies.free(self._wanted())):
                 with self._desk.floor:
                     self._gather()  # What has come while others had the floor.
                     finished, self._finished = self._finished, []
@@ -270,9 +270,8 @@ class Crew:
             commands += closing_commands(held.grant, one, reported)
             inline += () if reported is None else [reported.inline]
             closing.append((one.number, len(commands) - 1, held, reported))
-        if wanted:
+        if wanted := self.vacancies.withdraw(wanted) if wanted else 0:
             self._maybe_queued = False
-            self.vacancies.offer(0)
             commands.append(Claim(0, self.identity, wanted))
         if not commands:
             return

@@ -57,13 +57,29 @@ class Vacancies:
         self._vacant = 0
         self._room: int | None = None
         """Submissions that the queue takes, as far as this process sees: unknown until it was full, or once it took more."""
+        self._claimed = 0
+        """Leases that submissions under way ask for: each may fill a worker as soon as it is answered."""
         self._granted: deque[Grant] = deque()
         self._lost = False
 
     def offer(self, vacant: int) -> None:
-        """How many jobs the crew could begin from now on, beside what was granted for it already."""
+        """How many jobs the crew could begin from now on, beside what was or is being leased for it already."""
         with self._lock:
-            self._vacant = 0 if self._closed else max(0, vacant - len(self._granted))
+            self._vacant = 0 if self._closed else self._free(vacant)
+
+    def free(self, vacant: int) -> int:
+        """How many of the jobs that the crew could begin are left for it to claim by itself."""
+        with self._lock:
+            return self._free(vacant)
+
+    def withdraw(self, vacant: int) -> int:
+        """Offer nothing until the next offer; returns what is `free` then, for the crew to claim."""
+        with self._lock:
+            self._vacant = 0
+            return self._free(vacant)
+
+    def _free(self, vacant: int) -> int:
+        return max(0, vacant - len(self._granted) - self._claimed)
 
     def granted(self) -> list[Grant]:
         """Take what was leased for the crew since the last time."""
@@ -111,7 +127,7 @@ class Vacancies:
         asked = submissions[:room]
         claim = self._claim(len(asked)) if partition == 0 else None
         commands: list[Command] = [submission.command for submission in asked]
-        answered, grants = self._ask(
+        answered, taken, leased = self._ask(
             commands if claim is None else [*commands, claim],
             stop,
             partition=partition,
@@ -119,32 +135,32 @@ class Vacancies:
             work=[submission.work for submission in asked if submission.work is not None],
             answers=answers,
         )
-        taken = self._count(answered, len(grants))
-        if grants:
-            self._hand_over(grants)
-        if taken > len(grants):
+        if taken > leased:
             self._look()  # There is more to claim; where this process owns the home the crew has heard of it already.
         return [*answered, *[_NO_ROOM] * (len(submissions) - len(asked))]
 
-    def _ask(
-        self, commands: list[Command], stop: threading.Event, **beside: Any
-    ) -> tuple[Sequence[Answer], Sequence[Grant]]:
-        """The answers to submissions, and what the claim behind them was granted."""
-        claims = bool(commands) and isinstance(commands[-1], Claim)
+    def _ask(self, commands: list[Command], stop: threading.Event, **beside: Any) -> tuple[Sequence[Answer], int, int]:
+        """The answers to submissions, how many were taken, and how many jobs the claim behind them was granted."""
+        claim = commands[-1] if commands and isinstance(commands[-1], Claim) else None
 
         def again() -> None:
-            nonlocal claims
-            if claims:
-                claims = False
+            nonlocal claim
+            if claim is not None:
                 commands.pop()
-                self._hand_over(None)
+                self._hand_over(claim, None)
+                claim = None
 
         try:
             answered = ask_again(lambda: self._session.ask(commands, **beside), stop, before_again=again)
+            if claim is None:
+                return answered, self._count(answered, 0), 0
+            answered, grants = answered[:-1], answered[-1].grants
+            taken = self._count(answered, len(grants))
+            self._hand_over(claim, grants)
         except BaseException:
             again()
             raise
-        return (answered[:-1], answered[-1].grants) if claims else (answered, ())
+        return answered, taken, len(grants)
 
     def _count(self, answered: Sequence[Answer], leased: int) -> int:
         """Take note of the room that is left; returns how many submissions were taken."""
@@ -162,10 +178,13 @@ class Vacancies:
         with self._lock:
             taken = min(self._vacant, submissions)
             self._vacant -= taken
+            self._claimed += taken
         return Claim(0, self._worker, taken) if taken else None
 
-    def _hand_over(self, grants: Sequence[Grant] | None) -> None:
+    def _hand_over(self, claim: Claim, grants: Sequence[Grant] | None) -> None:
+        """Let the crew take what a claim was granted; None: the answer was lost, and the crew has to ask."""
         with self._lock:
+            self._claimed -= claim.limit
             if grants is None:
                 self._lost = True
             elif not self._closed:

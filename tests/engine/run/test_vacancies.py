@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -122,6 +122,56 @@ class Closing:
         answers = self._work.session.ask(commands, **beside)
         self._vacancies.close()
         return answers
+
+
+class Meanwhile:
+    """A session beside whose requests the crew goes on, before they are decided and after."""
+
+    def __init__(self, work: Work, meanwhile: Callable[[], None]) -> None:
+        self._work, self._meanwhile = work, meanwhile
+
+    def ask(self, commands: Sequence[Command], **beside: Any) -> Sequence[Answer]:
+        self._meanwhile()
+        answers = self._work.session.ask(commands, **beside)
+        self._meanwhile()
+        return answers
+
+
+def test_a_crew_claims_nothing_for_a_worker_that_a_submission_is_about_to_fill(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One worker, one lease: the second job stays in the queue, where an idle process can take it."""
+    quiet(monkeypatch)
+    rig.new_lane(slots=1).held = {"steps:one"}
+    work = rig.work()
+    vacancies = work.crew.vacancies
+    silent(work).submit(submissions(work, rig, "job-1"), NEVER)
+
+    def look() -> None:
+        work.crew.wake()
+        work.crew._step()
+
+    monkeypatch.setattr(vacancies, "_session", Meanwhile(work, look))
+    vacancies.offer(1)
+    vacancies.submit(submissions(work, rig, "job-2"), NEVER)
+    assert sorted(states(rig, "job-1", "job-2")) == ["QUEUED", "RUNNING"]
+    look()
+    assert work.crew.busy == 1
+    assert sorted(states(rig, "job-1", "job-2")) == ["QUEUED", "RUNNING"]
+
+
+def test_a_crew_is_told_when_a_submission_filled_no_worker(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its worker was spoken for until then, and the crew may have left a job in the queue for that reason."""
+    quiet(monkeypatch)
+    work = rig.work()
+    made = submissions(work, rig, "job-1")
+    silent(work).submit(made, NEVER)
+    work.session.ask([Claim(0, "somebody else", 1)])
+    woken: list[str] = []
+    vacancies = Vacancies(work.session, work.crew.identity, rouse=lambda: woken.append("rouse"), look=lambda: None)
+    vacancies.offer(1)
+    assert vacancies.submit(made, NEVER)[0].ok
+    assert (vacancies.granted(), vacancies.free(1), woken) == ([], 1, ["rouse"])
 
 
 def test_a_lost_answer_is_asked_for_again_without_a_second_claim(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
