@@ -33,10 +33,13 @@ KINDS: dict[str, tuple[str, ...]] = {
     "run without reports": ("RUN", "--no-reports"),
 }
 EXPORTED_TICK = "exported_tick"
+OWNERS = "partial of owners"
+"""An item of a run's bundle that only tells of owners: those that signed nothing of the run may be left out."""
 NOT_PROVED: dict[str, Callable[[Counter[str], Counter[str]], bool]] = {
     "When the file was exported": lambda gone, new: gone.keys() | new.keys() <= {"header"},
     "content which is not in the file": lambda gone, new: gone.keys() | new.keys() <= {"content"},
     "the file was exported without their reports": lambda gone, new: gone.keys() | new.keys() <= {"content"},
+    "Anything about the rest of the ledger": lambda gone, new: gone.keys() | new.keys() <= {OWNERS},
 }
 """Beginnings of sentences under "not proved", and which items may be others than they were when it is said."""
 
@@ -112,7 +115,10 @@ def _only_tick(gone: Counter[bytes], new: Counter[bytes]) -> bool:
 
 def _kind(item: bytes) -> str:
     value = loose(item)
-    return str(value.get("kind")) if isinstance(value, dict) else "?"
+    if not isinstance(value, dict):
+        return "?"
+    kinds = {loose(record[1])["kind"] for record in value["records"]} if value.get("kind") == "partial" else set()
+    return OWNERS if kinds == {"owner_epoch"} else str(value.get("kind"))
 
 
 def _told(items: Counter[bytes]) -> str:
