@@ -21,7 +21,8 @@ from detent.engine.desk import Desk, Inline, Reported, joined
 from detent.engine.ingredients import env_version
 from detent.engine.lanes import FAILED, Assignment, Finished, Lane
 from detent.engine.patience import ask_again
-from detent.engine.reporting import Reporter, Witnessed, closing_commands
+from detent.engine.recipes import Witnessed
+from detent.engine.reporting import Reporter, closing_commands
 from detent.engine.vacancies import Vacancies, given_up
 from detent.engine.wire import Answer
 from detent.engine.worker_identity import is_gone, worker_identity

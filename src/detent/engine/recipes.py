@@ -41,7 +41,6 @@ from detent.engine.ingredients import (
     together,
 )
 from detent.engine.path_arguments import PathArguments, expanded, no_value
-from detent.engine.reporting import Witnessed
 from detent.errors import DetentError, InvariantBroken
 from detent.executor.annotations import PARSING
 from detent.executor.own_targets import COMPUTE_CHUNK
@@ -151,6 +150,15 @@ class Miss:
     """No job answers for the work; ``why`` names what speaks against the one that nearly does."""
 
     why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Witnessed:
+    """What is said of an attempt by those who watched it from outside."""
+
+    env_version: str
+    stale: bool = False
+    """Its code, its packages or its tools are not those that its order was made from."""
 
 
 class _Earlier(NamedTuple):

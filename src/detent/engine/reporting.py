@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Final
 
 from detent.canon import NotCanonical, json_digest
-from detent.canon.late import dataclass
 from detent.engine.desk import Desk, Inline, Reported
 from detent.engine.lanes import CANCELLED, FAILED, SUCCEEDED, Finished
+from detent.engine.recipes import Witnessed
 from detent.jobs.work import PROCESS, STREAM_INLINE_BYTES_MAX, WorkError, WorkOrder, WorkReport, WorkStream
 from detent.kernel import Command, Finish, Grant, ReportUsage
 
@@ -20,15 +20,6 @@ LIMIT_WALL: Final = "LIMIT_WALL"
 LIMIT_MEMORY: Final = "LIMIT_MEMORY"
 OF_TASK: Final = "timeout of the task"
 """Where the limit of a job was set that is no step; the order of a step says it itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Witnessed:
-    """What is said of an attempt by those who watched it from outside."""
-
-    env_version: str
-    stale: bool = False
-    """Its code, its packages or its tools are not those that its order was made from."""
 
 
 class Reporter:
