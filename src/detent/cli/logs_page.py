@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LINE_BYTES_MAX: Final = 64 * 1024
 """A line longer than this is shown before it has ended."""
+SANDBOX_KEEPS: Final = "; the rest was cut at the sandbox's limit: raise limits.max_output_kb of a `job` payload, or write long output to a file in /job/out"
 _COLOUR: Final = re.compile("(\x1b\\[[0-9;:]*m)")
 _LOST: Final = {
     "erased": "was erased",
@@ -157,7 +158,8 @@ class LogsPage:
             if stream.fate in _LOST:
                 self._note(f"{where}: its {name} {_LOST[stream.fate]}")
             elif stream.truncated:
-                self._note(f"{where}: {_kept(stream.data)} of its {name} were kept")
+                why = "" if attempt.sandbox is None else SANDBOX_KEEPS
+                self._note(f"{where}: {_kept(stream.data)} of its {name} were kept{why}")
 
 
 def printable(text: str, *, colour: bool) -> str:

@@ -16,7 +16,7 @@ from detent.engine.content import Content
 from detent.engine.inspect import ABSENT, DAMAGED, ERASED, HERE, JobView, RecordView, job_view, timeline_of_job
 from detent.engine.live_output import LIVE_BYTES_MAX, STDERR, STDOUT, STREAMS, LiveJob
 from detent.errors import InvalidInput, StoreCorrupt
-from detent.jobs.work import WorkReport, WorkStream
+from detent.jobs.work import PROCESS, WorkReport, WorkStream
 from detent.kernel.table import TERMINAL
 from detent.ledger import SignedResult
 from detent.store.api import StoreReader
@@ -46,6 +46,8 @@ class AttemptLog:
     fate: str | None = None
     """What became of the report: ``here``, ``erased``, ``absent``, ``damaged``; None when none was made."""
     worker: str = ""
+    sandbox: str | None = None
+    """The profile of the sandbox that it ran in; None outside of one."""
     started_ms: int | None = None
     finished_ms: int | None = None
     waited_ms: int | None = None
@@ -163,6 +165,7 @@ def _ended(reader: StoreReader, content: Content, number: int, record: RecordVie
         reason_code=report.reason_code,
         fate=HERE,
         worker=report.worker,
+        sandbox=None if report.sandbox in {PROCESS, "none"} else report.sandbox,
         started_ms=report.started_ms,
         finished_ms=report.finished_ms,
         stdout=_stored(reader, content, report.stdout),
