@@ -31,6 +31,7 @@ from detent.kernel import Cancel, Claim, Command, EndRun, Finish, Grant, Heartbe
 from detent.kernel.policy import UNLIMITED_QUOTA
 from detent.ledger import sign_manifest, sign_result
 from detent.testing import FakeClock
+from detent.words.states import word_of
 
 TENANT, RUN = "demo", "run-1"
 JOBS = ("resize", "prices", "model", "report", "mail")
@@ -105,7 +106,7 @@ class Stage:
         """One line: the time, what happened, and where every job stands now."""
         seconds = (self.clock.wall_ms() - self.began_ms) // 1000
         with Parts().open_reader(self.home.ledger) as reader:
-            states = [row.state if (row := reader.job(job_id)) is not None else "" for job_id in JOBS]
+            states = [word_of(row.state) if (row := reader.job(job_id)) is not None else "" for job_id in JOBS]
         padded = [state.ljust(10) for state in states[:-1]] + states[-1:]
         cells = [Cell(text, state_cell(state).style) for text, state in zip(padded, states, strict=True)]
         self.page.line(Cell(f"{seconds // 60}:{seconds % 60:02d}  ", FAINT), what.ljust(25), *cells)

@@ -102,7 +102,7 @@ def minutes(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
 
 def test_the_example_shows_every_way_a_job_can_go_then_proves_and_finds() -> None:
     out, said = example()
-    for word in ("QUEUED", "RUNNING", "RETRYING", "SUCCEEDED", "FAILED", "CANCELED"):
+    for word in ("queued", "running", "retrying", "succeeded", "failed", "cancelled"):
         assert word in said
     assert "verified, which proves:" in said
     assert re.search(r"byte \d+ of a copy changed, in record (\d+) \(job model\): found", said)
@@ -180,14 +180,14 @@ def test_every_reading_command_answers_in_json(minutes: Minutes) -> None:
     (listed,) = minutes.json("list")
     assert {"run_id": "run-1", "name": "five jobs", "status": "failed"}.items() <= listed.items()
     assert {job["job_id"]: job["state"] for job in minutes.json("list", "--jobs")} == {
-        "mail": "CANCELED",
-        "model": "SUCCEEDED",
-        "prices": "FAILED",
-        "report": "SUCCEEDED",
-        "resize": "SUCCEEDED",
+        "mail": "cancelled",
+        "model": "succeeded",
+        "prices": "failed",
+        "report": "succeeded",
+        "resize": "succeeded",
     }
     assert minutes.json("show", "model")["attempts"] == 2
-    assert minutes.json("show", "run-1")["states"] == {"CANCELED": 1, "FAILED": 1, "SUCCEEDED": 3}
+    assert minutes.json("show", "run-1")["states"] == {"cancelled": 1, "failed": 1, "succeeded": 3}
     exported = minutes.json("export", "run-1", "--output", "run.detent")
     assert minutes.json("verify", "run.detent", "--root", exported["root"])["ok"]
     assert minutes.json("verify")["ok"]

@@ -49,9 +49,9 @@ def test_as_a_step_it_is_followed_by_the_sum_and_done_once(example: Path) -> Non
     assert first["result"] == {"texts": 1, "words": 9}
     assert len((example / "out" / "counts.jsonl").read_text().splitlines()) == 2
     again = json.loads(run(example, "-m", "detent", "run", "words.yaml", "-o", "json"))
-    assert {step["state"] for step in again["step_list"]} == {"cached"}
+    assert {step["state"] for step in again["step_list"]} == {"reused"}
     other = json.loads(run(example, "-m", "detent", "run", "words.yaml", "-p", "shortest=1", "-o", "json"))
-    assert [step["state"] for step in other["step_list"]] == ["cached", "succeeded"]
+    assert [step["state"] for step in other["step_list"]] == ["reused", "succeeded"]
     assert other["result"] == {"texts": 2, "words": 12}
     assert json.loads(run(example, "-m", "detent", "verify", "-o", "json"))["ok"] is True
 

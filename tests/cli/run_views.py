@@ -17,7 +17,7 @@ def run_view(*steps: StepView, after_ms: int = 5_000, **changes: object) -> RunV
 
 
 def step(key: str, state: str = "waiting", total: int | None = 1, **figures: object) -> StepView:
-    begun = state in {"running", "succeeded", "cached", "failed", "cancelled"}
+    begun = state in {"running", "succeeded", "reused", "failed", "cancelled"}
     figures = {"started_ms": START_MS + 1_000 if begun else None, **figures}
     return StepView(key, str(figures.pop("name", key)), state, total, **figures)  # type: ignore[arg-type]
 

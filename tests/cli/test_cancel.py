@@ -64,10 +64,10 @@ def test_what_was_cancelled_before_is_fine_and_what_ended_otherwise_is_not(proje
     )
     run_id = project.run("quick.yaml")["run_id"]
     result = project("cancel", run_id)
-    assert (result.code, result.out) == (1, f"run {run_id} has already ended: completed\n")
+    assert (result.code, result.out) == (1, f"run {run_id} has already ended: succeeded\n")
     (job,) = project.json("list", "--run", run_id)
     result = project("cancel", job["job_id"])
-    assert (result.code, result.out) == (1, f"job {job['job_id']} has already ended: SUCCEEDED\n")
+    assert (result.code, result.out) == (1, f"job {job['job_id']} has already ended: succeeded\n")
     project.write("slow.yaml", SLOW)
     project.terminal("run", "slow.yaml", "-w", "1")
     project.wait_running()
@@ -106,7 +106,7 @@ def test_a_single_job_is_cancelled_alone_and_its_run_goes_on_without_it(project:
         for job in step["jobs"]
     )
     said = project.json("cancel", job_id, "--reason", "not needed")
-    assert (said["kind"], said["status"], said["jobs_cancelled"]) == ("job", "CANCELED", [job_id])
+    assert (said["kind"], said["status"], said["jobs_cancelled"]) == ("job", "cancelled", [job_id])
     assert running.ended().code == 1
     shown = project.json("show", run_id)
     assert shown["status"] == "failed"
@@ -130,7 +130,7 @@ def test_a_run_that_only_waits_for_the_work_of_another_can_be_cancelled(project:
     assert "the run was cancelled" in left.out, "not: it was ended from elsewhere"
     project.release()
     ended = first.ended()
-    assert (ended.code, ended.document["status"]) == (0, "completed")
+    assert (ended.code, ended.document["status"]) == (0, "succeeded")
 
 
 def test_the_name_of_a_workflow_cancels_its_one_open_run(project: Project) -> None:

@@ -43,7 +43,7 @@ def test_an_attempt_over_the_operators_limit_is_a_resource_limit_and_timed_out(p
     assert failure["message"] == said
     shown = project.json("show", failure["job_id"])
     assert (shown["status"], shown["category"], shown["reason_code"]) == (
-        "TIMED_OUT",
+        "timed_out",
         "RESOURCE_LIMIT",
         "WATCHDOG_WALL",
     )
@@ -62,7 +62,7 @@ def test_what_a_run_had_under_way_when_its_time_was_over_is_reported_failed(proj
     shown = project.json("show", document["run_id"])
     assert {step["step"]: step["state"] for step in shown["step_list"]} == expected
     job = project.json("show", failure["job_id"])
-    assert (job["state"], job["reason_code"]) == ("CANCELED", "RUN_TIMEOUT")
+    assert (job["state"], job["reason_code"]) == ("cancelled", "RUN_TIMEOUT")
 
 
 def test_the_ledger_records_that_a_run_ended_by_its_own_limit(project: Project) -> None:

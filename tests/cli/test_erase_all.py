@@ -125,7 +125,7 @@ def test_a_run_is_erased_with_its_jobs_and_its_inputs(work: Project) -> None:
     assert len(files_with(home, "heron")) >= 4
     assert work.json("erase", "--run", done["run_id"])["erased"] == []
     assert work("verify").code == 0
-    assert work.json("show", other["run_id"])["status"] == "completed"
+    assert work.json("show", other["run_id"])["status"] == "succeeded"
 
 
 def test_an_erased_map_leaves_no_item_behind(work: Project) -> None:

@@ -25,7 +25,7 @@ CHAPTER_KEYS = [
 
 def test_a_page_says_first_what_a_job_waits_for_and_then_how_it_came_there(cli: Cli) -> None:
     assert cli("explain", "waiting").out == (
-        "job waiting  QUEUED  as of 2023-11-14 22:14:00.000 UTC\n"
+        "job waiting  queued  as of 2023-11-14 22:14:00.000 UTC\n"
         "  It waits for a worker: the next one that asks gets it.\n"
         "  It is next: number 1 of class 5, and nobody goes before it.\n"
         "  No process is at work on this home: nothing moves until one opens it.\n"
@@ -38,10 +38,10 @@ def test_a_page_says_first_what_a_job_waits_for_and_then_how_it_came_there(cli: 
 
 def test_a_long_life_is_told_in_order_with_times_and_no_ticks(cli: Cli) -> None:
     out = cli("explain", "slow").out
-    assert out.startswith("job slow  SUCCEEDED")
+    assert out.startswith("job slow  succeeded")
     assert "It succeeded at attempt 2, at 2023-11-14 22:14:00.000 UTC." in out
-    assert "2023-11-14 22:13:50.000  RUNNING -> RETRYING\n    worker-a gave no sign of life in time" in out
-    assert "QUEUED -> RUNNING, attempt 2\n    It was given to worker-a: it asked first" in out
+    assert "2023-11-14 22:13:50.000  running -> retrying\n    worker-a gave no sign of life in time" in out
+    assert "queued -> running, attempt 2\n    It was given to worker-a: it asked first" in out
     assert "tick" not in out
     assert "\x1b" not in out
 
@@ -123,7 +123,7 @@ def test_long_lists_are_cut_on_the_page_and_whole_in_json(cli: Cli, tmp_path: Pa
     home = str(stage.home.path)
     out = cli("explain", "job", "--home", home).out
     assert "... 19 events between: `-o json` has all\n" in out
-    assert out.count("RUNNING -> RETRYING") == 4
+    assert out.count("running -> retrying") == 4
     assert len(cli.json("explain", "job", "--home", home)["story"]) == 31
     out = cli("explain", "last", "--home", home).out
     assert "  Before it: job, other-00, other-01, " in out

@@ -90,7 +90,7 @@ def test_the_example_of_the_guide_validates_and_runs_to_its_end(project: Project
     code, out, err = project("run", "jobs.yaml", "-o", "json")
     assert code == 0, err + out
     document = json.loads(out)
-    assert document["status"] == "completed"
+    assert document["status"] == "succeeded"
     assert document["result"]["formula.svg"]["type"] == "image/svg+xml"
 
 

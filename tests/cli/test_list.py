@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.cli.conftest import Cli
 from tests.cli.project import Project, detent_home, project
 from tests.cli.test_page import on_terminal
@@ -24,16 +26,16 @@ def test_runs_are_listed_newest_first_under_their_fixed_names(cli: Cli) -> None:
 def test_jobs_are_listed_by_id_state_and_run(cli: Cli) -> None:
     states = {job["job_id"]: job["state"] for job in cli.json("list", "--jobs")}
     assert states == {
-        "broken": "FAILED",
-        "done": "SUCCEEDED",
-        "dropped": "CANCELED",
-        "large": "SUCCEEDED",
-        "slow": "SUCCEEDED",
-        "waiting": "QUEUED",
+        "broken": "failed",
+        "done": "succeeded",
+        "dropped": "cancelled",
+        "large": "succeeded",
+        "slow": "succeeded",
+        "waiting": "queued",
     }
     assert [job["job_id"] for job in cli.json("list", "--jobs", "--state", "failed")] == ["broken"]
     assert [job["job_id"] for job in cli.json("list", "--run", "run-2")] == ["waiting"]
-    assert cli.json("list", "--run", "run-2", "--state", "FAILED") == []
+    assert cli.json("list", "--run", "run-2", "--state", "failed") == []
 
 
 def test_the_page_has_a_row_for_each(cli: Cli) -> None:
@@ -45,12 +47,12 @@ def test_the_page_has_a_row_for_each(cli: Cli) -> None:
     jobs = cli("list", "--jobs").out.splitlines()
     assert [line.split()[0] for line in jobs[1:]] == ["waiting", "dropped", "slow", "broken", "large", "done"]
     assert sorted(line.split()[:4] for line in jobs[1:]) == [
-        ["broken", "-", "FAILED", "1"],
-        ["done", "-", "SUCCEEDED", "1"],
-        ["dropped", "-", "CANCELED", "-"],
-        ["large", "-", "SUCCEEDED", "1"],
-        ["slow", "-", "SUCCEEDED", "2"],
-        ["waiting", "-", "QUEUED", "-"],
+        ["broken", "-", "failed", "1"],
+        ["done", "-", "succeeded", "1"],
+        ["dropped", "-", "cancelled", "-"],
+        ["large", "-", "succeeded", "1"],
+        ["slow", "-", "succeeded", "2"],
+        ["waiting", "-", "queued", "-"],
     ]
 
 
@@ -130,7 +132,7 @@ def test_a_limit_is_said_beside_the_answer(cli: Cli) -> None:
 
 
 def test_nothing_to_list_is_said(cli: Cli) -> None:
-    assert cli("list", "--jobs", "--state", "RETRYING").out == "no such jobs\n"
+    assert cli("list", "--jobs", "--state", "retrying").out == "no such jobs\n"
     cli.played.edit(lambda database: database.execute("DELETE FROM runs"))
     assert cli("list").out == "no runs; 6 jobs without one, see `detent list --jobs`\n"
     cli("init", "--home", "fresh")
@@ -155,3 +157,20 @@ def test_jobs_are_listed_with_their_steps_as_data_too(project: Project) -> None:
     assert "double[1]" in said.values()
     rows = [line.split() for line in project("list", "--jobs").out.splitlines()[1:]]
     assert {row[0]: row[1] for row in rows} == said
+
+
+@pytest.mark.parametrize("typed", ["cancelled", "CANCELLED", "canceled", "CANCELED", "Canceled"])
+def test_a_state_is_understood_in_either_spelling_and_either_case(cli: Cli, typed: str) -> None:
+    assert [(job["job_id"], job["state"]) for job in cli.json("list", "--state", typed)] == [("dropped", "cancelled")]
+
+
+def test_success_is_typed_as_the_ledger_calls_it_too(cli: Cli) -> None:
+    expected = cli.json("list", "--state", "succeeded")
+    assert {job["state"] for job in expected} == {"succeeded"}
+    assert cli.json("list", "--state", "SUCCEEDED") == cli.json("list", "--state", "completed") == expected
+
+
+def test_a_word_that_is_no_state_of_a_job_is_refused_with_those_that_are(cli: Cli) -> None:
+    result = cli("list", "--state", "lost")
+    assert result.code == 2
+    assert "'lost' is no state of a job: queued, running, retrying, succeeded, failed, cancelled" in result.err

@@ -59,8 +59,8 @@ def test_several_attempts_have_a_header_each(cli: Cli, hand: Printing) -> None:
     two_attempts(hand)
     result = cli("logs", "a")
     assert result.out == (
-        "--- extract[3] (a), attempt 1 of 2, WORKER_BROKE ---\none\n--- stderr ---\noh\n"
-        "--- extract[3] (a), attempt 2 of 2, COMPLETED ---\ntwo\n"
+        "--- extract[3] (a), attempt 1 of 2, failed (WORKER_BROKE) ---\none\n--- stderr ---\noh\n"
+        "--- extract[3] (a), attempt 2 of 2, succeeded ---\ntwo\n"
     )
     assert result.err == "extract[3], attempt 1: only the first 2 bytes of its stderr were kept\n"
 
@@ -77,7 +77,7 @@ def test_a_step_and_a_run_show_all_their_jobs(cli: Cli, hand: Printing) -> None:
     for index in (1, 0):
         hand.order(f"job-{index}", "run-2", step="map", index=index)
         hand.report(hand.take(f"job-{index}"), stdout=f"this is {index}\n".encode())
-    expected = "--- map[0] (job-0), COMPLETED ---\nthis is 0\n--- map[1] (job-1), COMPLETED ---\nthis is 1\n"
+    expected = "--- map[0] (job-0), succeeded ---\nthis is 0\n--- map[1] (job-1), succeeded ---\nthis is 1\n"
     assert cli("logs", "map").out == expected
     result = cli("logs", "run-2")
     assert (result.out, result.err) == (expected, "")
@@ -88,11 +88,11 @@ def test_json_has_everything(cli: Cli, hand: Printing) -> None:
     document = cli.json("logs", "a")
     assert (document["kind"], document["run_id"]) == ("job", "run-2")
     (job,) = document["jobs"]
-    assert (job["job_id"], job["step"], job["index"], job["state"]) == ("a", "extract", 3, "SUCCEEDED")
+    assert (job["job_id"], job["step"], job["index"], job["state"]) == ("a", "extract", 3, "succeeded")
     first, second = job["attempts"]
     assert first["stdout"] == {"text": "one\n", "size_bytes": 4, "truncated": False, "content": "here"}
     assert first["stderr"]["truncated"] is True
-    assert (first["status"], first["reason_code"], first["worker"]) == ("FAILED", "WORKER_BROKE", "worker-a")
+    assert (first["status"], first["reason_code"], first["worker"]) == ("failed", "WORKER_BROKE", "worker-a")
     assert (second["attempt"], second["finished_ms"] - second["started_ms"]) == (2, 1_500)
     assert "stderr" not in cli.json("logs", "a", "--stdout")["jobs"][0]["attempts"][0]
 
@@ -115,7 +115,7 @@ def test_what_is_missing_is_said(cli: Cli, hand: Printing) -> None:
     hand.order("queued")
     assert cli("logs", "quiet").err == "quiet printed nothing\n"
     assert "lost, attempt 1: it ended without a report (LEASE_EXPIRED)" in cli("logs", "lost").err
-    assert cli("logs", "queued").err == "queued is QUEUED and has printed nothing yet\n"
+    assert cli("logs", "queued").err == "queued is queued and has printed nothing yet\n"
     assert cli("logs", "odd").err == "odd, attempt 1: its report cannot be read; `detent verify` says more\n"
     cli("erase", "--job", "odd")
     assert cli("logs", "odd").err == "odd, attempt 1: its report was erased\n"

@@ -47,7 +47,7 @@ def test_the_document_has_the_digest_and_the_counts(project: MapProject) -> None
         "failed": 0,
         "cancelled": 0,
     }
-    assert (first["status"], first["digest"]) == ("completed", second["digest"])
+    assert (first["status"], first["digest"]) == ("succeeded", second["digest"])
     assert (first["snapshot"]["committed_count"], first["snapshot"]["oldest_blocked"]) == (100, None)
     assert first["run_id"] != second["run_id"]
     assert project.lines() == [x * x for x in range(0, 100, 2)] * 2
@@ -62,7 +62,7 @@ def test_a_run_is_listed_exported_and_proved_like_any_other(project: MapProject)
     assert verified.code == 0, verified.out
     assert project("replay").code == 0
     chunk = project("show", f"{run_id}/seq-0-3", "-o", "json").document
-    assert (chunk["state"], chunk["job_kind"]) == ("SUCCEEDED", "seq")
+    assert (chunk["state"], chunk["job_kind"]) == ("succeeded", "seq")
 
 
 def test_the_notes_of_a_run_are_counted_and_not_listed_among_its_chunks(project: MapProject) -> None:
@@ -76,7 +76,7 @@ def test_the_notes_of_a_run_are_counted_and_not_listed_among_its_chunks(project:
     assert all("/seq-" in chunk for chunk in chunks)
     notes = [job["note"] for job in document["job_list"] if job["note"] is not None]
     assert {"begin", "commit", "summary"} == set(notes)
-    assert f"25 SUCCEEDED, and {len(notes)} notes of the run about itself" in shown
+    assert f"25 succeeded, and {len(notes)} notes of the run about itself" in shown
 
 
 def test_a_run_of_items_is_explained_and_found_by_the_beginning_of_its_id(project: MapProject) -> None:
@@ -84,7 +84,7 @@ def test_a_run_of_items_is_explained_and_found_by_the_beginning_of_its_id(projec
     run_id = project.map("words:square", "--commit", "jsonl:out.jsonl", "-o", "json").document["run_id"]
     out = project("explain", run_id[:10]).out
     assert out.splitlines() == [
-        f"run {run_id}  completed  square",
+        f"run {run_id}  succeeded  square",
         "  It calls words:square on 100 items and commits the results in their order to jsonl:out.jsonl.",
         "  100 of 100 are committed: 100 succeeded.",
         f"  `detent show {run_id}` lists its jobs, and `detent explain JOB` tells of each.",
@@ -105,7 +105,7 @@ def test_failures_are_told_with_their_items_and_can_be_retried(project: MapProje
     assert "100 of 100 committed (99 succeeded, 1 failed)" in shown.out
     (project.directory / "words.py").write_text("def picky(x): return -x\n")
     again = project("retry", run_id, "-o", "json").document
-    assert (again["status"], again["items"]["total"], again["run_id"] != run_id) == ("completed", 1, True)
+    assert (again["status"], again["items"]["total"], again["run_id"] != run_id) == ("succeeded", 1, True)
     assert project.lines() == [x for x in range(100) if x != 3] + [-3]
     origin = project("show", again["run_id"], "-o", "json").document["ordered"]["origin"]
     assert origin == {"run_id": run_id, "origin_seq": [3]}

@@ -68,7 +68,7 @@ def test_the_same_line_typed_twice_leaves_each_item_once(
     assert (first.code, first.document["done_before"]) == (0, False), first.err
     before = (project.directory / name).stat()
     second = project.map(compute_of(commit), "--commit", commit, "-o", "json")
-    assert (second.code, second.document["done_before"], second.document["status"]) == (0, True, "completed")
+    assert (second.code, second.document["done_before"], second.document["status"]) == (0, True, "succeeded")
     for key in ("run_id", "items", "digest"):
         assert second.document[key] == first.document[key]
     told = project.map(compute_of(commit), "--commit", commit).out
@@ -90,7 +90,7 @@ def test_force_begins_anew_and_replaces_what_the_map_left(
     line = (compute_of(commit), "--commit", commit)
     first = project.map(*line, "-o", "json").document
     second = project.map(*line, "--force", "-o", "json").document
-    assert (second["done_before"], second["status"]) == (False, "completed")
+    assert (second["done_before"], second["status"]) == (False, "succeeded")
     assert second["run_id"] != first["run_id"]
     assert found(project.directory / name) == SQUARES
     path = project.directory / "words.py"
@@ -195,7 +195,7 @@ def test_other_work_is_not_taken_for_done(project: MapProject, changed: str) -> 
     else:
         line[-1] = "jsonl:other.jsonl"
     again = project.map(*line, *(() if changed == "destination" else ("--force",)), "-o", "json").document
-    assert (again["done_before"], again["status"]) == (False, "completed")
+    assert (again["done_before"], again["status"]) == (False, "succeeded")
     if changed != "destination":
         words.write_text(words.read_text() + "\n# nothing that any of them calls\n")
         assert project.map(*line, "-o", "json").document["done_before"]
@@ -210,7 +210,7 @@ def test_a_run_that_did_a_part_is_retried_and_then_done(project: MapProject) -> 
     words = project.directory / "words.py"
     fixed = words.read_text()
     words.write_text(fixed.replace('if x == 3: raise ValueError("three")', "pass"))
-    assert project.json("retry", first["run_id"])["status"] == "completed"
+    assert project.json("retry", first["run_id"])["status"] == "succeeded"
     again = project.json("retry", first["run_id"])
     assert (again["done_before"], again["items"]["total"]) == (True, 1)
     told = project("retry", first["run_id"]).out
@@ -237,7 +237,7 @@ def test_a_retry_goes_into_the_table_of_the_run_it_retries(project: MapProject) 
         "what is missing is known to the second"
     )
     words.write_text(text + "def twice(x): return x\n")
-    assert project.json("retry", second)["status"] == "completed"
+    assert project.json("retry", second)["status"] == "succeeded"
     with closing(sqlite3.connect(project.directory / "out.db")) as db:
         assert db.execute("SELECT seq, value FROM squares ORDER BY seq").fetchall() == [
             (number, str(number)) for number in range(100)
@@ -262,10 +262,10 @@ def test_force_closes_what_was_left_and_replaces_what_it_wrote(project: MapProje
     refused = project.map(*line)
     assert (refused.code, "--force begins anew" in refused.err) == (2, True)
     begun = project.map(*line, "--force", "-o", "json").document
-    assert (begun["status"], begun["items"]["succeeded"]) == ("completed", 100)
+    assert (begun["status"], begun["items"]["succeeded"]) == ("succeeded", 100)
     assert project.lines() == list(range(100))
     states = {run["run_id"]: run["status"] for run in project.json("list")}
-    assert states == {left: "cancelled", begun["run_id"]: "completed"}
+    assert states == {left: "cancelled", begun["run_id"]: "succeeded"}
 
 
 @pytest.mark.parametrize("patterns", [("texts/*.txt",), ("rows.*", "texts/*.txt"), ("texts",)])

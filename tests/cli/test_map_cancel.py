@@ -108,7 +108,7 @@ def test_retry_goes_on_from_the_recorded_cursor(project: MapProject) -> None:
     assert live.cancel().code == 0
     boundary = assert_cut(project, live.run_id, live.ended())
     again = project.json("retry", live.run_id)
-    assert (again["status"], again["items"]["total"]) == ("completed", 100 - boundary)
+    assert (again["status"], again["items"]["total"]) == ("succeeded", 100 - boundary)
     assert project.lines() == list(range(100))
 
 
@@ -190,7 +190,7 @@ def test_a_slow_destination_is_cut_where_it_stands(project: MapProject) -> None:
     assert project.taken() == taken == [0, 1, 2, 3]
     assert said.document["items"]["boundary"] == len(taken)
     again = project.json("retry", run_id)
-    assert (again["status"], again["items"]["total"]) == ("completed", 12 - len(taken))
+    assert (again["status"], again["items"]["total"]) == ("succeeded", 12 - len(taken))
     assert project.taken() == list(range(12))
 
 
@@ -226,7 +226,7 @@ def test_a_map_whose_process_was_killed_is_closed_where_its_destination_stands(p
     boundary = said["items"]["boundary"]
     assert (said["status"], boundary) == ("cancelled", said["items"]["committed"])
     assert project.lines() == list(range(boundary))
-    assert project.json("retry", live.run_id)["status"] == "completed"
+    assert project.json("retry", live.run_id)["status"] == "succeeded"
     assert project.lines() == list(range(100))
 
 

@@ -43,7 +43,7 @@ def test_a_destination_that_never_returns_ends_the_command_with_its_time_limit(p
     assert left["next_commit_seq"] == snapshot["next_commit_seq"] <= 3
     (project.directory / "go").touch()
     again = project.ended(project.start(*LINE, "-w", "2", "-o", "json"))
-    assert (again.code, again.document["run_id"], again.document["status"]) == (0, document["run_id"], "completed")
+    assert (again.code, again.document["run_id"], again.document["status"]) == (0, document["run_id"], "succeeded")
     assert again.document["resumed"] is True
     taken = project.taken()
     assert sorted(set(taken)) == list(range(9))
@@ -66,7 +66,7 @@ def test_the_first_interrupt_gets_out_of_a_destination_that_never_returns(projec
     assert project.json("list")[0]["status"] == "running"
     (project.directory / "go").touch()
     assert project("cancel", run_id).code == 0
-    assert project.json("retry", run_id)["status"] == "completed"
+    assert project.json("retry", run_id)["status"] == "succeeded"
     assert sorted(set(project.taken())) == list(range(9))
 
 
@@ -133,4 +133,4 @@ def test_a_live_run_shows_which_worker_it_waits_for(project: MapProject) -> None
     eventually(lambda: opened(project.directory / "gate"), "no item waits")
     assert project.ended(process).code == 0
     gone = project("show", run_id, "--snapshot")
-    assert (gone.code, "has ended (completed)" in gone.err) == (2, True)
+    assert (gone.code, "has ended (succeeded)" in gone.err) == (2, True)

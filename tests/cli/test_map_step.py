@@ -77,7 +77,7 @@ def test_killed_with_kill_9_and_run_again_it_goes_on_at_the_first_item_that_is_n
     assert (result.document["resumed"], result.document["result"]["succeeded"]) == (True, 100)
     assert committed(flow) == list(range(100))
     assert before <= 40
-    assert statuses(flow) == {"flow": "completed", "flow/rows": "completed"}
+    assert statuses(flow) == {"flow": "succeeded", "flow/rows": "succeeded"}
     step = next(line for line in flow("logs", "rows").out.splitlines() if line.startswith("ordered run flow-rows-"))
     assert "100 committed, of 100 items, resumed at item" in step
 

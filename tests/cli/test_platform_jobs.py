@@ -83,7 +83,7 @@ def test_a_rendered_page_is_drawn_again_when_the_renderer_is_upgraded(project: P
     foreseen = in_terminal(project, "plan", file)
     after = in_terminal(project, "run", file, "-w", "1")
 
-    assert [run["step_list"][0]["state"] for run in (first, again, after)] == ["succeeded", "cached", "succeeded"]
+    assert [run["step_list"][0]["state"] for run in (first, again, after)] == ["succeeded", "reused", "succeeded"]
     drawn, drawn_again = report_of(project, first), report_of(project, after)
     assert f"+ziamath-{real}+" in drawn["env_version"]
     assert "+ziamath-99.1+" in drawn_again["env_version"]
@@ -138,7 +138,7 @@ def test_of_a_steps_timeout_and_its_payloads_the_smaller_one_ends_a_platform_job
     """X-019, X-162, A.6: and the error and `explain` say which one it was."""
     run = project.run(contract(project, execute(FOREVER, limits={"timeout_ms": own_ms}), timeout=timeout), code=1)
     report = report_of(project, run)
-    assert (report["status"], report["error"]["code"], report["error"]["message"]) == ("TIMED_OUT", "LIMIT_WALL", told)
+    assert (report["status"], report["error"]["code"], report["error"]["message"]) == ("timed_out", "LIMIT_WALL", told)
     limits = project.json("explain", job_of(project, run))["limits"]
     assert f"({limits['wall'][0]['by']})" in told
 

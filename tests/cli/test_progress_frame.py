@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from detent.cli.page import Cell
 from detent.cli.progress_frame import ASCII, fitted, frame
 from detent.cli.terminal import FAINT, GOOD, shortened, width
-from detent.engine.run_view import STEP_STATES, RunView
+from detent.engine.run_view import RunView
+from detent.words.states import STEP_STATES
 from tests.cli.run_views import START_MS, run_view, step, texts
 
 
 def test_a_frame_has_one_line_for_each_step_between_a_head_and_a_foot() -> None:
     view = run_view(
-        step("stations", "cached", done=1, cached=1, ended_ms=START_MS + 1_100),
+        step("stations", "reused", done=1, cached=1, ended_ms=START_MS + 1_100),
         step("extract", "running", 5, done=3, cached=2, running=2, ran_ms=4_000),
         step("daily", message="waits for extract"),
     )
@@ -123,7 +124,7 @@ def test_columns_stand_still_while_a_fan_out_goes_on() -> None:
 
 def many(over: int, cached: int, running: int, waiting: int, failed: int = 0) -> RunView:
     steps = [
-        step(f"over-{place}", "cached" if place < cached else "succeeded", done=1, ended_ms=START_MS + place)
+        step(f"over-{place}", "reused" if place < cached else "succeeded", done=1, ended_ms=START_MS + place)
         for place in range(over)
     ]
     steps += [step(f"bad-{place}", "failed", failed=1, message="no") for place in range(failed)]

@@ -78,7 +78,7 @@ def test_a_slow_fan_out_speaks_every_half_minute() -> None:
 def test_many_ends_at_once_are_told_in_one_line() -> None:
     before = run_view(*(step(f"s{place}") for place in range(1_000)), after_ms=0)
     after = run_view(
-        *(step(f"s{place}", "cached" if place < 380 else "succeeded", done=1) for place in range(1_000)), after_ms=100
+        *(step(f"s{place}", "reused" if place < 380 else "succeeded", done=1) for place in range(1_000)), after_ms=100
     )
     assert told([before, after])[1:] == ["0.1 1,000 steps done (380 reused)"]
 

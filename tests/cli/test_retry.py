@@ -31,7 +31,7 @@ def test_what_failed_is_run_again_as_a_new_run_and_the_rest_is_reused(project: P
     failed = project.run("fragile.yaml", "-p", "count=4", code=1)
     project.write("fixed", "")
     retried = project.json("retry", failed["run_id"], "-w", "1")
-    assert (retried["status"], retried["result"]) == ("completed", 12)
+    assert (retried["status"], retried["result"]) == ("succeeded", 12)
     assert retried["run_id"] != failed["run_id"]
     assert retried["steps"] == {
         "total": 3, "run": 1, "reused": 2, "failed": 0, "skipped": 0, "cancelled": 0, "open": 0,
@@ -41,7 +41,7 @@ def test_what_failed_is_run_again_as_a_new_run_and_the_rest_is_reused(project: P
     assert dict(inputs.params) == {"count": 4}
     assert f"retry of  run {failed['run_id']}\n" in project("show", retried["run_id"]).out
     assert project.json("show", failed["run_id"])["status"] == "failed"
-    assert [job["state"] for job in project.json("list", "--run", retried["run_id"])] == ["SUCCEEDED"]
+    assert [job["state"] for job in project.json("list", "--run", retried["run_id"])] == ["succeeded"]
 
 
 def test_a_retry_fails_as_a_run_does_and_can_be_retried_again(project: Project) -> None:
@@ -53,7 +53,7 @@ def test_a_retry_fails_as_a_run_does_and_can_be_retried_again(project: Project) 
     second = project.newest()
     assert f"detent retry {second}" in again.out
     project.write("fixed", "")
-    assert project.json("retry", second)["status"] == "completed"
+    assert project.json("retry", second)["status"] == "succeeded"
     assert dict(project.inputs(project.newest()).about) == {"retry_of": second}
 
 
@@ -61,11 +61,11 @@ def test_a_completed_run_has_nothing_to_run_again(project: Project) -> None:
     project.write("fragile.yaml", FRAGILE)
     project.write("fixed", "")
     run_id = project.run("fragile.yaml")["run_id"]
-    assert project("retry", run_id).out == f"run {run_id} completed: there is nothing to run again\n"
+    assert project("retry", run_id).out == f"run {run_id} succeeded: there is nothing to run again\n"
     assert project.json("retry", run_id) == {
         "run_id": run_id,
         "name": "fragile",
-        "status": "completed",
+        "status": "succeeded",
         "retried": False,
     }
     assert len(project.json("list")) == 1
@@ -119,7 +119,7 @@ def test_the_recorded_contract_is_run_and_a_changed_file_is_mentioned(project: P
 def test_a_job_of_a_run_stands_for_its_run(project: Project) -> None:
     project.write("fragile.yaml", FRAGILE)
     run_id = project.run("fragile.yaml", code=1)["run_id"]
-    (job,) = project.json("list", "--run", run_id, "--state", "FAILED")
+    (job,) = project.json("list", "--run", run_id, "--state", "failed")
     project.write("fixed", "")
     result = project("retry", job["job_id"], "-q")
     assert result.code == 0
@@ -135,9 +135,9 @@ def test_a_task_is_submitted_once_more_with_the_same_order(project: Project) -> 
     assert "ValueError: not yet" in still.out
     project.write("fixed", "")
     retried = project.json("retry", job_id)
-    assert (retried["state"], retried["retry_of"], retried["result"]) == ("SUCCEEDED", job_id, 5)
+    assert (retried["state"], retried["retry_of"], retried["result"]) == ("succeeded", job_id, 5)
     assert retried["job_id"] != job_id
-    assert project.json("show", job_id)["state"] == "FAILED"
+    assert project.json("show", job_id)["state"] == "failed"
     shown = project.json("show", retried["job_id"])
     assert shown["order"]["retry_of"] == job_id
     assert shown["order"]["keywords"] == {"values": [2, 3]}

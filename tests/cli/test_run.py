@@ -127,11 +127,11 @@ def test_a_pipeline_runs_to_its_end_and_again_from_what_is_there(project: Projec
     code, out, _ = project("run", file, "-w", "2", "-o", "json")
     assert code == 0
     first = json.loads(out)
-    assert (first["status"], first["result"]) == ("completed", 12)
+    assert (first["status"], first["result"]) == ("succeeded", 12)
     code, out, _ = project("run", file, "-w", "1", "-o", "json")
     second = json.loads(out)
-    assert (code, second["status"], second["result"]) == (0, "completed", 12)
-    assert {step["state"] for step in second["step_list"]} == {"cached"}
+    assert (code, second["status"], second["result"]) == (0, "succeeded", 12)
+    assert {step["state"] for step in second["step_list"]} == {"reused"}
     assert second["run_id"] != first["run_id"]
     code, out, _ = project("run", file, "-p", "x=10", "-q", "-w", "1")
     assert (code, "40" in out) == (0, True)
@@ -143,7 +143,7 @@ def test_a_contract_from_standard_input_lies_where_you_are(project: Project, mon
     project("run", "flow.yaml", "-q")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(CHAIN.encode())))
     document = json.loads(project("run", "-", "-o", "json")[1])
-    assert (document["status"], document["result"], document["steps"]["reused"]) == ("completed", 12, 2)
+    assert (document["status"], document["result"], document["steps"]["reused"]) == ("succeeded", 12, 2)
 
 
 def test_progress_goes_to_stderr_and_the_summary_to_stdout(project: Project) -> None:
@@ -216,7 +216,7 @@ def test_force_and_new_and_salt(project: Project) -> None:
         code, out, _ = project("run", file, "-w", "1", "-o", "json", *options)
         assert code == 0
         states.append({step["state"] for step in json.loads(out)["step_list"]})
-    assert states == [{"succeeded"}, {"succeeded"}, {"succeeded"}, {"cached"}]
+    assert states == [{"succeeded"}, {"succeeded"}, {"succeeded"}, {"reused"}]
 
 
 class Handle:

@@ -82,7 +82,7 @@ def test_a_failing_first_command_of_a_pipe_fails_the_step_and_nothing_is_reused(
         code, _, err = project("run", "flow.yaml")
         assert code == 1
         assert "exit status 127" in err
-    assert [job["state"] for job in project.json("list", "--jobs")] == ["FAILED", "FAILED"]
+    assert [job["state"] for job in project.json("list", "--jobs")] == ["failed", "failed"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tests.cli.conftest import Cli
 
 def test_a_jobs_life_is_told_record_by_record(cli: Cli) -> None:
     job = cli.json("show", "slow")
-    assert (job["kind"], job["state"], job["attempts"], job["failures"]) == ("job", "SUCCEEDED", 2, 1)
+    assert (job["kind"], job["state"], job["attempts"], job["failures"]) == ("job", "succeeded", 2, 1)
     told = [
         (record["kind"], record.get("from_state"), record.get("to_state"), record.get("evidence", {}).get("kind"))
         for record in job["records"]
@@ -30,9 +30,9 @@ def test_a_jobs_life_is_told_record_by_record(cli: Cli) -> None:
 
 def test_the_page_tells_the_same(cli: Cli) -> None:
     out = cli("show", "slow").out
-    assert out.startswith("job slow  SUCCEEDED\n")
+    assert out.startswith("job slow  succeeded\n")
     assert "attempts  2 (1 failed of at most 1 retries, 0 interruptions)" in out
-    assert "RUNNING -> RETRYING" in out
+    assert "running -> retrying" in out
     assert "expiry: LEASE_EXPIRED" in out
     assert "dispatch to worker-a" in out
 
@@ -58,12 +58,12 @@ def test_damaged_content_is_called_damaged(cli: Cli) -> None:
 def test_a_run_is_shown_with_its_jobs(cli: Cli) -> None:
     run = cli.json("show", "run-1")
     assert (run["kind"], run["status"]) == ("run", "failed")
-    assert run["states"] == {"CANCELED": 1, "FAILED": 1, "SUCCEEDED": 3}
+    assert run["states"] == {"cancelled": 1, "failed": 1, "succeeded": 3}
     assert [job["job_id"] for job in run["job_list"]] == ["done", "large", "broken", "slow", "dropped"]
     assert [record["kind"] for record in run["records"]] == ["run_started", "run_ended"]
     out = cli("show", "run-1").out
     assert "run run-1  failed" in out
-    assert "1 CANCELED, 1 FAILED, 3 SUCCEEDED" in out
+    assert "1 cancelled, 1 failed, 3 succeeded" in out
 
 
 def test_a_job_with_the_name_of_a_run_can_be_told_apart(cli: Cli) -> None:

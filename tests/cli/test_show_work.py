@@ -106,7 +106,7 @@ def test_a_job_is_shown_with_what_it_ran_and_what_came_of_it(project: Project) -
         1,
     )
     report = shown["report"]
-    assert (report["status"], report["value"], report["sandbox"], report["error"]) == ("SUCCEEDED", 2, "process", None)
+    assert (report["status"], report["value"], report["sandbox"], report["error"]) == ("succeeded", 2, "process", None)
     assert report["stdout"] == {"size_bytes": len("doubling 1\n"), "truncated": False}
     out = project("show", job_id).out
     assert "work      python tasks:double(n=1)\n" in out

@@ -18,7 +18,7 @@ DONE = RunView(
     "rivers",
     "completed",
     (
-        StepView("gauges", "gauges", "cached", 1, done=1, cached=1),
+        StepView("gauges", "gauges", "reused", 1, done=1, cached=1),
         StepView("fetch", "fetch", "succeeded", 6, done=6, cached=2, started_ms=1_000, ended_ms=3_500),
     ),
     0,
@@ -60,7 +60,7 @@ def page_of(capsys: pytest.CaptureFixture[str], view: RunView, **said: object) -
 
 def test_a_run_that_worked_shows_what_it_did_and_where_the_results_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert page_of(capsys, DONE, result={"rising": ["Ellet"]}, artifacts=[REPORT]) == [
-        "rivers completed in 4.2s  run rivers-7f3a",
+        "rivers succeeded in 4.2s  run rivers-7f3a",
         "  steps     1 run, 1 reused",
         "  jobs      7 of 7 done, 3 reused",
         '  result    {"rising": ["Ellet"]}',

@@ -76,7 +76,7 @@ def test_each_occurrence_has_its_run_whose_inputs_name_it(project: Project) -> N
         "next run of hourly at 2024-01-01 02:00:00Z",
     ]
     runs = project.json("list")
-    assert [run["status"] for run in runs] == ["completed", "completed"]
+    assert [run["status"] for run in runs] == ["succeeded", "succeeded"]
     assert [run["run_id"] for run in runs] == watcher.driven[::-1]
     abouts = [dict(project.inputs(run_id).about) for run_id in watcher.driven]
     assert abouts == [
@@ -121,7 +121,7 @@ def test_a_run_that_was_left_in_its_middle_is_taken_up_again(project: Project) -
     watcher = Watcher(project, clock, runs=2).watch()
     assert watcher.driven[0] == left.driven[0]
     assert watcher.said[0] == f"goes on with run {left.driven[0]}, which was started for 2024-01-01 01:00:00Z"
-    assert [run["status"] for run in project.json("list")] == ["completed", "completed"]
+    assert [run["status"] for run in project.json("list")] == ["succeeded", "succeeded"]
     assert "missed" not in project.inputs(watcher.driven[1]).about
 
 
@@ -199,7 +199,7 @@ def test_ctrl_c_during_a_run_ends_the_watch_after_it_and_twice_at_once(project: 
     project.release()
     ended = terminal.ended()
     assert ended.code == 130
-    assert "often completed" in ended.out
+    assert "often succeeded" in ended.out
     project.edit('return "released"', 'return "let go"')
     terminal = project.terminal("run", "often.yaml", "--watch", "-w", "1")
     project.wait_running()

@@ -127,9 +127,9 @@ def test_erasing_twice_records_it_once(tmp_path: Path) -> None:
 def test_what_a_job_that_has_not_ended_needs_is_not_erased(tmp_path: Path) -> None:
     played = fresh(tmp_path)
     (payload,) = named(played, "waiting")
-    with pytest.raises(InvalidInput, match="'waiting' is QUEUED and still needs its payload"):
+    with pytest.raises(InvalidInput, match="'waiting' is queued and still needs its payload"):
         erase_job(played.home, "waiting", environment=played.environment)
-    with pytest.raises(InvalidInput, match="'waiting' is QUEUED and still needs its payload"):
+    with pytest.raises(InvalidInput, match="'waiting' is queued and still needs its payload"):
         erase(played.home, [payload], environment=played.environment)
     assert content(played, payload) is not None
 

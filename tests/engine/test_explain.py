@@ -231,9 +231,9 @@ def test_a_job_queued_again_after_a_retry_is_told_both_attempts(tmp_path: Path) 
     assert told.now[-1] == "It has been tried before: this is for attempt 2."
     assert [chapter.what for chapter in told.story] == [
         "submitted",
-        "QUEUED -> RUNNING",
-        "RUNNING -> RETRYING",
-        "RETRYING -> QUEUED",
+        "queued -> running",
+        "running -> retrying",
+        "retrying -> queued",
     ]
     assert told.story[2].why == (
         "worker-1 reported a failure after 0 ms (TASK_FAILED, INTERNAL_ERROR).",
@@ -458,7 +458,7 @@ def test_a_quota_that_cancels_is_told_while_it_ran_and_when_its_turn_came(tmp_pa
     assert running.now[1].startswith("It was over its quota on worker-1 after 0 ms (QUOTA_CPU_TIME")
     assert waiting.now[1] == "When its turn came it was over its quota (QUOTA_CPU_TIME: the CPU time budget is spent)."
     assert waiting.now[2] == "It had used 2.5 s of CPU time."
-    assert waiting.story[-1].what == "QUEUED -> CANCELED"
+    assert waiting.story[-1].what == "queued -> cancelled"
 
 
 def test_interruptions_are_told_apart_from_failures(tmp_path: Path) -> None:
@@ -494,7 +494,7 @@ def test_a_cancellation_is_told_with_where_the_job_stood(tmp_path: Path) -> None
         "It was cancelled, and never ran, at 2023-11-14 22:13:21.000 UTC.",
         f"It was cancelled while it waited in the queue {words}.",
     )
-    assert told["retrying"].story[-1].what == "RETRYING -> CANCELED"
+    assert told["retrying"].story[-1].what == "retrying -> cancelled"
     assert len(told["retrying"].story[-1].records) == 3
 
 
@@ -515,6 +515,6 @@ def test_an_evicted_job_is_told_who_took_its_place(
         told = stage.told(loser)
     assert told.state == "CANCELED"
     assert told.now[1] == f"It lost its place in the queue to job urgent ({reason})."
-    assert told.story[-1].what == "QUEUED -> CANCELED"
+    assert told.story[-1].what == "queued -> cancelled"
     assert told.story[-1].decision is not None
     assert dict(told.story[-1].decision.facts) == {"by_job_id": "urgent"}

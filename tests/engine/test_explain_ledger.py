@@ -82,7 +82,7 @@ def test_a_record_that_cannot_be_read_keeps_its_place_in_the_story(tmp_path: Pat
         started = "SELECT min(record_key) FROM records WHERE kind = 'transition'"
         stage.edit(lambda database: database.execute(f"UPDATE records SET body = x'ff' WHERE record_key = ({started})"))
         told = stage.told("job")
-    assert [chapter.what for chapter in told.story] == ["submitted", "transition, unreadable", "RUNNING -> SUCCEEDED"]
+    assert [chapter.what for chapter in told.story] == ["submitted", "transition, unreadable", "running -> succeeded"]
     assert told.story[1].why == ("`detent verify` says what is wrong with this record.",)
     assert told.now[1] == "Its worker reported a result after 2.0 s."
 

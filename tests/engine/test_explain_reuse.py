@@ -59,7 +59,7 @@ def test_a_reused_step_names_the_job_and_run_it_was_taken_from(sums: Project) ->
     first = sums.newest()
     assert sums.run("sums.yaml")["steps"]["reused"] == 3
     steps = told(sums)
-    assert {step["state"] for step in steps.values()} == {"cached"}
+    assert {step["state"] for step in steps.values()} == {"reused"}
     (job,) = steps["total"]["jobs"]
     assert (job["reused"], job["run_id"], job["why"]) == (True, first, None)
     assert job["ingredients"] > 3
@@ -97,7 +97,7 @@ def test_a_changed_function_or_name_is_named_and_exactly_what_uses_it_runs(sums:
     assert [change["ingredient"] for change in before["double"]["changes"]] == ["value:tasks:FACTOR"]
     sums.run("sums.yaml")
     steps = told(sums)
-    assert steps["numbers"]["state"] == "cached"
+    assert steps["numbers"]["state"] == "reused"
     for place in range(3):
         assert [change["ingredient"] for change in why(steps["double"], place)["changes"]] == ["value:tasks:FACTOR"]
     out = sums("explain", sums.newest()).out
@@ -170,7 +170,7 @@ def test_the_same_work_again_says_what_spoke_against_the_earlier_result(sums: Pr
     sums.run("fragile.yaml", code=1)
     sums.run("fragile.yaml", code=1)
     assert "had failed, and failures are not reused" in why(told(sums)["total"])["lines"][0]
-    assert "ended FAILED" in foreseen(sums, file="fragile.yaml")["total"]["why"]
+    assert "ended as failed" in foreseen(sums, file="fragile.yaml")["total"]["why"]
 
 
 def test_outputs_that_are_not_as_they_were_are_told_from_force(project: Project) -> None:

@@ -65,7 +65,7 @@ def test_a_flow_that_is_submitted_is_a_run(detent_home: TemporaryHome) -> None:
         handle = client.submit(functions.counted_numbers, 3)
         assert handle.result(60) == [0, 1, 4]
         assert (handle.status, handle.done(), handle.exception(), handle.deduplicated) == (
-            "completed",
+            "succeeded",
             True,
             None,
             False,
@@ -73,8 +73,8 @@ def test_a_flow_that_is_submitted_is_a_run(detent_home: TemporaryHome) -> None:
         assert not handle.cancel()
         again = client.submit(functions.counted_numbers, 3)
         assert again.result(60) == [0, 1, 4]
-        assert {step.state for step in again.run().steps} == {"cached"}, "flows reuse"
-    assert shown(detent_home.path, handle.run_id)["status"] == "completed"
+        assert {step.state for step in again.run().steps} == {"reused"}, "flows reuse"
+    assert shown(detent_home.path, handle.run_id)["status"] == "succeeded"
     assert detent_home.verify().ok
 
 
@@ -93,7 +93,7 @@ def test_the_same_submission_takes_up_a_run_that_was_killed(tmp_path: Path) -> N
     killed.stdout.close()
     (tmp_path / "gate").touch()
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == (f"{run_id} running\n50 completed True\n", "")
+    assert (done.stdout, done.stderr) == (f"{run_id} running\n50 succeeded True\n", "")
     assert begun.read_text().split() == ["first", "second", "second"]
 
 

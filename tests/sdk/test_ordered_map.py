@@ -58,7 +58,7 @@ def test_a_loop_gets_the_results_in_order(home: TemporaryHome) -> None:
     with pytest.raises(InvalidInput, match="has not ended"):
         _ = results.summary
     assert list(results) == [x * x for x in range(50)]
-    assert (results.summary.succeeded, results.summary.status) == (50, "completed")
+    assert (results.summary.succeeded, results.summary.status) == (50, "succeeded")
     assert results.summary.run_id in {run.run_id for run in runs(home)}
 
 
@@ -129,7 +129,7 @@ def test_a_function_gets_values_with_their_tokens() -> None:
 
     summary = detent.ordered_map(range(5), functions.square, keep, workers=1)
     assert got == [(x, x * x) for x in range(5)]
-    assert summary.status == "completed"
+    assert summary.status == "succeeded"
 
 
 @pytest.mark.usefixtures("home")
@@ -218,7 +218,7 @@ def test_a_destination_that_never_returns_is_left_at_its_time_limit() -> None:
     assert snapshot["oldest_blocked"]["seq"] == snapshot["next_commit_seq"] <= 2
     let_go.set()
     summary = detent.ordered_map(range(6), functions.square, put, **said)
-    assert (summary.status, summary.run_id) == ("completed", stuck.value.details["run_id"])
+    assert (summary.status, summary.run_id) == ("succeeded", stuck.value.details["run_id"])
     assert taken[-4:] == [4, 9, 16, 25]
 
 

@@ -101,7 +101,7 @@ def test_a_contract_file_is_run_with_its_parameters(home: TemporaryHome, lane: I
         """,
     )
     run = detent.run(path, {"x": 5}, home=home.path)
-    assert (run.result(), run.ok, run.status, run.name, run.home) == (25, True, "completed", "params", home.path)
+    assert (run.result(), run.ok, run.status, run.name, run.home) == (25, True, "succeeded", "params", home.path)
     assert [step.state for step in run.steps] == ["succeeded"]
     assert run.run_id in repr(run)
     assert detent.run(str(path)).result() == 4
@@ -151,7 +151,7 @@ def test_a_failed_run_names_the_line_that_failed(home: TemporaryHome) -> None:
 def test_force_new_salt_and_workers_reach_the_run(home: TemporaryHome, lane: InlineLane) -> None:
     path = write(home, 'name: n\nsteps: [{id: a, run: {python: "tests.sdk.work_functions:square", args: [3]}}]')
     assert detent.run(path, workers=1).steps[0].state == "succeeded"
-    assert detent.run(path).steps[0].state == "cached"
+    assert detent.run(path).steps[0].state == "reused"
     assert detent.run(path, force=True, new=True, max_parallel=1).steps[0].state == "succeeded"
     assert detent.run(path, salt="s").steps[0].state == "succeeded"
 
@@ -178,7 +178,7 @@ def test_a_file_is_an_argument_of_a_task_inside_a_flow(home: TemporaryHome) -> N
     first = functions.counted.run(str(path))
     result = first.result()
     assert (result["one"], result["each"], result["file"].read_bytes()) == (4, [2, 4], b"so far so good")
-    assert {step.state for step in functions.counted.run(str(path)).steps} == {"cached"}
+    assert {step.state for step in functions.counted.run(str(path)).steps} == {"reused"}
     path.write_text("so far")
     again = functions.counted.run(str(path))
     assert (again.result()["one"], again.result()["each"]) == (2, [2, 2])

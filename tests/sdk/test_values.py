@@ -69,7 +69,7 @@ def test_arguments_in_a_flow_have_the_same_table_and_the_same_key_each_time(home
     first = run(home, kinds.given_kinds)
     assert all(map(same, first.result(), EXPECTED))
     again = run(home, kinds.given_kinds)
-    assert {step.state for step in again.steps} == {"cached"}
+    assert {step.state for step in again.steps} == {"reused"}
 
 
 def test_a_run_names_the_place_in_a_result_without_a_json_form(home: TemporaryHome) -> None:

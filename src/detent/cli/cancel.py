@@ -11,6 +11,7 @@ from detent.cli.shell import Shell, teaching, with_shell
 from detent.cli.terminal import GOOD, WARN
 from detent.errors import EXIT_FAILED, EXIT_UNAVAILABLE
 from detent.words.quantities import count_text
+from detent.words.states import word_of
 
 if TYPE_CHECKING:
     from detent.engine.cancelled import Cancelled, CancelledItems
@@ -78,7 +79,7 @@ def command(shell: Shell, identifier: str, *, reason: str | None, at: int | None
 def _draw(page: Page, ended: Cancelled) -> None:
     what = f"{ended.kind} {ended.identifier}"
     if ended.before:
-        how = "was cancelled before" if ended.is_cancelled else f"has already ended: {ended.status}"
+        how = "was cancelled before" if ended.is_cancelled else f"has already ended: {word_of(ended.status)}"
         page.line(Cell(what), " ", Cell(how, "" if ended.is_cancelled else WARN))
         return
     if ended.ordered is not None:

@@ -9,8 +9,9 @@ import click
 
 from detent.cli.page import Cell, Cellish, Page, state_cell
 from detent.cli.shell import JSON, Shell, teaching, with_shell
-from detent.cli.terminal import FAINT, WARN, beginning
+from detent.cli.terminal import FAINT, beginning
 from detent.words.quantities import age_text, count_text, short_duration, time_text
+from detent.words.states import INTERRUPTED, JOB_STATES, SUCCEEDED, kernel_name, state_typed, word_of
 
 if TYPE_CHECKING:
     from detent.engine.content import Content
@@ -19,7 +20,23 @@ if TYPE_CHECKING:
 
 SHOWN_MAX = 50
 """Rows that a page shows unless told otherwise; JSON has them all."""
-STATES = ("QUEUED", "RUNNING", "RETRYING", "SUCCEEDED", "FAILED", "CANCELED")
+
+
+class JobState(click.ParamType[str]):
+    """The state of a job as people type it: either spelling, either case, the ledger's names too."""
+
+    name = "state"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:  # noqa: ARG002 - click asks so
+        """What stands for it in a help page."""
+        return f"[{'|'.join(JOB_STATES)}]"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The kernel's name for the state that was typed."""
+        word = state_typed(value)
+        if word not in JOB_STATES:
+            self.fail(f"{value!r:.80} is no state of a job: {', '.join(JOB_STATES)}", param, ctx)
+        return kernel_name(word)
 
 
 @click.command(
@@ -28,14 +45,14 @@ STATES = ("QUEUED", "RUNNING", "RETRYING", "SUCCEEDED", "FAILED", "CANCELED")
         "List the runs of this home, newest first, or with --jobs its jobs, the last submitted first. Nothing is changed, and the home may be"
         " in use.",
         """  detent list
-  detent list --jobs --state FAILED
+  detent list --jobs --state failed
   detent list --jobs --run RUN -o json
 """,
     ),
 )
 @click.option("--jobs", "show_jobs", is_flag=True, help="List jobs instead of runs.")
 @click.option("--run", "run_id", metavar="RUN", help="Only jobs of this run.")
-@click.option("--state", type=click.Choice(STATES, case_sensitive=False), help="Only jobs in this state.")
+@click.option("--state", type=JobState(), help="Only jobs in this state.")
 @click.option(
     "--limit", type=click.IntRange(min=0), help=f"At most so many rows; 0 means all. [text: {SHOWN_MAX}, json: all]"
 )
@@ -83,6 +100,11 @@ def command(shell: Shell, *, show_jobs: bool, run_id: str | None, state: str | N
     return code
 
 
+def reason_text(view: JobView) -> str:
+    """Why a job stands as it does; one that succeeded needs no reason."""
+    return "-" if word_of(view.row.state) == SUCCEEDED else view.job.reason_code or "-"
+
+
 def attempt_text(view: JobView) -> str:
     """Which attempt a job is in, counted from one; a job that no worker ever had is in none."""
     return str(view.attempt or "-")
@@ -95,7 +117,7 @@ def _run_row(home: Home, view: RunView, now_ms: int) -> list[Cellish]:
     jobs = f"{run.jobs}" if not run.live_jobs else f"{run.jobs} ({run.live_jobs} live)"
     status = state_cell(row.status)
     if row.ended_tick is None and not is_driven(home.path, row.run_id):
-        status = Cell("interrupted", WARN)  # No process works on it: the same line takes it up again.
+        status = state_cell(INTERRUPTED)  # No process works on it: the same line takes it up again.
     started_ms = row.started_tick * times.tick_ms + times.epoch_base_ms
     took_ms = None if row.ended_tick is None else (row.ended_tick - row.started_tick) * times.tick_ms
     return [
@@ -135,7 +157,7 @@ def _job_row(view: JobView, steps: Mapping[str, str]) -> list[Cellish]:
         attempt_text(view),
         Cell(_seconds(changed), FAINT),
         view.row.run_id or "-",
-        view.job.reason_code or "-",
+        reason_text(view),
     ]
 
 

@@ -9,6 +9,7 @@ import click
 
 from detent.cli.logs_page import LogsPage
 from detent.cli.shell import JSON, ReaderGone, Shell, teaching, with_shell
+from detent.words.states import word_of
 
 if TYPE_CHECKING:
     from detent.engine.content import Content
@@ -151,7 +152,7 @@ def _job_map(job: FoundJob, log: JobLog, streams: tuple[str, ...]) -> dict[str, 
         "step": job.step or None,
         "index": job.index,
         "reused": job.reused,
-        "state": log.state,
+        "state": word_of(log.state),
         "attempts": [
             {name: value for name, value in attempt.to_map().items() if name not in left_out}
             for attempt in log.attempts

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from detent.cli.page import Cell, Page
 from detent.cli.terminal import FAINT, safe
 from detent.words.quantities import count_text
+from detent.words.states import REUSED, RUNNING, SUCCEEDED, word_of
 
 if TYPE_CHECKING:
     from codecs import IncrementalDecoder
@@ -65,7 +66,7 @@ class LogsPage:
             printed = printed or bool(pieces)
             self._missing(job, attempt)
         if not log.attempts and not self._many:
-            self._note(f"{job.label} is {log.state} and has printed nothing yet")
+            self._note(f"{job.label} is {word_of(log.state)} and has printed nothing yet")
         elif not printed and not several and not self._many and log.attempts[0].fate == "here":
             self._note(f"{job.label} printed nothing")
 
@@ -124,7 +125,7 @@ class LogsPage:
             words.append(f"attempt {number} of {total}")
         elif number > 1:
             words.append(f"attempt {number}")
-        words += [word for word in (how, "reused" if job.reused else "") if word]
+        words += [word for word in (how, REUSED if job.reused else "") if word]
         self._page.line(Cell(f"--- {', '.join(words)} ---", FAINT))
 
     def _output(self, job_id: str, number: int, stream: str, data: bytes) -> None:
@@ -186,4 +187,10 @@ def _kept(data: bytes) -> str:
 
 
 def _how(attempt: AttemptLog) -> str:
-    return "running" if attempt.running else attempt.reason_code or ""
+    """How an attempt stands: its word, and why where the word alone does not say it."""
+    if attempt.running:
+        return RUNNING
+    word = "" if attempt.status is None else word_of(attempt.status)
+    if word == SUCCEEDED or not attempt.reason_code:
+        return word
+    return f"{word} ({attempt.reason_code})" if word else attempt.reason_code

@@ -14,6 +14,7 @@ from detent.cli.page import Cell, Cellish, Page, state_cell
 from detent.cli.terminal import BAD, FAINT, STRONG, safe
 from detent.errors import DetentError, InvariantBroken
 from detent.words.quantities import count_text, short_duration
+from detent.words.states import STOPPED, word_of
 
 if TYPE_CHECKING:
     from detent.engine.inspect import JobView
@@ -35,7 +36,7 @@ def broken_data(handle: OrderedHandle, spec: OrderedSpec, exc: DetentError | Inv
         **FailedCommand(exc.code, str(exc), hint, retryable, details).document(),
         "run_id": handle.run_id,
         "name": spec.name,
-        "status": "stopped",
+        "status": STOPPED,
         "home": view.home,
         "destination": spec.commit,
         "items": {"total": view.total, "committed": view.committed},
@@ -52,7 +53,7 @@ def summary_data(
     return {
         "run_id": ended.run_id,
         "name": ended.name,
-        "status": ended.status,
+        "status": word_of(ended.status),
         "resumed": view.resumed,
         "resumed_at": ended.resumed_at,
         "done_before": ended.done_before,
@@ -173,7 +174,7 @@ class OrderedJobs:
 
     def states_text(self) -> str:
         """How the chunks stand, and how many notes there are besides."""
-        states = Counter(job.row.state for job in self.chunks)
+        states = Counter(word_of(job.row.state) for job in self.chunks)
         said = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none"
         return f"{said}, and {self.notes_text()}" if self.notes else said
 
@@ -185,7 +186,7 @@ class OrderedJobs:
 
 def _next(ended: OrderedResult, spec: OrderedSpec) -> str:
     run = shlex.quote(ended.run_id)
-    if ended.status == "stopped":
+    if ended.status == STOPPED:
         return "left as it stands: the same line again goes on"
     if ended.done_before and spec.origin:
         return f"this run did what was missing of run {spec.origin.get('run_id')}; the destination was left alone"

@@ -13,6 +13,7 @@ from textwrap import wrap
 from typing import NamedTuple, TypeAlias
 
 from detent.cli.terminal import FAINT, STATE_STYLES, STRONG, coloured, columns, page_columns, safe, wants_colour, width
+from detent.words.states import word_of
 
 _ROOM_MIN = 20
 """Columns below which wrapping makes things worse."""
@@ -32,8 +33,9 @@ Cellish: TypeAlias = str | Cell
 
 
 def state_cell(state: str) -> Cell:
-    """A state in its colour. What programs know as `cached`, people read as `reused` everywhere else."""
-    return Cell("reused" if state == "cached" else state, STATE_STYLES.get(state, ""))
+    """A state as people read it, in its colour; ``state`` may also be the name that a record has for it."""
+    word = word_of(state)
+    return Cell(word, STATE_STYLES.get(word, ""))
 
 
 class Page:

@@ -16,26 +16,23 @@ from typing import Final, TypeAlias
 
 from detent.canon.late import dataclass
 from detent.cli.page import Cell
-from detent.cli.terminal import BAD, FAINT, GOOD, NOTE, STRONG, WARN, safe, shortened, width
-from detent.engine.run_view import (
-    BLOCKED,
-    CACHED,
-    CANCELLED,
-    FAILED,
-    READY,
-    RUNNING,
-    SKIPPED,
-    SUCCEEDED,
-    WAITING,
-    RunView,
-    StepView,
-    counts,
-    elapsed_ms,
-    share_done,
-    step_time_ms,
-    step_waited_ms,
+from detent.cli.terminal import (
+    BAD,
+    FAINT,
+    GOOD,
+    NOTE,
+    STATE_MARKS,
+    STATE_MARKS_ASCII,
+    STATE_STYLES,
+    STRONG,
+    WARN,
+    safe,
+    shortened,
+    width,
 )
+from detent.engine.run_view import RunView, StepView, counts, elapsed_ms, share_done, step_time_ms, step_waited_ms
 from detent.words.quantities import count_text, short_duration
+from detent.words.states import BLOCKED, CANCELLED, FAILED, READY, REUSED, RUNNING, SKIPPED, SUCCEEDED, WAITING
 
 Line: TypeAlias = tuple[Cell, ...]
 
@@ -69,16 +66,7 @@ class Look:
 
 
 DRAWN: Final = Look(
-    marks={
-        WAITING: "·",
-        READY: "·",
-        SUCCEEDED: "✓",
-        CACHED: "✓",
-        FAILED: "✗",
-        SKIPPED: "-",
-        BLOCKED: "-",
-        CANCELLED: "-",
-    },
+    marks=STATE_MARKS,
     spinner="⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏",
     full="━",
     half="╸",
@@ -88,16 +76,7 @@ DRAWN: Final = Look(
     cut="…",
 )
 ASCII: Final = Look(
-    marks={
-        WAITING: ".",
-        READY: ".",
-        SUCCEEDED: "+",
-        CACHED: "+",
-        FAILED: "x",
-        SKIPPED: "-",
-        BLOCKED: "-",
-        CANCELLED: "-",
-    },
+    marks=STATE_MARKS_ASCII,
     spinner="|/-\\",
     full="#",
     half="#",
@@ -108,18 +87,7 @@ ASCII: Final = Look(
 )
 """For terminals that do not speak UTF-8."""
 
-_STYLES: Final[Mapping[str, str]] = {
-    WAITING: FAINT,
-    READY: FAINT,
-    RUNNING: NOTE,
-    SUCCEEDED: GOOD,
-    CACHED: GOOD,
-    FAILED: BAD,
-    SKIPPED: FAINT,
-    BLOCKED: FAINT,
-    CANCELLED: WARN,
-}
-_OVER_QUIETLY: Final = frozenset({SUCCEEDED, CACHED, SKIPPED, BLOCKED, CANCELLED})
+_OVER_QUIETLY: Final = frozenset({SUCCEEDED, REUSED, SKIPPED, BLOCKED, CANCELLED})
 
 
 def frame(view: RunView, columns: int, rows: int, *, tick: int = 0, look: Look = DRAWN) -> tuple[Line, ...]:
@@ -305,7 +273,7 @@ class _Table:
         return [self._step(step)]
 
     def _step(self, step: StepView) -> Line:
-        style = _STYLES[step.state]
+        style = STATE_STYLES[step.state]
         mark = self._spin() if step.state == RUNNING else self.look.marks[step.state]
         if step.retrying and not step.running:
             mark, style = self.look.retry, WARN

@@ -14,21 +14,9 @@ from typing import Final
 from detent.canon.late import dataclass
 from detent.cli.progress_frame import WAITED_SHOWN_MS, fold_text
 from detent.cli.terminal import safe
-from detent.engine.run_view import (
-    BLOCKED,
-    CACHED,
-    CANCELLED,
-    FAILED,
-    OVER_STATES,
-    READY,
-    RUNNING,
-    SKIPPED,
-    RunView,
-    StepView,
-    step_time_ms,
-    step_waited_ms,
-)
+from detent.engine.run_view import RunView, StepView, step_time_ms, step_waited_ms
 from detent.words.quantities import count_text, short_duration
+from detent.words.states import BLOCKED, CANCELLED, FAILED, OVER, READY, REUSED, RUNNING, SKIPPED
 
 BURST_LINES: Final = 20
 """Lines that may be written at once before ends are told together."""
@@ -89,7 +77,7 @@ class PlainLines:
         changed = [step for step in view.steps if self._has_changed(step, view.now_ms)]
         # What has ended comes first: who only gets on may wait for room.
         told += [_failure(step) for step in changed if step.state == FAILED]
-        self._ended += [step for step in changed if step.state in OVER_STATES and step.state != FAILED]
+        self._ended += [step for step in changed if step.state in OVER and step.state != FAILED]
         told += self._ends(view.now_ms, last=last)
         for step in view.steps:
             if step.state in {RUNNING, READY} and step.started_ms is not None:
@@ -161,9 +149,9 @@ def _end(step: StepView, now_ms: int) -> str:
         what = "not run" if step.state == BLOCKED else step.state
         return f"{key} {what}" + (f": {safe(step.message)}" if step.message else "")
     spent, waited = step_time_ms(step, now_ms), step_waited_ms(step, now_ms)
-    took = "" if spent is None or step.state == CACHED else f" in {short_duration(spent)}"
+    took = "" if spent is None or step.state == REUSED else f" in {short_duration(spent)}"
     if took and waited is not None and waited >= WAITED_SHOWN_MS:
         took += f" (waited {short_duration(waited)})"
     if step.total == 1:
-        return f"{key} {'reused' if step.state == CACHED else 'done'}{took}"
+        return f"{key} {'reused' if step.state == REUSED else 'done'}{took}"
     return _elements(step) + took

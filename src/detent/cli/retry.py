@@ -12,6 +12,7 @@ from detent.cli.shell import Shell, teaching, with_shell
 from detent.cli.terminal import BAD, FAINT, STRONG, safe, shortened
 from detent.errors import EXIT_FAILED
 from detent.words.quantities import short_duration
+from detent.words.states import OVER, SUCCEEDED, word_of
 
 if TYPE_CHECKING:
     from detent.engine.home import Home
@@ -77,9 +78,9 @@ def _retry_run(
     from detent.kernel import Run  # noqa: PLC0415
     from detent.kernel.run import RUNNING  # noqa: PLC0415
 
-    if row.status == "completed":
-        document = {"run_id": row.run_id, "name": row.name, "status": row.status, "retried": False}
-        said = "completed: there is nothing to run again"
+    if word_of(row.status) == SUCCEEDED:
+        document = {"run_id": row.run_id, "name": row.name, "status": word_of(row.status), "retried": False}
+        said = f"{SUCCEEDED}: there is nothing to run again"
         return shell.answer(document, lambda page: page.line(f"run {row.run_id} ", Cell(said, FAINT)))
     with Work(home, workers=workers) as work:
         if (ordered := ordered_to_retry(work.desk, Run.decode(row.body))) is not None:
@@ -101,20 +102,20 @@ def _retry_job(shell: Shell, home: Home, row: JobRow, *, workers: int | None) ->
     from detent.engine.work import Work  # noqa: PLC0415
     from detent.errors import RequestRefused  # noqa: PLC0415
 
-    if row.state == "SUCCEEDED":
-        document = {"job_id": row.job_id, "state": row.state, "retried": False}
-        said = "succeeded: there is nothing to run again"
+    if word_of(row.state) == SUCCEEDED:
+        document = {"job_id": row.job_id, "state": word_of(row.state), "retried": False}
+        said = f"{SUCCEEDED}: there is nothing to run again"
         return shell.answer(document, lambda page: page.line(f"job {row.job_id} ", Cell(said, FAINT)))
-    if row.state not in {"FAILED", "CANCELED"}:
+    if word_of(row.state) not in OVER:
         raise RequestRefused(
-            f"job {row.job_id!r} has not ended: {row.state}",
+            f"job {row.job_id!r} has not ended: {word_of(row.state)}",
             code="CONFLICT",
             hint=f"wait for it, or `detent cancel {row.job_id}` first",
         )
     with Work(home, workers=1 if workers is None else workers) as work:
         ended = retry_job(work, row)
         value = work.desk.value(ended.report) if ended.report is not None and ended.report.ok else None
-    code = 0 if ended.state == "SUCCEEDED" else EXIT_FAILED
+    code = 0 if word_of(ended.state) == SUCCEEDED else EXIT_FAILED
     return shell.answer(_job_map(ended, value), lambda page: _draw_job(page, ended, value), code=code)
 
 
@@ -125,7 +126,7 @@ def _job_map(ended: RetriedJob, value: Any) -> dict[str, Any]:
         "job_id": ended.job_id,
         "retry_of": ended.retry_of,
         "label": ended.label,
-        "state": ended.state,
+        "state": word_of(ended.state),
         "retried": True,
         "result": value,
         "error": None
@@ -146,7 +147,7 @@ def _draw_job(page: Page, ended: RetriedJob, value: Any) -> None:
         page.hanging(["  ", Cell(f"{told.category} {told.code}", BAD), "  "], told.message)
         if told.where is not None:
             page.hanging([Cell("  at ", FAINT)], told.where)
-    elif ended.state == "SUCCEEDED":
+    elif word_of(ended.state) == SUCCEEDED:
         text = shortened(safe(json.dumps(value, ensure_ascii=False)), RESULT_SHOWN_MAX)
         page.fields([("result", text)], indent="  ")
     page.line()

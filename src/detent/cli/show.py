@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detent.cli.list import attempt_text
+from detent.cli.list import attempt_text, reason_text
 from detent.cli.page import Cell, Cellish, Page, state_cell
 from detent.cli.shell import Shell, teaching, with_shell
 from detent.cli.terminal import BAD, FAINT, STRONG, WARN, short
 from detent.words.quantities import count_text, size_text, time_text
+from detent.words.states import FAILED, SUCCEEDED, word_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -147,8 +148,7 @@ def _show_run(shell: Shell, home: Home, reader: StoreReader, content: Content, v
             page.line()
         elif shown:
             rows: list[list[Cellish]] = [
-                [job.row.job_id, state_cell(job.row.state), attempt_text(job), job.job.reason_code or "-"]
-                for job in shown
+                [job.row.job_id, state_cell(job.row.state), attempt_text(job), reason_text(job)] for job in shown
             ]
             page.table(("JOB", "STATE", "ATTEMPT", "REASON"), rows)
             if len(listed) > len(shown):
@@ -186,11 +186,11 @@ def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, v
     attempts = sum(1 for record in records if record.fields.get("dispatch") is True)
     since_ms = live_since(home.path).get(view.row.job_id)
     waited_ms, ran_ms = job_times(view, attempts_of(reader, content, view), since_ms, SystemClock().wall_ms())
-    failed = job.reason_code if view.row.state == "FAILED" and report is None else None
+    failed = job.reason_code if word_of(view.row.state) == FAILED and report is None else None
     document: dict[str, Any] = {
         "kind": "job",
         **view.to_map(),
-        "status": project_job(job).status.value,
+        "status": word_of(project_job(job).status),
         "category": None if failed is None else unreported_category(failed),
         "job_kind": job.job_kind,
         "attempts": attempts,
@@ -274,8 +274,8 @@ def _what(record: RecordView) -> Cell:
     if not fields:
         return Cell(f"{record.row.kind}: unreadable", BAD)
     if record.row.kind == "transition":
-        to_state = str(fields.get("to_state"))
-        return Cell(f"{fields.get('from_state')} -> {to_state}", state_cell(to_state).style)
+        before, after = word_of(str(fields.get("from_state"))), state_cell(str(fields.get("to_state")))
+        return Cell(f"{before} -> {after.text}", after.style)
     return Cell(record.row.kind.replace("_", " "))
 
 
@@ -287,8 +287,9 @@ def _why(record: RecordView, names: Mapping[str, str]) -> str:
         step, bracket, index = str(record.fields.get("step_id") or "").partition("[")
         if step in names:
             return f"{names[step]}{bracket}{index} from job {record.fields.get('job_id')}"
-        return str(record.fields.get("status") or record.fields.get("step_id") or "")
-    said = evidence.reason_code.lower().startswith(evidence.kind)
+        return str(word_of(str(record.fields.get("status") or "")) or record.fields.get("step_id") or "")
+    succeeded = word_of(str(record.fields.get("to_state"))) == SUCCEEDED
+    said = succeeded or evidence.reason_code.lower().startswith(evidence.kind)
     what = evidence.kind if said else f"{evidence.kind}: {evidence.reason_code}"
     if evidence.replica_id is not None:
         what += f" to {evidence.replica_id}" if evidence.kind == "dispatch" else f" by {evidence.replica_id}"

@@ -11,6 +11,7 @@ from detent.cli.page import Cell, Cellish, Page, state_cell
 from detent.cli.terminal import BAD, FAINT
 from detent.cli.work_page import value_bytes, value_text
 from detent.words.quantities import count_text, time_text
+from detent.words.states import FAILED, word_of
 
 if TYPE_CHECKING:
     from detent.engine.content import Content
@@ -104,7 +105,7 @@ class RunSteps:
     def _said(self, step: RecordedStep) -> Cell:
         view = step.view
         if view.message:
-            return Cell(view.message, BAD if view.state == "failed" else FAINT)
+            return Cell(view.message, BAD if view.state == FAILED else FAINT)
         if step.waits_for:
             return Cell(f"waits for {', '.join(step.waits_for)}", FAINT)
         if step.mapped:
@@ -145,7 +146,7 @@ class RunSteps:
                     "index": element.index,
                     "job_id": element.job_id,
                     "run_id": None if element.row is None else element.row.run_id,
-                    "state": element.state,
+                    "state": word_of(element.state),
                     "reused": element.reused,
                 }
                 for element in step.elements

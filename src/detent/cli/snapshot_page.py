@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from detent.cli.page import Cell, Cellish, Page
 from detent.cli.terminal import FAINT, STRONG, WARN, safe
 from detent.words.quantities import count_text, short_duration, size_text
+from detent.words.states import word_of
 
 if TYPE_CHECKING:
     from detent.cli.shell import Shell
@@ -27,7 +28,7 @@ def show_snapshot(shell: Shell, home: Home, identifier: str, view: RunView | Non
     run_id = view.row.run_id
     if view.row.status != RUNNING:
         raise InvalidInput(
-            f"run {run_id!r} has ended ({view.row.status}), and an ended run waits for nothing",
+            f"run {run_id!r} has ended ({word_of(view.row.status)}), and an ended run waits for nothing",
             hint=f"`detent show {run_id}` tells what it came to",
         )
     said = read_snapshot(home.path, run_id)

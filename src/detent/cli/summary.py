@@ -22,6 +22,7 @@ from detent.engine.home import find_home
 from detent.engine.run_view import Counts, RunView, counts, elapsed_ms, step_elapsed_ms, step_waited_ms
 from detent.errors import DetentError
 from detent.words.quantities import count_text, short_duration
+from detent.words.states import STOPPED, SUCCEEDED, word_of
 
 if TYPE_CHECKING:
     from detent.engine.run_ending import Artifact, Failure
@@ -32,7 +33,6 @@ FAILURES_SHOWN_MAX: Final = 10
 MESSAGE_LINES_MAX: Final = 8
 NO_RESULT: Final = object()
 """Stands for a run that gives nothing back; None is a result like any other."""
-COMPLETED, STOPPED = "completed", "stopped"
 
 
 def summary_data(
@@ -43,7 +43,7 @@ def summary_data(
     document: dict[str, Any] = {
         "run_id": view.run_id,
         "name": view.name,
-        "status": view.status,
+        "status": word_of(view.status),
         "resumed": view.resumed,
         "home": view.home,
         "started_ms": view.started_ms,
@@ -102,7 +102,7 @@ def next_commands(view: RunView, failures: Sequence[Failure] = (), *, whole_ids:
             commands.append((f"detent show {job_id}", "its traceback, arguments and records"))
     if view.status == STOPPED:
         commands.append((f"detent show {view.run_id}", "what is done; the same line again goes on from there"))
-    elif view.status == COMPLETED:
+    elif word_of(view.status) == SUCCEEDED:
         commands.append((f"detent show {view.run_id}", "every step and record of it"))
     else:
         commands.append((f"detent retry {view.run_id}", "run what is missing; what is done stays done"))

@@ -17,6 +17,22 @@ from typing import Final, TextIO
 from unicodedata import category, east_asian_width
 
 from detent.errors import EXIT_FAILED, EXIT_INTERRUPTED
+from detent.words.states import (
+    BLOCKED,
+    CANCELLED,
+    FAILED,
+    INTERRUPTED,
+    READY,
+    RETRYING,
+    REUSED,
+    RUNNING,
+    SKIPPED,
+    STOPPED,
+    SUCCEEDED,
+    TIMED_OUT,
+    WAITING,
+    word_of,
+)
 
 EXIT_CODES: Final = """\b
 Exit codes:
@@ -33,20 +49,40 @@ GOOD, BAD, WARN, NOTE, STRONG, FAINT = "good", "bad", "warn", "note", "strong", 
 _ANSI: Final[Mapping[str, str]] = {GOOD: "32", BAD: "31", WARN: "33", NOTE: "36", STRONG: "1", FAINT: "2"}
 
 STATE_STYLES: Final[Mapping[str, str]] = {
-    "SUCCEEDED": GOOD,
-    "FAILED": BAD,
-    "CANCELED": WARN,
-    "RUNNING": NOTE,
-    "RETRYING": WARN,
-    "completed": GOOD,
-    "failed": BAD,
-    "cancelled": WARN,
-    "running": NOTE,
-    "succeeded": GOOD,
-    "cached": GOOD,
-    "blocked": BAD,
+    WAITING: FAINT,
+    READY: FAINT,
+    RUNNING: NOTE,
+    RETRYING: WARN,
+    INTERRUPTED: WARN,
+    STOPPED: WARN,
+    SUCCEEDED: GOOD,
+    REUSED: GOOD,
+    FAILED: BAD,
+    TIMED_OUT: BAD,
+    SKIPPED: FAINT,
+    BLOCKED: FAINT,
+    CANCELLED: WARN,
 }
 """How the states of jobs, runs and steps are coloured; the others stay plain."""
+STATE_MARKS: Final[dict[str, str]] = {
+    WAITING: "·",
+    READY: "·",
+    SUCCEEDED: "✓",
+    REUSED: "✓",
+    FAILED: "✗",
+    SKIPPED: "-",
+    BLOCKED: "-",
+    CANCELLED: "-",
+}
+"""What stands before a step in the block of progress; one that runs has a spinner."""
+STATE_MARKS_ASCII: Final[Mapping[str, str]] = STATE_MARKS | {
+    WAITING: ".",
+    READY: ".",
+    SUCCEEDED: "+",
+    REUSED: "+",
+    FAILED: "x",
+}
+"""The same for terminals that do not speak UTF-8."""
 
 COLUMNS_DEFAULT, ROWS_DEFAULT = 80, 24
 CUT: Final = "…"
@@ -59,7 +95,7 @@ _RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 def run_exit_code(status: str) -> int:
     """The exit code of a command that drove a run; one that was cancelled or left as it stood was interrupted."""
-    return {"completed": 0, "failed": EXIT_FAILED}.get(status, EXIT_INTERRUPTED)
+    return {SUCCEEDED: 0, FAILED: EXIT_FAILED}.get(word_of(status), EXIT_INTERRUPTED)
 
 
 def is_terminal(stream: TextIO) -> bool:

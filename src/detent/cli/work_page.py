@@ -10,6 +10,7 @@ from detent.cli.page import Cell, Cellish, Page
 from detent.cli.terminal import BAD, FAINT, safe, short
 from detent.jobs.values import is_file, is_result
 from detent.words.quantities import count_text, size_text
+from detent.words.states import word_of
 
 if TYPE_CHECKING:
     from detent.engine.content import Content
@@ -41,7 +42,7 @@ def report_map(content: Content, report: WorkReport | None) -> dict[str, Any] | 
     data, error = value_bytes(content, report), report.error
     names = ("started_ms", "finished_ms", "cpu_ms", "memory_bytes_peak", "io_bytes_read", "io_bytes_written")
     return {
-        "status": report.status,
+        "status": word_of(report.status),
         "attempt": report.attempt_id + 1,
         "attempt_id": report.attempt_id,
         "value": None if data is None else json.loads(data),

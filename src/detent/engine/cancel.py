@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from detent.engine.cancelled import CANCELLED, POLL_SECONDS, Cancelled
+from detent.engine.cancelled import POLL_SECONDS, Cancelled
 from detent.engine.content import NONCE_BYTES, Content, open_value, seal_value
 from detent.engine.home import Home
 from detent.engine.run_identity import RunLock, ask_to_cancel, is_driven
@@ -24,7 +24,7 @@ from detent.engine.session import Session
 from detent.engine.wire import Answer
 from detent.errors import DetentError, InvalidInput, OutcomeUnknown, StoreUnavailable, error_of
 from detent.kernel import Cancel, Command, EndRun, Evidence, Run
-from detent.kernel.run import RUNNING
+from detent.kernel.run import CANCELLED, RUNNING
 from detent.store.api import JobRow, RunRow, StoreReader
 
 USER, WORKFLOW = "CANCELLED_BY_USER", "WORKFLOW_CANCELLED"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from detent.engine.cancelled import CANCELLED, POLL_SECONDS, Cancelled, CancelledItems
+from detent.engine.cancelled import POLL_SECONDS, Cancelled, CancelledItems
 from detent.engine.desk import Desk
 from detent.engine.home import Home
 from detent.engine.map_ending import end_run, notes_for
@@ -13,7 +13,7 @@ from detent.engine.ordered_runtime.requests import Request, write_request
 from detent.engine.run_identity import is_driven
 from detent.engine.session import Session
 from detent.errors import DetentError, InvalidInput
-from detent.kernel.run import RUNNING
+from detent.kernel.run import CANCELLED, RUNNING
 from detent.store.api import StoreReader
 
 

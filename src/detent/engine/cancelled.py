@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from detent.canon.late import dataclass
+from detent.words.states import CANCELLED, word_of
 
-CANCELLED: Final = "cancelled"
 POLL_SECONDS: Final = 0.05
 """Between two looks at whether a run has ended."""
 
@@ -47,7 +47,7 @@ class Cancelled:
     @property
     def is_cancelled(self) -> bool:
         """Whether it is cancelled now, by this or before."""
-        return self.status in {CANCELLED, "CANCELED"}
+        return word_of(self.status) == CANCELLED
 
     def to_map(self) -> dict[str, object]:
         """As data."""
@@ -55,7 +55,7 @@ class Cancelled:
         return {
             "kind": self.kind,
             name: self.identifier,
-            "status": self.status,
+            "status": word_of(self.status),
             "cancelled": self.is_cancelled,
             "had_ended": self.before,
             "jobs_cancelled": list(self.jobs),

@@ -13,7 +13,8 @@ from detent.engine.desk import Submission
 from detent.engine.recipes import Recipe
 from detent.engine.reusing import Reusing
 from detent.engine.run_state import RunState
-from detent.engine.step_run import ENDED, Element
+from detent.engine.step_run import Element
+from detent.words.states import OVER
 
 OFFER_MAX: Final = 200
 """Jobs submitted in one commit; below what one class of the queue holds by default."""
@@ -46,7 +47,7 @@ class Choosing:
         offers = self._graph.offers
         while offers and len(chosen) < (most := min(OFFER_MAX, self.room())):
             element = offers.popleft()
-            if element.step.state in ENDED and not self._state.past.is_open(element.job_id):
+            if element.step.state in OVER and not self._state.past.is_open(element.job_id):
                 self._graph.drop(element)
                 self._reusing.give_back(element.job_id)
                 continue

@@ -29,13 +29,14 @@ from detent.engine.run_inputs import RunIdentity, RunInputs
 from detent.engine.run_past import GONE, TERMINAL
 from detent.engine.run_requests import CANCELLED_WITH_RUN, ENDED_ELSEWHERE, RUN_TIMEOUT, Requests, out_of_time
 from detent.engine.run_state import RunState
-from detent.engine.step_run import CANCELLED, FAILED, RUNNING, SUCCEEDED, Element, StepRun
+from detent.engine.step_run import Element, StepRun
 from detent.engine.vacancies import FULL, Vacancies
 from detent.errors import error_of
 from detent.jobs.work import WorkReport
 from detent.kernel import Evidence, Job
 from detent.kernel.history import Record
 from detent.kernel.records import RUN_ENDED
+from detent.words.states import CANCELLED, FAILED, RUNNING, SUCCEEDED
 
 RUN_CANCELLED: Final = "the run was cancelled"
 POLL_MAX: Final = 200

@@ -32,6 +32,7 @@ from detent.kernel.table import TERMINAL, State
 from detent.store.api import StoreReader
 from detent.store.content import ContentFiles
 from detent.store.sqlite.database import empty_wal
+from detent.words.states import word_of
 
 REASON = "ERASED_BY_USER"
 ERASE_TRIES_MAX = 1_000
@@ -295,7 +296,8 @@ def _refuse_live(reader: StoreReader, digests: frozenset[bytes]) -> None:
 
 def _still_needed(job_id: str, state: str) -> InvalidInput:
     return InvalidInput(
-        f"job {job_id!r} is {state} and still needs its payload", hint="wait until it has ended, or cancel it first"
+        f"job {job_id!r} is {word_of(state)} and still needs its payload",
+        hint="wait until it has ended, or cancel it first",
     )
 
 

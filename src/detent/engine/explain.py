@@ -19,6 +19,7 @@ from detent.engine.explain_story import named_decision, story_of
 from detent.engine.inspect import Times, job_view, timeline_of_job
 from detent.errors import CODES, InvalidInput
 from detent.store.api import REFUSALS_KEPT_MAX, StoreReader
+from detent.words.states import word_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Explanation:
         present = self.present
         return {
             "job_id": self.job_id,
-            "state": self.state,
+            "state": None if self.state is None else word_of(self.state),
             "as_of": self.as_of,
             "now": list(present.lines),
             "waiting": plain_decision(present.waiting),

@@ -17,21 +17,12 @@ from detent.engine.inspect import ABSENT, ERASED, JobView, RunView, Times, run_v
 from detent.engine.namesakes import Namesakes
 from detent.engine.recorded_run import RecordedElement, RecordedRun, RecordedStep, recorded_run, report_of
 from detent.engine.run_ending import failures_of
-from detent.engine.run_view import (
-    BLOCKED,
-    CACHED,
-    CANCELLED,
-    FAILED,
-    READY,
-    RUNNING,
-    SKIPPED,
-    WAITING,
-    step_elapsed_ms,
-)
+from detent.engine.run_view import step_elapsed_ms
 from detent.errors import InvalidInput
 from detent.kernel import Job
 from detent.store.api import StoreReader
 from detent.words.quantities import duration_text
+from detent.words.states import BLOCKED, CANCELLED, FAILED, READY, REUSED, RUNNING, SKIPPED, WAITING, word_of
 
 ASKED: Final[Mapping[str, str]] = {
     "force": "It was started with --force: no result that was there before it began was taken.",
@@ -64,7 +55,7 @@ class ToldElement:
             "index": self.index,
             "job_id": self.job_id,
             "run_id": self.run_id,
-            "state": self.state,
+            "state": word_of(self.state),
             "reused": self.reused,
             "ingredients": self.ingredients,
             "why": None if self.why is None else self.why.to_map(),
@@ -87,7 +78,7 @@ class ToldStep:
         """As data."""
         return {
             "step": self.key,
-            "state": self.state,
+            "state": word_of(self.state),
             "lines": list(self.lines),
             "total": self.total,
             "reused": self.reused,
@@ -119,7 +110,7 @@ class RunExplanation:
         return {
             "run_id": self.view.row.run_id,
             "name": self.view.row.name,
-            "status": self.view.row.status,
+            "status": word_of(self.view.row.status),
             "driven": self.driven,
             "options": dict(self.options),
             "lines": list(self.lines),
@@ -226,7 +217,7 @@ class _Teller:
         if step.mapped:
             return self._mapped(step, elements)
         (element,) = elements
-        lines = [] if view.state == CACHED else [self._outcome(step, element.job_id)]
+        lines = [] if view.state == REUSED else [self._outcome(step, element.job_id)]
         return [*lines, *element.lines]
 
     def _mapped(self, step: RecordedStep, elements: tuple[ToldElement, ...]) -> list[str]:

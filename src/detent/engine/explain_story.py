@@ -22,6 +22,7 @@ from detent.scheduling import Decision
 from detent.scheduling.explain import code_words
 from detent.store.api import StoreReader
 from detent.words.quantities import duration_text
+from detent.words.states import word_of
 
 KILLED: Final = (
     "Its process was killed from outside each time. When memory runs out, the kernel does that (`dmesg` names the process);"
@@ -111,7 +112,7 @@ class _Teller:
             what, why = f"{record.row.kind}, unreadable", ["`detent verify` says what is wrong with this record."]
         else:
             from_state, to_state = str(batch[0].fields.get("from_state")), str(fields.get("to_state"))
-            what = f"{from_state} -> {to_state}"
+            what = f"{word_of(from_state)} -> {word_of(to_state)}"
             why = self._moved(from_state, to_state, evidence, decision, tick)
         if became is not None and became in _LOST:
             why.append(f"The decision record that says more {_LOST[became]}.")

@@ -28,10 +28,11 @@ from detent.engine.recipes import Found, Miss, Options, Recipe, Recipes, Wanted
 from detent.engine.run_inputs import RunInputs, unfinished
 from detent.engine.run_orders import wanted_of
 from detent.engine.session import Session
-from detent.engine.step_run import CACHED, Binder, Bound, Element, StepRun
+from detent.engine.step_run import Binder, Bound, Element, StepRun
 from detent.engine.wiring import Parts
 from detent.errors import DetentError
 from detent.jobs.work import WorkOrder
+from detent.words.states import REUSED, SUCCEEDED, word_of
 from detent.workflow.ordering import get_execution_order
 
 RUN, REUSE, JOIN, DEPENDS, UNKNOWN = "run", "reuse", "join", "depends", "unknown"
@@ -202,10 +203,10 @@ class _Seer:
         if compared is None:
             return "never done before", ()
         changes = tuple(compared.changes)
-        if not changes and compared.row.state == "SUCCEEDED":
+        if not changes and word_of(compared.row.state) == SUCCEEDED:
             return f"done as job {compared.row.job_id}, with other packages or another Python around it", ()
         if not changes:
-            return f"job {compared.row.job_id} of the same work ended {compared.row.state}", ()
+            return f"job {compared.row.job_id} of the same work ended as {word_of(compared.row.state)}", ()
         more = f" and {len(changes) - CHANGES_TOLD_MAX} more" if len(changes) > CHANGES_TOLD_MAX else ""
         told = (self._told(change, compared.order, recipe.wanted) for change in changes[:CHANGES_TOLD_MAX])
         return "; ".join(told) + more, changes
@@ -224,7 +225,7 @@ class _Seer:
         return self._recipes.of(wanted, self._values.__getitem__, load=self._value)
 
     def _keep(self, element: Element, found: Found) -> None:
-        element.state, element.digest = CACHED, found.digest
+        element.state, element.digest = REUSED, found.digest
         if found.digest is not None and found.report is not None and found.report.value_digest is not None:
             self._values[digest_text(found.digest)] = found.report.value_digest
 

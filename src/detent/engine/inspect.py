@@ -15,6 +15,7 @@ from detent.engine.content import Content, open_value
 from detent.errors import DetentError, InvariantBroken, StoreCorrupt
 from detent.kernel import Evidence, Job, KernelConfig, Run
 from detent.store.api import JobRow, RecordRow, RunRow, StoreReader
+from detent.words.states import word_of
 
 HERE, ERASED, ABSENT, DAMAGED = "here", "erased", "absent", "damaged"
 """What became of content: stored here, erased on purpose, never stored here, or not the bytes it is named for."""
@@ -67,7 +68,7 @@ class RunView:
         return {
             "run_id": self.row.run_id,
             "name": self.row.name,
-            "status": self.row.status,
+            "status": word_of(self.row.status),
             "reason_code": self.run.reason_code,
             "tenant_id": self.row.tenant_id,
             "jobs": self.run.jobs,
@@ -97,7 +98,7 @@ class JobView:
             "job_id": self.row.job_id,
             "run_id": self.row.run_id,
             "tenant_id": self.row.tenant_id,
-            "state": self.row.state,
+            "state": word_of(self.row.state),
             "reason_code": self.job.reason_code,
             "attempt": self.attempt,
             "attempt_id": self.row.attempt_id,
@@ -255,7 +256,8 @@ def state_counts(reader: StoreReader, run_id: str) -> dict[str, int]:
     """How many jobs of a run stand in each state."""
     counts: dict[str, int] = {}
     for row in reader.jobs(run_id=run_id):
-        counts[row.state] = counts.get(row.state, 0) + 1
+        word = word_of(row.state)
+        counts[word] = counts.get(word, 0) + 1
     return dict(sorted(counts.items()))
 
 

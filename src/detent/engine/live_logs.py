@@ -20,6 +20,7 @@ from detent.jobs.work import PROCESS, WorkReport, WorkStream
 from detent.kernel.table import TERMINAL
 from detent.ledger import SignedResult
 from detent.store.api import StoreReader
+from detent.words.states import word_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class AttemptLog:
         return {
             "attempt": self.number,
             "running": self.running,
-            "status": self.status,
+            "status": None if self.status is None else word_of(self.status),
             "reason_code": self.reason_code,
             "report": self.fate,
             "worker": self.worker or None,

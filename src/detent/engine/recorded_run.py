@@ -21,19 +21,7 @@ from detent.engine.next_attempt import unreported
 from detent.engine.run_ending import failure_of, read_report
 from detent.engine.run_inputs import RunInputs, digests_of, parse_inputs
 from detent.engine.run_requests import CANCELLED_WITH_RUN, RUN_TIMEOUT, out_of_time
-from detent.engine.run_view import (
-    BLOCKED,
-    CACHED,
-    CANCELLED,
-    DONE_STATES,
-    FAILED,
-    READY,
-    RUNNING,
-    SKIPPED,
-    SUCCEEDED,
-    WAITING,
-    StepView,
-)
+from detent.engine.run_view import StepView
 from detent.engine.spans import Spans
 from detent.engine.step_run import StepRun, list_fault
 from detent.errors import DetentError
@@ -42,6 +30,7 @@ from detent.kernel import Evidence, Job, Run
 from detent.kernel.history import STEP_REUSED
 from detent.ledger.results import report_named
 from detent.store.api import JobRow, StoreReader
+from detent.words.states import BLOCKED, CANCELLED, DONE, FAILED, READY, REUSED, RUNNING, SKIPPED, SUCCEEDED, WAITING
 from detent.workflow.context import ExecutionContext
 from detent.workflow.identity import uuid8
 from detent.workflow.walk import PlainPlan, plan_plain
@@ -195,7 +184,7 @@ class _Reading:
             view = views.get(step_id) or StepView(
                 contract.keys[step_id], step.step_name, SKIPPED, message="disabled" if not step.enabled else ""
             )
-            open_needs = (need for need in step.depends_on if need in views and views[need].state not in DONE_STATES)
+            open_needs = (need for need in step.depends_on if need in views and views[need].state not in DONE)
             waits_for = tuple(contract.keys[need] for need in open_needs) if view.state == WAITING else ()
             mapped = binding is not None and binding.map is not None
             yield RecordedStep(view, str(step_id), needs, mapped, elements.get(step_id, ()), waits_for)
@@ -310,7 +299,7 @@ class _Reading:
         if live[0]:
             return (RUNNING if live[1] else READY), ""
         if done == len(found) and (total is None or done >= total):
-            return (CACHED if not own else SUCCEEDED), ""
+            return (REUSED if not own else SUCCEEDED), ""
         return (READY if self._run.status == OPEN_RUN else CANCELLED), ""
 
     def _why(self, row: JobRow) -> str:
@@ -343,7 +332,7 @@ class _Reading:
             elif self._run.status != OPEN_RUN:
                 state, message = CANCELLED, "the run ended before it began"
             else:
-                met = all(views[need].state in DONE_STATES for need in step.depends_on if need in views)
+                met = all(views[need].state in DONE for need in step.depends_on if need in views)
                 state, message = READY if met else WAITING, ""
             total = 0 if state == SUCCEEDED else view.total
             views[step.step_id] = replace(view, state=state, message=message, total=total)
@@ -357,7 +346,7 @@ class _Reading:
                 continue
             length = self._length_of(binding.map[1], elements)
             fault = None if length is None else list_fault(view.key, None if length == _NO_LIST else length)
-            met = all(views[need].state in DONE_STATES for need in step.depends_on if need in views)
+            met = all(views[need].state in DONE for need in step.depends_on if need in views)
             if fault is not None and met:
                 views[step.step_id] = replace(view, state=FAILED, message=fault)
 

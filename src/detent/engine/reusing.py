@@ -23,10 +23,11 @@ from detent.engine.recipes import Found, Miss, Recipe
 from detent.engine.run_past import GONE, TERMINAL
 from detent.engine.run_requests import ENDED_ELSEWHERE, Requests
 from detent.engine.run_state import RunState
-from detent.engine.step_run import CACHED, ENDED, FAILED, RUNNING, WAITING, Element
+from detent.engine.step_run import Element
 from detent.errors import error_of
 from detent.jobs.work import WorkReport
 from detent.kernel import ReuseStep
+from detent.words.states import FAILED, OVER, REUSED, RUNNING, WAITING
 
 REUSES_MAX: Final = 1_000
 REUSE_BYTES_MAX: Final = 1024 * 1024
@@ -78,7 +79,7 @@ class Reusing:
         graph, recipe = self._state.graph, self._state.awaited.recipe(element)
         if state == "SUCCEEDED" and recipe is not None and report is not None:
             self._take(element, job_id, digest, report, recipe)
-        elif not graph.ending and element.step.state not in ENDED:
+        elif not graph.ending and element.step.state not in OVER:
             self._offer_again(element)  # The other did not get there: do it ourselves.
         else:
             graph.drop(element)
@@ -185,7 +186,7 @@ class Reusing:
     def _give(self, element: Element, job_id: str, digest: bytes | None, report: WorkReport | None) -> None:
         """An element has the result of another one's job."""
         run = self._state
-        element.state, element.source, element.digest = CACHED, job_id, digest
+        element.state, element.source, element.digest = REUSED, job_id, digest
         run.graph.begin(element)
         run.orders.learn(element, report)
         run.graph.end(element)

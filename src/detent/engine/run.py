@@ -20,12 +20,13 @@ from detent.engine.recipes import Options, Recipes
 from detent.engine.run_identity import new_run_id
 from detent.engine.run_inputs import RunIdentity, RunInputs, RunLock, is_driven, unfinished
 from detent.engine.run_view import RunView, StepView
-from detent.engine.step_run import CACHED, CANCELLED, FAILED, READY, RUNNING, SUCCEEDED, Element, StepRun
+from detent.engine.step_run import Element, StepRun
 from detent.engine.work import Work
 from detent.errors import DetentError, InvariantBroken
 from detent.executor.annotations import refuse_returns
 from detent.kernel.run import RUNNING as RUN_OPEN
 from detent.words.quantities import count_text
+from detent.words.states import CANCELLED, FAILED, READY, REUSED, RUNNING, SUCCEEDED
 
 OPEN: Final = ("QUEUED", "RETRYING", "RUNNING")
 
@@ -335,7 +336,7 @@ def step_view(
                 started_ms=step.started_ms,
                 ran_ms=ran_ms,
             )
-    if len(elements) == 1 and elements[0].state == step.state and step.state in {SUCCEEDED, CACHED}:
+    if len(elements) == 1 and elements[0].state == step.state and step.state in {SUCCEEDED, REUSED}:
         # What nearly all steps of a large run are; a view of it is made several times a second.
         return StepView(
             step.key,
@@ -343,14 +344,14 @@ def step_view(
             step.state,
             1,
             1,
-            int(step.state == CACHED),
+            int(step.state == REUSED),
             started_ms=step.started_ms,
             ended_ms=step.ended_ms,
             ran_ms=step.ran.total_ms() if step.tried else None,
             message=step.message,
         )
     states = [element.state for element in elements]
-    cached = states.count(CACHED)
+    cached = states.count(REUSED)
     under_way = [element for element in elements if element.state == RUNNING]
     waiting = [element for element in under_way if (element.source or element.job_id) not in begun]
     running = [(begun.get(element.source or element.job_id, now_ms), now_ms) for element in under_way]

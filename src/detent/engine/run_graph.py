@@ -14,21 +14,8 @@ from uuid import UUID
 from detent.canon.strict_json import JsonValue
 from detent.engine.run_inputs import RunIdentity, RunInputs
 from detent.engine.run_plan import plan
-from detent.engine.step_run import (
-    BLOCKED,
-    CACHED,
-    CANCELLED,
-    ENDED,
-    FAILED,
-    READY,
-    RUNNING,
-    SKIPPED,
-    SUCCEEDED,
-    WAITING,
-    Element,
-    StepRun,
-    list_fault,
-)
+from detent.engine.step_run import Element, StepRun, list_fault
+from detent.words.states import BLOCKED, CANCELLED, FAILED, OVER, READY, REUSED, RUNNING, SKIPPED, SUCCEEDED, WAITING
 
 _ONE: Final[list[JsonValue]] = [None]
 """What a step goes through that is not mapped."""
@@ -119,12 +106,12 @@ class RunGraph:
     def conclude(self) -> None:
         """The run is over: what has no end yet gets one."""
         for step in self.steps:
-            if step.state not in ENDED:
+            if step.state not in OVER:
                 step.state = CANCELLED if self.ending else BLOCKED
 
     def _open(self, step: StepRun) -> None:
         """A step whose needs are met: make its elements and offer them."""
-        if step.state in ENDED or step.opened or self.ending:
+        if step.state in OVER or step.opened or self.ending:
             return None
         items = self._items(step) if step.mapped else _ONE
         fault = list_fault(step.key, None if items is None else len(items))
@@ -151,13 +138,13 @@ class RunGraph:
     def _close(self, step: StepRun) -> None:
         """All elements of a step have ended."""
         step.ended_ms = self._now_ms()
-        if step.state in ENDED:
+        if step.state in OVER:
             return
         states = {element.state for element in step.elements}
-        if not states <= {SUCCEEDED, CACHED}:
+        if not states <= {SUCCEEDED, REUSED}:
             step.state = CANCELLED
             return
-        step.state = CACHED if states == {CACHED} else SUCCEEDED
+        step.state = REUSED if states == {REUSED} else SUCCEEDED
         for dependent in step.dependents:
             dependent.unmet -= 1
             if dependent.unmet == 0:
@@ -172,7 +159,7 @@ class RunGraph:
         result = plan(self._inputs, self._identity, self.failed)
         failed, skipped = set(result.failed), set(result.skipped)
         for other in self.steps:
-            if other.state == RUNNING or other.state in ENDED or other.step_id in self.begun():
+            if other.state == RUNNING or other.state in OVER or other.step_id in self.begun():
                 continue
             if other.step_id in failed:
                 other.state, other.message = BLOCKED, "a step it needs did not succeed"

@@ -7,8 +7,9 @@ from uuid import UUID
 
 from detent.contract.step_limits import priority_of
 from detent.engine.run_inputs import RunIdentity, RunInputs, digests_of
-from detent.engine.step_run import SKIPPED, StepRun
+from detent.engine.step_run import StepRun
 from detent.errors import InvalidInput
+from detent.words.states import SKIPPED
 from detent.workflow.context import ExecutionContext
 from detent.workflow.identity import uuid8
 from detent.workflow.walk import PlainPlan, plan_plain

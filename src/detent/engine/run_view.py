@@ -6,29 +6,22 @@ A view is one moment. Nothing in it changes, so whoever draws needs no lock and 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from detent.canon.late import dataclass
-
-WAITING: Final = "waiting"
-"""Something it needs has not ended yet."""
-READY: Final = "ready"
-"""It could run and waits for its turn: in the queue, for a worker, for resources, or for its next attempt."""
-RUNNING: Final = "running"
-"""A worker is at it now."""
-SUCCEEDED: Final = "succeeded"
-CACHED: Final = "cached"
-"""Every result of it was there already."""
-FAILED: Final = "failed"
-SKIPPED: Final = "skipped"
-"""Not run, and nobody's fault: disabled, or skipped on the failure of another step."""
-BLOCKED: Final = "blocked"
-"""Never to be run, because a step that it needs did not succeed."""
-CANCELLED: Final = "cancelled"
-
-STEP_STATES: Final = (WAITING, READY, RUNNING, SUCCEEDED, CACHED, FAILED, SKIPPED, BLOCKED, CANCELLED)
-DONE_STATES: Final = frozenset({SUCCEEDED, CACHED})
-OVER_STATES: Final = frozenset({SUCCEEDED, CACHED, FAILED, SKIPPED, BLOCKED, CANCELLED})
+from detent.words.states import (
+    BLOCKED,
+    CANCELLED,
+    DONE,
+    FAILED,
+    OVER,
+    READY,
+    REUSED,
+    RUNNING,
+    SKIPPED,
+    STEP_STATES,
+    SUCCEEDED,
+    WAITING,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +64,7 @@ class RunView:
     run_id: str
     name: str
     status: str
-    """``running``, ``completed``, ``failed`` or ``cancelled``."""
+    """``running``, ``completed`` (as it is recorded), ``failed`` or ``cancelled``."""
     steps: tuple[StepView, ...]
     started_ms: int
     now_ms: int
@@ -125,7 +118,7 @@ def counts(steps: Iterable[StepView]) -> Counts:
     return Counts(
         steps=sum(by_state.values()),
         succeeded=by_state[SUCCEEDED],
-        cached=by_state[CACHED],
+        cached=by_state[REUSED],
         failed=by_state[FAILED],
         skipped=by_state[SKIPPED] + by_state[BLOCKED],
         cancelled=by_state[CANCELLED],
@@ -153,21 +146,21 @@ def step_elapsed_ms(step: StepView, now_ms: int) -> int | None:
 def step_waited_ms(step: StepView, now_ms: int) -> int | None:
     """For how long a step waited although it could run: before its first worker, between attempts, for room or resources."""
     elapsed = step_elapsed_ms(step, now_ms)
-    if elapsed is None or (step.ran_ms is None and step.state in OVER_STATES):
+    if elapsed is None or (step.ran_ms is None and step.state in OVER):
         return None
     return max(0, elapsed - (step.ran_ms or 0))
 
 
 def step_time_ms(step: StepView, now_ms: int) -> int | None:
     """The time to show for a step: for how long it ran, or, where that is not known, from its submission to its end."""
-    if step.ran_ms is not None or step.state not in OVER_STATES:
+    if step.ran_ms is not None or step.state not in OVER:
         return step.ran_ms
     return step_elapsed_ms(step, now_ms)
 
 
 def share_done(step: StepView) -> float | None:
     """How far a step is, from 0 to 1; None when nobody knows."""
-    if step.state in DONE_STATES:
+    if step.state in DONE:
         return 1.0
     if not step.total:
         return None

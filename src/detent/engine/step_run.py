@@ -22,23 +22,13 @@ from detent.engine.next_attempt import NextAttempt
 from detent.engine.spans import Spans
 from detent.jobs.values import escaped, result_reference
 from detent.jobs.work import WorkReport
+from detent.words.states import WAITING
 from detent.workflow.identity import uuid8
 from detent.workflow.plain import PlainStep
 
 ELEMENT_LABEL: Final = "element/v1"
 ELEMENTS_MAX: Final = 100_000
 """Elements of a mapped step."""
-
-WAITING, READY, RUNNING = "waiting", "ready", "running"
-SUCCEEDED, CACHED, FAILED, SKIPPED, BLOCKED, CANCELLED = (
-    "succeeded",
-    "cached",
-    "failed",
-    "skipped",
-    "blocked",
-    "cancelled",
-)
-ENDED: Final = frozenset({SUCCEEDED, CACHED, FAILED, SKIPPED, BLOCKED, CANCELLED})
 
 
 @dataclass(slots=True, eq=False)

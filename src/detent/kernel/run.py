@@ -8,7 +8,8 @@ from detent.canon import decode, encode_trusted
 from detent.canon.late import dataclass
 from detent.errors import InvariantBroken
 
-RUN_STATUSES = frozenset({"completed", "failed", "cancelled"})
+COMPLETED, FAILED, CANCELLED = "completed", "failed", "cancelled"
+RUN_STATUSES = frozenset({COMPLETED, FAILED, CANCELLED})
 """How a run can end, in the words of the workflow contract."""
 
 RUNNING = "running"

@@ -48,7 +48,7 @@ class FlowHandle:
 
     @property
     def status(self) -> str:
-        """``running``, ``completed``, ``failed`` or ``cancelled``; ``stopped`` for one that its client left unfinished."""
+        """``running``, ``succeeded``, ``failed`` or ``cancelled``; ``stopped`` for one that its client left unfinished."""
         if self._run is not None:
             return self._run.status
         return "failed" if self._error is not None else "running"

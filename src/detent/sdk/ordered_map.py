@@ -23,6 +23,7 @@ from detent.sdk.options import check_duration, duration, milliseconds
 from detent.sdk.recording import current
 from detent.sdk.run import RunFailed
 from detent.sdk.user_code import refuse_while_loading
+from detent.words.states import word_of
 
 if TYPE_CHECKING:
     from detent.engine.commit_targets.api import Anew, CommitTarget
@@ -55,8 +56,8 @@ class OrderedSummary:
 
     @property
     def status(self) -> str:
-        """``completed``, ``failed`` or ``cancelled``."""
-        return self._result.status
+        """``succeeded``, ``failed`` or ``cancelled``."""
+        return word_of(self._result.status)
 
     @property
     def done_before(self) -> bool:

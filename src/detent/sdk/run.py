@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from detent.errors import DetentError, InvalidInput
+from detent.words.states import word_of
 
 if TYPE_CHECKING:
     from detent.contract.model import Contract
@@ -47,8 +48,8 @@ class Run:
 
     @property
     def status(self) -> str:
-        """``completed``, ``failed``, ``cancelled``, or ``stopped`` for one that can be resumed."""
-        return self._result.status
+        """``succeeded``, ``failed``, ``cancelled``, or ``stopped`` for one that can be resumed."""
+        return word_of(self._result.status)
 
     @property
     def ok(self) -> bool:

@@ -150,7 +150,7 @@ def test_a_function_may_be_the_destination(project: OrderedRig) -> None:
     text = listed([2, 3], commit="steps.py:keep")
     assert project.run(text).value.get("file") is None
     assert (project.project / "kept").read_text() == "0 4\n1 9\n"
-    assert states(project.run(text)) == {"squares": "cached"}
+    assert states(project.run(text)) == {"squares": "reused"}
     path = project.project / "steps.py"
     path.write_text(path.read_text().replace('"kept", "a"', '"kept2", "a"'))
     assert states(project.run(text)) == {"squares": "succeeded"}

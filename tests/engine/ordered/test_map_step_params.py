@@ -53,7 +53,7 @@ def test_the_value_of_a_parameter_decides_about_reuse_as_if_it_were_written_ther
         return step.verdict, step.why
 
     project.run(PARAMS)
-    assert states(project.run(PARAMS, {"ahead": 5})) == {"squares": "cached"}, (
+    assert states(project.run(PARAMS, {"ahead": 5})) == {"squares": "reused"}, (
         "how far is computed ahead does not count"
     )
     assert verdict(out="jsonl:b.jsonl") == (
@@ -61,7 +61,7 @@ def test_the_value_of_a_parameter_decides_about_reuse_as_if_it_were_written_ther
         "destination jsonl:a.jsonl -> jsonl:b.jsonl; output destination a.jsonl -> b.jsonl",
     )
     written = PARAMS.replace("{$param: out}", "'jsonl:a.jsonl'")
-    assert states(project.run(written)) == {"squares": "cached"}, "written out it is the same work"
+    assert states(project.run(written)) == {"squares": "reused"}, "written out it is the same work"
     assert states(project.run(PARAMS, {"out": "jsonl:b.jsonl"})) == {"squares": "succeeded"}
     (project.project / "a.jsonl").unlink()
     assert verdict() == ("run", "its output a.jsonl is missing")
@@ -87,7 +87,7 @@ def test_the_files_may_be_a_parameter_and_their_content_counts(
     project.run(text, {"texts": given})
     expected = ["'a.txt'"] if written[0] == "{" and given == "a.*" else ["'a.txt'", "'b.txt'"]
     assert [name for name, _ in lines(project.project / "out.jsonl")] == expected
-    assert states(project.run(text, {"texts": given})) == {"squares": "cached"}
+    assert states(project.run(text, {"texts": given})) == {"squares": "reused"}
     (project.project / "a.txt").write_text("changed")
     assert states(project.run(text, {"texts": given})) == {"squares": "succeeded"}
     assert states(project.run(text, {"texts": "c.*"})) == {"squares": "succeeded"}
@@ -98,7 +98,7 @@ def test_a_file_of_rows_that_a_parameter_names_counts_by_its_content(project: Or
     text = one(settings).replace("steps:\n", "params: {rows: rows.jsonl}\nsteps:\n", 1)
     (project.project / "rows.jsonl").write_text("1\n2\n")
     project.run(text)
-    assert states(project.run(text)) == {"squares": "cached"}
+    assert states(project.run(text)) == {"squares": "reused"}
     (project.project / "rows.jsonl").write_text("3\n")
     assert states(project.run(text)) == {"squares": "succeeded"}
     assert lines(project.project / "out.jsonl") == [9]

@@ -16,13 +16,13 @@ from tests.engine.run.rig import states
 def test_a_finished_step_is_not_done_again(project: OrderedRig) -> None:
     project.run(SQUARES)
     again = project.run(SQUARES)
-    assert states(again) == dict.fromkeys(["numbers", "squares", "count"], "cached")
+    assert states(again) == dict.fromkeys(["numbers", "squares", "count"], "reused")
     assert ordered_runs(project) == [("flow/squares", "completed")]
 
 
 def test_how_far_and_in_which_pieces_it_is_computed_does_not_matter_for_reuse(project: OrderedRig) -> None:
     project.run(listed([1, 2]))
-    assert states(project.run(listed([1, 2], more=", window: 7, chunk: 1, retries: 2"))) == {"squares": "cached"}
+    assert states(project.run(listed([1, 2], more=", window: 7, chunk: 1, retries: 2"))) == {"squares": "reused"}
 
 
 @pytest.mark.parametrize("kind", ["append", "jsonl", "jsonl+seq"])
@@ -69,7 +69,7 @@ def test_a_changed_file_runs_the_step_again(project: OrderedRig) -> None:
     text = one("files: '*.txt', compute: 'steps.py:length', commit: 'jsonl:out.jsonl'")
     (project.project / "a.txt").write_text("a")
     project.run(text)
-    assert states(project.run(text)) == {"squares": "cached"}
+    assert states(project.run(text)) == {"squares": "reused"}
     (project.project / "a.txt").write_text("ab")
     assert states(project.run(text)) == {"squares": "succeeded"}
     assert lines(project.project / "out.jsonl") == [["'a.txt'", 2]]
@@ -78,19 +78,19 @@ def test_a_changed_file_runs_the_step_again(project: OrderedRig) -> None:
 def test_another_filter_runs_the_step_again_also_where_a_version_stands_for_the_code(project: OrderedRig) -> None:
     text = listed([1, 2, 3, 4], more=", filter: 'steps.py:is_even'").replace("}}\nresult", "}, version: '1'}\nresult")
     assert project.run(text).value["skipped"] == 2
-    assert states(project.run(text)) == {"squares": "cached"}
+    assert states(project.run(text)) == {"squares": "reused"}
     assert project.run(text.replace(", filter: 'steps.py:is_even'", "")).value["skipped"] == 0
     path = project.project / "steps.py"
     path.write_text(path.read_text().replace("def is_even(x): return x % 2 == 0", "def is_even(x): return True"))
     assert states(project.run(text)) == {"squares": "succeeded"}, "its file was replaced meanwhile"
-    assert states(project.run(text)) == {"squares": "cached"}
+    assert states(project.run(text)) == {"squares": "reused"}
 
 
 def test_a_declared_input_of_the_function_counts_too(project: OrderedRig) -> None:
     (project.project / "model.bin").write_text("1")
     text = listed([1]).replace("    run:", "    inputs: model.bin\n    run:")
     project.run(text)
-    assert states(project.run(text)) == {"squares": "cached"}
+    assert states(project.run(text)) == {"squares": "reused"}
     (project.project / "model.bin").write_text("22")
     assert states(project.run(text)) == {"squares": "succeeded"}
 
@@ -98,7 +98,7 @@ def test_a_declared_input_of_the_function_counts_too(project: OrderedRig) -> Non
 def test_a_table_is_filled_anew_and_looked_at_before_it_is_reused(project: OrderedRig) -> None:
     commit = "sqlite:out.db#squares"
     project.run(listed([1, 2, 3], commit=commit))
-    assert states(project.run(listed([1, 2, 3], commit=commit))) == {"squares": "cached"}
+    assert states(project.run(listed([1, 2, 3], commit=commit))) == {"squares": "reused"}
     project.run(listed([4, 5], commit=commit))
     assert rows(project) == [(0, "16"), (1, "25")]
     assert states(project.run(listed([1, 2, 3], commit=commit))) == {"squares": "succeeded"}

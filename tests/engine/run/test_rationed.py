@@ -96,7 +96,7 @@ def test_changed_resources_make_nothing_run_again(rig: Rig) -> None:
             run: {python: "steps:one"}
             resources: {cpu: %d}
         """
-    assert [rig.run(text % cpu).view.steps[0].state for cpu in (1, 2)] == ["succeeded", "cached"]
+    assert [rig.run(text % cpu).view.steps[0].state for cpu in (1, 2)] == ["succeeded", "reused"]
 
 
 def test_explain_tells_what_a_step_takes_and_that_it_waits_for_it(rig: Rig, tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_a_file_inside_a_large_value_belongs_to_the_result(rig: Rig) -> None:
     )
     text = 'name: f\nsteps: [{id: a, run: {python: "steps:many"}}]\nresult: {$from: a}'
     value = rig.run(text).value
-    assert rig.run(text).view.steps[0].state == "cached"
+    assert rig.run(text).view.steps[0].state == "reused"
     digest = bytes.fromhex(value[0]["$file"].removeprefix("sha256:"))
     assert digest == sha256(b"x" * 20_000)
     rig.home.home.content_files().path(digest).unlink()

@@ -129,7 +129,7 @@ def test_a_run_whose_code_has_changed_ends_and_a_new_one_takes_what_still_holds(
     assert (result.status, result.value) == ("completed", 30)
     assert "function steps:double changed" in result.view.note
     assert {run.run_id: run.status for run in rig.runs()} == {run_id: "cancelled", result.run_id: "completed"}
-    assert states(result)["made"] == "cached"
+    assert states(result)["made"] == "reused"
     assert {row.state for row in rig.jobs(run_id)} <= {"SUCCEEDED", "CANCELED"}
 
 

@@ -41,7 +41,7 @@ def test_the_same_again_does_nothing_and_gives_the_same(rig: Rig) -> None:
     assert second.run_id != first.run_id
     assert (second.status, second.value) == ("completed", first.value)
     assert rig.calls() == []
-    assert states(second) == dict.fromkeys(ALL, "cached")
+    assert states(second) == dict.fromkeys(ALL, "reused")
     assert [step.cached for step in second.view.steps] == [step.total for step in first.view.steps]
     assert {step.cached for step in first.view.steps} == {0}
     assert rig.jobs(second.run_id) == []
@@ -266,7 +266,7 @@ def test_a_shell_step_is_reused_while_its_outputs_are_what_it_left(rig: Rig, how
     first = run()
     assert (first.value["exit"], first.value["stdout"]) == (0, "done\n")
     assert first.value["outputs"]["db"]
-    assert states(run()) == {"load": "cached", "free": "succeeded"}
+    assert states(run()) == {"load": "reused", "free": "succeeded"}
     out = rig.project / "out.db"
     out.unlink() if how == "delete" else out.write_text("other")
     assert states(run())["load"] == "succeeded"
@@ -293,7 +293,7 @@ def test_what_was_done_before_is_looked_for_at_once(rig: Rig, monkeypatch: pytes
 
     monkeypatch.setattr(SqliteReader, "work_of_keys", counted)
     result = rig.run(wide(40))
-    cached = [step.key for step in result.view.steps if step.state == "cached"]
+    cached = [step.key for step in result.view.steps if step.state == "reused"]
     assert cached == [step.key for step in first.view.steps]
     assert asked == [40]
 
@@ -318,9 +318,9 @@ def test_equal_work_in_one_look_is_done_once(rig: Rig) -> None:
     """X-186: the second one joins the first, and after it was done both take it."""
     same = "\n".join(f'  - {{id: s{n}, run: {{python: "steps:double", args: [7]}}}}' for n in range(5))
     text = f"name: same\nsteps:\n{same}\n"
-    assert sorted(states(rig.run(text)).values()) == [*["cached"] * 4, "succeeded"]
+    assert sorted(states(rig.run(text)).values()) == [*["reused"] * 4, "succeeded"]
     assert rig.calls() == ["s0"]
-    assert set(states(rig.run(text)).values()) == {"cached"}
+    assert set(states(rig.run(text)).values()) == {"reused"}
     assert rig.calls() == []
 
 

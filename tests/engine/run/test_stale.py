@@ -37,6 +37,6 @@ def test_a_result_whose_source_stayed_is_reused(tmp_path: Path) -> None:
     """The other side of it: the check alone spoils nothing."""
     (tmp_path / "edited.py").write_text("def slow():\n    return 1\n")
     (tmp_path / "edited.yaml").write_text(FLOW)
-    for state in ("succeeded", "cached"):
+    for state in ("succeeded", "reused"):
         run = detent.run(tmp_path / "edited.yaml", home=tmp_path / "home", workers=1)
         assert [step.state for step in run.steps] == [state]

@@ -39,6 +39,7 @@ from detent.executor.annotations import refuse_return
 from detent.kernel import Run, StartRun
 from detent.kernel.run import RUNNING
 from detent.ordered import Summary
+from detent.words.states import word_of
 
 ITEM_CHARS_MAX: Final = 60
 FILTER: Final = "filter"
@@ -342,7 +343,7 @@ class OrderedHandle:
             self._done = self._recorded_result(earlier)
         elif earlier.delivered:
             raise InvalidInput(
-                f"run {run_id!r} did a part of this and ended {earlier.run.status}: its destination has"
+                f"run {run_id!r} did a part of this and ended as {word_of(earlier.run.status)}: its destination has"
                 f" {earlier.delivered:,} items",
                 code="DESTINATION_NOT_EMPTY",
                 hint=f"`detent retry {run_id}` runs what is missing; --force (force=True in Python) begins anew",
