@@ -29,12 +29,12 @@ def build(directory: Path, ended: int, queued: int) -> float:
     owner = owned.owners[0]
     begun = time.perf_counter()
     for first in range(0, ended, BATCH):
-        signed = manifests(key, min(BATCH, ended - first), first)
+        signed = manifests(key, owned.trust.origin, min(BATCH, ended - first), first)
         owner.call([submit_job(manifest) for manifest in signed])
         grants = owner.call([claim_jobs(BATCH)])[0].grants
         owner.call([finish_job(grant) for grant in grants])
     for first in range(ended, ended + queued, BATCH):
-        signed = manifests(key, min(BATCH, ended + queued - first), first)
+        signed = manifests(key, owned.trust.origin, min(BATCH, ended + queued - first), first)
         owner.call([submit_job(manifest) for manifest in signed])
     took = time.perf_counter() - begun
     owned.close()

@@ -120,12 +120,12 @@ def open_bench_home(directory: Path, make_queue: MakeQueue = Scheduler) -> tuple
     return owned, signing_key(home, owned.trust, "manifest", 1)
 
 
-def manifests(key: SigningKey, jobs: int, first: int = 0) -> list[VerifiedManifest]:
+def manifests(key: SigningKey, origin: str, jobs: int, first: int = 0) -> list[VerifiedManifest]:
     """Signed manifests, one for each job."""
     quota = UNLIMITED_QUOTA.hash()
     return [
         sign_manifest(
-            Manifest("bench", f"job-{number:08d}", "task", bytes(32), 5, quota, 0),
+            Manifest("bench", f"job-{number:08d}", "task", bytes(32), 5, quota, 0, origin=origin),
             key,
         )
         for number in range(first, first + jobs)
@@ -161,10 +161,10 @@ def owner_rate(
     directory.mkdir()
     owned, key = open_bench_home(directory, make_queue)
     jobs = total // 3
-    signed = [] if sign_inside else manifests(key, jobs)
+    signed = [] if sign_inside else manifests(key, owned.trust.origin, jobs)
     begun = time.perf_counter()
     if sign_inside:
-        signed = manifests(key, jobs)
+        signed = manifests(key, owned.trust.origin, jobs)
     records = live(owned.owners[0], signed, batch)
     rate = records / (time.perf_counter() - begun)
     owned.close()

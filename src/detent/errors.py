@@ -69,6 +69,9 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         "MANIFEST_SCHEMA_INVALID": Code(
             "kernel", "the manifest does not fit its schema", EXIT_INVALID, 400, False, _VALIDATION
         ),
+        "MANIFEST_ORIGIN_MISSING": Code(
+            "kernel", "the manifest does not name the ledger it is for", EXIT_INVALID, 400, False, _VALIDATION
+        ),
         "MANIFEST_ORIGIN_WRONG": Code(
             "kernel", "the manifest was signed for another ledger", EXIT_INVALID, 403, False, _VALIDATION
         ),

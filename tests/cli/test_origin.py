@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 
 import detent
 from detent.engine.wiring import Parts
-from detent.kernel import EndRun, Submit
+from detent.kernel import EndRun, Submit, VerifiedManifest
+from detent.ledger import verify_manifest
 from detent.ledger.schema import SubmittedManifest, read_submitted
 from tests.cli.conftest import Cli
 from tests.golden.make import FOLDER
@@ -75,17 +77,39 @@ def test_admission_refuses_a_manifest_for_another_ledger_from_its_own_process_an
     assert (document["counts"]["jobs"], document["counts"]["submitted_without_origin"]) == (6, 0)
 
 
-def test_the_same_manifest_again_gets_the_same_job_and_one_for_no_ledger_is_still_taken(cli: Cli) -> None:
-    """PIPE-076: what was signed before, by a client of before, is submitted and repeated as it was."""
+def test_a_new_manifest_that_names_no_ledger_is_refused_and_found_where_it_was_planted(cli: Cli) -> None:
+    """Otherwise whatever a submitter signed before manifests named their ledger could be planted in every new one."""
     with cli.played.session() as session:
         hand = Hand(cli.played.home, session)
-        for name, origin in (("new", hand.origin), ("old", None)):
-            signed = hand.signed(name, bytes(32), origin=origin)
-            first, second = (hand.ask(Submit(0, signed)) for _ in range(2))
-            assert first.job == second.job
-    document = cli.json("verify")
-    assert document["counts"]["submitted_without_origin"] == 1
-    assert "job old in batch" in " ".join(document["not_proved"])
+        unnamed = hand.signed("unnamed", bytes(32), origin=None)
+        (answer,) = session.ask([Submit(0, unnamed)])
+        assert answer.refusal is not None
+        assert answer.refusal.code == "MANIFEST_ORIGIN_MISSING"
+        assert "sign it again with the ledger's origin" in answer.refusal.message
+        old = replace(session.owned.owners[0]._kernel.config, rules=2)  # type: ignore[union-attr]
+        session.owned.owners[0]._kernel.config = old  # type: ignore[union-attr]
+        session.owned.owners[0].call([lambda tick: Submit(tick, unnamed)])  # type: ignore[union-attr]
+    result = cli("verify", "-o", "json")
+    assert (result.code, codes(result.document)) == (1, ["MANIFEST_ORIGIN_MISSING"])
+    assert result.document["findings"][0]["job_id"] == "unnamed"
+
+
+def test_the_same_manifest_again_gets_the_same_job(cli: Cli, before: Path) -> None:
+    """PIPE-076: what a client of before signed, too, if it is on the ledger already."""
+    with Parts().open_reader(before / "ledger.db") as reader:
+        envelope = next(iter(reader.records_of_kind(0, "submitted"))).evidence
+    with cli.played.session() as session:
+        hand = Hand(cli.played.home, session)
+        signed = verify_manifest(session.owned.trust, envelope or b"", 1)  # type: ignore[union-attr]
+        assert isinstance(signed, VerifiedManifest)
+        assert signed.manifest.origin is None
+        answer = hand.ask(Submit(0, signed))
+        assert answer.job is not None
+        assert answer.job.state == "SUCCEEDED"
+        new = hand.signed("new", bytes(32))
+        first, second = (hand.ask(Submit(0, new)) for _ in range(2))
+        assert first.job == second.job
+    assert cli.json("verify")["counts"]["submitted_without_origin"] == 7
 
 
 @pytest.fixture

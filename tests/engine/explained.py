@@ -55,6 +55,7 @@ class Stage:
         _configure(self.home.path / "config.toml", settings)
         with Parts().open_reader(self.home.ledger) as reader:
             trust, size = load_trust(reader, self.home.settings()), reader.head(0).size
+        self._origin = trust.origin
         self._key = signing_key(self.home, trust, "manifest", size)
         self.clock = FakeClock(EARLY_MS + 1_000)
         parts = Parts(clock=self.clock, checkpoint_records=checkpoint_records)
@@ -81,7 +82,7 @@ class Stage:
     def submission(
         self, job_id: str, *, key: SigningKey | None = None, asks: dict[str, Any] | None = None, **changes: Any
     ) -> Submit:
-        described = manifest(job_id, **{"job_kind": "inference", **changes})
+        described = manifest(job_id, **{"job_kind": "inference", "origin": self._origin, **changes})
         request = None if asks is None else write_request(**asks)
         return Submit(0, sign_manifest(described, key or self._key), None, request)
 

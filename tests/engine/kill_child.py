@@ -36,20 +36,24 @@ from detent.store.sqlite import SqliteStore
 TENANT = "tenant-a"
 
 
-def manifest_key(home: Home) -> SigningKey:
-    """The key that submits to a home."""
+Submitter = tuple[SigningKey, str]
+
+
+def submitter(home: Home) -> Submitter:
+    """The key that submits to a home, and the ledger it signs for."""
     reader = SqliteStore.open_reader(home.ledger)
     try:
-        return signing_key(home, load_trust(reader, home.settings()), "manifest", 1)
+        trust = load_trust(reader, home.settings())
+        return signing_key(home, trust, "manifest", 1), trust.origin
     finally:
         reader.close()
 
 
-def submission(key: SigningKey, job_id: str, priority: int = 5) -> Submit:
+def submission(by: Submitter, job_id: str, priority: int = 5) -> Submit:
     """Submit an ordinary job that may fail often."""
     digest, quota = sha256(job_id.encode()), UNLIMITED_QUOTA.hash()
-    manifest = Manifest(TENANT, job_id, "task", digest, priority, quota, 0, max_retries=1_000)
-    return Submit(0, sign_manifest(manifest, key))
+    manifest = Manifest(TENANT, job_id, "task", digest, priority, quota, 0, max_retries=1_000, origin=by[1])
+    return Submit(0, sign_manifest(manifest, by[0]))
 
 
 def say(**fields: Any) -> None:
@@ -86,7 +90,7 @@ def job_of(command: Command) -> str | None:
 def talk(home: Home, state: str) -> None:
     """Do what each line says, until there is none."""
     session = Session(home, environment={"XDG_STATE_HOME": state})
-    key = manifest_key(home)
+    by = submitter(home)
     leases: dict[str, Grant] = {}
     say(owns=session.owns, epoch=session.owned.owners[0].epoch if session.owned else None)
     for line in sys.stdin:
@@ -102,10 +106,10 @@ def talk(home: Home, state: str) -> None:
             say(forked=fork_idle())
             continue
         if words[0] == "fork and use":
-            use_in_child(session, submission(key, "job-of-the-child"))
+            use_in_child(session, submission(by, "job-of-the-child"))
             continue
         commands: dict[str, Callable[[], Command]] = {
-            "submit": lambda: submission(key, words[1]),  # noqa: B023 - called in this round
+            "submit": lambda: submission(by, words[1]),  # noqa: B023 - called in this round
             "cancel": lambda: Cancel(0, TENANT, words[1]),  # noqa: B023
             "claim": lambda: Claim(0, words[1]),  # noqa: B023
             "finish": lambda: Finish(0, words[1], leases[words[1]].lease_id),  # noqa: B023
@@ -149,9 +153,9 @@ def use_in_child(session: Session, command: Command) -> None:
 class Work:
     """A life at random: submits, claims, finishes, cancels, repeats, and asks for what must be refused."""
 
-    def __init__(self, session: Session, key: SigningKey, seed: int) -> None:
+    def __init__(self, session: Session, by: Submitter, seed: int) -> None:
         self.session = session
-        self.key = key
+        self.by = by
         self.random = random.Random(seed)
         self.seed = seed
         self.number = 0
@@ -174,7 +178,7 @@ class Work:
         """The next request."""
         draw = self.random.random()
         if draw < 0.3 or not self.jobs:
-            return [submission(self.key, self.new_job()) for _ in range(self.random.randint(1, 3))]
+            return [submission(self.by, self.new_job()) for _ in range(self.random.randint(1, 3))]
         if draw < 0.5:
             return [Claim(0, f"worker-{self.seed}", self.random.randint(1, 3))]
         if draw < 0.8 and self.grants:
@@ -218,7 +222,7 @@ def work_once(task: dict[str, Any]) -> None:
     parts = Parts(crash_point=crash_at(task.get("point"), task.get("times", 1)), checkpoint_records=task["checkpoint"])
     session = Session(home, parts, environment={"XDG_STATE_HOME": task["state"]})
     say(opened=session.owns)
-    Work(session, manifest_key(home), task["seed"]).run()
+    Work(session, submitter(home), task["seed"]).run()
 
 
 def work() -> None:

@@ -40,7 +40,7 @@ from detent.kernel import (
     VerifiedManifest,
     lease_key,
 )
-from detent.kernel.policy import UNLIMITED, UNLIMITED_QUOTA
+from detent.kernel.policy import RULES_ORIGIN_NAMED, UNLIMITED, UNLIMITED_QUOTA
 
 TENANT = "tenant-a"
 SUBMITTER = SigningKey(b"\x01" * 32)
@@ -154,6 +154,8 @@ class Scene:
 
     def submit(self, job_id: str = "job-1", *, run_id: str | None = None, **changes: Any) -> Outcome:
         """Submit an ordinary job."""
+        if self.kernel.config.rules >= RULES_ORIGIN_NAMED:
+            changes = {"origin": "detent/here", **changes}
         return self.apply(Submit(self.tick, verified(job_id, **changes), run_id))
 
     def claim(self, limit: int = 1, replica_id: str = "worker-1") -> list[Grant]:

@@ -40,7 +40,7 @@ from detent.kernel import (
     lease_key,
 )
 from detent.kernel.evidence import KINDS
-from detent.kernel.policy import INTERRUPTIONS, RULE_LE_ALL_RETRY, RULES, UNLIMITED_QUOTA
+from detent.kernel.policy import INTERRUPTIONS, RULE_LE_ALL_RETRY, RULES, RULES_ORIGIN_NAMED, UNLIMITED_QUOTA
 from tests.kernel.builders import NO_LEASE, OWNER_KEY_ID, TENANT, quota, verified
 
 Numbers = tuple[int, ...]
@@ -155,6 +155,7 @@ class Walk:
             max_retries=more // 6 % 3,
             max_interruptions=how % 3,
             retry_categories=(("INTERNAL_ERROR",), ("INTERNAL_ERROR", "ValueError"), ())[more % 3],
+            origin="detent/here" if self.kernel.config.rules >= RULES_ORIGIN_NAMED else None,
         )
         runs = sorted(self.kernel.runs)
         return Submit(tick, manifest, runs[which % len(runs)] if runs and how % 3 else None)

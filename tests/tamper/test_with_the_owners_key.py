@@ -329,6 +329,30 @@ def test_a_job_signed_for_no_ledger_is_counted_under_what_is_not_proved() -> Non
     assert said.endswith("job planted in batch 2 of partition 0.")
 
 
+def test_a_job_that_names_no_ledger_is_found_once_the_rules_ask_for_it() -> None:
+    """Tampering: plant a job that was signed before manifests named their ledger (T). X-197"""
+    ledger = running()
+    ledger.raise_epoch(config=replace(ledger.kernels[0].config, rules=3))
+    planted(ledger, None)
+    assert ledger.rows.get("planted") is None, "the kernel refuses it"
+    ledger.kernels[0].config = replace(ledger.kernels[0].config, rules=2)
+    planted(ledger, None)
+    report = check(ledger)
+    assert (codes(report), found(report, "MANIFEST_ORIGIN_MISSING").job_id) == ({"MANIFEST_ORIGIN_MISSING"}, "planted")
+
+
+def test_rules_that_go_back_are_found() -> None:
+    """Tampering: announce older rules, to plant what the newer ones forbid (T). X-197"""
+    ledger = running()
+    ledger.raise_epoch(config=replace(ledger.kernels[0].config, rules=3))
+    ledger.commit()
+    assert check(ledger).ok
+    ledger.raise_epoch(config=replace(ledger.kernels[0].config, rules=2))
+    ledger.commit()
+    finding = found(check(ledger), "CONFIG_WRONG")
+    assert (finding.batch_no, finding.message) == (3, "the rules go back from 3 to 2")
+
+
 def test_a_manifest_with_a_bad_signature_for_another_tenant_or_of_unknown_policies_is_found() -> None:
     ledger = running()
     number, index = place_of(ledger, "submitted", "queued")

@@ -32,7 +32,7 @@ from detent.kernel.outcome import (
     JobState,
     Outcome,
 )
-from detent.kernel.policy import QUOTA_OK, RULES_STALE_TRACED
+from detent.kernel.policy import QUOTA_OK, RULES_ORIGIN_NAMED, RULES_STALE_TRACED
 from detent.kernel.queue import Arrival, Enqueued
 from detent.kernel.records import submitted_record
 from detent.kernel.retry import end_attempt
@@ -67,6 +67,11 @@ def submit(kernel: Kernel, command: cmd.Submit, out: Outcome) -> None:
     known = kernel.jobs.get(manifest.job_id) or kernel.history.ended_job(manifest.job_id)
     if known is not None:
         return _repeat_submit(kernel, known, verified, out)
+    if manifest.origin is None and kernel.config.rules >= RULES_ORIGIN_NAMED:
+        message = (
+            f"the manifest of job {manifest.job_id!r} does not name its ledger: sign it again with the ledger's origin"
+        )
+        return kernel.refuse(out, "MANIFEST_ORIGIN_MISSING", message, identity.JOB_SUBMIT)
     if fault := manifest.policy_fault(kernel.config):
         return kernel.refuse(out, "MANIFEST_SCHEMA_INVALID", fault, identity.JOB_SUBMIT)
     run = None

@@ -45,7 +45,9 @@ RULES_FIRST = 1
 """The rules of a configuration that names none."""
 RULES_STALE_TRACED = 2
 """From these rules on a stale or contradicting result leaves its trace event and counts as ambiguous (PIPE-007)."""
-RULES = RULES_STALE_TRACED
+RULES_ORIGIN_NAMED = 3
+"""From these rules on every new job's manifest names its ledger (X-197)."""
+RULES = RULES_ORIGIN_NAMED
 
 
 def _exact_fields(what: str, value: object, names: tuple[str, ...]) -> dict[str, object]:

@@ -105,6 +105,10 @@ FINDINGS: Final[Mapping[str, Kind]] = {
     "MANIFEST_SIGNATURE_INVALID": Kind("a manifest's signature does not verify", "the manifest was changed"),
     "MANIFEST_HASH_WRONG": Kind("a manifest is not the one its record names", "the manifest was swapped"),
     "MANIFEST_INVALID": Kind("a manifest does not fit its schema", _KEY_HOLDER),
+    "MANIFEST_ORIGIN_MISSING": Kind(
+        "a manifest names no ledger, under rules by which each must",
+        "a holder of the owner's key planted a job that its submitter signed long ago, perhaps for another deployment",
+    ),
     "MANIFEST_ORIGIN_WRONG": Kind(
         "a manifest was signed for another ledger",
         "a holder of the owner's key planted a job that its submitter signed for another deployment",

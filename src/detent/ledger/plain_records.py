@@ -98,6 +98,9 @@ def owner_epoch(walk: RecordWalk, fields: Mapping[str, Any], evidence: bytes) ->
         yield TrustFault("CONFIG_WRONG", f"a configuration for partition {config.partition_id} of {config.partitions}")
     elif before is not None and (before.tick_ms, before.epoch_base_ms) != (config.tick_ms, config.epoch_base_ms):
         yield TrustFault("CONFIG_WRONG", "the meaning of a tick changes in the middle of the ledger")
+    elif before is not None and config.rules < before.rules:
+        # A version that knows only older rules cannot open the ledger, so only a holder of the key takes them back.
+        yield TrustFault("CONFIG_WRONG", f"the rules go back from {before.rules} to {config.rules}")
     partition.config = config
 
 

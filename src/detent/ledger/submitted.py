@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from detent.kernel import MANIFEST_LABEL, chain_genesis, partition_of
+from detent.kernel.policy import RULES_ORIGIN_NAMED
 from detent.ledger.book import Partition
 from detent.ledger.schema import SubmittedManifest, is_digest, read_record, read_submitted
 from detent.ledger.tables import JobFold, fixed_digest
@@ -121,6 +122,10 @@ def _manifest_faults(walk: RecordWalk, signed: SubmittedManifest, position: int)
     if origin is None:
         walk.unnamed += 1
         partition.unnamed = signed.job_id, walk.batch_no
+        if partition.config is not None and partition.config.rules >= RULES_ORIGIN_NAMED:
+            faults.append(
+                TrustFault("MANIFEST_ORIGIN_MISSING", "the manifest does not name the ledger it was signed for")
+            )
     elif fault := manifest_origin_fault(origin, partition.origin):
         faults.append(fault)
     if partition.trust is not None:

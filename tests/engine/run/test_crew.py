@@ -164,7 +164,7 @@ def test_a_payload_that_is_no_order_fails_its_job(rig: Rig) -> None:
     work = rig.work()
     data = seal_value({"version": 9}, bytes(16), name="payload")
     desk = work.desk
-    manifest = Manifest("local", "odd", "task", sha256(data), 5, desk.quota, desk.now_ms())
+    manifest = Manifest("local", "odd", "task", sha256(data), 5, desk.quota, desk.now_ms(), origin=desk._origin)
     command = Submit(0, sign_manifest(manifest, desk._manifest_key))
     work.session.ask([command], content=[(sha256(data), data)])
     assert ended(rig, "odd") == "FAILED"
@@ -176,7 +176,9 @@ def test_a_payload_that_was_never_stored_is_a_missing_dependency(rig: Rig) -> No
     """JOB-060."""
     work = rig.work()
     desk = work.desk
-    manifest = Manifest("local", "bare", "task", sha256(b"nobody has it"), 5, desk.quota, desk.now_ms())
+    manifest = Manifest(
+        "local", "bare", "task", sha256(b"nobody has it"), 5, desk.quota, desk.now_ms(), origin=desk._origin
+    )
     work.session.ask([Submit(0, sign_manifest(manifest, desk._manifest_key))])
     assert ended(rig, "bare") == "FAILED"
     error = rig.report(work, "bare").error
