@@ -57,6 +57,17 @@ def speaks(x):
     if x == 7: import detent; return detent.SKIP
     return x * x
 '''
+SLOW_TO_LOAD = f"""
+import sys, time
+
+class Slow:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "asyncio": time.sleep({LIMIT_MS / 1000 * 1.5})
+
+sys.meta_path.insert(0, Slow)
+async def later(x): return x * x
+"""
 MESSAGE = f"took longer than its limit of {LIMIT_MS} ms"
 
 
@@ -87,6 +98,14 @@ def test_items_that_take_too_long_fail_alone_however_they_are_stuck(project: Ord
     assert told(result) == [(5, "LIMIT_WALL", MESSAGE), (6, "LIMIT_WALL", MESSAGE)]
     assert (result.status, result.summary.success, result.summary.fail) == ("failed", 8, 2)
     assert (target.seqs, target.values) == ([0, 1, 2, 3, 4, 7, 8, 9], [0, 1, 4, 9, 16, 49, 64, 81])
+
+
+def test_what_an_async_function_needs_is_loaded_before_the_time_of_its_first_item(project: OrderedRig) -> None:
+    """On a busy machine that alone can take longer than an item may."""
+    path = project.project / "steps.py"
+    path.write_text(path.read_text() + SLOW_TO_LOAD)
+    result = mapped(project, "later")
+    assert (told(result), result.status, result.summary.success) == ([], "completed", 10)
 
 
 def test_every_run_comes_to_the_same(project: OrderedRig) -> None:
@@ -159,6 +178,18 @@ def judged(now: list[int], spent_us: list[int], **work: Any) -> list[tuple[str, 
 def test_an_item_that_ends_by_itself_but_too_late_has_failed_too(clock: list[int]) -> None:
     codes = [code for code, _ in judged(clock, [100_000, 100_001, 1])]
     assert codes == ["3", "5", "3"]
+
+
+def test_an_item_that_failed_in_time_has_its_own_error_however_long_that_takes_to_tell(clock: list[int]) -> None:
+    def boom(_item: int) -> bytes:
+        raise ValueError("boom")
+
+    def told(exc: BaseException) -> dict[str, Any]:
+        clock[0] += 200_000
+        return {"message": str(exc)}
+
+    judge = Judge(boom, told, {"item_ms": 100}, give_up=True)
+    assert judge(1) == ("5", {"message": "boom"})
 
 
 def test_only_who_asks_for_another_try_after_a_limit_gets_one(clock: list[int]) -> None:

@@ -36,6 +36,8 @@ _JSON_LABEL: Final = b"detent/json/v1\0"
 _LEAF: Final = b"\0detent/ordered/item/v1\0"
 _HEAD: Final = struct.Struct(">QBB")
 _USER: Final = "USER_CODE_ERROR"
+_COROUTINE: Final = 0x80
+"""`inspect.CO_COROUTINE`; that module takes long to load."""
 _PLAIN_INT: Final = 1 << 60
 """Integers below this are written without a further look."""
 
@@ -59,6 +61,7 @@ def compute_chunk(work: dict[str, Any], part: dict[str, Any]) -> stored.Encoded:
     values: list[bytes] = []
     errors: list[list[Any]] = []
     if patience is not None:
+        _load_for(prepare, keep, compute.function)
         one = partial(_one, prepare, keep, compute.function, content=content)
         ended = _timed(patience, work, data, one, compute.source, attempt)
         codes = [code for code, _ in ended]
@@ -96,6 +99,14 @@ def _patience(work: dict[str, Any]) -> Patience | None:
     patience = Patience(work["item_ms"])
     patience.load()
     return patience
+
+
+def _load_for(prepare: Callable[[Any, str], Any] | None, *functions: Callable[[Any], Any] | None) -> None:
+    """Load what items will need of ours: else the first one pays for it out of its own time, in each fork anew."""
+    if prepare is _file_item:
+        import pathlib  # noqa: F401, PLC0415
+    if any(getattr(getattr(one, "__code__", None), "co_flags", 0) & _COROUTINE for one in functions):
+        import asyncio  # noqa: F401, PLC0415
 
 
 def _timed(

@@ -89,9 +89,12 @@ class Judge:
         self.item_ms: int = work["item_ms"]
 
     def __call__(self, item: Any) -> Outcome:
-        began = _now_us()
+        began = ended = _now_us()
         try:
-            value = self._one(item)
+            try:
+                value = self._one(item)
+            finally:
+                ended = _now_us()  # To tell of an exception may take longer, which is not the item's fault.
         except stored.Unfit as exc:
             if exc.category == "INTERNAL_ERROR" or not self._give_up:
                 raise
@@ -102,7 +105,7 @@ class Judge:
             outcome = FAILED, self._told(exc)
         else:
             outcome = (SKIPPED, None) if value is None else (SUCCESS, value)
-        return outcome if _now_us() - began <= self.item_ms * 1000 else self.over_time()
+        return outcome if ended - began <= self.item_ms * 1000 else self.over_time()
 
     def over_time(self) -> Outcome:
         """What becomes of an item that took too long: final, unless the user asked for another try after just that."""
