@@ -294,7 +294,9 @@ def ahead_of(work: Work, run_id: str) -> str:
     left = {other for other in open_runs if not is_driven(home, other)}
     if not left:
         return ""
-    jobs = Counter(row.run_id for state in OPEN for row in reader.jobs(state=state) if row.run_id in left)
+    # As of one moment: a worker may take such a job between a look at what is queued and one at what runs.
+    with work.parts.open_snapshot(work.home.ledger) as still:
+        jobs = Counter(row.run_id for state in OPEN for row in still.jobs(state=state) if row.run_id in left)
     return "; ".join(
         f"finishing {count_text(count, 'leftover job')} of interrupted run {other} first:"
         f" `detent cancel {other}` ends it"

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from detent.engine.content import Content
+from detent.engine.crew import Crew
 from detent.engine.erase import erase_job
-from detent.engine.run import RunHandle
+from detent.engine.run import RunHandle, ahead_of
 from detent.engine.run_ending import failures_of
 from detent.engine.wiring import Parts
-from detent.store.sqlite import SqliteStore
+from detent.kernel import Claim
+from detent.store.api import JobRow
+from detent.store.sqlite import SqliteReader, SqliteStore
 from detent.testing import CrashPoints, FakeClock, Faults, faulty
 from tests.engine.run.rig import Child, Rig, eventually, in_thread, states
 
@@ -100,6 +106,28 @@ def test_what_a_run_that_was_left_has_in_the_queue_is_told_to_the_next(rig: Rig)
     work.close()
     assert rig.run(PIPE.replace("pipe", "third")).view.note == ""
     assert rig.run(PIPE).run_id == run_id
+
+
+def test_a_leftover_job_that_is_begun_while_it_is_counted_is_counted_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X-174: a worker takes it between the look at what is queued and the look at what is running."""
+    run_id = left(rig, PIPE, "steps:total")
+    monkeypatch.setattr(Crew, "_run", lambda _self: None)
+    work = rig.work()
+    handle = rig.handle(work, PIPE.replace("pipe", "other"))
+    handle.open()
+    jobs = SqliteReader.jobs
+
+    def begun(self: SqliteReader, **asked: Any) -> Iterator[JobRow]:
+        found = list(jobs(self, **asked))
+        if found and asked.get("state") == "QUEUED":
+            (claimed,) = work.session.ask([Claim(0, "somebody else", 1)])
+            assert claimed.grants
+        return iter(found)
+
+    monkeypatch.setattr(SqliteReader, "jobs", begun)
+    assert ahead_of(work, "other").startswith(f"finishing 1 leftover job of interrupted run {run_id} first")
 
 
 def test_other_parameters_are_another_run(rig: Rig) -> None:
