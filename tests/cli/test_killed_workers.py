@@ -45,10 +45,9 @@ def test_progress_says_that_the_worker_was_killed_and_when_the_next_attempt_come
     assert running.process.stderr is not None
     found = None
     for line in running.process.stderr:
-        if found := re.search(r"eat was killed \(out of memory\?\); attempt 4 in (\d+) s", line):
+        if found := re.search(r"eat was killed \(out of memory\?\); attempt 4 in (1 h|5\d min)", line):
             break
     assert found is not None
-    assert 3_000 < int(found[1]) <= 3_600
     assert "interruptions: 3 of at most 10" in project("explain", project.json("list", "--jobs")[0]["job_id"]).out
     assert project("cancel", "greedy").code == 0
     assert running.ended().code == 130
