@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from detent.canon.amounts import RESOURCE_HINT, RESOURCES_MAX, amount_fault, name_fault
+from detent.canon.look_alike import first_alike, has_hidden
 from detent.contract.findings import Spot
 from detent.contract.input_templates import argument_names
 from detent.contract.map_run import map_run, refuse_beside
@@ -135,14 +136,31 @@ def _entrypoint(value: Any, spot: Spot) -> Any:
 def _outputs(value: Any, spot: Spot) -> Any:
     if type(value) is dict:
         named = {name: text(path, spot.at(name)) for name, path in value.items()}
-        return BAD if BAD in named.values() else named
+        return BAD if BAD in named.values() or not _can_be_told(named, spot) else named
     paths = texts(value, spot)
     if paths is BAD:
         return BAD
     if len(set(paths)) != len(paths):
         spot.fault("an output is listed twice", "keep one of them")
         return BAD
-    return {path: path for path in paths}
+    named = {path: path for path in paths}
+    return named if _can_be_told(named, spot) else BAD
+
+
+def _can_be_told(outputs: Mapping[str, str], spot: Spot) -> bool:
+    """Whether a reader can tell the declared outputs apart, by name and by path."""
+    for what, words in (("name", list(outputs)), ("path", list(dict.fromkeys(outputs.values())))):
+        if hidden := [word for word in words if has_hidden(word)]:
+            spot.fault(f"the {what} of output {shown(hidden[0])} has a character that cannot be seen", "remove it")
+            return False
+        if alike := first_alike(words):
+            spot.fault(
+                f"outputs {shown(alike[0])} and {shown(alike[1])} cannot be told apart: their {what}s differ only in case, or in "
+                "characters that look alike",
+                "rename one of them",
+            )
+            return False
+    return True
 
 
 def _env(value: Any, spot: Spot) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import unicodedata
 from typing import Final, NamedTuple
 
+from detent.canon.look_alike import has_hidden
 from detent.jobs.category import ErrorCategory
 
 NAME_BYTES_MAX: Final = 512
@@ -48,6 +50,17 @@ def name_fault(name: str) -> NameFault | None:
     return None
 
 
+def alike_fault(earlier: str) -> NameFault:
+    """What is wrong with a name that a reader, or a file system without case, cannot tell from an earlier one."""
+    return _invalid(f"cannot be told from {earlier!r}: they differ only in case, or in characters that look alike")
+
+
+def link_fault(descriptor: int) -> NameFault | None:
+    """What is wrong with an output file that has another name, too: what it holds may be no output at all."""
+    links = os.fstat(descriptor).st_nlink
+    return None if links <= 1 else _invalid(f"is one of {links} links to one file; copy the file instead")
+
+
 def _invalid(why: str) -> NameFault:
     return NameFault(ErrorCategory.VALIDATION_ERROR, why)
 
@@ -57,7 +70,7 @@ def _part_fault(part: str) -> str | None:
         return "has an empty part"
     if len(part.encode()) > PART_BYTES_MAX:
         return f"has a part longer than {PART_BYTES_MAX} bytes"
-    if any(unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"} for character in part):
+    if has_hidden(part):
         return "has a character that cannot be seen"
     if _FORBIDDEN & set(part):
         return "has a character that some systems give a meaning"

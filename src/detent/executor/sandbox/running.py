@@ -15,11 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from detent.canon.look_alike import look
 from detent.executor.sandbox import cgroup, channel, collect, story
 from detent.executor.sandbox import jail as layout
 from detent.executor.sandbox.classify import Facts, Verdict, classify
 from detent.executor.sandbox.model import Evidence, Execution, Job, OutputFile, Raised, Stream, Usage
-from detent.executor.sandbox.names import name_fault
+from detent.executor.sandbox.names import alike_fault, link_fault, name_fault
 from detent.executor.sandbox.walk import TOO_MANY, UNREADABLE
 from detent.jobs.category import ErrorCategory
 
@@ -125,6 +126,8 @@ class Running:
         self._said = b""
         self._evidence: list[Evidence] = []
         self._files: list[OutputFile] = []
+        self._looks: dict[str, str] = {}
+        """The names of output files by what a reader sees of them."""
         self._directory: Path | None = None
         self._bytes_left = job.limits.disk_bytes
         self._fault: dict[str, Any] | None = None
@@ -268,7 +271,10 @@ class Running:
                 os.close(descriptor)
 
     def _take_file(self, name: str, descriptor: int) -> None:
-        fault = name_fault(name)
+        fault = name_fault(name) or link_fault(descriptor)
+        earlier = self._looks.setdefault(look(name), name)
+        if fault is None and earlier != name:
+            fault = alike_fault(earlier)
         if fault is not None:
             self._fault = {"name": name, "fault": fault.why, "category": fault.category}
             return
