@@ -359,6 +359,43 @@ FILES = [
             "=cmd|x",
         )
     ),
+    *(
+        Payload(
+            f"artifacts named {one!r} and {other!r}",
+            f"import os\nfor name in ({one!r}, {other!r}):\n    os.makedirs(os.path.dirname('/job/out/' + name), exist_ok=True)\n    open('/job/out/' + name, 'w').close()",
+            X,
+            "ARTIFACT_NAME_INVALID",
+        )
+        for one, other in (
+            ("report.txt", "Report.txt"),
+            ("a/x", "A/x"),
+            ("stra\u00dfe", "STRASSE"),
+            ("\ufb01le", "file"),
+            ("paypal", "\u0440aypal"),
+            ("a", "\uff41"),
+        )
+    ),
+    *(
+        Payload(f"artifact named {name!r}", f"open('/job/out/' + {name!r}, 'w').close()", X, "ARTIFACT_NAME_INVALID")
+        for name in ("a\u202etxt.exe", "a\u200bb", "a\u2066b", "\ufeffa", "e\u0301")
+    ),
+    Payload(
+        "artifact with two links",
+        "import os\nopen('/job/x', 'w').close()\nos.link('/job/x', '/job/out/x')",
+        X,
+        "ARTIFACT_NAME_INVALID",
+    ),
+    Payload(
+        "two artifacts that are one file",
+        "import os\nopen('/job/out/x', 'w').close()\nos.link('/job/out/x', '/job/out/y')",
+        X,
+        "ARTIFACT_NAME_INVALID",
+    ),
+    Payload(
+        "artifact whose other link is gone",
+        "import os\nopen('/job/x', 'w').close()\nos.link('/job/x', '/job/out/x')\nos.unlink('/job/x')",
+        None,
+    ),
     Payload("artifact name is no text", "open(b'/job/out/\\xff\\xfe', 'w').close()", X, "ARTIFACT_NAME_INVALID"),
     Payload("write to /var", "open('/var/x', 'w')", V),
     Payload("write unseen", "import ctypes\nctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\nopen('/var/x', 'w')", V),
@@ -578,9 +615,9 @@ def count(call):
 QUOTAS = [
     Payload("the user's inotify instances", _COUNT + "def main():\n    return count(lambda: c.inotify_init1(0))", None, returns=0),
     Payload("the user's message queues", _COUNT + "def main():\n    return count(lambda: c.mq_open(b'/x', os.O_CREAT | os.O_RDWR, 0o600, None))", None, returns=0),
-    Payload("the user's timers", _COUNT + "def main():\n    timer = ctypes.c_long()\n    return count(lambda: c.timer_create(1, None, ctypes.byref(timer))) <= 256", None, returns=True),
-    Payload("the user's pending signals", _COUNT + "import signal\ndef main():\n    signal.pthread_sigmask(signal.SIG_BLOCK, [50])\n    return count(lambda: c.sigqueue(os.getpid(), 50, 0)) <= 256", None, returns=True),
-    Payload("a few timers and signals of its own", "import ctypes, os, signal\nc = ctypes.CDLL(None)\ndef main():\n    signal.pthread_sigmask(signal.SIG_BLOCK, [50])\n    timer = ctypes.c_long()\n    made = [c.timer_create(1, None, ctypes.byref(timer)) for _ in range(20)]\n    sent = [c.sigqueue(os.getpid(), 50, 0) for _ in range(20)]\n    return sum(made) + sum(sent)", None, returns=0),
+    Payload("the user's timers", _COUNT + "def main():\n    timer = ctypes.c_long()\n    return count(lambda: c.timer_create(1, None, ctypes.byref(timer)))", None, returns=0),
+    Payload("the user's pending signals", _COUNT + "import signal\ndef main():\n    signal.pthread_sigmask(signal.SIG_BLOCK, [50])\n    return count(lambda: c.sigqueue(os.getpid(), 50, 0))", None, returns=0),
+    Payload("the user's pending signals by kill", "import os, signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [50])\ndef main():\n    for _ in range(1000):\n        os.kill(os.getpid(), 50)\n    return 50 in signal.sigpending()", None, returns=True),
 ]  # fmt: skip
 """What the kernel counts for the user who runs the jail: there is little or nothing of it for a job."""
 

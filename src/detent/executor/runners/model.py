@@ -60,6 +60,8 @@ class Prepared:
     """Small files of ours to be mounted beside the needs, by name."""
     libraries: Mapping[str, Path] = field(default_factory=dict)
     """Packages of the tools, mounted read-only beside the needs."""
+    runner: str = "code"
+    """Whose system calls it may make."""
 
 
 @dataclass(frozen=True, slots=True)

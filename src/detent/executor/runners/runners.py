@@ -151,6 +151,7 @@ class Runners:
                 inputs=inputs,
                 limits=self._limits(payload),
                 filename=prepared.filename,
+                runner=prepared.runner,
             )
             if attempt.cancelled:
                 return None

@@ -58,6 +58,7 @@ def prepare_tool(job_type: str, module: str, parameters: Mapping[str, Any], need
         "main",
         parameters,
         filename="tool.py",
+        runner=tools.NAMES[job_type],
         needs=needs,
         libraries={**tools.libraries(job_type), "inside": INSIDE},
     )

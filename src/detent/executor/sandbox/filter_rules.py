@@ -1,42 +1,125 @@
-"""Which system calls a guest may make: an allow list, and the calls no honest job makes.
+"""Which system calls a guest may make: for each runner an allow list, and the calls that no honest job makes.
 
-What is in neither list answers ENOSYS, so a call that a future kernel invents is refused before anybody here has heard
-of it. A call of `NEVER` is reported to the jail's init, which keeps it as evidence and ends the job (C5). Calls whose
-arguments decide have their own few instructions in `seccomp`.
+A runner's list is what its own tests were seen to call (`traced_calls`), the same things under the names that other C libraries and
+machines have for them (`FAMILIES`), and the few calls of `BEYOND`, each with its reason. What is on no list is refused: with
+ENOSYS, on which the C library and most programs fall back to another call, so a call that a future kernel invents is refused before it is
+known here; calls of `DENIED`, which every kernel has, with EPERM, which a program reports as what it is. A call of `NEVER` is
+reported to the jail's init, which keeps it as evidence and ends the job (C5). Calls whose arguments decide have their own few
+instructions in `seccomp`.
 """
 
 from __future__ import annotations
 
-ALLOWED = frozenset(
-    # Descriptors and files. Where they may be is the mount tree's and Landlock's business.
-    "read write close stat fstat lstat poll pread64 readv writev preadv pwritev preadv2 pwritev2 access pipe pipe2 "
-    "select pselect6 ppoll dup dup2 dup3 fcntl flock fsync fdatasync getdents getdents64 getcwd chdir fchdir rename "
-    "renameat renameat2 mkdir mkdirat rmdir link linkat unlink unlinkat symlink symlinkat readlink readlinkat chmod "
-    "fchmod fchmodat fchmodat2 chown fchown lchown fchownat umask utime utimes utimensat futimesat statfs fstatfs statx "
-    "newfstatat faccessat faccessat2 sendfile splice tee vmsplice copy_file_range sync_file_range syncfs sync "
-    "readahead fadvise64 getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr setxattr lsetxattr fsetxattr "
-    "removexattr lremovexattr fremovexattr close_range cachestat epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2 eventfd eventfd2 "
-    "signalfd signalfd4 timerfd_create timerfd_settime timerfd_gettime "
-    # Memory.
-    "mprotect munmap brk msync mincore madvise mlock mlock2 munlock mlockall munlockall remap_file_pages mbind "
-    "get_mempolicy set_mempolicy membarrier pkey_mprotect pkey_alloc pkey_free mseal "
-    "map_shadow_stack "
-    # Processes, threads, signals. The pid namespace says whom they reach. Not execveat: it runs files in memory, which
-    # lie on no mount that could forbid it.
-    "fork vfork execve exit wait4 waitid kill tkill tgkill pidfd_open pidfd_send_signal "
-    "rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigqueueinfo rt_tgsigqueueinfo "
-    "rt_sigsuspend sigaltstack pause alarm getitimer setitimer getpid getppid gettid getuid geteuid getgid getegid "
-    "getresuid getresgid getgroups getpgid getpgrp setpgid getsid setsid capget set_tid_address set_robust_list "
-    "get_robust_list futex futex_waitv futex_wake futex_wait futex_requeue sched_yield sched_getparam "
-    "sched_getscheduler sched_get_priority_max sched_get_priority_min sched_rr_get_interval sched_getaffinity "
-    "sched_getattr getpriority ioprio_get getcpu rseq arch_prctl restart_syscall set_thread_area get_thread_area "
-    # Time and facts.
-    "nanosleep clock_nanosleep clock_gettime clock_getres gettimeofday time times timer_create timer_settime "
-    "timer_gettime timer_getoverrun timer_delete uname sysinfo getrusage getrlimit getrandom "
-    # What runs between a job's own processes: pairs of sockets, and, in `OWN_IPC`, System V queues.
-    "sendmsg recvmsg recvfrom sendmmsg recvmmsg shutdown getsockname getpeername getsockopt setsockopt accept accept4 "
-    "landlock_create_ruleset landlock_add_rule landlock_restrict_self".split()
+from detent.executor.sandbox.traced_calls import TRACED
+
+CODE = "code"
+"""The runner of code in contracts and of `object_execute`; the others draw formulas, make documents and thumbnails."""
+RUNNERS = tuple(TRACED)
+
+FAMILIES = tuple(
+    frozenset(line.split())
+    for line in (
+        "open openat",
+        "stat lstat fstat newfstatat statx",
+        "access faccessat faccessat2",
+        "poll ppoll",
+        "select pselect6",
+        "dup dup2 dup3",
+        "pipe pipe2",
+        "mkdir mkdirat",
+        "rmdir unlink unlinkat",
+        "rename renameat renameat2",
+        "link linkat",
+        "symlink symlinkat",
+        "readlink readlinkat",
+        "chmod fchmod fchmodat fchmodat2",
+        "chown fchown lchown fchownat",
+        "mknod mknodat",
+        "utime utimes futimesat utimensat",
+        "getdents getdents64",
+        "statfs fstatfs",
+        "epoll_create epoll_create1",
+        "epoll_wait epoll_pwait epoll_pwait2",
+        "eventfd eventfd2",
+        "clone fork vfork",
+        "wait4 waitid",
+        "tkill tgkill",
+        "getpgid getpgrp",
+        "getrlimit prlimit64",
+        "pause rt_sigsuspend",
+        "alarm setitimer getitimer",
+        "time gettimeofday clock_gettime",
+        "nanosleep clock_nanosleep",
+        "readv preadv preadv2",
+        "writev pwritev pwritev2",
+        # shutil.copystat lists attributes, then reads and sets those that a file has.
+        "listxattr llistxattr flistxattr getxattr lgetxattr fgetxattr setxattr lsetxattr fsetxattr",
+    )
 )
+"""One thing under several names: which of them is called depends on the C library, its age and the machine."""
+
+BEYOND = {
+    "rt_sigreturn": "the end of every signal handler",
+    "restart_syscall": "made by the kernel when a stopped process goes on",
+    "rt_sigprocmask": "the C library, around abort and threads",
+    "sigaltstack": "faulthandler and Rust give signal handlers a stack of their own",
+    "getpid": "abort of the C library before 2.36, and musl",
+    "gettid": "abort of the C library",
+    "tgkill": "abort of the C library",
+    "mremap": "realloc of large blocks",
+    "madvise": "allocators give pages back",
+    "futex": "locks that are contended",
+    "set_robust_list": "the C library, for each thread",
+    "rseq": "the C library, for each thread",
+    "prctl": "threads give themselves names; the options are listed in seccomp",
+    "sched_yield": "locks of Rust's thread pools",
+    "sched_getaffinity": "thread pools count processors",
+    "prlimit64": "the C library asks for the size of the stack",
+    "sysinfo": "qsort of the C library, and allocators, ask for the size of memory",
+    "uname": "the C library asks for the kernel's version",
+    "clock_gettime": "every look at a clock where the kernel's page for that does not serve it",
+    "clock_getres": "Python asks for the resolution of a clock",
+    "clock_nanosleep": "back-off in locks and pools",
+    "getuid": "the C library, to find a home directory",
+    "geteuid": "the same",
+    "getgid": "the same",
+    "getegid": "the same",
+    "getcwd": "relative paths are made absolute",
+    "readlink": "links in paths are resolved",
+    "access": "the loader asks for its settings, tools for files that may be there",
+    "pread64": "the loader, for libraries of a certain layout",
+    "fcntl": "file objects; the commands are listed in seccomp",
+    "dup": "file objects that share a descriptor",
+    "poll": "Rust looks at its descriptors",
+    "readv": "the C library of Alpine (musl) reads files with it",
+    "writev": "the same, to write",
+}
+"""Calls of every runner that no trace has to show, and why."""
+BEYOND_CODE = {
+    "select": "time.sleep of Python 3.10 and older, and select",
+    "getcpu": "numeric libraries ask which processor they run on",
+    "clock_getres": "time.get_clock_info",
+    "sched_setaffinity": "os.sched_setaffinity, for the caller itself",
+    "sched_setscheduler": "os.sched_setscheduler, for the caller itself",
+    "sched_setparam": "os.sched_setparam, for the caller itself",
+    "timerfd_create": "os.timerfd_create, from Python 3.13 on",
+    "timerfd_settime": "the same",
+    "timerfd_gettime": "the same",
+    "membarrier": "thread pools of numeric libraries",
+}
+"""Calls of untrusted code alone that no trace has to show, and why."""
+
+REFUSED = {
+    "clone3": "its flags lie in memory, which a filter cannot read; the C library falls back to clone",
+}
+"""Calls that a trace shows and that are refused all the same, and why."""
+
+DENIED = frozenset(
+    "mlock mlock2 mlockall munlock munlockall unshare personality ioprio_set ioprio_get sched_setattr accept accept4 syncfs "
+    "timer_create timer_settime timer_gettime timer_getoverrun timer_delete "
+    "semget semop semctl semtimedop msgget msgsnd msgrcv msgctl shmget shmat shmctl shmdt".split()
+)
+"""Refused with EPERM."""
 
 NEVER = frozenset(
     # Mounts, roots, namespaces.
@@ -54,7 +137,7 @@ NEVER = frozenset(
 )
 
 EXAMINED = frozenset(
-    "exit_group connect creat setrlimit setuid setgid setreuid setregid setresuid setresgid setfsuid setfsgid".split()
+    "exit_group connect creat setrlimit setuid setgid setreuid setregid setresuid setresgid setfsuid setfsgid flock".split()
 )
 """Always reported; init looks at the arguments and decides."""
 
@@ -65,8 +148,11 @@ among them: a pid namespace or Landlock says whom those reach."""
 NAMES_PROCESSES = {"setpriority": 0, "ioprio_set": 1}
 """The same for one process, a group or all of a user, which is the second argument. The number of "one process" in the first."""
 
-OWN_IPC = frozenset("semget semop semctl semtimedop msgget msgsnd msgrcv msgctl shmat shmctl shmdt".split())
-"""System V objects; allowed in an ipc namespace of the job's own, for elsewhere they are the user's."""
 
-MEMORY_UNCOUNTED = frozenset(("memfd_create", "shmget"))
-"""Memory that no process maps; allowed where a cgroup counts it."""
+def allowed(runner: str) -> frozenset[str]:
+    """The calls that a runner's guests may make, some of them with certain arguments only."""
+    named = TRACED[runner] | set(BEYOND) | (set(BEYOND_CODE) if runner == CODE else set())
+    for family in FAMILIES:
+        if named & family:
+            named |= family
+    return frozenset(named - NEVER - EXAMINED - set(REFUSED))

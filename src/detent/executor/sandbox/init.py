@@ -97,10 +97,10 @@ def _set_up(settings: dict[str, Any], spec: dict[str, Any], end: socket.socket, 
         assert linux.MACHINE is not None
         code = seccomp.program(
             linux.MACHINE,
+            runner=spec["runner"],
             memory_counted=bool(gauges),
             processes_counted=bool(gauges),
             file_bytes_max=spec["disk_bytes"],
-            own_ipc=namespaces,
         )
     ours, theirs = channel.pair()
     pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(3)]
@@ -130,7 +130,12 @@ def _set_up(settings: dict[str, Any], spec: dict[str, Any], end: socket.socket, 
         assert linux.MACHINE is not None
         writable = (*jail.WRITABLE, "/dev/shm") if namespaces else (directory,)  # noqa: S108
         watch = notify.Watch(
-            listener, linux.MACHINE, proc, writable=tuple(os.fsencode(path) for path in writable), harmless=b"/dev/"
+            listener,
+            linux.MACHINE,
+            proc,
+            writable=tuple(os.fsencode(path) for path in writable),
+            harmless=b"/dev/",
+            shared_files=os.fsencode(f"{directory}/inputs"),
         )
     readers = tuple(read for read, _ in pipes)
     for reader in readers:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from detent.canon import json_encode
 from detent.canon.amounts import SANDBOX_MEMORY_MB_MIN
 from detent.errors import InvalidInput
+from detent.executor.sandbox import filter_rules
 from detent.jobs.category import ErrorCategory
 
 if TYPE_CHECKING:
@@ -112,8 +113,12 @@ class Job:
     env: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = Limits()
     filename: str = "main.py"
+    runner: str = filter_rules.CODE
+    """Whose list of system calls holds: that of untrusted code, or the shorter one of a tool of ours."""
 
     def __post_init__(self) -> None:
+        if self.runner not in filter_rules.RUNNERS:
+            raise InvalidInput(f"runner must be one of {', '.join(filter_rules.RUNNERS)}, not {self.runner!r}")
         if (self.source is None) == (self.argv is None):
             raise InvalidInput("a job has either source or argv")
         if self.argv is not None and (not self.argv or self.entry is not None):

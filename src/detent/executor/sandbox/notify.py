@@ -17,7 +17,7 @@ from typing import Any
 
 from detent.executor.sandbox import filter_rules, linux
 from detent.executor.sandbox.hidden_time import HiddenTime
-from detent.executor.sandbox.seccomp import EAGAIN, ENOSYS, EPERM, SHARED_ANONYMOUS
+from detent.executor.sandbox.seccomp import EAGAIN, ENOLCK, ENOSYS, EPERM, SHARED_ANONYMOUS
 from detent.executor.sandbox.shared_memory import SharedMemory
 from detent.executor.sandbox.syscalls import Machine
 from detent.executor.sandbox.tree import Tree, cpu_ms_of
@@ -71,13 +71,21 @@ class Watch:
     """Answers reports for one jail. ``proc`` is a descriptor of its /proc; the rest are the limits in force."""
 
     def __init__(
-        self, listener: int, machine: Machine, proc: int, *, writable: tuple[bytes, ...], harmless: bytes
+        self,
+        listener: int,
+        machine: Machine,
+        proc: int,
+        *,
+        writable: tuple[bytes, ...],
+        harmless: bytes,
+        shared_files: bytes,
     ) -> None:
         self.listener = listener
         self.machine = machine
         self.proc = proc
         self.writable = writable
         self.harmless = harmless
+        self.shared_files = shared_files
         self.identity = frozenset((os.getuid(), os.getgid(), 0xFFFFFFFF))
         self.exit_status: int | None = None
         """Set when the guest has called exit and stands still there."""
@@ -140,6 +148,8 @@ class Watch:
                     0,
                 )
             )
+        if name in ("flock", "fcntl"):
+            return None, 0 if self._may_lock(notice.pid, arguments[0]) else ENOLCK
         if name == "connect":
             address = self._read(notice.pid, arguments[1], min(arguments[2] & 0xFFFFFFFF, 128)) or b""
             path = address[2:].split(b"\0")[0] if address[2:3] != b"\0" else b"@" + address[3:]
@@ -233,15 +243,17 @@ class Watch:
             return notice.evidence(LIMIT, "memory") if self.shared.charged_bytes > self.memory_max else None
         return None
 
+    def _may_lock(self, pid: int, descriptor: int) -> bool:
+        """Whether a file is the job's own: a lock on any other is seen by every job that reads the same file."""
+        path = self._link(f"{pid}/fd/{descriptor & 0xFFFFFFFF}")
+        return path is not None and self._inside(path) and not path.startswith(self.shared_files)
+
     def _may_write(self, path: bytes) -> bool:
         """Inside the job's places; or a device, which is there or is not, but never the host's disk."""
         return self._inside(path) or path.startswith(self.harmless)
 
     def _inside(self, path: bytes) -> bool:
-        # A memory file has a name of this form; its bytes are counted elsewhere.
-        return path.startswith(b"/memfd:") or any(
-            path == root or path.startswith(root + b"/") for root in self.writable
-        )
+        return any(path == root or path.startswith(root + b"/") for root in self.writable)
 
     def _path(self, pid: int, directory: int, address: int) -> bytes | None:
         """The path a call names, made absolute by its words alone; None when it cannot be read."""

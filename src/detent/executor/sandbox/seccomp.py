@@ -2,7 +2,8 @@
 
 Classic BPF over (number, machine, arguments). First the machine: code that switches to another instruction set would
 be read with the wrong table, so that is reported like any forbidden call. Then the calls whose arguments decide, each
-in its own block; then the fixed answers, neighbours of one answer joined into a range; last, ENOSYS.
+in its own block; then the fixed answers, neighbours of one answer joined into a range; last, ENOSYS. A block of a call that
+is not on the runner's list reports what it would report anyway, and refuses the rest.
 
 The kernel remembers calls that are allowed whatever their arguments, so the long list costs a job nothing.
 """
@@ -18,7 +19,7 @@ from detent.executor.sandbox.syscalls import Machine
 ALLOW = 0x7FFF0000
 NOTIFY = 0x7FC00000
 ERRNO = 0x00050000
-EPERM, EAGAIN, ENOMEM, EINVAL, EFBIG, ENOSYS = 1, 11, 12, 22, 27, 38
+EPERM, EAGAIN, ENOMEM, EINVAL, ENOTTY, ENOLCK, ENOSYS, EOPNOTSUPP = 1, 11, 12, 22, 25, 37, 38, 95
 
 SECCOMP_SET_MODE_FILTER = 1
 FLAG_NEW_LISTENER = 8
@@ -39,12 +40,12 @@ Instruction = tuple[int, int, int, int]
 
 
 def program(
-    machine: Machine, *, memory_counted: bool, processes_counted: bool, file_bytes_max: int, own_ipc: bool = True
+    machine: Machine, *, runner: str, memory_counted: bool, processes_counted: bool, file_bytes_max: int
 ) -> bytes:
-    """The filter as the kernel takes it.
+    """The filter of a runner's guests as the kernel takes it.
 
-    Where no cgroup counts memory, memory that no process maps is refused, and large and shared mappings are reported; where none
-    counts processes, every new one is. ``file_bytes_max`` is the size beyond which a file may not even seem to reach.
+    Where no cgroup counts memory, large and shared mappings are reported; where none counts processes, every new one is.
+    ``file_bytes_max`` is the size beyond which a file may not even seem to reach.
     """
     code: list[Instruction] = [
         (_LD, 0, 0, _ARCH),
@@ -54,20 +55,27 @@ def program(
     ]
     if machine.name == "x86_64":
         code += [(_JGE, 0, 1, X32_BIT), (_RET, 0, 0, NOTIFY)]
-    fixed = dict.fromkeys(filter_rules.ALLOWED, ALLOW)
+    allowed = filter_rules.allowed(runner)
+    fixed = dict.fromkeys(filter_rules.DENIED, ERRNO | EPERM)
+    fixed |= dict.fromkeys(allowed, ALLOW)
     fixed |= dict.fromkeys(filter_rules.NEVER | filter_rules.EXAMINED, NOTIFY)
-    fixed |= dict.fromkeys(filter_rules.MEMORY_UNCOUNTED, ALLOW if memory_counted else ERRNO | ENOSYS)
-    fixed |= dict.fromkeys(filter_rules.OWN_IPC, ALLOW if own_ipc else ERRNO | ENOSYS)
-    special = _special(memory_counted, processes_counted, file_bytes_max)
-    for name, block in special.items():
-        fixed.pop(name, None)
+    for name, block in _special(memory_counted, processes_counted, file_bytes_max).items():
+        answer = fixed.pop(name, ERRNO | ENOSYS)
         if name in machine.numbers:
-            code += [(_JEQ, 0, len(block), machine.numbers[name]), *block]
+            shown = block if name in allowed else _narrowed(block, answer)
+            code += [(_JEQ, 0, len(shown), machine.numbers[name]), *shown]
     answers = sorted((machine.numbers[name], answer) for name, answer in fixed.items() if name in machine.numbers)
     for first, last, answer in _ranges(answers):
         code += [(_JGE, 0, 2, first), (_JGT, 1, 0, last), (_RET, 0, 0, answer)]
     code.append((_RET, 0, 0, ERRNO | ENOSYS))
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
+
+
+def _narrowed(block: list[Instruction], refusal: int) -> list[Instruction]:
+    """The block of a call that is not on the list. One that reports whatever it is asked only refuses."""
+    if _ret(ALLOW) not in block:
+        return [_ret(refusal)]
+    return [_ret(refusal) if one == _ret(ALLOW) else one for one in block]
 
 
 def install(code: bytes) -> tuple[int, bool]:
@@ -89,24 +97,38 @@ def _special(memory_counted: bool, processes_counted: bool, file_bytes_max: int)
     new_process = ALLOW if processes_counted else NOTIFY
     blocks = {
         "clone": [_low(0), *_if_any(linux.CLONE_NEW_ANY, NOTIFY), _ret(new_process)],
-        "clone3": [_ret(ERRNO | ENOSYS)],  # The C library falls back to clone, whose flags can be read.
         "unshare": [_low(0), *_if_any(linux.CLONE_NEW_ANY | linux.CLONE_NEWTIME, NOTIFY), _ret(ALLOW)],
         "open": [_low(1), *_if_any(_WRITING, NOTIFY), _ret(ALLOW)],
         "openat": [_low(2), *_if_any(_WRITING, NOTIFY), _ret(ALLOW)],
         "socket": _local_stream(),
         "socketpair": _local_stream(),
         "sendto": [_low(4), (_JEQ, 0, 3, 0), _high(4), (_JEQ, 0, 1, 0), _ret(ALLOW), _ret(NOTIFY)],
-        "ioctl": [_low(1), *_if_is(_TIOCSTI, NOTIFY), *_if_is(_TIOCLINUX, NOTIFY), _ret(ALLOW)],
+        "ioctl": [
+            _low(1),
+            *_if_is(_TIOCSTI, NOTIFY),
+            *_if_is(_TIOCLINUX, NOTIFY),
+            *(one for command in _IOCTL_COMMANDS for one in _if_is(command, ALLOW)),
+            _ret(ERRNO | ENOTTY),
+        ],
+        "fcntl": [
+            _low(1),
+            *(one for command in _FCNTL_LOCKS for one in _if_is(command, NOTIFY)),
+            *(one for command in _FCNTL_COMMANDS for one in _if_is(command, ALLOW)),
+            _ret(ERRNO | EINVAL),
+        ],
+        # Flags ask whether a page of a file is in memory, which another job may have brought there.
+        **{name: [*_if_not(5, 0, ERRNO | EOPNOTSUPP), _ret(ALLOW)] for name in ("preadv2", "pwritev2")},
         "mknod": _no_device(1),
         "mknodat": _no_device(2),
         "prctl": [
             _low(0),
             *_if_is(linux.PR_SET_SECCOMP, NOTIFY),
             # A process that is not dumpable cannot be looked into: not for the path of a call, nor for the memory it holds.
-            (_JEQ, 1, 0, linux.PR_SET_DUMPABLE),
-            _ret(ALLOW),
+            (_JEQ, 0, 4, linux.PR_SET_DUMPABLE),
             *_if_not(1, 1, ERRNO | EPERM),
             _ret(ALLOW),
+            *(one for option in _PRCTL_OPTIONS for one in _if_is(option, ALLOW)),
+            _ret(ERRNO | EINVAL),
         ],
         **{name: [*_if_not(0, 0, NOTIFY), _ret(ALLOW)] for name in filter_rules.NAMES_A_PROCESS},
         "prlimit64": [*_if_not(0, 0, NOTIFY), *_if_not(2, 0, NOTIFY), _high(2), *_if_is(0, ALLOW), _ret(NOTIFY)],
@@ -115,7 +137,6 @@ def _special(memory_counted: bool, processes_counted: bool, file_bytes_max: int)
             name: [*_if_not(1, 0, NOTIFY), _low(0), *_if_is(one, ALLOW), *_if_is(one + 1, ALLOW), _ret(NOTIFY)]
             for name, one in filter_rules.NAMES_PROCESSES.items()
         },
-        "personality": [_low(0), *_if_is(0xFFFFFFFF, ALLOW), *_if_is(0, ALLOW), _ret(ERRNO | EPERM)],
         # Backwards from the end is negative, and harmless.
         "lseek": [_high(1), (_JGE, 0, 1, 1 << 31), _ret(ALLOW), *_above((1,), file_bytes_max)],
         "truncate": _above((1,), file_bytes_max),
@@ -158,6 +179,25 @@ _WRITING = 0o1 | 0o2 | 0o100 | 0o1000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _MAP_HUGETLB = 0x40000
 _MADV_PAGEOUT = 21
+_IOCTL_COMMANDS = (
+    *(0x5401, 0x802C542A),  # TCGETS, TCGETS2: whether it is a terminal
+    *(0x540F, 0x5413),  # TIOCGPGRP, TIOCGWINSZ
+    *(0x541B, 0x5421, 0x5450, 0x5451),  # FIONREAD, FIONBIO, FIONCLEX, FIOCLEX
+)
+"""The rest asks about network interfaces, clones files or speaks to devices that a job does not have."""
+_FCNTL_LOCKS = (5, 6, 7)
+"""F_GETLK, F_SETLK, F_SETLKW."""
+_FCNTL_COMMANDS = (
+    *(0, 1, 2, 3, 4),  # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL
+    *(1030, 1031, 1032),  # F_DUPFD_CLOEXEC, F_SETPIPE_SZ, F_GETPIPE_SZ
+)
+"""The rest are leases, notices of changes, signals to others, seals, and locks that belong to no process."""
+_PRCTL_OPTIONS = (
+    *(1, 2),  # PR_SET_PDEATHSIG, PR_GET_PDEATHSIG: children that end with their parent
+    3,  # PR_GET_DUMPABLE
+    *(15, 16),  # PR_SET_NAME, PR_GET_NAME
+    *(38, 39),  # PR_SET_NO_NEW_PRIVS, which holds already, and PR_GET_NO_NEW_PRIVS
+)
 
 
 def _low(argument: int) -> Instruction:

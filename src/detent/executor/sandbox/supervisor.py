@@ -25,8 +25,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from detent.canon.look_alike import first_alike
 from detent.errors import DetentError, InvalidInput, Refused, RequestRefused
-from detent.executor.sandbox import bare, cgroup, channel, collect, enter
+from detent.executor.sandbox import bare, cgroup, channel, collect, enter, filter_rules
 from detent.executor.sandbox.capabilities import Capabilities, group_place, probe, profile_of
 from detent.executor.sandbox.interpreter import RUNTIME, AsOnHost, Inside, Interpreter, readable_by_others
 from detent.executor.sandbox.model import DEFAULT_REQUIRED, Execution, Job, Limits, Profile
@@ -318,6 +319,8 @@ class Supervisor:
 
     def _open_inputs(self, job: Job) -> list[list[Any]] | Refused:
         """Each input as name, real path, device and inode; refused when it is missing or has another digest."""
+        if alike := first_alike(job.inputs):
+            raise InvalidInput(f"inputs {alike[0]!r} and {alike[1]!r} cannot be told apart; rename one of them")
         found = []
         for name, given in job.inputs.items():
             fault = name_fault(name)
@@ -352,12 +355,13 @@ class Supervisor:
         limits, warm = job.limits, self.warm_limits
         fits = (limits.disk_bytes, limits.disk_files) == (warm.disk_bytes, warm.disk_files)
         with self._lock:
-            if fits and not inputs and self._ready:
+            if fits and not inputs and job.runner == filter_rules.CODE and self._ready:
                 return self._ready.popleft()
-        return self._spawn(self._spec(limits, inputs))
+        return self._spawn(self._spec(limits, inputs, job.runner))
 
-    def _spec(self, limits: Limits, inputs: list[list[Any]]) -> dict[str, Any]:
+    def _spec(self, limits: Limits, inputs: list[list[Any]], runner: str = filter_rules.CODE) -> dict[str, Any]:
         return {
+            "runner": runner,
             "disk_bytes": limits.disk_bytes,
             "disk_files": limits.disk_files,
             "memory_bytes": limits.memory_bytes,
