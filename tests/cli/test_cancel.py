@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from detent.engine.cancel import Canceller
+from detent.engine.run_identity import RunLock
+from detent.kernel import EndRun, StartRun
 from tests.cli.project import Project, detent_home, eventually, gone, project
 
 __all__ = ["detent_home", "project"]
@@ -160,3 +165,25 @@ def test_a_name_with_two_open_runs_cancels_none_and_lists_both(project: Project)
     assert (refused.code, "2 open runs are named 'slow'" in refused.err) == (2, True), refused.err
     assert f"newest first: {', '.join(runs)}" in refused.err
     assert {run["status"] for run in project.json("list")} == {"running"}
+
+
+def test_a_run_that_completes_while_it_is_being_cancelled_has_ended(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X-172: its last job was done when the cancel came. It has ended otherwise, which is 1, and not 4, "has not ended yet"."""
+    session = project.temporary.session()
+    begun = StartRun(0, "local", "run-1", "first", bytes(32), bytes(32), bytes(32), "op-1")
+    assert session.ask([begun])[0].refusal is None
+    driver = RunLock.take(project.home.path, "run-1")
+    assert driver is not None
+
+    def complete(_seconds: float) -> None:
+        """What the driver does while the cancelling command waits for it."""
+        assert session.ask([EndRun(0, "run-1", "completed")])[0].refusal is None
+
+    defaults = Canceller.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "pause", complete)
+    said = project("cancel", "run-1")
+    driver.release()
+    assert (said.code, said.out.strip()) == (1, "run run-1 has already ended: completed")

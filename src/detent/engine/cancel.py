@@ -104,7 +104,8 @@ class Canceller:
             if status != RUNNING:
                 self._end_left_behind(run_id, row.name)
             if status != RUNNING or self._clock() >= deadline:
-                return Cancelled("run", run_id, status, tuple(cancelled))
+                # Its last job may have been done when the first look came: then it has ended otherwise.
+                return Cancelled("run", run_id, status, tuple(cancelled), status not in {RUNNING, CANCELLED})
             self._pause(POLL_SECONDS)
 
     def _end_left_behind(self, ended: str, workflow: str) -> None:
