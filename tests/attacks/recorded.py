@@ -1,7 +1,8 @@
 """A home in which everything that a home can hold has really happened, made by the commands that a user types.
 
 Runs that succeeded, failed, were cancelled, retried and taken from before; steps of every kind; an ordered map; attempts that were
-repeated; files; answers to idempotency keys; a refusal; erased content; a checkpoint. It is made once and put back for each case.
+repeated; files; answers to idempotency keys; a refusal; erased content; a checkpoint; and all that is a copy of another home, which
+has gone on under keys of its own. It is made once and put back for each case.
 """
 
 from __future__ import annotations
@@ -104,6 +105,8 @@ with detent.Client(workers=1) as client:
 """
 """Two calls with idempotency keys; typed again, each key must be given its own job and result."""
 RESULT = {"cell": 6, "other": 2000, "stumble": "stood up"}
+COPY = "copied"
+"""Where the copy lies that is attacked; the home that it was copied from lies beside it."""
 ITEMS = 60
 """Of the ordered map: so many jobs that the home is left with a checkpoint."""
 JOBS_OF_A_RUN_MAX = 12
@@ -115,7 +118,7 @@ class Recorded:
     def __init__(self, commands: Commands) -> None:
         self.aside = Path(os.path.realpath(mkdtemp(prefix="detent-attack-", dir=scratch_directory())))
         self.place = self.aside / "place"
-        self.home = Home(self.place / ".detent")
+        self.home = Home(self.place / COPY / ".detent")
         environment = _make(commands, self.place)
         self.desk = Desk(commands, self.place / "project", environment, self.aside / "outputs")
         self.keys = self.typed_keys()
@@ -185,7 +188,17 @@ def _make(commands: Commands, place: Path) -> dict[str, str]:
     _done(desk, 0, *line, "-w", "1", "-o", "json")
     _done(desk, 0, "erase", "--run", failed, "--yes")
     _done(desk, 1, "cancel", failed)
-    return desk.environment
+    return _copied(desk, place).environment
+
+
+def _copied(desk: Desk, place: Path) -> Desk:
+    """Copy the home, as `cp -r` does, and go on in the copy under keys of its own."""
+    shutil.copytree(place / ".detent", place / COPY / ".detent")
+    environment = {**desk.environment, "DETENT_HOME": str(place / COPY / ".detent")}
+    there = Desk(desk.commands, desk.directory, environment, desk.outputs)
+    _done(there, 0, "copy")
+    _done(there, 0, "run", "flow.yaml", "-w", "2", "-o", "json")
+    return there
 
 
 def _done(desk: Desk, code: int, *line: str) -> Answer:
