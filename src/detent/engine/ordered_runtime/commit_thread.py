@@ -89,6 +89,10 @@ class LaneBroken:
     error: BaseException
 
 
+class _Lifted:
+    """Stands in the queue behind the last run of seqs that a limit holds for."""
+
+
 class _LeftBehind(Exception):
     """The driver has left while the destination was at a write: nothing more may be recorded."""
 
@@ -111,7 +115,7 @@ class CommitThread:
         self._target = target
         self._notes = notes
         self._tell = tell
-        self._handed: SimpleQueue[Handed | Drained | None] = SimpleQueue()
+        self._handed: SimpleQueue[Handed | Drained | _Lifted | None] = SimpleQueue()
         self._tree = BlockTree()
         self._counts = dict.fromkeys(OUTCOME_WORDS.values(), 0)
         self._standing, self._next_seq = Standing(), 0
@@ -140,9 +144,13 @@ class CommitThread:
         """The next run of seqs."""
         self._handed.put(handed)
 
-    def limit(self, at: int | None) -> None:
-        """Begin no write of this seq or a later one; None lifts that again."""
+    def limit(self, at: int) -> None:
+        """Begin no write of this seq or a later one, of what was handed and will be, until `lift`."""
         self._limit = at
+
+    def lift(self) -> None:
+        """Lift the limit for what is handed from now on; what was handed before stays below it."""
+        self._handed.put(_Lifted())
 
     def drain(self) -> None:
         """Have `Drained` told behind everything that was handed so far."""
@@ -173,10 +181,12 @@ class CommitThread:
             while (handed := self._handed.get()) is not None:
                 if isinstance(handed, Drained):
                     self._tell(handed)
-                    continue
-                self._commit_began = time.monotonic()
-                self._commit(handed)
-                self._commit_began = None
+                elif isinstance(handed, _Lifted):
+                    self._limit = None
+                else:
+                    self._commit_began = time.monotonic()
+                    self._commit(handed)
+                    self._commit_began = None
         except _LeftBehind:
             pass
         except BaseException as exc:  # noqa: BLE001 - the driver raises it where somebody sees it

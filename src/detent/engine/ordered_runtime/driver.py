@@ -343,7 +343,7 @@ class OrderedDriver:
         ended = committed(self.desk, self.run_id, config, Standing(cursor, None, cursor))
         self.ordered = resume_after(config, ended, boundary=cursor)
         self._jobs.begin(self.ordered, config.total)
-        self._lane.limit(None)
+        self._lane.lift()
         self._do(self.ordered.begin())
 
     def _destination_failed(self, fatal: Fatal) -> DestinationFailed:
