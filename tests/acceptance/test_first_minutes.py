@@ -293,8 +293,10 @@ def test_another_trust_root_is_refused_and_found(minutes: Minutes) -> None:
 
 def test_a_ledger_without_its_trust_is_refused_and_found(minutes: Minutes) -> None:
     database = apsw.Connection(str(minutes.home.ledger))
+    guard = database.execute("SELECT sql FROM sqlite_schema WHERE name = 'records_are_never_deleted'").get
     database.execute("DROP TRIGGER records_are_never_deleted")
     database.execute("DELETE FROM records WHERE kind = 'trust_changed'")
+    database.execute(guard)
     database.close()
     assert "announces no trust configuration" in refused(minutes, 2, "keys")
     assert "announces no trust configuration" in refused(minutes, 2, "erase", "--job", "model")

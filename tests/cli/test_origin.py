@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from detent.kernel import EndRun, Submit, VerifiedManifest
 from detent.ledger import verify_manifest
 from detent.ledger.schema import SubmittedManifest, read_submitted
 from tests.cli.conftest import Cli
-from tests.golden.make import FOLDER
+from tests.golden.before import unpack_before_origin
 from tests.homes import OTHER_RUN, Hand
 
 ELSEWHERE = "detent/elsewhere"
@@ -115,8 +114,7 @@ def test_the_same_manifest_again_gets_the_same_job(cli: Cli, before: Path) -> No
 @pytest.fixture
 def before(cli: Cli, tmp_path: Path) -> Path:
     """A home that a version of before wrote, in place of the played one."""
-    with tarfile.open(FOLDER / "before-origin.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack_before_origin(tmp_path)
     shutil.rmtree(cli.played.home.path)
     (tmp_path / "home").rename(tmp_path / ".detent")
     return tmp_path / ".detent"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tarfile
 from io import BytesIO
 from pathlib import Path
 
@@ -11,16 +10,15 @@ import pytest
 from detent.ledger import replay_items, verify_bundle
 from detent.ledger.bundle import read_bundle
 from detent.scheduling.scheduler import Scheduler
+from tests.golden.before import unpack_before_origin
 from tests.golden.make import FOLDER
 
-BEFORE = FOLDER / "before-origin.tar.gz"
 BEFORE_ROOT = "sha256:4683e39bbeb1f774be093734122f4e5d59d6870ad95698abaf6ce3d402f73bba"
 
 
 @pytest.fixture
 def before(tmp_path: Path) -> Path:
-    with tarfile.open(BEFORE) as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack_before_origin(tmp_path)
     return tmp_path
 
 
