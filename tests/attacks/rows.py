@@ -11,7 +11,7 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -26,17 +26,46 @@ REPLAY: Line = ("replay", "-o", "json")
 CHECKS: tuple[Line, ...] = (VERIFY, REPLAY, ("doctor", "-o", "json"))
 READ_WHEN_RED = 4
 """Pages that are asked for when `verify` has found something: they need not be right, but they must be answers."""
+DIFFERENCES_TOLD_MAX = 5
 TRIES_MAX = 50
 BESIDE = frozenset(
     {"work", "answers", "checkpoints", "content", "job_names", "refusals", "partitions", "content files"}
 )
 """What is not signed and decides: after a change here the home must go on as if nothing were changed."""
-NOT_PROVED: dict[str, Callable[[str], bool]] = {
-    "usage it reported": lambda path: bool(re.search(r"usage|report|lease|heartbeat", path)),
-    "refused requests": lambda path: bool(re.search(r"refus", path)),
-    "content which is not in the file": lambda path: path.endswith(("-> None", "-> 'absent'")),
+
+
+class Difference(NamedTuple):
+    """One part of a page that says something else than before."""
+
+    line: str
+    path: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        return f"{self.line}: {self.path}: {self.before!r:.120} -> {self.after!r:.120}"
+
+
+class Verdict(NamedTuple):
+    """What the checks of a case said, and what had been changed."""
+
+    touched: set[str]
+    not_proved: list[str]
+    is_replayed: bool
+
+
+NOT_PROVED: dict[str, Callable[[Difference, Verdict], bool]] = {
+    "`detent replay` compares it": lambda one, verdict: (
+        not verdict.is_replayed and bool(re.search(r"usage|reports|lease|heartbeat", one.path))
+    ),
+    "refused requests": lambda one, verdict: (
+        "refusals" in verdict.touched and "refus" in f"{one.path} {one.before} {one.after}"
+    ),
+    "content which is not in the file": lambda one, verdict: (
+        bool(verdict.touched & {"content", "content files"}) and (one.after is None or one.after == "absent")
+    ),
 }
-"""Beginnings of sentences under "not proved", and which parts of a page each is about."""
+"""Words of sentences under "not proved", and which differences each is about."""
 
 Row = list[Any]
 Table = tuple[str, list[str], list[Row]]
@@ -55,7 +84,6 @@ def attack(recorded: Recorded, seed: int) -> Case:
     case.take(first)
     if case.problems:
         return case
-    verified, replayed = first[0].document, first[1].document
     if first[0].code != 0:
         case.outcome = "found"
         read = recorded.desk.ask(draw.sample(recorded.lines, READ_WHEN_RED))
@@ -65,44 +93,50 @@ def attack(recorded: Recorded, seed: int) -> Case:
     case.take(read)
     if case.problems:
         return case
-    differing = [path for answer in read for path in differences(recorded.said[answer.line], answer)]
-    _judge(case, differing, verified, replayed)
+    differing = [one for answer in read for one in differences(recorded.said[answer.line], answer)]
+    _judge(case, differing, Verdict(touched, first[0].document["not_proved"], first[1].code == 0))
     if not case.problems and touched & BESIDE:
         case.problems += _go_on(recorded)
     return case
 
 
-def differences(before: Answer, after: Answer) -> Iterator[str]:
-    """Every part of a page that says something else than before, as `line: path: old -> new`."""
+def differences(before: Answer, after: Answer) -> Iterator[Difference]:
+    """Every part of a page that says something else than before."""
     line = " ".join(before.line[:-2])
     if before.code != after.code:
-        yield f"{line}: exit code: {before.code} -> {after.code} {after.err[-200:]}"
+        yield Difference(line, "exit code", before.code, f"{after.code} {after.err[-200:]}")
         return
-    yield from (f"{line}: {path}" for path in _differing("", before.document, after.document))
+    yield from (Difference(line, *one) for one in _differing("", before.document, after.document))
 
 
-def _differing(path: str, before: Any, after: Any) -> Iterator[str]:
+def _differing(path: str, before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
     if isinstance(before, dict) and isinstance(after, dict):
         for name in sorted(before.keys() | after.keys()):
             yield from _differing(f"{path}.{name}", before.get(name), after.get(name))
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         for number, (old, new) in enumerate(zip(before, after, strict=True)):
             yield from _differing(f"{path}[{number}]", old, new)
+    elif isinstance(before, list) and isinstance(after, list):
+        gone = [(f"{path}[{place}]", old, "gone") for place, old in enumerate(before) if old not in after]
+        new = [(f"{path}[{place}]", "not there", new) for place, new in enumerate(after) if new not in before]
+        yield from [*gone, *new] or [(path, f"{len(before)} elements", f"{len(after)} elements")]
     elif before != after:
-        yield f"{path}: {before!r:.120} -> {after!r:.120}"
+        yield path, before, after
 
 
-def _judge(case: Case, differing: list[str], verified: dict[str, Any], replayed: dict[str, Any]) -> None:
+def _judge(case: Case, differing: list[Difference], verdict: Verdict) -> None:
     """Nothing that a person reads may differ under a green `verify`, but for what it says it has not proved."""
     if not differing:
         case.outcome = "no effect"
         return
-    listed = [about for words, about in NOT_PROVED.items() if any(words in said for said in verified["not_proved"])]
-    open_ = [path for path in differing if not any(about(path) for about in listed)]
-    case.outcome = "listed"
-    if open_:
-        red = "replay is red" if not replayed.get("ok") else "replay is green"
-        case.problems += [f"verify is green ({red}) and a person reads something else: {path}" for path in open_[:5]]
+    listed = [about for words, about in NOT_PROVED.items() if any(words in said for said in verdict.not_proved)]
+    believed = [one for one in differing if not any(about(one, verdict) for about in listed)]
+    case.outcome = "believed" if believed else "listed"
+    replay = "green" if verdict.is_replayed else "red"
+    case.problems += [
+        f"verify is green, replay is {replay}, and a person reads something else: {one}"
+        for one in believed[:DIFFERENCES_TOLD_MAX]
+    ]
 
 
 def _go_on(recorded: Recorded) -> list[str]:

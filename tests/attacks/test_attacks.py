@@ -47,11 +47,15 @@ def said(document: str, code: int = 0) -> Answer:
     return Answer(("show", "run-1", "-o", "json"), code, document, "")
 
 
-def judged(after: str, *not_proved: str) -> Case:
+REPLAYED = "What no record says of a job: the usage it reported. `detent replay` compares it with the commands."
+ABSENT = "That content which is not in the file is what its digest names, or still exists."
+
+
+def judged(after: str, *not_proved: str, touched: str = "jobs", is_replayed: bool = True) -> Case:
     """What the programme says of a page that differs while `verify` is green."""
     case = Case("rows", 1)
     differing = list(rows.differences(said('{"state": "FAILED", "usage": 1}'), said(after)))
-    rows._judge(case, differing, {"not_proved": list(not_proved)}, {"ok": True})
+    rows._judge(case, differing, rows.Verdict({touched}, list(not_proved), is_replayed))
     return case
 
 
@@ -65,10 +69,27 @@ def test_a_page_that_is_the_same_is_none() -> None:
 
 
 def test_what_is_listed_under_not_proved_is_no_problem_and_nothing_else_is_excused_by_it() -> None:
-    listed = "What no record says of a job: the usage it reported, and so on."
-    assert judged('{"state": "FAILED", "usage": 2}', listed).problems == []
-    assert judged('{"state": "FAILED", "usage": 2}').problems
-    assert judged('{"state": "SUCCEEDED", "usage": 2}', listed).problems
+    usage, state = '{"state": "FAILED", "usage": 2}', '{"state": "SUCCEEDED", "usage": 2}'
+    assert judged(usage, REPLAYED, is_replayed=False).outcome == "listed"
+    assert judged(usage, is_replayed=False).problems, "it is not listed"
+    assert judged(usage, REPLAYED).problems, "replay should have found it"
+    assert judged(state, REPLAYED, is_replayed=False).problems, "the sentence is about something else"
+
+
+def test_absence_is_excused_only_when_content_was_taken_away() -> None:
+    absent = '{"state": null, "usage": 1}'
+    assert judged(absent, ABSENT, touched="content").outcome == "listed"
+    assert judged(absent, ABSENT, touched="jobs").problems
+
+
+def test_a_list_with_other_elements_or_another_length_differs() -> None:
+    def differing(before: str, after: str) -> list[str]:
+        return [f"{one.path} {one.before} {one.after}" for one in rows.differences(said(before), said(after))]
+
+    assert differing("[1, 2]", "[1, 3]") == ["[1] 2 3"]
+    assert differing("[1, 2]", "[1]") == ["[1] 2 gone"]
+    assert differing("[1]", "[1, 2]") == ["[1] not there 2"]
+    assert differing("[1]", "[1, 1]") == [" 1 elements 2 elements"]
 
 
 @pytest.mark.parametrize(
