@@ -77,7 +77,7 @@ def manifest(job_id: str = "job-1", **changes: Any) -> Manifest:
         "tenant_id": TENANT,
         "job_id": job_id,
         "job_kind": "task",
-        "payload_digest": bytes(range(32)),
+        "payload_digest": bytes(32),  # The digest of nothing, which no home looks for.
         "priority": 5,
         "quota_policy_hash": UNLIMITED_QUOTA.hash(),
         "created_tick": 0,

@@ -362,13 +362,19 @@ def test_an_answer_that_names_the_job_of_another_request_is_refused(inline: Clie
     """X-196: answers are signed by nobody; whoever swaps them gives no caller the result of another call."""
     inline.submit_call(functions.square, [2], idempotency_key="k").result(60)
     inline.submit_call(functions.square, [3], idempotency_key="l").result(60)
+    _swap_answers(home)
+    assert set(home.verify().codes) == {"ANSWER_WRONG"}
+    for argument, key in ((2, "k"), (3, "l")):
+        with pytest.raises(StoreCorrupt, match="was asked to do something else"):
+            inline.submit_call(functions.square, [argument], idempotency_key=key)
+    _swap_answers(home)
+
+
+def _swap_answers(home: TemporaryHome) -> None:
     with closing(apsw.Connection(str(home.home.ledger))) as database:
         (first, one), (second, two) = database.execute("SELECT answer_no, response FROM answers").fetchall()
         for number, response in ((first, two), (second, one)):
             database.execute("UPDATE answers SET response = ? WHERE answer_no = ?", (response, number))
-    for argument, key in ((2, "k"), (3, "l")):
-        with pytest.raises(StoreCorrupt, match="was asked to do something else"):
-            inline.submit_call(functions.square, [argument], idempotency_key=key)
 
 
 def test_another_key_is_another_submission(inline: Client, home: TemporaryHome) -> None:

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from detent.engine.audit import store_items
+from detent.engine.beside import Beside
 from detent.engine.home import genesis_trust
 from detent.ledger import sign_trust
 from detent.ledger.verify import verify_items
@@ -48,7 +49,7 @@ def played(seed: int, directory: Path | None, steps: int = STEPS) -> World:
 def verify(world: World, directory: Path) -> None:
     """The ledger of a history holds against the root it was begun with, and against every tree head kept on the way."""
     report = verify_items(
-        store_items(world.store, ContentFiles(directory / "content"), ORIGIN),
+        store_items(world.store, ContentFiles(directory / "content"), ORIGIN, Beside()),
         root=sign_trust(genesis_trust(ORIGIN, PUBLIC_KEYS), ROOT_KEY).digest(),
         kept_heads=[head.note for head in world.rig.kept],
         rows_expected=True,

@@ -25,6 +25,7 @@ READ_THROUGH = {
     "content_digests": "SCAN content USING INDEX",
     "erased_digests": "SCAN content USING INDEX content_erased",
     "work_rows": "SCAN work",
+    "jobs_outside_work": "SCAN jobs",
     "answer_rows": "SCAN answers",
     # Stops after as many rows as were asked for.
     "runs": "SCAN runs USING INDEX runs_by_start",

@@ -11,6 +11,7 @@ from typing import Any
 import apsw
 import pytest
 
+from detent.canon import decode
 from detent.kernel import Job
 from tests.cli.project import Project, detent_home, project
 
@@ -22,6 +23,11 @@ steps:
   - {id: small, run: {python: "tasks:double", with: {n: 1}}}
   - {id: large, run: {python: "tasks:double", with: {n: 1000}}}
 result: {small: {$from: small}, large: {$from: large}}
+"""
+SHELL = """
+name: shell
+steps:
+  - {id: made, run: {shell: "echo 1 > made.txt"}, inputs: [], outputs: {made: made.txt}}
 """
 EXPECTED = {"small": 2, "large": 2000}
 
@@ -146,3 +152,61 @@ def test_the_deleted_payload_of_work_in_the_index_is_found(done: Project) -> Non
     (finding,) = done.json("verify", code=1)["findings"]
     assert finding["code"] == "CONTENT_MISSING"
     assert finding["job_id"] is not None
+
+
+def test_a_deleted_row_of_the_work_index_is_found(done: Project) -> None:
+    """X-196: the signed payload has a key, so there was a row; without it `explain` names no earlier job."""
+    edit(done, "DELETE FROM work WHERE job_no = 1")
+    (finding,) = done.json("verify", code=1)["findings"]
+    assert finding["code"] == "WORK_INDEX_WRONG"
+    assert "its row is missing" in finding["message"]
+    assert finding["job_id"] is not None
+
+
+def test_a_row_deleted_together_with_its_payload_is_found(done: Project) -> None:
+    """X-196: the row used to be what the payload was asked for by."""
+    edit(done, "DELETE FROM content WHERE digest = (SELECT payload_digest FROM work WHERE job_no = 1)")
+    edit(done, "DELETE FROM work WHERE job_no = 1")
+    (finding,) = done.json("verify", code=1)["findings"]
+    assert finding["code"] == "CONTENT_MISSING"
+    assert "the payload" in finding["message"]
+
+
+def test_reused_ingredients_deleted_together_with_the_index_are_found(done: Project) -> None:
+    """X-196"""
+    assert result(done) == EXPECTED
+    edit(done, swap_to_nothing)
+    assert codes(done) == {"CONTENT_MISSING", "WORK_INDEX_WRONG"}
+
+
+def swap_to_nothing(database: apsw.Connection) -> None:
+    """Delete the index, and what the reuses name."""
+    named = [
+        decode(body)["ingredients_digest"]
+        for (body,) in database.execute("SELECT body FROM records WHERE kind = 'step_reused'")
+    ]
+    assert named
+    database.executemany("DELETE FROM content WHERE digest = ?", ((digest,) for digest in named))
+    database.execute("DELETE FROM work")
+
+
+def test_commands_that_may_or_may_not_belong_in_the_index_are_counted(project: Project) -> None:
+    """X-196: a payload does not say whether its command declared that it reads no file."""
+    project.write("shell.yaml", SHELL)
+    project.checked = False
+    project.run("shell.yaml")
+    assert not any("belong in the index" in sentence for sentence in project.json("verify")["not_proved"])
+    edit(project, "DELETE FROM work")
+    report = project.json("verify")
+    assert any("Whether 1 jobs belong in the index" in sentence for sentence in report["not_proved"])
+
+
+def test_the_name_of_erased_work_is_said_not_to_be_proved(done: Project) -> None:
+    """X-196, X-171: the payload that would show it is gone."""
+    (job,) = [job for job in done.json("list", "--jobs") if "small" in str(job)]
+    assert done("erase", "--job", job["job_id"], "--yes").code == 0
+    edit(done, "UPDATE work SET label = 'two/other' WHERE execution_key = payload_digest")
+    report = done.json("verify")
+    assert any("The names of 1 pieces of work" in sentence for sentence in report["not_proved"])
+    edit(done, "UPDATE work SET execution_key = zeroblob(32) WHERE execution_key = payload_digest")
+    assert codes(done) == {"WORK_INDEX_WRONG"}

@@ -16,10 +16,11 @@ from itertools import islice
 
 from detent.canon import DIGEST_BYTES, digest_text, sha256
 from detent.canon.show import show
-from detent.engine.beside import beside_findings, missing_findings
+from detent.engine.beside import Beside
 from detent.engine.content import Content
 from detent.engine.home import Home
 from detent.engine.keeper import HeadKeeper, state_directory
+from detent.engine.missing import missing_findings
 from detent.engine.places import binding_heads, ledger_name, original_of
 from detent.engine.settings import Settings
 from detent.engine.signatures import signature_checkers
@@ -63,9 +64,10 @@ def verify_home(
     """
     settings, chosen = home.settings(), parts or Parts()
     kept = [*kept_heads, *_kept_here(home, settings, environment, chosen)]
+    beside = Beside(settings.idempotency.window_ms)
     with SpilledHeads() as heads, signature_checkers() as verify_many:
         report = verify_items(
-            home_items(home, settings, chosen),
+            home_items(home, settings, chosen, beside),
             root=settings.root if root is None else root,
             heads=heads,
             kept_heads=kept,
@@ -73,7 +75,7 @@ def verify_home(
             rows_expected=True,
             verify_many=verify_many,
         )
-    return replace(report, not_proved=(*report.not_proved, ROWS, REFUSALS))
+    return replace(report, not_proved=(*report.not_proved, ROWS, REFUSALS, *beside.not_proved()))
 
 
 def _kept_here(home: Home, settings: Settings, environment: Mapping[str, str], parts: Parts) -> list[str]:
@@ -97,7 +99,7 @@ def _kept_here(home: Home, settings: Settings, environment: Mapping[str, str], p
     ]
 
 
-def home_items(home: Home, settings: Settings, parts: Parts) -> Iterator[Readable]:
+def home_items(home: Home, settings: Settings, parts: Parts, beside: Beside) -> Iterator[Readable]:
     """Everything a home's store holds, in the order in which it can be checked; damage becomes a finding in its place."""
     try:
         for fault in parts.schema_faults(home.ledger):
@@ -106,14 +108,14 @@ def home_items(home: Home, settings: Settings, parts: Parts) -> Iterator[Readabl
             if reader.origin != settings.origin:
                 message = f"the database calls itself {reader.origin!r}, the settings belong to {settings.origin!r}"
                 yield Finding("STORED_COLUMN_DIFFERS", message)
-            yield from store_items(reader, home.content_files(), settings.origin)
+            yield from store_items(reader, home.content_files(), settings.origin, beside)
             for damage in parts.damage(home.ledger):
                 yield Finding("STORE_DAMAGED", f"SQLite's integrity check: {damage}")
     except StoreCorrupt as exc:
         yield Finding("STORE_DAMAGED", str(exc))
 
 
-def store_items(reader: StoreReader, files: ContentFiles, origin: str) -> Iterator[Readable]:
+def store_items(reader: StoreReader, files: ContentFiles, origin: str, beside: Beside) -> Iterator[Readable]:
     """The ledger, its rows and its content, from a reader that stands still."""
     yield HeaderItem(origin, reader.partitions)
     for partition in range(reader.partitions):
@@ -133,7 +135,7 @@ def store_items(reader: StoreReader, files: ContentFiles, origin: str) -> Iterat
     yield from map(run_item, reader.runs())
     yield from _checkpoint_findings(reader)
     content = Content(reader, files)
-    yield from beside_findings(content)
+    yield from beside.findings(content)
     yield from missing_findings(content)
 
 

@@ -6,11 +6,47 @@ limit a request under a new key is refused, before anything of it is decided; ke
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
 
+from detent.canon import digest, json_encode
 from detent.errors import Refused
-from detent.jobs.idempotency import IdempotencyLimits
+from detent.jobs.idempotency import IdempotencyLimits, body_digest
+from detent.jobs.work import WorkOrder
 from detent.store.api import AnswerRow, Store
+from detent.workflow.identity import uuid8
+
+JOB_LABEL: Final = b"detent/idempotent_job/v1\0"
+
+
+def request_digest(order: WorkOrder) -> bytes:
+    """What a request under an idempotency key is recognised by: its order, without what was found out for it."""
+    said = replace(order, ingredients={}, again=None)
+    return body_digest(json_encode({**said.document(), "ingredients": {}}, name=order.label))
+
+
+def free_job_id(scope: bytes, is_taken: Callable[[str], bool]) -> str:
+    """The id that the next job under a key gets: the same for all who ask at once, so that only one of them gets it."""
+    named = scope
+    while is_taken(job_id := _job_id(named)):
+        named = job_id.encode()
+    return job_id
+
+
+def is_under_key(job_id: str, scope: bytes, is_taken: Callable[[str], bool]) -> tuple[str | None, bool]:
+    """The first job that was submitted under a key, if there is one, and whether this job was."""
+    named, first = scope, None
+    while is_taken(other := _job_id(named)):
+        first = first or other
+        if other == job_id:
+            return first, True
+        named = other.encode()
+    return first, False
+
+
+def _job_id(named: bytes) -> str:
+    return str(uuid8(digest(JOB_LABEL, named)))
 
 
 class KeptAnswers:

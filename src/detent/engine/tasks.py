@@ -11,17 +11,18 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import field
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final
 
-from detent.canon import digest, encode_trusted, json_encode
+from detent.canon import digest, encode_trusted
 from detent.canon.late import dataclass
 from detent.canon.priority import PRIORITY_DEFAULT
 from detent.engine.crew import Attempted, ends_attempt
 from detent.engine.desk import Retries, Submission
 from detent.engine.ingredients import WorkInputs, is_same_request
+from detent.engine.kept_answers import free_job_id, request_digest
 from detent.engine.patience import ask_again
 from detent.engine.recipes import Limits, Miss, Options, Recipe, Wanted, no_results
 from detent.engine.run_past import TERMINAL
@@ -37,20 +38,18 @@ from detent.errors import (
     StoreUnavailable,
     error_of,
 )
-from detent.jobs.idempotency import IdempotencyScope, Repeated, StoredAnswer, body_digest, decide_idempotency
+from detent.jobs.idempotency import IdempotencyScope, Repeated, StoredAnswer, decide_idempotency
 from detent.jobs.keys import ExecutionKey
 from detent.jobs.work import WorkOrder, WorkReport
 from detent.kernel import Cancel, Command
 from detent.kernel.history import Record
 from detent.store.api import AnswerRow
-from detent.workflow.identity import uuid8
 
 BATCH: Final = 200
 LOOK_SECONDS: Final = 1.0
 """How often the ledger is asked for the end of a job when no news comes."""
 ROOM_SECONDS: Final = 0.05
 """How often a submission that waits for room tries again when nobody tells it of any."""
-JOB_LABEL: Final = b"detent/idempotent_job/v1\0"
 SCOPE_LABEL: Final = b"detent/idempotency_scope/v1\0"
 EACH_TIME: Final = Miss("reuse was not asked for")
 """Why an earlier result does not answer for a call that says nothing of reuse."""
@@ -281,10 +280,11 @@ class Tasks:
         with self._reading:
             self._work.recipes.refresh()
             recipe = self._recipe(call)
-        body = _request_digest(self._order(call, recipe))
+        body = request_digest(self._order(call, recipe))
         named = digest(SCOPE_LABEL, encode_trusted([scope.workspace_id, scope.user_id, scope.endpoint, scope.key]))
         while True:
-            job_id = self._free_job_id(named)  # Before the look at the answers: whoever takes it leaves one.
+            # Before the look at the answers: the process that takes it leaves one.
+            job_id = free_job_id(named, lambda taken: self._desk.reader.job(taken) is not None)
             if (job := self._answer_kept(named, body)) is not None:
                 self._insist_on_answer(job, call, body)
                 return self.ticket(job)
@@ -332,21 +332,13 @@ class Tasks:
         )
         # Its own job, or one that had done the same before and was found by its key.
         if submitted is None or not (
-            _request_digest(submitted.order) == body or is_same_request(submitted.order, asked, no_results)
+            request_digest(submitted.order) == body or is_same_request(submitted.order, asked, no_results)
         ):
             raise StoreCorrupt(
                 f"the answer kept for this idempotency key names job {job_id!r}, which was asked to do something else",
                 hint="run `detent verify`; use another idempotency key to have the work done",
                 details={"job_id": job_id},
             )
-
-    def _free_job_id(self, named: bytes) -> str:
-        """The id that the next job under a key gets: the same for all who ask at once, so that only one of them gets it."""
-        while True:
-            job_id = str(uuid8(digest(JOB_LABEL, named)))
-            if self._desk.reader.job(job_id) is None:
-                return job_id
-            named = job_id.encode()
 
     def _ask(self, submissions: Sequence[Submission], answers: Sequence[AnswerRow] = ()) -> Sequence[Answer]:
         return self._work.crew.vacancies.submit(submissions, self._closing, answers=answers)
@@ -484,12 +476,6 @@ class Tasks:
             self._room.notify_all()
         for event in events:
             event.set()
-
-
-def _request_digest(order: WorkOrder) -> bytes:
-    """What a request under an idempotency key is recognised by: its order, without what was found out for it."""
-    said = replace(order, ingredients={}, again=None)
-    return body_digest(json_encode({**said.document(), "ingredients": {}}, name=order.label))
 
 
 def _insist_on_kept(answers: Sequence[Answer]) -> None:

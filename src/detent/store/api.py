@@ -304,6 +304,9 @@ class StoreReader(Protocol):
     def work_rows(self) -> Iterator[WorkRow]:
         """The whole index, in the order in which the jobs were submitted."""
 
+    def jobs_outside_work(self) -> Iterator[JobRow]:
+        """Jobs that have no row in the index, in the order in which they were submitted; none where there is no index."""
+
     def labels_of_run(self, run_id: str) -> set[str]:
         """The labels of what a run's jobs do; work that is never reused has none."""
 

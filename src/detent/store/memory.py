@@ -387,6 +387,10 @@ class MemoryStore:
         """The whole index, in the order in which the jobs were submitted."""
         return iter(self._all_work())
 
+    def jobs_outside_work(self) -> Iterator[JobRow]:
+        """Jobs that have no row in the index."""
+        return iter([row for row in self.recent_jobs() if row.job_id not in self._work][::-1])
+
     def labels_of_run(self, run_id: str) -> set[str]:
         """The labels of what a run's jobs do."""
         return {self._work[job.job_id].label for job in self.jobs(run_id=run_id) if job.job_id in self._work}

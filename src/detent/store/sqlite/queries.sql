@@ -368,6 +368,13 @@ SELECT workspace, execution_key, ifnull(job_id, ''), label, tick, payload_digest
 FROM work LEFT JOIN job_names USING (job_no)
 ORDER BY work.job_no
 
+-- name: jobs_outside_work
+-- Jobs without a row in the index, by their numbers.
+SELECT partition, job_id, tenant_id, run_id, state, transition_seq, attempt_id, head, jobs.tick, body, transition_seq
+FROM jobs CROSS JOIN job_names USING (job_no)
+WHERE NOT EXISTS (SELECT 1 FROM work WHERE work.job_no = jobs.job_no)
+ORDER BY jobs.job_no
+
 -- name: labels_of_run
 -- The labels of what the jobs of a run do, some of them more than once.
 SELECT label

@@ -303,6 +303,10 @@ class SqliteReader:
         """The whole index, in the order in which the jobs were submitted."""
         return self._rows(_WORK_ROW, "work_rows") if self._knows_work() else iter(())
 
+    def jobs_outside_work(self) -> Iterator[JobRow]:
+        """Jobs that have no row in the index, in the order in which they were submitted."""
+        return self._rows(_JOB_ROW, "jobs_outside_work") if self._knows_work() else iter(())
+
     def labels_of_run(self, run_id: str) -> set[str]:
         """The labels of what a run's jobs do."""
         return set(self._rows(_first, "labels_of_run", run_id)) if self._knows_work() else set()
