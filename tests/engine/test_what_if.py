@@ -322,7 +322,7 @@ def test_a_played_home_with_runs_retries_and_cancellations_is_simulated(tmp_path
     difference = what_if_home(played.home, SchedulingPolicy())
     assert difference.same
     states = difference.recorded.states
-    assert (states["succeeded"], states["failed"], states["canceled"], states["unfinished"]) == (3, 1, 1, 1)
+    assert (states["succeeded"], states["failed"], states["cancelled"], states["unfinished"]) == (3, 1, 1, 1)
     assert difference.before.states["succeeded"] == 4
 
 

@@ -15,14 +15,9 @@ from detent.kernel import Arrival, KernelConfig
 from detent.scheduling import ReplicaStatus, SchedulingPolicy
 from detent.scheduling.request import write_request
 from detent.scheduling.what_if import (
-    CANCELED,
     EVICTED,
-    FAILED,
     REFUSED,
-    RETRYING,
     STOPPED,
-    SUCCEEDED,
-    WAITING,
     Attempt,
     Came,
     Cancelled,
@@ -37,6 +32,7 @@ from detent.scheduling.what_if import (
     simulate,
 )
 from detent.scheduling.what_if_figures import Comparison, Waits, compare
+from detent.words.states import CANCELLED, FAILED, RETRYING, SUCCEEDED, WAITING
 from tests.scheduling.fleets import generic, needs, replica
 
 LEASE_TICKS = 100
@@ -232,7 +228,7 @@ def test_room_that_a_cancellation_makes_is_the_retrys_and_not_the_next_arrivals(
         capacity_total=1,
     )
     fates = simulate(recorded)
-    assert ends(fates) == {"again": SUCCEEDED, "long": SUCCEEDED, "queued": CANCELED, "pushy": REFUSED}
+    assert ends(fates) == {"again": SUCCEEDED, "long": SUCCEEDED, "queued": CANCELLED, "pushy": REFUSED}
 
 
 def test_the_place_of_a_cancelled_job_stays_taken_as_long_as_it_did() -> None:
@@ -242,14 +238,14 @@ def test_the_place_of_a_cancelled_job_stays_taken_as_long_as_it_did() -> None:
         inputs: list[Input] = [running, came(1, "next"), Cancelled(5, "running"), Cancelled(6, "running")]
         for where in ([WorkerCame(0, "w", 1)], registered(0, generic("g", max_slots=1))):
             fates = simulate(traffic(*where, *inputs))
-            assert (fates["running"].state, fates["next"].started_tick) == (CANCELED, starts_at)
+            assert (fates["running"].state, fates["next"].started_tick) == (CANCELLED, starts_at)
 
 
 def test_cancelled_while_it_waits_a_job_leaves_the_queue() -> None:
     again = came(0, "again", Attempt(2, RETRYING, delay_ticks=50), Attempt(2, SUCCEEDED))
     inputs: list[Input] = [WorkerCame(0, "w", 1), again, came(1, "long", Attempt(9, SUCCEEDED)), came(2, "queued")]
     fates = simulate(traffic(*inputs, Cancelled(5, "queued"), Cancelled(6, "again"), Cancelled(7, "nobody")))
-    assert ends(fates) == {"again": CANCELED, "long": SUCCEEDED, "queued": CANCELED}
+    assert ends(fates) == {"again": CANCELLED, "long": SUCCEEDED, "queued": CANCELLED}
     assert fates["queued"].started_tick is None
 
 
@@ -414,4 +410,4 @@ def test_the_same_traffic_gives_the_same_bytes_in_any_process() -> None:
         child = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
         assert child.stdout.strip() == own
     states = crowd().before.states
-    assert all(states[state] for state in (SUCCEEDED, EVICTED, REFUSED, CANCELED))
+    assert all(states[state] for state in (SUCCEEDED, EVICTED, REFUSED, CANCELLED))

@@ -11,7 +11,7 @@ from detent.cli.shell import Shell, teaching, with_shell
 from detent.cli.terminal import GOOD, WARN
 from detent.errors import EXIT_FAILED, EXIT_UNAVAILABLE
 from detent.words.quantities import count_text
-from detent.words.states import word_of
+from detent.words.states import CANCELLED, word_of
 
 if TYPE_CHECKING:
     from detent.engine.cancelled import Cancelled, CancelledItems
@@ -91,7 +91,7 @@ def _draw(page: Page, ended: Cancelled) -> None:
             Cell("has not ended yet: its jobs are cancelled, and the process that drives it has not closed it", WARN),
         )
         return
-    page.line(Cell("cancelled", GOOD), f" {what}")
+    page.line(Cell(CANCELLED, GOOD), f" {what}")
     if ended.kind == "run":
         named = ", ".join(ended.jobs[:JOBS_NAMED_MAX]) + (" ..." if len(ended.jobs) > JOBS_NAMED_MAX else "")
         shown = f"{count_text(len(ended.jobs), 'job')}: {named}" if ended.jobs else "no job was under way"
@@ -105,7 +105,7 @@ def _draw_items(page: Page, ended: Cancelled, items: CancelledItems) -> None:
         page.hanging([Cell(what), " "], Cell(told, WARN))
         return
     if ended.is_cancelled:
-        page.line(Cell("cancelled", GOOD), f" {what}")
+        page.line(Cell(CANCELLED, GOOD), f" {what}")
         kept = (
             f"{count_text(items.boundary, 'item')} of {items.total:,}; `detent retry {ended.identifier}` goes on there"
         )

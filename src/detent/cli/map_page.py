@@ -14,7 +14,7 @@ from detent.cli.page import Cell, Cellish, Page, state_cell
 from detent.cli.terminal import BAD, FAINT, STRONG, safe
 from detent.errors import DetentError, InvariantBroken
 from detent.words.quantities import count_text, short_duration
-from detent.words.states import STOPPED, word_of
+from detent.words.states import CANCELLED, FAILED, SKIPPED, STOPPED, SUCCEEDED, word_of
 
 if TYPE_CHECKING:
     from detent.engine.inspect import JobView
@@ -87,8 +87,8 @@ def draw_summary(page: Page, ended: OrderedResult, spec: OrderedSpec, item_text:
         page.line(Cell(ended.name, STRONG), " done already", Cell(f"  run {ended.run_id}", FAINT))
     else:
         page.line(Cell(ended.name, STRONG), " ", state_cell(ended.status), spent, Cell(f"  run {ended.run_id}", FAINT))
-    words = [(summary.success, "committed"), (summary.skip, "skipped"), (summary.fail, "failed")]
-    words += [(summary.cancel, "cancelled")]
+    words = [(summary.success, "committed"), (summary.skip, SKIPPED), (summary.fail, FAILED)]
+    words += [(summary.cancel, CANCELLED)]
     said = ", ".join(f"{number:,} {word}" for number, word in words if number) or "none"
     fields: list[tuple[str, Any]] = [("items", f"{said}, of {view.total:,}")]
     if view.resumed:
@@ -136,7 +136,7 @@ def ordered_fields(recorded: RecordedOrdered) -> list[tuple[str, Cellish]]:
         fields.append(("limit", f"an item may take {format_duration(spec.item_ms)}"))
     fields.append(("items", _items_text(recorded)))
     if recorded.boundary is not None:
-        fields.append(("cancelled", f"from item {recorded.boundary:,} on"))
+        fields.append((CANCELLED, f"from item {recorded.boundary:,} on"))
     if summary is not None:
         fields.append(("digest", f"sha256:{summary['digest']}"))
     return fields
@@ -148,7 +148,7 @@ def _items_text(recorded: RecordedOrdered) -> str:
     summary = recorded.summary
     if summary is None:
         return told
-    words = [(summary["success"], "succeeded"), (summary["skip"], "skipped"), (summary["fail"], "failed")]
+    words = [(summary["success"], SUCCEEDED), (summary["skip"], SKIPPED), (summary["fail"], FAILED)]
     if said := ", ".join(f"{count:,} {word}" for count, word in words if count):
         told += f" ({said})"
     return told + (f", {summary['cancel']:,} cancelled" if summary["cancel"] else "")

@@ -11,6 +11,7 @@ from detent.cli.page import Cell, Cellish, Page
 from detent.cli.planned import Planned
 from detent.cli.terminal import BAD, FAINT, GOOD, NOTE, STRONG, WARN, safe, width
 from detent.words.quantities import count_text
+from detent.words.states import REUSED, SKIPPED
 
 if TYPE_CHECKING:
     from detent.engine.foresee import Foresight
@@ -25,7 +26,7 @@ KEY_WIDTH_MAX = 24
 _MARGIN = 6
 _VERDICTS = {
     "run": ("would run", NOTE),
-    "reuse": ("reused", GOOD),
+    "reuse": (REUSED, GOOD),
     "join": ("under way", NOTE),
     "depends": ("", FAINT),
     "unknown": ("unknown", WARN),
@@ -51,7 +52,7 @@ def draw_plan(
     shown = plan.skipped if show_all else plan.skipped[:SHOWN_IN_WAVE_MAX]
     page.line()
     page.line(
-        Cell("skipped", STRONG), Cell(f"  {count_text(len(plan.skipped), 'disabled step')}, without an action", FAINT)
+        Cell(SKIPPED, STRONG), Cell(f"  {count_text(len(plan.skipped), 'disabled step')}, without an action", FAINT)
     )
     for step in shown:
         page.line(" " * _MARGIN, plan.contract.keys[step.step_id])
@@ -87,7 +88,7 @@ def _now_text(foresight: Foresight) -> str:
     """What a run would do in all."""
     words = (
         ("run", "would run"),
-        ("reuse", "reused"),
+        ("reuse", REUSED),
         ("join", "under way"),
         ("depends", "open"),
         ("unknown", "unknown"),

@@ -130,7 +130,7 @@ def fold_text(steps: Iterable[StepView]) -> str:
     words = []
     if said.done:
         words.append(f"{count_text(said.done, 'step')} done" + (f" ({said.cached:,} reused)" if said.cached else ""))
-    for number, what in ((said.skipped, "skipped"), (said.cancelled, "cancelled")):
+    for number, what in ((said.skipped, SKIPPED), (said.cancelled, CANCELLED)):
         if number:
             words.append(f"{f'{number:,}' if words else count_text(number, 'step')} {what}")
     return ", ".join(words)
@@ -318,7 +318,7 @@ class _Table:
             count = f"{int(share * 100)}%"
         cells.append(Cell(" " + count.rjust(self.count)))
         if self.cached:
-            said = "" if not step.cached else "reused" if step.total == 1 else f"{step.cached:,} reused"
+            said = "" if not step.cached else REUSED if step.total == 1 else f"{step.cached:,} reused"
             cells.append(Cell(" " + said.rjust(self.cached), NOTE))
         spent = step_time_ms(step, self.view.now_ms)
         cells.append(Cell(" " + ("" if spent is None else short_duration(spent)).rjust(TIME_WIDTH), FAINT))

@@ -153,5 +153,5 @@ def _end(step: StepView, now_ms: int) -> str:
     if took and waited is not None and waited >= WAITED_SHOWN_MS:
         took += f" (waited {short_duration(waited)})"
     if step.total == 1:
-        return f"{key} {'reused' if step.state == REUSED else 'done'}{took}"
+        return f"{key} {REUSED if step.state == REUSED else 'done'}{took}"
     return _elements(step) + took

@@ -11,7 +11,7 @@ from detent.cli.page import Cell, Cellish, Page, state_cell
 from detent.cli.terminal import BAD, FAINT
 from detent.cli.work_page import value_bytes, value_text
 from detent.words.quantities import count_text, time_text
-from detent.words.states import FAILED, word_of
+from detent.words.states import CANCELLED, FAILED, REUSED, RUNNING, SKIPPED, WAITING, word_of
 
 if TYPE_CHECKING:
     from detent.engine.content import Content
@@ -155,6 +155,6 @@ class RunSteps:
 
 
 def _counts_text(said: Counts) -> str:
-    words = [(said.succeeded, "run"), (said.cached, "reused"), (said.failed, "failed"), (said.skipped, "skipped")]
-    words += [(said.cancelled, "cancelled"), (said.running, "running"), (said.waiting, "waiting")]
+    words = [(said.succeeded, "run"), (said.cached, REUSED), (said.failed, FAILED), (said.skipped, SKIPPED)]
+    words += [(said.cancelled, CANCELLED), (said.running, RUNNING), (said.waiting, WAITING)]
     return ", ".join(f"{number:,} {word}" for number, word in words if number) or "none"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from detent.cli.page import Cell, Cellish, Page
 from detent.cli.terminal import FAINT, STRONG, WARN, safe
 from detent.words.quantities import count_text, short_duration, size_text
-from detent.words.states import word_of
+from detent.words.states import CANCELLED, word_of
 
 if TYPE_CHECKING:
     from detent.cli.shell import Shell
@@ -67,7 +67,7 @@ def draw_snapshot(page: Page, document: dict[str, Any]) -> None:
     if said.get("write_failures"):
         fields.append(("destination", f"failed {count_text(said['write_failures'], 'time')} in a row"))
     if said.get("cancel_boundary") != total:
-        fields.append(("cancelled", f"from item {said.get('cancel_boundary'):,} on"))
+        fields.append((CANCELLED, f"from item {said.get('cancel_boundary'):,} on"))
     if document.get("message"):
         fields.append(("says", safe(document["message"])))
     page.fields(fields, indent="  ")

@@ -22,7 +22,7 @@ from detent.engine.home import find_home
 from detent.engine.run_view import Counts, RunView, counts, elapsed_ms, step_elapsed_ms, step_waited_ms
 from detent.errors import DetentError
 from detent.words.quantities import count_text, short_duration
-from detent.words.states import STOPPED, SUCCEEDED, word_of
+from detent.words.states import CANCELLED, FAILED, SKIPPED, STOPPED, SUCCEEDED, word_of
 
 if TYPE_CHECKING:
     from detent.engine.run_ending import Artifact, Failure
@@ -169,9 +169,9 @@ def _fields(view: RunView, result: Any, artifacts: Sequence[Artifact]) -> list[t
 def _steps_text(said: Counts) -> str:
     words = [f"{said.succeeded:,} run", f"{said.cached:,} reused"]
     for number, what in (
-        (said.failed, "failed"),
-        (said.skipped, "skipped"),
-        (said.cancelled, "cancelled"),
+        (said.failed, FAILED),
+        (said.skipped, SKIPPED),
+        (said.cancelled, CANCELLED),
         (said.running + said.waiting, "left open"),
     ):
         if number:

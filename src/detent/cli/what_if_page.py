@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SHOWN_MAX = 10
 """Replicas and jobs that a page names, those that changed most; JSON has more."""
 Row: TypeAlias = tuple[str, Sequence[int | None]]
-_LABELS = {"stopped": "stopped by a limit", "canceled": "cancelled", "unfinished": "not ended"}
+_LABELS = {"stopped": "stopped by a limit", "unfinished": "not ended"}
 
 
 def draw_comparison(page: Page, comparison: Comparison, what: str, policy: str) -> None:

@@ -10,7 +10,7 @@ from detent.cli.page import Cell, Cellish, Page
 from detent.cli.terminal import BAD, FAINT, safe, short
 from detent.jobs.values import is_file, is_result
 from detent.words.quantities import count_text, size_text
-from detent.words.states import word_of
+from detent.words.states import FAILED, word_of
 
 if TYPE_CHECKING:
     from detent.engine.content import Content
@@ -99,7 +99,7 @@ def report_fields(content: Content, report: WorkReport) -> list[tuple[str, Celli
         data = value_bytes(content, report)
         fields.append(("result", Cell("not here any more", FAINT) if data is None else value_text(data)))
     elif report.error is not None:
-        fields.append(("failed", Cell(f"{report.error.category} {report.error.code}", BAD)))
+        fields.append((FAILED, Cell(f"{report.error.category} {report.error.code}", BAD)))
     streams = (
         (name, _size(content, stream)) for name, stream in (("stdout", report.stdout), ("stderr", report.stderr))
     )

@@ -29,6 +29,7 @@ from detent.kernel import Command, Finish, Job, Kernel, ReportUsage
 from detent.kernel.evidence import REASON_COMPLETED, reason_fault
 from detent.kernel.job import Usage
 from detent.kernel.outcome import JobState
+from detent.kernel.table import State
 from detent.ledger import SignedResult, Trust, TrustFault, sign_result
 from detent.ledger.signing import RESULT_LABEL
 from detent.ledger.trust_config import RESULT
@@ -117,7 +118,7 @@ def accept(
     finish = _finish(report, ended, digest)
     if isinstance(finish, Refused):
         return finish
-    active = job.state == "RUNNING" and job.lease_id == report.lease_id
+    active = job.state == State.RUNNING and job.lease_id == report.lease_id
     if active and report.attempt_id != job.attempt_id:
         message = f"the result is of attempt {report.attempt_id + 1}, and attempt {job.attempt_id + 1} is running"
         return _refused("REPORT_MISMATCH", message, digest, job_id=job.job_id)

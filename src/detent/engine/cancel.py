@@ -25,6 +25,7 @@ from detent.engine.wire import Answer
 from detent.errors import DetentError, InvalidInput, OutcomeUnknown, StoreUnavailable, error_of
 from detent.kernel import Cancel, Command, EndRun, Evidence, Run
 from detent.kernel.run import CANCELLED, RUNNING
+from detent.kernel.table import OPEN, State
 from detent.store.api import JobRow, RunRow, StoreReader
 
 USER, WORKFLOW = "CANCELLED_BY_USER", "WORKFLOW_CANCELLED"
@@ -35,7 +36,6 @@ WAIT_SECONDS: Final = 30.0
 """How long it is waited for the process that drives a run to close it."""
 IDLE_LOOKS: Final = 4
 """Looks at a driven run without a live job after which its driver is asked in another way: it waits for work of others."""
-OPEN: Final = ("QUEUED", "RUNNING", "RETRYING")
 
 
 class Canceller:
@@ -181,7 +181,7 @@ class Canceller:
 
 def given_reason(reader: StoreReader, content: Content, row: JobRow) -> str | None:
     """Why whoever cancelled a job did so, in their own words; None when they gave none, or it was erased."""
-    record = reader.transition(row.job_id, row.transition_seq - 1) if row.state == "CANCELED" else None
+    record = reader.transition(row.job_id, row.transition_seq - 1) if row.state == State.CANCELED else None
     if record is None or record.evidence is None:
         return None
     try:

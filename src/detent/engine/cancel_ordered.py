@@ -14,6 +14,7 @@ from detent.engine.run_identity import is_driven
 from detent.engine.session import Session
 from detent.errors import DetentError, InvalidInput
 from detent.kernel.run import CANCELLED, RUNNING
+from detent.kernel.table import State
 from detent.store.api import StoreReader
 
 
@@ -93,7 +94,7 @@ class OrderedCanceller:
         passed, boundary = self._stands(run_id)
         committed = passed if boundary is None else min(passed, boundary)
         items = CancelledItems(total, committed, requested, boundary)
-        jobs = tuple(row.job_id for row in self._reader.jobs(run_id=run_id, state="CANCELED"))
+        jobs = tuple(row.job_id for row in self._reader.jobs(run_id=run_id, state=State.CANCELED.value))
         return Cancelled("run", run_id, status, jobs, status not in {RUNNING, CANCELLED}, items)
 
     def _stands(self, run_id: str) -> tuple[int, int | None]:

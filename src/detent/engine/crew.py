@@ -30,6 +30,7 @@ from detent.errors import DetentError, InvalidInput
 from detent.jobs.work import WorkError, WorkOrder, WorkReport
 from detent.kernel import Claim, Command, Finish, Grant, Heartbeat, Job
 from detent.kernel.history import Record
+from detent.kernel.table import TERMINAL, State
 
 CLAIM_MAX: Final = 256
 """Jobs asked for in one claim."""
@@ -361,7 +362,7 @@ class Crew:
     def _ended_otherwise(self, job_id: str) -> Attempted | None:
         """How a job ended without us: those who wait leave it to us to tell, as long as we hold it."""
         row = self._desk.reader.job(job_id)
-        if row is None or row.state not in {"SUCCEEDED", "FAILED", "CANCELED"}:
+        if row is None or row.state not in TERMINAL:
             return None
         digest, report = self._desk.report_of(job_id) or (None, None)
         return Attempted(job_id, row.state, digest, report)
@@ -416,7 +417,7 @@ class Crew:
             if number is None or held is None or held.finishing or held.revoked:
                 continue
             row = self._desk.reader.job(held.grant.job_id)
-            if row is not None and row.state == "RUNNING" and Job.decode(row.body).lease_id == held.grant.lease_id:
+            if row is not None and row.state == State.RUNNING and Job.decode(row.body).lease_id == held.grant.lease_id:
                 continue
             held.revoked = True
             held.lane.cancel(number)
@@ -435,7 +436,7 @@ class Crew:
     def _release_orphans(self) -> None:
         """End the leases of workers that are provably gone, so that their jobs need not wait for the leases' end."""
         commands: list[Command] = []
-        for row in self._desk.reader.jobs(state="RUNNING"):
+        for row in self._desk.reader.jobs(state=State.RUNNING.value):
             if row.job_id in self._number_of:
                 continue
             job = Job.decode(row.body)

@@ -26,7 +26,7 @@ from detent.engine.recipes import Options, Recipes
 from detent.engine.reusing import Reusing
 from detent.engine.run_identity import is_asked_to_cancel
 from detent.engine.run_inputs import RunIdentity, RunInputs
-from detent.engine.run_past import GONE, TERMINAL
+from detent.engine.run_past import GONE
 from detent.engine.run_requests import CANCELLED_WITH_RUN, ENDED_ELSEWHERE, RUN_TIMEOUT, Requests, out_of_time
 from detent.engine.run_state import RunState
 from detent.engine.step_run import Element, StepRun
@@ -34,9 +34,11 @@ from detent.engine.vacancies import FULL, Vacancies
 from detent.errors import error_of
 from detent.jobs.work import WorkReport
 from detent.kernel import Evidence, Job
+from detent.kernel import run as run_status
 from detent.kernel.history import Record
 from detent.kernel.records import RUN_ENDED
-from detent.words.states import CANCELLED, FAILED, RUNNING, SUCCEEDED
+from detent.kernel.table import TERMINAL, State
+from detent.words.states import CANCELLED, FAILED, RUNNING, STOPPED, SUCCEEDED
 
 RUN_CANCELLED: Final = "the run was cancelled"
 POLL_MAX: Final = 200
@@ -66,7 +68,7 @@ class Driver:
         self.inputs = inputs
         self.identity = identity
         self.options = options or Options()
-        self.status = "running"
+        self.status = RUNNING
         self.message = ""
         self.ended_ms: int | None = None
         self._events: SimpleQueue[Sequence[Attempted] | Record | _Cancel | None] = SimpleQueue()
@@ -124,7 +126,7 @@ class Driver:
         """Where to ask whether the crew of this process still works, and which jobs it will tell of by itself."""
         self._crew_failure, self._crew_holds = failure, holds
 
-    def cancel(self, reason: str = "cancelled") -> None:
+    def cancel(self, reason: str = CANCELLED) -> None:
         """End the run as cancelled: its open jobs are cancelled, then the run is closed."""
         self._events.put(_Cancel(reason))
 
@@ -152,7 +154,7 @@ class Driver:
             if not self._awaited.live and not self._graph.has_more:
                 return self._end()
             if self._stop.is_set():
-                self.status = "stopped"
+                self.status = STOPPED
                 return self.status
             self._take_events()
             if (failure := self._crew_failure()) is not None:
@@ -252,7 +254,7 @@ class Driver:
     def _ended(self, job_id: str, state: str, digest: bytes | None = None, report: WorkReport | None = None) -> None:
         """A job that elements wait for has ended, or has not and is tried again."""
         if state not in TERMINAL:
-            if state == "RETRYING":
+            if state == State.RETRYING:
                 self._repeated(job_id, report)
             return
         elements = self._awaited.pop(job_id)
@@ -279,15 +281,15 @@ class Driver:
     def _settle(self, element: Element, state: str, digest: bytes | None, report: WorkReport | None) -> None:
         """One element whose own job has ended."""
         element.digest = digest
-        if state == "SUCCEEDED" and report is not None:
+        if state == State.SUCCEEDED and report is not None:
             element.state = SUCCEEDED
             self._orders.learn(element, report)
-        elif state == "SUCCEEDED":
+        elif state == State.SUCCEEDED:
             element.state, element.message = FAILED, GONE
-        elif state == "CANCELED" and self._is_late:
+        elif state == State.CANCELED and self._is_late:
             element.state, element.message = FAILED, self.message
-        elif state == "CANCELED":
-            element.state, element.message = CANCELLED, "cancelled"
+        elif state == State.CANCELED:
+            element.state, element.message = CANCELLED, CANCELLED
             if not self._graph.ending:
                 self._cancelled_from_elsewhere(element)
         else:
@@ -340,7 +342,7 @@ class Driver:
     def _end(self) -> str:
         self._graph.conclude()
         stopped = self._graph.failed or self._graph.ending
-        status = "cancelled" if self._cancelled else "failed" if stopped else "completed"
+        status = run_status.CANCELLED if self._cancelled else run_status.FAILED if stopped else run_status.COMPLETED
         self.status, elsewhere = self._requests.end(status, RUN_TIMEOUT if self._is_late else None)
         if elsewhere:
             self.message = self.message or ENDED_ELSEWHERE

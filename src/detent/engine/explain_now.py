@@ -16,6 +16,7 @@ from detent.engine.inspect import JobView, RecordView
 from detent.engine.recover import recover
 from detent.errors import StoreCorrupt
 from detent.kernel import Job, Kernel, KernelConfig
+from detent.kernel.table import State
 from detent.scheduling import Decision, Scheduler
 from detent.scheduling.explain import because, code_words, waiting_lines
 from detent.scheduling.watchdog import WALL
@@ -61,10 +62,12 @@ def present_of(
     scheduler, job = kernel.queue, kernel.jobs.get(view.row.job_id, view.job)
     assert isinstance(scheduler, Scheduler)
     idle = () if at_work in (True, None) else (_NOBODY,)
-    if job.state == "QUEUED":
+    if job.state == State.QUEUED:
         return _queued(scheduler, job, idle)
     lines = (
-        _running(scheduler, job, view, records) if job.state == "RUNNING" else _retrying(kernel, scheduler, job, view)
+        _running(scheduler, job, view, records)
+        if job.state == State.RUNNING
+        else _retrying(kernel, scheduler, job, view)
     )
     return Present((*lines, *idle))
 
@@ -124,7 +127,7 @@ def _retrying(kernel: Kernel, scheduler: Scheduler, job: Job, view: JobView) -> 
     before = sum(
         1
         for other in kernel.jobs.values()
-        if other.state == "RETRYING"
+        if other.state == State.RETRYING
         and (other.ready_tick or 0, other.job_id) < (ready, job.job_id)
         and scheduler.line(other.job_id, other.priority) == line
     )
@@ -141,4 +144,4 @@ def _ended(view: JobView, records: Sequence[RecordView], ending: str | None) -> 
     if ending is not None:
         lines.append(ending)
     last = records[-1].evidence if records else None
-    return lines if job.state == "SUCCEEDED" else [*lines, *why_final(job, last)]
+    return lines if job.state == State.SUCCEEDED else [*lines, *why_final(job, last)]

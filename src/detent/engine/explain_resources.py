@@ -11,6 +11,7 @@ from detent.engine.content import Content, order_of
 from detent.engine.inspect import JobView, timeline_of_job
 from detent.engine.live_output import live_jobs
 from detent.engine.recorded_run import report_of
+from detent.kernel.table import State
 from detent.store.api import StoreReader
 from detent.words.quantities import duration_text
 
@@ -38,7 +39,7 @@ def taken_by(reader: StoreReader, content: Content, view: JobView, home: Path) -
     if order is None or not order.resources:
         return None
     said = takes_text(order.resources)
-    if view.job.state == "RUNNING" and view.row.job_id not in live_jobs(home):
+    if view.job.state == State.RUNNING and view.row.job_id not in live_jobs(home):
         return Taken(
             order.resources, True, (said, "It was claimed and waits until so much is free: no worker has begun it yet.")
         )

@@ -27,6 +27,7 @@ from detent.errors import DetentError, InvalidInput
 from detent.jobs.values import restored
 from detent.jobs.work import WorkOrder
 from detent.kernel import Job
+from detent.kernel.table import State
 from detent.store.api import JobRow, StoreReader, WorkRow
 
 FIRST, CHANGED, AGAIN, NEVER, LOST, UNKNOWN = "first", "changed", "again", "never", "erased", "unknown"
@@ -202,11 +203,11 @@ def _same_work(reader: StoreReader, content: Content, view: JobView, own: WorkRo
     report = report_of(reader, content, before)
     if order.again is not None:  # As it was found when the job was submitted; older orders do not say.
         why = f"its result was not taken: {order.again}"
-    elif before.state == "FAILED":
+    elif before.state == State.FAILED:
         why = "had failed, and failures are not reused unless `--reuse-failed` asks for it"
-    elif before.state == "CANCELED":
+    elif before.state == State.CANCELED:
         why = "was cancelled"
-    elif before.state != "SUCCEEDED" or before.tick > view.job.submitted_tick:
+    elif before.state != State.SUCCEEDED or before.tick > view.job.submitted_tick:
         why = "had not ended yet"
     elif report is None or not all(map(content.has, report.contents())):
         why = "had done it, but a part of its result is gone"
@@ -226,7 +227,7 @@ def _changed(compared: Compared, ingredients: int, texts: Sequence[str], times: 
     row, changes = compared.row, compared.changes
     whose = _whose(row)
     submitted = moment(times, Job.decode(row.body).submitted_tick)
-    done = "done" if row.state == "SUCCEEDED" else "tried"
+    done = "done" if row.state == State.SUCCEEDED else "tried"
     if not changes:
         line = f"It had been {done} as {whose}, with other packages or another Python around it."
         return WhyRun(CHANGED, (line,), row.job_id, row.run_id, ingredients=ingredients)

@@ -20,9 +20,10 @@ from detent.engine.run_ending import failures_of
 from detent.engine.run_view import step_elapsed_ms
 from detent.errors import InvalidInput
 from detent.kernel import Job
+from detent.kernel.table import State
 from detent.store.api import StoreReader
 from detent.words.quantities import duration_text
-from detent.words.states import BLOCKED, CANCELLED, FAILED, READY, REUSED, RUNNING, SKIPPED, WAITING, word_of
+from detent.words.states import BLOCKED, CANCELLED, FAILED, READY, REUSED, RUNNING, SKIPPED, SUCCEEDED, WAITING, word_of
 
 ASKED: Final[Mapping[str, str]] = {
     "force": "It was started with --force: no result that was there before it began was taken.",
@@ -125,7 +126,7 @@ def explain_run(
     view = run_view(reader, run_id)
     if view is None:
         raise InvalidInput(f"there is no run {run_id!r}", code="UNKNOWN_RUN", hint="`detent list` shows the runs")
-    driven = driven if view.row.status == "running" else None
+    driven = driven if view.row.status == RUNNING else None
     recorded = recorded_run(reader, content, view.run)
     if recorded is None:
         return RunExplanation(view, (), driven, told=_without_steps(reader, content, view, step))
@@ -152,13 +153,13 @@ def _without_steps(reader: StoreReader, content: Content, view: RunView, step: s
     spec, total = ordered.inputs.spec, ordered.inputs.config.total
     where = "" if spec.commit is None else f" to {spec.commit}"
     lines = [f"It calls {spec.compute} on {total:,} items and commits the results in their order{where}."]
-    words = {"success": "succeeded", "skip": "skipped", "fail": "failed"}
+    words = {"success": SUCCEEDED, "skip": SKIPPED, "fail": FAILED}
     counts = ordered.summary or {}
     said = ", ".join(f"{counts[name]:,} {word}" for name, word in words.items() if counts.get(name))
     lines.append(f"{ordered.committed:,} of {total:,} are committed" + (f": {said}." if said else "."))
     if ordered.boundary is not None:
         lines.append(f"It was cancelled from item {ordered.boundary:,} on.")
-    elif view.row.status == "running":
+    elif view.row.status == RUNNING:
         lines.append(f"Item {ordered.committed:,} is next; what is computed after it waits for it.")
     return (*lines, hint + ".")
 
@@ -224,9 +225,9 @@ class _Teller:
         view = step.view
         known = len(step.elements)
         states = Counter(element.state for element in step.elements if not element.reused)
-        counted = [(view.cached, "reused"), (view.done - view.cached, "run"), (view.failed, "failed")]
-        counted += [(states["CANCELED"], "cancelled"), (states["RUNNING"], "under way")]
-        counted += [(states["QUEUED"] + states["RETRYING"], "waiting")]
+        counted = [(view.cached, REUSED), (view.done - view.cached, "run"), (view.failed, FAILED)]
+        counted += [(states[State.CANCELED], CANCELLED), (states[State.RUNNING], "under way")]
+        counted += [(states[State.QUEUED] + states[State.RETRYING], WAITING)]
         said = ", ".join(f"{number} {word}" for number, word in counted if number)
         lines = [f"{known} of {view.total if view.total is not None else known} elements: {said}."]
         ran = [element for element in elements if not element.reused]
@@ -250,7 +251,7 @@ class _Teller:
         view = step.view
         if view.state in {RUNNING, READY}:
             row = self._reader.job(job_id)
-            if row is not None and row.state in {"QUEUED", "RETRYING"}:
+            if row is not None and row.state in {State.QUEUED, State.RETRYING}:
                 return f"It waits for its turn: `detent explain {job_id}` says behind whom."
             return f"It is under way: `detent explain {job_id}` says where."
         if view.state == CANCELLED:
@@ -281,7 +282,7 @@ def _reason(element: ToldElement) -> tuple[str, ...]:
 
 def _failed_element(step: RecordedStep) -> str:
     """Which elements failed, and why the first of them did."""
-    failed = [str(element.index) for element in step.elements if element.state == "FAILED" and not element.reused]
+    failed = [str(element.index) for element in step.elements if element.state == State.FAILED and not element.reused]
     if not failed:
         return f"It failed: {step.view.message}"
     if len(failed) == 1:

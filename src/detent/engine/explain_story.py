@@ -18,6 +18,7 @@ from detent.engine.explain_remake import Remade
 from detent.engine.inspect import ABSENT, DAMAGED, ERASED, HERE, JobView, RecordView, whereabouts
 from detent.kernel import Job
 from detent.kernel import evidence as ev
+from detent.kernel.table import State
 from detent.scheduling import Decision
 from detent.scheduling.explain import code_words
 from detent.store.api import StoreReader
@@ -146,11 +147,11 @@ class _Teller:
         if evidence.kind == ev.CANCEL:
             if evidence.reason_code in ev.EVICTIONS:
                 return self._decided(decision, [f"It lost its place in the queue to another job ({words})."])
-            where = f" on {self._worker}" if from_state == "RUNNING" else ""
+            where = f" on {self._worker}" if from_state == State.RUNNING else ""
             return [f"It was cancelled {_WHILE.get(from_state, '')}{where} ({words})."]
-        if evidence.kind == ev.QUOTA and from_state != "RUNNING":
+        if evidence.kind == ev.QUOTA and from_state != State.RUNNING:
             return [f"When its turn came it was over its quota ({words})."]
-        if to_state == "SUCCEEDED":
+        if to_state == State.SUCCEEDED:
             return [f"{capital(self._worker)} reported a result after {passed}."]
         return [self._ended(evidence, words, passed), *self._follows(to_state, evidence)]
 
@@ -168,7 +169,7 @@ class _Teller:
         return f"{worker} reported a failure after {passed} ({words}{category})."
 
     def _follows(self, to_state: str, evidence: ev.Evidence) -> list[str]:
-        if to_state != "RETRYING":
+        if to_state != State.RETRYING:
             return ["It is not tried again."]
         if evidence.kind in ev.INTERRUPTIONS:
             self._interruptions += 1

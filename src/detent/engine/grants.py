@@ -11,6 +11,7 @@ from heapq import nsmallest
 from detent.errors import InvalidInput
 from detent.kernel import Grant, Kernel
 from detent.kernel.manifest import id_fault
+from detent.kernel.table import State
 
 GRANTS_PAGE = 10_000
 """Grants in one answer, at most: as many as one claim can give, and well below what a message may hold."""
@@ -21,7 +22,7 @@ def open_grants(kernel: Kernel, replica_id: str, after: str | None = None, limit
     held = (
         job
         for job in kernel.jobs.values()
-        if job.state == "RUNNING" and job.lease_holder == replica_id and (after is None or job.job_id > after)
+        if job.state == State.RUNNING and job.lease_holder == replica_id and (after is None or job.job_id > after)
     )
     return [Grant.of(job) for job in nsmallest(limit, held, key=lambda job: job.job_id)]
 

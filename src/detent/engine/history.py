@@ -16,10 +16,9 @@ from itertools import chain, islice
 from detent.canon import sha256
 from detent.kernel import Job, Record
 from detent.kernel.history import ERASED, STEP_REUSED, find_reused
+from detent.kernel.run import RUNNING
 from detent.kernel.table import TERMINAL
 from detent.store.api import JobRow, RecordRow, StoreReader
-
-RUNNING = "running"
 
 
 def record_of(row: RecordRow) -> Record:

@@ -13,12 +13,13 @@ from typing import Any, Final, Protocol
 
 from detent.canon import json_encode
 from detent.canon.late import dataclass
+from detent.jobs.status import JobStatus
 from detent.jobs.work import PROCESS, WorkError, WorkFile, WorkOrder
 
-SUCCEEDED: Final = "SUCCEEDED"
-FAILED: Final = "FAILED"
-TIMED_OUT: Final = "TIMED_OUT"
-CANCELLED: Final = "CANCELLED"
+SUCCEEDED: Final = JobStatus.SUCCEEDED.value
+FAILED: Final = JobStatus.FAILED.value
+TIMED_OUT: Final = JobStatus.TIMED_OUT.value
+CANCELLED: Final = JobStatus.CANCELLED.value
 
 
 def variables(plain: Mapping[str, Any]) -> dict[str, str]:

@@ -17,12 +17,10 @@ from detent.engine.content import Content
 from detent.engine.inspect import job_view
 from detent.engine.live_logs import AttemptLog, attempts_of
 from detent.engine.live_output import STREAMS, LiveJob, live_jobs
-from detent.kernel.table import TERMINAL
+from detent.kernel.run import COMPLETED, RUNNING
+from detent.kernel.table import TERMINAL, State
 from detent.store.api import StoreReader
 
-RUNNING, COMPLETED = "running", "completed"
-"""Of a run."""
-SUCCEEDED: Final = "SUCCEEDED"
 QUIET_POLLS: Final = 10
 """Polls without an open job after which a step of a run that goes on is taken to be over."""
 
@@ -101,7 +99,7 @@ class Follower:
         if self._run_id is not None and self._wanted is None:
             run = self._reader.run(self._run_id)
             return run is not None and run.status == COMPLETED
-        return all(job.state == SUCCEEDED for job in self._jobs.values())
+        return all(job.state == State.SUCCEEDED for job in self._jobs.values())
 
     @property
     def waiting(self) -> bool:

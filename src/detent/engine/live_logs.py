@@ -17,7 +17,7 @@ from detent.engine.inspect import ABSENT, DAMAGED, ERASED, HERE, JobView, Record
 from detent.engine.live_output import LIVE_BYTES_MAX, STDERR, STDOUT, STREAMS, LiveJob
 from detent.errors import InvalidInput, StoreCorrupt
 from detent.jobs.work import PROCESS, WorkReport, WorkStream
-from detent.kernel.table import TERMINAL
+from detent.kernel.table import TERMINAL, State
 from detent.ledger import SignedResult
 from detent.store.api import StoreReader
 from detent.words.states import word_of
@@ -101,7 +101,7 @@ def job_times(view: JobView, attempts: Iterable[AttemptLog], since_ms: int | Non
     """
     ran_ms = sum(attempt.ran_ms or 0 for attempt in attempts)
     end_ms = view.times.ms(view.row.tick) if view.row.state in TERMINAL else now_ms
-    if view.row.state == "RUNNING" and since_ms is not None:
+    if view.row.state == State.RUNNING and since_ms is not None:
         ran_ms += max(0, now_ms - since_ms)
     return max(0, end_ms - view.times.ms(view.job.submitted_tick) - ran_ms), ran_ms
 
@@ -131,11 +131,11 @@ def attempts_of(reader: StoreReader, content: Content, view: JobView) -> Iterato
     queued = claimed = view.job.submitted_tick
     for record in timeline_of_job(reader, content, view):
         tick = record.tick or queued
-        if record.fields.get("to_state") == "QUEUED":
+        if record.fields.get("to_state") == State.QUEUED:
             queued = tick
         if record.fields.get("dispatch") is True:
             number, running, claimed = number + 1, True, tick
-        elif running and record.fields.get("from_state") == "RUNNING":
+        elif running and record.fields.get("from_state") == State.RUNNING:
             running = False
             ended = _ended(reader, content, number, record)
             began_ms = view.times.ms(claimed) if ended.started_ms is None else ended.started_ms

@@ -14,12 +14,14 @@ from detent.engine.ingredients.environment import env_version
 from detent.engine.ordered_runtime.notes import Notes, cancel_name
 from detent.engine.ordered_runtime.recall import Standing, standing
 from detent.engine.ordered_runtime.snapshot_file import remove_snapshot
-from detent.engine.ordered_runtime.spec import TERMINAL, OrderedInputs, read_ordered
+from detent.engine.ordered_runtime.spec import OrderedInputs, read_ordered
 from detent.engine.patience import ask_again
 from detent.engine.run_identity import RunLock
 from detent.engine.worker_identity import worker_identity
 from detent.errors import DetentError
 from detent.kernel import Cancel, Command, EndRun, Run
+from detent.kernel import run as run_status
+from detent.kernel.table import TERMINAL
 
 
 def notes_for(desk: Desk, run_id: str) -> Notes:
@@ -44,7 +46,7 @@ def end_run(desk: Desk, run_id: str, reason: str) -> bool:
             left: list[Command] = [
                 Cancel(0, desk.tenant, row.job_id, "WORKFLOW_CANCELLED") for row in rows if row.state not in TERMINAL
             ]
-            commands = [*left, EndRun(0, run_id, "cancelled")]
+            commands = [*left, EndRun(0, run_id, run_status.CANCELLED)]
             ask = partial(desk.session.ask, commands, partition=desk.session.partition(run_id), content=())
             answer = ask_again(ask, threading.Event())[-1]
             if answer.refusal is None or answer.refusal.code != "RUN_NOT_DONE":

@@ -26,6 +26,8 @@ from detent.errors import DetentError, InvalidInput, StoreUnavailable
 from detent.jobs.category import ErrorCategory, category_of
 from detent.jobs.work import WorkError
 from detent.kernel import Job
+from detent.kernel import run as run_status
+from detent.words import states
 
 if TYPE_CHECKING:
     from detent.engine.ordered_runtime.recall import Failure
@@ -198,7 +200,7 @@ class _Attempt:
         handle.open()
         work.progress[self._job_id] = partial(_progress, handle)
         ended = handle.run()
-        if ended.status == "stopped":
+        if ended.status == states.STOPPED:
             return self._broken_off()
         counts = {name: getattr(ended.summary, name) for name in ("total", "success", "skip", "fail", "cancel")}
         resumed = f", resumed at item {ended.resumed_at:,}" if handle.resumed else ""
@@ -209,7 +211,7 @@ class _Attempt:
     def _recalled(self, run_id: str, recorded: RecordedOrdered) -> dict[str, Any]:
         """What a run came to that had ended before the step could say so."""
         summary = recorded.summary or {}
-        status = "completed" if not (summary["fail"] or summary["cancel"]) else "failed"
+        status = run_status.FAILED if summary["fail"] or summary["cancel"] else run_status.COMPLETED
         return self._ended(run_id, status, summary, summary["digest"], ", ended before")
 
     def _ended(
@@ -223,15 +225,15 @@ class _Attempt:
         item_text: Callable[[int], str] = str,
     ) -> dict[str, Any]:
         order = self._order
-        words = [(counts["success"], "committed"), (counts["skip"], "skipped"), (counts["fail"], "failed")]
-        told = ", ".join(f"{count:,} {word}" for count, word in [*words, (counts["cancel"], "cancelled")] if count)
+        words = [(counts["success"], "committed"), (counts["skip"], states.SKIPPED), (counts["fail"], states.FAILED)]
+        told = ", ".join(f"{count:,} {word}" for count, word in [*words, (counts["cancel"], states.CANCELLED)] if count)
         stdout = f"ordered run {run_id}: {told or 'nothing'}, of {counts['total']:,} items{how}\n".encode()
         stderr = "".join(
             f"item {one.seq} {item_text(one.seq)}: {one.type or one.code}: {one.message}\n"
             for one in failures[:TOLD_MAX]
         ).encode("utf-8", "backslashreplace")
         said: dict[str, Any] = {"stdout": stdout, "stderr": stderr}
-        if status == "completed" or (order.target.get("on_error") == "continue" and not counts["cancel"]):
+        if status == run_status.COMPLETED or (order.target.get("on_error") == "continue" and not counts["cancel"]):
             file = map_step.left_file(self._work.desk, order)
             value = json_encode_trusted(map_step.result_of(order, counts, digest, file))
             return {**said, "status": SUCCEEDED, "value": value, "files": () if file is None else (file,)}

@@ -10,6 +10,7 @@ from detent.jobs.category import ErrorCategory, category_of
 from detent.jobs.work import WorkReport
 from detent.kernel import Job
 from detent.kernel import evidence as ev
+from detent.kernel.table import State
 from detent.store.api import JobRow
 from detent.words.quantities import duration_text
 
@@ -50,7 +51,7 @@ class NextAttempt:
 def next_attempt(row: JobRow, report: WorkReport | None, now_ms: int) -> NextAttempt:
     """The attempt that follows, by the job's row as the end of the last attempt left it."""
     job = Job.decode(row.body)
-    resting = job.state == "RETRYING"
+    resting = job.state == State.RETRYING
     reason = job.reason_code or ""
     why = None if report is not None and report.error is not None else _WITHOUT_REPORT.get(reason)
     attempt = job.attempt_id + (2 if resting else 1)

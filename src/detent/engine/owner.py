@@ -59,6 +59,7 @@ from detent.kernel import (
     RaiseEpoch,
     Record,
 )
+from detent.kernel.table import State
 from detent.store.api import AnswerRow, Store, TreeHeadRow, WorkRow
 
 INBOX_MAX = 10_000
@@ -453,5 +454,5 @@ def _live_grants(kernel: Kernel, replica_id: str | None = None) -> list[Grant]:
     return [
         Grant.of(kernel.jobs[job_id])
         for job_id in sorted(kernel.jobs)
-        if kernel.jobs[job_id].state == "RUNNING" and replica_id in {None, kernel.jobs[job_id].lease_holder}
+        if kernel.jobs[job_id].state == State.RUNNING and replica_id in {None, kernel.jobs[job_id].lease_holder}
     ]

@@ -50,6 +50,7 @@ from detent.jobs.keys import ExecutionKey
 from detent.jobs.status import TERMINAL_STATUSES, JobStatus, project_job
 from detent.jobs.work import WorkOrder, WorkReport, read_order
 from detent.kernel import Job
+from detent.kernel.table import State
 from detent.store.api import JobRow, WorkRow
 
 LOOK_SECONDS: Final = 0.2
@@ -140,7 +141,7 @@ class Found:
 
     job_id: str
     running: bool
-    state: str = "SUCCEEDED"
+    state: str = State.SUCCEEDED.value
     digest: bytes | None = None
     report: WorkReport | None = None
 

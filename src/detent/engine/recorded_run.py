@@ -27,7 +27,9 @@ from detent.engine.step_run import StepRun, list_fault
 from detent.errors import DetentError
 from detent.jobs.work import WorkReport
 from detent.kernel import Evidence, Job, Run
+from detent.kernel import run as run_status
 from detent.kernel.history import STEP_REUSED
+from detent.kernel.table import State
 from detent.ledger.results import report_named
 from detent.store.api import JobRow, StoreReader
 from detent.words.states import BLOCKED, CANCELLED, DONE, FAILED, READY, REUSED, RUNNING, SKIPPED, SUCCEEDED, WAITING
@@ -39,7 +41,6 @@ GAP_MAX: Final = 1_000
 """Elements of a mapped step that may be missing, because they were never submitted, before those that are there."""
 REPORTS_READ_MAX: Final = 1_000
 """Jobs of a step whose reports are read to learn for how long it ran."""
-OPEN_RUN: Final = "running"
 _NO_LIST: Final = -1
 """Stands for the length of something that is known, and is no list."""
 
@@ -212,7 +213,7 @@ class _Reading:
     def _element(self, step: StepRun, index: int | None) -> RecordedElement | None:
         if (taken := self._reuses.get(step.element_id(index))) is not None:
             row = self._reader.job(taken[0])
-            state = "SUCCEEDED" if row is None else row.state
+            state = State.SUCCEEDED.value if row is None else row.state
             return RecordedElement(index, taken[0], state, reused=True, ingredients_digest=taken[1], row=row)
         row = self._rows.get(step.job_id(index))
         return None if row is None else RecordedElement(index, row.job_id, row.state, row=row)
@@ -229,8 +230,8 @@ class _Reading:
         own = [element for element in found if not element.reused and element.row is not None]
         states = [element.state for element in own]
         cached = len(found) - len(own)
-        done, failed = states.count("SUCCEEDED") + cached, states.count("FAILED")
-        live = len(states) - states.count("SUCCEEDED") - failed - states.count("CANCELED")
+        done, failed = states.count(State.SUCCEEDED) + cached, states.count(State.FAILED)
+        live = len(states) - states.count(State.SUCCEEDED) - failed - states.count(State.CANCELED)
         running = sum(self._runs(element) for element in own)
         state, message = self._state(found, own, done, (live, running), total)
         ticks = [Job.decode(element.row.body).submitted_tick for element in own if element.row is not None]
@@ -244,7 +245,7 @@ class _Reading:
             cached,
             running,
             failed,
-            retrying=states.count("RETRYING"),
+            retrying=states.count(State.RETRYING),
             started_ms=self._ms(min(ticks)) if ticks else None,
             ended_ms=self._ms(max(over)) if over and not live else None,
             ran_ms=self._ran_ms(own),
@@ -252,7 +253,7 @@ class _Reading:
         )
 
     def _runs(self, element: RecordedElement) -> bool:
-        return element.state == "RUNNING" and (self._live is None or element.job_id in self._live.since_ms)
+        return element.state == State.RUNNING and (self._live is None or element.job_id in self._live.since_ms)
 
     def _ran_ms(self, own: Sequence[RecordedElement]) -> int | None:
         """For how long workers were at a step, by the reports of its attempts; None when they are too many to be read."""
@@ -291,16 +292,16 @@ class _Reading:
         for element in own:
             if element.row is None:
                 continue
-            if element.state == "FAILED":
+            if element.state == State.FAILED:
                 return FAILED, self._why(element.row)
-            if element.state == "CANCELED" and not _is_cut(element):
+            if element.state == State.CANCELED and not _is_cut(element):
                 reason = Job.decode(element.row.body).reason_code
                 return FAILED, _out_of_time(self._inputs) if reason == RUN_TIMEOUT else f"cancelled ({reason})"
         if live[0]:
             return (RUNNING if live[1] else READY), ""
         if done == len(found) and (total is None or done >= total):
             return (REUSED if not own else SUCCEEDED), ""
-        return (READY if self._run.status == OPEN_RUN else CANCELLED), ""
+        return (READY if self._run.status == run_status.RUNNING else CANCELLED), ""
 
     def _why(self, row: JobRow) -> str:
         report = report_of(self._reader, self._content, row)
@@ -327,9 +328,9 @@ class _Reading:
                 state, message = BLOCKED, f"needs {', '.join(needs)}" if needs else "a step it needs did not succeed"
             elif str(step.step_id) in skipped:
                 state, message = SKIPPED, f"after the failure of {first}"
-            elif step.step_id in passed or self._run.status == "completed":
+            elif step.step_id in passed or self._run.status == run_status.COMPLETED:
                 state, message = SUCCEEDED, ""  # Mapped over an empty list: there was nothing to do.
-            elif self._run.status != OPEN_RUN:
+            elif self._run.status != run_status.RUNNING:
                 state, message = CANCELLED, "the run ended before it began"
             else:
                 met = all(views[need].state in DONE for need in step.depends_on if need in views)
@@ -340,7 +341,7 @@ class _Reading:
     def _fail_unopened(self, views: dict[UUID, StepView], elements: Mapping[UUID, tuple[RecordedElement, ...]]) -> None:
         """Say which mapped steps failed before they had a job: nothing on the ledger does, but what they were given."""
         contract = self._inputs.contract
-        for step in contract.plain_steps if self._run.status == "failed" else ():
+        for step in contract.plain_steps if self._run.status == run_status.FAILED else ():
             view, binding = views.get(step.step_id), contract.bindings.get(step.step_id)
             if view is None or view.state != WAITING or binding is None or binding.map is None:
                 continue
@@ -395,7 +396,7 @@ class _Reading:
 
 def _is_cut(element: RecordedElement) -> bool:
     """Whether its job was cancelled with the run, and not by itself."""
-    if element.reused or element.row is None or element.state != "CANCELED":
+    if element.reused or element.row is None or element.state != State.CANCELED:
         return False
     return Job.decode(element.row.body).reason_code == CANCELLED_WITH_RUN
 

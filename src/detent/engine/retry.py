@@ -23,7 +23,6 @@ from detent.engine.desk import Desk, Retries
 from detent.engine.ingredients import default_shell
 from detent.engine.recipes import Wanted
 from detent.engine.run_inputs import RunIdentity, RunInputs, RunLock, digests_of, parse_inputs
-from detent.engine.run_past import TERMINAL
 from detent.engine.vacancies import FULL
 from detent.engine.work import Work
 from detent.errors import DetentError, InvalidInput, OutcomeUnknown, RequestRefused, StoreUnavailable, error_of
@@ -31,6 +30,7 @@ from detent.jobs.keys import ExecutionKey
 from detent.jobs.work import WorkOrder, WorkReport
 from detent.kernel import Job, Run
 from detent.kernel.run import RUNNING
+from detent.kernel.table import TERMINAL, State
 from detent.store.api import JobRow
 
 RETRY_OF: Final = "retry_of"
@@ -209,4 +209,4 @@ def _value_digests(desk: Desk) -> Callable[[str], bytes]:
 
 def _state(desk: Desk, job_id: str) -> str:
     row = desk.reader.job(job_id)
-    return "QUEUED" if row is None else row.state
+    return State.QUEUED.value if row is None else row.state

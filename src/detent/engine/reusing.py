@@ -20,13 +20,14 @@ from detent.engine.crew import Attempted
 from detent.engine.desk import Inline, joined
 from detent.engine.next_attempt import why_failed
 from detent.engine.recipes import Found, Miss, Recipe
-from detent.engine.run_past import GONE, TERMINAL
+from detent.engine.run_past import GONE
 from detent.engine.run_requests import ENDED_ELSEWHERE, Requests
 from detent.engine.run_state import RunState
 from detent.engine.step_run import Element
 from detent.errors import error_of
 from detent.jobs.work import WorkReport
 from detent.kernel import ReuseStep
+from detent.kernel.table import TERMINAL, State
 from detent.words.states import FAILED, OVER, REUSED, RUNNING, WAITING
 
 REUSES_MAX: Final = 1_000
@@ -77,7 +78,7 @@ class Reusing:
     ) -> None:
         """The job that an element had joined has ended: take its result, or do the work after all."""
         graph, recipe = self._state.graph, self._state.awaited.recipe(element)
-        if state == "SUCCEEDED" and recipe is not None and report is not None:
+        if state == State.SUCCEEDED and recipe is not None and report is not None:
             self._take(element, job_id, digest, report, recipe)
         elif not graph.ending and element.step.state not in OVER:
             self._offer_again(element)  # The other did not get there: do it ourselves.
@@ -149,7 +150,7 @@ class Reusing:
             return False
         if found.running:
             self._join(element, found.job_id, recipe)
-        elif found.state == "SUCCEEDED":
+        elif found.state == State.SUCCEEDED:
             self._take(element, found.job_id, found.digest, found.report, recipe)
         else:
             self._fail_like(element, found)

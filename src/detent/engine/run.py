@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from detent.canon import parse_digest
@@ -24,11 +24,11 @@ from detent.engine.step_run import Element, StepRun
 from detent.engine.work import Work
 from detent.errors import DetentError, InvariantBroken
 from detent.executor.annotations import refuse_returns
+from detent.kernel.run import COMPLETED
 from detent.kernel.run import RUNNING as RUN_OPEN
+from detent.kernel.table import OPEN
 from detent.words.quantities import count_text
 from detent.words.states import CANCELLED, FAILED, READY, REUSED, RUNNING, SUCCEEDED
-
-OPEN: Final = ("QUEUED", "RETRYING", "RUNNING")
 
 
 class FailedJob(NamedTuple):
@@ -60,7 +60,7 @@ class RunResult:
     @property
     def ok(self) -> bool:
         """Whether everything succeeded."""
-        return self.status == "completed"
+        return self.status == COMPLETED
 
 
 class RunHandle:
@@ -172,7 +172,7 @@ class RunHandle:
         driver, work = self._driver, self._work
         now = work.desk.now_ms()
         if driver is None:
-            return RunView("", self._inputs.name, "running", (), now, now, work.workers, str(work.home.path))
+            return RunView("", self._inputs.name, RUN_OPEN, (), now, now, work.workers, str(work.home.path))
         begun = self._begun() if driver.ended_ms is None else {}
         return RunView(
             driver.identity.run_id,
@@ -276,7 +276,7 @@ class RunHandle:
             self._inputs.name,
             status,
             driver.message,
-            driver.result(self._file) if status == "completed" else None,
+            driver.result(self._file) if status == COMPLETED else None,
             self.view(),
             failed,
             {step: jobs for step, jobs in made.items() if jobs},

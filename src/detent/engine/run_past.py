@@ -13,9 +13,9 @@ from detent.engine.step_run import Element, StepRun
 from detent.errors import DetentError
 from detent.kernel import Job
 from detent.kernel.history import STEP_REUSED
+from detent.kernel.table import TERMINAL, State
 from detent.store.api import JobRow
 
-TERMINAL: Final = frozenset({"SUCCEEDED", "FAILED", "CANCELED"})
 GONE: Final = "its result is gone"
 
 
@@ -73,7 +73,7 @@ class Past:
             return GONE
         if change := self._recipes.difference(order.ingredients, recipe.ingredients):
             return change
-        if row.state != "SUCCEEDED":
+        if row.state != State.SUCCEEDED:
             return ""
         found = self._desk.report_of(row.job_id)
         return GONE if found is None else self._recipes.fault(recipe.wanted, found[1])

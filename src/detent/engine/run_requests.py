@@ -10,10 +10,10 @@ from typing import Final
 from detent.engine.desk import Desk
 from detent.engine.patience import ask_again
 from detent.engine.run_inputs import RunIdentity, RunInputs, digests_of
-from detent.engine.run_past import TERMINAL
 from detent.engine.wire import Answer
 from detent.errors import error_of
 from detent.kernel import Cancel, Command, EndRun, StartRun
+from detent.kernel.table import TERMINAL
 
 CANCELS_MAX: Final = 200
 """Jobs cancelled in one commit."""

@@ -312,7 +312,7 @@ class SandboxLane:
             raised = execution.raised
             error = WorkError(
                 execution.category.value,
-                execution.code or "FAILED",
+                execution.code or FAILED,
                 message_of(execution),
                 None if raised is None else raised.type,
                 None if raised is None else raised.traceback,

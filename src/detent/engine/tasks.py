@@ -25,7 +25,6 @@ from detent.engine.ingredients import WorkInputs, is_same_request
 from detent.engine.kept_answers import free_job_id, request_digest
 from detent.engine.patience import ask_again
 from detent.engine.recipes import Limits, Miss, Options, Recipe, Wanted, no_results
-from detent.engine.run_past import TERMINAL
 from detent.engine.vacancies import FULL
 from detent.engine.wire import Answer
 from detent.engine.work import Work
@@ -43,6 +42,7 @@ from detent.jobs.keys import ExecutionKey
 from detent.jobs.work import WorkOrder, WorkReport
 from detent.kernel import Cancel, Command
 from detent.kernel.history import Record
+from detent.kernel.table import TERMINAL, State
 from detent.store.api import AnswerRow
 
 BATCH: Final = 200
@@ -78,7 +78,7 @@ class Ticket:
         self.job_id = job_id
         self.deduplicated = deduplicated
         """Whether it is a job that was submitted before."""
-        self.state = "QUEUED"
+        self.state = State.QUEUED.value
         self.digest: bytes | None = None
         self.report: WorkReport | None = None
         self._event: threading.Event | None = None

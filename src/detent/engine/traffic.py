@@ -32,18 +32,13 @@ from detent.kernel import (
     decode_commands,
 )
 from detent.kernel import evidence as ev
+from detent.kernel.table import State
 from detent.ledger.items import BatchItem
 from detent.ledger.loose import loose
 from detent.scheduling.what_if import (
-    CANCELED,
     EVICTED,
-    FAILED,
     REFUSED,
-    RETRYING,
-    RUNNING,
     STOPPED,
-    SUCCEEDED,
-    WAITING,
     Attempt,
     Came,
     Cancelled,
@@ -56,15 +51,9 @@ from detent.scheduling.what_if import (
     WorkerCame,
     WorkerLeft,
 )
+from detent.words.states import FAILED, RETRYING, RUNNING, SUCCEEDED, WAITING, word_of
 
-_STATES: Final = {
-    "QUEUED": WAITING,
-    "RUNNING": RUNNING,
-    "RETRYING": RETRYING,
-    "SUCCEEDED": SUCCEEDED,
-    "FAILED": FAILED,
-    "CANCELED": CANCELED,
-}
+_STATES: Final = {state.value: word_of(state) for state in State} | {State.QUEUED.value: WAITING}
 
 
 class _Submitted(NamedTuple):
@@ -245,18 +234,18 @@ class Recorder:
 
     def _transition(self, life: _Life, fate: Fate, fields: dict[str, Any], evidence: dict[str, Any]) -> None:
         tick, to_state = fields["tick"], fields["to_state"]
-        if to_state == "RUNNING" and fields["dispatch"]:
+        if to_state == State.RUNNING and fields["dispatch"]:
             self._dispatched(life, fate, tick, str(evidence.get("replica_id")), fields["lease_id"])
-        elif fields["from_state"] == "RUNNING" and fate.state == RUNNING:
+        elif fields["from_state"] == State.RUNNING and fate.state == RUNNING:
             self._left(life, tick, to_state, str(evidence.get("kind")))
-        fate.state = _STATES[to_state] if to_state != "RUNNING" or fields["dispatch"] else fate.state
-        if to_state == "CANCELED":
+        fate.state = _STATES[to_state] if to_state != State.RUNNING or fields["dispatch"] else fate.state
+        if to_state == State.CANCELED:
             fate.reason = fields["reason_code"]
             if fate.reason in ev.EVICTIONS:
                 fate.state = EVICTED
             elif evidence.get("kind") == ev.CANCEL:
                 self._inputs.append(Cancelled(tick, fate.job_id))
-        elif to_state == "FAILED" and evidence.get("kind") == ev.WATCHDOG:
+        elif to_state == State.FAILED and evidence.get("kind") == ev.WATCHDOG:
             fate.state, fate.reason = STOPPED, fields["reason_code"]
 
     def _dispatched(self, life: _Life, fate: Fate, tick: int, replica_id: str, lease_id: bytes) -> None:
@@ -281,10 +270,10 @@ class Recorder:
         spell.expiry = max(spell.start + life.lease_ticks, beats.last + life.heartbeat_ticks if beats.last else 0)
         spell.progress = tuple(max(0, said - spell.start) for said in beats.progress)
         config = self.configs[-1] if self.configs else KernelConfig()
-        if to_state == "RETRYING" and kind in ev.INTERRUPTIONS:
+        if to_state == State.RETRYING and kind in ev.INTERRUPTIONS:
             spell.delay_ticks = config.interruption_ticks(life.interruptions)
             life.interruptions += 1
-        elif to_state == "RETRYING":
+        elif to_state == State.RETRYING:
             if life.manifest.backoff_schedule_id in config.backoffs:
                 spell.delay_ticks = config.backoff_ticks(life.manifest.backoff_schedule_id, life.failures)
             life.failures += 1

@@ -308,7 +308,7 @@ class WorkReport:
             return "nonce must have 16 bytes"
         if self.status not in _ENDED:
             return f"status must be one of {', '.join(sorted(_ENDED))}"
-        if (self.error is None) != (self.status in {"SUCCEEDED", "CANCELLED"}):
+        if (self.error is None) != (self.status in {JobStatus.SUCCEEDED, JobStatus.CANCELLED}):
             return f"error does not fit the status {self.status}"
         if self.error is not None and (fault := _error_fault(self.error, self.status)):
             return fault

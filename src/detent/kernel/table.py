@@ -35,6 +35,9 @@ TRANSITIONS: Mapping[State, frozenset[State]] = {
 
 TERMINAL: frozenset[State] = frozenset(state for state, targets in TRANSITIONS.items() if not targets)
 
+OPEN: tuple[str, ...] = tuple(state.value for state in State if state not in TERMINAL)
+"""The states of a job that has not ended, as plain text, for asking a store."""
+
 LEGAL: frozenset[tuple[str, str]] = frozenset(
     (source.value, target.value) for source, targets in TRANSITIONS.items() for target in targets
 )

@@ -25,14 +25,9 @@ from detent.errors import InvariantBroken, Refused
 from detent.kernel import Arrival, Due, KernelConfig, Placed
 from detent.scheduling.policy import SchedulingPolicy
 from detent.scheduling.scheduler import Scheduler, policy_of
+from detent.words.states import CANCELLED, RETRYING, RUNNING, SUCCEEDED, WAITING
 
 REFUSED: Final = "refused"
-WAITING: Final = "waiting"
-RUNNING: Final = "running"
-RETRYING: Final = "retrying"
-SUCCEEDED: Final = "succeeded"
-FAILED: Final = "failed"
-CANCELED: Final = "canceled"
 EVICTED: Final = "evicted"
 STOPPED: Final = "stopped"
 """A running job that its own limit ended."""
@@ -217,7 +212,7 @@ class _Simulation:
             return
         if type(came) is Cancelled:
             if (job := self._jobs.get(came.job_id)) is not None:
-                self._cut(job, CANCELED, None)
+                self._cut(job, CANCELLED, None)
         elif type(came) is Ordered:
             self.scheduler.order(came.name, came.data, self.tick)
         elif type(came) is Configured:

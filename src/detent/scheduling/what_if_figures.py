@@ -8,7 +8,8 @@ from typing import Final, NamedTuple
 
 from detent.canon.late import dataclass
 from detent.scheduling.policy import SchedulingPolicy
-from detent.scheduling.what_if import CANCELED, EVICTED, FAILED, REFUSED, STOPPED, SUCCEEDED, Fate
+from detent.scheduling.what_if import EVICTED, REFUSED, STOPPED, Fate
+from detent.words.states import CANCELLED, FAILED, SUCCEEDED
 
 WAIT_CHANGES_MAX: Final = 100
 """Jobs that a comparison names, those with the largest change of wait; all of them are counted."""
@@ -80,7 +81,7 @@ class Figures:
 
 
 UNFINISHED: Final = "unfinished"
-ENDS: Final = (SUCCEEDED, FAILED, REFUSED, EVICTED, STOPPED, CANCELED, UNFINISHED)
+ENDS: Final = (SUCCEEDED, FAILED, REFUSED, EVICTED, STOPPED, CANCELLED, UNFINISHED)
 
 
 class PlacementChange(NamedTuple):

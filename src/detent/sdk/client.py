@@ -409,16 +409,16 @@ class Client:
     def _result(self, ticket: Ticket, timeout: float | None) -> Any:
         from detent.engine.recipes import no_results  # noqa: PLC0415
         from detent.jobs.values import restored  # noqa: PLC0415
-        from detent.kernel import Job  # noqa: PLC0415
+        from detent.kernel import Job, State  # noqa: PLC0415
 
         if not ticket.done:
             self._work.start()  # Else a job that waits for a worker would wait for ever.
         if not self._tasks.wait(ticket, timeout):
             raise not_ended(f"job {ticket.job_id}", timeout)
-        if ticket.state == "CANCELED":
+        if ticket.state == State.CANCELED:
             raise TaskCancelled(f"job {ticket.job_id} was cancelled", hint=f"`detent explain {ticket.job_id}`")
         report = ticket.report
-        if ticket.state == "SUCCEEDED" and report is not None:
+        if ticket.state == State.SUCCEEDED and report is not None:
             desk = self._work.desk
             return restored(desk.value(report), no_results, self._file)
         row = None if report is not None else self._work.desk.reader.job(ticket.job_id)

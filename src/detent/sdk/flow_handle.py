@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from detent.sdk.options import Duration, not_ended, waiting_seconds
 from detent.sdk.run import Run, RunFailed, run_of
+from detent.words.states import FAILED, RUNNING
 
 if TYPE_CHECKING:
     from detent.engine.run import RunHandle
@@ -51,7 +52,7 @@ class FlowHandle:
         """``running``, ``succeeded``, ``failed`` or ``cancelled``; ``stopped`` for one that its client left unfinished."""
         if self._run is not None:
             return self._run.status
-        return "failed" if self._error is not None else "running"
+        return FAILED if self._error is not None else RUNNING
 
     def done(self) -> bool:
         """Whether nothing more will happen to it here."""

@@ -23,7 +23,7 @@ from detent.sdk.options import check_duration, duration, milliseconds
 from detent.sdk.recording import current
 from detent.sdk.run import RunFailed
 from detent.sdk.user_code import refuse_while_loading
-from detent.words.states import word_of
+from detent.words.states import CANCELLED, FAILED, STOPPED, word_of
 
 if TYPE_CHECKING:
     from detent.engine.commit_targets.api import Anew, CommitTarget
@@ -399,7 +399,7 @@ def _streamed(request: _Request, items: Iterable[Any], box: dict[str, Any]) -> I
     if isinstance(result, BaseException):
         raise result
     box["summary"] = summary = OrderedSummary(result, where.path)
-    if summary.status == "cancelled":  # A loop that simply ended would look as if it had had everything.
+    if summary.status == CANCELLED:  # A loop that simply ended would look as if it had had everything.
         raise _failure(summary)
     _insist_on_end(summary, handle)
 
@@ -443,18 +443,18 @@ def _target(commit: str | Callable[..., Any] | CommitTarget, work: Work, anew: A
 
 def _insist_on_end(summary: OrderedSummary, handle: OrderedHandle) -> None:
     """Raise for a run that failed and was to stop then, and for one that was left because its destination did not answer."""
-    if summary.status == "stopped":
+    if summary.status == STOPPED:
         raise RunFailed(
             f"run {summary.run_id!r} has not ended: {handle.view().note or 'it was left as it stands'}",
             hint="mend the destination; the same call goes on there",
             details={"run_id": summary.run_id},
         )
-    if summary.status == "failed" and handle.inputs.spec.on_error == "stop":
+    if summary.status == FAILED and handle.inputs.spec.on_error == "stop":
         raise _failure(summary)
 
 
 def _failure(summary: OrderedSummary) -> DetentError:
-    if summary.status == "cancelled" and not summary.failed:
+    if summary.status == CANCELLED and not summary.failed:
         return RunFailed(
             f"run {summary.run_id!r} was cancelled from item {summary.succeeded + summary.skipped} on",
             code="WORK_CANCELLED",

@@ -15,6 +15,7 @@ from typing import Final
 
 from detent.canon.show import a_or_an
 from detent.errors import InvalidInput, InvariantBroken
+from detent.kernel.table import State
 from detent.store.api import (
     ANSWER_BYTES_MAX,
     CONTENT_INLINE_BYTES_MAX,
@@ -41,7 +42,7 @@ PARTITIONS_MAX: Final = 65_536
 RECORD_BYTES_MAX: Final = 60 * 1024
 """Whatever is larger than this goes into a record by digest."""
 
-JOB_STATES: Final = frozenset({"QUEUED", "RUNNING", "RETRYING", "SUCCEEDED", "FAILED", "CANCELED"})
+JOB_STATES: Final = frozenset(state.value for state in State)
 
 JOB_RECORD_KINDS: Final = frozenset({"submitted", "transition"})
 """Record kinds that always name a job."""

@@ -21,11 +21,10 @@ from detent.engine.ordered_runtime.spec import OrderedInputs, OrderedSpec
 from detent.engine.recipes import Recipes
 from detent.errors import DetentError
 from detent.kernel import Run
-from detent.kernel.run import RUNNING
+from detent.kernel.run import COMPLETED, RUNNING
 from detent.ordered import Summary
 from detent.store.api import RunRow
 
-COMPLETED: Final = "completed"
 OWN_RUNS_LOOKED_MAX: Final = 8
 """Earlier runs of the same work that are asked whether they left a file as it is."""
 

@@ -18,7 +18,7 @@ from detent.engine.crew import Attempted, Crew, ends_attempt
 from detent.engine.desk import Desk, Submission, joined
 from detent.engine.ordered_runtime.chunk_order import chunk_submission
 from detent.engine.ordered_runtime.commit_thread import chunks_between
-from detent.engine.ordered_runtime.spec import TERMINAL, OrderedInputs
+from detent.engine.ordered_runtime.spec import OrderedInputs
 from detent.engine.ordered_runtime.spool import Items
 from detent.engine.ordered_runtime.waiting import Waiting
 from detent.engine.patience import ask_again
@@ -28,6 +28,7 @@ from detent.engine.worker_identity import is_gone
 from detent.errors import RequestRefused, error_of
 from detent.jobs.work import WorkReport
 from detent.kernel import Cancel, Command, Evidence, Job, Record
+from detent.kernel.table import TERMINAL, State
 from detent.ordered import Action, Chunk, OrderedRun, chunk_job_id
 
 SUBMIT_MAX: Final = 64
@@ -188,7 +189,7 @@ class ChunkJobs:
         attempt = opened.attempt if event.report is None else event.report.attempt_id
         if event.state in TERMINAL:
             self._ended(opened, event.state, attempt, event.digest, event.report)
-        elif event.state == "RETRYING":
+        elif event.state == State.RETRYING:
             self._reach(opened, attempt + 1, interrupted=event.report is None)
 
     def observed(self, record: Record) -> None:
@@ -196,7 +197,7 @@ class ChunkJobs:
         body, opened = decode(record.body), self.opened.get(record.job_id or "")
         if opened is None or not isinstance(body, dict):
             return
-        if body["to_state"] == "RUNNING":
+        if body["to_state"] == State.RUNNING:
             self._reach(opened, body["attempt_id"], interrupted=True)
             if body["attempt_id"] == opened.attempt:
                 evidence = None if record.evidence is None else Evidence.decode(record.evidence)
@@ -222,9 +223,9 @@ class ChunkJobs:
             found = self._desk.report_of(opened.job_id, job) or (None, None)
             attempt = job.attempt_id if found[1] is None else found[1].attempt_id
             self._ended(opened, row.state, attempt, *found)
-        elif row.state != "RETRYING":
+        elif row.state != State.RETRYING:
             self._reach(opened, job.attempt_id, interrupted=True)
-            if row.state == "RUNNING":
+            if row.state == State.RUNNING:
                 self._start(opened, job.lease_holder)
 
     def _start(self, opened: Open, owner: str | None = None) -> None:
@@ -245,7 +246,7 @@ class ChunkJobs:
         if self.opened.pop(opened.job_id, None) is None:
             return
         run, chunk = self._run, opened.chunk
-        if state == "CANCELED":
+        if state == State.CANCELED:
             self._do(run.canceled(*chunk))
             return
         self._reach(opened, attempt, interrupted=True)

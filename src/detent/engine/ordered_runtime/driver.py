@@ -34,12 +34,14 @@ from detent.engine.ordered_runtime.notes import SUMMARY, Notes, cancel_name
 from detent.engine.ordered_runtime.recall import Failure, Standing, committed, past_failures
 from detent.engine.ordered_runtime.requests import Request, Requests
 from detent.engine.ordered_runtime.snapshot_file import SnapshotFile
-from detent.engine.ordered_runtime.spec import TERMINAL, OrderedInputs
+from detent.engine.ordered_runtime.spec import OrderedInputs
 from detent.engine.ordered_runtime.spool import Items
 from detent.engine.ordered_runtime.waiting import FAILURES_KEPT_MAX, Waiting
 from detent.errors import DetentError, RequestRefused, error_of
 from detent.kernel import EndRun, Record
+from detent.kernel import run as run_status
 from detent.kernel.records import RUN_ENDED
+from detent.kernel.table import TERMINAL
 from detent.ordered import (
     Action,
     Boundary,
@@ -117,7 +119,7 @@ class OrderedDriver:
         self.desk = desk
         self.inputs = inputs
         self.run_id = run_id
-        self.status = "running"
+        self.status = run_status.RUNNING
         self.message = ""
         self.summary: Summary | None = None
         self._notes = notes
@@ -170,7 +172,7 @@ class OrderedDriver:
             elif self._jobs.is_news(record):
                 (self._events.put if ends_attempt(record) else self._noted.append)(record)
 
-    def cancel(self, reason: str = "cancelled", at: int = 0) -> None:
+    def cancel(self, reason: str = run_status.CANCELLED, at: int = 0) -> None:
         """Cancel from a boundary on: what is below runs to its end and is committed (X-069)."""
         self._events.put(Request(at, reason))
 
@@ -368,7 +370,7 @@ class OrderedDriver:
         return f"the snapshot of the run is in {self._snapshots.path}"
 
     def _leave_snapshot(self) -> None:
-        if self.summary is not None and self.status not in {STOPPED, "running"}:
+        if self.summary is not None and self.status not in {STOPPED, run_status.RUNNING}:
             self._snapshots.remove()
             return
         fault = self.ordered.fault
@@ -438,9 +440,9 @@ class OrderedDriver:
         """Record what the run came to, then close it."""
         self._end_note(summary)
         if self._cancelled and summary.cancel:
-            status = "cancelled"
+            status = run_status.CANCELLED
         else:
-            status = "failed" if summary.fail or summary.cancel else "completed"
+            status = run_status.FAILED if summary.fail or summary.cancel else run_status.COMPLETED
         while True:
             (answer,) = self._jobs.ask([EndRun(0, self.run_id, status)])
             if answer.refusal is None:

@@ -37,7 +37,7 @@ from detent.engine.session import Session
 from detent.errors import DetentError, InvalidInput, RequestRefused, error_of
 from detent.executor.annotations import refuse_return
 from detent.kernel import Run, StartRun
-from detent.kernel.run import RUNNING
+from detent.kernel.run import COMPLETED, RUNNING
 from detent.ordered import Summary
 from detent.words.states import word_of
 
@@ -98,7 +98,7 @@ class OrderedResult:
     @property
     def ok(self) -> bool:
         """Whether every item succeeded or was skipped."""
-        return self.status == "completed"
+        return self.status == COMPLETED
 
 
 class RuntimeParts(Protocol):

@@ -23,10 +23,12 @@ from detent.engine.patience import ask_again
 from detent.engine.vacancies import FULL
 from detent.errors import error_of
 from detent.executor.own_targets import STATED
+from detent.jobs.status import JobStatus
 from detent.jobs.work import WorkOrder, WorkReport
 from detent.kernel import Command, Evidence, Finish, Transition
 from detent.kernel.evidence import DISPATCH, REASON_DISPATCHED
 from detent.kernel.keys import lease_key
+from detent.kernel.table import State
 from detent.store.api import StoreReader
 
 PRIORITY: Final = 10
@@ -115,7 +117,7 @@ class Notes:
                 attempt_id=0,
                 lease_id=lease_id,
                 manifest_hash=submission.command.manifest.hash,  # type: ignore[union-attr]  # signed a moment ago
-                status="SUCCEEDED",
+                status=JobStatus.SUCCEEDED.value,
                 nonce=desk.random(16),
                 value=value,
                 value_content=value_content,
@@ -129,7 +131,7 @@ class Notes:
         begun = Evidence(DISPATCH, REASON_DISPATCHED, lease_id, self._worker)
         commands: list[Command] = [
             submission.command,
-            Transition(0, desk.tenant, job_id, 0, 0, "QUEUED", "RUNNING", begun.encode()),
+            Transition(0, desk.tenant, job_id, 0, 0, State.QUEUED.value, State.RUNNING.value, begun.encode()),
             Finish(0, job_id, lease_id, detail_digest=reported.digest),
         ]
         content = joined([submission.inline, reported.inline, inline])
@@ -146,7 +148,7 @@ class Notes:
 def notes_of(reader: StoreReader, run_id: str) -> Iterator[NoteName]:
     """The notes of a run, in no order, by their names."""
     for row in reader.jobs(run_id=run_id):
-        if row.state == "SUCCEEDED" and (named := note_name(run_id, row.job_id)) is not None:
+        if row.state == State.SUCCEEDED and (named := note_name(run_id, row.job_id)) is not None:
             yield named
 
 

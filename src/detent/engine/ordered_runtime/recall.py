@@ -18,6 +18,7 @@ from detent.engine.ordered_runtime.chunk_result import ChunkResult, read_head, r
 from detent.engine.ordered_runtime.notes import BEGIN, commit_name, note, notes_of
 from detent.errors import InvalidInput, StoreCorrupt
 from detent.jobs.work import WorkReport
+from detent.kernel.table import State
 from detent.ordered import Chunk, Envelope, OrderedConfig, SeqState, chunk_job_id, chunk_of
 
 FAILED_CODE = "WORK_FAILED"
@@ -85,14 +86,14 @@ def envelopes_of(desk: Desk, run_id: str, chunk: Chunk) -> list[Envelope]:
     job_id = chunk_job_id(run_id, *chunk)
     row = desk.reader.job(job_id)
     count = chunk.last - chunk.first + 1
-    if row is None or row.state == "CANCELED":
+    if row is None or row.state == State.CANCELED:
         return [Envelope(SeqState.TERMINAL_CANCEL)] * count
     found = desk.report_of(job_id)
     report = None if found is None else found[1]
-    if row.state == "FAILED":
+    if row.state == State.FAILED:
         return [Envelope(SeqState.TERMINAL_FAIL, code=failure_code(report))] * count
     data = None if report is None else desk.value_bytes(report)
-    if row.state != "SUCCEEDED" or data is None:
+    if row.state != State.SUCCEEDED or data is None:
         raise StoreCorrupt(f"the result of job {job_id!r} is gone", hint="it was erased; begin a new run with --new")
     ended = envelopes(read_head(data))
     return ended + [Envelope(SeqState.TERMINAL_CANCEL)] * (count - len(ended))

@@ -13,6 +13,7 @@ from detent.canon.late import dataclass
 from detent.engine.desk import Desk
 from detent.engine.ordered_runtime.notes import REQUEST, Notes, note, request_name
 from detent.kernel import Record
+from detent.kernel.run import CANCELLED
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Requests:
             self._next += 1
             known = said if isinstance(said, dict) else {}  # Erased: that it was asked for is known all the same.
             at, reason = known.get("at"), known.get("reason")
-            yield Request(at if type(at) is int else 0, reason if type(reason) is str else "cancelled")
+            yield Request(at if type(at) is int else 0, reason if type(reason) is str else CANCELLED)
 
 
 def write_request(notes: Notes, request: Request) -> None:

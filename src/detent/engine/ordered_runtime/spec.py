@@ -19,7 +19,6 @@ from detent.ordered import FAILURE_POLICIES, OrderedConfig
 from detent.ordered.windows import ACTIVE_MAX
 
 VERSION: Final = 1
-TERMINAL: Final = frozenset({"SUCCEEDED", "FAILED", "CANCELED"})
 WINDOW: Final = 2048
 CHUNK_MAX: Final = 256
 CHUNKS_PER_WORKER: Final = 16

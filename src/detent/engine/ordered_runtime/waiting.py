@@ -10,6 +10,7 @@ from detent.engine.ordered_runtime.commit_thread import Handed, Held, chunks_bet
 from detent.engine.ordered_runtime.recall import Failure, envelopes, failure_code, failures_of
 from detent.errors import InvalidInput
 from detent.jobs.work import WorkReport
+from detent.kernel.table import State
 from detent.ordered import Chunk, Commit, Envelope, OrderedConfig, OrderedRun, SeqState
 
 FAILURES_KEPT_MAX: Final = 1000
@@ -33,7 +34,7 @@ class Waiting:
         """Hold what a chunk came to, and say how each of its items ended. Of one that failed as a whole, all failed."""
         count = chunk.last - chunk.first + 1
         data = None
-        if state == "SUCCEEDED" and report is not None and digest is not None:
+        if state == State.SUCCEEDED and report is not None and digest is not None:
             data = self._desk.value_bytes(report)
         result = None if data is None else read_head(data)
         if result is not None and (len(result.outcomes) > count or result.first != chunk.first):

@@ -21,6 +21,8 @@ from typing import Any, Final, Self, TypeVar
 import apsw
 
 from detent.errors import StoreCorrupt
+from detent.kernel.run import RUNNING as RUN_OPEN
+from detent.kernel.table import State
 from detent.store.api import (
     AnswerRow,
     BatchRow,
@@ -66,8 +68,6 @@ _NUMBERS: Final = 1 << POSITION_BITS
 _UNLIMITED: Final = -1
 _WORK_COLUMNS: Final = len(WorkRow._fields)
 _IDLE_CONNECTIONS_MAX: Final = 4
-_RUN_OPEN: Final = "running"
-"""The status of a run that has not ended; the index of those names it, too."""
 _SCHEMA_WITH_WORK: Final = 2
 """The schema that brought the index of work and the answers; a ledger of an older one has none."""
 
@@ -210,7 +210,7 @@ class SqliteReader:
         if run_id is not None:
             return self._rows(_JOB_ROW, "jobs_of_run", *page, run_id)
         # Nearly every job of a long history has succeeded: there the order of ids is the shorter way to the next page.
-        name = "jobs" if state in {None, "SUCCEEDED"} else "jobs_in_state"
+        name = "jobs" if state in {None, State.SUCCEEDED} else "jobs_in_state"
         return self._rows(_JOB_ROW, name, *page)
 
     def recent_jobs(
@@ -221,7 +221,7 @@ class SqliteReader:
         if run_id is not None:
             return self._rows(_JOB_ROW, "recent_jobs_of_run", *page, run_id)
         # As above: a state that most jobs are in is found soonest by going through all of them.
-        name = "recent_jobs" if state in {None, "SUCCEEDED"} else "recent_jobs_in_state"
+        name = "recent_jobs" if state in {None, State.SUCCEEDED} else "recent_jobs_in_state"
         return self._rows(_JOB_ROW, name, *page)
 
     def job_heads(self, *, run_id: str | None = None) -> Iterator[JobHead]:
@@ -241,7 +241,7 @@ class SqliteReader:
     def runs(self, *, status: str | None = None, limit: int | None = None) -> Iterator[RunRow]:
         """Runs, or those of one status, newest first."""
         most = _UNLIMITED if limit is None else limit
-        if status == _RUN_OPEN:
+        if status == RUN_OPEN:
             return self._rows(_RUN_ROW, "runs_open", most)
         return self._rows(_RUN_ROW, "runs", most, status)
 
