@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,3 +53,36 @@ def test_processor_time_is_read_in_the_form_of_both_versions(tmp_path: Path, tex
     (tmp_path / "gauge").write_text(text)
     with (tmp_path / "gauge").open("rb") as file:
         assert int(cgroup.read_cpu_ms([-1, -1, file.fileno()])) == 1234
+
+
+CHILDREN = """
+import os, signal, sys, time
+from detent.executor.sandbox import cgroup
+cgroup.enter({"version": 2, "memory": sys.argv[1], "pids": sys.argv[1], "time": sys.argv[1]}, sys.argv[2])
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for _ in range(60):
+    if os.fork() == 0:
+        while time.process_time() < 0.005: pass
+        os._exit(0)
+    try:
+        os.wait()
+    except ChildProcessError:
+        pass
+"""
+
+
+def test_version_2_counts_the_time_of_children_that_nobody_waits_for() -> None:
+    """JOB-037: by a real group, wherever one can be made; it needs no controller to be turned on."""
+    mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines() if " - cgroup2 " in line]
+    place = next((Path(words[4]) for words in mounts if os.access(words[4], os.W_OK)), None)
+    if place is None:
+        return  # This user may make no group of version 2; what is read from one is tested above.
+    group = f"{cgroup.PREFIX}test-{os.getpid()}"
+    (place / group).mkdir()
+    try:
+        subprocess.run([sys.executable, "-c", CHILDREN, str(place), group], check=True)
+        gauge = os.open(place / group / "cpu.stat", os.O_RDONLY)
+        assert 300 <= cgroup.read_cpu_ms([-1, -1, gauge]) < 60_000
+        os.close(gauge)
+    finally:
+        (place / group).rmdir()
