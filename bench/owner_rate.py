@@ -32,8 +32,8 @@ from detent.engine.owner import Owner
 from detent.engine.request import Make
 from detent.engine.wiring import OwnedHome, Parts, begin_ledger, open_owned, signing_key
 from detent.kernel import Claim, Finish, Grant, Manifest, Submit, VerifiedManifest, plain_queue
+from detent.kernel.partition_state import MakeQueue
 from detent.kernel.policy import UNLIMITED_QUOTA
-from detent.kernel.reducer import MakeQueue
 from detent.ledger import sign_manifest
 from detent.scheduling import Scheduler
 

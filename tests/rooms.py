@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 # The rooms in the order of the house, each with the rooms it may import. Imports point up the list.
 PURE: dict[str, frozenset[str]] = {
+    "version": frozenset(),
     "errors": frozenset(),
     "words": frozenset(),
     "canon": frozenset({"errors", "words"}),
@@ -145,7 +146,7 @@ def _within(module: str, names: frozenset[str]) -> bool:
 
 def _eager_findings(imports: list[Import]) -> list[str]:
     """`import detent` stays cheap: what it shows is fetched when it is asked for."""
-    allowed = frozenset({"__future__", "typing", "importlib", "collections", f"{TOP}.errors"})
+    allowed = frozenset({"__future__", "typing", "importlib", "collections", f"{TOP}.errors", f"{TOP}.version"})
     return [
         f"{TOP}:{item.line}: loads {item.module} when it is imported"
         for item in imports

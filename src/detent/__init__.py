@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from detent.version import __version__
+
 if TYPE_CHECKING:
     from detent.engine.ordered_runtime.skip import SKIP
     from detent.errors import (
@@ -16,20 +18,18 @@ if TYPE_CHECKING:
         Refused,
         RequestRefused,
     )
+    from detent.executor.file import File
     from detent.sdk.client import Client, TaskCancelled, TaskFailed
     from detent.sdk.context import context
-    from detent.sdk.file import File
     from detent.sdk.flow import flow
     from detent.sdk.ordered_map import ordered_map
     from detent.sdk.run import RunFailed, run
     from detent.sdk.task import task
     from detent.sdk.verify import verify
 
-__version__ = "0.1.0"
-
 # Names are looked up when they are first used: `import detent` costs what the interpreter costs.
 _WHERE = {
-    "File": "detent.sdk.file",
+    "File": "detent.executor.file",
     "context": "detent.sdk.context",
     "Client": "detent.sdk.client",
     "flow": "detent.sdk.flow",
@@ -64,6 +64,7 @@ __all__ = [
     "RunFailed",
     "TaskCancelled",
     "TaskFailed",
+    "__version__",
     "context",
     "flow",
     "ordered_map",

@@ -8,8 +8,8 @@ import pytest
 
 from detent.canon import decode
 from detent.errors import InvariantBroken
-from detent.kernel import ErrorRecord, Finish, Heartbeat, Outcome, emit_error, reducer
-from detent.kernel.reducer import TERMINAL_NAMES
+from detent.kernel import ErrorRecord, Finish, Heartbeat, Outcome, emit_error, partition_state
+from detent.kernel.partition_state import TERMINAL_NAMES
 from detent.kernel.table import TERMINAL
 from tests.kernel.builders import NO_LEASE, Scene, code_of, config, quota, scene_in
 from tests.kernel.walk import walked
@@ -82,7 +82,7 @@ def test_every_refusal_goes_through_the_one_operator(monkeypatch: pytest.MonkeyP
         calls.append(failure_code)
         return emit_error(t, failure_code, *rest)
 
-    monkeypatch.setattr(reducer, "emit_error", spy)
+    monkeypatch.setattr(partition_state, "emit_error", spy)
     refusals = [code_of(outcome) for seed in range(4) for outcome in walked(seed, 120).outcomes if not outcome.ok]
     assert calls == refusals
     assert len(set(calls)) >= 7

@@ -9,8 +9,8 @@ import pytest
 
 import detent
 from detent.errors import InvalidInput
+from detent.executor.file import FileChanged, FileMissing
 from detent.jobs.values import files_named, is_file
-from detent.sdk.file import FileChanged, FileMissing
 from detent.store.content import ContentFiles
 
 DATA = b"\x89PNG bytes"

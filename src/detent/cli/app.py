@@ -13,11 +13,11 @@ from importlib import import_module
 
 import click
 
-from detent import __version__
 from detent.cli.failure import Failure, wants_json
 from detent.cli.shell import STANDARD_OUTPUT, Ending, ReaderGone
 from detent.cli.terminal import EXIT_CODES, safe
 from detent.errors import EXIT_FAILED, DetentError, InvariantBroken
+from detent.version import __version__
 
 DEBUG_VARIABLE = "DETENT_DEBUG"
 CLOSE = 0.7

@@ -80,7 +80,7 @@ def command(  # noqa: PLR0913 - a command's options
 
         if new:
             raise click.UsageError("--new means nothing with --watch: each occurrence has a run of its own")
-        return watch_runs(shell, RunInputs(contract, params), options, workers=workers, quiet=quiet)
+        return watch_runs(shell, RunInputs(contract, params), options, workers=workers, quiet=quiet, drive=drive)
     home = home_at(shell.home_option)
     with Work(home, workers=workers) as work:
         handle = RunHandle(work, RunInputs(contract, params), options=options, new=new)

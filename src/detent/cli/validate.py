@@ -102,7 +102,7 @@ def warnings_of(contract: Contract) -> list[Finding]:
 def _without_effect(contract: Contract) -> list[Finding]:
     """Fields that are kept and change nothing when the contract is run (X-120, X-194)."""
     from detent.contract import Finding  # noqa: PLC0415 - keeps `--help` fast
-    from detent.contract.model import Place  # noqa: PLC0415
+    from detent.contract.findings import Place  # noqa: PLC0415
     from detent.contract.without_effect import IN_DEFINITION, IN_STEPS, definition_fields, step_fields  # noqa: PLC0415
 
     found = [
@@ -128,7 +128,8 @@ def _without_effect(contract: Contract) -> list[Finding]:
 def _blind_pipes(contract: Contract) -> list[Finding]:
     """Pipes in a shell that sees only a failure of their last command (X-189)."""
     from detent.contract import Finding  # noqa: PLC0415 - keeps `--help` fast
-    from detent.contract.model import Kind, Place  # noqa: PLC0415
+    from detent.contract.findings import Place  # noqa: PLC0415
+    from detent.contract.model import Kind  # noqa: PLC0415
     from detent.contract.shells import SH, has_pipe  # noqa: PLC0415
 
     piped = [

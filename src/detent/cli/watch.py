@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -70,9 +70,10 @@ class Interrupts:
                 signal.signal(number, handler)
 
 
-def watch_runs(shell: Shell, inputs: RunInputs, options: Options, *, workers: int | None, quiet: bool) -> int:
+def watch_runs(
+    shell: Shell, inputs: RunInputs, options: Options, *, workers: int | None, quiet: bool, drive: Callable[..., int]
+) -> int:
     """Watch until the end is asked for. Every run answers with its own summary, or its own JSON document."""
-    from detent.cli.run import drive  # noqa: PLC0415 - keeps `--help` fast
     from detent.engine.clock import SystemClock  # noqa: PLC0415
     from detent.engine.run import RunHandle  # noqa: PLC0415
     from detent.engine.watching import Hands, Watching, schedule_of  # noqa: PLC0415

@@ -16,7 +16,6 @@ from typing import Final, TypeAlias
 
 from detent.canon.late import dataclass
 from detent.canon.show import step as path_step
-from detent.contract.model import Place
 from detent.workflow.errors import ModelOnexError
 
 FINDINGS_MAX: Final = 100
@@ -29,6 +28,14 @@ ELSEWHERE: Final = "\0"
 """Stands in a message for the place of a related path. No quoted text can hold it: it would be written escaped."""
 
 Path: TypeAlias = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something stands in its file; lines and columns count from 1."""
+
+    line: int
+    column: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,11 @@ from uuid import UUID
 from detent.canon import NotStrictJson, json_encode
 from detent.contract.definition import LONG_KEYS, SHORT_KEYS, build_long, build_short, short_definition
 from detent.contract.dependencies import Names, check_result, name_steps, report_cycles, resolve_needs
-from detent.contract.findings import ContractInvalid, Finding, Locate, Report, Spot, invalid
+from detent.contract.findings import ContractInvalid, Finding, Locate, Place, Report, Spot, invalid
 from detent.contract.identity import CORRELATION_LABEL, STEP_LABEL, id_maker
 from detent.contract.limits import LONG_FORM_BYTES_MAX
 from detent.contract.map_params import check_declared, has_params
-from detent.contract.model import CheckJob, Contract, Kind, Param, Place, Written
+from detent.contract.model import CheckJob, Contract, Kind, Param, Written
 from detent.contract.params import check_params
 from detent.contract.places import locate
 from detent.contract.schedule import Schedule, check_schedule

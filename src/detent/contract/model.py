@@ -17,7 +17,7 @@ from detent.canon.late import dataclass
 from detent.workflow.plain import Outline, PlainStep
 
 if TYPE_CHECKING:
-    from detent.contract.findings import Locate, Path
+    from detent.contract.findings import Locate, Path, Place
     from detent.contract.schedule import Schedule
     from detent.workflow.models import ModelWorkflowDefinition, ModelWorkflowStep
 
@@ -55,14 +55,6 @@ class Retry:
 
     max: int
     on: tuple[str, ...] = RETRY_ON_OWN_FAILURES
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where something stands in its file; lines and columns count from 1."""
-
-    line: int
-    column: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 from typing import Any, TypeAlias
 
-from detent.contract.findings import Fault, Path
-from detent.contract.model import Place
+from detent.contract.findings import Fault, Path, Place
 from detent.contract.yaml_events import LINE_BREAK, Events
 
 

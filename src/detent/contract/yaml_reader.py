@@ -16,9 +16,8 @@ from dataclasses import field
 from typing import Any, Final, NoReturn
 
 from detent.canon.late import dataclass
-from detent.contract.findings import FINDINGS_MAX, ContractInvalid, Finding
+from detent.contract.findings import FINDINGS_MAX, ContractInvalid, Finding, Place
 from detent.contract.limits import BYTES_MAX, DEPTH_MAX, NODES_MAX
-from detent.contract.model import Place
 from detent.contract.places import doubled_keys
 from detent.contract.scalars import CONSTANTS, NUMBER_STARTS, OutOfRange, number_or_text
 from detent.contract.yaml_doubts import doubts, is_doubtful

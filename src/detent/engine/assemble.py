@@ -10,7 +10,7 @@ from dataclasses import field
 
 from detent.canon import SigningKey
 from detent.canon.late import dataclass
-from detent.canon.merkle import Frontier
+from detent.engine.recover import LogTail
 from detent.kernel import (
     Command,
     Erase,
@@ -72,21 +72,6 @@ class Turn:
     def empty(self) -> bool:
         """Whether there is nothing to make durable."""
         return not self.commands
-
-
-@dataclass(slots=True)
-class LogTail:
-    """Where a partition's log ends, as the writer knows it."""
-
-    frontier: Frontier
-    leaf_hash: bytes
-    next_position: int
-    last_tick: int
-
-    @property
-    def size(self) -> int:
-        """Number of batches."""
-        return self.frontier.size
 
 
 class Assembler:

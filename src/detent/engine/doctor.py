@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from detent import __version__
 from detent.canon import digest_text
 from detent.canon.late import dataclass
 from detent.engine.home import Home
@@ -35,6 +34,7 @@ from detent.errors import DetentError
 from detent.store.api import StoreReader
 from detent.store.mounts import mount_of, refuse_network_file_system
 from detent.store.sqlite.facts import file_facts
+from detent.version import __version__
 from detent.words.quantities import age_text
 
 OK, NOTE, WRONG = "ok", "note", "wrong"

@@ -29,7 +29,7 @@ from detent.engine.ordered_runtime.spool import Items, spool
 from detent.engine.path_arguments import expanded
 from detent.engine.recipes import Recipes
 from detent.errors import InvalidInput
-from detent.executor.plain.outputs import type_of
+from detent.executor.file import type_of
 from detent.jobs.values import RESULT, file_reference, files_named, is_result
 from detent.jobs.work import WorkFile, WorkOrder
 from detent.kernel import Run

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from detent.canon import sha256
 from detent.canon.late import dataclass
 from detent.canon.merkle import Frontier, leaf_hash, root_of
-from detent.engine.assemble import LogTail
 from detent.engine.history import StoreHistory
 from detent.errors import DetentError, InvariantBroken, StoreCorrupt
 from detent.kernel import (
@@ -25,9 +24,24 @@ from detent.kernel import (
     decode_commands,
     restore,
 )
-from detent.kernel.reducer import MakeQueue
+from detent.kernel.partition_state import MakeQueue
 from detent.ledger import BatchHeader, TrustFault, batch_leaf, parse_batch
 from detent.store.api import BatchRow, RecordRow, StoreReader
+
+
+@dataclass(slots=True)
+class LogTail:
+    """Where a partition's log ends, as the writer knows it."""
+
+    frontier: Frontier
+    leaf_hash: bytes
+    next_position: int
+    last_tick: int
+
+    @property
+    def size(self) -> int:
+        """Number of batches."""
+        return self.frontier.size
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from detent.engine.home import Home
 from detent.engine.wiring import Parts
 from detent.errors import InvalidInput, StoreCorrupt
 from detent.kernel import Job, Kernel, checkpoint
-from detent.kernel.reducer import MakeQueue
+from detent.kernel.partition_state import MakeQueue
 from detent.ledger.bundle import read_bundle
 from detent.ledger.findings import Finding
 from detent.ledger.items import HeaderItem, Readable, batch_item

@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-import detent
+from detent import version
 from detent.ledger.book import Signed, VerifyMany, verify_each
 
 THREADS_MAX: Final = 8
@@ -98,7 +98,7 @@ class _Helper:
         self._answers = select.poll()  # `select` would not take a descriptor above 1023.
         self._answers.register(self._read, select.POLLIN)
         self._process: subprocess.Popen[bytes] | None = None
-        root = str(Path(detent.__file__).parent.parent)
+        root = str(Path(version.__file__).parent.parent)
         # So that a group can be handed over while the one before it is checked. Where pipes are as they are, that waits.
         with suppress(OSError, AttributeError):
             fcntl.fcntl(self._write, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)

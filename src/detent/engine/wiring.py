@@ -25,7 +25,7 @@ from detent.engine.service import Service
 from detent.engine.settings import Settings
 from detent.errors import HomeError, Refused, RolledBack, StoreUnavailable, TrustError
 from detent.kernel import ChangeTrust, Grant, KernelConfig, VerifiedManifest
-from detent.kernel.reducer import MakeQueue
+from detent.kernel.partition_state import MakeQueue
 from detent.ledger import SignedTrust, Trust, TrustConfig, verify_manifest
 from detent.ledger.note import parse_head, parse_note
 from detent.scheduling.scheduler import Scheduler

@@ -14,9 +14,10 @@ from detent.kernel.history import History
 from detent.kernel.job import Job
 from detent.kernel.manifest import digest_fault
 from detent.kernel.metrics import Metrics
+from detent.kernel.partition_state import MakeQueue
 from detent.kernel.policy import KernelConfig
 from detent.kernel.queue import plain_queue
-from detent.kernel.reducer import Kernel, MakeQueue
+from detent.kernel.reducer import Kernel
 from detent.kernel.run import Run
 
 CHECKPOINT_VERSION = 1

@@ -40,7 +40,7 @@ from detent.kernel.transition import transition
 from detent.kernel.usage import leased_job, report_usage
 
 if TYPE_CHECKING:
-    from detent.kernel.reducer import Kernel
+    from detent.kernel.partition_state import PartitionState
 
 CLAIM_LIMIT_MAX = 10_000
 """Most leases one claim may ask for."""
@@ -50,7 +50,7 @@ ORDER_BYTES_MAX = 48 * 1024
 """Size of what a scheduler is told at once."""
 
 
-def submit(kernel: Kernel, command: cmd.Submit, out: Outcome) -> None:
+def submit(kernel: PartitionState, command: cmd.Submit, out: Outcome) -> None:
     """``JobSubmit_v1``: make a job in QUEUED, or say why not."""
     verified = command.manifest
     if isinstance(verified, RefusedManifest):
@@ -123,7 +123,7 @@ def submit(kernel: Kernel, command: cmd.Submit, out: Outcome) -> None:
     return None
 
 
-def _new_job(kernel: Kernel, verified: VerifiedManifest, run_id: str | None) -> Job:
+def _new_job(kernel: PartitionState, verified: VerifiedManifest, run_id: str | None) -> Job:
     manifest = verified.manifest
     manifest_hash = verified.hash
     return Job(
@@ -146,7 +146,7 @@ def _new_job(kernel: Kernel, verified: VerifiedManifest, run_id: str | None) -> 
     )
 
 
-def _repeat_submit(kernel: Kernel, known: Job, verified: VerifiedManifest, out: Outcome) -> None:
+def _repeat_submit(kernel: PartitionState, known: Job, verified: VerifiedManifest, out: Outcome) -> None:
     """The same manifest again gets the job it made; another one under the same id is a conflict (PIPE-076)."""
     if known.tenant_id != verified.manifest.tenant_id or known.manifest_hash != verified.hash:
         return kernel.refuse(
@@ -162,19 +162,19 @@ def _repeat_submit(kernel: Kernel, known: Job, verified: VerifiedManifest, out: 
     return None
 
 
-def claim(kernel: Kernel, command: cmd.Claim, out: Outcome) -> None:
+def claim(kernel: PartitionState, command: cmd.Claim, out: Outcome) -> None:
     """Dequeue and lease up to ``limit`` jobs to one replica; a job over its quota is cancelled instead (X-018)."""
     if fault := id_fault("replica_id", command.replica_id):
         return kernel.refuse(out, "INVALID_PARAMS", fault, identity.JOB_TRANSITION)
     return _lease_next(kernel, command.replica_id, command.limit, out)
 
 
-def dispatch(kernel: Kernel, command: cmd.Dispatch, out: Outcome) -> None:
+def dispatch(kernel: PartitionState, command: cmd.Dispatch, out: Outcome) -> None:
     """Dequeue and lease up to ``limit`` jobs to the replicas chosen for them."""
     _lease_next(kernel, None, command.limit, out)
 
 
-def _lease_next(kernel: Kernel, replica_id: str | None, limit: int, out: Outcome) -> None:
+def _lease_next(kernel: PartitionState, replica_id: str | None, limit: int, out: Outcome) -> None:
     if type(limit) is not int or not 1 <= limit <= CLAIM_LIMIT_MAX:
         message = f"limit must be an integer from 1 to {CLAIM_LIMIT_MAX}, not {show(limit)}"
         return kernel.refuse(out, "INVALID_PARAMS", message, identity.JOB_TRANSITION)
@@ -205,7 +205,7 @@ def _lease_next(kernel: Kernel, replica_id: str | None, limit: int, out: Outcome
     return None
 
 
-def finish(kernel: Kernel, command: cmd.Finish, out: Outcome) -> None:
+def finish(kernel: PartitionState, command: cmd.Finish, out: Outcome) -> None:
     """Close a leased attempt: SUCCEEDED, or what `end_attempt` decides for one that did not succeed."""
     operator = identity.JOB_TRANSITION
     ended = ev.Evidence(
@@ -241,7 +241,7 @@ def _finish_fault(command: cmd.Finish) -> str | None:
     return None
 
 
-def _late_finish(kernel: Kernel, job: Job, command: cmd.Finish, evidence: bytes, out: Outcome) -> None:
+def _late_finish(kernel: PartitionState, job: Job, command: cmd.Finish, evidence: bytes, out: Outcome) -> None:
     """A result for a lease that is not active: a repeat of the one that closed it, or stale, or contradicting it.
 
     Success and failure can carry the same evidence, so a repeat must also agree on which of them it was (X-035). Whatever is
@@ -270,7 +270,7 @@ def _succeeded(record: Record) -> bool:
     return isinstance(body, dict) and body["to_state"] == "SUCCEEDED"
 
 
-def cancel(kernel: Kernel, command: cmd.Cancel, out: Outcome) -> None:
+def cancel(kernel: PartitionState, command: cmd.Cancel, out: Outcome) -> None:
     """``JobCancel_v1``: end a job in CANCELED by legal moves, from wherever it stands."""
     operator = identity.JOB_CANCEL
     expected = command.expected_transition_seq
@@ -310,7 +310,7 @@ def cancel(kernel: Kernel, command: cmd.Cancel, out: Outcome) -> None:
     return None
 
 
-def heartbeat(kernel: Kernel, command: cmd.Heartbeat, out: Outcome) -> None:
+def heartbeat(kernel: PartitionState, command: cmd.Heartbeat, out: Outcome) -> None:
     """``JobHeartbeat_v1``: extend the lease of the active attempt (PIPE-073, PIPE-074)."""
     if type(command.progress) is not bool:
         message = f"progress must be true or false, not {show(command.progress)}"
@@ -328,7 +328,7 @@ def heartbeat(kernel: Kernel, command: cmd.Heartbeat, out: Outcome) -> None:
     return None
 
 
-def take_beats(kernel: Kernel, command: cmd.Resume, out: Outcome) -> bool:
+def take_beats(kernel: PartitionState, command: cmd.Resume, out: Outcome) -> bool:
     """Extend the leases whose heartbeats came during the owner's own stall, before time moves on (X-180).
 
     A beat for a lease that is not active is not an error: its worker will learn that by its next request.
@@ -351,7 +351,7 @@ def due_fault(command: cmd.AdvanceTick | cmd.Resume) -> str | None:
     return None
 
 
-def order(kernel: Kernel, command: cmd.Order, out: Outcome) -> None:
+def order(kernel: PartitionState, command: cmd.Order, out: Outcome) -> None:
     """Hand the scheduler what is meant for it; what it refuses changes nothing."""
     if type(command.name) is not str or type(command.data) is not bytes or len(command.data) > ORDER_BYTES_MAX:
         message = f"an order has a name and at most {ORDER_BYTES_MAX} bytes"
@@ -364,12 +364,12 @@ def order(kernel: Kernel, command: cmd.Order, out: Outcome) -> None:
     return None
 
 
-def advance(kernel: Kernel, command: cmd.AdvanceTick | cmd.Resume, out: Outcome) -> None:  # noqa: ARG001 - time has passed already
+def advance(kernel: PartitionState, command: cmd.AdvanceTick | cmd.Resume, out: Outcome) -> None:  # noqa: ARG001 - time has passed already
     """Nothing is left to decide: time passed before this was called."""
     out.changed = True
 
 
-HANDLERS: dict[type, Callable[[Kernel, Any, Outcome], None]] = {
+HANDLERS: dict[type, Callable[[PartitionState, Any, Outcome], None]] = {
     cmd.Submit: submit,
     cmd.Transition: transition,
     cmd.Heartbeat: heartbeat,

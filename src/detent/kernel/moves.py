@@ -18,10 +18,10 @@ from detent.kernel.policy import QUOTA_OK
 from detent.kernel.retry import end_attempt
 
 if TYPE_CHECKING:
-    from detent.kernel.reducer import Kernel
+    from detent.kernel.partition_state import PartitionState
 
 
-def succeed(kernel: Kernel, job: Job, evidence: bytes, reason: str, out: Outcome) -> None:
+def succeed(kernel: PartitionState, job: Job, evidence: bytes, reason: str, out: Outcome) -> None:
     """Commit RUNNING->SUCCEEDED unless the quota denies it; then the attempt ends over quota (X-018)."""
     verdict = kernel.verdict(job)
     if verdict == QUOTA_OK:
@@ -34,21 +34,21 @@ def succeed(kernel: Kernel, job: Job, evidence: bytes, reason: str, out: Outcome
     out.job = JobState.of(job)
 
 
-def end_over_quota(kernel: Kernel, job: Job, verdict: str, out: Outcome) -> None:
+def end_over_quota(kernel: PartitionState, job: Job, verdict: str, out: Outcome) -> None:
     """End a running attempt whose job has used up a budget."""
     evidence = ev.encode_evidence(ev.QUOTA, verdict, job.lease_id, None, None, None)
     end = end_attempt(job, ev.QUOTA, None, kernel.config)
     out.record = kernel.move(out, job, end.to_state, evidence, kind=ev.QUOTA, reason=verdict, verdict=verdict)
 
 
-def expire(kernel: Kernel, job: Job, out: Outcome) -> None:
+def expire(kernel: PartitionState, job: Job, out: Outcome) -> None:
     """A lease ran out without a heartbeat: try again, or fail when the retries are used up (X-039)."""
     evidence = ev.encode_evidence(ev.EXPIRY, ev.REASON_LEASE_EXPIRED, job.lease_id, None, None, None)
     end = end_attempt(job, ev.EXPIRY, None, kernel.config)
     kernel.move(out, job, end.to_state, evidence, kind=ev.EXPIRY, reason=ev.REASON_LEASE_EXPIRED)
 
 
-def abort(kernel: Kernel, job: Job, code: str, out: Outcome) -> None:
+def abort(kernel: PartitionState, job: Job, code: str, out: Outcome) -> None:
     """A running job's own limit is reached: it ends now and is not tried again (X-091)."""
     evidence = ev.encode_evidence(ev.WATCHDOG, code, job.lease_id, None, None, None)
     end = end_attempt(job, ev.WATCHDOG, None, kernel.config)
@@ -56,7 +56,7 @@ def abort(kernel: Kernel, job: Job, code: str, out: Outcome) -> None:
 
 
 def cancel_by_batch(
-    kernel: Kernel, job: Job, kind: str, reason: str, detail_digest: bytes | None, out: Outcome
+    kernel: PartitionState, job: Job, kind: str, reason: str, detail_digest: bytes | None, out: Outcome
 ) -> Record:
     """End a waiting job in CANCELED by one atomic batch of legal moves under the scheduler's own lease (A.4).
 
@@ -85,7 +85,7 @@ def cancel_by_batch(
     return committed[-1]
 
 
-def extend_lease(kernel: Kernel, job: Job, tick: int) -> bool:
+def extend_lease(kernel: PartitionState, job: Job, tick: int) -> bool:
     """Move a lease's end to ``tick`` plus its policy's extension, never backwards; says whether that changed anything."""
     if job.heartbeat_tick is None or job.lease_expiry is None or tick < job.heartbeat_tick:
         return False
@@ -96,7 +96,7 @@ def extend_lease(kernel: Kernel, job: Job, tick: int) -> bool:
 
 
 def conflict(
-    kernel: Kernel, job: Job, expected: int, to_state: str, operator: str, out: Outcome, **details: object
+    kernel: PartitionState, job: Job, expected: int, to_state: str, operator: str, out: Outcome, **details: object
 ) -> None:
     """Refuse a request that expects another sequence, with what the caller needs to go on (PIPE-067, PIPE-068)."""
     # The schedule of a job that has ended may be gone from the configuration; then nobody needs to come back.

@@ -19,12 +19,12 @@ from detent.kernel.policy import KernelConfig
 from detent.kernel.run import RUN_STATUSES, Run
 
 if TYPE_CHECKING:
-    from detent.kernel.reducer import Kernel
+    from detent.kernel.partition_state import PartitionState
 
 OPERATOR = "kernel"
 
 
-def start_run(kernel: Kernel, command: cmd.StartRun, out: Outcome) -> None:
+def start_run(kernel: PartitionState, command: cmd.StartRun, out: Outcome) -> None:
     """Open a run; the same run again is the same answer, another one under its id a conflict."""
     fault = id_fault("tenant_id", command.tenant_id) or id_fault("run_id", command.run_id)
     fault = fault or id_fault("operation_id", command.operation_id) or id_fault("name", command.name)
@@ -74,7 +74,7 @@ def start_run(kernel: Kernel, command: cmd.StartRun, out: Outcome) -> None:
     return None
 
 
-def reuse_step(kernel: Kernel, command: cmd.ReuseStep, out: Outcome) -> None:
+def reuse_step(kernel: PartitionState, command: cmd.ReuseStep, out: Outcome) -> None:
     """Record that a step of an open run took an earlier job's result."""
     fault = id_fault("run_id", command.run_id) or id_fault("step_id", command.step_id)
     fault = (
@@ -115,7 +115,7 @@ def reuse_step(kernel: Kernel, command: cmd.ReuseStep, out: Outcome) -> None:
     return None
 
 
-def _repeat_reuse(kernel: Kernel, known: Record, command: cmd.ReuseStep, out: Outcome) -> None:
+def _repeat_reuse(kernel: PartitionState, known: Record, command: cmd.ReuseStep, out: Outcome) -> None:
     """The same reuse again gets its record; a step takes no second result (X-173)."""
     body = decode(known.body)
     said = (body["job_id"], body["ingredients_digest"]) if isinstance(body, dict) else None
@@ -127,7 +127,7 @@ def _repeat_reuse(kernel: Kernel, known: Record, command: cmd.ReuseStep, out: Ou
     return None
 
 
-def run_elsewhere(kernel: Kernel, run_id: str) -> Refused | None:
+def run_elsewhere(kernel: PartitionState, run_id: str) -> Refused | None:
     """Refuse a run that does not live in this partition.
 
     Runs are placed like jobs, by the digest of their id, so that no two partitions can open one. All jobs of a run are
@@ -144,7 +144,7 @@ def run_elsewhere(kernel: Kernel, run_id: str) -> Refused | None:
     return Refused("NOT_PARTITION_OWNER", message, {"run_id": run_id, "partition": home})
 
 
-def end_run(kernel: Kernel, command: cmd.EndRun, out: Outcome) -> None:
+def end_run(kernel: PartitionState, command: cmd.EndRun, out: Outcome) -> None:
     """Close a run whose jobs have all ended, binding each of them with its count and head (X-167)."""
     fault = id_fault("run_id", command.run_id)
     if not isinstance(command.status, str) or command.status not in RUN_STATUSES:
@@ -189,7 +189,7 @@ def end_run(kernel: Kernel, command: cmd.EndRun, out: Outcome) -> None:
     return None
 
 
-def raise_epoch(kernel: Kernel, command: cmd.RaiseEpoch, out: Outcome) -> None:
+def raise_epoch(kernel: PartitionState, command: cmd.RaiseEpoch, out: Outcome) -> None:
     """A new owner takes the partition, with its key and configuration; an epoch never comes back (PIPE-060)."""
     if type(command.epoch) is not int or not 0 <= command.epoch <= UINT64_MAX:
         message = f"epoch must be an integer from 0 to 2^64-1, not {show(command.epoch)}"
@@ -223,7 +223,7 @@ def raise_epoch(kernel: Kernel, command: cmd.RaiseEpoch, out: Outcome) -> None:
     return None
 
 
-def change_trust(kernel: Kernel, command: cmd.ChangeTrust, out: Outcome) -> None:
+def change_trust(kernel: PartitionState, command: cmd.ChangeTrust, out: Outcome) -> None:
     """Announce the next version of the trust configuration on the ledger."""
     fault = digest_fault("config_digest", command.config_digest)
     if type(command.version) is not int or not isinstance(command.signed_config, bytes):
@@ -244,7 +244,7 @@ def change_trust(kernel: Kernel, command: cmd.ChangeTrust, out: Outcome) -> None
     return None
 
 
-def erase(kernel: Kernel, command: cmd.Erase, out: Outcome) -> None:
+def erase(kernel: PartitionState, command: cmd.Erase, out: Outcome) -> None:
     """Record which content was erased, so that its absence is explained for ever after.
 
     Content belongs to no partition, and what was erased may come back. So that the order of both can be read off the
@@ -271,7 +271,7 @@ def erase(kernel: Kernel, command: cmd.Erase, out: Outcome) -> None:
     return None
 
 
-def _repeat_erase(kernel: Kernel, command: cmd.Erase, out: Outcome) -> None:
+def _repeat_erase(kernel: PartitionState, command: cmd.Erase, out: Outcome) -> None:
     """An erasure that was recorded under the expected number is answered by its record; another one is a conflict."""
     known = kernel.history.erasure(command.expected_erasures) if command.expected_erasures < kernel.erasures else None
     body = None if known is None else decode(known.body)
@@ -287,7 +287,7 @@ def _repeat_erase(kernel: Kernel, command: cmd.Erase, out: Outcome) -> None:
 
 
 def _emit(
-    kernel: Kernel,
+    kernel: PartitionState,
     out: Outcome,
     kind: str,
     fields: dict[str, object],
@@ -303,7 +303,7 @@ def _emit(
     kernel.history.add_record(record)
 
 
-def _config_fault(kernel: Kernel, config: KernelConfig) -> str | None:
+def _config_fault(kernel: PartitionState, config: KernelConfig) -> str | None:
     """Say why a configuration cannot take over from the present one, or nothing."""
     present = kernel.config
     if (config.partitions, config.partition_id, config.tick_ms, config.epoch_base_ms) != (

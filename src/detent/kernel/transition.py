@@ -30,13 +30,13 @@ from detent.kernel.retry import end_attempt
 from detent.kernel.table import LEGAL, State
 
 if TYPE_CHECKING:
-    from detent.kernel.reducer import Kernel
+    from detent.kernel.partition_state import PartitionState
 
 OPERATOR = identity.JOB_TRANSITION
 ATTEMPT_MISMATCH = "ATTEMPT_MISMATCH"
 
 
-def transition(kernel: Kernel, command: Transition, out: Outcome) -> None:
+def transition(kernel: PartitionState, command: Transition, out: Outcome) -> None:
     """Commit the move, or refuse it by the first check of table A.5 that fails."""
     pair = (command.from_state, command.to_state)
     if fault := _argument_fault(command):
@@ -77,7 +77,9 @@ def transition(kernel: Kernel, command: Transition, out: Outcome) -> None:
     return _decide(kernel, job, command, raw, evidence, out)
 
 
-def _decide(kernel: Kernel, job: Job, command: Transition, raw: bytes, evidence: Evidence, out: Outcome) -> None:
+def _decide(
+    kernel: PartitionState, job: Job, command: Transition, raw: bytes, evidence: Evidence, out: Outcome
+) -> None:
     """Checks 9 to 12: lease, retry, quota, commit."""
     if job.state == "RUNNING" and (fault := _lease_fault(job, evidence)):
         return _refuse(kernel, job, command, "LEASE_INVALID", fault, out)
@@ -103,7 +105,7 @@ def _decide(kernel: Kernel, job: Job, command: Transition, raw: bytes, evidence:
     return None
 
 
-def _start(kernel: Kernel, job: Job, raw: bytes, evidence: Evidence, out: Outcome) -> None:
+def _start(kernel: PartitionState, job: Job, raw: bytes, evidence: Evidence, out: Outcome) -> None:
     """QUEUED->RUNNING by request: a dispatch, denied when the job is over its quota."""
     kernel.forget_queue(job.job_id)
     verdict = kernel.verdict(job)
@@ -170,7 +172,7 @@ def _kind_fault(command: Transition, evidence: Evidence) -> str | None:
     return None
 
 
-def _known_evidence(kernel: Kernel, command: Transition) -> bytes | None:
+def _known_evidence(kernel: PartitionState, command: Transition) -> bytes | None:
     """Evidence that an earlier record of the job carries under this reference: how a repeat may name it."""
     job = kernel.find(command.tenant_id, command.job_id)
     if job is None or command.expected_transition_seq >= job.transition_seq:
@@ -181,13 +183,13 @@ def _known_evidence(kernel: Kernel, command: Transition) -> bytes | None:
     return record.evidence
 
 
-def _owned(kernel: Kernel, command: Transition) -> bool:
+def _owned(kernel: PartitionState, command: Transition) -> bool:
     if command.epoch is not None and command.epoch != kernel.epoch:
         return False
     return partition_of(command.job_id, kernel.config.partitions) == kernel.config.partition_id
 
 
-def _known_key(kernel: Kernel, job: Job, command: Transition, raw: bytes, out: Outcome) -> None:
+def _known_key(kernel: PartitionState, job: Job, command: Transition, raw: bytes, out: Outcome) -> None:
     """The sequence is taken: the same request is a repeat and gets its record, another one is a conflict (X-035)."""
     record = kernel.history.record(job.job_id, command.expected_transition_seq)
     if record is not None and _is_repeat(record, job, command, raw):
@@ -230,7 +232,7 @@ def _lease_fault(job: Job, evidence: Evidence) -> str | None:
     return None
 
 
-def _violation(kernel: Kernel, command: Transition, message: str, out: Outcome) -> None:
+def _violation(kernel: PartitionState, command: Transition, message: str, out: Outcome) -> None:
     """Refuse an illegal move; it leaves a trace event when there is a job to speak of (PIPE-037)."""
     job = kernel.find(command.tenant_id, command.job_id)
     if job is not None:
@@ -247,6 +249,6 @@ def _violation(kernel: Kernel, command: Transition, message: str, out: Outcome) 
     )
 
 
-def _refuse(kernel: Kernel, job: Job, command: Transition, code: str, message: str, out: Outcome) -> None:
+def _refuse(kernel: PartitionState, job: Job, command: Transition, code: str, message: str, out: Outcome) -> None:
     kernel.trace(out, job, command.to_state, REFUSED, reason=code)
     kernel.refuse(out, code, message, OPERATOR, job_id=job.job_id, state=job.state)

@@ -18,10 +18,10 @@ from detent.kernel.policy import QUOTA_OK
 from detent.kernel.quota import DELTAS, add_usage
 
 if TYPE_CHECKING:
-    from detent.kernel.reducer import Kernel
+    from detent.kernel.partition_state import PartitionState
 
 
-def report_usage(kernel: Kernel, command: cmd.ReportUsage, out: Outcome) -> None:
+def report_usage(kernel: PartitionState, command: cmd.ReportUsage, out: Outcome) -> None:
     """Add usage to the job's ledger, once for each report; a running job over its budget ends now (A.6)."""
     if type(command.report_no) is not int or not 0 <= command.report_no <= UINT64_MAX:
         message = f"report_no must be an integer from 0 to 2^64-1, not {show(command.report_no)}"
@@ -47,7 +47,7 @@ def report_usage(kernel: Kernel, command: cmd.ReportUsage, out: Outcome) -> None
     return None
 
 
-def leased_job(kernel: Kernel, command: cmd.Heartbeat | cmd.ReportUsage, out: Outcome) -> Job | None:
+def leased_job(kernel: PartitionState, command: cmd.Heartbeat | cmd.ReportUsage, out: Outcome) -> Job | None:
     """The running job whose active lease a command names; refuses the command when there is none."""
     job = kernel.jobs.get(command.job_id) if type(command.job_id) is str else None
     if job is not None and job.lease_id == command.lease_id and job.state == "RUNNING":
@@ -63,7 +63,7 @@ def leased_job(kernel: Kernel, command: cmd.Heartbeat | cmd.ReportUsage, out: Ou
     return None
 
 
-def _closed_by(kernel: Kernel, command: cmd.ReportUsage) -> Job | None:
+def _closed_by(kernel: PartitionState, command: cmd.ReportUsage) -> Job | None:
     """The job whose last lease is the one a report names, if that lease has ended and had taken this report."""
     if id_fault("job_id", command.job_id) or digest_fault("lease_id", command.lease_id):
         return None
@@ -75,7 +75,7 @@ def _closed_by(kernel: Kernel, command: cmd.ReportUsage) -> Job | None:
     return job if isinstance(body, dict) and body["lease_id"] == command.lease_id else None
 
 
-def _repeat_report(kernel: Kernel, job: Job, command: cmd.ReportUsage, out: Outcome) -> None:
+def _repeat_report(kernel: PartitionState, job: Job, command: cmd.ReportUsage, out: Outcome) -> None:
     """A report whose number has been taken gets its answer again; one that comes before its turn is refused (X-173)."""
     last = command.report_no == job.reports - 1
     if command.report_no >= job.reports or (last and _deltas(command) != job.last_report):

@@ -17,12 +17,12 @@ from detent.ledger.tables import RunFold
 from detent.ledger.trust_config import SignedTrust, TrustFault
 
 if TYPE_CHECKING:
-    from detent.ledger.record_walk import RecordWalk
+    from detent.ledger.walk_state import WalkState
 
-Handler = Callable[["RecordWalk", Mapping[str, Any], bytes], Iterator[TrustFault]]
+Handler = Callable[["WalkState", Mapping[str, Any], bytes], Iterator[TrustFault]]
 
 
-def run_started(walk: RecordWalk, fields: Mapping[str, Any], evidence: bytes) -> Iterator[TrustFault]:  # noqa: ARG001 - has none
+def run_started(walk: WalkState, fields: Mapping[str, Any], evidence: bytes) -> Iterator[TrustFault]:  # noqa: ARG001 - has none
     """A run begins, once."""
     runs, partition, run_id = walk.book.runs, walk.partition.number, fields["run_id"]
     header = walk.book.header
@@ -36,7 +36,7 @@ def run_started(walk: RecordWalk, fields: Mapping[str, Any], evidence: bytes) ->
     runs.start(partition, run_id, fold)
 
 
-def step_reused(walk: RecordWalk, fields: Mapping[str, Any], evidence: bytes) -> Iterator[TrustFault]:  # noqa: ARG001 - has none
+def step_reused(walk: WalkState, fields: Mapping[str, Any], evidence: bytes) -> Iterator[TrustFault]:  # noqa: ARG001 - has none
     """A step of an open run took the result of a job of the same tenant that succeeded before.
 
     The job may be of another run, which a run's bundle does not hold, or of another partition, which may come later: then
@@ -58,7 +58,7 @@ def step_reused(walk: RecordWalk, fields: Mapping[str, Any], evidence: bytes) ->
         yield TrustFault("REUSE_WRONG", f"job {fields['job_id']!r} has no result that this run could reuse")
 
 
-def run_ended(walk: RecordWalk, fields: Mapping[str, Any], evidence: bytes) -> Iterator[TrustFault]:  # noqa: ARG001 - has none
+def run_ended(walk: WalkState, fields: Mapping[str, Any], evidence: bytes) -> Iterator[TrustFault]:  # noqa: ARG001 - has none
     """A run ends: every job of it, with its count and head, must be what was read (X-167)."""
     runs, partition, run_id = walk.book.runs, walk.partition.number, fields["run_id"]
     run = runs.open(partition, run_id)
@@ -77,7 +77,7 @@ def run_ended(walk: RecordWalk, fields: Mapping[str, Any], evidence: bytes) -> I
     runs.end(partition, run_id, run, fields["status"], fields["tick"], fields.get("reason_code"))
 
 
-def owner_epoch(walk: RecordWalk, fields: Mapping[str, Any], evidence: bytes) -> Iterator[TrustFault]:
+def owner_epoch(walk: WalkState, fields: Mapping[str, Any], evidence: bytes) -> Iterator[TrustFault]:
     """A new owner begins: a higher epoch, and the configuration it decides by, recomputed from its bytes."""
     partition = walk.partition
     if fields["epoch"] <= partition.epoch:
@@ -104,7 +104,7 @@ def owner_epoch(walk: RecordWalk, fields: Mapping[str, Any], evidence: bytes) ->
     partition.config = config
 
 
-def trust_changed(walk: RecordWalk, fields: Mapping[str, Any], evidence: bytes) -> Iterator[TrustFault]:
+def trust_changed(walk: WalkState, fields: Mapping[str, Any], evidence: bytes) -> Iterator[TrustFault]:
     """A version of trust is announced: it must follow the one before and be signed by a root key of that one."""
     book, partition = walk.book, walk.partition
     try:
@@ -131,7 +131,7 @@ def trust_changed(walk: RecordWalk, fields: Mapping[str, Any], evidence: bytes) 
         yield TrustFault("TRUST_FORKED", f"another partition has another trust version {version}")
 
 
-def erased(walk: RecordWalk, fields: Mapping[str, Any], evidence: bytes) -> Iterator[TrustFault]:  # noqa: ARG001 - has none
+def erased(walk: WalkState, fields: Mapping[str, Any], evidence: bytes) -> Iterator[TrustFault]:  # noqa: ARG001 - has none
     """Content was erased on purpose; its absence is explained from here on."""
     digests, number = fields["digests"], fields["erasure_seq"]
     partition, header = walk.partition, walk.book.header

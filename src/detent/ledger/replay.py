@@ -26,7 +26,7 @@ from detent.kernel import (
     plain_queue,
     transition_log_hash,
 )
-from detent.kernel.reducer import MakeQueue
+from detent.kernel.partition_state import MakeQueue
 from detent.ledger.batch import BatchHeader, parse_batch
 from detent.ledger.findings import FINDINGS, Finding
 from detent.ledger.items import SCOPE_RUN, BatchItem, HeaderItem, PartialItem, Readable

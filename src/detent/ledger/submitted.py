@@ -18,10 +18,10 @@ from detent.ledger.templates import job_parts, submitted_body
 from detent.ledger.trust_config import KeyEntry, TrustFault, manifest_origin_fault
 
 if TYPE_CHECKING:
-    from detent.ledger.record_walk import RecordWalk
+    from detent.ledger.walk_state import WalkState
 
 
-def submitted(walk: RecordWalk, loosely: dict[str, Any], body: bytes, evidence: bytes | None, position: int) -> None:
+def submitted(walk: WalkState, loosely: dict[str, Any], body: bytes, evidence: bytes | None, position: int) -> None:
     """Check a ``submitted`` record with its manifest, and start the job's fold."""
     signed = (
         read_submitted(evidence) if evidence is not None else TrustFault("EVIDENCE_MISSING", "there is no manifest")
@@ -114,7 +114,7 @@ def _differences(
     return faults
 
 
-def _manifest_faults(walk: RecordWalk, signed: SubmittedManifest, position: int) -> list[TrustFault]:
+def _manifest_faults(walk: WalkState, signed: SubmittedManifest, position: int) -> list[TrustFault]:
     """Which ledger the manifest is for; who signed it, for whom, when; and whether the owner knows the policies it names."""
     partition, manifest = walk.partition, signed.fields
     faults: list[TrustFault] = []
@@ -183,7 +183,7 @@ def _fixed(fold: JobFold, signed: SubmittedManifest) -> bytes:
     )
 
 
-def _add_job(walk: RecordWalk, job_id: str, fold: JobFold, faults: list[TrustFault]) -> None:
+def _add_job(walk: WalkState, job_id: str, fold: JobFold, faults: list[TrustFault]) -> None:
     jobs, run_id = walk.book.jobs, fold.run_id
     if jobs.get(job_id) is not None:
         faults.append(TrustFault("JOB_REPEATED", f"job {job_id!r} has been submitted before"))

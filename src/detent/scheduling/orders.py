@@ -7,22 +7,27 @@ their use is settled. An order that is refused changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from detent.canon import NotCanonical, decode, encode
 from detent.canon.show import show
 from detent.errors import DetentError, InvalidInput, Refused
 from detent.scheduling.checks import check_bool, check_id, exact_fields
-from detent.scheduling.sessions import Budgets, Used
+from detent.scheduling.fleet import Fleet
+from detent.scheduling.sessions import Budgets, Sessions, Used
 from detent.scheduling.types import ReplicaStatus, TaskRequest
-
-if TYPE_CHECKING:
-    from detent.scheduling.scheduler import Scheduler
 
 Fields = Mapping[str, Any]
 
 
-def carry_out(scheduler: Scheduler, name: str, data: bytes) -> bytes | Refused:
+class Ordered(Protocol):
+    """What orders change: a scheduler."""
+
+    fleet: Fleet
+    sessions: Sessions
+
+
+def carry_out(scheduler: Ordered, name: str, data: bytes) -> bytes | Refused:
     """Read an order and do what it says; answers with a canonical value."""
     known = ORDERS.get(name)
     if known is None:
@@ -35,24 +40,24 @@ def carry_out(scheduler: Scheduler, name: str, data: bytes) -> bytes | Refused:
     return answer if isinstance(answer, Refused) else encode(answer)
 
 
-def _register(scheduler: Scheduler, fields: Fields) -> object:
+def _register(scheduler: Ordered, fields: Fields) -> object:
     return scheduler.fleet.register(ReplicaStatus.from_map(fields["replica"]))
 
 
-def _update(scheduler: Scheduler, fields: Fields) -> object:
+def _update(scheduler: Ordered, fields: Fields) -> object:
     return scheduler.fleet.update(ReplicaStatus.from_map(fields["replica"]))
 
 
-def _ready(scheduler: Scheduler, fields: Fields) -> object:
+def _ready(scheduler: Ordered, fields: Fields) -> object:
     check_bool("ready", fields["ready"])
     return scheduler.fleet.set_ready(check_id("replica_id", fields["replica_id"]), fields["ready"])
 
 
-def _remove(scheduler: Scheduler, fields: Fields) -> object:
+def _remove(scheduler: Ordered, fields: Fields) -> object:
     return scheduler.fleet.remove(check_id("replica_id", fields["replica_id"]))
 
 
-def _stopped(scheduler: Scheduler, fields: Fields) -> object:
+def _stopped(scheduler: Ordered, fields: Fields) -> object:
     """A worker confirms that a job that was cut short no longer runs there. A live lease is not ended by that."""
     job_id = check_id("job_id", fields["job_id"])
     if scheduler.fleet.lapse_tick(job_id) is None:
@@ -61,16 +66,16 @@ def _stopped(scheduler: Scheduler, fields: Fields) -> object:
     return None
 
 
-def _open_session(scheduler: Scheduler, fields: Fields) -> object:
+def _open_session(scheduler: Ordered, fields: Fields) -> object:
     budgets = Budgets(fields["tokens"], fields["time_ms"], fields["cost"])
     return scheduler.sessions.open(check_id("session_id", fields["session_id"]), budgets)
 
 
-def _close_session(scheduler: Scheduler, fields: Fields) -> object:
+def _close_session(scheduler: Ordered, fields: Fields) -> object:
     return scheduler.sessions.close(check_id("session_id", fields["session_id"]))
 
 
-def _debit(scheduler: Scheduler, fields: Fields) -> object:
+def _debit(scheduler: Ordered, fields: Fields) -> object:
     """Pay for a job of another partition; answers with the replica its session would like to stay on (X-030)."""
     task = TaskRequest.from_map(fields["task"])
     if task.session_id is None:
@@ -79,13 +84,13 @@ def _debit(scheduler: Scheduler, fields: Fields) -> object:
     return scheduler.sessions.last_good(task.session_id) if refusal is None else refusal
 
 
-def _settle(scheduler: Scheduler, fields: Fields) -> object:
+def _settle(scheduler: Ordered, fields: Fields) -> object:
     """Say what a job really used. What was taken for it and not used comes back to its session."""
     used = Used(fields["tokens"], fields["time_ms"], fields["cost"])
     return scheduler.sessions.settle(check_id("job_id", fields["job_id"]), used)
 
 
-ORDERS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Scheduler, Fields], object]]]] = {
+ORDERS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Ordered, Fields], object]]]] = {
     "replica_register": (("replica",), _register),
     "replica_update": (("replica",), _update),
     "replica_ready": (("replica_id", "ready"), _ready),

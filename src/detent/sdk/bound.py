@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from detent.canon import NotStrictJson, json_encode
+from detent.executor.file import File
 from detent.executor.json_form import DEPTH_MAX, UNTOUCHED, NoJsonForm, json_form
-from detent.sdk.file import File
 from detent.store.content import ContentFiles
 
 _PLAIN: Final = (str, int, float, bool, type(None))

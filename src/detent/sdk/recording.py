@@ -19,7 +19,7 @@ from detent.sdk.step import Step
 
 if TYPE_CHECKING:
     from detent.contract.model import Contract
-    from detent.sdk.file import File
+    from detent.executor.file import File
     from detent.sdk.reference import Reference
 
 KEY_LENGTH_MAX: Final = 100
@@ -81,9 +81,9 @@ class Recording:
         if (kind is str and len(given) < _SHORT and given.isascii()) or (kind is int and -_USUAL < given < _USUAL):
             return given  # As nearly everything is: there is nothing to be looked for.
         from detent.canon import json_encode  # noqa: PLC0415 - `detent.task` alone needs none of it
+        from detent.executor.file import File  # noqa: PLC0415
         from detent.executor.json_form import UNTOUCHED  # noqa: PLC0415
         from detent.sdk.bound import form_of  # noqa: PLC0415
-        from detent.sdk.file import File  # noqa: PLC0415
 
         def special(value: Any) -> Any:
             if type(value) is Step:

@@ -149,7 +149,7 @@ def _places(work: Work, ended: RunResult) -> list[str]:
 
 def file_maker(home: Path) -> Any:
     """What makes a `detent.File` of the mapping that stands for one in a stored value."""
-    from detent.sdk.file import File  # noqa: PLC0415
+    from detent.executor.file import File  # noqa: PLC0415
 
     content = home / "content"
     return lambda mapping: File.kept(mapping, str(content))
@@ -159,13 +159,13 @@ def _contract(given: Contract | str | Path) -> Contract:
     from detent.contract import Contract, load  # noqa: PLC0415
     from detent.contract.limits import BYTES_MAX  # noqa: PLC0415
     from detent.engine.run_inputs import check_job  # noqa: PLC0415
-    from detent.sdk.flow import Flow  # noqa: PLC0415
 
     if isinstance(given, Contract):
         return given
-    if isinstance(given, Flow):
+    if callable(getattr(given, "contract", None)):
+        name = getattr(given, "name", "FLOW")
         raise InvalidInput(
-            f"{given!r} is a flow, which needs its arguments", hint=f"write {given.name}.run(...) with its arguments"
+            f"{given!r} is a flow, which needs its arguments", hint=f"write {name}.run(...) with its arguments"
         )
     if not isinstance(given, str | Path):
         from detent.canon.show import a_or_an  # noqa: PLC0415 - for mistakes alone

@@ -8,12 +8,16 @@ shows an address), so all of them are refused here, with what to do instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Protocol
 
 from detent.errors import InvalidInput
 
-if TYPE_CHECKING:
-    from detent.sdk.recording import Recording
+
+class OfFlow(Protocol):
+    """The recording that a step belongs to."""
+
+    @property
+    def name(self) -> str: ...
 
 
 class NotAValue(InvalidInput, TypeError):
@@ -29,7 +33,7 @@ class Step:
 
     __slots__ = ("_is_async", "_key", "_recording")
 
-    def __init__(self, key: str, recording: Recording, *, is_async: bool = False) -> None:
+    def __init__(self, key: str, recording: OfFlow, *, is_async: bool = False) -> None:
         self._key = key
         self._recording = recording
         self._is_async = is_async
@@ -40,7 +44,7 @@ class Step:
         return self._key
 
     @property
-    def recording(self) -> Recording:
+    def recording(self) -> OfFlow:
         """The recording it belongs to; a handle means nothing anywhere else."""
         return self._recording
 

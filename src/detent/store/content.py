@@ -12,6 +12,7 @@ back the end. Which digests were erased is known to the ledger's store, not here
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import secrets
 from collections.abc import Callable, Iterable, Iterator
@@ -270,3 +271,9 @@ def _digest_of(file: BinaryIO) -> bytes:
     for piece in pieces_of(file):
         digest.update(piece)
     return digest.digest()
+
+
+@functools.cache
+def content_store(directory: str) -> ContentFiles:
+    """The home's content store."""
+    return ContentFiles(Path(directory))

@@ -22,12 +22,12 @@ from typing import Any, Final
 from detent.canon import json_decode
 from detent.engine.clock import SystemClock
 from detent.engine.lanes import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, Assignment, Finished
+from detent.executor.file import File
 from detent.executor.plain import stored
 from detent.executor.plain.model import VALUE_BYTES_MAX
 from detent.jobs.status import TIMEOUT_CODES
 from detent.jobs.values import restored
 from detent.jobs.work import WorkError
-from detent.sdk.file import File
 
 SLOTS: Final = 64
 

@@ -65,7 +65,7 @@ class Finder:
 
     def _find_top(self, name: str) -> Place:
         if name == "detent":
-            from detent import __version__  # noqa: PLC0415 - the package itself, whose names are loaded lazily
+            from detent.version import __version__  # noqa: PLC0415 - the package itself, whose names are loaded lazily
 
             return Place("installed", distributions=(("detent", __version__),))
         if not name or name in sys.builtin_module_names:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import detent
+from detent import version
 from detent.errors import DetentError
 from detent.executor.plain.sweep import MARKER, Presence
 
@@ -41,7 +41,7 @@ class Link:
         self._notes = presence.live / f"{presence.tag}.err"
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         variables = dict(os.environ if environment is None else environment) | {MARKER: presence.marker}
-        root = str(Path(detent.__file__).parent.parent)
+        root = str(Path(version.__file__).parent.parent)
         try:
             handle = os.open(self._notes, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             with os.fdopen(handle, "wb") as notes:

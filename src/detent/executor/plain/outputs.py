@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import glob
-import mimetypes
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from detent.canon import digest_text
 from detent.errors import StoreUnavailable
+from detent.executor.file import type_of
 from detent.executor.plain.stored import Unfit, unavailable
 from detent.jobs.values import escaped_key, file_reference
-from detent.store.content import ContentFiles
+from detent.store.content import content_store
 
 FILES_MAX: Final = 1000
-_TYPES: Final = mimetypes.MimeTypes(filenames=())
-"""Python's own table: what the machine has under /etc would make the same file another one elsewhere."""
-UNKNOWN_TYPE: Final = "application/octet-stream"
-
-
-@functools.cache
-def content_store(directory: str) -> ContentFiles:
-    """The home's content store."""
-    return ContentFiles(Path(directory))
-
-
-def type_of(name: str) -> str:
-    """The media type that a name suggests."""
-    return _TYPES.guess_type(f"file:{os.path.basename(name)}")[0] or UNKNOWN_TYPE  # noqa: PTH119
 
 
 def collect(outputs: Mapping[str, str], content: str) -> tuple[list[list[Any]], dict[str, Any]]:

@@ -65,7 +65,7 @@ def restored(value: Any, results: dict[str, Any], content: str) -> Any:
                 )
             return restored(results[value["$result"]], results, content)
         if "$file" in value and type(value["$file"]) is not dict:
-            from detent import File  # noqa: PLC0415 - only where there is one
+            from detent.executor.file import File  # noqa: PLC0415 - only where there is one
 
             return File.kept(value, content)
         return {_unescaped(key): restored(item, results, content) for key, item in value.items()}
@@ -136,11 +136,11 @@ def _keeper(content: str) -> Callable[[Any], Any]:
     from detent.executor.json_form import UNTOUCHED  # noqa: PLC0415
 
     def keep(value: Any) -> Any:
-        file = getattr(sys.modules.get("detent.sdk.file"), "File", None)
+        file = getattr(sys.modules.get("detent.executor.file"), "File", None)
         if file is None or not isinstance(value, file):
             return UNTOUCHED
         from detent.errors import StoreUnavailable  # noqa: PLC0415 - only where there is a file
-        from detent.executor.plain.outputs import content_store  # noqa: PLC0415
+        from detent.store.content import content_store  # noqa: PLC0415
 
         try:
             return value.keep(content_store(content))

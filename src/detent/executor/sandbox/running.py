@@ -13,19 +13,17 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from detent.canon.look_alike import look
 from detent.executor.sandbox import cgroup, channel, collect, story
 from detent.executor.sandbox import jail as layout
 from detent.executor.sandbox.classify import Facts, Verdict, classify
-from detent.executor.sandbox.model import Evidence, Execution, Job, OutputFile, Raised, Stream, Usage
+from detent.executor.sandbox.interpreter import AsOnHost, Inside
+from detent.executor.sandbox.model import Evidence, Execution, Job, OutputFile, Profile, Raised, Stream, Usage
 from detent.executor.sandbox.names import alike_fault, link_fault, name_fault
 from detent.executor.sandbox.walk import TOO_MANY, UNREADABLE
 from detent.jobs.category import ErrorCategory
-
-if TYPE_CHECKING:
-    from detent.executor.sandbox.supervisor import Supervisor
 
 OnOutput = Callable[[str, bytes], None]
 """Told of what a job prints as it comes, by the thread that waits for the job: ``stdout`` or ``stderr``, and the bytes."""
@@ -110,11 +108,24 @@ class Jail:
             self.kill()
 
 
+class Supervises(Protocol):
+    """What an execution asks of the supervisor whose jail it runs in."""
+
+    required: Profile
+    profile: Profile
+    runtime: Inside | AsOnHost
+
+    @property
+    def place(self) -> dict[str, Any] | None: ...
+
+    def finished(self, jail: Jail) -> None: ...
+
+
 class Running:
     """A job in its jail. One thread waits; any other may cancel."""
 
     def __init__(
-        self, supervisor: Supervisor, jail: Jail, job: Job, staging: Path, on_output: OnOutput | None = None
+        self, supervisor: Supervises, jail: Jail, job: Job, staging: Path, on_output: OnOutput | None = None
     ) -> None:
         self._supervisor = supervisor
         self._jail = jail

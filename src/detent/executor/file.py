@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import mimetypes
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,9 @@ from detent.errors import DetentError, InvalidInput
 if TYPE_CHECKING:
     from detent.store.content import ContentFiles
 
+_TYPES: Final = mimetypes.MimeTypes(filenames=())
+"""Python's own table: what the machine has under /etc would make the same file another one elsewhere."""
+UNKNOWN_TYPE: Final = "application/octet-stream"
 _PREFIX: Final = "sha256:"
 NAME_CHARS_MAX: Final = 255
 
@@ -53,7 +57,7 @@ class File:
         self._content: Path | None = None
         self._is_checked = False
         self.name = _checked_name(self._path.name if name is None else name)
-        self.type = _type_of(self.name) if type is None else type
+        self.type = type_of(self.name) if type is None else type
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview, *, name: str = "data", type: str | None = None) -> File:  # noqa: A002
@@ -174,7 +178,6 @@ def _checked_name(name: str) -> str:
     return name
 
 
-def _type_of(name: str) -> str:
-    from detent.executor.plain.outputs import type_of  # noqa: PLC0415 - loads the table of types
-
-    return type_of(name)
+def type_of(name: str) -> str:
+    """The media type that a name suggests."""
+    return _TYPES.guess_type(f"file:{os.path.basename(name)}")[0] or UNKNOWN_TYPE  # noqa: PTH119

@@ -1,0 +1,3 @@
+"""The version of this package, for those who must not import all of it to say it."""
+
+__version__ = "0.1.0"
