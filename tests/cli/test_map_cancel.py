@@ -154,6 +154,13 @@ def test_at_is_refused_for_what_has_no_items(project: MapProject) -> None:
 # -- everything is computed, and the destination is slow -----------------------------------------------------------------
 
 
+PATIENT = """
+import sys
+if driver := sys.modules.get("detent.engine.ordered_runtime.driver"): driver.LEAVE_SECONDS = 3600.0
+"""
+"""The destination is loaded where the run is driven: held by a test, it is slow and not stuck, however slow the machine is."""
+
+
 def slow_destination(project: MapProject, *more: str) -> tuple[subprocess.Popen[str], str]:
     """A map of twelve items, all of them computed, whose destination is at the fourth; and its run."""
     os.mkfifo(project.directory / "gate")
@@ -161,6 +168,7 @@ def slow_destination(project: MapProject, *more: str) -> tuple[subprocess.Popen[
     line = ("map", "--items", "rows.jsonl", "--compute", "words.py:square", "--commit", "words:take", "--chunk", "1")
     (project.directory / "words.py").write_text(
         (project.directory / "words.py").read_text().replace("def square(x): return x * x", "def square(x): return x")
+        + PATIENT
     )
     process = project.start(*line, "-w", "2", "-o", "json", *more)
     project.appears("writing")

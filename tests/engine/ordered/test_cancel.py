@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from detent.engine.commit_targets import Mark
+from detent.engine.commit_targets import Mark, Nothing
+from detent.engine.ordered_runtime import driver
 from detent.engine.ordered_runtime.driver import OrderedDriver
 from detent.engine.ordered_runtime.notes import note
 from detent.engine.ordered_runtime.recall import standing
+from detent.engine.ordered_runtime.snapshot_file import SnapshotFile, read_snapshot
 from detent.executor.own_targets import COMPUTE_CHUNK
 from detent.kernel import Cancel
 from tests.engine.ordered.rig import ListTarget, OrderedRig
+from tests.engine.run.rig import WAIT_SECONDS, eventually, in_thread
 
 
 @pytest.mark.parametrize(("window", "chunk"), [(8, 4), (16, 1), (100, 7)])
@@ -117,3 +121,48 @@ def test_a_job_that_somebody_cancels_is_its_items_outcome(rig: OrderedRig) -> No
         result = handle.run()
     assert target.seqs == [0, 1, 2, 3, 8, 9, 10, 11]
     assert (result.summary.cancel, result.status) == (4, "failed")
+
+
+class Gated(ListTarget):
+    """Takes its entries one by one, and waits at the fourth."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits, self.gate = threading.Event(), threading.Event()
+
+    def write(self, first_seq: int, values: Sequence[Any | Nothing]) -> Mark:
+        if first_seq == 3:
+            self.waits.set()
+            assert self.gate.wait(WAIT_SECONDS)
+        return super().write(first_seq, values[:1])
+
+
+def test_a_snapshot_tells_of_a_cancellation_when_the_destination_takes_nothing_more(
+    rig: OrderedRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X-193: what the destination is at is its last, for a reader of the snapshot that lets it go on, too."""
+    target = Gated()
+    work = rig.work()
+    handle = rig.ordered(work, range(12), "same", target, chunk=1)
+    monkeypatch.setattr(driver, "LOOK_SECONDS", 0.0)
+    write = SnapshotFile.write
+
+    def told(self: SnapshotFile, snapshot: Any, now_ms: int, message: str = "") -> None:
+        write(self, snapshot, now_ms, message)
+        if message and not target.gate.is_set():
+            target.gate.set()
+            lane = handle._driver._lane  # type: ignore[union-attr]
+            eventually(lambda: lane._commit_began is None, "the destination does not answer")
+
+    def computed() -> int:
+        known = read_snapshot(rig.home.path, run_id)
+        return 0 if known is None else int(known["snapshot"]["terminal_count"])
+
+    monkeypatch.setattr(SnapshotFile, "write", told)
+    run_id = handle.open()
+    ended = in_thread(handle.run)
+    assert target.waits.wait(WAIT_SECONDS)
+    eventually(lambda: computed() == 12, "not everything is computed")
+    handle.cancel("too slow")
+    assert ended().status == "cancelled"
+    assert target.values == [0, 1, 2, 3]

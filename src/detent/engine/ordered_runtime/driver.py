@@ -199,7 +199,10 @@ class OrderedDriver:
                     raise failure
                 if self._fatal is not None:
                     raise self._destination_failed(self._fatal)
+                looked = self._look()
                 self._mind_destination()
+                if looked:  # Now that what it says of a cancellation is in effect.
+                    self._snapshots.write(self.ordered.snapshot(), self.desk.now_ms(), self.message)
             patience -= self._lane.write_seconds()
             self.status = STOPPED if self.summary is None else self._end(self.summary)
         except BaseException as exc:
@@ -238,11 +241,15 @@ class OrderedDriver:
             self._take(event)
         self._take_waiting()
         self._confirm_commit()
-        if time.monotonic() >= self._next_look:
-            self._next_look = time.monotonic() + LOOK_SECONDS
-            self._jobs.look()
-            self._take_requests()
-            self._snapshots.write(run.snapshot(), self.desk.now_ms(), self.message)
+
+    def _look(self) -> bool:
+        """Now and then, look at what nobody tells of; whether it was time to."""
+        if time.monotonic() < self._next_look:
+            return False
+        self._next_look = time.monotonic() + LOOK_SECONDS
+        self._jobs.look()
+        self._take_requests()
+        return True
 
     def _patience(self) -> float:
         """How long to wait for an event: until something is to be done without one."""
