@@ -15,9 +15,11 @@ import pytest
 
 from detent.engine.audit import store_items
 from detent.engine.beside import Beside
+from detent.engine.checkpoints import Checkpoints
 from detent.engine.home import genesis_trust
 from detent.ledger import sign_trust
 from detent.ledger.verify import verify_items
+from detent.scheduling.scheduler import Scheduler
 from detent.store.content import ContentFiles
 from tests.engine.homes import scratch_directory
 from tests.engine.rig import ORIGIN, PUBLIC_KEYS, ROOT_KEY
@@ -49,7 +51,7 @@ def played(seed: int, directory: Path | None, steps: int = STEPS) -> World:
 def verify(world: World, directory: Path) -> None:
     """The ledger of a history holds against the root it was begun with, and against every tree head kept on the way."""
     report = verify_items(
-        store_items(world.store, ContentFiles(directory / "content"), ORIGIN, Beside()),
+        store_items(world.store, ContentFiles(directory / "content"), ORIGIN, Beside(), Checkpoints(Scheduler)),
         root=sign_trust(genesis_trust(ORIGIN, PUBLIC_KEYS), ROOT_KEY).digest(),
         kept_heads=[head.note for head in world.rig.kept],
         rows_expected=True,

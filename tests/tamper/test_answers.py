@@ -21,8 +21,8 @@ from tests.sdk import work_functions as functions
 
 __all__ = ["detent_clock", "detent_home"]
 
-GONE = "What became of the answers to {} idempotency keys"
-BORROWED = "Which request {} kept answers to idempotency keys were given to"
+GONE = "What became of kept answers to idempotency keys whose jobs are here ({})"
+BORROWED = "where it names the job of an earlier equal request ({})"
 
 
 @pytest.fixture

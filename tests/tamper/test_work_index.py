@@ -198,7 +198,7 @@ def test_commands_that_may_or_may_not_belong_in_the_index_are_counted(project: P
     assert not any("belong in the index" in sentence for sentence in project.json("verify")["not_proved"])
     edit(project, "DELETE FROM work")
     report = project.json("verify")
-    assert any("Whether 1 jobs belong in the index" in sentence for sentence in report["not_proved"])
+    assert any("which their payloads do not say (1)" in sentence for sentence in report["not_proved"])
 
 
 def test_the_name_of_erased_work_is_said_not_to_be_proved(done: Project) -> None:
@@ -207,6 +207,8 @@ def test_the_name_of_erased_work_is_said_not_to_be_proved(done: Project) -> None
     assert done("erase", "--job", job["job_id"], "--yes").code == 0
     edit(done, "UPDATE work SET label = 'two/other' WHERE execution_key = payload_digest")
     report = done.json("verify")
-    assert any("The names of 1 pieces of work" in sentence for sentence in report["not_proved"])
+    assert any(
+        "The names of work in the index whose payloads were erased (1)" in sentence for sentence in report["not_proved"]
+    )
     edit(done, "UPDATE work SET execution_key = zeroblob(32) WHERE execution_key = payload_digest")
     assert codes(done) == {"WORK_INDEX_WRONG"}

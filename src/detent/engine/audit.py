@@ -14,9 +14,10 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 
-from detent.canon import DIGEST_BYTES, digest_text, sha256
+from detent.canon import DIGEST_BYTES, digest_text
 from detent.canon.show import show
 from detent.engine.beside import Beside
+from detent.engine.checkpoints import Checkpoints
 from detent.engine.content import Content
 from detent.engine.home import Home
 from detent.engine.keeper import HeadKeeper, state_directory
@@ -64,10 +65,10 @@ def verify_home(
     """
     settings, chosen = home.settings(), parts or Parts()
     kept = [*kept_heads, *_kept_here(home, settings, environment, chosen)]
-    beside = Beside(settings.idempotency.window_ms)
+    beside, checkpoints = Beside(settings.idempotency.window_ms), Checkpoints(chosen.make_queue)
     with SpilledHeads() as heads, signature_checkers() as verify_many:
         report = verify_items(
-            home_items(home, settings, chosen, beside),
+            home_items(home, settings, chosen, beside, checkpoints),
             root=settings.root if root is None else root,
             heads=heads,
             kept_heads=kept,
@@ -75,7 +76,9 @@ def verify_home(
             rows_expected=True,
             verify_many=verify_many,
         )
-    return replace(report, not_proved=(*report.not_proved, ROWS, REFUSALS, *beside.not_proved()))
+    return replace(
+        report, not_proved=(*report.not_proved, ROWS, REFUSALS, *beside.not_proved(), *checkpoints.not_proved())
+    )
 
 
 def _kept_here(home: Home, settings: Settings, environment: Mapping[str, str], parts: Parts) -> list[str]:
@@ -99,7 +102,9 @@ def _kept_here(home: Home, settings: Settings, environment: Mapping[str, str], p
     ]
 
 
-def home_items(home: Home, settings: Settings, parts: Parts, beside: Beside) -> Iterator[Readable]:
+def home_items(
+    home: Home, settings: Settings, parts: Parts, beside: Beside, checkpoints: Checkpoints
+) -> Iterator[Readable]:
     """Everything a home's store holds, in the order in which it can be checked; damage becomes a finding in its place."""
     try:
         for fault in parts.schema_faults(home.ledger):
@@ -108,14 +113,16 @@ def home_items(home: Home, settings: Settings, parts: Parts, beside: Beside) -> 
             if reader.origin != settings.origin:
                 message = f"the database calls itself {reader.origin!r}, the settings belong to {settings.origin!r}"
                 yield Finding("STORED_COLUMN_DIFFERS", message)
-            yield from store_items(reader, home.content_files(), settings.origin, beside)
+            yield from store_items(reader, home.content_files(), settings.origin, beside, checkpoints)
             for damage in parts.damage(home.ledger):
                 yield Finding("STORE_DAMAGED", f"SQLite's integrity check: {damage}")
     except StoreCorrupt as exc:
         yield Finding("STORE_DAMAGED", str(exc))
 
 
-def store_items(reader: StoreReader, files: ContentFiles, origin: str, beside: Beside) -> Iterator[Readable]:
+def store_items(
+    reader: StoreReader, files: ContentFiles, origin: str, beside: Beside, checkpoints: Checkpoints
+) -> Iterator[Readable]:
     """The ledger, its rows and its content, from a reader that stands still."""
     yield HeaderItem(origin, reader.partitions)
     for partition in range(reader.partitions):
@@ -133,7 +140,7 @@ def store_items(reader: StoreReader, files: ContentFiles, origin: str, beside: B
     yield from content_items(reader, files)
     yield from map(job_item, reader.jobs())
     yield from map(run_item, reader.runs())
-    yield from _checkpoint_findings(reader)
+    yield from checkpoints.findings(reader)
     content = Content(reader, files)
     yield from beside.findings(content)
     yield from missing_findings(content)
@@ -216,11 +223,3 @@ def _large_file(reader: StoreReader, files: ContentFiles, digest: bytes) -> Iter
         file.close()
     if reader.is_erased(digest) and digest in Content(reader, files).erased_last():
         yield Finding("CONTENT_NOT_ERASED", f"{digest_text(digest)} is erased on the ledger and still here")
-
-
-def _checkpoint_findings(reader: StoreReader) -> Iterator[Finding]:
-    for partition in range(reader.partitions):
-        for row in reader.checkpoints(partition):
-            if sha256(row.body) != row.digest:
-                message = f"the checkpoint after batch {row.batch_no} is not what its digest names"
-                yield Finding("CHECKPOINT_WRONG", message, partition, row.batch_no)

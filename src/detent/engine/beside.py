@@ -66,21 +66,21 @@ class Beside:
     def not_proved(self) -> Iterator[str]:
         """What could not be compared, with how much of it there is."""
         if self._labels:
-            yield f"The names of {self._labels:,} pieces of work in the index whose payloads were erased."
+            yield f"The names of work in the index whose payloads were erased ({self._labels:,})."
         if self._unsure:
             yield (
-                f"Whether {self._unsure:,} jobs belong in the index of equal work: their payloads do not say whether their commands"
-                " declared inputs. A row that is gone has the work done again."
+                "Whether commands without declared inputs belong in the index of equal work, which their payloads do not say"
+                f" ({self._unsure:,}). A row that is gone has the work done again."
             )
         if self._borrowed:
             yield (
-                f"Which request {self._borrowed:,} kept answers to idempotency keys were given to: each names the job of an earlier"
-                " equal request. Before it is used, the job is compared with the request."
+                "Which request a kept answer to an idempotency key was given to, where it names the job of an earlier equal request"
+                f" ({self._borrowed:,}). Before it is used, the job is compared with the request."
             )
         if self._unanswered > 0:
             yield (
-                f"What became of the answers to {self._unanswered:,} idempotency keys: their jobs are here, and the answers are not."
-                " They may have expired under an earlier setting, or were deleted; a request under such a key is done again."
+                f"What became of kept answers to idempotency keys whose jobs are here ({self._unanswered:,}). They may have expired"
+                " under an earlier setting, or were deleted; a request under such a key is done again."
             )
 
     def _work(self, content: Content, row: WorkRow) -> Iterator[Finding]:

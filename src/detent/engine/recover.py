@@ -8,7 +8,7 @@ both cases nothing may be written on top. What lies before the checkpoint is not
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from detent.canon import sha256
 from detent.canon.late import dataclass
@@ -77,6 +77,22 @@ def recover(store: StoreReader, partition: int, config: KernelConfig, *, make_qu
     return Recovered(kernel, history, tail, replayed)
 
 
+def states_from_the_beginning(
+    store: StoreReader, partition: int, stop: int, *, make_queue: MakeQueue
+) -> Iterator[tuple[int, Kernel]]:
+    """The kernel as it stands after each batch before ``stop``, with no checkpoint believed; to look at and nothing else."""
+    history = StoreHistory(store, partition)
+    kernel = _begin(store, partition, KernelConfig(), history, make_queue)
+    for batch in store.batches(partition, 0, stop):
+        history.horizon = batch.batch_no
+        _reapply(
+            kernel, batch, store.records(partition, batch.first_position, batch.first_position + batch.record_count)
+        )
+        kernel.drain_touched()
+        history.committed()
+        yield batch.batch_no, kernel
+
+
 def frontier_peaks(store: StoreReader, partition: int, size: int) -> list[bytes]:
     """Roots of the complete subtrees along the right edge of a tree of ``size`` batches, largest first."""
     peaks = []
@@ -111,13 +127,20 @@ def _start(
         # A checkpoint of another version is as good as none: the commands are all there.
         with contextlib.suppress(DetentError):
             return restore(row.body, make_queue=make_queue, history=history), row.batch_no + 1
+    return _begin(store, partition, config, history, make_queue), 0
+
+
+def _begin(
+    store: StoreReader, partition: int, config: KernelConfig, history: StoreHistory, make_queue: MakeQueue
+) -> Kernel:
+    """A kernel that stands before the first batch."""
     first = store.batch(partition, 0)
     if first is not None:
         for command in _commands(first, _header(first)):
             if isinstance(command, RaiseEpoch):
                 config = KernelConfig.decode(command.config)
                 break
-    return Kernel(config, make_queue=make_queue, history=history), 0
+    return Kernel(config, make_queue=make_queue, history=history)
 
 
 def _reapply(kernel: Kernel, batch: BatchRow, stored: Iterable[RecordRow]) -> int:
