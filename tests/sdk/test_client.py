@@ -436,7 +436,7 @@ def test_a_full_store_of_keys_refuses_new_ones_and_forgets_none(
 def test_a_full_store_of_keys_is_said_to_a_client_of_another_owner(home: TemporaryHome, lane: InlineLane) -> None:
     """JOB-030, X-172: also through the owner's socket, for work to be done and for work that is done."""
     limited(home, keys_max=1)
-    with Client(home.path) as owner, Client(home.path) as client:
+    with Client(home.path) as owner, Client(home.path, workers=0) as client:
         assert owner.submit(functions.square, 2).result(60) == 4
         owner.submit_call(functions.pid, [1], idempotency_key="k")
         for function, argument in ((functions.pid, 7), (functions.square, 2)):
