@@ -182,7 +182,7 @@ def test_a_rollback_is_said_and_accepted_only_on_purpose(cli: Cli, monkeypatch: 
     accepted = cli("doctor", "--accept-rollback", "--yes", "-o", "json")
     assert accepted.code == 0
     assert accepted.document["forgotten"]["heads"] == {"0": keeper_size(accepted)}
-    assert "nobody can tell this home" in accepted.err
+    assert "this home can no longer be told from one that someone else rolled back" in accepted.err
     assert not keeper.path.exists()
     with cli.played.session():
         pass

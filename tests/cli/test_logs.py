@@ -181,7 +181,7 @@ def test_waiting_for_nobody_is_said_once(cli: Cli, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(logs, "pause", pause)
     result = cli("logs", "waiting", "-f")
     assert result.code == 130
-    assert result.err.count("nobody is at work on this home") == 1
+    assert result.err.count("no process is working on this home") == 1
 
 
 def test_of_many_jobs_that_print_at_once_each_whole_line_says_whose_it_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -123,9 +123,9 @@ def test_what_is_cancelled_while_it_waits_never_begins_and_lets_others_pass(tmp_
 
 def test_what_can_never_be_had_is_refused(tmp_path: Path, behind: Behind) -> None:
     lane = rationed(tmp_path, behind, gpu=1)
-    with pytest.raises(InvalidInput, match="takes 3 of cpu, and there are 2"):
+    with pytest.raises(InvalidInput, match="needs 3 cpu, and only 2 can be had here"):
         lane.take(assignment(1, cpu=3))
-    with pytest.raises(InvalidInput, match="takes 1 of tpu, which this home does not have"):
+    with pytest.raises(InvalidInput, match="needs 1 tpu, a resource that this home does not have"):
         lane.take(assignment(2, tpu=1))
     assert feasible_fault({"cpu": 2, "gpu": 1}, {"cpu": 2, "gpu": 1}) is None
 

@@ -185,7 +185,7 @@ def _write_json(failure: Failure) -> None:
 
 
 def _unusable(exc: OSError) -> tuple[str, str]:
-    """What the system would not do, and what to do about it; it does not say which file when nobody gave it a name."""
+    """What the system would not do, and what to do about it; it does not say which file when it was given none."""
     what, hint = exc.strerror or str(exc), "check that it is there and that you may use it"
     try:
         sys.stdout.flush()  # Where output is buffered, what could not be written is still waiting, and fails again.

@@ -96,13 +96,13 @@ def _forget(shell: Shell, *, yes: bool) -> dict[str, object]:
         now = sizes[partition] if partition < len(sizes) else 0
         shell.note(f"partition {partition}: a tree head over {size} batches is kept; the ledger has {now}")
     shell.note(
-        "Forgetting it means: whatever was on the ledger beyond its present end is given up, and nobody can tell this home"
-        " from one that was rolled back by somebody else. Exports that others hold may show more than this ledger does."
+        "Forgetting it means: whatever was on the ledger beyond its present end is given up, and this home can no longer"
+        " be told from one that someone else rolled back. Exports that others hold may show more than this ledger does."
     )
     if not yes:
         if not sys.stdin.isatty():
             raise InvalidInput(
-                "this needs an answer, and nobody is there to ask", hint="add --yes to go on without asking"
+                "this needs an answer, and standard input is no terminal", hint="add --yes to go on without asking"
             )
         if click.prompt(f"Type {WORD} to go on", default="", show_default=False, err=True) != WORD:
             raise InvalidInput("nothing was changed")

@@ -30,10 +30,9 @@ REPLICAS_SHOWN_MAX = 200
 @click.command(
     "explain",
     help=teaching(
-        "Tell why a job stands where it stands: why it was run at all and not taken from before, what it waits for now and"
-        " who goes before it, where it was placed and who lost by what, why it was retried, refused, dropped or stopped. Of a"
-        " run, or one step of it, tell for each step whether it ran or was reused and why, what it waits for, or what blocks"
-        " it. Everything is read from the ledger, now or a year later. The beginning of an id is enough, and so is the name"
+        "Explain why a job waited, ran, was reused or failed: what it waits for now and which jobs go before it, where it was"
+        " placed and why not elsewhere, why it was retried, refused, dropped or stopped. For a run, or one step of it, tell"
+        " for each step whether it ran or was reused and why, what it waits for, or what blocks it. Everything is read from the ledger, now or a year later. The beginning of an id is enough, and so is the name"
         " of a workflow, for its newest run, or of a step in a recent run.",
         """  detent explain JOB
   detent explain RUN

@@ -68,7 +68,7 @@ def report(counts, longest, path):
 
 
 def write_first_project(directory: Path) -> list[str]:
-    """Write the project, and say which files; nothing where there is anything that could be somebody's work.
+    """Write the project, and say which files; nothing where there is anything that could be the user's own work.
 
     Files whose names begin with a dot (.git, .venv) do not count, nor does what a new repository has beside them.
     """

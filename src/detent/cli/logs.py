@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS: Final = 0.1
 IDLE_POLLS: Final = 5
-"""Polls without anything running after which it is said that nobody is at work."""
+"""Polls without anything running after which a note says that no process is working on the home."""
 STDOUT, STDERR = "stdout", "stderr"
 
 
@@ -137,7 +137,7 @@ def _follow(
             break
         idle = idle + 1 if follower.waiting and not pieces else 0
         if idle == IDLE_POLLS and not is_held(home.lock):
-            shell.note("nobody is at work on this home; more comes when somebody is, Ctrl-C stops waiting")
+            shell.note("no process is working on this home; waiting for one, Ctrl-C stops")
         pause(POLL_SECONDS)
     if page is not None:
         page.close()

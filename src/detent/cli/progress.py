@@ -43,7 +43,7 @@ class Progress:
         self._ending = False
         self._thread: Thread | None = None
         self.fault: BaseException | None = None
-        """What ended the drawing before its time, for whoever wants to know."""
+        """What ended the drawing before its time, for those who want to know."""
 
     def __enter__(self) -> Self:
         self._thread = Thread(target=self._show, name="detent-progress", daemon=True)
@@ -79,7 +79,7 @@ class Progress:
                     return
                 cost = thread_time() - began
                 self._wake.wait(min(FRAME_SECONDS_MAX, max(FRAME_SECONDS, cost / COST_SHARE_MAX)))
-        except BaseException as exc:  # noqa: BLE001 - a run does not fail because nobody can see it
+        except BaseException as exc:  # noqa: BLE001 - a run does not fail because its progress cannot be drawn
             self.fault = exc
 
     def _draw_block(self) -> Callable[[bool], None]:

@@ -77,7 +77,7 @@ def command(shell: Shell, identifier: str, what: str | None, *, snapshot: bool) 
 
 
 def _whole(reader: StoreReader, content: Content, beginning: str) -> str:
-    """The id that somebody means by its beginning, or the run of a step that they name."""
+    """The id that is meant by its beginning, or the run of a step that they name."""
     from detent.engine.find_jobs import find_jobs  # noqa: PLC0415
 
     found = find_jobs(reader, content, beginning)

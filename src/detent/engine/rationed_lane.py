@@ -134,7 +134,7 @@ def feasible_fault(needs: Mapping[str, int], totals: Mapping[str, int]) -> str |
     """Say what is needed and can never be had, or nothing."""
     for name, amount in needs.items():
         if name not in totals:
-            return f"it takes {amount} of {name}, which this home does not have"
+            return f"it needs {amount} {name}, a resource that this home does not have"
         if amount > totals[name]:
-            return f"it takes {amount} of {name}, and there are {totals[name]}"
+            return f"it needs {amount} {name}, and only {totals[name]} can be had here"
     return None

@@ -56,7 +56,7 @@ def explain_lines(
     subject: str | None = None,
     candidates_max: int = CANDIDATES_MAX,
 ) -> list[str]:
-    """Tell a decision: what was decided and why, who was looked at, who lost by what, where the job stood.
+    """Tell a decision: what was decided and why, which replicas were looked at and why the others lost, where the job stood.
 
     ``subject`` is what the job is called; without it the text stands for itself. At most ``candidates_max`` candidates are
     listed, and the others counted.

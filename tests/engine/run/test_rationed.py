@@ -66,7 +66,7 @@ def test_what_takes_more_than_there_is_is_refused_before_anything_runs(rig: Rig)
     """Typed as the scheduler types it: no pool could ever run this."""
     work = rig.work(workers=2)
     with pytest.raises(
-        RequestRefused, match=r"step 'big' can never run here: it takes 3 of cpu, and there are 2"
+        RequestRefused, match=r"step 'big' can never run here: it needs 3 cpu, and only 2 can be had here"
     ) as no:
         rig.handle(
             work,
@@ -82,7 +82,7 @@ def test_what_takes_more_than_there_is_is_refused_before_anything_runs(rig: Rig)
         ).run()
     assert no.value.code == "NO_FEASIBLE_POOL"
     call = Call(Wanted(kind="python", target="steps:one", base=str(rig.project)), "one", resources={"gpu": 1})
-    with pytest.raises(RequestRefused, match="which this home does not have") as no:
+    with pytest.raises(RequestRefused, match="a resource that this home does not have") as no:
         Tasks(work).submit([call])
     assert no.value.code == "NO_FEASIBLE_POOL"
     assert list(work.desk.reader.jobs()) == []
