@@ -14,7 +14,7 @@ from detent.canon import NotCanonical, decode, sha256
 from detent.engine.recover import states_from_the_beginning
 from detent.kernel import checkpoint
 from detent.kernel.checkpoint import CHECKPOINT_BYTES_MAX
-from detent.kernel.reducer import MakeQueue
+from detent.kernel.partition_state import MakeQueue
 from detent.ledger.findings import Finding
 from detent.store.api import CheckpointRow, StoreReader
 
