@@ -59,7 +59,8 @@ NOT_PROVED: dict[str, Callable[[Difference, Verdict], bool]] = {
         not verdict.is_replayed and bool(re.search(r"usage|reports|lease|heartbeat", one.path))
     ),
     "refused requests": lambda one, verdict: (
-        "refusals" in verdict.touched and "refus" in f"{one.path} {one.before} {one.after}"
+        "refusals" in verdict.touched
+        and (one.path.startswith(".story[") or "refus" in f"{one.path} {one.before} {one.after}")
     ),
     "content which is not in the file": lambda one, verdict: (
         bool(verdict.touched & {"content", "content files"}) and (one.after is None or one.after == "absent")
