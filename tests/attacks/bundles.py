@@ -19,7 +19,7 @@ from detent.canon import NotCanonical, encode
 from detent.ledger.bundle import BUNDLE_LABEL, END
 from detent.ledger.loose import loose
 from tests.attacks.case import Case
-from tests.attacks.mutate import BYTES_MAX, changed_inside, raw_bytes
+from tests.attacks.mutate import BYTES_MAX, changed_inside, pick, raw_bytes
 from tests.attacks.recorded import Recorded
 
 RAW_SHARE = 0.25
@@ -156,7 +156,7 @@ def _written(items: list[bytes]) -> bytes:
 def _changed_items(draw: random.Random, items: list[bytes], others: list[bytes]) -> tuple[list[bytes], str]:
     kinds = sorted({_kind(item) for item in items})
     chosen = draw.choice(kinds)
-    at = draw.choice([number for number, item in enumerate(items) if _kind(item) == chosen])
+    at = pick(draw, [number for number, item in enumerate(items) if _kind(item) == chosen])
     operation = draw.choice(
         ("leaf", "leaf", "leaf", "leaf", "leaf", "drop", "drop all", "twice", "swap", "splice", "graft")
     )
@@ -170,10 +170,10 @@ def _changed_items(draw: random.Random, items: list[bytes], others: list[bytes])
     elif operation == "twice":
         new.insert(draw.randrange(len(new) + 1), items[at])
     elif operation == "swap":
-        other = draw.randrange(len(items))
+        other = pick(draw, range(len(items)))
         new[at], new[other] = new[other], new[at]
     elif operation == "splice":
-        place = draw.randrange(len(others))
+        place = pick(draw, range(len(others)))
         new[at : at + draw.randrange(3)] = others[place : place + draw.randrange(1, 4)]
     else:
         new[at] = _grafted(draw, items[at], draw.choice([item for item in others if _kind(item) == chosen] or items))

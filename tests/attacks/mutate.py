@@ -6,8 +6,8 @@ Everything is drawn from the generator that it is handed: the same draws make th
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from detent.canon import NotCanonical, encode
 from detent.ledger.loose import loose
@@ -21,6 +21,12 @@ DEPTH_MAX = 8
 BYTES_MAX = 1 << 24
 
 Path = tuple[int | str | bytes, ...]
+Picked = TypeVar("Picked")
+
+
+def pick(draw: random.Random, some: Sequence[Picked]) -> Picked:
+    """One of some, by one draw whatever their number: a row more or less does not change what is drawn next."""
+    return some[int(draw.random() * len(some))]
 
 
 def mutated(draw: random.Random, value: Any) -> Any:

@@ -17,7 +17,7 @@ import apsw
 
 from tests.attacks.asked import Answer, Line, faults
 from tests.attacks.case import Case
-from tests.attacks.mutate import mutated, other_bytes
+from tests.attacks.mutate import mutated, other_bytes, pick
 from tests.attacks.recorded import RESULT, Recorded
 from tests.tamper.hostile_rows import columns, editor, with_rules, without_rules
 
@@ -174,9 +174,10 @@ def _change(recorded: Recorded, draw: random.Random, case: Case) -> set[str]:
     """Put the home back and change something in it; the tables that were touched."""
     for _ in range(TRIES_MAX):
         recorded.put_back()
-        count = draw.choice((1, 1, 1, 1, 2, 3))
+        # Each change has draws of its own: what one of them consumes does not decide what the next one does.
+        draws = [random.Random(draw.random()) for _ in range(pick(draw, (1, 1, 1, 1, 2, 3)))]
         try:
-            made = [_change_once(recorded.home.ledger, recorded.home.path / "content", draw) for _ in range(count)]
+            made = [_change_once(recorded.home.ledger, recorded.home.path / "content", one) for one in draws]
         except Impossible:
             continue
         case.done = "; ".join(said for _, said in made)
@@ -206,7 +207,7 @@ def _change_once(ledger: Path, content: Path, draw: random.Random) -> tuple[set[
 
 def _change_rows(draw: random.Random, names: list[str], rows: list[Row]) -> tuple[list[Row], str]:
     """Other rows: one value, one row or two of them are not what they were."""
-    at, other, column = draw.randrange(len(rows)), draw.randrange(len(rows)), draw.randrange(len(names))
+    at, other, column = pick(draw, range(len(rows))), pick(draw, range(len(rows))), pick(draw, range(len(names)))
     new = [list(row) for row in rows]
     operation = draw.choice(("value", "value", "value", "value", "swap", "swap", "copy", "delete", "twice"))
     said = f"{operation} row {at} of {len(rows)}"
@@ -253,7 +254,7 @@ def _delete_with_content(ledger: Path, draw: random.Random) -> tuple[set[str], s
         rows = database.execute(f"SELECT job_no, {column} FROM {table} ORDER BY 1").fetchall()
         if not rows:
             raise Impossible
-        job_no, digest = draw.choice(rows)
+        job_no, digest = pick(draw, rows)
         if table == "work":
             database.execute("DELETE FROM work WHERE job_no = ?", (job_no,))
         database.execute("DELETE FROM content WHERE digest = ?", (digest,))
@@ -296,7 +297,7 @@ def _change_file(content: Path, draw: random.Random) -> tuple[set[str], str]:
     files = sorted(path for path in content.rglob("*") if path.is_file())
     if not files:
         raise Impossible
-    path = draw.choice(files)
+    path = pick(draw, files)
     if draw.random() < 0.3:
         path.unlink()
         return {"content files"}, "content files: delete one"
