@@ -38,7 +38,7 @@ class Checkpoints:
             for row in reader.checkpoints(partition):
                 if sha256(row.body) != row.digest:
                     yield _wrong(row, "is not what its digest names")
-                elif row.batch_no >= reader.head(partition).size:
+                elif not 0 <= row.batch_no < reader.head(partition).size:
                     yield _wrong(row, "comes after a batch that is not there")
                 else:
                     rows[row.batch_no] = row
