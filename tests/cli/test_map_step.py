@@ -14,7 +14,9 @@ FUNCTIONS = """
 import os, pathlib
 
 def slow(x):
-    if x == 40 and not pathlib.Path("go").exists():
+    with open("calls", "a") as file:
+        file.write(f"{x}\\n")
+    if x in (40, 70) and not pathlib.Path(f"go{x}").exists():
         with open("running", "w") as file:
             file.write(str(os.getpid()))
         with open("release") as file:
@@ -71,7 +73,8 @@ def test_killed_with_kill_9_and_run_again_it_goes_on_at_the_first_item_that_is_n
     flow.wait_running()
     terminal.kill()
     before = len((flow.directory / "out" / "rows.jsonl").read_bytes().splitlines())
-    flow.write("go", "")
+    flow.write("go40", "")
+    flow.write("go70", "")
     result = flow("run", "flow.yaml", "-w", "2", "-o", "json")
     assert result.code == 0, result.err
     assert (result.document["resumed"], result.document["result"]["succeeded"]) == (True, 100)
@@ -101,6 +104,48 @@ def test_detent_cancel_from_another_terminal_ends_both(flow: Project) -> None:
     assert flow("cancel", run_id).code == 0
     terminal.ended()
     eventually(lambda: statuses(flow) == {"flow": "cancelled", "flow/rows": "cancelled"}, "the ordered run is open")
+
+
+def newest(project: Project) -> str:
+    return str(next(run["run_id"] for run in project.json("list") if run["name"] == "flow"))
+
+
+def calls(project: Project) -> list[int]:
+    """What the function was called with, in order, without what is called once at the end."""
+    return [int(line) for line in (project.directory / "calls").read_text().splitlines() if line.isdigit()]
+
+
+def cancelled_at(project: Project, *arguments: str) -> list[int]:
+    """Run a command, cancel it from another terminal when an item waits, and return what is kept."""
+    (project.directory / "calls").unlink(missing_ok=True)
+    terminal = project.terminal(*arguments, "-w", "2")
+    project.wait_running()
+    assert project("cancel", newest(project)).code == 0
+    terminal.ended()
+    eventually(lambda: set(statuses(project).values()) == {"cancelled"}, "the ordered run is open")
+    return committed(project)
+
+
+def test_retry_of_a_cancelled_workflow_computes_only_what_its_map_step_has_not_committed(flow: Project) -> None:
+    """X-154: what is done stays done, through one retry that is cancelled as well."""
+    kept = cancelled_at(flow, "run", "flow.yaml")
+    assert kept == list(range(len(kept)))
+    assert len(kept) >= 30
+    flow.write("go40", "")
+    more = cancelled_at(flow, "retry", newest(flow))
+    assert min(calls(flow)) == len(kept)
+    assert more == list(range(len(more)))
+    assert len(more) >= 60
+    flow.write("go70", "")
+    (flow.directory / "calls").unlink()
+    inode = (flow.directory / "out" / "rows.jsonl").stat().st_ino
+    retried = flow("retry", newest(flow), "-w", "2", "-o", "json")
+    assert retried.code == 0, retried.err
+    assert sorted(calls(flow)) == list(range(len(more), 100))
+    assert committed(flow) == list(range(100))
+    assert (flow.directory / "out" / "rows.jsonl").stat().st_ino == inode
+    flow.write("flow.yaml", CONTRACT.replace("name: flow", "name: whole"))
+    assert flow("run", "flow.yaml", "-w", "2", "-o", "json").document["result"] == retried.document["result"]
 
 
 PARAMS = """

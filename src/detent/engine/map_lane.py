@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,20 +19,24 @@ from detent.canon import json_decode, json_encode_trusted
 from detent.contract.durations import parse_duration
 from detent.engine import map_step
 from detent.engine.commit_targets import CommitFailed, parse_target
+from detent.engine.commit_targets.api import CommitTarget
 from detent.engine.lanes import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, Assignment, Finished
 from detent.engine.map_ending import end_run
+from detent.engine.map_rest import StepTarget, rest_of, whole
 from detent.engine.ordered_runtime.driver import DestinationFailed
 from detent.engine.ordered_runtime.handle import OrderedHandle, RuntimeParts
 from detent.errors import DetentError, InvalidInput, StoreUnavailable
 from detent.jobs.category import ErrorCategory, category_of
 from detent.jobs.work import WorkError
 from detent.kernel import Job
-from detent.kernel import run as run_status
+from detent.ordered import Summary
 from detent.words import states
 
 if TYPE_CHECKING:
     from detent.engine.ordered_runtime.recall import Failure
     from detent.engine.ordered_runtime.recorded import RecordedOrdered
+    from detent.engine.ordered_runtime.spec import OrderedSpec
+    from detent.engine.ordered_runtime.spool import Items
 
 UNDER_WAY_MAX: Final = 4
 """Ordered runs that are driven at once; steps beyond that wait, with their leases kept alive."""
@@ -169,16 +174,52 @@ class _Attempt:
         work, order, desk = self._work, self._order, self._work.desk
         spec = map_step.spec_of(order)
         items, files = map_step.items_of(desk, order, self._load)
-        target = parse_target(
-            order.target["commit"],
-            base=Path(spec.base or ""),
-            content=desk.files,
-            anew=map_step.anew(desk, order.label),
+        target = self._target(anew=map_step.anew(desk, order.label))
+        handle = self._handle_of(spec, items, target, files)
+        row = desk.reader.job(self._job_id)
+        since = 0 if row is None else Job.decode(row.body).submitted_tick
+        if (known := map_step.ended_since(desk, handle.inputs, since)) is not None:
+            return self._recalled(*known)
+        if (rest := rest_of(desk, order, handle.inputs, target)) is not None:
+            if not rest.seqs:
+                return self._ended(rest.before, whole(desk, rest.before), ", ended before")
+            handle = self._handle_of(rest.spec, rest.items, self._target(seqs=rest.seqs), files)
+        for run_id in map_step.outdated(desk, order, handle.inputs):
+            end_run(desk, run_id, "the step has changed since")
+        self._handle = handle
+        if self._stopping:
+            return self._broken_off()
+        map_step.make_directory(order)
+        handle.open()
+        work.progress[self._job_id] = partial(_progress, handle, rest.seqs[0] if rest is not None else 0)
+        ended = handle.run()
+        if ended.status == states.STOPPED:
+            return self._broken_off()
+        how = f", resumed at item {ended.resumed_at:,}" if handle.resumed else ""
+        if rest is None:
+            return self._ended(handle.run_id, ended.summary, how, ended.failures, handle.item_text)
+        failures = [replace(one, seq=rest.seqs[one.seq]) for one in ended.failures]
+        how = f", {rest.seqs[0]:,} of them before by run {rest.before}{how}"
+        return self._ended(
+            handle.run_id,
+            whole(desk, handle.run_id),
+            how,
+            failures,
+            lambda seq: handle.item_text(seq - rest.seqs[0]),
         )
+
+    def _target(self, **said: Any) -> StepTarget:
+        base = Path(self._order.base or Path.cwd())
+        return parse_target(self._order.target["commit"], base=base, content=self._work.desk.files, **said)
+
+    def _handle_of(
+        self, spec: OrderedSpec, items: Items, target: CommitTarget, files: tuple[str, ...]
+    ) -> OrderedHandle:
+        order = self._order
         kept = {name: order.ingredients[name] for name in map_step.KEPT if name in order.ingredients}
         limit = order.target.get("commit_timeout")
-        handle = OrderedHandle(
-            work,
+        return OrderedHandle(
+            self._work,
             spec,
             items,
             target,
@@ -187,55 +228,34 @@ class _Attempt:
             step_of=order.run_id,
             commit_ms=None if limit is None else parse_duration(limit),
         )
-        row = desk.reader.job(self._job_id)
-        since = 0 if row is None else Job.decode(row.body).submitted_tick
-        if (known := map_step.ended_since(desk, handle.inputs, since)) is not None:
-            return self._recalled(*known)
-        for run_id in map_step.outdated(desk, order, handle.inputs):
-            end_run(desk, run_id, "the step has changed since")
-        self._handle = handle
-        if self._stopping:
-            return self._broken_off()
-        map_step.make_directory(order)
-        handle.open()
-        work.progress[self._job_id] = partial(_progress, handle)
-        ended = handle.run()
-        if ended.status == states.STOPPED:
-            return self._broken_off()
-        counts = {name: getattr(ended.summary, name) for name in ("total", "success", "skip", "fail", "cancel")}
-        resumed = f", resumed at item {ended.resumed_at:,}" if handle.resumed else ""
-        return self._ended(
-            handle.run_id, ended.status, counts, ended.summary.digest().hex(), resumed, ended.failures, handle.item_text
-        )
 
     def _recalled(self, run_id: str, recorded: RecordedOrdered) -> dict[str, Any]:
         """What a run came to that had ended before the step could say so."""
         summary = recorded.summary or {}
-        status = run_status.FAILED if summary["fail"] or summary["cancel"] else run_status.COMPLETED
-        return self._ended(run_id, status, summary, summary["digest"], ", ended before")
+        counts = {name: summary[name] for name in ("total", "success", "skip", "fail", "cancel")}
+        return self._ended(run_id, Summary(**counts, root=bytes.fromhex(summary["root"])), ", ended before")
 
     def _ended(
         self,
         run_id: str,
-        status: str,
-        counts: Any,
-        digest: str,
+        came_to: Summary,
         how: str,
         failures: Sequence[Failure] = (),
         item_text: Callable[[int], str] = str,
     ) -> dict[str, Any]:
         order = self._order
-        words = [(counts["success"], "committed"), (counts["skip"], states.SKIPPED), (counts["fail"], states.FAILED)]
-        told = ", ".join(f"{count:,} {word}" for count, word in [*words, (counts["cancel"], states.CANCELLED)] if count)
-        stdout = f"ordered run {run_id}: {told or 'nothing'}, of {counts['total']:,} items{how}\n".encode()
+        counts = {name: getattr(came_to, name) for name in ("total", "success", "skip", "fail", "cancel")}
+        words = [(came_to.success, "committed"), (came_to.skip, states.SKIPPED), (came_to.fail, states.FAILED)]
+        told = ", ".join(f"{count:,} {word}" for count, word in [*words, (came_to.cancel, states.CANCELLED)] if count)
+        stdout = f"ordered run {run_id}: {told or 'nothing'}, of {came_to.total:,} items{how}\n".encode()
         stderr = "".join(
             f"item {one.seq} {item_text(one.seq)}: {one.type or one.code}: {one.message}\n"
             for one in failures[:TOLD_MAX]
         ).encode("utf-8", "backslashreplace")
         said: dict[str, Any] = {"stdout": stdout, "stderr": stderr}
-        if status == run_status.COMPLETED or (order.target.get("on_error") == "continue" and not counts["cancel"]):
+        if not came_to.cancel and (not came_to.fail or order.target.get("on_error") == "continue"):
             file = map_step.left_file(self._work.desk, order)
-            value = json_encode_trusted(map_step.result_of(order, counts, digest, file))
+            value = json_encode_trusted(map_step.result_of(order, counts, came_to.digest().hex(), file))
             return {**said, "status": SUCCEEDED, "value": value, "files": () if file is None else (file,)}
         return {**said, "status": FAILED, "error": _failure(run_id, counts, failures)}
 
@@ -255,10 +275,10 @@ class _Attempt:
         return json_decode(held if isinstance(held, bytes) else held.read_bytes())
 
 
-def _progress(handle: OrderedHandle) -> tuple[int, int, int]:
-    """Items committed, failed and to be done, at this moment."""
+def _progress(handle: OrderedHandle, before: int) -> tuple[int, int, int]:
+    """Items committed, failed and to be done, at this moment; so many were done before."""
     view = handle.view()
-    return view.committed - view.failed, view.failed, view.total
+    return before + view.committed - view.failed, view.failed, before + view.total
 
 
 def _failure(run_id: str, counts: Any, failures: Sequence[Failure]) -> WorkError:

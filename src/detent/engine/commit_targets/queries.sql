@@ -32,8 +32,8 @@ SELECT sql FROM sqlite_schema WHERE name = ?1 AND type = 'table'
 SELECT run_id FROM detent_commits WHERE table_name = ?1
 
 -- name: ended_runs
--- Runs that came so far in a table.
-SELECT run_id FROM detent_commits WHERE table_name = ?1 AND next_seq = ?2
+-- Whether the runs of a table came so far together: one may have gone on with what another left.
+SELECT table_name FROM detent_commits WHERE table_name = ?1 GROUP BY table_name HAVING sum(next_seq) >= ?2
 
 -- name: drop_cursors
 -- A table is begun anew.
