@@ -234,7 +234,7 @@ class Crew:
         for grant in self.vacancies.granted():
             self._begin(grant)
         if self.vacancies.lost():
-            self._begin_granted()
+            self._begin_lost()
         for lane in self._all_lanes:
             self._finished += lane.finished()
 
@@ -295,20 +295,23 @@ class Crew:
 
         def reconcile() -> None:
             if isinstance(asked[-1], Claim):
-                # The answer that granted leases may be lost: they are there all the same.
-                self._begin_granted()
+                # The answer that granted leases may be lost: they are there all the same, and the next step finds them.
+                self.vacancies.lose()
                 asked[-1] = Claim(0, self.identity, 1)
                 self._maybe_queued = True
 
         return ask_again(lambda: self._desk.session.ask(asked, content=content), self._stopping, before_again=reconcile)
 
-    def _begin_granted(self) -> None:
+    def _begin_lost(self) -> None:
+        """Begin what was leased by claims whose answers were lost: all that this crew has, but does not hold."""
         try:
             grants = self._desk.session.grants(self.identity)
         except DetentError:
+            self.vacancies.lose()  # The next step asks again.
             return
+        held = {one.grant.lease_id for one in self._held.values()}
         for grant in grants:
-            if grant.job_id not in self._number_of:
+            if grant.lease_id not in held:
                 self._begin(grant)
 
     # -- beginning -----------------------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ class Vacancies:
     def offer(self, vacant: int) -> None:
         """How many jobs the crew could begin from now on, beside what was or is being leased for it already."""
         with self._lock:
-            self._vacant = 0 if self._closed else self._free(vacant)
+            self._vacant = 0 if self._closed or self._lost else self._free(vacant)
 
     def free(self, vacant: int) -> int:
         """How many of the jobs that the crew could begin are left for it to claim by itself."""
@@ -90,11 +90,21 @@ class Vacancies:
             self._granted.clear()
         return granted
 
+    def lose(self) -> None:
+        """Take note that the answer to a claim was lost. Nothing is offered until the crew has asked for its leases."""
+        with self._lock:
+            self._lost, self._vacant = True, 0
+
     def lost(self) -> bool:
-        """Whether the answer to a claim was lost since the last time: then there may be leases that nobody knows of."""
+        """Whether to ask now for leases whose answers were lost since the last time.
+
+        Not while another lease is on its way to the crew: it would be found as well, and begun again when it arrives.
+        """
         if not self._lost:
             return False
         with self._lock:
+            if self._claimed or self._granted:
+                return False
             self._lost = False
         return True
 
@@ -183,11 +193,11 @@ class Vacancies:
 
     def _hand_over(self, claim: Claim, grants: Sequence[Grant] | None) -> None:
         """Let the crew take what a claim was granted; None: the answer was lost, and the crew has to ask."""
+        if grants is None:
+            self.lose()  # Before the claim is no longer under way, or the crew would offer again in between.
         with self._lock:
             self._claimed -= claim.limit
-            if grants is None:
-                self._lost = True
-            elif not self._closed:
+            if grants and not self._closed:
                 self._granted.extend(grants)
             closed = self._closed
         if closed and grants:

@@ -12,12 +12,13 @@ from detent.engine.crew import Crew
 from detent.engine.desk import Retries, Submission
 from detent.engine.recipes import Wanted
 from detent.engine.tasks import Call, Tasks
-from detent.engine.vacancies import Asks, Vacancies
+from detent.engine.vacancies import Asks, Vacancies, given_up
 from detent.engine.wire import Answer
 from detent.engine.work import Work
 from detent.errors import OutcomeUnknown, StoreUnavailable
 from detent.jobs.work import WorkOrder
-from detent.kernel import Claim, Command
+from detent.kernel import Claim, Command, Grant
+from detent.testing import FakeClock
 from tests.engine.run.rig import WAIT_SECONDS, Rig, eventually
 
 NEVER = threading.Event()
@@ -212,6 +213,112 @@ def test_a_crew_finds_the_leases_whose_answers_were_lost(rig: Rig, monkeypatch: 
     work.crew.vacancies.submit(made, NEVER)
     eventually(lambda: states(rig, "job-1") == ["SUCCEEDED"], "nobody ran it")
     assert rig.job("job-1").attempt_id == 0
+
+
+def look(work: Work) -> None:
+    """One step of a crew that does nothing by itself."""
+    work.crew.wake()
+    work.crew._step()
+
+
+class Decided:
+    """A session between whose decisions and answers the crew goes on."""
+
+    def __init__(self, work: Work, meanwhile: Callable[[], None]) -> None:
+        self._work, self._meanwhile = work, meanwhile
+
+    def ask(self, commands: Sequence[Command], **beside: Any) -> Sequence[Answer]:
+        answers = self._work.session.ask(commands, **beside)
+        self._meanwhile()
+        return answers
+
+
+def lose_claim(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lose the answer to the crew's own next claim, once it is decided."""
+    ask = work.session.ask
+
+    def losing(commands: Sequence[Command], **beside: Any) -> Sequence[Answer]:
+        answers = ask(commands, **beside)
+        if isinstance(commands[-1], Claim):
+            monkeypatch.setattr(work.session, "ask", ask)
+            raise OutcomeUnknown("lost")
+        return answers
+
+    monkeypatch.setattr(work.session, "ask", losing)
+
+
+@pytest.mark.parametrize("whose", ["a submission", "the crew"])
+@pytest.mark.parametrize("held", [True, False], ids=["under way", "ended"])
+def test_a_lease_that_is_found_before_its_answer_arrives_is_begun_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, whose: str, held: bool
+) -> None:
+    """X-173: an answer is lost, and the crew asks for its leases while the one of job-2 is on its way to it."""
+    quiet(monkeypatch)
+    rig.lane.held = {"steps:one"} if held else set()
+    work = rig.work()
+    vacancies = work.crew.vacancies
+    made = submissions(work, rig, "job-1")
+
+    def steps() -> None:
+        for _ in range(6):
+            look(work)
+
+    def meanwhile() -> None:
+        if whose == "the crew":
+            silent(work).submit(made, NEVER)
+            lose_claim(work, monkeypatch)
+        else:
+            monkeypatch.setattr(vacancies, "_session", Losing(work, 1))
+            vacancies.submit(made, NEVER)
+        steps()
+
+    vacancies.offer(2)
+    monkeypatch.setattr(vacancies, "_session", Decided(work, meanwhile))
+    vacancies.submit(submissions(work, rig, "job-2"), NEVER)
+    steps()
+    rig.lane.release()
+    steps()
+    assert sorted(one.job_id for one in rig.lane.began) == ["job-1", "job-2"]
+    assert states(rig, "job-1", "job-2") == ["SUCCEEDED", "SUCCEEDED"]
+
+
+def test_a_crew_asks_again_for_lost_leases_when_it_is_not_answered(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """X-173: the owner ends while it is asked; nothing waits for the lease to run out."""
+    quiet(monkeypatch)
+    work = rig.work()
+    vacancies, grants = work.crew.vacancies, work.session.grants
+    vacancies.offer(1)
+    monkeypatch.setattr(vacancies, "_session", Losing(work, 1))
+    vacancies.submit(submissions(work, rig, "job-1"), NEVER)
+
+    def unanswered(_worker: str) -> list[Grant]:
+        monkeypatch.setattr(work.session, "grants", grants)
+        raise StoreUnavailable("the owner has closed")
+
+    monkeypatch.setattr(work.session, "grants", unanswered)
+    for _ in range(4):
+        look(work)
+    assert states(rig, "job-1") == ["SUCCEEDED"]
+
+
+def test_a_lost_lease_of_a_job_whose_last_attempt_is_still_being_ended_is_found(
+    detent_clock: FakeClock, rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X-173: a lease is held or not, whatever else is held of its job."""
+    quiet(monkeypatch)
+    rig.lane.held = {"steps:one"}
+    work = rig.work()
+    work.crew.vacancies.offer(1)
+    work.crew.vacancies.submit(submissions(work, rig, "job-1"), NEVER)
+    look(work)
+    monkeypatch.setattr(rig.lane, "cancel", lambda _number: None)  # A process that takes its time to end.
+    work.session.ask(given_up(work.session.grants(work.crew.identity)))
+    detent_clock.jump(1000)
+    lose_claim(work, monkeypatch)
+    for _ in range(4):
+        look(work)
+    assert [held.revoked for held in work.crew._held.values()] == [True, False]
+    assert list(work.crew._held.values())[1].grant == work.session.grants(work.crew.identity)[0]
 
 
 def test_what_was_leased_for_a_crew_that_closes_is_given_up(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
