@@ -10,7 +10,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from detent.store.sqlite import schema_check, sources
+from detent.errors import StoreCorrupt
+from detent.store.sqlite import SqliteStore, schema_check, sources
 from tests.cli.project import Project, detent_home, project
 
 __all__ = ["detent_home", "project"]
@@ -79,6 +80,13 @@ def test_no_command_works_on_a_changed_schema(done: Project, statement: str, tol
         assert "STORE_CORRUPT" in refused.err, words
         assert told in refused.err, words
         assert "detent verify" in refused.err
+
+
+def test_an_owner_refuses_a_changed_schema_by_itself(done: Project) -> None:
+    """X-196: commands look at the home first; the owner does not rely on that."""
+    edit(done, TRIGGER)
+    with pytest.raises(StoreCorrupt, match="planted"):
+        SqliteStore.open(done.home.ledger)
 
 
 def test_a_home_opens_again_when_the_planted_object_is_dropped(done: Project) -> None:
