@@ -96,3 +96,11 @@ def test_a_checkpoint_after_a_batch_that_is_not_there_is_found_and_not_gone_on_f
     with played.session(FakeClock(EARLY_MS + 7_200_000)):
         pass
     assert replay_home(played.home).differences == ()
+
+
+def test_a_changed_digest_of_a_checkpoint_is_found(played: Played) -> None:
+    """X-196: an owner would pass the checkpoint over, and take longer to open the home."""
+    played.edit(lambda database: database.execute("UPDATE checkpoints SET digest = zeroblob(32)"))
+    report = verified(played)
+    assert set(report.codes) == {"CHECKPOINT_WRONG"}
+    assert "not what its digest names" in report.findings[0].message
