@@ -53,6 +53,15 @@ def test_standard_input_is_read_with_a_dash(desk: Desk, monkeypatch: pytest.Monk
     assert "standard input can be read once" in desk("validate", "-", "-").err
 
 
+def test_outputs_of_a_sandboxed_step_are_refused_with_the_place_that_is_kept(desk: Desk) -> None:
+    """They named files of the project, which a sandbox has not; nothing was collected, and nothing said so."""
+    text = "name: a\nsteps:\n  - id: b\n    run: {code: 'def main(): ...'}\n    outputs: [log.txt]\n"
+    assert findings(desk, text) == [
+        "pipeline.yaml:5:5: outputs cannot be used with run code: it runs in the sandbox, which has no files of the project",
+        "  hint: remove it: every file that the step leaves in /job/out is kept",
+    ]
+
+
 def test_nothing_of_the_users_is_imported_or_run(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither by `validate` nor by `plan`: the module, the code and the command would all leave a mark."""
     monkeypatch.syspath_prepend(desk.directory)

@@ -82,7 +82,8 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
         if draw(st.booleans()) and earlier:
             step["needs"] = draw(st.lists(st.sampled_from(earlier), max_size=3, unique=True))
         options = draw(_OPTIONS)
-        step |= {key: value for key, value in options.items() if "map" not in step["run"] or key not in NOT_WITH_MAP}
+        unused = NOT_WITH_MAP if "map" in step["run"] else {"outputs"} if {"code", "job"} & step["run"].keys() else ()
+        step |= {key: value for key, value in options.items() if key not in unused}
         steps.append(step)
     made: dict[str, Any] = {"name": draw(texts.filter(str.strip)), "steps": steps}
     made |= draw(_HEADS)

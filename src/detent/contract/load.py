@@ -27,7 +27,7 @@ from detent.contract.places import locate
 from detent.contract.schedule import Schedule, check_schedule
 from detent.contract.shapes import BAD, check_keys, mapping, unknown_key
 from detent.contract.shells import shell
-from detent.contract.steps import Draft, read_steps, refuse_too_small, refuse_unenforced
+from detent.contract.steps import Draft, read_steps, refuse_outputs_of_sandbox, refuse_too_small, refuse_unenforced
 from detent.contract.words import shown
 from detent.contract.yaml_reader import read
 from detent.workflow.ordering import Edges
@@ -124,6 +124,7 @@ class _Loader:
             if not self.recorded:
                 refuse_unenforced(draft)
                 refuse_too_small(draft)
+                refuse_outputs_of_sandbox(draft)
             self._check_job(draft)
         check_result(self.result, self.result_at, names, self.params)
         report_cycles(drafts, names, edges)

@@ -145,6 +145,17 @@ def refuse_unenforced(draft: Draft) -> None:
         )
 
 
+def refuse_outputs_of_sandbox(draft: Draft) -> None:
+    """Refuse paths that nothing would collect: a sandboxed step has no files of the project, and keeps what it leaves in one place."""
+    binding = draft.binding
+    if binding is not None and binding.kind in (Kind.CODE, Kind.JOB) and binding.outputs:
+        draft.spot.at("outputs").fault(
+            f"outputs cannot be used with run {binding.kind.value}: it runs in the sandbox, which has no files of the project",
+            "remove it: every file that the step leaves in /job/out is kept",
+            at_key=True,
+        )
+
+
 def refuse_too_small(draft: Draft) -> None:
     """Refuse memory in which a jail cannot be built: that would be a failure of the sandbox, not of the step."""
     if draft.binding is None or draft.binding.kind not in (Kind.CODE, Kind.JOB):
