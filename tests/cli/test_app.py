@@ -166,7 +166,7 @@ def test_no_home_is_said_with_the_way_to_one(cli: Cli, tmp_path: Path, monkeypat
         result = cli(name, "--home", str(empty))
         assert result.code == 2
         assert f"no home in {empty}" in result.err
-        assert "`detent init` makes one" in result.err
+        assert "`detent init` creates one" in result.err
     monkeypatch.setenv("DETENT_HOME", str(tmp_path))
     assert f"did you mean {tmp_path / '.detent'}?" in cli("list").err
 
@@ -226,7 +226,7 @@ def test_output_that_finds_no_room_is_named(
         _, err = process.communicate()
     assert process.returncode == 4
     assert err.splitlines()[0] == b"error: standard output cannot be written: No space left on device"
-    assert err.splitlines()[1].startswith(b"hint:  make room where it goes")
+    assert err.splitlines()[1].startswith(b"hint:  free some space there")
     assert len(err.splitlines()) == 2, "nor does the interpreter's end say anything"
 
 
@@ -237,7 +237,7 @@ def test_a_working_directory_that_is_gone_is_named(cli: Cli, tmp_path: Path, mon
     gone.rmdir()
     result = cli("list")
     assert result.code == 4
-    assert result.err == "error: the working directory is no longer there\nhint:  change to a directory that is\n"
+    assert result.err == "error: the working directory no longer exists\nhint:  change to one that does\n"
     monkeypatch.chdir(tmp_path)
     failing(monkeypatch, raising(FileNotFoundError(2, "No such file or directory")))
     assert cli("list").err.startswith("error: No such file or directory\n")

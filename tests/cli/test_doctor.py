@@ -182,7 +182,7 @@ def test_a_rollback_is_said_and_accepted_only_on_purpose(cli: Cli, monkeypatch: 
     accepted = cli("doctor", "--accept-rollback", "--yes", "-o", "json")
     assert accepted.code == 0
     assert accepted.document["forgotten"]["heads"] == {"0": keeper_size(accepted)}
-    assert "this home can no longer be told from one that someone else rolled back" in accepted.err
+    assert "no longer be told from one that someone else rolled back" in accepted.err
     assert not keeper.path.exists()
     with cli.played.session():
         pass
@@ -212,7 +212,7 @@ def test_a_person_has_to_type_the_word(cli: Cli, monkeypatch: pytest.MonkeyPatch
 def test_a_kept_tree_head_that_fits_is_not_forgotten(cli: Cli) -> None:
     result = cli("doctor", "--accept-rollback", "--yes")
     assert result.code == 0
-    assert "fits: there is nothing to accept" in result.err
+    assert "fits the ledger: there is no rollback to accept" in result.err
     assert HeadKeeper(state_directory(os.environ), cli.played.home.settings().origin).path.exists()
 
 
@@ -220,4 +220,4 @@ def test_without_a_kept_tree_head_a_note_is_left(cli: Cli, tmp_path: Path, monke
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
     result = cli("doctor", "-o", "json")
     assert (result.code, statuses(result)["kept tree head"]) == (0, "note")
-    assert "nothing is kept in" in cli("doctor", "--accept-rollback", "--yes").err
+    assert "holds no tree head: there is nothing to forget" in cli("doctor", "--accept-rollback", "--yes").err

@@ -145,7 +145,7 @@ def test_what_others_name_stays_and_is_listed_with_who_names_it(work: Project) -
     done = run(work, "secrets_work.py:shared")
     found = jobs(work, done["run_id"])
     told = work("erase", "--job", found["make"], "--dry-run").out
-    assert f"stays, because job {found['hand_on']} names it too: sha256:" in told
+    assert f"kept, because job {found['hand_on']} refers to it too: sha256:" in told
     erased = work.json("erase", "--job", found["make"])
     assert [(one["what"], one["named_by"]) for one in erased["stays"]] == [
         ("file, value or output", f"job {found['hand_on']}")

@@ -42,7 +42,11 @@ def test_a_run_is_named_as_everywhere_else(cli: Cli) -> None:
     result = cli("export", "run-", "--output", "run.detent")
     assert (result.code, "more than one id begins with 'run-'" in result.err) == (2, True)
     result = cli("export", "done", "--output", "run.detent")
-    assert (result.code, "'done' is no run" in result.err, "it belongs to run run-1" in result.err) == (2, True, True)
+    assert (result.code, "'done' is not a run" in result.err, "it belongs to run run-1" in result.err) == (
+        2,
+        True,
+        True,
+    )
 
 
 def test_a_run_or_a_place_that_is_not_there_is_refused(cli: Cli) -> None:

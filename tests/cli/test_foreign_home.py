@@ -108,7 +108,7 @@ def test_a_plan_needs_no_home(project: Path) -> None:
     code, out, err = detent(project, "plan", "demo.yaml")
     assert code == 0
     assert "one" in out
-    assert err.startswith(f"what was done before cannot be told: {whose(project / '.detent')}")
+    assert err.startswith(f"cannot tell what would be reused: {whose(project / '.detent')}")
 
 
 def test_what_lies_in_a_closed_directory_is_not_called_a_home(project: Path) -> None:

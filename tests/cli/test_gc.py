@@ -17,7 +17,7 @@ def test_garbage_is_shown_then_taken_away(cli: Cli) -> None:
     dry = cli.json("gc", "--grace", "0", "--dry-run")
     assert (dry["garbage"], dry["dry_run"]) == (expected, True)
     out = cli("gc", "--grace", "0").out
-    assert out.startswith("took away 1 piece of content that no record names, 39.1 KiB\n")
+    assert out.startswith("removed 1 piece of content that no record refers to, 39.1 KiB\n")
     assert digest_text(sha256(data)) in out
     assert cli.json("gc", "--grace", "0")["garbage"] == []
     assert cli("verify").code == 0

@@ -93,7 +93,7 @@ def test_an_empty_directory_gets_a_first_project_that_runs_and_is_reused(cli: Cl
 def test_the_page_says_what_to_type_next(cli: Cli, empty: Path) -> None:
     out = cli("init").out
     assert out.endswith(
-        "\nwrote pipeline.yaml and tasks.py: a first project, to run and to change\n  detent run pipeline.yaml\n"
+        "\nwrote pipeline.yaml and tasks.py: an example project to run and edit\n  detent run pipeline.yaml\n"
     )
     assert (empty / "tasks.py").exists()
 

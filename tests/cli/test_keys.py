@@ -36,7 +36,7 @@ def test_a_rotation_is_shown_in_both_keys(cli: Cli) -> None:
     ]
     assert keys[0]["key_id"] == document["new_key_id"]
     out = cli("keys", "rotate", "root").out
-    assert "rotated the root key; trust version 3" in out
+    assert "rotated the root key; recorded on the ledger as trust version 3" in out
     assert cli("verify").code == 0
     assert cli.json("keys")["root"] == cli.played.root
 

@@ -173,4 +173,4 @@ def test_success_is_typed_as_the_ledger_calls_it_too(cli: Cli) -> None:
 def test_a_word_that_is_no_state_of_a_job_is_refused_with_those_that_are(cli: Cli) -> None:
     result = cli("list", "--state", "lost")
     assert result.code == 2
-    assert "'lost' is no state of a job: queued, running, retrying, succeeded, failed, cancelled" in result.err
+    assert "'lost' is not a job state; use one of queued, running, retrying, succeeded, failed, cancelled" in result.err

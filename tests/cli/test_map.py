@@ -178,8 +178,8 @@ def test_a_stop_cancels_the_rest_and_retry_runs_it(project: MapProject) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "give --files or --items"),
-        (("--files", "*.txt", "--items", "rows.jsonl"), "give --files or --items"),
+        ((), "give either --files or --items"),
+        (("--files", "*.txt", "--items", "rows.jsonl"), "give either --files or --items"),
         (("--items", "bad.jsonl"), "bad.jsonl:2:"),
         (("--items", "rows.jsonl", "--commit", "csv:x"), "destination"),
         (("--items", "rows.jsonl", "--item-timeout", "soon"), "--item-timeout cannot be 'soon': write it as 500ms"),
@@ -239,7 +239,7 @@ def test_a_killed_map_goes_on_when_the_line_is_typed_again(project: MapProject, 
     again = project.start(*line)
     out, err = again.communicate(timeout=WAIT_SECONDS)
     assert again.returncode == 0, err
-    assert "goes on at item" in err
+    assert "resumes at item" in err
     assert "resumed" in out
     assert project.lines() == list(range(100))
 
@@ -282,7 +282,7 @@ def test_a_frame_shows_lag_bytes_and_the_oldest_blocked_item() -> None:
     assert "waits for item 300 (file-300.txt) for 1m30s" in text
     (*_, last) = map_frame(view(blocked_ms=90_000, write_failures=2), lambda seq: f"file-{seq}.txt", 100, ASCII)
     said = "".join(cell.text for cell in last)
-    assert "the destination failed at item 300 (file-300.txt): tried again for 1m30s" in said
+    assert "the destination failed at item 300 (file-300.txt): retrying for 1m30s" in said
 
 
 def test_no_line_of_a_frame_is_wider_than_the_terminal() -> None:
@@ -299,4 +299,4 @@ def test_plain_lines_come_at_every_tenth_and_at_the_end() -> None:
     assert said[2] == ["T 100 of 1,000 committed, 500 computed, lag 400, 4.0 KiB buffered"]
     assert len(plain.lines(view(committed=102, now_ms=10_102), str, last=True)) == 1
     resumed = PlainMapLines(lambda _: "T").lines(view(resumed=True, resumed_at=7), str)
-    assert resumed[0] == "T map goes on at item 7: run map-1, 1,000 items, 2 workers"
+    assert resumed[0] == "T map resumes at item 7: run map-1, 1,000 items, 2 workers"

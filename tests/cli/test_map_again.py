@@ -73,7 +73,7 @@ def test_the_same_line_typed_twice_leaves_each_item_once(
         assert second.document[key] == first.document[key]
     told = project.map(compute_of(commit), "--commit", commit).out
     assert f"done already  run {first.document['run_id']}" in told
-    assert "--force begins anew" in told
+    assert "--force starts over" in told
     assert "ended   20" in told, "it says when"
     after = (project.directory / name).stat()
     assert (after.st_mtime_ns, after.st_ino) == (before.st_mtime_ns, before.st_ino)
@@ -214,7 +214,7 @@ def test_a_run_that_did_a_part_is_retried_and_then_done(project: MapProject) -> 
     again = project.json("retry", first["run_id"])
     assert (again["done_before"], again["items"]["total"]) == (True, 1)
     told = project("retry", first["run_id"]).out
-    assert f"this run did what was missing of run {first['run_id']}; the destination was left alone" in told
+    assert f"this run completed run {first['run_id']}; the destination was left alone" in told
     assert "--force" not in told, "`detent retry` has no such option"
     found = project.lines()
     assert sorted(line["seq"] for line in found) == list(range(100)), "an item keeps its number when it is retried"

@@ -61,7 +61,7 @@ def test_the_first_interrupt_gets_out_of_a_destination_that_never_returns(projec
     process.send_signal(signal.SIGINT)
     ended = project.ended(process)
     assert ended.code == 130
-    assert "left as it stands" in ended.out
+    assert "run the same command again to resume" in ended.out
     run_id = project.newest()
     assert project.json("list")[0]["status"] == "running"
     (project.directory / "go").touch()
@@ -100,7 +100,7 @@ def test_a_destination_that_fails_leaves_its_snapshot(project: MapProject) -> No
     assert (snapshot["oldest_blocked"]["seq"], snapshot["oldest_blocked"]["state"]) == (0, "TERMINAL_SUCCESS")
     assert snapshot["buffered_bytes"] > 0
     shown = project("show", document["run_id"], "--snapshot")
-    assert "no process works on the run: this is how it was left" in shown.out
+    assert "interrupted: no process is working on it; this is its last state" in shown.out
     assert "item 0: TERMINAL_SUCCESS for" in shown.out
     assert "failed 4 times in a row" in shown.out
     left = project.json("show", document["run_id"])["snapshot"]

@@ -112,7 +112,7 @@ def test_the_recorded_contract_is_run_and_a_changed_file_is_mentioned(project: P
     project.write("fragile.yaml", FRAGILE.replace("$from: sum", "$from: double").replace("tasks:double", "tasks:total"))
     result = project("retry", run_id, "-q")
     assert result.code == 0
-    assert "fragile.yaml has changed since; this runs the contract as it was" in result.err
+    assert "fragile.yaml has changed since; retry uses the recorded contract" in result.err
     assert "result  6\n" in result.out
 
 

@@ -66,8 +66,8 @@ def test_a_run_that_worked_shows_what_it_did_and_where_the_results_are(capsys: p
         '  result    {"rising": ["Ellet"]}',
         "  artifact  out/report.html  12.1 KiB, report",
         "",
-        "  detent show rivers-7f3a  every step and record of it",
-        "  detent verify            the history is complete and untouched",
+        "  detent show rivers-7f3a  every step and record",
+        "  detent verify            check that the history is complete and untouched",
     ]
 
 
@@ -80,11 +80,11 @@ def test_a_run_that_failed_shows_why_on_which_line_and_what_to_type(capsys: pyte
         "  ValueError: bad row",
         "  at etl.py:42 in clean: float(row)",
         "",
-        "  detent explain job-1      why it ran as it did and ended so",
+        "  detent explain job-1      why it ran and how it ended",
         "  detent logs job-1         what it printed",
         "  detent show job-1         its traceback, arguments and records",
-        "  detent retry rivers-7f3a  run what is missing; what is done stays done",
-        "  detent verify             the history is complete and untouched",
+        "  detent retry rivers-7f3a  run what is missing; finished work is kept",
+        "  detent verify             check that the history is complete and untouched",
     ]
 
 
@@ -175,7 +175,7 @@ def test_the_same_as_data(home: Path) -> None:
 
 def test_a_run_that_was_left_as_it_stands_says_how_it_goes_on(home: Path) -> None:
     commands = dict(next_commands(replace(DONE, status="stopped", home=str(home))))
-    assert commands["detent show rivers-7f3a"] == "what is done; the same line again goes on from there"
+    assert commands["detent show rivers-7f3a"] == "what is done; run the same command again to resume"
 
 
 def test_a_home_that_is_not_found_from_here_is_named() -> None:

@@ -297,7 +297,7 @@ steps:
     assert (before["wait"]["verdict"], before["after"]["verdict"]) == ("join", "depends")
     terminal.kill()
     assert project.json("explain", run_id)["driven"] is False
-    assert "No process drives it" in project("explain", run_id).out
+    assert "No process is working on it" in project("explain", run_id).out
     plan = project("plan", "wait.yaml").out
     assert f"`detent run` goes on with run {run_id}" in plan
 

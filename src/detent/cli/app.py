@@ -21,38 +21,38 @@ from detent.version import __version__
 
 DEBUG_VARIABLE = "DETENT_DEBUG"
 CLOSE = 0.7
-"""How alike a word must be to count as a slip of the finger: `serve` is no way to write `erase`."""
+"""How similar a word must be to count as a typo: `serve` is not a typo of `erase`."""
 
 COMMANDS: dict[str, dict[str, str]] = {
     "Run": {
-        "run": "Run a pipeline to its end; a killed one goes on where it stopped.",
-        "map": "Call a function on every file or row; results in order, exactly once.",
-        "cancel": "Cancel a run or a job, wherever it runs.",
-        "retry": "Run again what failed of a run.",
+        "run": "Run a pipeline; an interrupted run resumes where it stopped.",
+        "map": "Call a function on every file or row; commit results in order, exactly once.",
+        "cancel": "Cancel a run or a job, in this process or another.",
+        "retry": "Run the failed and cancelled parts of a run again.",
     },
     "Write": {
-        "validate": "Check contract files: what is wrong, where, and what to do.",
-        "plan": "What a contract would run, in which order, and what is done already.",
-        "schema": "The JSON Schema of contract files, for editors.",
+        "validate": "Check contract files: report what is wrong, where, and how to fix it.",
+        "plan": "Show what a contract would run, in which order, and what would be reused.",
+        "schema": "Print the JSON Schema of contract files, for editors.",
     },
     "Look": {
-        "list": "Runs of this home, newest first; or its jobs.",
-        "show": "One run or job: where it stands and how it came there.",
-        "logs": "What jobs printed, of every attempt; -f follows them.",
-        "explain": "Why a job or step waits, ran, was reused, retried, refused or dropped.",
+        "list": "List the runs of this home, newest first, or its jobs.",
+        "show": "Show a run or job: its state and its history.",
+        "logs": "Print the output of jobs, for every attempt; -f follows it.",
+        "explain": "Explain why a job or step waits, ran, was reused, retried, refused or dropped.",
     },
     "Prove": {
-        "export": "Write the ledger, or one run, into a file that others can check.",
+        "export": "Export the ledger, or one run, to a file that others can check.",
         "verify": "Check that a history is complete and untouched.",
-        "replay": "Decide the recorded commands again and compare every byte.",
+        "replay": "Replay the recorded commands and compare every byte.",
     },
     "Keep": {
-        "init": "Make a home here; in an empty directory, a first project too.",
-        "keys": "Who may sign what; make a new key for a role.",
-        "copy": "Give a copied home a name and keys of its own.",
-        "doctor": "Look the home over and say what is wrong with it.",
-        "erase": "Erase content for good; history still verifies.",
-        "gc": "Take away content that no record names.",
+        "init": "Create a home here; in an empty directory, an example project too.",
+        "keys": "Show who may sign what, or rotate a key.",
+        "copy": "Give a copied home its own name and keys.",
+        "doctor": "Check the home and report problems.",
+        "erase": "Erase content permanently; the history still verifies.",
+        "gc": "Remove content that no record refers to.",
     },
 }
 
@@ -93,15 +93,15 @@ class Commands(click.Group):
 
 cli = Commands(
     "detent",
-    help="""Detent keeps a signed history of every job: what ran, why, and how it ended. Anybody can check it offline.
+    help="""Detent keeps a signed history of every job: what ran, why, and how it ended. Anyone can check it offline.
 
 \b
 Examples:
-  detent init                     make a home, and a first project where there is none
-  detent run pipeline.yaml        run it; what is done already is not done again
-  detent plan pipeline.yaml       what it would run, step by step, and why
-  detent list                     what has run here
-  detent show JOB                 the life of one job, step by step
+  detent init                     create a home, and an example project in an empty directory
+  detent run pipeline.yaml        run it; finished work is reused, not repeated
+  detent plan pipeline.yaml       show what it would run, step by step, and why
+  detent list                     list what has run here
+  detent show JOB                 show the history of one job
   detent export --output a.detent, then
   detent verify a.detent --root sha256:...
 
@@ -115,7 +115,7 @@ cli = click.version_option(__version__, "-V", "--version", prog_name="detent", m
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line and return its exit code; whatever went wrong has been said on standard error."""
+    """Run a command line and return its exit code; every error has been reported on standard error."""
     ending = Ending()
     words = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
@@ -157,7 +157,7 @@ def _failure(exc: BaseException, words: Sequence[str]) -> tuple[Failure, list[st
         command = exc.ctx.command_path if isinstance(exc, click.UsageError) and exc.ctx is not None else _typed(words)
         if isinstance(exc, click.exceptions.NoArgsIsHelpError):
             failure = Failure(
-                "INVALID_PARAMS", f"{command} needs more words", f"`{command} --help` shows how it is used"
+                "INVALID_PARAMS", f"{command} needs arguments", f"`{command} --help` shows how it is used"
             )
             return failure, [*exc.format_message().splitlines()]
         failure = Failure(
@@ -171,7 +171,7 @@ def _failure(exc: BaseException, words: Sequence[str]) -> tuple[Failure, list[st
         failure = Failure("IO_ERROR", *_unusable(exc))
         return failure, failure.lines(named=False)
     what = str(exc) if isinstance(exc, InvariantBroken) else f"{type(exc).__name__}: {exc}"
-    hint = f"this is a bug in Detent, not in what you did; {DEBUG_VARIABLE}=1 shows where, please report that"
+    hint = f"this is a bug in Detent, not in your work; set {DEBUG_VARIABLE}=1 to see where, and please report it"
     failure = Failure("INVARIANT_VIOLATION", what, hint)
     return failure, failure.lines()
 
@@ -185,19 +185,19 @@ def _write_json(failure: Failure) -> None:
 
 
 def _unusable(exc: OSError) -> tuple[str, str]:
-    """What the system would not do, and what to do about it; it does not say which file when it was given none."""
-    what, hint = exc.strerror or str(exc), "check that it is there and that you may use it"
+    """What the system refused, and what to do about it; the error names no file when the call was given none."""
+    what, hint = exc.strerror or str(exc), "check that it exists and that you may use it"
     try:
         sys.stdout.flush()  # Where output is buffered, what could not be written is still waiting, and fails again.
     except OSError:
         _drop_output()
         exc.filename = exc.filename or STANDARD_OUTPUT
     if exc.filename == STANDARD_OUTPUT:
-        return f"{STANDARD_OUTPUT} cannot be written: {what}", "make room where it goes, or send it elsewhere"
+        return f"{STANDARD_OUTPUT} cannot be written: {what}", "free some space there, or redirect it elsewhere"
     if exc.filename:
         return f"{exc.filename}: {what}", hint
     if isinstance(exc, FileNotFoundError) and not _is_somewhere():
-        return "the working directory is no longer there", "change to a directory that is"
+        return "the working directory no longer exists", "change to one that does"
     return what, hint
 
 
@@ -225,7 +225,7 @@ def _say(*lines: str) -> None:
         sys.stderr.write("".join(f"{safe(line)}\n" for line in lines))
         sys.stderr.flush()
     except OSError:
-        pass  # Nobody listens; the exit code still says it.
+        pass  # Standard error is closed; the exit code still tells.
 
 
 def _debug(exc: BaseException) -> None:

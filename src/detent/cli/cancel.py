@@ -1,4 +1,4 @@
-"""`detent cancel`: end a run or a job, from whichever terminal."""
+"""`detent cancel`: end a run or a job, from any terminal."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ JOBS_NAMED_MAX = 5
 @click.command(
     "cancel",
     help=teaching(
-        """Cancel a run or a job, wherever it runs: from this terminal or another one, on this home's own process or as a
-client of it. What runs is stopped at once, what waits is dropped, and what is done stays done. The answer comes when the
-run has ended.
+        """Cancel a run or a job, also one of another process. Running jobs are stopped at once, waiting jobs are dropped, and
+finished work is kept. The command returns when the run has ended.
 
-A run of `detent map` is cancelled at a boundary: the items below it are committed without a gap, those from there on are
-cancelled, and `detent retry` goes on there. The boundary is the first item behind all that have ended, or the one that --at
-names; it is recorded. When only the destination is behind, it is where the destination stands.
+A run of `detent map` is cancelled at a boundary: items below it are committed without a gap, items from it on are
+cancelled, and `detent retry` continues there. The boundary is recorded. It is the first item after all that have ended, or
+the item given with --at. When only the destination lags behind, the boundary is the next item to commit.
 
-The beginning of an id is enough, and the name of a workflow means its open run if there is exactly one.
+A prefix of an id is enough. The name of a workflow stands for its open run, if there is exactly one.
 
-Cancelled already is fine (0); what has ended otherwise cannot be cancelled any more (1).""",
+The exit code is 0 if the run or job was already cancelled, and 1 if it ended in another way.""",
         """  detent cancel RUN
   detent cancel prices            the one open run of that name
   detent cancel RUN --at 5000
@@ -41,10 +40,8 @@ Cancelled already is fine (0); what has ended otherwise cannot be cancelled any 
     ),
 )
 @click.argument("identifier", metavar="RUN|JOB")
-@click.option("--reason", metavar="TEXT", help="Kept beside the record of the cancellation; `detent explain` shows it.")
-@click.option(
-    "--at", metavar="ITEM", type=click.IntRange(min=0), help="Of `detent map`: the first item that is cancelled."
-)
+@click.option("--reason", metavar="TEXT", help="Stored with the cancellation; `detent explain` shows it.")
+@click.option("--at", metavar="ITEM", type=click.IntRange(min=0), help="For `detent map`: the first item to cancel.")
 @with_shell
 def command(shell: Shell, identifier: str, *, reason: str | None, at: int | None) -> int:
     """Cancel a run or a job."""
@@ -88,30 +85,28 @@ def _draw(page: Page, ended: Cancelled) -> None:
     if not ended.is_cancelled:
         page.hanging(
             [Cell(what), " "],
-            Cell("has not ended yet: its jobs are cancelled, and the process that drives it has not closed it", WARN),
+            Cell("has not ended yet: its jobs are cancelled, but the process running it has not closed it", WARN),
         )
         return
     page.line(Cell(CANCELLED, GOOD), f" {what}")
     if ended.kind == "run":
         named = ", ".join(ended.jobs[:JOBS_NAMED_MAX]) + (" ..." if len(ended.jobs) > JOBS_NAMED_MAX else "")
-        shown = f"{count_text(len(ended.jobs), 'job')}: {named}" if ended.jobs else "no job was under way"
+        shown = f"{count_text(len(ended.jobs), 'job')}: {named}" if ended.jobs else "no job was running"
         page.fields([("stopped", shown), ("kept", "what was done; `detent retry` runs the rest")], indent="  ")
 
 
 def _draw_items(page: Page, ended: Cancelled, items: CancelledItems) -> None:
     what = f"run {ended.identifier}"
     if items.boundary is None:
-        told = "has not ended yet: the process that drives it was asked to cancel it and has not answered"
+        told = "has not ended yet: the process running it was asked to cancel it and has not answered"
         page.hanging([Cell(what), " "], Cell(told, WARN))
         return
     if ended.is_cancelled:
         page.line(Cell(CANCELLED, GOOD), f" {what}")
-        kept = (
-            f"{count_text(items.boundary, 'item')} of {items.total:,}; `detent retry {ended.identifier}` goes on there"
-        )
+        kept = f"{count_text(items.boundary, 'item')} of {items.total:,}; `detent retry {ended.identifier}` continues there"
     else:
         page.line(Cell("cancelling", WARN), f" {what}")
         left = count_text(max(0, items.boundary - items.committed), "item")
-        kept = f"{left} below it still to be committed; the run ends by itself then"
+        kept = f"{left} below it still to be committed; then the run ends by itself"
     asked = f" (asked for {items.requested:,})" if items.requested and items.requested != items.boundary else ""
     page.fields([("from", f"item {items.boundary:,} on{asked}"), ("kept", kept)], indent="  ")

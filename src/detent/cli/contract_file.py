@@ -45,7 +45,7 @@ def without_home(command: Callable[..., int]) -> Callable[..., int]:
 def load_models() -> None:
     """Load the models of contracts without a search for plugins of Pydantic.
 
-    Pydantic reads the metadata of everything that is installed when the first model is built. Whatever a user's own module
+    Pydantic reads the metadata of everything that is installed when the first model is built. What a user's own module
     builds afterwards finds its plugins as ever.
     """
     asked = os.environ.get(PLUGINS_VARIABLE)

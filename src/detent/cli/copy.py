@@ -14,16 +14,18 @@ from detent.cli.terminal import FAINT, GOOD
 @click.command(
     "copy",
     help=teaching(
-        "Give a copied home an identity of its own: after `cp -r project copy`, a new name and new keys for the copy. Its history goes"
-        " on from the common point, and original and copy no longer meet. What was recorded before still verifies under the"
-        " original's keys; the root that others pin stays the same. End every process that works on the copy first.",
+        "Give a copied home its own identity: after `cp -r project copy`, a new name and new keys for the copy. From then on"
+        " original and copy have separate histories. Records from before still verify under the original's keys, and the"
+        " root that others pin stays the same. Stop every process that works on the copy first.",
         """  cp -r project copy && cd copy && detent copy
   detent copy --home /srv/copy/.detent -o json
   detent copy --force   a copy from another machine or another user
 """,
     ),
 )
-@click.option("--force", is_flag=True, help="It is a copy, although its original is not known on this machine.")
+@click.option(
+    "--force", is_flag=True, help="Treat this home as a copy even if its original is not known on this machine."
+)
 @with_shell
 def command(shell: Shell, *, force: bool) -> int:
     """Give a copy an identity."""
@@ -50,6 +52,6 @@ def command(shell: Shell, *, force: bool) -> int:
             ],
             indent="  ",
         )
-        page.line(Cell("Both go on from here, each under its own keys: `detent verify` proves either.", FAINT))
+        page.line(Cell("Original and copy now have separate histories; `detent verify` checks either.", FAINT))
 
     return shell.answer(document, draw)

@@ -24,26 +24,26 @@ _STYLES: Mapping[str, str] = {"ok": GOOD, "note": WARN, "wrong": BAD}
 @click.command(
     "doctor",
     help=teaching(
-        """Look the home over: SQLite and its settings, the file system, space, permissions, keys, who owns the home, the size of
-the ledger, the newest tree head and the one kept outside the home. What is wrong comes with what to do about it; the exit code is
-then 1. Nothing is changed.
+        """Check the home: SQLite and its settings, the file system, space, permissions, keys, the owner process, the size of the
+ledger, the newest tree head and the one kept outside the home. Each problem comes with what to do about it, and makes the
+exit code 1. Nothing is changed.
 
-It also tries what this machine offers to contain untrusted code, names the profile that makes, and says whether such code
-is run here or refused. That is decided by sandbox.required in config.toml.
+It also tests which sandbox features this machine has, names the resulting profile, and says whether untrusted code runs
+here or is refused; sandbox.required in config.toml decides that.
 
---accept-rollback is for one case: the home was replaced by an older copy on purpose, and Detent refuses to go on because a
-tree head kept elsewhere is newer. It drops that tree head after asking.""",
+--accept-rollback is for one case: you replaced the home by an older copy on purpose, and Detent refuses to continue because
+a tree head kept elsewhere is newer. It asks, then drops that tree head.""",
         """  detent doctor
   detent doctor --quick -o json
 """,
     ),
 )
-@click.option("--quick", is_flag=True, help="Leave out SQLite's integrity check, which reads the whole file.")
+@click.option("--quick", is_flag=True, help="Skip SQLite's integrity check, which reads the whole file.")
 @click.option("--accept-rollback", is_flag=True, help="Forget the tree head kept outside the home.")
-@click.option("--yes", is_flag=True, help="Do not ask before forgetting.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @with_shell
 def command(shell: Shell, *, quick: bool, accept_rollback: bool, yes: bool) -> int:
-    """Look the home over."""
+    """Check the home."""
     from detent.engine.doctor import WRONG, examine, sandbox_of  # noqa: PLC0415 - keeps `--help` fast
 
     home = shell.home()
@@ -87,24 +87,24 @@ def _forget(shell: Shell, *, yes: bool) -> dict[str, object]:
         rolled_back = any(_contradicts(reader, kept, partition) for partition, kept in heads.items())
     nothing: dict[str, object] = {"path": str(keeper.path), "heads": {}}
     if not heads:
-        shell.note(f"nothing is kept in {keeper.path}: there is nothing to forget")
+        shell.note(f"{keeper.path} holds no tree head: there is nothing to forget")
         return nothing
     if not rolled_back:
-        shell.note(f"the tree head in {keeper.path} fits: there is nothing to accept")
+        shell.note(f"the tree head in {keeper.path} fits the ledger: there is no rollback to accept")
         return nothing
     for partition, (size, _) in sorted(heads.items()):
         now = sizes[partition] if partition < len(sizes) else 0
-        shell.note(f"partition {partition}: a tree head over {size} batches is kept; the ledger has {now}")
+        shell.note(f"partition {partition}: the kept tree head covers {size} batches; the ledger has {now}")
     shell.note(
-        "Forgetting it means: whatever was on the ledger beyond its present end is given up, and this home can no longer"
-        " be told from one that someone else rolled back. Exports that others hold may show more than this ledger does."
+        "Forgetting it gives up everything that was on the ledger beyond its present end. This home can then no longer be"
+        " told from one that someone else rolled back, and exports that others hold may show more than this ledger does."
     )
     if not yes:
         if not sys.stdin.isatty():
             raise InvalidInput(
-                "this needs an answer, and standard input is no terminal", hint="add --yes to go on without asking"
+                "this needs confirmation, and standard input is not a terminal", hint="add --yes to skip the question"
             )
-        if click.prompt(f"Type {WORD} to go on", default="", show_default=False, err=True) != WORD:
+        if click.prompt(f"Type {WORD} to continue", default="", show_default=False, err=True) != WORD:
             raise InvalidInput("nothing was changed")
     forget_bound_heads(home, trust, os.environ)
     return {"path": str(keeper.path), "heads": {str(partition): size for partition, (size, _) in sorted(heads.items())}}

@@ -27,11 +27,11 @@ LISTED_MAX = 20
 @click.command(
     "erase",
     help=teaching(
-        """Erase content for good: everything that a job or a run names (payloads, results, logs, files, items), or single
-pieces by digest. When the command returns, the bytes are in no file of the home. What another job or run names as well stays,
-and is listed. The ledger holds digests only, so its history still verifies, and says that content was erased.
+        """Erase content permanently: everything that a job or a run refers to (payloads, results, logs, files, items), or single
+pieces by digest. When the command returns, no file of the home holds the bytes. Content that another job or run also refers
+to is kept and listed. The ledger holds only digests, so its history still verifies, and it records the erasure.
 
-This cannot be undone. Backups, exported bundles, and files that a step left outside of the home keep their own copies.""",
+This cannot be undone. Backups, exported bundles, and files that a step wrote outside the home keep their own copies.""",
         """  detent erase --job JOB
   detent erase --run RUN --dry-run
   detent erase --run RUN --yes --reason GDPR_REQUEST
@@ -40,16 +40,18 @@ This cannot be undone. Backups, exported bundles, and files that a step left out
     ),
 )
 @click.argument("digests", metavar="[DIGEST]...", nargs=-1)
-@click.option("--job", "job_id", metavar="JOB", help="Erase what this job and its results name.")
+@click.option("--job", "job_id", metavar="JOB", help="Erase what this job and its results refer to.")
 @click.option(
     "--run",
     "run_id",
     metavar="RUN",
-    help="Erase what this run and its jobs name. The name of a workflow that ran once will do.",
+    help="Erase what this run and its jobs refer to. The name of a workflow that ran only once works too.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would go and what would stay.")
-@click.option("--yes", is_flag=True, help="Do not ask on a terminal.")
-@click.option("--reason", default="ERASED_BY_USER", show_default=True, metavar="CODE", help="Recorded with it.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be erased and what would stay.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option(
+    "--reason", default="ERASED_BY_USER", show_default=True, metavar="CODE", help="Reason recorded with the erasure."
+)
 @with_shell
 def command(
     shell: Shell,
@@ -150,15 +152,15 @@ def _draw(page: Page, done: Erased, *, dry_run: bool) -> None:
     _list(
         page,
         [
-            (f"stays, because {holder} names it too: {digest_text(digest)}{kind.get(digest, '')}", WARN)
+            (f"kept, because {holder} refers to it too: {digest_text(digest)}{kind.get(digest, '')}", WARN)
             for digest, holder in done.stays.items()
         ],
     )
     if done.used_by:
         shown = ", ".join(done.used_by[:3]) + (f" and {len(done.used_by) - 3} more" if len(done.used_by) > 3 else "")
-        page.hanging([], Cell(f"given to {shown}: what those jobs made of it is theirs and stays", WARN))
+        page.hanging([], Cell(f"given to {shown}: the results of those jobs are kept", WARN))
     if done.in_log:
-        page.hanging([], Cell("a reader of the ledger keeps old bytes in ledger.db-wal; they go when it ends", WARN))
+        page.hanging([], Cell("another reader of the ledger keeps old bytes in ledger.db-wal until it ends", WARN))
 
 
 def _list(page: Page, lines: list[tuple[str, str]]) -> None:

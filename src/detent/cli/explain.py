@@ -30,10 +30,11 @@ REPLICAS_SHOWN_MAX = 200
 @click.command(
     "explain",
     help=teaching(
-        "Explain why a job waited, ran, was reused or failed: what it waits for now and which jobs go before it, where it was"
-        " placed and why not elsewhere, why it was retried, refused, dropped or stopped. For a run, or one step of it, tell"
-        " for each step whether it ran or was reused and why, what it waits for, or what blocks it. Everything is read from the ledger, now or a year later. The beginning of an id is enough, and so is the name"
-        " of a workflow, for its newest run, or of a step in a recent run.",
+        "Explain why a job waited, ran, was reused or failed: what it waits for now and which jobs go first, where it was"
+        " placed and why there, and why it was retried, refused, dropped or stopped. For a run, or one step of it, explain"
+        " for each step whether it ran or was reused and why, what it waits for, or what blocks it. Everything is read from"
+        " the ledger, so the answer is the same a year later. A prefix of an id is enough. The name of a workflow stands"
+        " for its newest run, and the name of a step for that step in a recent run.",
         """  detent explain JOB
   detent explain RUN
   detent explain RUN STEP -o json
@@ -46,7 +47,7 @@ REPLICAS_SHOWN_MAX = 200
 @click.option(
     "--replicas",
     is_flag=True,
-    help="Make the job's decisions again from the recorded commands, and list every replica with the filter that removed it.",
+    help="Replay the job's scheduling decisions, and list every replica with the filter that removed it.",
 )
 @with_shell
 def command(shell: Shell, identifier: str, step: str | None, *, replicas: bool) -> int:
@@ -117,7 +118,7 @@ def _draw_run(page: Page, told: RunExplanation) -> None:
     row = told.view.row
     page.line(Cell("run ", STRONG), Cell(row.run_id, STRONG), "  ", state_cell(row.status), f"  {row.name}")
     if told.driven is False:
-        page.hanging(["  "], "No process drives it: the line that started it goes on from where it stands.")
+        page.hanging(["  "], "No process is working on it; run the same command again to resume it.")
     _lines(page, "  ", told.lines)
     if told.steps:
         page.line()

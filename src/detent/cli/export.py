@@ -27,12 +27,12 @@ _LEFT_OUT = {
 @click.command(
     "export",
     help=teaching(
-        """Write the whole ledger, or one RUN of it, into a file that anybody can verify offline. A run's bundle shows that run
-and nothing of the others, and proves that it is complete and part of the ledger; the whole ledger can also be replayed.
-The reports that executors signed go along, with the small results (up to 8 KiB) and the beginning of the output in them.
+        """Export the whole ledger, or one RUN of it, to a file that anyone can verify offline. The bundle of a run shows only that
+run, and proves that it is complete and part of the ledger; a whole ledger can also be replayed. The reports that executors
+signed are included, and with them small results (up to 8 KiB) and the beginning of each output.
 
-The beginning of RUN's id is enough, and the name of a workflow means its newest run. Pass the file on one way and the root
-digest another: the root is what the receiver pins.""",
+A prefix of RUN's id is enough. The name of a workflow stands for its newest run. Send the file and the root digest by
+different channels: the receiver pins the root.""",
         """  detent export --output ledger.detent
   detent export RUN --output run.detent --content -o json
   detent verify run.detent --root sha256:...      what the receiver does
@@ -41,15 +41,18 @@ digest another: the root is what the receiver pins.""",
 )
 @click.argument("run_id", metavar="[RUN]", required=False)
 @click.option(
-    "--output", "target", metavar="FILE", required=True, type=click.Path(path_type=Path), help="Where to write it."
+    "--output", "target", metavar="FILE", required=True, type=click.Path(path_type=Path), help="The file to write."
 )
 @click.option(
-    "--content", "with_content", is_flag=True, help="Also pack payloads, results and whatever else records name."
+    "--content",
+    "with_content",
+    is_flag=True,
+    help="Include payloads, results and all other content that records refer to.",
 )
 @click.option(
     "--no-reports",
     is_flag=True,
-    help="Leave out the executors' signed reports: no results and no output go along, and their signatures cannot be checked.",
+    help="Leave out the executors' signed reports: the file then has no results and no output, and executor signatures cannot be checked.",
 )
 @with_shell
 def command(shell: Shell, run_id: str | None, *, target: Path, with_content: bool, no_reports: bool) -> int:
@@ -58,7 +61,7 @@ def command(shell: Shell, run_id: str | None, *, target: Path, with_content: boo
     from detent.engine.export import export  # noqa: PLC0415
 
     if with_content and no_reports:
-        raise click.UsageError("--content packs the reports too: leave out one of --content and --no-reports")
+        raise click.UsageError("--content includes the reports: give either --content or --no-reports")
     home = shell.home()
     if run_id is not None:
         run_id = _run_meant(home, run_id)
@@ -129,4 +132,4 @@ def _run_meant(home: Home, identifier: str) -> str:
     if found.kind == RUN and found.run_id is not None:
         return found.run_id
     hint = "`detent list` shows the runs" if found.run_id is None else f"it belongs to run {found.run_id}"
-    raise InvalidInput(f"{identifier!r} is no run, and a bundle holds a run or the whole ledger", hint=hint)
+    raise InvalidInput(f"{identifier!r} is not a run; a bundle holds one run or the whole ledger", hint=hint)

@@ -13,21 +13,21 @@ from detent.words.quantities import count_text, size_text
 @click.command(
     "gc",
     help=teaching(
-        """Take away content that no record names: what refused requests and interrupted writes left behind. Files younger than
-the grace stay, because their record may be on its way. Nothing on the ledger changes. Nobody may be working on the home
-meanwhile.""",
+        """Remove content that no record refers to: leftovers of refused requests and interrupted writes. Files younger than the
+grace period stay, because their record may still be coming. The ledger does not change. Stop every process that works on
+this home first.""",
         """  detent gc --dry-run
   detent gc --grace 1d -o json
 """,
     ),
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @click.option(
     "--grace",
     default="1h",
     show_default=True,
     metavar="DURATION",
-    help="Leave files alone that are younger: 90s, 2h, 1d, or a number of seconds.",
+    help="Keep files younger than this: 90s, 2h, 1d, or a number of seconds.",
 )
 @with_shell
 def command(shell: Shell, *, dry_run: bool, grace: str) -> int:
@@ -45,9 +45,9 @@ def command(shell: Shell, *, dry_run: bool, grace: str) -> int:
     }
 
     def draw(page: Page) -> None:
-        verb = "would take away" if dry_run else "took away"
+        verb = "would remove" if dry_run else "removed"
         what = count_text(len(done.garbage), "piece")
-        page.line(Cell(verb, GOOD), f" {what} of content that no record names, {size_text(done.size_bytes)}")
+        page.line(Cell(verb, GOOD), f" {what} of content that no record refers to, {size_text(done.size_bytes)}")
         for digest, place in done.garbage:
             page.line("  ", digest_text(digest), Cell(f"  {place}", FAINT))
         if done.unfinished:

@@ -16,9 +16,9 @@ from detent.cli.terminal import FAINT, GOOD, NOTE
 @click.command(
     "init",
     help=teaching(
-        "Make a home: a directory with an empty ledger, new keys and settings, in `.detent` here or where --home or"
-        " DETENT_HOME says, which may be an empty directory. A home that is there already stays as it is. In a directory"
-        " without files it also writes a first project to try and to change: pipeline.yaml and tasks.py.",
+        "Create a home: a directory with an empty ledger, new keys and settings. It is `.detent` in this directory, or the"
+        " directory that --home or DETENT_HOME names, which may exist if it is empty. An existing home is left unchanged. In"
+        " an empty directory it also writes an example project to run and edit: pipeline.yaml and tasks.py.",
         """  detent init
   mkdir words && cd words && detent init && detent run pipeline.yaml
   detent init --home /srv/detent -o json
@@ -27,7 +27,7 @@ from detent.cli.terminal import FAINT, GOOD, NOTE
 )
 @with_shell
 def command(shell: Shell) -> int:
-    """Make a home."""
+    """Create a home."""
     from detent.canon import digest_text  # noqa: PLC0415 - keeps `--help` fast
     from detent.engine.home import make_home, new_home_path  # noqa: PLC0415
     from detent.engine.wiring import begin_ledger  # noqa: PLC0415
@@ -52,12 +52,10 @@ def command(shell: Shell) -> int:
                 ("root", digest_text(settings.root)),
             ],
         )
-        page.line(
-            Cell("The root is what others pin to check what you export: `detent verify FILE --root ROOT`.", FAINT)
-        )
+        page.line(Cell("Others pin this root to check what you export: `detent verify FILE --root ROOT`.", FAINT))
         if files:
             page.line()
-            page.line(Cell("wrote", GOOD), f" {' and '.join(files)}: a first project, to run and to change")
+            page.line(Cell("wrote", GOOD), f" {' and '.join(files)}: an example project to run and edit")
             page.line("  ", Cell(f"detent run {PIPELINE}", NOTE))
 
     return shell.answer(document, draw)

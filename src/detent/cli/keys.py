@@ -22,8 +22,8 @@ ROTATED_ROLES = ("root", "manifest", "transition", "result", "log")
     "keys",
     invoke_without_command=True,
     help=teaching(
-        "Show the keys that this ledger trusts: role, range of batches, and whether the private key lies in this home. The"
-        " root digest is what others pin when they verify an export.",
+        "Show the keys that this ledger trusts: role, range of batches, and whether the private key is in this home. Others"
+        " pin the root digest when they verify an export.",
         """  detent keys
   detent keys show 1f0c
   detent keys rotate transition
@@ -119,8 +119,8 @@ def show_key(shell: Shell, key_id: str) -> int:
 @command.command(
     "rotate",
     help=teaching(
-        "Make a new key for a role and announce it on the ledger. What the old key signed stays valid; from the next batch on"
-        " only the new one counts. The pinned root digest does not change. Nobody may be working on the home meanwhile.",
+        "Create a new key for a role and record it on the ledger. What the old key signed stays valid; from the next batch on"
+        " only the new key counts. The pinned root digest does not change. Stop every process that works on this home first.",
         """  detent keys rotate transition
   detent keys rotate root -o json
 """,
@@ -143,7 +143,7 @@ def rotate_key(shell: Shell, role: str) -> int:
     }
 
     def draw(page: Page) -> None:
-        page.line(Cell("rotated", GOOD), f" the {role} key; trust version {rotated.version} says so on the ledger")
+        page.line(Cell("rotated", GOOD), f" the {role} key; recorded on the ledger as trust version {rotated.version}")
         page.fields(
             [
                 (
@@ -154,7 +154,7 @@ def rotate_key(shell: Shell, role: str) -> int:
             ],
             indent="  ",
         )
-        page.line(Cell(f"The old private key in {home.path / 'keys'} signs nothing more; it may be removed.", FAINT))
+        page.line(Cell(f"The old private key in {home.path / 'keys'} is no longer used; you may delete it.", FAINT))
 
     return shell.answer(document, draw)
 

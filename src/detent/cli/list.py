@@ -35,15 +35,15 @@ class JobState(click.ParamType[str]):
         """The kernel's name for the state that was typed."""
         word = state_typed(value)
         if word not in JOB_STATES:
-            self.fail(f"{value!r:.80} is no state of a job: {', '.join(JOB_STATES)}", param, ctx)
+            self.fail(f"{value!r:.80} is not a job state; use one of {', '.join(JOB_STATES)}", param, ctx)
         return kernel_name(word)
 
 
 @click.command(
     "list",
     help=teaching(
-        "List the runs of this home, newest first, or with --jobs its jobs, the last submitted first. Nothing is changed, and the home may be"
-        " in use.",
+        "List the runs of this home, newest first, or with --jobs its jobs, the last submitted first. Nothing is changed, and"
+        " the home may be in use.",
         """  detent list
   detent list --jobs --state failed
   detent list --jobs --run RUN -o json
@@ -54,7 +54,9 @@ class JobState(click.ParamType[str]):
 @click.option("--run", "run_id", metavar="RUN", help="Only jobs of this run.")
 @click.option("--state", type=JobState(), help="Only jobs in this state.")
 @click.option(
-    "--limit", type=click.IntRange(min=0), help=f"At most so many rows; 0 means all. [text: {SHOWN_MAX}, json: all]"
+    "--limit",
+    type=click.IntRange(min=0),
+    help=f"Show at most this many rows; 0 shows all. [text: {SHOWN_MAX}, json: all]",
 )
 @with_shell
 def command(shell: Shell, *, show_jobs: bool, run_id: str | None, state: str | None, limit: int | None) -> int:

@@ -27,9 +27,9 @@ STDOUT, STDERR = "stdout", "stderr"
 @click.command(
     "logs",
     help=teaching(
-        "Print what jobs wrote to stdout and stderr: of one job, of all jobs of a step, or of a whole run, every attempt in"
-        " order. A running job's output is shown as far as it is. ID is a job, a run, or the name of a workflow or"
-        " a step in the newest run that has it; the beginning of an id is enough.",
+        "Print what jobs wrote to stdout and stderr: one job, all jobs of a step, or a whole run, with every attempt in"
+        " order. For a running job, the output so far is shown. ID is a job, a run, or the name of a workflow or of a step"
+        " in its newest run; a prefix of an id is enough.",
         """  detent logs JOB
   detent logs extract --run RUN --stderr
   detent logs RUN -f
@@ -37,7 +37,7 @@ STDOUT, STDERR = "stdout", "stderr"
     ),
 )
 @click.argument("identifier", metavar="ID")
-@click.option("-f", "--follow", is_flag=True, help="Go on until it has ended, and exit with 1 if it failed.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing until it has ended; exit with 1 if it failed.")
 @click.option("--stdout", "stream", flag_value=STDOUT, help="Only what went to stdout.")
 @click.option("--stderr", "stream", flag_value=STDERR, help="Only what went to stderr.")
 @click.option("--run", "run_id", metavar="RUN", help="The run in which ID is a step or a job.")

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     help=teaching(
         """Call a function on every file or row, on all cores, and commit the results strictly in order, each exactly once.
 
-Files are taken in the order of their names' bytes, rows in the order of their lines. Killed at any moment and typed again, the
-same line goes on at the first item that is not committed. When it is done and typed again, it is answered as done and its
-destination is left alone; --force begins anew and replaces what earlier runs of the same map left there. A destination that
-holds anything else is refused, unless --append adds to it. Ctrl-C cancels behind what is under way; twice leaves the run as
-it stands. A file that changes or vanishes after it was found fails.
+Files are processed in byte order of their names, rows in the order of their lines. If the process is killed, the same
+command resumes at the first item that is not committed. If the run has finished, the same command reports that and leaves
+the destination alone; --force starts over and replaces the output of earlier runs of the same map. A destination that holds
+anything else is refused, unless --append is given. Ctrl-C cancels after the items being computed; pressed twice, it stops at
+once and the run can be resumed. A file that changes or disappears after it was listed fails.
 
 Destinations: append:FILE, jsonl:FILE, jsonl+seq:FILE, sqlite:FILE#TABLE, module:function.""",
         """  detent map --files 'corpus/**/*.txt' --compute words:tokenize --commit jsonl:tokens.jsonl
@@ -41,41 +41,55 @@ Destinations: append:FILE, jsonl:FILE, jsonl+seq:FILE, sqlite:FILE#TABLE, module
 """,
     ),
 )
-@click.option("--files", "patterns", metavar="PATTERN", multiple=True, help="Files, by a glob; may be repeated.")
+@click.option(
+    "--files", "patterns", metavar="PATTERN", multiple=True, help="Files to process, as a glob; may be repeated."
+)
 @click.option(
     "--items",
     "rows",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=True),
-    help="Rows: a JSON value a line.",
+    help="Rows to process: one JSON value per line.",
 )
-@click.option("--compute", metavar="NAME", required=True, help="module:function or file.py:function.")
+@click.option(
+    "--compute",
+    metavar="NAME",
+    required=True,
+    help="Function to call on each item: module:function or file.py:function.",
+)
 @click.option("--commit", metavar="TARGET", required=True, help="Where the results go.")
 @click.option(
-    "--filter", "keep", metavar="NAME", help="A function that says which items are computed; others are skipped."
+    "--filter",
+    "keep",
+    metavar="NAME",
+    help="Function that decides whether to compute an item; other items are skipped.",
 )
-@click.option("--window", type=click.IntRange(1, 1_000_000), help="Items computed ahead of the slowest, twice.  [2048]")
-@click.option("--chunk", type=click.IntRange(1, 256), help="Items of one job. Otherwise by their number.")
+@click.option(
+    "--window",
+    type=click.IntRange(1, 1_000_000),
+    help="Window size; up to two windows are computed ahead of the slowest item.  [2048]",
+)
+@click.option("--chunk", type=click.IntRange(1, 256), help="Items per job.  [default: depends on the number of items]")
 @click.option(
     "--on-error",
     type=click.Choice(["stop", "continue"]),
     default="stop",
     show_default=True,
-    help="After a failed item.",
+    help="What to do after a failed item.",
 )
-@click.option("--retries", type=click.IntRange(0, 10), default=0, help="How often a failed item is tried again.")
+@click.option("--retries", type=click.IntRange(0, 10), default=0, help="How often to retry a failed item.")
+@click.option("--item-timeout", metavar="DURATION", help="Time limit for one item, such as 90s.  [default: no limit]")
 @click.option(
-    "--item-timeout", metavar="DURATION", help="How long one item may take, such as 90s. Otherwise as long as it takes."
+    "--commit-timeout", metavar="DURATION", help="Time limit for one commit to the destination.  [default: 1h]"
 )
 @click.option(
-    "--commit-timeout", metavar="DURATION", help="How long the destination may take over one commit.  [default: 1h]"
+    "-w", "--workers", type=click.IntRange(1, 1024), help="Number of worker processes.  [default: one per core]"
 )
-@click.option("-w", "--workers", type=click.IntRange(1, 1024), help="Worker processes. Otherwise one for each core.")
-@click.option("--name", metavar="TEXT", help="What the run is called. Otherwise as the function.")
-@click.option("--new", is_flag=True, help="Begin a new run even if one of the same line has not ended, or is done.")
-@click.option("--force", is_flag=True, help="Begin anew; replace what earlier runs of the same map left.")
-@click.option("--append", is_flag=True, help="Add to what the destination holds.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress; the summary only.")
+@click.option("--name", metavar="TEXT", help="Name of the run.  [default: the function's name]")
+@click.option("--new", is_flag=True, help="Start a new run even if one of the same command is unfinished or done.")
+@click.option("--force", is_flag=True, help="Start over and replace the output of earlier runs of the same map.")
+@click.option("--append", is_flag=True, help="Append to a destination that already holds something.")
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress, only the summary.")
 @with_shell
 def command(  # noqa: PLR0913 - a command's options
     shell: Shell,
@@ -106,7 +120,7 @@ def command(  # noqa: PLR0913 - a command's options
     from detent.engine.work import Work, home_at  # noqa: PLC0415
 
     if bool(patterns) == (rows is not None):
-        raise click.UsageError("give --files or --items, one of them")
+        raise click.UsageError("give either --files or --items")
     for option, target in (("--compute", compute), ("--filter", keep)):
         if target is not None and (fault := python_target_fault(target)) is not None:
             raise click.UsageError(f"{option} {target!r:.80} {fault}: write module:function or path/file.py:function")

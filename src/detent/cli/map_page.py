@@ -187,11 +187,11 @@ class OrderedJobs:
 def _next(ended: OrderedResult, spec: OrderedSpec) -> str:
     run = shlex.quote(ended.run_id)
     if ended.status == STOPPED:
-        return "left as it stands: the same line again goes on"
+        return "interrupted; run the same command again to resume"
     if ended.done_before and spec.origin:
-        return f"this run did what was missing of run {spec.origin.get('run_id')}; the destination was left alone"
+        return f"this run completed run {spec.origin.get('run_id')}; the destination was left alone"
     if ended.done_before:
-        return "the destination was left alone; the same line with --force begins anew and replaces what that run left"
+        return "the destination was left alone; --force starts over and replaces the output of that run"
     if ended.ok:
         return f"detent show {run}"
-    return f"detent retry {run}  run what is missing, in order; what is committed stays"
+    return f"detent retry {run}  run the missing items in order; committed items stay"

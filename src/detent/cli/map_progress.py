@@ -100,7 +100,7 @@ class PlainMapLines:
         told: list[str] = []
         if self._said_ms is None:
             self._said_ms = view.now_ms
-            how = f"goes on at item {view.resumed_at:,}" if view.resumed else "started"
+            how = f"resumes at item {view.resumed_at:,}" if view.resumed else "started"
             told.append(
                 f"{safe(view.name)} {how}: run {safe(view.run_id)}, {count_text(view.total, 'item')},"
                 f" {count_text(view.workers, 'worker')}"
@@ -133,5 +133,5 @@ def _blocked(view: OrderedView, item_text: Callable[[int], str]) -> str | None:
         return None
     item = f"item {view.blocked_seq:,} ({safe(item_text(view.blocked_seq))})"
     if view.write_failures:
-        return f"the destination failed at {item}: tried again for {short_duration(view.blocked_ms)}"
+        return f"the destination failed at {item}: retrying for {short_duration(view.blocked_ms)}"
     return f"waits for {item} for {short_duration(view.blocked_ms)}"

@@ -63,7 +63,7 @@ class Page:
     def hanging(self, lead: Sequence[Cellish], text: Cellish) -> None:
         """A lead and a text; on a terminal the text's further lines stand below its first word.
 
-        A pipe gets one line whatever its length: programs count lines, terminals count columns.
+        A pipe gets one line of any length: programs count lines, terminals count columns.
         """
         cell = text if isinstance(text, Cell) else Cell(text)
         indent = sum(width(safe(piece.text if isinstance(piece, Cell) else piece)) for piece in lead)

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 @click.command(
     "plan",
     help=teaching(
-        """Show what a contract would run: its steps in their order, wave by wave, each with where it goes, what it runs, what it
-comes after and how it is limited. Steps of one wave may run at once. `<extract>` stands for the result of the step
-`extract`. Where there is a home, each step also says whether it would run or take an earlier result, and why. No step is
-run and nothing is written; of a flow in a Python file, the file is imported and the flow recorded.
+        """Show what a contract would run: its steps in order, wave by wave, each with its target, what it runs, the steps it needs
+and its limits. Steps of one wave may run in parallel. `<extract>` stands for the result of the step `extract`. If there is
+a home, each step also shows whether it would run or reuse an earlier result, and why. No step is run and nothing is
+written; for a flow in a Python file, the file is imported and the flow recorded.
 
-With -o json the contract is printed in its long form, together with the actions that the planner makes of it.""",
+With -o json the contract is printed in its long form, together with the actions that the planner creates from it.""",
         """  detent plan pipeline.yaml
   detent plan pipeline.yaml -p rows=1000 -p region=eu
   detent plan pipeline.py:nightly -p day=2026-01-31
@@ -35,7 +35,7 @@ With -o json the contract is printed in its long form, together with the actions
     ),
 )
 @click.argument("file", metavar="FILE")
-@click.option("-p", "assignments", metavar="NAME=VALUE", multiple=True, help="A parameter's value; may be repeated.")
+@click.option("-p", "assignments", metavar="NAME=VALUE", multiple=True, help="Set a parameter; may be repeated.")
 @click.option("--all", "show_all", is_flag=True, help=f"Show every step of a plan that has more than {SHOWN_MAX}.")
 @with_shell
 def command(shell: Shell, file: str, assignments: tuple[str, ...], *, show_all: bool) -> int:
@@ -75,5 +75,5 @@ def _foresight(shell: Shell, plan: Planned) -> Foresight | None:
 
         return foresee(home, plan.contract, plan.values, plan.missing)
     except (DetentError, OSError) as exc:
-        shell.note(f"what was done before cannot be told: {exc}")
+        shell.note(f"cannot tell what would be reused: {exc}")
         return None

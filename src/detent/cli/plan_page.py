@@ -95,7 +95,7 @@ def _now_text(foresight: Foresight) -> str:
     )
     said = ", ".join(f"{number:,} {word}" for verdict, word in words if (number := foresight.count(verdict)))
     if foresight.resumes is not None:
-        said += f"; `detent run` goes on with run {foresight.resumes}"
+        said += f"; `detent run` resumes run {foresight.resumes}"
     return said or "nothing to do"
 
 

@@ -4,7 +4,7 @@
         driver.run()
 
 A thread of its own asks for the view and draws it. The run never waits for it: messages go through a queue, a terminal
-that has stopped (Ctrl-S) stops this thread and nothing else, and whatever goes wrong while drawing ends the drawing.
+that has stopped (Ctrl-S) stops this thread and nothing else, and any error while drawing ends the drawing.
 """
 
 from __future__ import annotations

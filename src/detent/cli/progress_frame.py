@@ -2,7 +2,7 @@
 
 Nothing here knows a terminal, a clock or a colour code, so every frame can be looked at in a test. Three promises:
 
-* no line is wider than the terminal, whatever alphabet the names are written in;
+* no line is wider than the terminal, in any alphabet;
 * there are never more lines than the terminal has rows: what has ended folds into one line, what waits into another, and
   what runs or failed keeps its own for as long as there is room at all;
 * columns stand still while a run goes on: their widths follow from what the steps can come to, not from where they are.

@@ -2,7 +2,7 @@
 
 Between two frames the terminal is always in order: the cursor is visible and stands at the beginning of the line below the
 block. It is hidden only inside the one write that draws a frame. So there is nothing to restore when a run ends, not even
-after `kill -9`, and whatever is printed next starts on a line of its own.
+after `kill -9`, and the next output starts on its own line.
 
 The weak spot is a terminal that is made narrower: most break the lines that no longer fit, and the block then covers more
 rows than it has lines. We count with that; the few that cut such lines off (xterm, the Linux console) lose as many lines

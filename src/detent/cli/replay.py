@@ -18,16 +18,16 @@ DIFFERENCES_SHOWN_MAX = 50
 @click.command(
     "replay",
     help=teaching(
-        """Give the recorded commands to a fresh kernel and compare every record it makes with the recorded one, byte for byte. It
-shows that everything was decided by the rules, which a signature cannot show. It checks no signature itself: that is what
-`detent verify` does.
+        """Feed the recorded commands to a fresh kernel and compare every record it makes with the recorded one, byte for byte. This
+shows that every decision followed the rules, which a signature cannot show. Replay does not check signatures; `detent
+verify` does.
 
-With a FILE, a bundle of a whole ledger is replayed; the bundle of one run holds no commands. Without one, this home's ledger is
+FILE is the bundle of a whole ledger; the bundle of one run holds no commands. Without FILE, the ledger of this home is
 replayed, and its stored rows and checkpoints are compared as well. Any difference makes the exit code 1.
 
-With --policy, nothing is compared byte for byte. Instead the recorded arrivals are put through another scheduling policy in
-virtual time, and what would have changed is shown: waits, evictions, refusals, placements. The file has the sections [queue]
-and [scheduling] of a home's config.toml; what it leaves out has its default. The exit code is 0 whatever the difference.""",
+With --policy, nothing is compared byte for byte. Instead the recorded arrivals are run through another scheduling policy in
+virtual time, and the differences are shown: waits, evictions, refusals, placements. The file has the sections [queue] and
+[scheduling] of a home's config.toml; missing settings have their defaults. The exit code is 0 even if there are differences.""",
         """  detent replay
   detent replay ledger.detent -o json
   detent replay --policy new-policy.toml

@@ -25,24 +25,26 @@ RESULT_SHOWN_MAX = 400
 @click.command(
     "retry",
     help=teaching(
-        """Run again what failed of a run, or was cancelled: a new run of the recorded contract with the recorded parameters,
-which takes everything that succeeded from before and uses your code as it is now. A run that was left as it stood goes on.
-Of a single task, a new job with the same arguments.
+        """Run the failed and cancelled parts of a run again. This starts a new run of the recorded contract with the recorded
+parameters, which reuses every result that succeeded and uses your code as it is now. An interrupted run is resumed. For a
+single task, it starts a new job with the same arguments.
 
-Nothing that has ended is changed: the new run or job names the one that it retries.""",
+The history of the earlier run or job does not change; the new one refers to it.""",
         """  detent retry RUN
   detent retry JOB -o json
 """,
     ),
 )
 @click.argument("identifier", metavar="RUN|JOB")
-@click.option("-w", "--workers", type=click.IntRange(1, 1024), help="Worker processes. Otherwise one for each core.")
+@click.option(
+    "-w", "--workers", type=click.IntRange(1, 1024), help="Number of worker processes.  [default: one per core]"
+)
 @click.option(
     "--commit-timeout",
     metavar="DURATION",
-    help="Of `detent map`: how long the destination may take over one commit.  [default: 1h]",
+    help="For `detent map`: time limit for one commit to the destination.  [default: 1h]",
 )
-@click.option("-q", "--quiet", is_flag=True, help="No progress; the summary only.")
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress, only the summary.")
 @with_shell
 def command(shell: Shell, identifier: str, *, workers: int | None, commit_timeout: str | None, quiet: bool) -> int:
     """Retry a run or a job."""
@@ -59,7 +61,9 @@ def command(shell: Shell, identifier: str, *, workers: int | None, commit_timeou
         job = reader.job(found.jobs[0].job_id) if run is None else None
     if run is not None:
         if found.kind != "run":
-            shell.note(f"{identifier} belongs to run {run.run_id}, which is run again as far as it did not succeed")
+            shell.note(
+                f"{identifier} belongs to run {run.run_id}; everything in that run that did not succeed is run again"
+            )
         return _retry_run(shell, home, run, workers=workers, quiet=quiet, commit_ms=commit_ms)
     assert job is not None
     return _retry_job(shell, home, job, workers=workers)
@@ -90,9 +94,7 @@ def _retry_run(
             return drive_map(shell, work, ordered.spec, ordered.items, beginning, **more)
         retry = run_to_retry(work.desk, Run.decode(row.body))
         if (file := changed_since(retry.inputs)) is not None:
-            shell.note(
-                f"note: {file} has changed since; this runs the contract as it was. `detent run` runs the new one."
-            )
+            shell.note(f"note: {file} has changed since; retry uses the recorded contract, `detent run` the new one")
         handle = RunHandle(work, retry.inputs, taken=retry.taken)
         return drive(shell, work, handle, quiet=quiet)
 

@@ -24,30 +24,38 @@ if TYPE_CHECKING:
 @click.command(
     "run",
     help=teaching(
-        """Run a pipeline to its end: a contract file, or a flow in a Python file. A home is made here if there is none.
+        """Run a pipeline: a contract file, or a flow in a Python file. Creates a home here if there is none.
 
-What was done before with the same code, inputs, parameters and environment is not done again. A run that was killed goes
-on where it stopped when the same line is typed again. Ctrl-C cancels the run; twice leaves it as it stands, to be resumed.""",
+Results computed before with the same code, inputs, parameters and environment are reused. If the process is killed, the
+same command resumes the run where it stopped. Ctrl-C cancels the run; pressed twice, it stops at once and the run can be
+resumed.""",
         """  detent run pipeline.yaml
   detent run pipeline.yaml -p rows=1000 --workers 8
   detent run pipeline.py:nightly -p day=2026-01-31
-  detent run pipeline.yaml --force          every step again
-  detent run pipeline.yaml --watch          whenever its schedule says
+  detent run pipeline.yaml --force          run every step again
+  detent run pipeline.yaml --watch          run it on its schedule
 """,
     ),
 )
 @click.argument("file", metavar="FILE")
-@click.option("-p", "assignments", metavar="NAME=VALUE", multiple=True, help="A parameter's value; may be repeated.")
-@click.option("-w", "--workers", type=click.IntRange(1, 1024), help="Worker processes. Otherwise one for each core.")
-@click.option("--new", is_flag=True, help="Begin a new run even if one of the same pipeline has not ended.")
-@click.option("--force", is_flag=True, help="Run every step again, whatever was done before.")
-@click.option("--reuse-failed", is_flag=True, help="Take a failure of the same work as the answer, too.")
-@click.option("--salt", metavar="TEXT", help="Part of every key: another salt disowns all earlier results.")
+@click.option("-p", "assignments", metavar="NAME=VALUE", multiple=True, help="Set a parameter; may be repeated.")
 @click.option(
-    "--max-parallel", metavar="N", type=click.IntRange(min=1), help="Jobs of this run that may be under way at once."
+    "-w", "--workers", type=click.IntRange(1, 1024), help="Number of worker processes.  [default: one per core]"
 )
-@click.option("--watch", is_flag=True, help="Run it again and again, as the contract's `schedule:` says, until Ctrl-C.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress; the summary only.")
+@click.option("--new", is_flag=True, help="Start a new run even if an earlier one of the same pipeline is unfinished.")
+@click.option("--force", is_flag=True, help="Run every step again, without reuse.")
+@click.option(
+    "--reuse-failed", is_flag=True, help="Also reuse failures: work that failed before fails without running again."
+)
+@click.option("--salt", metavar="TEXT", help="Part of every reuse key: a new salt makes all earlier results unusable.")
+@click.option(
+    "--max-parallel",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="How many jobs of this run may be under way at once.",
+)
+@click.option("--watch", is_flag=True, help="Run it on the contract's `schedule:` until Ctrl-C.")
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress, only the summary.")
 @with_shell
 def command(  # noqa: PLR0913 - a command's options
     shell: Shell,
@@ -79,7 +87,7 @@ def command(  # noqa: PLR0913 - a command's options
         from detent.cli.watch import watch_runs  # noqa: PLC0415
 
         if new:
-            raise click.UsageError("--new means nothing with --watch: each occurrence has a run of its own")
+            raise click.UsageError("--new has no effect with --watch: each occurrence starts its own run")
         return watch_runs(shell, RunInputs(contract, params), options, workers=workers, quiet=quiet, drive=drive)
     home = home_at(shell.home_option)
     with Work(home, workers=workers) as work:

@@ -15,9 +15,9 @@ from detent.cli.shell import Shell, teaching
 @click.command(
     "schema",
     help=teaching(
-        """Print the JSON Schema of contract files, both forms. Editors complete and check with it: write it to a file, and put
-`# yaml-language-server: $schema=detent.schema.json` above a contract. It knows shapes, not meanings: references and cycles
-are what `detent validate` is for.""",
+        """Print the JSON Schema of contract files, both forms. Editors use it for completion and checks: write it to a file, and put
+`# yaml-language-server: $schema=detent.schema.json` above a contract. It describes the structure only; references and
+cycles are checked by `detent validate`.""",
         """  detent schema > detent.schema.json
   detent schema -o json | jq '."$defs" | keys'
 """,

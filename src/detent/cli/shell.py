@@ -34,7 +34,7 @@ class Ending:
 
 
 class ReaderGone(Exception):
-    """Whoever read standard output has closed it. Not an `OSError`: click has an answer of its own to those."""
+    """The reader of standard output has closed it. Not an `OSError`: click handles those in its own way."""
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class Shell:
             return
         if writes:
             raise copied(home, original)
-        self.note(f"note: this home is a copy of {original}. Nothing is written in it before {COPY_HINT}")
+        self.note(f"note: this home is a copy of {original}. It is read-only until {COPY_HINT}")
 
     def _find(self) -> Home:
         from detent.engine.home import HOME_VARIABLE, find_home, is_home  # noqa: PLC0415 - keeps `--help` fast
@@ -74,7 +74,7 @@ class Shell:
             return found
         named = self.home_option or os.environ.get(HOME_VARIABLE) or None
         where = f"{Path.cwd()} or above it" if named is None else str(named)
-        hint = "`detent init` makes one; --home and DETENT_HOME name another place"
+        hint = "`detent init` creates one; --home or DETENT_HOME points to another"
         if named is not None and is_home(Path(named) / ".detent"):
             hint = f"did you mean {Path(named) / '.detent'}?"
         raise HomeError(f"no home in {where}", hint=hint)
@@ -109,7 +109,7 @@ def home_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "home_path",
         metavar="DIR",
         type=click.Path(path_type=Path, readable=False),  # Whether it can be read is for `find_home` to say.
-        help="The home to use. Otherwise DETENT_HOME, else the nearest .detent upwards from here.",
+        help="The home to use.  [default: DETENT_HOME, else the nearest .detent in this directory or above]",
     )(command)
 
 
@@ -121,7 +121,7 @@ def format_option(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Choice([TEXT, JSON]),
         default=TEXT,
         show_default=True,
-        help="json: one JSON document on standard output, errors too; messages on standard error.",
+        help="json: print one JSON document on standard output, also for errors; messages go to standard error.",
     )(command)
 
 

@@ -28,22 +28,22 @@ RECORDS_SHOWN_MAX = 50
 @click.command(
     "show",
     help=teaching(
-        "Show a run: its steps with what became of them, their results and files. Or a job: what it ran with which arguments,"
-        " what came of it, where and at what cost. Of both, every record in order, with what moved it and why. The digests"
-        " lead to content, or say that it was erased. The beginning of an id is enough; the name of a workflow, or of a step,"
-        " means the newest run that has it.",
+        "Show a run: its steps with their states, results and files. Or show a job: what it ran, its arguments, its result,"
+        " where it ran and what it used. Both include every record in order, with its cause. Digests lead to content, or"
+        " tell that it was erased. A prefix of an id is enough. The name of a workflow or of a step stands for the newest"
+        " run that has it.",
         """  detent show RUN
   detent show prices              the newest run of that name
   detent show JOB -o json
   detent show --job NAME          when a run has the same name
-  detent show RUN --snapshot      where a run of `detent map` stands, and what it waits for
+  detent show RUN --snapshot      the progress of a run of `detent map`, and what it waits for
 """,
     ),
 )
 @click.argument("identifier", metavar="ID")
-@click.option("--job", "what", flag_value="job", help="ID is a job.")
-@click.option("--run", "what", flag_value="run", help="ID is a run.")
-@click.option("--snapshot", is_flag=True, help="Of a run of `detent map` that has not ended: its diagnostics snapshot.")
+@click.option("--job", "what", flag_value="job", help="Treat ID as a job.")
+@click.option("--run", "what", flag_value="run", help="Treat ID as a run.")
+@click.option("--snapshot", is_flag=True, help="For an unfinished run of `detent map`: show its diagnostics snapshot.")
 @with_shell
 def command(shell: Shell, identifier: str, what: str | None, *, snapshot: bool) -> int:
     """Show one run or job."""
@@ -72,7 +72,7 @@ def command(shell: Shell, identifier: str, what: str | None, *, snapshot: bool) 
             return _show_job(shell, home, reader, content, job)
     raise InvalidInput(
         f"there is no {what} {identifier!r} here",
-        hint="`detent list` and `detent list --jobs` show all",
+        hint="`detent list` and `detent list --jobs` show all of them",
     )
 
 

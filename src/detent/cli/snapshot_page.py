@@ -28,8 +28,8 @@ def show_snapshot(shell: Shell, home: Home, identifier: str, view: RunView | Non
     run_id = view.row.run_id
     if view.row.status != RUNNING:
         raise InvalidInput(
-            f"run {run_id!r} has ended ({word_of(view.row.status)}), and an ended run waits for nothing",
-            hint=f"`detent show {run_id}` tells what it came to",
+            f"run {run_id!r} has ended ({word_of(view.row.status)}); only unfinished runs have a snapshot",
+            hint=f"`detent show {run_id}` shows how it ended",
         )
     said = read_snapshot(home.path, run_id)
     if said is None:
@@ -49,7 +49,7 @@ def draw_snapshot(page: Page, document: dict[str, Any]) -> None:
     old = f"  {short_duration(document['age_ms'])} ago, by process {document.get('pid')}"
     page.line(Cell(f"snapshot of run {document['run_id']}", STRONG), Cell(old, FAINT))
     if not document["driven"]:
-        page.line("  ", Cell("no process works on the run: this is how it was left", WARN))
+        page.line("  ", Cell("interrupted: no process is working on it; this is its last state", WARN))
     total, committed = said.get("total"), said.get("committed_count")
     fields: list[tuple[str, Cellish]] = [
         ("committed", f"{committed:,} of {total:,}, {said.get('commit_lag'):,} computed and waiting"),

@@ -95,18 +95,18 @@ def next_commands(view: RunView, failures: Sequence[Failure] = (), *, whole_ids:
     if told is not None and told.job_id is not None:
         job_id = told.job_id if whole_ids else beginning(told.job_id)
         commands += [
-            (f"detent explain {job_id}", "why it ran as it did and ended so"),
+            (f"detent explain {job_id}", "why it ran and how it ended"),
             (f"detent logs {job_id}", "what it printed"),
         ]
         if told.where is not None:
             commands.append((f"detent show {job_id}", "its traceback, arguments and records"))
     if view.status == STOPPED:
-        commands.append((f"detent show {view.run_id}", "what is done; the same line again goes on from there"))
+        commands.append((f"detent show {view.run_id}", "what is done; run the same command again to resume"))
     elif word_of(view.status) == SUCCEEDED:
-        commands.append((f"detent show {view.run_id}", "every step and record of it"))
+        commands.append((f"detent show {view.run_id}", "every step and record"))
     else:
-        commands.append((f"detent retry {view.run_id}", "run what is missing; what is done stays done"))
-    commands.append(("detent verify", "the history is complete and untouched"))
+        commands.append((f"detent retry {view.run_id}", "run what is missing; finished work is kept"))
+    commands.append(("detent verify", "check that the history is complete and untouched"))
     found = None
     with suppress(DetentError):  # One above that this user may not use: the one that was used is named, then.
         found = find_home(Path.cwd(), os.environ)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     "validate",
     help=teaching(
         """Check contract files: syntax, structure, names, references, dependencies, cycles. Every finding comes with its file,
-line and column, what is wrong and what to do; all files are checked before the command ends. Nothing of yours is imported or
-run: a valid contract may still name a function that does not exist.""",
+line and column, what is wrong and how to fix it; all files are checked before the command ends. None of your code is
+imported or run: a valid contract may still name a function that does not exist.""",
         """  detent validate pipeline.yaml
   detent validate contracts/*.yaml -o json
   cat pipeline.yaml | detent validate -
@@ -147,9 +147,7 @@ def _blind_pipes(contract: Contract) -> list[Finding]:
     warnings = []
     for step_id in piped:
         place = contract.places.get(step_id, Place(0, 0))
-        message = (
-            f"step {contract.keys[step_id]!r}: without bash, only a failure of the last command of its pipe is seen"
-        )
+        message = f"step {contract.keys[step_id]!r}: without bash, only the last command of its pipe can fail the step"
         warnings.append(Finding(contract.name, place.line, place.column, message, hint))
     return warnings
 

@@ -24,12 +24,12 @@ FINDINGS_OF_CODE_SHOWN = 3
 @click.command(
     "verify",
     help=teaching(
-        """Check that a history is complete and untouched: signatures, chains, trees, legal transitions, evidence, content. Says
-what was proved, what was not, and every finding with its place. Any finding makes the exit code 1.
+        """Check that a history is complete and untouched: signatures, chains, trees, legal transitions, evidence, content. The
+report says what was proved, what was not, and where each finding is. Any finding makes the exit code 1.
 
-With a FILE that `detent export` wrote, the root digest must come from its owner, another way than the file: without --root the
-answer is never green. Without a FILE the ledger of this home is checked against the home's own root, together with all that is
-stored beside it.""",
+With a FILE written by `detent export`, you need the root digest from the ledger's owner, by another channel than the file:
+without --root the check never passes. Without FILE, the ledger of this home is checked against the home's own root, together
+with everything stored beside it.""",
         """  detent verify
   detent verify run.detent --root sha256:...
   detent verify run.detent --root sha256:... --head kept.note -o json
@@ -37,14 +37,14 @@ stored beside it.""",
     ),
 )
 @click.argument("file", metavar="[FILE]", required=False, type=click.Path(path_type=Path))
-@click.option("--root", metavar="DIGEST", help="The trust root to believe in, as the ledger's owner passed it on.")
+@click.option("--root", metavar="DIGEST", help="The trust root to check against, as given by the ledger's owner.")
 @click.option(
     "--head",
     "head_files",
     metavar="NOTE",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="A file with a tree head kept from an earlier look: the ledger must continue it.",
+    help="A file with a tree head from an earlier check: the ledger must continue it.",
 )
 @with_shell
 def command(shell: Shell, file: Path | None, root: str | None, head_files: tuple[Path, ...]) -> int:
