@@ -86,3 +86,14 @@ def test_erased_content_is_not_missed(done: Project, what: str) -> None:
     """X-171"""
     assert done("erase", digest_text(parts(done)[what]), "--yes").code == 0
     assert done.json("verify")["ok"]
+
+
+def test_a_deleted_mark_of_an_erasure_is_found(done: Project) -> None:
+    """X-196: the page would say that it was never stored here; and content that came back after an erasure may be deleted again."""
+    digest = parts(done)["payload"]
+    assert done("erase", digest_text(digest), "--yes").code == 0
+    assert done.json("verify")["ok"]
+    delete(done, digest)
+    (finding,) = done.json("verify", code=1)["findings"]
+    assert finding["code"] == "CONTENT_MISSING"
+    assert digest_text(digest) in finding["message"]

@@ -58,7 +58,8 @@ class _Missing:
                 self._erased.update(digests if isinstance(digests, list) else ())
 
     def __call__(self, digest: bytes) -> bool:
-        if digest == NOTHING or digest in self._erased:
+        # An erasure leaves a mark in the store. Without it, pages would call the content absent, or it came back and went again.
+        if digest == NOTHING or (digest in self._erased and self._content.reader.is_erased(digest)):
             return False
         try:
             return not self._content.has(digest)
@@ -67,7 +68,7 @@ class _Missing:
 
 
 def _gone(digest: bytes) -> str:
-    return f"{digest_text(digest)}, is neither here nor erased on the ledger"
+    return f"{digest_text(digest)}, is neither here nor known as erased"
 
 
 def _of_job(content: Content, row: JobRow) -> Iterator[tuple[str, bytes]]:
