@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from detent.engine.cancel import Canceller
@@ -154,11 +156,17 @@ def test_the_name_of_a_workflow_cancels_its_one_open_run(project: Project) -> No
     assert (again.code, again.out) == (0, f"run {run_id} was cancelled before\n")
 
 
+def listed(project: Project, count: int) -> bool:
+    """Whether so many runs are recorded."""
+    return len(project.json("list")) == count
+
+
 def test_a_name_with_two_open_runs_cancels_none_and_lists_both(project: Project) -> None:
     project.write("slow.yaml", SLOW)
-    for salt in ("one", "two"):
+    for count, salt in enumerate(("one", "two"), start=1):
         running = project.terminal("run", "slow.yaml", "-w", "1", "--new", "--salt", salt)
-        project.wait_running()
+        # Not until a task waits: that may be one which the first run left, begun before the second run is recorded.
+        eventually(partial(listed, project, count), "the run begins")
         running.kill()
     runs = [run["run_id"] for run in project.json("list")]
     refused = project("cancel", "slow")
