@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import apsw
+import pytest
 
-from detent.kernel import Claim
+from detent.engine.session import Session
+from detent.engine.wiring import Parts
+from detent.kernel import Cancel, Claim, EndRun, StartRun
+from detent.store.api import RunRow
+from detent.store.sqlite import SqliteReader
+from detent.testing import FakeClock
 from tests.cli.conftest import Cli
+from tests.homes import EARLY_MS, TENANT, Hand
 
 
 def test_a_jobs_life_is_told_record_by_record(cli: Cli) -> None:
@@ -53,6 +60,29 @@ def test_damaged_content_is_called_damaged(cli: Cli) -> None:
     cli.played.edit(lambda database: database.execute("UPDATE content SET bytes = x'00'"))
     assert cli.json("show", "done")["payload"]["content"] == "damaged"
     assert "damaged: `detent verify` says more" in cli("show", "done").out
+
+
+def test_a_run_that_ends_meanwhile_is_shown_as_of_one_moment(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is running has no jobs, and no records, of a later moment."""
+    played, look = cli.played, SqliteReader.run
+    with Session(played.home, Parts(clock=FakeClock(EARLY_MS + 10_000_000)), environment=played.environment) as session:
+        hand = Hand(played.home, session)
+        hand.ask(StartRun(0, TENANT, "moving", "moving", bytes(32), bytes(32), bytes(32), "op-3"))
+        hand.submit("moves", run_id="moving")
+
+        def ended(self: SqliteReader, run_id: str) -> RunRow | None:
+            found = look(self, run_id)
+            if run_id == "moving":
+                monkeypatch.setattr(SqliteReader, "run", look)
+                hand.ask(Cancel(0, TENANT, "moves"))
+                hand.ask(EndRun(0, "moving", "cancelled"))
+            return found
+
+        monkeypatch.setattr(SqliteReader, "run", ended)
+        run = cli.json("show", "moving")
+        assert (run["status"], run["states"], run["job_list"][0]["state"]) == ("running", {"queued": 1}, "queued")
+        assert [record["kind"] for record in run["records"]] == ["run_started"]
+        assert cli.json("show", "moving")["status"] == "cancelled"
 
 
 def test_a_run_is_shown_with_its_jobs(cli: Cli) -> None:

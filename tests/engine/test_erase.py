@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +17,12 @@ from detent.engine.erasable import digests_of_job
 from detent.engine.erase import erase, erase_job
 from detent.engine.export import export
 from detent.engine.session import Session
+from detent.engine.vacancies import given_up
 from detent.engine.wiring import Parts
 from detent.errors import DetentError, InvalidInput, Refused
 from detent.kernel import Cancel, Erase, Outcome, records
+from detent.store.api import JobRow
+from detent.store.sqlite import SqliteReader
 from detent.testing import FakeClock
 from tests.homes import EARLY_MS, LARGE, TENANT, Hand, Played, fresh
 
@@ -131,6 +136,37 @@ def test_what_a_job_that_has_not_ended_needs_is_not_erased(tmp_path: Path) -> No
         erase_job(played.home, "waiting", environment=played.environment)
     with pytest.raises(InvalidInput, match="'waiting' is queued and still needs its payload"):
         erase(played.home, [payload], environment=played.environment)
+    assert content(played, payload) is not None
+
+
+def test_the_payload_of_a_job_that_returns_to_the_queue_meanwhile_is_not_erased(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs while the queue is looked at, and is in the queue when those that run are."""
+    played = fresh(tmp_path)
+    clock = FakeClock(LATE_MS)
+    jobs = SqliteReader.jobs
+    with Session(played.home, Parts(clock=clock), environment=played.environment) as session:
+        hand = Hand(played.home, session)
+        hand.ask(Cancel(0, TENANT, "waiting"))
+        payload = hand.submit("returns")
+        grant = hand.claim()
+
+        def returning(self: SqliteReader, **asked: Any) -> Iterator[JobRow]:
+            found = list(jobs(self, **asked))
+            if asked.get("state") == "QUEUED":
+                (back,) = given_up([grant])
+                hand.ask(back)
+                clock.jump(60_000)
+                session.grants("worker-a")  # A turn of the owner, for what is due.
+            return iter(found)
+
+        monkeypatch.setattr(SqliteReader, "jobs", returning)
+        with pytest.raises(InvalidInput, match="'returns' is running and still needs its payload"):
+            erase(played.home, [payload], environment=played.environment)
+        monkeypatch.undo()
+        with Parts().open_reader(played.home.ledger) as reader:
+            assert [row.state for row in reader.jobs_of(["returns"])] == ["QUEUED"]
     assert content(played, payload) is not None
 
 

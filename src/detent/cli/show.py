@@ -53,7 +53,7 @@ def command(shell: Shell, identifier: str, what: str | None, *, snapshot: bool) 
     from detent.errors import InvalidInput  # noqa: PLC0415
 
     home = shell.home()
-    with Parts().open_reader(home.ledger) as reader:
+    with Parts().open_snapshot(home.ledger) as reader:
         content = Content(reader, home.content_files())
         run = inspect.run_view(reader, identifier) if what != "job" else None
         if run is None and what is None and reader.job(identifier) is None:

@@ -93,7 +93,7 @@ def erase(
     Refuses digests that are not stored here and never were, and payloads of jobs that have not ended.
     """
     chosen = parts or Parts()
-    with chosen.open_reader(home.ledger) as reader:
+    with chosen.open_snapshot(home.ledger) as reader:
         already = tuple(digest for digest in digests if _is_gone(reader, home.content_files(), digest))
         wanted = tuple(dict.fromkeys(digest for digest in digests if digest not in already))
         sizes = {digest: _size(reader, home.content_files(), digest) for digest in wanted}
@@ -122,7 +122,7 @@ def erase_job(
     Content that another job or run names as well stays, and is listed. Refuses a job that is not there or has not ended.
     """
     chosen = parts or Parts()
-    with chosen.open_reader(home.ledger) as reader:
+    with chosen.open_snapshot(home.ledger) as reader:
         row = reader.job(job_id)
         if row is None:
             raise InvalidInput(f"there is no job {job_id!r}", code="UNKNOWN_JOB", hint="`detent list --jobs`")
@@ -148,7 +148,7 @@ def erase_run(
     Results that it took from earlier runs are theirs, and stay. Refuses a run that is not there or has not ended.
     """
     chosen = parts or Parts()
-    with chosen.open_reader(home.ledger) as reader:
+    with chosen.open_snapshot(home.ledger) as reader:
         row = reader.run(run_id)
         if row is None:
             raise InvalidInput(f"there is no run {run_id!r}", code="UNKNOWN_RUN", hint="`detent list` shows all")
@@ -288,6 +288,7 @@ def _erase_chunk(session: Session, chunk: tuple[bytes, ...], expected: int, reas
 
 
 def _refuse_live(reader: StoreReader, digests: frozenset[bytes]) -> None:
+    """Refuse payloads of jobs that have not ended. Needs a snapshot: a job may change its state between two looks."""
     for state in LIVE:
         for row in reader.jobs(state=state):
             if Job.decode(row.body).payload_digest in digests:
