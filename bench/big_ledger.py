@@ -16,9 +16,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from bench.owner_rate import claim_jobs, finish_job, manifests, open_bench_home, submit_job
-from detent.engine.home import Home
-from detent.engine.lock import try_lock
-from detent.engine.wiring import Parts, open_owned
+from detent.owner.home import Home
+from detent.owner.lock import try_lock
+from detent.owner.wiring import Parts, open_owned
 
 BATCH = 500
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import apsw
 
-from detent.engine.commit_targets import CommitTarget, FunctionTarget, parse_target
+from detent.targets import CommitTarget, FunctionTarget, parse_target
 
 TOTAL = 1_000_000
 BATCH = 1_000

@@ -26,15 +26,15 @@ from pathlib import Path
 import apsw
 
 from detent.canon import SigningKey, encode_trusted, sha256
-from detent.engine.home import make_home
-from detent.engine.lock import try_lock
-from detent.engine.owner import Owner
-from detent.engine.request import Make
-from detent.engine.wiring import OwnedHome, Parts, begin_ledger, open_owned, signing_key
 from detent.kernel import Claim, Finish, Grant, Manifest, Submit, VerifiedManifest, plain_queue
 from detent.kernel.partition_state import MakeQueue
 from detent.kernel.policy import UNLIMITED_QUOTA
 from detent.ledger import sign_manifest
+from detent.owner.home import make_home
+from detent.owner.lock import try_lock
+from detent.owner.owner import Owner
+from detent.owner.turn import Make
+from detent.owner.wiring import OwnedHome, Parts, begin_ledger, open_owned, signing_key
 from detent.scheduling import Scheduler
 
 RAW_SCHEMA = """

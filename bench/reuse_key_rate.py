@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from detent.engine.ingredients import (
+from detent.reuse.ingredients import (
     CodeReader,
     FileDigests,
     WorkInputs,
@@ -24,7 +24,7 @@ from detent.engine.ingredients import (
     inputs_digests,
     key_of_work,
 )
-from detent.engine.ingredients import modules as modules_read
+from detent.reuse.ingredients import modules as modules_read
 
 STEPS = 10_000 if "--full" in sys.argv else 1_000
 FUNCTIONS = 200

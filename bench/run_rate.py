@@ -121,8 +121,8 @@ def beside_owner(directory: Path) -> tuple[float, float]:
     script = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from detent.engine.session import Session\n"
-        "from detent.engine.work import home_at\n"
+        "from detent.owner.session import Session\n"
+        "from detent.runs.runtime import home_at\n"
         "with Session(home_at(Path(sys.argv[1]))):\n"
         "    print('open', flush=True)\n"
         "    sys.stdin.readline()\n"

@@ -15,7 +15,7 @@ from detent.artifacts.directory import DirectoryStore
 from detent.canon import digest_text
 from detent.errors import Refused
 from detent.executor.runners import Runners, missing_tools
-from detent.executor.sandbox import Job, Supervisor
+from detent.executor.sandbox import Job, Sandbox
 from detent.jobs import complete_payload, read_payload
 
 HEAD: dict[str, Any] = {
@@ -32,7 +32,7 @@ NO_OP = "def main(): return None"
 
 def main() -> None:
     runs = 60 if "--full" in sys.argv else 20
-    with Supervisor(warm=4) as supervisor, tempfile.TemporaryDirectory() as directory:
+    with Sandbox(warm=4) as supervisor, tempfile.TemporaryDirectory() as directory:
         store = DirectoryStore(Path(directory) / "content")
         runners = Runners(supervisor, store)
         bare = median_ms(supervisor, lambda: supervisor.run(Job(source=NO_OP, entry="main")), runs)
@@ -100,7 +100,7 @@ def picture(store: DirectoryStore) -> str:
     return digest_text(store.put(out.getvalue()).digest)
 
 
-def median_ms(supervisor: Supervisor, work: Callable[[], object], runs: int) -> float:
+def median_ms(supervisor: Sandbox, work: Callable[[], object], runs: int) -> float:
     taken = []
     for _ in range(runs):
         supervisor.await_warm()

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from detent.errors import Refused
-from detent.executor.sandbox import Execution, Job, Supervisor, bare_interpreter
+from detent.executor.sandbox import Execution, Job, Sandbox, bare_interpreter
 
 NO_OP = Job(source="def main(): return None", entry="main")
 LATENCY_RUNS = 100
@@ -24,7 +24,7 @@ def checked(execution: Execution | Refused) -> None:
         raise SystemExit(f"a no-op job failed: {execution}")
 
 
-def latency_ms(supervisor: Supervisor) -> list[float]:
+def latency_ms(supervisor: Sandbox) -> list[float]:
     """From handing a job over to its result, with a jail that waits."""
     taken = []
     for _ in range(LATENCY_RUNS):
@@ -59,7 +59,7 @@ def bare() -> None:
 
 
 def main() -> None:
-    with Supervisor(warm=WARM) as supervisor:
+    with Sandbox(warm=WARM) as supervisor:
         print(f"profile {supervisor.profile.value}")
         taken = sorted(latency_ms(supervisor))
         p50, p95 = statistics.median(taken), taken[int(len(taken) * 0.95)]

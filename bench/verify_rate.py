@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from detent.canon import SigningKey, sha256, verify
-from detent.engine.signatures import signature_checkers
+from detent.inspect.signatures import signature_checkers
 from detent.kernel import (
     ChangeTrust,
     Claim,

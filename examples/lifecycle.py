@@ -20,16 +20,16 @@ import detent
 from detent.canon import digest_text, json_digest, json_encode
 from detent.cli.page import Cell, Page, state_cell
 from detent.cli.terminal import BAD, FAINT, GOOD, STRONG
-from detent.engine.content import Content, seal_value
-from detent.engine.export import Exported, export
-from detent.engine.home import Home, make_home
-from detent.engine.session import Session
-from detent.engine.wire import Answer
-from detent.engine.wiring import Parts, begin_ledger, load_trust, signing_key
+from detent.inspect.export import Exported, export
 from detent.jobs.work import WorkReport
 from detent.kernel import Cancel, Claim, Command, EndRun, Finish, Grant, Heartbeat, Manifest, StartRun, Submit
 from detent.kernel.policy import UNLIMITED_QUOTA
 from detent.ledger import sign_manifest, sign_result
+from detent.owner.content import Content, seal_value
+from detent.owner.home import Home, make_home
+from detent.owner.session import Session
+from detent.owner.socket_messages import Answer
+from detent.owner.wiring import Parts, begin_ledger, load_trust, signing_key
 from detent.testing import FakeClock
 from detent.words.states import word_of
 

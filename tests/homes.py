@@ -17,15 +17,15 @@ from typing import Any
 import apsw
 
 from detent.canon import digest_text, json_digest, json_encode
-from detent.engine.content import Content, seal_value
-from detent.engine.home import Home, make_home
-from detent.engine.session import Session
-from detent.engine.wire import Answer
-from detent.engine.wiring import Parts, begin_ledger, load_trust, signing_key
 from detent.jobs.work import WorkReport
 from detent.kernel import Cancel, Claim, Command, EndRun, Finish, Grant, Manifest, StartRun, Submit, VerifiedManifest
 from detent.kernel.policy import UNLIMITED_QUOTA
 from detent.ledger import sign_manifest, sign_result
+from detent.owner.content import Content, seal_value
+from detent.owner.home import Home, make_home
+from detent.owner.session import Session
+from detent.owner.socket_messages import Answer
+from detent.owner.wiring import Parts, begin_ledger, load_trust, signing_key
 from detent.testing import FakeClock
 
 TENANT = "demo"

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from detent.engine.content import Content
-from detent.engine.session import Session
-from detent.engine.wiring import Parts
 from detent.jobs.work import STREAM_INLINE_BYTES_MAX, WorkError, WorkFile, WorkOrder, WorkReport, WorkStream
 from detent.kernel import Claim, Finish, Grant, ReuseStep
 from detent.ledger import sign_result
+from detent.owner.content import Content
+from detent.owner.session import Session
+from detent.owner.wiring import Parts
 from detent.store.api import StoreReader
 from detent.testing import FakeClock
 from tests.homes import EARLY_MS, TENANT, Hand, Played, fresh

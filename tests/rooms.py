@@ -10,8 +10,9 @@ against drift, not against malice.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 
 # The rooms in the order of the house, each with the rooms it may import. Imports point up the list.
 PURE: dict[str, frozenset[str]] = {
@@ -27,7 +28,13 @@ PURE: dict[str, frozenset[str]] = {
     "jobs": frozenset({"errors", "words", "canon", "kernel"}),
     "ledger": frozenset({"errors", "words", "canon", "kernel", "jobs"}),
 }
-EFFECTS = ("store", "artifacts", "executor", "engine", "sdk", "serve", "cli", "testing")
+EFFECTS = (
+    *("store", "artifacts", "executor"),
+    *("owner", "targets", "reuse", "workers", "runs", "inspect"),
+    *("sdk", "serve", "cli", "testing"),
+)
+# The folders of a room in their order, where it has several; the modules beside them may import them all and not the reverse.
+FOLDERS: dict[str, tuple[str, ...]] = {"reuse": ("ingredients",), "runs": ("record", "ordered", "steps", "schedules")}
 TOP = "detent"
 ROOMS: dict[str, frozenset[str]] = PURE | {
     room: frozenset({TOP, *PURE, *EFFECTS[:place]}) for place, room in enumerate(EFFECTS)
@@ -84,12 +91,44 @@ def findings(source: str, module: str, *, is_package: bool = False) -> list[str]
         return []
     if room not in ROOMS:
         return [f"{module}: {room} is no room of the house"]
-    found = list(_room_findings(imports, room))
+    found = [*_room_findings(imports, room), *_folder_findings(imports, module)]
     if room in PURE:
         found += _purity_findings(tree, imports, EXCEPTIONS.get(module, frozenset()))
     if room == "kernel":
         found += _exactness_findings(tree, imports, module.rpartition(".")[2])
     return [f"{module}:{line}: {text}" for line, text in sorted(set(found))]
+
+
+def cycles(modules: Mapping[str, tuple[str, bool]]) -> list[list[str]]:
+    """Modules that import each other, directly or through others, wherever the import stands and whatever it is for.
+
+    Given by name, each with its source and whether it is a package. A name taken from a package is an import of the package
+    unless it is a module.
+    """
+    reached: dict[str, set[str]] = {}
+    for name, (source, is_package) in modules.items():
+        package = name if is_package else name.rpartition(".")[0]
+        targets = {_module_of(item.module, modules) for item in _imports(ast.parse(source), package)}
+        reached[name] = {target for target in targets if target is not None and target != name}
+    order = TopologicalSorter(reached)
+    found: list[list[str]] = []
+    while True:
+        try:
+            order.prepare()
+        except CycleError as exc:
+            members: list[str] = exc.args[1]
+            found.append(members)
+            reached[members[1]].discard(members[0])  # The edge that closes it: the next look finds the others.
+            order = TopologicalSorter(reached)
+        else:
+            return found
+
+
+def _module_of(name: str, modules: Mapping[str, object]) -> str | None:
+    """The module that an import of a name loads; None for one that is not ours."""
+    while name and name not in modules:
+        name = name.rpartition(".")[0]
+    return name or None
 
 
 def _imports(tree: ast.Module, package: str) -> Iterator[Import]:
@@ -162,6 +201,21 @@ def _room_findings(imports: list[Import], room: str) -> Iterator[tuple[int, str]
         target = parts[1] if len(parts) > 1 and parts[1] in ROOMS else TOP
         if target != room and target not in ROOMS[room]:
             yield item.line, f"{room} may not import {target}"
+
+
+def _folder_findings(imports: list[Import], module: str) -> Iterator[tuple[int, str]]:
+    """Within a room, imports point up the list of its folders."""
+    _, room, *inside = module.split(".")
+    order = FOLDERS.get(room, ())
+    if not inside or inside[0] not in order:
+        return
+    for item in imports:
+        parts = item.module.split(".")
+        if parts[:2] != [TOP, room]:
+            continue
+        target = parts[2] if len(parts) > 2 and parts[2] in order else ""
+        if target not in order[: order.index(inside[0]) + 1]:
+            yield item.line, f"{room}.{inside[0]} may not import {'.'.join(parts[1:3])}"
 
 
 def _purity_findings(tree: ast.Module, imports: list[Import], allowed: frozenset[str]) -> Iterator[tuple[int, str]]:

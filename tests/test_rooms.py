@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rooms import BANNED_MODULES, PURE, TOP, findings
+from tests.rooms import BANNED_MODULES, FOLDERS, PURE, TOP, cycles, findings
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "detent"
 
@@ -33,6 +33,30 @@ def test_every_import_fits_the_house_and_pure_rooms_are_pure() -> None:
     assert found == []
 
 
+def test_no_modules_import_each_other() -> None:
+    """Imports inside functions and for types count, too: a module can be read, moved and tested without its callers."""
+    read = {module: (path.read_text(encoding="utf-8"), path.name == "__init__.py") for module, path in modules()}
+    assert cycles(read) == []
+
+
+def test_a_cycle_is_found_however_it_is_closed() -> None:
+    read = {
+        "detent": ("", True),
+        "detent.a": ("from detent.b import c", True),
+        "detent.b": ("if TYPE_CHECKING:\n    from detent import d", False),
+        "detent.d": ("def f():\n    import detent.a", False),
+        "detent.e": ("from detent.a import f", False),
+    }
+    assert [sorted(cycle[1:]) for cycle in cycles(read)] == [["detent.a", "detent.b", "detent.d"]]
+
+
+def test_every_folder_that_has_a_place_exists() -> None:
+    found = {
+        room: {path.name for path in (SOURCE / room).iterdir() if (path / "__init__.py").exists()} for room in FOLDERS
+    }
+    assert found == {room: set(folders) for room, folders in FOLDERS.items()}
+
+
 def test_the_reading_reaches_the_rooms_that_exist() -> None:
     """A wrong path would make the test above pass over nothing."""
     rooms = {module.split(".")[1] for module, _ in modules() if "." in module}
@@ -45,13 +69,13 @@ def test_the_reading_reaches_the_rooms_that_exist() -> None:
         ("detent.kernel.reduce", "import detent.ledger.tree", "kernel may not import ledger"),
         ("detent.kernel.reduce", "from detent.scheduling import place", "kernel may not import scheduling"),
         ("detent.kernel.reduce", "from detent import store", "kernel may not import store"),
-        ("detent.kernel.reduce", "from .. import engine", "kernel may not import engine"),
+        ("detent.kernel.reduce", "from .. import owner", "kernel may not import owner"),
         ("detent.kernel.reduce", "from ..jobs.models import JobStatus", "kernel may not import jobs"),
         ("detent.kernel.reduce", "import detent", "kernel may not import detent"),
         ("detent.kernel.reduce", "from detent import task", "kernel may not import detent"),
         ("detent.kernel.reduce", "def f():\n    import detent.cli", "kernel may not import cli"),
         ("detent.kernel.reduce", "if TYPE_CHECKING:\n    from detent.sdk import Run", "kernel may not import sdk"),
-        ("detent.kernel.reduce", "importlib.import_module('detent.engine')", "kernel may not import engine"),
+        ("detent.kernel.reduce", "importlib.import_module('detent.runs')", "kernel may not import runs"),
         ("detent.kernel.reduce", "import_module('..serve', __package__)", "kernel may not import serve"),
         ("detent.kernel.reduce", "__import__('detent.testing')", "kernel may not import testing"),
         ("detent.errors", "from detent.canon import encode", "errors may not import canon"),
@@ -64,8 +88,15 @@ def test_the_reading_reaches_the_rooms_that_exist() -> None:
         ("detent.jobs.models", "from detent.executor import run", "jobs may not import executor"),
         ("detent.ledger.verify", "from detent.store import api", "ledger may not import store"),
         ("detent.ledger.verify", "from detent.scheduling import ClassQueues", "ledger may not import scheduling"),
-        ("detent.store.sqlite", "from detent.engine import owner", "store may not import engine"),
-        ("detent.engine.owner", "from detent.cli import main", "engine may not import cli"),
+        ("detent.store.sqlite", "from detent.owner import home", "store may not import owner"),
+        ("detent.owner.owner", "from detent.cli import main", "owner may not import cli"),
+        ("detent.owner.session", "from detent.workers import supervisor", "owner may not import workers"),
+        ("detent.reuse.work_keys", "import detent.workers.reports", "reuse may not import workers"),
+        ("detent.workers.supervisor", "from detent.runs import handle", "workers may not import runs"),
+        ("detent.runs.handle", "import detent.inspect.logs", "runs may not import inspect"),
+        ("detent.runs.record.inputs", "import detent.runs.steps.driver", "runs.record may not import runs.steps"),
+        ("detent.runs.ordered.driver", "from detent.runs import handle", "runs.ordered may not import runs.handle"),
+        ("detent.reuse.ingredients.code", "import detent.reuse.work_keys", "may not import reuse.work_keys"),
         ("detent.helpers", "", "helpers is no room of the house"),
     ],
 )
@@ -148,7 +179,7 @@ def test_a_kernel_that_is_not_exact_is_found(source: str, text: str) -> None:
     [
         "from detent.cli import main",
         "import rich",
-        "if True:\n    import detent.engine",
+        "if True:\n    import detent.owner",
         "class A:\n    import detent.sdk",
     ],
 )
@@ -172,7 +203,7 @@ def test_a_package_that_loads_rooms_eagerly_is_found(source: str) -> None:
         ("detent.workflow.facade", "import logging"),
         ("detent.ledger.bundle", "import io\nio.BytesIO()\nfrom detent.kernel import State"),
         ("detent.ledger.verify", "from detent.jobs import JobResult"),
-        ("detent.engine.owner", "import threading, time\nfrom detent.store import api\nimportlib.import_module(name)"),
+        ("detent.owner.owner", "import threading, time\nfrom detent.store import api\nimportlib.import_module(name)"),
         ("detent.cli.main", "from detent import __version__\nprint(__version__)"),
         ("detent.testing.clock", "from detent.cli import main"),
     ],

@@ -23,11 +23,11 @@ import click
 import detent
 from detent.cli.app import COMMANDS, cli
 from detent.cli.terminal import EXIT_CODES
-from detent.engine.run_view import StepView
 from detent.errors import CODES
 from detent.jobs.status import JobStatus
 from detent.kernel.run import RUN_STATUSES, RUNNING
 from detent.kernel.table import State
+from detent.runs.record.view import StepView
 from detent.sdk.client import Handle, Left
 from detent.sdk.context import TaskContext
 from detent.sdk.flow import Flow

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from detent.version import __version__
 
 if TYPE_CHECKING:
-    from detent.engine.ordered_runtime.skip import SKIP
     from detent.errors import (
         DetentError,
         InvalidInput,
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
         RequestRefused,
     )
     from detent.executor.file import File
+    from detent.runs.ordered.item_outcome import SKIP
     from detent.sdk.client import Client, TaskCancelled, TaskFailed
     from detent.sdk.context import context
     from detent.sdk.flow import flow
@@ -34,7 +34,7 @@ _WHERE = {
     "Client": "detent.sdk.client",
     "flow": "detent.sdk.flow",
     "ordered_map": "detent.sdk.ordered_map",
-    "SKIP": "detent.engine.ordered_runtime.skip",
+    "SKIP": "detent.runs.ordered.item_outcome",
     "run": "detent.sdk.run",
     "task": "detent.sdk.task",
     "verify": "detent.sdk.verify",

@@ -23,9 +23,9 @@ import apsw
 import pytest
 
 from detent.cli.app import run
-from detent.engine import session as session_module
-from detent.engine.home import Home
-from detent.engine.lock import try_lock
+from detent.owner import session as session_module
+from detent.owner.home import Home
+from detent.owner.lock import try_lock
 from detent.store.sqlite.database import DEFAULT_OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,9 +127,9 @@ def test_the_example_takes_nothing_away_that_is_not_its_own(tmp_path: Path) -> N
 
 def test_make_run_runs_the_pipeline_and_verifies_what_it_left(tmp_path: Path) -> None:
     """The commands of the target, played on a copy: the steps run, then all of them are reused, and the ledger is proved."""
-    recipe = re.search(r"^run:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert recipe is not None
-    lines = [line.removeprefix("\t@") for line in recipe[1].splitlines() if "detent" in line]
+    work_key = re.search(r"^run:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert work_key is not None
+    lines = [line.removeprefix("\t@") for line in work_key[1].splitlines() if "detent" in line]
     assert [line.split()[1] for line in lines] == ["run", "verify"]
     copy = tmp_path / "examples" / "pipeline"
     shutil.copytree(

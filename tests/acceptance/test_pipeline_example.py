@@ -17,8 +17,8 @@ from detent.canon import json_decode, json_encode
 from detent.cli.app import run
 from detent.contract import Contract, Kind, load
 from detent.contract.references import resolve
-from detent.engine.ingredients import default_shell
 from detent.jobs.payload import ObjectRender, read_payload
+from detent.reuse.ingredients import default_shell
 from detent.workflow.executor import plan_workflow
 
 PIPELINE = Path(__file__).resolve().parents[2] / "examples" / "pipeline"

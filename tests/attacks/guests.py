@@ -15,7 +15,7 @@ from typing import Any
 from detent.canon import encode
 from detent.cli.terminal import safe
 from detent.executor.plain import wire
-from detent.executor.sandbox import Execution, Job, Profile, Supervisor
+from detent.executor.sandbox import Execution, Job, Profile, Sandbox
 from tests.attacks.asked import Desk, faults
 from tests.attacks.case import Case
 from tests.faults.commands import Commands
@@ -122,12 +122,12 @@ class Guests:
 
     def __init__(self) -> None:
         self._open = ExitStack()
-        self._made: dict[Profile, Supervisor] = {}
+        self._made: dict[Profile, Sandbox] = {}
 
-    def supervisor(self, profile: Profile) -> Supervisor:
+    def supervisor(self, profile: Profile) -> Sandbox:
         """The supervisor of a profile."""
         if profile not in self._made:
-            made = Supervisor(profile=profile, required=Profile.KERNEL_FILTER, warm=1, warm_limits=LIMITS)
+            made = Sandbox(profile=profile, required=Profile.KERNEL_FILTER, warm=1, warm_limits=LIMITS)
             self._made[profile] = self._open.enter_context(made)
         return self._made[profile]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from detent.engine.home import Home
+from detent.owner.home import Home
 from detent.testing.home import scratch_directory, temporary_home
 from tests.attacks.asked import Answer, Desk, Line
 from tests.faults.commands import ROOT, Commands, Stuck

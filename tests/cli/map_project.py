@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from detent.cli.app import run
-from detent.engine.replay import replay_home
+from detent.inspect.replay import replay_home
 from detent.testing import TemporaryHome
 from detent.testing.plugin import detent_home
 from tests.cli.conftest import Result
-from tests.engine.run.rig import WAIT_SECONDS, environment, eventually
+from tests.runs.rig import WAIT_SECONDS, environment, eventually
 
 __all__ = ["MapProject", "detent_home", "eventually", "opened", "project"]
 

@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 
 from detent.cli.app import run
-from detent.engine.content import Content
-from detent.engine.home import Home
-from detent.engine.recorded_run import inputs_of
-from detent.engine.run_inputs import RunInputs
 from detent.kernel import Run
+from detent.owner.content import Content
+from detent.owner.home import Home
+from detent.runs.record.inputs import RunInputs
+from detent.runs.record.recorded_run import inputs_of
 from detent.store.sqlite import SqliteStore
 from detent.testing import TemporaryHome
 from detent.testing.plugin import detent_home

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from detent.cli.progress_frame import Line
-from detent.engine.run_view import RunView, StepView
+from detent.runs.record.view import RunView, StepView
 
 START_MS = 1_700_000_000_000
 

@@ -262,7 +262,7 @@ def test_help_loads_neither_the_engine_nor_the_database(cli: Cli) -> None:
     script = (
         "import sys\nfrom detent.cli.app import run\n"
         "for words in (['--help'], *([name, '--help'] for name in sys.argv[1:])):\n    run(words)\n"
-        "heavy = {'apsw', 'nacl', 'rich', 'libipld', 'asyncio', 'detent.engine', 'detent.kernel', 'detent.ledger'}\n"
+        "heavy = {'apsw', 'nacl', 'rich', 'libipld', 'asyncio', 'detent.owner', 'detent.kernel', 'detent.ledger'}\n"
         "sys.exit(str(sorted(heavy & set(sys.modules))) if heavy & set(sys.modules) else 0)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from detent.engine.cancel import Canceller
-from detent.engine.run_identity import RunLock
 from detent.kernel import EndRun, StartRun
+from detent.runs.cancel import Canceller
+from detent.runs.record.identity import RunLock
 from tests.cli.project import Project, detent_home, eventually, gone, project
 
 __all__ = ["detent_home", "project"]

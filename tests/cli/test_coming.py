@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from detent.engine import clock
-from detent.engine.schedule import NoTimeZones
+from detent.owner import ticks
+from detent.runs.schedules.times import NoTimeZones
 from tests.cli.contracts import Desk, desk
 
 __all__ = ["desk"]
@@ -18,7 +18,7 @@ BERLIN = "{cron: '30 2 * * *', timezone: Europe/Berlin}"
 
 @pytest.fixture(autouse=True)
 def _stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock.SystemClock, "wall_ms", lambda _: NOW_MS)
+    monkeypatch.setattr(ticks.SystemClock, "wall_ms", lambda _: NOW_MS)
 
 
 def contract(schedule: str) -> str:
@@ -71,7 +71,7 @@ def test_a_machine_without_time_zones_still_plans(desk: Desk, monkeypatch: pytes
     def find_zone(name: str) -> object:
         raise NoTimeZones(f"the time zone {name!r} cannot be looked up: this machine has no time zone database")
 
-    monkeypatch.setattr("detent.engine.schedule.find_zone", find_zone)
+    monkeypatch.setattr("detent.runs.schedules.times.find_zone", find_zone)
     said = desk("plan", desk.write(contract(BERLIN)))
     assert said.code == 0
     assert "next      the time zone 'Europe/Berlin' cannot be looked up" in said.out

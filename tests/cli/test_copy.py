@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from detent.engine.audit import verify_home
-from detent.engine.copy import adopt
-from detent.engine.home import Home, make_home
-from detent.engine.keeper import HeadKeeper, state_directory
-from detent.engine.places import PlaceKeeper
-from detent.engine.replay import replay_home
-from detent.engine.session import Session
-from detent.engine.wiring import Parts, begin_ledger
 from detent.errors import HomeError, RolledBack
+from detent.inspect.audit import verify_home
+from detent.inspect.replay import replay_home
+from detent.owner.home import Home, make_home
+from detent.owner.home_copy import adopt
+from detent.owner.home_locations import PlaceKeeper
+from detent.owner.kept_heads import KeptHeads, state_directory
+from detent.owner.session import Session
+from detent.owner.wiring import Parts, begin_ledger
 from detent.testing import Crash, CrashAt
 from tests.cli.conftest import Cli
 
@@ -222,7 +222,7 @@ def test_a_tree_head_of_the_original_beyond_the_common_point_contradicts_the_cop
     copied = two.adopt()
     two.work(two.copy)
     two.work(two.copy)
-    heads = HeadKeeper(state_directory(os.environ), copied["copy_of"]).heads()
+    heads = KeptHeads(state_directory(os.environ), copied["copy_of"]).heads()
     note = two.copy / "head"
     note.write_text(heads[0][1])
     report = two.json(two.copy, "verify", "--head", str(note), code=1)

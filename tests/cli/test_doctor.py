@@ -10,11 +10,11 @@ from pathlib import Path
 import apsw
 import pytest
 
-from detent.engine.doctor import space_of
-from detent.engine.keeper import HeadKeeper, state_directory
-from detent.engine.sandbox_view import sandbox_view
 from detent.executor.sandbox import Capabilities, Profile, probe, profile_of
 from detent.executor.sandbox.capabilities import WORDS
+from detent.inspect.doctor import space_of
+from detent.inspect.sandbox import sandbox_view
+from detent.owner.kept_heads import KeptHeads, state_directory
 from tests.cli.conftest import Cli, Result
 
 
@@ -163,8 +163,8 @@ def test_a_full_sandbox_is_no_note() -> None:
     assert {line.works for line in full.primitives} == {True}
 
 
-def rolled_back(cli: Cli) -> HeadKeeper:
-    keeper = HeadKeeper(state_directory(os.environ), cli.played.home.settings().origin)
+def rolled_back(cli: Cli) -> KeptHeads:
+    keeper = KeptHeads(state_directory(os.environ), cli.played.home.settings().origin)
     size, note = keeper.heads()[0]
     keeper.keep(0, size + 5, note)
     return keeper
@@ -213,7 +213,7 @@ def test_a_kept_tree_head_that_fits_is_not_forgotten(cli: Cli) -> None:
     result = cli("doctor", "--accept-rollback", "--yes")
     assert result.code == 0
     assert "fits the ledger: there is no rollback to accept" in result.err
-    assert HeadKeeper(state_directory(os.environ), cli.played.home.settings().origin).path.exists()
+    assert KeptHeads(state_directory(os.environ), cli.played.home.settings().origin).path.exists()
 
 
 def test_without_a_kept_tree_head_a_note_is_left(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from detent.canon import sha256
-from detent.engine import audit
-from detent.engine.content import Content
-from detent.engine.find_jobs import find_jobs
-from detent.engine.wiring import Parts
+from detent.inspect import audit
+from detent.owner.content import Content
+from detent.owner.wiring import Parts
+from detent.runs.find_jobs import find_jobs
 from detent.sdk.client import Client
 from tests.cli.project import WAIT_SECONDS, Project, detent_home, project
 

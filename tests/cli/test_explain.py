@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.cli.conftest import Cli
 from tests.cli.project import Project, detent_home, project
-from tests.engine.explained import Stage
-from tests.engine.processes import surroundings
+from tests.inspect.explained import Stage
+from tests.owner.processes import surroundings
 from tests.scheduling.fleets import needs, replica
 
 __all__ = ["detent_home", "project"]

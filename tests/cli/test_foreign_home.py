@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from detent.engine.home import make_home
-from detent.engine.wiring import begin_ledger
+from detent.owner.home import make_home
+from detent.owner.wiring import begin_ledger
 
 IS_ROOT = os.geteuid() == 0
 NOBODY = 65534

@@ -10,11 +10,11 @@ import pytest
 from detent.cli import logs
 from detent.cli.app import run
 from detent.cli.logs_page import LogsPage, printable
-from detent.engine.find_jobs import FoundJob
-from detent.engine.live_follow import Piece
-from detent.engine.live_logs import AttemptLog
+from detent.inspect.follow_logs import Piece
+from detent.inspect.logs import AttemptLog
 from detent.jobs.work import WorkError
 from detent.kernel import EndRun
+from detent.runs.find_jobs import FoundJob
 from tests.cli.conftest import Cli
 from tests.reports import Printing, printing
 

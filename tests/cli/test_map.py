@@ -11,9 +11,9 @@ import pytest
 
 from detent.cli.map_progress import PlainMapLines, map_frame
 from detent.cli.progress_frame import ASCII, line_width
-from detent.engine.ordered_runtime.handle import OrderedView
+from detent.runs.ordered.handle import OrderedView
 from tests.cli.map_project import MapProject, detent_home, eventually, opened, project
-from tests.engine.run.rig import WAIT_SECONDS
+from tests.runs.rig import WAIT_SECONDS
 
 __all__ = ["detent_home", "project"]
 

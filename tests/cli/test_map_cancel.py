@@ -156,7 +156,7 @@ def test_at_is_refused_for_what_has_no_items(project: MapProject) -> None:
 
 PATIENT = """
 import sys
-if driver := sys.modules.get("detent.engine.ordered_runtime.driver"): driver.LEAVE_SECONDS = 3600.0
+if driver := sys.modules.get("detent.runs.ordered.driver"): driver.LEAVE_SECONDS = 3600.0
 """
 """The destination is loaded where the run is driven: held by a test, it is slow and not stuck, however slow the machine is."""
 

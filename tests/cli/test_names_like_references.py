@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from detent.engine import sandbox_lane
+from detent.workers import sandbox_executor
 from tests.cli.project import Project, detent_home, project
 
 __all__ = ["detent_home", "project"]
@@ -143,7 +143,7 @@ def test_a_home_that_recorded_such_a_name_as_it_is_goes_on(
     head = CODE.replace("NAME", name).split("  - id: inside")[0]
     project.write("old.yaml", head)
     with monkeypatch.context() as before:
-        before.setattr(sandbox_lane, "escaped_key", lambda text: text)
+        before.setattr(sandbox_executor, "escaped_key", lambda text: text)
         project.run("old.yaml")
     after = '  - id: after\n    run: {python: "reading:same", with: {item: {$from: make}}}\n'
     project.write("old.yaml", head + after)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import detent
-from detent.engine.wiring import Parts
 from detent.kernel import EndRun, Submit, VerifiedManifest
 from detent.ledger import verify_manifest
 from detent.ledger.schema import SubmittedManifest, read_submitted
+from detent.owner.wiring import Parts
 from tests.cli.conftest import Cli
 from tests.golden.before import unpack_before_origin
 from tests.homes import OTHER_RUN, Hand

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from detent.engine import path_arguments
-from detent.engine.path_arguments import LOOKED_MAX, PathArguments, no_value
 from detent.errors import InvalidInput
+from detent.reuse import path_arguments
+from detent.reuse.path_arguments import LOOKED_MAX, PathArguments, no_value
 from detent.sdk.client import Client, TaskFailed
 from detent.sdk.flow_file import load_flow
 from tests.cli.project import Project, detent_home, project

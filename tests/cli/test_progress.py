@@ -8,7 +8,7 @@ import pytest
 
 from detent.cli.progress import Progress
 from detent.cli.progress_terminal import Console
-from detent.engine.run_view import RunView
+from detent.runs.record.view import RunView
 from tests.cli.run_views import START_MS, run_view, step
 
 

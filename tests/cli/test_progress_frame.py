@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from detent.cli.page import Cell
 from detent.cli.progress_frame import ASCII, fitted, frame
 from detent.cli.terminal import FAINT, GOOD, shortened, width
-from detent.engine.run_view import RunView
+from detent.runs.record.view import RunView
 from detent.words.states import STEP_STATES
 from tests.cli.run_views import START_MS, run_view, step, texts
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from detent.cli.progress_lines import PlainLines
-from detent.engine.run_view import RunView
+from detent.runs.record.view import RunView
 from tests.cli.run_views import START_MS, run_view, step
 
 AGAIN = "was killed (out of memory?); attempt 5 in 2 s"

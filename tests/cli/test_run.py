@@ -17,11 +17,11 @@ import pytest
 
 from detent.cli.app import run
 from detent.cli.interrupts import interrupts
-from detent.engine.replay import replay_home
+from detent.inspect.replay import replay_home
 from detent.store.sqlite import SqliteStore
 from detent.testing import TemporaryHome
 from detent.testing.plugin import detent_home
-from tests.engine.run.rig import WAIT_SECONDS, environment, eventually
+from tests.runs.rig import WAIT_SECONDS, environment, eventually
 
 __all__ = ["detent_home"]
 
@@ -343,7 +343,7 @@ def test_a_run_loads_no_models_and_nothing_that_only_others_need(project: Projec
     script = (
         "import sys\nfrom detent.cli.app import run\ncode = run(sys.argv[1:])\n"
         "heavy = {'pydantic', 'importlib.metadata', 'email', 'rich', 'asyncio', 'zoneinfo', 'multiprocessing', 'obstore',\n"
-        "    'detent.workflow.models', 'detent.executor.sandbox', 'detent.engine.explain'}\n"
+        "    'detent.workflow.models', 'detent.executor.sandbox', 'detent.inspect.explain_job'}\n"
         "sys.exit(str(sorted(heavy & set(sys.modules))) if heavy & set(sys.modules) else code)"
     )
     # Left-overs of sandboxes are swept, which loads the sandbox; here are none.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import apsw
 import pytest
 
-from detent.engine.session import Session
-from detent.engine.wiring import Parts
 from detent.kernel import Cancel, Claim, EndRun, StartRun
+from detent.owner.session import Session
+from detent.owner.wiring import Parts
 from detent.store.api import RunRow
 from detent.store.sqlite import SqliteReader
 from detent.testing import FakeClock

@@ -10,8 +10,8 @@ import pytest
 
 from detent.cli.page import Page
 from detent.cli.summary import draw_summary, next_commands, summary_data
-from detent.engine.run_ending import Artifact, Failure
-from detent.engine.run_view import RunView, StepView
+from detent.runs.record.outcome import Artifact, Failure
+from detent.runs.record.view import RunView, StepView
 
 DONE = RunView(
     "rivers-7f3a",

@@ -360,7 +360,7 @@ def test_it_works_as_a_process_and_needs_neither_engine_nor_keys(desk: Desk) -> 
     desk.write(SMALL)
     script = (
         "import sys\nfrom detent.cli.app import run\ncode = run(['validate', 'pipeline.yaml'])\n"
-        "heavy = {'apsw', 'rich', 'asyncio', 'detent.engine', 'detent.kernel', 'detent.ledger', 'detent.sdk'}\n"
+        "heavy = {'apsw', 'rich', 'asyncio', 'detent.owner', 'detent.kernel', 'detent.ledger', 'detent.sdk'}\n"
         "sys.exit(str(sorted(heavy & set(sys.modules))) if heavy & set(sys.modules) else code)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

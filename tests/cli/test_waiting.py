@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from detent.engine.live_output import live_since
+from detent.workers.live_output import live_since
 from tests.cli.project import Project, detent_home, project
 
 __all__ = ["detent_home", "project"]

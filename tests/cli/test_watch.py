@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from detent.contract import load
-from detent.engine.run import RunHandle
-from detent.engine.run_inputs import RunInputs
-from detent.engine.watching import Hands, Taken, Watching
-from detent.engine.work import Work
 from detent.errors import QueueFull
+from detent.runs.handle import RunHandle
+from detent.runs.record.inputs import RunInputs
+from detent.runs.runtime import Runtime
+from detent.runs.schedules.runner import Hands, Taken, Watching
 from detent.testing import FakeClock
 from tests.cli.project import Project, detent_home, project
 
@@ -62,7 +62,7 @@ class Watcher:
 
     def _drive(self, inputs: RunInputs, taken: Taken) -> None:
         self.driven.append(taken[0].run_id)
-        with Work(self.project.home, workers=1) as work:
+        with Runtime(self.project.home, workers=1) as work:
             handle = RunHandle(work, inputs, taken=taken)
             self.during(handle)
             handle.run()

@@ -18,7 +18,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-PRELOADED = ("detent.cli", "detent.engine", "detent.sdk")
+PRELOADED = (
+    "detent.cli",
+    "detent.owner",
+    "detent.targets",
+    "detent.reuse",
+    "detent.workers",
+    "detent.runs",
+    "detent.inspect",
+    "detent.sdk",
+)
 
 
 def main() -> None:

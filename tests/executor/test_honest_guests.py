@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from detent.errors import Refused
-from detent.executor.sandbox import Job, Limits, Profile, Supervisor, probe, profile_of
+from detent.executor.sandbox import Job, Limits, Profile, Sandbox, probe, profile_of
 from tests.executor.honest import GUESTS
 
 FILTERED = [
@@ -18,13 +18,13 @@ FILTERED = [
 
 
 @pytest.fixture(scope="module", params=FILTERED, ids=lambda profile: profile.value)
-def supervisor(request: pytest.FixtureRequest) -> Iterator[Supervisor]:
-    with Supervisor(profile=request.param, required=Profile.KERNEL_FILTER) as one:
+def supervisor(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+    with Sandbox(profile=request.param, required=Profile.KERNEL_FILTER) as one:
         yield one
 
 
 @pytest.mark.parametrize("name", GUESTS)
-def test_honest_code_works(supervisor: Supervisor, name: str) -> None:
+def test_honest_code_works(supervisor: Sandbox, name: str) -> None:
     """JOB-073"""
     execution = supervisor.run(Job(source=GUESTS[name], entry="main", limits=Limits(wall_ms=120_000)))
     assert not isinstance(execution, Refused)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from detent.executor.sandbox import Job, Profile, Supervisor, bare, bare_interpreter
+from detent.executor.sandbox import Job, Profile, Sandbox, bare, bare_interpreter
 from detent.executor.sandbox.interpreter import Interpreter, _system_directories
 from detent.executor.sandbox.shared_objects import Needs, foreign_libraries, needs_of
 from detent.testing import temporary_home
@@ -96,7 +96,7 @@ def test_doctor_finds_the_same_primitives_for_an_interpreter_that_needs_its_libr
     assert found["profile"] == STRONG.value
     assert [primitive["name"] for primitive in found["primitives"] if not primitive["works"]] == [
         name
-        for name, works, _ in Supervisor(required=Profile.NONE, profile=Profile.NONE).capabilities.lines()
+        for name, works, _ in Sandbox(required=Profile.NONE, profile=Profile.NONE).capabilities.lines()
         if not works
     ]
 
@@ -109,7 +109,7 @@ def test_a_code_step_runs_with_a_moved_interpreter_and_sees_what_it_sees_with_an
         ended = moved("-m", "detent", "run", "moved.yaml", "-o", "json", cwd=home.directory, **home.environment)
         assert ended.returncode == 0, ended.stderr
         seen = json.loads(ended.stdout)["result"]
-    with Supervisor() as supervisor:
+    with Sandbox() as supervisor:
         execution = run(supervisor, Job(source=SEEN, entry="main"))
         assert seen == json.loads(execution.result or b"")
     assert seen[0] == "/runtime/python"
@@ -164,7 +164,7 @@ def test_packages_of_the_operator_have_a_neutral_path(tmp_path: Path) -> None:
     packages = tmp_path / "packages"
     packages.mkdir(mode=0o755)
     (packages / "ours.py").write_text("VALUE = 7\n")
-    with Supervisor(library_paths=(packages,)) as supervisor:
+    with Sandbox(library_paths=(packages,)) as supervisor:
         source = "import ours\ndef main(): return [ours.VALUE, ours.__file__]"
         execution = run(supervisor, Job(source=source, entry="main", limits=SMALL))
         assert json.loads(execution.result or b"") == [7, "/runtime/packages/0/ours.py"]

@@ -24,8 +24,8 @@ from detent.executor.sandbox import (
     Limits,
     Profile,
     Running,
+    Sandbox,
     SandboxFailed,
-    Supervisor,
     bare,
     bare_interpreter,
     cgroup,
@@ -43,18 +43,18 @@ SIMPLE = Job(source="def main(): return 1", entry="main", limits=SMALL)
 
 
 @pytest.fixture(scope="module", params=CONTAINED, ids=lambda profile: profile.value)
-def shared(request: pytest.FixtureRequest) -> Iterator[Supervisor]:
-    with Supervisor(profile=request.param, warm=1, warm_limits=SMALL) as made:
+def shared(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+    with Sandbox(profile=request.param, warm=1, warm_limits=SMALL) as made:
         yield made
 
 
 @pytest.fixture
-def supervisor(shared: Supervisor) -> Iterator[Supervisor]:
+def supervisor(shared: Sandbox) -> Iterator[Sandbox]:
     yield shared
     assert traces(shared) == []
 
 
-def test_an_entry_is_called_with_the_parameters_by_name(supervisor: Supervisor) -> None:
+def test_an_entry_is_called_with_the_parameters_by_name(supervisor: Sandbox) -> None:
     """JOB-007"""
     job = Job(source="def f(x, y): return {'sum': x + y}", entry="f", parameters={"x": 1, "y": 2.5}, limits=SMALL)
     execution = run(supervisor, job)
@@ -63,7 +63,7 @@ def test_an_entry_is_called_with_the_parameters_by_name(supervisor: Supervisor) 
     assert not execution.lowered
 
 
-def test_an_exception_names_line_and_column_of_the_users_code(supervisor: Supervisor) -> None:
+def test_an_exception_names_line_and_column_of_the_users_code(supervisor: Sandbox) -> None:
     """JOB-058, JOB-059"""
     source = "import json\ndef main(text):\n    return json.loads(text)\n"
     execution = run(supervisor, Job(source=source, entry="main", parameters={"text": "{"}, limits=SMALL))
@@ -74,25 +74,25 @@ def test_an_exception_names_line_and_column_of_the_users_code(supervisor: Superv
     assert "guest.py" not in execution.raised.traceback
 
 
-def test_a_syntax_error_names_its_place(supervisor: Supervisor) -> None:
+def test_a_syntax_error_names_its_place(supervisor: Sandbox) -> None:
     """JOB-059"""
     execution = run(supervisor, Job(source="x = 1\ny = (2 +\n", limits=SMALL))
     assert execution.raised is not None
     assert (execution.raised.type, execution.raised.line, execution.raised.column) == ("SyntaxError", 2, 5)
 
 
-def test_a_missing_entry_is_the_users_error(supervisor: Supervisor) -> None:
+def test_a_missing_entry_is_the_users_error(supervisor: Sandbox) -> None:
     execution = run(supervisor, Job(source="x = 1", entry="main", limits=SMALL))
     assert (execution.code, execution.message) == ("PYTHON_EXCEPTION", "NameError: the code defines no 'main'")
 
 
-def test_leaving_with_a_status_is_told(supervisor: Supervisor) -> None:
+def test_leaving_with_a_status_is_told(supervisor: Sandbox) -> None:
     assert run(supervisor, Job(source="import sys; sys.exit()", limits=SMALL)).ok
     execution = run(supervisor, Job(source="import sys; sys.exit('no')", limits=SMALL))
     assert (execution.code, execution.status, execution.stderr.data) == ("EXITED", 256, b"no\n")
 
 
-def test_output_files_are_copied_and_named_by_their_bytes(supervisor: Supervisor) -> None:
+def test_output_files_are_copied_and_named_by_their_bytes(supervisor: Sandbox) -> None:
     """JOB-074"""
     source = "import os\nos.mkdir('/job/out/d')\nopen('/job/out/d/a.txt', 'w').write('abc')\nopen('/job/out/b', 'w')"
     execution = run(supervisor, Job(source=source, limits=SMALL))
@@ -105,13 +105,13 @@ def test_output_files_are_copied_and_named_by_their_bytes(supervisor: Supervisor
     assert not files["b"].path.exists()
 
 
-def test_files_a_job_forgot_to_close_are_written(supervisor: Supervisor) -> None:
+def test_files_a_job_forgot_to_close_are_written(supervisor: Sandbox) -> None:
     execution = run(supervisor, Job(source="f = open('/job/out/x', 'w')\nf.write('abc')", limits=SMALL))
     assert [file.size_bytes for file in execution.files] == [3]
     supervisor.discard(execution)
 
 
-def test_inputs_are_there_to_read_and_nothing_else(supervisor: Supervisor, tmp_path: Path) -> None:
+def test_inputs_are_there_to_read_and_nothing_else(supervisor: Sandbox, tmp_path: Path) -> None:
     """JOB-071"""
     (tmp_path / "data").write_bytes(b"points")
     (tmp_path / "secret").write_bytes(b"secret")
@@ -137,7 +137,7 @@ def main():
     assert (tmp_path / "data").read_bytes() == b"points"
 
 
-def test_an_input_that_only_its_owner_may_read_is_readable_inside(supervisor: Supervisor, tmp_path: Path) -> None:
+def test_an_input_that_only_its_owner_may_read_is_readable_inside(supervisor: Sandbox, tmp_path: Path) -> None:
     """JOB-071"""
     (tmp_path / "data").write_bytes(b"points")
     (tmp_path / "data").chmod(0o600)
@@ -150,7 +150,7 @@ def test_an_input_that_only_its_owner_may_read_is_readable_inside(supervisor: Su
     assert run(supervisor, job).result == b'"points"'
 
 
-def test_a_missing_or_altered_input_is_refused_before_the_start(supervisor: Supervisor, tmp_path: Path) -> None:
+def test_a_missing_or_altered_input_is_refused_before_the_start(supervisor: Sandbox, tmp_path: Path) -> None:
     """JOB-060, JOB-065, JOB-071"""
     (tmp_path / "data").write_bytes(b"other")
     for given, code in (
@@ -164,14 +164,14 @@ def test_a_missing_or_altered_input_is_refused_before_the_start(supervisor: Supe
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".x", "a\n"])
-def test_an_input_with_an_odd_name_is_refused(supervisor: Supervisor, tmp_path: Path, name: str) -> None:
+def test_an_input_with_an_odd_name_is_refused(supervisor: Sandbox, tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidInput):
         supervisor.run(replace(SIMPLE, inputs={name: Input(tmp_path)}))
 
 
 def test_an_input_that_was_swapped_meanwhile_is_not_mounted(tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(b"x")
-    with Supervisor() as supervisor:
+    with Sandbox() as supervisor:
         spec = supervisor._spec(SMALL, [["data", str(tmp_path / "data"), 1, 2]])
         jail = supervisor._spawn(spec)
         why = jail.await_ready()
@@ -180,7 +180,7 @@ def test_an_input_that_was_swapped_meanwhile_is_not_mounted(tmp_path: Path) -> N
     assert "InputChanged" in why
 
 
-def test_a_program_is_run_and_writes_its_result_to_descriptor_3(supervisor: Supervisor) -> None:
+def test_a_program_is_run_and_writes_its_result_to_descriptor_3(supervisor: Sandbox) -> None:
     code = "import os, sys; os.write(3, b'[1]'); print('out'); sys.exit(0)"
     job = Job(argv=(supervisor.runtime.executable, "-S", "-c", code), limits=SMALL)
     execution = run(supervisor, job)
@@ -189,12 +189,12 @@ def test_a_program_is_run_and_writes_its_result_to_descriptor_3(supervisor: Supe
     assert (execution.code, execution.status) == ("EXITED", 127 << 8)
 
 
-def test_equal_jobs_see_sets_in_equal_order(supervisor: Supervisor) -> None:
+def test_equal_jobs_see_sets_in_equal_order(supervisor: Sandbox) -> None:
     job = Job(source="def main(): return list({'a', 'b', 'c', 'd', 'e'})", entry="main", limits=SMALL)
     assert run(supervisor, job).result == run(supervisor, job).result
 
 
-def test_random_numbers_differ_between_jobs(supervisor: Supervisor) -> None:
+def test_random_numbers_differ_between_jobs(supervisor: Sandbox) -> None:
     """Forked from one process, and yet not with one state."""
     job = Job(
         source="import random, uuid\ndef main(): return [random.random(), str(uuid.uuid4())]",
@@ -206,7 +206,7 @@ def test_random_numbers_differ_between_jobs(supervisor: Supervisor) -> None:
     assert first[1] != second[1]
 
 
-def test_cancelling_ends_the_whole_tree(supervisor: Supervisor) -> None:
+def test_cancelling_ends_the_whole_tree(supervisor: Sandbox) -> None:
     """JOB-068"""
     source = "import os, time\nfor _ in range(3):\n    os.fork()\nprint('there', flush=True)\ntime.sleep(600)"
     running = supervisor.start(Job(source=source, limits=replace(SMALL, wall_ms=None)))
@@ -224,7 +224,7 @@ def test_cancelling_ends_the_whole_tree(supervisor: Supervisor) -> None:
 
 
 def test_a_job_cancelled_before_its_jail_is_ready_never_runs() -> None:
-    with Supervisor() as supervisor:
+    with Sandbox() as supervisor:
         running = supervisor.start(replace(SIMPLE, source="import time\ntime.sleep(600)", entry=None))
         assert isinstance(running, Running)
         running.cancel()
@@ -245,7 +245,7 @@ def facts_of(pid: int | str) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-def test_a_waiting_guest_seen_from_outside_has_no_rights_at_all(supervisor: Supervisor) -> None:
+def test_a_waiting_guest_seen_from_outside_has_no_rights_at_all(supervisor: Sandbox) -> None:
     """JOB-070, JOB-080: what the kernel itself says about the process that will run the user's code."""
     supervisor.await_warm()
     init = supervisor._ready[0].pid
@@ -267,7 +267,7 @@ def test_a_waiting_guest_seen_from_outside_has_no_rights_at_all(supervisor: Supe
         assert identity != facts["Uid"]
 
 
-def test_init_keeps_three_rights_and_cannot_be_looked_into(supervisor: Supervisor) -> None:
+def test_init_keeps_three_rights_and_cannot_be_looked_into(supervisor: Sandbox) -> None:
     supervisor.await_warm()
     facts = facts_of(supervisor._ready[0].pid or 0)
     assert int(facts["CapEff"], 16) == 1 << 2 | 1 << 5 | 1 << 19
@@ -285,7 +285,7 @@ def test_limits_of_a_contract_are_taken_over() -> None:
     assert (limits.output_bytes, limits.artifacts_max, limits.processes) == (8192, 9, 3)
 
 
-def test_several_threads_run_jobs_at_once(supervisor: Supervisor) -> None:
+def test_several_threads_run_jobs_at_once(supervisor: Sandbox) -> None:
     results: list[bytes | None] = []
 
     def work(number: int) -> None:
@@ -300,7 +300,7 @@ def test_several_threads_run_jobs_at_once(supervisor: Supervisor) -> None:
     assert sorted(result or b"" for result in results) == sorted([b"0", b"1", b"2", b"3"] * 3)
 
 
-def test_limits_of_a_job_hold_in_a_jail_that_waited_with_others(supervisor: Supervisor) -> None:
+def test_limits_of_a_job_hold_in_a_jail_that_waited_with_others(supervisor: Sandbox) -> None:
     """JOB-037"""
     source = "keep = bytearray(b'x') * 60_000_000"
     assert run(supervisor, Job(source=source, limits=SMALL)).ok
@@ -310,7 +310,7 @@ def test_limits_of_a_job_hold_in_a_jail_that_waited_with_others(supervisor: Supe
 
 
 def test_closing_ends_jails_that_run_and_jails_that_wait() -> None:
-    supervisor = Supervisor(warm=2, warm_limits=SMALL)
+    supervisor = Sandbox(warm=2, warm_limits=SMALL)
     running = supervisor.start(Job(source="import time\ntime.sleep(600)", limits=SMALL))
     assert isinstance(running, Running)
     thread = threading.Thread(target=running.wait)
@@ -330,7 +330,7 @@ def test_closing_ends_jails_that_run_and_jails_that_wait() -> None:
 
 def test_closing_closes_a_jail_that_is_being_made_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that makes the next jail is in the middle of it when the supervisor is told to close."""
-    supervisor = Supervisor(warm=1, warm_limits=SMALL)
+    supervisor = Sandbox(warm=1, warm_limits=SMALL)
     begun, closing = threading.Event(), threading.Event()
     spawn, put = supervisor._spawn, supervisor._served.put
     made: list[Jail] = []
@@ -357,15 +357,15 @@ def test_closing_closes_a_jail_that_is_being_made_meanwhile(monkeypatch: pytest.
 
 
 def test_a_supervisor_whose_first_jail_cannot_be_made_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Supervisor] = []
+    made: list[Sandbox] = []
 
-    def fail(supervisor: Supervisor, _spec: dict[str, object]) -> Jail:
+    def fail(supervisor: Sandbox, _spec: dict[str, object]) -> Jail:
         made.append(supervisor)
         raise SandboxFailed("the spawner has gone")
 
-    monkeypatch.setattr(Supervisor, "_spawn", fail)
+    monkeypatch.setattr(Sandbox, "_spawn", fail)
     with pytest.raises(SandboxFailed):
-        Supervisor(warm=1, warm_limits=SMALL)
+        Sandbox(warm=1, warm_limits=SMALL)
     (supervisor,) = made
     assert supervisor._process.returncode is not None
     assert not supervisor._keeper.is_alive()
@@ -379,10 +379,10 @@ def test_a_spawner_whose_place_cannot_be_made_says_why_and_leaves_nothing_behind
     gone = tmp_path / "gone"
     monkeypatch.setattr(Inside, "mounts", [(str(gone), "/runtime/gone")])
     with pytest.raises(SandboxFailed, match=r"its place could not be made: .*No such file or directory: .*gone"):
-        Supervisor()
+        Sandbox()
 
 
-def test_a_lost_init_has_a_code_of_its_own_and_is_not_tried_again(supervisor: Supervisor) -> None:
+def test_a_lost_init_has_a_code_of_its_own_and_is_not_tried_again(supervisor: Sandbox) -> None:
     """JOB-066: what is retried by itself is a failure of ours; a jail that ends under its job may be the job's doing."""
     running = supervisor.start(Job(source="import time\ntime.sleep(600)", limits=SMALL))
     assert isinstance(running, Running)
@@ -392,7 +392,7 @@ def test_a_lost_init_has_a_code_of_its_own_and_is_not_tried_again(supervisor: Su
     assert (execution.category, execution.code) == (ErrorCategory.RESOURCE_LIMIT, "SANDBOX_LOST")
 
 
-def test_an_init_lost_to_the_memory_limit_is_the_jobs_failure(supervisor: Supervisor) -> None:
+def test_an_init_lost_to_the_memory_limit_is_the_jobs_failure(supervisor: Sandbox) -> None:
     """JOB-037, JOB-066: out of memory, the kernel may take init as well; the counter still says why."""
     running = supervisor.start(Job(source="import time\ntime.sleep(600)", limits=SMALL))
     assert isinstance(running, Running)
@@ -410,7 +410,7 @@ def test_an_init_lost_to_the_memory_limit_is_the_jobs_failure(supervisor: Superv
 
 def test_a_spawner_that_was_killed_takes_its_jails_along_and_the_supervisor_says_so() -> None:
     """X-179"""
-    supervisor = Supervisor(warm=2, warm_limits=SMALL)
+    supervisor = Sandbox(warm=2, warm_limits=SMALL)
     supervisor.await_warm()
     inits = [os.pidfd_open(jail.pid or 0) for jail in supervisor._ready]
     supervisor._process.kill()
@@ -427,14 +427,14 @@ def test_a_spawner_that_was_killed_takes_its_jails_along_and_the_supervisor_says
 
 
 def test_groups_of_supervisors_that_are_gone_are_swept_away() -> None:
-    with Supervisor() as supervisor:
+    with Sandbox() as supervisor:
         place = supervisor.place
         if place is None:
             assert supervisor.profile is not Profile.FULL
             return
         dead = f"{cgroup.PREFIX}4194304-x-1"  # One more than the largest process id there can be.
         cgroup.make(place, dead, memory_bytes=1 << 20, processes=1)
-    with Supervisor():
+    with Sandbox():
         assert not (Path(place["memory"]) / dead).exists()
         assert not (Path(place["pids"]) / dead).exists()
 
@@ -528,7 +528,7 @@ def test_profiles_are_ordered() -> None:
     assert [profile.strength for profile in Profile] == sorted((profile.strength for profile in Profile), reverse=True)
 
 
-def test_what_a_job_prints_is_told_line_by_line_while_it_runs(supervisor: Supervisor) -> None:
+def test_what_a_job_prints_is_told_line_by_line_while_it_runs(supervisor: Sandbox) -> None:
     """Without a flush of the guest's own; it ends only because it is cancelled, so nothing here came at its end."""
     source = "import sys\nprint('first')\nprint('told', file=sys.stderr)\nprint('second')\nwhile True: pass\n"
     heard: list[tuple[str, bytes]] = []
@@ -552,7 +552,7 @@ def test_what_a_job_prints_is_told_line_by_line_while_it_runs(supervisor: Superv
     supervisor.settle()
 
 
-def test_what_is_told_is_what_is_kept(supervisor: Supervisor) -> None:
+def test_what_is_told_is_what_is_kept(supervisor: Sandbox) -> None:
     heard = bytearray()
     job = Job(source="print('é' * 10000)", limits=replace(SMALL, output_bytes=4096))
     running = supervisor.start(job, on_output=lambda _stream, data: heard.extend(data))

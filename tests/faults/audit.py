@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from detent.canon import decode
-from detent.engine.audit import verify_home
-from detent.engine.content import Content, open_value
-from detent.engine.replay import replay_home
 from detent.executor.plain import processes
 from detent.executor.plain.sweep import MARKER, home_id
+from detent.inspect.audit import verify_home
+from detent.inspect.replay import replay_home
 from detent.kernel import Evidence, Job
 from detent.kernel.evidence import DISPATCH, EXPIRY, INTERRUPTIONS
 from detent.kernel.history import STEP_REUSED
 from detent.kernel.policy import INTERRUPTION_PAUSES
+from detent.owner.content import Content, open_value
 from tests.faults.site import Site, files_below
 
 TERMINAL = frozenset({"SUCCEEDED", "FAILED", "CANCELED"})

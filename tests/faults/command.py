@@ -27,8 +27,14 @@ from tests.faults import points
 
 LOADED = (
     *("detent.cli.app", "detent.cli.run", "detent.cli.summary", "detent.cli.progress", "detent.cli.progress_terminal"),
-    *("detent.engine.run", "detent.engine.work", "detent.engine.driver", "detent.engine.run_ending", "detent.contract"),
-    *("detent.engine.sandbox_lane", "detent.executor.plain", "detent.executor.sandbox", "detent.executor.runners"),
+    *(
+        "detent.runs.handle",
+        "detent.runs.runtime",
+        "detent.runs.steps.driver",
+        "detent.runs.record.outcome",
+        "detent.contract",
+    ),
+    *("detent.workers.sandbox_executor", "detent.executor.plain", "detent.executor.sandbox", "detent.executor.runners"),
     *("detent.sdk.flow_file", "detent.workflow.executor", "yaml", "pydantic"),
     *(
         f"detent.cli.{name}"
@@ -145,7 +151,7 @@ def become(request: dict[str, Any]) -> None:
             module, _, setting = where.rpartition(".")
             setattr(importlib.import_module(module), setting, value)
         if request.get("patience_seconds") is not None:
-            from detent.engine.patience import ask_again
+            from detent.owner.ask_again import ask_again
 
             assert ask_again.__kwdefaults__ is not None
             ask_again.__kwdefaults__["seconds"] = request["patience_seconds"]

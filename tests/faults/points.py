@@ -31,31 +31,31 @@ class Cut(NamedTuple):
 OWNER = {f"owner: {name}": times for name, times in (("decided", 8), ("sealed", 8), ("appended", 8), ("committed", 8))}
 
 CUTS = {
-    "home: opened": Cut("detent.engine.session", "Session", "__init__", True, 1),
+    "home: opened": Cut("detent.owner.session", "Session", "__init__", True, 1),
     "pool: host asked for": Cut("detent.executor.plain.link", "Link", "__init__", True, 1),
     "pool: worker asked for": Cut("detent.executor.plain.pool", "Pool", "_spawn", True, 2),
-    "crew: begins": Cut("detent.engine.crew", "Crew", "start", True, 1),
-    "run: locked": Cut("detent.engine.run", "RunHandle", "open", True, 1),
-    "run: begun": Cut("detent.engine.driver", "Driver", "begin", True, 1),
-    "step: opened": Cut("detent.engine.run_graph", "RunGraph", "_open", True, 20),
-    "jobs: prepared": Cut("detent.engine.driver", "Driver", "_submit", False, 6),
-    "jobs: submitted": Cut("detent.engine.driver", "Driver", "_submit", True, 6),
-    "job: claimed": Cut("detent.engine.crew", "Crew", "_begin", False, 60),
-    "job: handed out": Cut("detent.engine.crew", "Crew", "_begin", True, 60),
-    "job: reported": Cut("detent.engine.reporting", "Reporter", "report", True, 60),
-    "job: ended": Cut("detent.engine.crew", "Crew", "_became", False, 60),
-    "result: told": Cut("detent.engine.driver", "Driver", "_settle", True, 60),
-    "sandbox: wanted": Cut("detent.engine.sandbox_lane", "SandboxLane", "take", False, 4),
+    "crew: begins": Cut("detent.workers.supervisor", "Supervisor", "start", True, 1),
+    "run: locked": Cut("detent.runs.handle", "RunHandle", "open", True, 1),
+    "run: begun": Cut("detent.runs.steps.driver", "Driver", "begin", True, 1),
+    "step: opened": Cut("detent.runs.steps.graph", "RunGraph", "_open", True, 20),
+    "jobs: prepared": Cut("detent.runs.steps.driver", "Driver", "_submit", False, 6),
+    "jobs: submitted": Cut("detent.runs.steps.driver", "Driver", "_submit", True, 6),
+    "job: claimed": Cut("detent.workers.supervisor", "Supervisor", "_begin", False, 60),
+    "job: handed out": Cut("detent.workers.supervisor", "Supervisor", "_begin", True, 60),
+    "job: reported": Cut("detent.workers.reports", "Reporter", "report", True, 60),
+    "job: ended": Cut("detent.workers.supervisor", "Supervisor", "_became", False, 60),
+    "result: told": Cut("detent.runs.steps.driver", "Driver", "_settle", True, 60),
+    "sandbox: wanted": Cut("detent.workers.sandbox_executor", "SandboxExecutor", "take", False, 4),
     "sandbox: started": Cut("detent.executor.sandbox.supervisor", "Supervisor", "start", True, 4),
-    "head: to be kept": Cut("detent.engine.keeper", "HeadKeeper", "_write", False, 1),
+    "head: to be kept": Cut("detent.owner.kept_heads", "KeptHeads", "_write", False, 1),
     "file: to be renamed": Cut("pathlib", "Path", "replace", False, 1),
-    "run: to be ended": Cut("detent.engine.run_requests", "Requests", "end", False, 1),
-    "run: ended": Cut("detent.engine.run_requests", "Requests", "end", True, 1),
-    "run: lock released": Cut("detent.engine.run_inputs", "RunLock", "release", True, 1),
-    "crew: ends": Cut("detent.engine.crew", "Crew", "close", False, 1),
+    "run: to be ended": Cut("detent.runs.record.requests", "Requests", "end", False, 1),
+    "run: ended": Cut("detent.runs.record.requests", "Requests", "end", True, 1),
+    "run: lock released": Cut("detent.runs.record.inputs", "RunLock", "release", True, 1),
+    "crew: ends": Cut("detent.workers.supervisor", "Supervisor", "close", False, 1),
     "pool: ended": Cut("detent.executor.plain.pool", "Pool", "close", True, 1),
-    "home: to be given up": Cut("detent.engine.session", "Session", "close", False, 1),
-    "home: given up": Cut("detent.engine.session", "Session", "close", True, 1),
+    "home: to be given up": Cut("detent.owner.session", "Session", "close", False, 1),
+    "home: given up": Cut("detent.owner.session", "Session", "close", True, 1),
 }
 
 POINTS = {**OWNER, **{name: cut.times_max for name, cut in CUTS.items()}}
@@ -76,11 +76,11 @@ def arm(point: str | None, times: int) -> None:
 
 
 def _arm_owner(crash: Callable[[str], None]) -> None:
-    from detent.engine import work
-    from detent.engine.wiring import Parts
+    from detent.owner.wiring import Parts
+    from detent.runs import runtime
 
     # What `Work` falls back to when nobody gives it parts, as no command does.
-    setattr(work, "Parts", functools.partial(Parts, crash_point=crash))  # noqa: B010 - mypy holds a class for constant
+    setattr(runtime, "Parts", functools.partial(Parts, crash_point=crash))  # noqa: B010 - mypy holds a class for constant
 
 
 def _arm_method(cut: Cut, times: int) -> None:

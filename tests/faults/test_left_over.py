@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from detent.engine.erase import collect
-from detent.engine.keeper import HeadKeeper
-from detent.engine.places import PlaceKeeper
-from detent.engine.run_inputs import RunLock
 from detent.executor.leftovers import PREFIX, has_leftovers
 from detent.executor.sandbox.staging import Staging, sweep
 from detent.executor.sandbox.supervisor import _mount_point
+from detent.owner.home_locations import PlaceKeeper
+from detent.owner.kept_heads import KeptHeads
+from detent.runs.erase import collect
+from detent.runs.record.inputs import RunLock
 from detent.store.content import marked_name
 from detent.testing import temporary_home
 from tests.faults.commands import ROOT
@@ -116,7 +116,7 @@ def test_locks_of_drivers_that_were_killed_are_removed_but_for_those_of_open_run
 
 
 def test_half_a_kept_tree_head_of_a_process_that_is_gone_is_removed(tmp_path: Path) -> None:
-    keeper = HeadKeeper(tmp_path, "detent/1")
+    keeper = KeptHeads(tmp_path, "detent/1")
     gone, alive = (keeper.path.with_name(f"{keeper.path.name}.{pid}.tmp") for pid in (2**22 + 1, os.getpid()))
     place = PlaceKeeper({"XDG_STATE_HOME": "/nowhere"}, "detent/1").path.name
     for path in (gone, alive, tmp_path / f"{place}.{2**22 + 1}.tmp"):

@@ -117,7 +117,7 @@ def stop_owner(commands: Commands, fault: str, seed: int) -> Cycle:
         site.await_effects(draw.randint(1, 60), owner)
         stopped = _stop_tree(owner)
         cycle.injected += not owner.has_ended
-        settings = {"detent.engine.session.CONNECT_SECONDS": 0.2, "detent.engine.client.HELLO_SECONDS": 0.2}
+        settings = {"detent.owner.session.CONNECT_SECONDS": 0.2, "detent.owner.socket_client.HELLO_SECONDS": 0.2}
         other = site.run(settings=settings)
         if cycle.injected and other.wait() != UNREACHABLE:
             cycle.wrong.append("a second command did not say that the owner does not answer")

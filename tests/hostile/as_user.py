@@ -45,11 +45,11 @@ def become_user(uid: int) -> None:
 
 def run_all(profile_name: str, *, twice: bool) -> dict[str, object]:
     """Every payload, as whoever this process is."""
-    from detent.executor.sandbox import Profile, Supervisor
+    from detent.executor.sandbox import Profile, Sandbox
     from tests.hostile import payloads, rig
 
     answers: dict[str, object] = {}
-    with Supervisor(
+    with Sandbox(
         profile=None if profile_name == "best" else Profile(profile_name), warm=2, warm_limits=payloads.SMALL
     ) as supervisor:
         for payload in payloads.ALL:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 
-from detent.executor.sandbox import Job, Profile, Supervisor, filter_rules, linux, seccomp
+from detent.executor.sandbox import Job, Profile, Sandbox, filter_rules, linux, seccomp
 from tests.hostile import rig
 from tests.hostile.payloads import SMALL
 
@@ -39,7 +39,7 @@ def calls(runner: str) -> list[tuple[str, int, int]]:
 def let_through(profile: Profile) -> dict[str, object]:
     """For each runner, the calls that were not refused in this profile; must be none."""
     found: dict[str, object] = {}
-    with Supervisor(profile=profile, required=Profile.KERNEL_FILTER) as supervisor:
+    with Sandbox(profile=profile, required=Profile.KERNEL_FILTER) as supervisor:
         for runner in filter_rules.RUNNERS:
             job = Job(
                 source=SOURCE,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from detent.errors import Refused
-from detent.executor.sandbox import Execution, Job, Profile, Supervisor, cgroup, probe, profile_of
+from detent.executor.sandbox import Execution, Job, Profile, Sandbox, cgroup, probe, profile_of
 from tests.hostile.payloads import SMALL, Payload
 
 STRONG = profile_of(probe())
@@ -20,7 +20,7 @@ def job_of(payload: Payload) -> Job:
     return Job(source=payload.source, entry=entry, limits=payload.limits)
 
 
-def run(supervisor: Supervisor, job: Job) -> Execution:
+def run(supervisor: Sandbox, job: Job) -> Execution:
     """Run a job that must not be refused."""
     execution = supervisor.run(job)
     assert not isinstance(execution, Refused), execution
@@ -46,7 +46,7 @@ def faults(payload: Payload, execution: Execution) -> list[str]:
     return found
 
 
-def traces(supervisor: Supervisor) -> list[str]:
+def traces(supervisor: Sandbox) -> list[str]:
     """What is left of served jails: processes, control groups, files, mounts. Must be nothing."""
     supervisor.settle()
     found = []

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from detent.executor.sandbox import Job, Profile, Running, Supervisor
+from detent.executor.sandbox import Job, Profile, Running, Sandbox
 from tests.hostile import as_user
 from tests.hostile.payloads import ALL, MB, SMALL, Payload
 from tests.hostile.rig import CONTAINED, STRONG, faults, job_of, run
 
 
 @pytest.mark.parametrize("payload", ALL, ids=lambda payload: payload.name)
-def test_a_payload_has_no_effect_and_ends_in_its_category_each_time(supervisor: Supervisor, payload: Payload) -> None:
+def test_a_payload_has_no_effect_and_ends_in_its_category_each_time(supervisor: Sandbox, payload: Payload) -> None:
     """JOB-037, JOB-072, JOB-073, X-146, X-160"""
     for _ in range(1 if payload.slow else 2):
         execution = run(supervisor, job_of(payload))
@@ -31,7 +31,7 @@ def test_a_payload_has_no_effect_and_ends_in_its_category_each_time(supervisor: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("payload", ALL, ids=lambda payload: payload.name)
-def test_a_payload_ends_alike_again_and_again(supervisor: Supervisor, payload: Payload) -> None:
+def test_a_payload_ends_alike_again_and_again(supervisor: Sandbox, payload: Payload) -> None:
     """X-160"""
     for _ in range(6):
         execution = run(supervisor, job_of(payload))
@@ -80,7 +80,7 @@ def test_every_payload_ends_alike_twice_for_an_ordinary_user() -> None:
     assert {name: fault for name, fault in found.items() if fault} == {}
 
 
-def test_what_one_job_leaves_in_files_and_queues_is_gone_for_the_next(supervisor: Supervisor) -> None:
+def test_what_one_job_leaves_in_files_and_queues_is_gone_for_the_next(supervisor: Sandbox) -> None:
     """JOB-073"""
     shared = "import ctypes\nlibc = ctypes.CDLL(None)\nseen = [libc.msgget(4711, 0)]\nkey = libc.msgget(4711, 0o1666)\n"
     leave = (
@@ -121,7 +121,7 @@ def main(secrets):
 """
 
 
-def test_a_job_meets_no_path_of_the_host_wherever_the_interpreter_is_installed(supervisor: Supervisor) -> None:
+def test_a_job_meets_no_path_of_the_host_wherever_the_interpreter_is_installed(supervisor: Sandbox) -> None:
     """JOB-073: its own place, its modules, tracebacks and the record of its build all name /runtime."""
     installed = {sys.base_prefix, sys.prefix, str(Path(__file__).parents[2]), str(Path.home())}
     secrets = sorted(installed - {"/", "/usr", "/usr/local"})
@@ -131,7 +131,7 @@ def test_a_job_meets_no_path_of_the_host_wherever_the_interpreter_is_installed(s
     assert json.loads(execution.result or b"") == []
 
 
-def test_violation_is_told_with_the_call_its_arguments_and_the_path(supervisor: Supervisor) -> None:
+def test_violation_is_told_with_the_call_its_arguments_and_the_path(supervisor: Sandbox) -> None:
     """JOB-060"""
     execution = run(supervisor, Job(source="open('/var/lib/secret', 'w')", limits=SMALL))
     (evidence,) = execution.evidence
@@ -141,7 +141,7 @@ def test_violation_is_told_with_the_call_its_arguments_and_the_path(supervisor: 
     assert (evidence.syscall, evidence.arguments[0]) == ("socket", 10)
 
 
-def test_a_stream_is_cut_between_two_characters_and_the_job_goes_on(supervisor: Supervisor) -> None:
+def test_a_stream_is_cut_between_two_characters_and_the_job_goes_on(supervisor: Sandbox) -> None:
     """JOB-056, X-147"""
     source = (
         "import sys\nprint('x' + 'é' * 4000, end='')\nprint('y' * 4096, end='', file=sys.stderr)\ndef main(): return 1"
@@ -153,21 +153,21 @@ def test_a_stream_is_cut_between_two_characters_and_the_job_goes_on(supervisor: 
     assert execution.stderr.data == b"y" * 4096
 
 
-def test_children_who_together_hold_too_much_are_ended_not_awaited(supervisor: Supervisor) -> None:
+def test_children_who_together_hold_too_much_are_ended_not_awaited(supervisor: Sandbox) -> None:
     """JOB-037"""
     payload = next(one for one in ALL if one.name == "memory of many children")
     execution = run(supervisor, job_of(payload))
     assert (execution.code, execution.status) == ("LIMIT_MEMORY", 9)
 
 
-def test_memory_files_are_refused(supervisor: Supervisor) -> None:
+def test_memory_files_are_refused(supervisor: Sandbox) -> None:
     """JOB-037: nothing maps them, so only a control group could count them."""
     execution = run(supervisor, Job(source="import os\nos.memfd_create('x')", limits=SMALL))
     assert execution.raised is not None
     assert execution.raised.type == "OSError"
 
 
-def test_shared_memory_is_reported_although_no_process_seems_to_hold_it(supervisor: Supervisor) -> None:
+def test_shared_memory_is_reported_although_no_process_seems_to_hold_it(supervisor: Sandbox) -> None:
     """JOB-037, JOB-049"""
     source = (
         "import mmap, time\nm = mmap.mmap(-1, 64_000_000)\nfor place in range(0, 64_000_000, 4096):\n    m[place] = 1\n"
@@ -178,7 +178,7 @@ def test_shared_memory_is_reported_although_no_process_seems_to_hold_it(supervis
     assert 84_000_000 <= execution.usage.memory_bytes_peak < 160 * MB
 
 
-def test_usage_is_measured_outside_whatever_the_job_claims(supervisor: Supervisor) -> None:
+def test_usage_is_measured_outside_whatever_the_job_claims(supervisor: Sandbox) -> None:
     """JOB-049"""
     source = (
         "keep = bytearray(b'x') * 40_000_000\nsum(range(3_000_000))\nopen('/job/out/x', 'wb').write(bytes(1_000_000))"
@@ -192,7 +192,7 @@ def test_usage_is_measured_outside_whatever_the_job_claims(supervisor: Superviso
     supervisor.discard(execution)
 
 
-def test_the_time_of_children_is_counted_although_their_parent_does_not_wait(supervisor: Supervisor) -> None:
+def test_the_time_of_children_is_counted_although_their_parent_does_not_wait(supervisor: Sandbox) -> None:
     """JOB-037, JOB-049"""
     source = (
         "import os, signal, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nfor _ in range(100):\n    if os.fork() == 0:\n"
@@ -204,12 +204,12 @@ def test_the_time_of_children_is_counted_although_their_parent_does_not_wait(sup
     assert 500 <= execution.usage.cpu_ms <= 10_000
 
 
-def test_escapes_in_output_are_kept_as_they_are(supervisor: Supervisor) -> None:
+def test_escapes_in_output_are_kept_as_they_are(supervisor: Sandbox) -> None:
     execution = run(supervisor, Job(source="print('\\x1b]52;c;x\\x07\\r\\x1b[2J</script>=cmd()')", limits=SMALL))
     assert execution.stdout.data == b"\x1b]52;c;x\x07\r\x1b[2J</script>=cmd()\n"
 
 
-def test_a_message_that_never_comes_leaves_type_and_place(supervisor: Supervisor) -> None:
+def test_a_message_that_never_comes_leaves_type_and_place(supervisor: Sandbox) -> None:
     """JOB-059"""
     source = "class Odd(Exception):\n    def __str__(self):\n        while True: pass\n\ndef main():\n    raise Odd"
     execution = run(supervisor, Job(source=source, entry="main", limits=SMALL))
@@ -218,7 +218,7 @@ def test_a_message_that_never_comes_leaves_type_and_place(supervisor: Supervisor
     assert execution.code == "PYTHON_EXCEPTION"
 
 
-def test_an_endless_writer_slows_nobody_else(supervisor: Supervisor) -> None:
+def test_an_endless_writer_slows_nobody_else(supervisor: Sandbox) -> None:
     """JOB-006: another job's result comes while one floods its output."""
     flood = supervisor.start(
         Job(source="import os\nwhile True:\n    os.write(1, b'x' * 65536)", limits=replace(SMALL, wall_ms=60_000))

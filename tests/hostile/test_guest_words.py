@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from detent.canon import encode
-from detent.engine.reporting import Reporter
 from detent.executor.plain import wire
-from detent.executor.sandbox import Execution, Job, Supervisor, story
+from detent.executor.sandbox import Execution, Job, Sandbox, story
+from detent.workers.reports import Reporter
 from tests.cli.project import Project, detent_home, project
 from tests.executor.plain.rig import Rig
 from tests.hostile.payloads import SMALL
@@ -76,7 +76,7 @@ def test_a_home_that_such_words_stopped_goes_on(project: Project, monkeypatch: p
     project.write("words.yaml", contract(SPEAKING_JAIL.format(words=POISONS["a syntax error in column 2^64"].hex())))
     with monkeypatch.context() as before:
         before.setattr(story, "_PLACE_MAX", 2**80)
-        before.setattr(Reporter, "_signed", lambda self, report: self._desk.sign(report))
+        before.setattr(Reporter, "_signed", lambda self, report: self._backend.sign(report))
         stopped = project("run", "words.yaml", "-w", "1")
     assert (stopped.code, "INVARIANT_VIOLATION" in stopped.err) == (1, True), stopped.err
     document = project.run("words.yaml", code=1)
@@ -149,7 +149,7 @@ def main(words, status):
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(words=WORDS, status=st.sampled_from((0, 1, 255)))
 def test_a_guest_that_writes_to_every_descriptor_it_holds_fails_itself_at_worst(
-    supervisor: Supervisor, words: bytes, status: int
+    supervisor: Sandbox, words: bytes, status: int
 ) -> None:
     """C5: no word on any descriptor makes an INTERNAL_ERROR."""
     parameters = {"words": words.hex(), "status": status}

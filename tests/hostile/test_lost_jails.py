@@ -9,7 +9,7 @@ import pytest
 
 from detent.canon.amounts import SANDBOX_MEMORY_MB_MIN
 from detent.errors import InvalidInput
-from detent.executor.sandbox import Job, Limits, Supervisor, linux, notify
+from detent.executor.sandbox import Job, Limits, Sandbox, linux, notify
 from detent.executor.sandbox.model import MB
 from detent.executor.sandbox.running import Running
 from tests.cli.project import Project, detent_home, project
@@ -33,7 +33,7 @@ EINVAL = 22
 
 
 @pytest.mark.parametrize("which", [0xFFFFFFFF, 0x7FFFFFFF, 0x80000000, 2**64 - 1, 16, 1000])
-def test_a_limit_that_does_not_exist_is_the_kernels_to_refuse(supervisor: Supervisor, which: int) -> None:
+def test_a_limit_that_does_not_exist_is_the_kernels_to_refuse(supervisor: Sandbox, which: int) -> None:
     """C5: the number is the guest's; looking at it ends nothing."""
     parameters = {"pid": 0, "which": which, "soft": 0, "hard": 0}
     execution = run(supervisor, Job(source=PRLIMIT, entry="main", parameters=parameters, limits=SMALL))
@@ -41,14 +41,14 @@ def test_a_limit_that_does_not_exist_is_the_kernels_to_refuse(supervisor: Superv
 
 
 @pytest.mark.parametrize("which", [0, 6, 7, 9, 15])
-def test_limits_set_on_the_jails_init_are_a_violation(supervisor: Supervisor, which: int) -> None:
+def test_limits_set_on_the_jails_init_are_a_violation(supervisor: Sandbox, which: int) -> None:
     """C5: processor time, processes, open files, address space: each could end init."""
     parameters: dict[str, Any] = {"pid": 1, "which": which, "soft": 0, "hard": 0}
     execution = run(supervisor, Job(source=PRLIMIT, entry="main", parameters=parameters, limits=SMALL))
     assert execution.code == "SANDBOX_VIOLATION", (execution.code, execution.message)
 
 
-def test_the_least_memory_is_enough_for_a_jail_and_less_is_refused(supervisor: Supervisor) -> None:
+def test_the_least_memory_is_enough_for_a_jail_and_less_is_refused(supervisor: Sandbox) -> None:
     """JOB-036: the floor that `validate` knows is one at which a simple job runs, ready-made jail or not."""
     source = "def main(): return 1"
     for limits in (Limits(memory_bytes=SANDBOX_MEMORY_MB_MIN * MB), Limits(memory_bytes=SANDBOX_MEMORY_MB_MIN * MB)):

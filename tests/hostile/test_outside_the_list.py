@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from detent.executor.sandbox import Input, Job, Profile, Supervisor, filter_rules
+from detent.executor.sandbox import Input, Job, Profile, Sandbox, filter_rules
 from tests.hostile import as_user, outside
 from tests.hostile.payloads import SMALL
 from tests.hostile.rig import CONTAINED, STRONG, run
@@ -62,7 +62,7 @@ def main(given):
 @pytest.mark.parametrize("profile", FILTERED, ids=lambda profile: profile.value)
 def test_files_that_jobs_share_cannot_be_locked(profile: Profile) -> None:
     """JOB-073: a lock on a file of the runtime, an input or a device is seen by every job that has the same one."""
-    with Supervisor(profile=profile, required=Profile.KERNEL_FILTER) as supervisor:
+    with Sandbox(profile=profile, required=Profile.KERNEL_FILTER) as supervisor:
         given = supervisor.staging / "given"
         given.write_text("x")
         given.chmod(0o444)

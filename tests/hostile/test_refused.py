@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from detent.errors import Refused, RequestRefused
-from detent.executor.sandbox import Capabilities, Execution, Job, Profile, Supervisor, probe, profile_of
+from detent.executor.sandbox import Capabilities, Execution, Job, Profile, Sandbox, probe, profile_of
 from tests.hostile.payloads import NETWORK, PRIVILEGES, QUOTAS, REACHING_OUT, RESOURCES, SMALL, Payload
 from tests.hostile.rig import STRONG, faults, job_of, run
 
@@ -22,7 +22,7 @@ SIMPLE = Job(source="def main(): return 1", entry="main", limits=SMALL)
 @pytest.mark.parametrize("profile", WEAK, ids=lambda profile: profile.value)
 def test_untrusted_code_is_refused_below_the_required_profile(profile: Profile) -> None:
     """JOB-072, JOB-073"""
-    with Supervisor(profile=profile) as supervisor:
+    with Sandbox(profile=profile) as supervisor:
         refused = supervisor.run(SIMPLE)
         assert isinstance(refused, Refused)
         assert refused.code == "SANDBOX_UNAVAILABLE"
@@ -32,7 +32,7 @@ def test_untrusted_code_is_refused_below_the_required_profile(profile: Profile) 
 
 @pytest.mark.parametrize("profile", WEAK, ids=lambda profile: profile.value)
 def test_an_operator_may_lower_it_and_every_execution_says_so(profile: Profile) -> None:
-    with Supervisor(profile=profile, required=Profile.NONE) as supervisor:
+    with Sandbox(profile=profile, required=Profile.NONE) as supervisor:
         execution = supervisor.run(SIMPLE)
         assert isinstance(execution, Execution)
         assert (execution.result, execution.profile, execution.lowered) == (b"1", profile, True)
@@ -44,12 +44,12 @@ def test_a_stronger_profile_than_the_machine_has_cannot_be_asked_for() -> None:
     nothing = Capabilities({}, 0, is_root=False)
     assert profile_of(nothing) is Profile.NONE
     with pytest.raises(RequestRefused) as caught:
-        Supervisor(profile=Profile.FULL, capabilities=nothing)
+        Sandbox(profile=Profile.FULL, capabilities=nothing)
     assert caught.value.code == "SANDBOX_UNAVAILABLE"
 
 
 def test_a_machine_that_offers_nothing_refuses_and_says_what_is_lacking() -> None:
-    with Supervisor(capabilities=Capabilities({"landlock": "turned off"}, 0, probe().is_root)) as supervisor:
+    with Sandbox(capabilities=Capabilities({"landlock": "turned off"}, 0, probe().is_root)) as supervisor:
         refused = supervisor.run(SIMPLE)
         assert isinstance(refused, Refused)
         assert any("turned off" in line for line in refused.details["lacking"])  # type: ignore[attr-defined]
@@ -73,7 +73,7 @@ def test_the_filter_alone_stops_network_and_privileges() -> None:
         assert not probe().has("seccomp") or not probe().has("landlock")
         return
     found = {}
-    with Supervisor(profile=Profile.KERNEL_FILTER, required=Profile.KERNEL_FILTER) as supervisor:
+    with Sandbox(profile=Profile.KERNEL_FILTER, required=Profile.KERNEL_FILTER) as supervisor:
         for payload in FILTERED:
             if wrong := faults(payload, run(supervisor, job_of(payload))):
                 found[payload.name] = wrong
@@ -88,7 +88,7 @@ def test_the_filter_alone_lets_a_guest_change_no_process_but_itself() -> None:
         return
     found: dict[str, list[str]] = {}
     victim = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    with Supervisor(profile=Profile.KERNEL_FILTER, required=Profile.KERNEL_FILTER) as supervisor, victim:
+    with Sandbox(profile=Profile.KERNEL_FILTER, required=Profile.KERNEL_FILTER) as supervisor, victim:
         before = _state_of(victim.pid)
         for name, source in REACHING_OUT.items():
             payload = Payload(name, source.replace("PID", str(victim.pid)), "SANDBOX_VIOLATION")
@@ -146,7 +146,7 @@ def test_the_filter_alone_still_bounds_time_memory_processes_and_places() -> Non
         Payload("deep directories", "import os\nos.chdir('out')\nfor _ in range(1500):\n    os.mkdir('d')\n    os.chdir('d')", "RESOURCE_LIMIT", "LIMIT_ARTIFACTS"),
         Payload("a file", "open('out/x', 'w').write('abc')", None),
     ]  # fmt: skip
-    with Supervisor(profile=Profile.KERNEL_FILTER, required=Profile.KERNEL_FILTER) as supervisor:
+    with Sandbox(profile=Profile.KERNEL_FILTER, required=Profile.KERNEL_FILTER) as supervisor:
         found = {payload.name: faults(payload, run(supervisor, job_of(payload))) for payload in payloads}
         supervisor.settle()
         left = [path for path in supervisor.staging.iterdir() if path.name.startswith("job-")]

@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 
 from detent.canon import decode, json_digest, sha256
-from detent.engine.acceptance import VerifiedReport, sign_report
-from detent.engine.session import Session
-from detent.engine.wiring import signing_key
-from detent.executor.sandbox import Execution, Job, Supervisor
+from detent.executor.sandbox import Execution, Job, Sandbox
 from detent.jobs.work import WorkError, WorkReport
 from detent.kernel import Cancel, Claim, Evidence, Grant
 from detent.kernel import Job as KernelJob
-from tests.engine.homes import House
+from detent.owner.acceptance import VerifiedReport, sign_report
+from detent.owner.session import Session
+from detent.owner.wiring import signing_key
 from tests.hostile.payloads import SMALL
 from tests.hostile.rig import run
 from tests.kernel.builders import TENANT
+from tests.owner.homes import House
 
 
 class Plant:
@@ -92,9 +92,7 @@ def guest(source: str, **arguments: Any) -> Job:
     return Job(source=f"{head}\n{source}", entry="main", limits=SMALL)
 
 
-def test_a_result_that_names_another_job_attempt_or_tenant_is_only_a_value(
-    supervisor: Supervisor, plant: Plant
-) -> None:
+def test_a_result_that_names_another_job_attempt_or_tenant_is_only_a_value(supervisor: Sandbox, plant: Plant) -> None:
     """JOB-083: row "result with other job_id, attempt, tenant, forged resource usage"."""
     victim, mine = plant.start("victim"), plant.start("mine")
     claim = {
@@ -112,7 +110,7 @@ def test_a_result_that_names_another_job_attempt_or_tenant_is_only_a_value(
     assert plant.job("victim").lease_id == victim.lease_id
 
 
-def test_a_signed_result_that_a_guest_got_hold_of_ends_nothing_else(supervisor: Supervisor, plant: Plant) -> None:
+def test_a_signed_result_that_a_guest_got_hold_of_ends_nothing_else(supervisor: Sandbox, plant: Plant) -> None:
     """Row "replays an old result": it returns, prints and leaves the envelope of an earlier job, whole and altered."""
     old = plant.start("old")
     envelope = plant.report(old, run(supervisor, guest("def main(): return 1"))).envelope
@@ -132,7 +130,7 @@ def test_a_signed_result_that_a_guest_got_hold_of_ends_nothing_else(supervisor: 
     assert plant.refusals() == [("new", "REPORT_SIGNATURE_INVALID", sha256(swapped))]
 
 
-def test_the_executors_key_and_the_home_are_nowhere_a_guest_can_look(supervisor: Supervisor, plant: Plant) -> None:
+def test_the_executors_key_and_the_home_are_nowhere_a_guest_can_look(supervisor: Sandbox, plant: Plant) -> None:
     """Row "guest writes the executor's signature or lease file": neither the files nor the bytes are in its world."""
     home = plant.house.home.path
     paths = [str(path) for path in sorted(home.rglob("*")) if path.is_file()]
@@ -153,7 +151,7 @@ def test_the_executors_key_and_the_home_are_nowhere_a_guest_can_look(supervisor:
     assert json.loads(execution.result or b"[]") == []
 
 
-def test_success_after_the_kill_is_late_whatever_it_says(supervisor: Supervisor, plant: Plant) -> None:
+def test_success_after_the_kill_is_late_whatever_it_says(supervisor: Sandbox, plant: Plant) -> None:
     """JOB-069, X-157: row "SUCCEEDED after kill"."""
     grant = plant.start("mine")
     execution = run(supervisor, guest("def main(): return 'I made it'"))

@@ -19,9 +19,9 @@ import pytest
 
 from detent.executor.runners import missing_tools
 from detent.executor.runners.toolwork import judge_tool
-from detent.executor.sandbox import Execution, OutputFile, Profile, Supervisor
+from detent.executor.sandbox import Execution, OutputFile, Profile, Sandbox
 from detent.jobs import JobResult, JobStatus
-from tests.executor.runners.rig import Desk, desk, error_of, execute, export, render, thumbnail
+from tests.executor.runners.rig import Backend, backend, error_of, execute, export, render, thumbnail
 from tests.hostile.as_user import REPOSITORY
 from tests.hostile.rig import CONTAINED, traces
 
@@ -37,16 +37,16 @@ def every_job_type_twice(request: pytest.FixtureRequest, monkeypatch: pytest.Mon
 
 
 @pytest.fixture
-def here(contained: Supervisor, tmp_path: Path) -> Iterator[Desk]:
+def here(contained: Sandbox, tmp_path: Path) -> Iterator[Backend]:
     before = set(
         contained.staging.iterdir()
     )  # Other tests may keep what their jobs left, for as long as they look at it.
-    yield desk(contained, tmp_path / "content")
+    yield backend(contained, tmp_path / "content")
     assert traces(contained) == []
     assert set(contained.staging.iterdir()) <= before
 
 
-def twice(here: Desk, draft: dict[str, Any]) -> JobResult:
+def twice(here: Backend, draft: dict[str, Any]) -> JobResult:
     """Run a draft twice; both ends must be of one kind, and none of them ours."""
     results = [here.run(draft) for _ in range(2 if draft["job_type"] == "object_execute" else TOOL_RUNS)]
     ends = {(one.status, one.error and one.error.category, one.error and one.error.code) for one in results}
@@ -80,7 +80,7 @@ def png(width: int, height: int, data: bytes) -> bytes:
         ("PLOT.PNG", b"MZ\x90\0"),
     ],
 )
-def test_a_file_that_is_not_what_its_name_promises_is_refused(here: Desk, name: str, data: bytes) -> None:
+def test_a_file_that_is_not_what_its_name_promises_is_refused(here: Backend, name: str, data: bytes) -> None:
     """JOB-060"""
     source = "def main(name, data): open('/job/out/' + name, 'wb').write(bytes.fromhex(data))"
     result = twice(here, execute(source, parameters={"name": name, "data": data.hex()}, limits=LIMITS))
@@ -88,7 +88,7 @@ def test_a_file_that_is_not_what_its_name_promises_is_refused(here: Desk, name: 
     assert result.artifacts == ()
 
 
-def test_what_could_act_is_never_typed_as_that(here: Desk) -> None:
+def test_what_could_act_is_never_typed_as_that(here: Backend) -> None:
     """JOB-050"""
     source = """
 def main():
@@ -131,7 +131,7 @@ def main():
         ("os.rmdir('/job/out'); os.symlink('/usr', '/job/out')", "SANDBOX_VIOLATION"),
     ],
 )
-def test_tricks_with_names_and_links_leave_no_artifact(here: Desk, make: str, category: str) -> None:
+def test_tricks_with_names_and_links_leave_no_artifact(here: Backend, make: str, category: str) -> None:
     """JOB-060, JOB-073, JOB-074"""
     result = twice(here, execute(f"import os\ndef main():\n    {make}", limits=LIMITS))
     assert error_of(result)[1] == category
@@ -139,7 +139,7 @@ def test_tricks_with_names_and_links_leave_no_artifact(here: Desk, make: str, ca
     assert list(here.store.digests()) == []
 
 
-def test_one_artifact_too_many_keeps_none(here: Desk) -> None:
+def test_one_artifact_too_many_keeps_none(here: Backend) -> None:
     """JOB-037, X-147"""
     source = "def main():\n    for i in range(51): open(f'/job/out/{i}', 'w').write(str(i))"
     result = twice(here, execute(source, limits={**LIMITS, "max_artifacts": 50}))
@@ -147,7 +147,7 @@ def test_one_artifact_too_many_keeps_none(here: Desk) -> None:
     assert list(here.store.digests()) == []
 
 
-def test_a_result_that_claims_to_be_another_jobs_is_only_a_value(here: Desk) -> None:
+def test_a_result_that_claims_to_be_another_jobs_is_only_a_value(here: Backend) -> None:
     """JOB-049, JOB-080"""
     claim = {
         "schema_version": "1.0",
@@ -167,7 +167,7 @@ def test_a_result_that_claims_to_be_another_jobs_is_only_a_value(here: Desk) -> 
     assert error_of(twice(here, failing)) == ("FAILED", "USER_CODE_ERROR", "EXITED")
 
 
-def test_nothing_of_the_platform_is_within_reach(here: Desk) -> None:
+def test_nothing_of_the_platform_is_within_reach(here: Backend) -> None:
     """JOB-070: no key, no environment, no module of ours, no other file of the store."""
     secret = here.put(b"somebody else's data")
     source = """
@@ -183,7 +183,7 @@ def main(digest):
     assert twice(here, draft).outputs.result_json == []
 
 
-def test_network_and_writing_elsewhere_are_violations_with_their_evidence(here: Desk) -> None:
+def test_network_and_writing_elsewhere_are_violations_with_their_evidence(here: Backend) -> None:
     """JOB-072, JOB-073"""
     for source, seen in (
         ("import socket\nsocket.create_connection(('1.1.1.1', 53))", "network"),
@@ -194,7 +194,7 @@ def test_network_and_writing_elsewhere_are_violations_with_their_evidence(here: 
         assert seen in result.logs[0].message
 
 
-def test_a_payload_at_the_edge_of_its_size_is_answered(here: Desk) -> None:
+def test_a_payload_at_the_edge_of_its_size_is_answered(here: Backend) -> None:
     """JOB-060: too much source is the payload's fault, not the jail's."""
     result = here.run(execute("#" + "é" * (5 << 20), limits=LIMITS))
     assert error_of(result)[1] == "VALIDATION_ERROR"
@@ -218,7 +218,7 @@ def test_a_payload_at_the_edge_of_its_size_is_answered(here: Desk) -> None:
         (r"\text{&lt;script&gt;}\input{/etc/passwd}", "USER_CODE_ERROR"),
     ],
 )
-def test_a_formula_that_is_a_bomb_is_refused_or_limited(here: Desk, latex: str, category: str) -> None:
+def test_a_formula_that_is_a_bomb_is_refused_or_limited(here: Backend, latex: str, category: str) -> None:
     """JOB-060"""
     pytest.importorskip("ziamath")
     result = twice(here, render(latex, limits=LIMITS))
@@ -226,7 +226,7 @@ def test_a_formula_that_is_a_bomb_is_refused_or_limited(here: Desk, latex: str, 
     assert result.artifacts == ()
 
 
-def test_a_formula_that_takes_too_long_meets_its_limit(here: Desk) -> None:
+def test_a_formula_that_takes_too_long_meets_its_limit(here: Backend) -> None:
     """JOB-037, X-146"""
     pytest.importorskip("ziamath")
     rows = r"\begin{matrix}" + r"a & b & c \\ " * 500 + r"\end{matrix}"
@@ -253,7 +253,7 @@ def test_a_formula_that_takes_too_long_meets_its_limit(here: Desk) -> None:
         ("#" + "(" * 20_000, "USER_CODE_ERROR"),
     ],
 )
-def test_a_document_reaches_nothing_but_itself(here: Desk, source: str, category: str | None) -> None:
+def test_a_document_reaches_nothing_but_itself(here: Backend, source: str, category: str | None) -> None:
     """JOB-060, JOB-072"""
     pytest.importorskip("typst")
     result = twice(here, export(source, limits=LIMITS))
@@ -267,21 +267,21 @@ def test_a_document_reaches_nothing_but_itself(here: Desk, source: str, category
         '#let x = "a"\n#for i in range(40) { x = x + x }\n#x.len()',
     ],
 )
-def test_a_document_that_never_ends_or_grows_meets_its_limits(here: Desk, source: str) -> None:
+def test_a_document_that_never_ends_or_grows_meets_its_limits(here: Backend, source: str) -> None:
     """JOB-037, X-146"""
     pytest.importorskip("typst")
     result = twice(here, export(source, limits=QUICK))
     assert error_of(result)[1] == "RESOURCE_LIMIT", result.error
 
 
-def test_html_that_could_act_is_given_as_text(here: Desk) -> None:
+def test_html_that_could_act_is_given_as_text(here: Backend) -> None:
     """JOB-050"""
     pytest.importorskip("typst")
     result = twice(here, export('#html.elem("script", "x()")', "html", limits=LIMITS))
     assert [one.content_type for one in result.artifacts] == ["text/plain; charset=utf-8"]
 
 
-def test_a_title_or_text_of_a_document_is_never_code(here: Desk) -> None:
+def test_a_title_or_text_of_a_document_is_never_code(here: Backend) -> None:
     """JOB-009"""
     pytest.importorskip("typst")
     trick = '"]) #read("/etc/passwd") #panic()'
@@ -327,7 +327,7 @@ def picture_bombs() -> dict[str, tuple[bytes, str]]:
 
 
 @pytest.mark.parametrize("name", picture_bombs())
-def test_a_picture_that_is_a_bomb_is_refused_or_limited(here: Desk, name: str) -> None:
+def test_a_picture_that_is_a_bomb_is_refused_or_limited(here: Backend, name: str) -> None:
     """JOB-010, JOB-060"""
     pytest.importorskip("PIL")
     data, category = picture_bombs()[name]
@@ -337,7 +337,7 @@ def test_a_picture_that_is_a_bomb_is_refused_or_limited(here: Desk, name: str) -
         assert result.artifacts == ()
 
 
-def test_a_huge_thumbnail_of_a_small_drawing_is_limited(here: Desk) -> None:
+def test_a_huge_thumbnail_of_a_small_drawing_is_limited(here: Backend) -> None:
     """JOB-010, JOB-060"""
     pytest.importorskip("PIL")
     svg = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>'
@@ -347,7 +347,7 @@ def test_a_huge_thumbnail_of_a_small_drawing_is_limited(here: Desk) -> None:
     assert "16384 x 16384 pixels" in result.error.message
 
 
-def test_a_picture_that_takes_too_long_meets_its_limit(here: Desk) -> None:
+def test_a_picture_that_takes_too_long_meets_its_limit(here: Backend) -> None:
     """JOB-037, X-146"""
     pytest.importorskip("PIL")
     data = png(5500, 5500, zlib.compress(bytes(5501 * 5500), 1))

@@ -15,21 +15,21 @@ import apsw
 import pytest
 
 import detent
-from detent.engine import tasks, work
-from detent.engine.erase import erase_job
-from detent.engine.replay import replay_home
-from detent.engine.wiring import Parts
 from detent.errors import CODES, EXIT_REFUSED, IdempotencyKeysFull, InvalidInput, StoreCorrupt, StoreUnavailable
+from detent.inspect.replay import replay_home
 from detent.jobs.idempotency import IDEMPOTENCY_WINDOW_MS
 from detent.jobs.status import JobStatus
 from detent.kernel import Job
+from detent.owner.wiring import Parts
+from detent.runs import runtime, single_jobs
+from detent.runs.erase import erase_job
 from detent.sdk.client import Client, TaskCancelled, TaskFailed
 from detent.store.api import JobRow
 from detent.store.sqlite import SqliteStore
 from detent.testing import FakeClock, Faults, InlineLane, TemporaryHome, faulty
 from detent.testing.plugin import detent_clock, detent_home
-from tests.engine.run.rig import eventually, in_thread
 from tests.homes import retry_at_once
+from tests.runs.rig import eventually, in_thread
 from tests.sdk import work_functions as functions
 
 __all__ = ["detent_clock", "detent_home"]
@@ -54,8 +54,8 @@ def client(home: TemporaryHome) -> Iterator[Client]:
 def lane(home: TemporaryHome, monkeypatch: pytest.MonkeyPatch) -> InlineLane:
     """Clients of this test do their work in this process."""
     made = InlineLane(content=home.path / "content", clock_ms=home.parts.clock.wall_ms)
-    inline = partial(work.Work, parts=home.parts, lanes=lambda _desk: ({"python": made}, made))
-    monkeypatch.setattr(work, "Work", inline)
+    inline = partial(runtime.Runtime, parts=home.parts, executors=lambda _backend: ({"python": made}, made))
+    monkeypatch.setattr(runtime, "Runtime", inline)
     return made
 
 
@@ -296,8 +296,10 @@ def test_a_submission_whose_outcome_nobody_knows_is_made_once(
     """X-173."""
     faults = Faults()
     parts = Parts(open_store=lambda path: faulty(SqliteStore.open(path), faults))
-    real: Callable[..., Any] = work.Work.func  # type: ignore[attr-defined]
-    monkeypatch.setattr(work, "Work", partial(real, parts=parts, lanes=lambda _desk: ({"python": lane}, lane)))
+    real: Callable[..., Any] = runtime.Runtime.func  # type: ignore[attr-defined]
+    monkeypatch.setattr(
+        runtime, "Runtime", partial(real, parts=parts, executors=lambda _backend: ({"python": lane}, lane))
+    )
     with Client(home.path) as client:
         getattr(faults, how)("append", after=after)
         handles = client.submit_many(functions.square, [(1,), (2,), (3,)])
@@ -523,8 +525,8 @@ def test_a_job_of_a_client_and_a_step_of_a_run_share_their_work(
     """X-186: single flight across both, by key."""
     assert inline.submit(functions.square, 21).result(60) == 441
     before = len(lane.began)
-    from detent.engine.run import RunHandle
-    from detent.engine.run_inputs import RunInputs
+    from detent.runs.handle import RunHandle
+    from detent.runs.record.inputs import RunInputs
     from detent.sdk.flow import flow
     from detent.sdk.task import task
 
@@ -535,7 +537,7 @@ def test_a_job_of_a_client_and_a_step_of_a_run_share_their_work(
     result = RunHandle(inline._work, RunInputs(once.contract(), {})).run()
     assert result.value == 441
     assert len(lane.began) == before
-    assert tasks.BATCH == 200
+    assert single_jobs.BATCH == 200
 
 
 def _is_alive(pid: int) -> bool:
@@ -547,7 +549,7 @@ def _is_alive(pid: int) -> bool:
 
 def test_a_client_whose_workers_are_gone_says_so_instead_of_waiting_for_room(home: TemporaryHome) -> None:
     with Client(home.path, workers=1) as client:
-        client._work.crew._failure = RuntimeError("the workers are gone")
+        client._work.supervisor._failure = RuntimeError("the workers are gone")
         with pytest.raises(RuntimeError, match="the workers are gone"):
             client._tasks._wait_for_room(None)
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from detent.engine import crew
 from detent.errors import InvalidInput
 from detent.kernel import Cancel, Claim, Grant, Job
 from detent.sdk.client import Client, Left, TaskCancelled
@@ -19,7 +18,8 @@ from detent.sdk.run import run as run_contract
 from detent.store.sqlite import SqliteStore
 from detent.testing import TemporaryHome
 from detent.testing.plugin import detent_clock, detent_home
-from tests.engine.run.rig import eventually
+from detent.workers import supervisor
+from tests.runs.rig import eventually
 from tests.sdk import work_functions as functions
 
 __all__ = ["detent_clock", "detent_home"]
@@ -235,19 +235,19 @@ def test_a_job_that_is_cancelled_on_its_way_to_a_worker_does_not_hold_the_client
     text = config.read_text()
     assert "ttl_ms = 30000" in text
     config.write_text(text.replace("ttl_ms = 30000", "ttl_ms = 30000000"))
-    # After its first look the crew claims nothing by itself: what is submitted is leased by its submission.
-    monkeypatch.setattr(crew, "LOOK_SECONDS", 3600.0)
+    # After its first look the supervisor claims nothing by itself: what is submitted is leased by its submission.
+    monkeypatch.setattr(supervisor, "LOOK_SECONDS", 3600.0)
     with Client(detent_home.path, workers=1) as client:
-        vacancies = client._work.crew.vacancies
-        hand_over = vacancies._hand_over
+        claim_ahead = client._work.supervisor.claim_ahead
+        hand_over = claim_ahead._hand_over
 
         def late(claim: Claim, grants: Sequence[Grant] | None) -> None:
             for grant in grants or ():
                 client._work.session.ask([Cancel(0, "local", grant.job_id)])
             hand_over(claim, grants)
 
-        monkeypatch.setattr(vacancies, "_hand_over", late)
-        eventually(lambda: vacancies._vacant > 0, "no worker is free")
+        monkeypatch.setattr(claim_ahead, "_hand_over", late)
+        eventually(lambda: claim_ahead._vacant > 0, "no worker is free")
         handle = client.submit(functions.forever, str(tmp_path / "pid"))
         with pytest.raises(TaskCancelled):
             handle.result(60)

@@ -15,7 +15,7 @@ from detent.errors import InvalidInput
 from detent.sdk.client import Client, Left
 from detent.testing import TemporaryHome
 from detent.testing.plugin import detent_clock, detent_home
-from tests.engine.run.rig import eventually
+from tests.runs.rig import eventually
 from tests.sdk import work_functions as functions
 
 __all__ = ["detent_clock", "detent_home"]

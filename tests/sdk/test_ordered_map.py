@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 import detent
 from detent.canon import NotStrictJson
-from detent.engine.cancel import Canceller
-from detent.engine.replay import replay_home
 from detent.errors import InvalidInput
+from detent.inspect.replay import replay_home
+from detent.runs.cancel import Canceller
 from detent.store.sqlite import SqliteStore
 from detent.testing import TemporaryHome
 from detent.testing.plugin import detent_home
-from tests.engine.run.rig import eventually
+from tests.runs.rig import eventually
 from tests.sdk import ordered_functions as functions
 
 __all__ = ["detent_home"]

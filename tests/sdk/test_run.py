@@ -13,14 +13,14 @@ import pytest
 
 import detent
 from detent.canon import parse_digest
-from detent.engine import work
-from detent.engine.erase import collect
-from detent.engine.replay import replay_home
 from detent.errors import InvalidInput
+from detent.inspect.replay import replay_home
+from detent.runs import runtime
+from detent.runs.erase import collect
 from detent.sdk.run import RunFailed
 from detent.testing import InlineLane, TemporaryHome
 from detent.testing.plugin import detent_home
-from tests.engine.run.rig import environment
+from tests.runs.rig import environment
 from tests.sdk import work_functions as functions
 
 __all__ = ["detent_home"]
@@ -52,7 +52,9 @@ def home(detent_home: TemporaryHome, monkeypatch: pytest.MonkeyPatch) -> Iterato
 @pytest.fixture
 def lane(home: TemporaryHome, monkeypatch: pytest.MonkeyPatch) -> InlineLane:
     made = InlineLane(content=home.path / "content")
-    monkeypatch.setattr(work, "Work", partial(work.Work, lanes=lambda _desk: ({"python": made}, made)))
+    monkeypatch.setattr(
+        runtime, "Runtime", partial(runtime.Runtime, executors=lambda _backend: ({"python": made}, made))
+    )
     return made
 
 

@@ -13,16 +13,16 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from detent.engine.audit import store_items
-from detent.engine.beside import Beside
-from detent.engine.checkpoints import Checkpoints
-from detent.engine.home import genesis_trust
+from detent.inspect.audit import store_items
+from detent.inspect.checkpoints import Checkpoints
+from detent.inspect.unsigned_rows import Beside
 from detent.ledger import sign_trust
 from detent.ledger.verify import verify_items
+from detent.owner.home import genesis_trust
 from detent.scheduling.scheduler import Scheduler
 from detent.store.content import ContentFiles
-from tests.engine.homes import scratch_directory
-from tests.engine.rig import ORIGIN, PUBLIC_KEYS, ROOT_KEY
+from tests.owner.homes import scratch_directory
+from tests.owner.rig import ORIGIN, PUBLIC_KEYS, ROOT_KEY
 from tests.sim.world import World
 
 STEPS = 150

@@ -22,8 +22,8 @@ from detent.store.api import Store
 from detent.store.memory import MemoryStore
 from detent.store.sqlite import SqliteStore
 from detent.testing import CrashAt, Faults, faulty
-from tests.engine.rig import GAP_TICKS, ORIGIN, Rig, cancel, end_run, fail, finish, heartbeat, start_run, submit
 from tests.kernel.builders import config, queue_of
+from tests.owner.rig import GAP_TICKS, ORIGIN, Rig, cancel, end_run, fail, finish, heartbeat, start_run, submit
 from tests.sim.truth import Truth
 
 WORKERS = ("worker-1", "worker-2", "worker-3")

@@ -9,11 +9,11 @@ from functools import partial
 import apsw
 import pytest
 
-from detent.engine import work
-from detent.engine.audit import verify_home
-from detent.engine.erase import erase_job
+from detent.inspect.audit import verify_home
 from detent.jobs.idempotency import IDEMPOTENCY_WINDOW_MS
 from detent.ledger.findings import Report
+from detent.runs import runtime
+from detent.runs.erase import erase_job
 from detent.sdk.client import Client
 from detent.testing import FakeClock, InlineLane, TemporaryHome
 from detent.testing.plugin import detent_clock, detent_home
@@ -29,8 +29,8 @@ BORROWED = "where it names the job of an earlier equal request ({})"
 def client(detent_home: TemporaryHome, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     """A client that does its work in this process."""
     lane = InlineLane(content=detent_home.path / "content", clock_ms=detent_home.parts.clock.wall_ms)
-    inline = partial(work.Work, parts=detent_home.parts, lanes=lambda _desk: ({"python": lane}, lane))
-    monkeypatch.setattr(work, "Work", inline)
+    inline = partial(runtime.Runtime, parts=detent_home.parts, executors=lambda _backend: ({"python": lane}, lane))
+    monkeypatch.setattr(runtime, "Runtime", inline)
     with Client(detent_home.path) as made:
         yield made
 

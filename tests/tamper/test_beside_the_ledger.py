@@ -8,8 +8,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from detent.engine.audit import verify_home
-from detent.engine.export import export
+from detent.inspect.audit import verify_home
+from detent.inspect.export import export
 from detent.ledger import HeaderItem, Report, verify_bundle, write_bundle
 from detent.ledger.bundle import read_items
 from detent.ledger.findings import Finding

@@ -9,12 +9,12 @@ import apsw
 import pytest
 
 from detent.canon import decode, encode, sha256
-from detent.engine import checkpoints
-from detent.engine.audit import verify_home
-from detent.engine.replay import replay_home
-from detent.engine.session import Session
-from detent.engine.wiring import Parts
+from detent.inspect import checkpoints
+from detent.inspect.audit import verify_home
+from detent.inspect.replay import replay_home
 from detent.ledger.findings import Report
+from detent.owner.session import Session
+from detent.owner.wiring import Parts
 from detent.testing import FakeClock
 from tests.homes import EARLY_MS, Played, fresh
 

@@ -8,12 +8,12 @@ import pytest
 
 import detent
 from detent.canon import parse_digest
-from detent.engine import work
-from detent.engine.audit import verify_home
-from detent.engine.content import open_value
-from detent.engine.wiring import Parts
+from detent.inspect.audit import verify_home
 from detent.jobs.work import read_order
 from detent.kernel import Job
+from detent.owner.content import open_value
+from detent.owner.wiring import Parts
+from detent.runs import runtime
 from detent.sdk.client import Client
 from detent.testing import InlineLane, TemporaryHome
 from detent.testing.plugin import detent_home
@@ -27,8 +27,8 @@ def test_a_deleted_file_among_the_arguments_is_found(
 ) -> None:
     """X-196"""
     lane = InlineLane(content=detent_home.path / "content", clock_ms=detent_home.parts.clock.wall_ms)
-    inline = partial(work.Work, parts=detent_home.parts, lanes=lambda _desk: ({"python": lane}, lane))
-    monkeypatch.setattr(work, "Work", inline)
+    inline = partial(runtime.Runtime, parts=detent_home.parts, executors=lambda _desk: ({"python": lane}, lane))
+    monkeypatch.setattr(runtime, "Runtime", inline)
     source = detent_home.directory / "given.bin"
     source.write_bytes(b"x" * 100_000)
     with Client(detent_home.path) as client:

@@ -8,12 +8,12 @@ import apsw
 import pytest
 
 from detent.canon import digest_text
-from detent.engine.wiring import Parts
 from detent.errors import InvalidInput
 from detent.jobs.report import read_report
 from detent.jobs.work import WorkReport
 from detent.kernel import Job, Run
 from detent.ledger import SignedResult
+from detent.owner.wiring import Parts
 from tests.cli.project import Project, detent_home, project
 
 __all__ = ["detent_home", "project"]

@@ -111,7 +111,7 @@ def test_a_wrong_result_on_the_ledger_is_found_even_when_the_rows_are_put_back(
     """X-196: what a step took is compared with what the job was asked, whatever the index says by then."""
     edit(done, swap_keys)
     with monkeypatch.context() as older:
-        older.setattr("detent.engine.recipes.is_same_work", lambda *_: True)
+        older.setattr("detent.reuse.work_keys.is_same_work", lambda *_: True)
         assert result(done) == {"small": 2000, "large": 2}
     edit(done, swap_keys)
     found = done.json("verify", code=1)["findings"]

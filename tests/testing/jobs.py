@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from detent.canon import sha256
-from detent.engine.session import Session
-from detent.engine.wire import Answer
-from detent.engine.wiring import load_trust, signing_key
 from detent.kernel import Claim, Command, Grant, Manifest, Submit
 from detent.kernel.policy import UNLIMITED_QUOTA
 from detent.ledger import sign_manifest
+from detent.owner.session import Session
+from detent.owner.socket_messages import Answer
+from detent.owner.wiring import load_trust, signing_key
 from detent.store.sqlite import SqliteStore
 from detent.testing import TemporaryHome
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from detent.engine.home import find_home
-from detent.engine.keeper import state_directory
-from detent.engine.wiring import Parts
 from detent.errors import InvalidInput
+from detent.owner.home import find_home
+from detent.owner.kept_heads import state_directory
+from detent.owner.wiring import Parts
 from detent.testing import START_MS, FakeClock, TemporaryHome, temporary_home
 from detent.testing.home import scratch_directory
 from tests.testing.jobs import ask, claim, state, submission

@@ -11,7 +11,7 @@ from detent.cli.terminal import FAINT
 from detent.words.quantities import size_text
 
 if TYPE_CHECKING:
-    from detent.engine.run_ending import Artifact
+    from detent.runs.record.outcome import Artifact
 
 ARTIFACTS_SHOWN_MAX: Final = 20
 ARTIFACTS_OF_STEP_MAX: Final = 5

@@ -14,7 +14,7 @@ from detent.words.quantities import count_text
 from detent.words.states import CANCELLED, word_of
 
 if TYPE_CHECKING:
-    from detent.engine.cancelled import Cancelled, CancelledItems
+    from detent.runs.cancelled import Cancelled, CancelledItems
 
 JOBS_NAMED_MAX = 5
 
@@ -45,12 +45,12 @@ The exit code is 0 if the run or job was already cancelled, and 1 if it ended in
 @with_shell
 def command(shell: Shell, identifier: str, *, reason: str | None, at: int | None) -> int:
     """Cancel a run or a job."""
-    from detent.engine.cancel import Canceller  # noqa: PLC0415 - keeps `--help` fast
-    from detent.engine.content import Content  # noqa: PLC0415
-    from detent.engine.find_jobs import OPEN, find_jobs  # noqa: PLC0415
-    from detent.engine.session import Session  # noqa: PLC0415
-    from detent.engine.wiring import Parts  # noqa: PLC0415
     from detent.errors import InvalidInput  # noqa: PLC0415
+    from detent.owner.content import Content  # noqa: PLC0415
+    from detent.owner.session import Session  # noqa: PLC0415
+    from detent.owner.wiring import Parts  # noqa: PLC0415
+    from detent.runs.cancel import Canceller  # noqa: PLC0415 - keeps `--help` fast
+    from detent.runs.find_jobs import OPEN, find_jobs  # noqa: PLC0415
 
     home = shell.home(writes=True)
     with Parts().open_reader(home.ledger) as reader:

@@ -38,8 +38,8 @@ def coming_of(contract: Contract) -> Coming | None:
     if schedule is None:
         return None
     from detent.contract.schedule import schedule_document, schedule_text  # noqa: PLC0415 - keeps `--help` fast
-    from detent.engine.clock import SystemClock  # noqa: PLC0415
-    from detent.engine.schedule import MOMENT_MS_MAX, NoTimeZones, moment_text, occurrences  # noqa: PLC0415
+    from detent.owner.ticks import SystemClock  # noqa: PLC0415
+    from detent.runs.schedules.times import MOMENT_MS_MAX, NoTimeZones, moment_text, occurrences  # noqa: PLC0415
 
     moments: tuple[str, ...] = ()
     fault = ""
@@ -59,7 +59,7 @@ def refuse_unknown_zone(contract: Contract) -> None:
     if contract.schedule is None:
         return
     from detent.contract import ContractInvalid, Finding  # noqa: PLC0415
-    from detent.engine.schedule import NoTimeZones, TimeZoneUnknown, find_zone  # noqa: PLC0415
+    from detent.runs.schedules.times import NoTimeZones, TimeZoneUnknown, find_zone  # noqa: PLC0415
 
     try:
         find_zone(contract.schedule.timezone)

@@ -94,7 +94,7 @@ def read_contract(file: str) -> Contract:
 
 def check_job(target: Mapping[str, Any], values: Mapping[str, Any]) -> Sequence[JobFault]:
     """What is wrong with a ``job:`` payload. The runners are loaded for contracts that have one."""
-    from detent.engine.job_check import job_faults  # noqa: PLC0415
+    from detent.runs.record.job_check import job_faults  # noqa: PLC0415
 
     return job_faults(target, values)
 

@@ -44,7 +44,7 @@ a tree head kept elsewhere is newer. It asks, then drops that tree head.""",
 @with_shell
 def command(shell: Shell, *, quick: bool, accept_rollback: bool, yes: bool) -> int:
     """Check the home."""
-    from detent.engine.doctor import WRONG, examine, sandbox_of  # noqa: PLC0415 - keeps `--help` fast
+    from detent.inspect.doctor import WRONG, examine, sandbox_of  # noqa: PLC0415 - keeps `--help` fast
 
     home = shell.home()
     forgotten = _forget(shell, yes=yes) if accept_rollback else None
@@ -73,16 +73,16 @@ def command(shell: Shell, *, quick: bool, accept_rollback: bool, yes: bool) -> i
 
 def _forget(shell: Shell, *, yes: bool) -> dict[str, object]:
     """Drop the kept tree heads of this ledger, once the person has said so."""
-    from detent.engine.keeper import HeadKeeper, state_directory  # noqa: PLC0415
-    from detent.engine.places import binding_heads, forget_bound_heads  # noqa: PLC0415
-    from detent.engine.wiring import Parts, load_trust  # noqa: PLC0415
     from detent.errors import InvalidInput  # noqa: PLC0415
+    from detent.owner.home_locations import binding_heads, forget_bound_heads  # noqa: PLC0415
+    from detent.owner.kept_heads import KeptHeads, state_directory  # noqa: PLC0415
+    from detent.owner.wiring import Parts, load_trust  # noqa: PLC0415
 
     home = shell.home(writes=True)
     with Parts().open_reader(home.ledger) as reader:
         sizes = [reader.head(partition).size for partition in range(reader.partitions)]
         trust = load_trust(reader, home.settings())
-        keeper = HeadKeeper(state_directory(os.environ), trust.origin)
+        keeper = KeptHeads(state_directory(os.environ), trust.origin)
         heads = dict(binding_heads(home, trust, os.environ))
         rolled_back = any(_contradicts(reader, kept, partition) for partition, kept in heads.items())
     nothing: dict[str, object] = {"path": str(keeper.path), "heads": {}}
@@ -111,8 +111,8 @@ def _forget(shell: Shell, *, yes: bool) -> dict[str, object]:
 
 
 def _contradicts(reader: StoreReader, kept: tuple[int, str], partition: int) -> bool:
-    from detent.engine.wiring import check_kept_head  # noqa: PLC0415
     from detent.errors import DetentError  # noqa: PLC0415
+    from detent.owner.wiring import check_kept_head  # noqa: PLC0415
 
     try:
         check_kept_head(reader, kept, partition)

@@ -17,8 +17,8 @@ from detent.errors import EXIT_FAILED
 from detent.words.quantities import count_text, size_text
 
 if TYPE_CHECKING:
-    from detent.engine.erase import Erased
-    from detent.engine.home import Home
+    from detent.owner.home import Home
+    from detent.runs.erase import Erased
 
 LISTED_MAX = 20
 """Digests of one kind that a page lists; `-o json` has all."""
@@ -65,8 +65,8 @@ def command(
 ) -> int:
     """Erase content."""
     from detent.cli.digest import parse_root  # noqa: PLC0415 - keeps `--help` fast
-    from detent.engine.erase import erase, erase_job, erase_run  # noqa: PLC0415
     from detent.errors import InvalidInput  # noqa: PLC0415
+    from detent.runs.erase import erase, erase_job, erase_run  # noqa: PLC0415
 
     if [bool(digests), job_id is not None, run_id is not None].count(True) != 1:
         raise InvalidInput("name digests, or a job with --job, or a run with --run", hint="`detent erase --help`")
@@ -97,10 +97,10 @@ def _asks(shell: Shell, *, yes: bool) -> bool:
 
 def _meant(home: Home, identifier: str, kind: str) -> str:
     """The job or run that is meant: by its whole id, by how an id begins, or by the name of a workflow with one run."""
-    from detent.engine.content import Content  # noqa: PLC0415 - keeps `--help` fast
-    from detent.engine.find_jobs import ONLY, find_jobs  # noqa: PLC0415
-    from detent.engine.wiring import Parts  # noqa: PLC0415
     from detent.errors import InvalidInput  # noqa: PLC0415
+    from detent.owner.content import Content  # noqa: PLC0415 - keeps `--help` fast
+    from detent.owner.wiring import Parts  # noqa: PLC0415
+    from detent.runs.find_jobs import ONLY, find_jobs  # noqa: PLC0415
 
     with Parts().open_reader(home.ledger) as reader:
         if (reader.job(identifier) if kind == "job" else reader.run(identifier)) is not None:

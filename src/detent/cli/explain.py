@@ -14,12 +14,12 @@ from detent.words.quantities import count_text, time_text
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from detent.engine.content import Content
-    from detent.engine.explain import Explanation
-    from detent.engine.explain_chapter import Chapter
-    from detent.engine.explain_reuse import WhyRun
-    from detent.engine.explain_run import RunExplanation, ToldStep
-    from detent.engine.home import Home
+    from detent.inspect.explain_job import Explanation
+    from detent.inspect.explain_reuse import WhyRun
+    from detent.inspect.explain_run import RunExplanation, ToldStep
+    from detent.inspect.explain_words import Chapter
+    from detent.owner.content import Content
+    from detent.owner.home import Home
     from detent.store.api import StoreReader
 
 FIRST_SHOWN, LAST_SHOWN = 3, 9
@@ -52,8 +52,8 @@ REPLICAS_SHOWN_MAX = 200
 @with_shell
 def command(shell: Shell, identifier: str, step: str | None, *, replicas: bool) -> int:
     """Explain one job, run or step."""
-    from detent.engine.content import Content  # noqa: PLC0415 - keeps `--help` fast
-    from detent.engine.wiring import Parts  # noqa: PLC0415
+    from detent.owner.content import Content  # noqa: PLC0415 - keeps `--help` fast
+    from detent.owner.wiring import Parts  # noqa: PLC0415
 
     home = shell.home()
     with Parts().open_snapshot(home.ledger) as reader:
@@ -66,7 +66,7 @@ def command(shell: Shell, identifier: str, step: str | None, *, replicas: bool) 
 
 def _meant(reader: StoreReader, content: Content, identifier: str, step: str | None) -> tuple[str, str, str | None]:
     """What an identifier stands for: ("job" or "run", its id, the step of the run if one is meant)."""
-    from detent.engine.find_jobs import find_jobs  # noqa: PLC0415
+    from detent.runs.find_jobs import find_jobs  # noqa: PLC0415
 
     refused = next(iter(reader.refusals(job_id=identifier, limit=1)), None)
     if step is None and (refused is not None or reader.job(identifier) is not None):
@@ -80,13 +80,15 @@ def _meant(reader: StoreReader, content: Content, identifier: str, step: str | N
 
 
 def _explain_job(shell: Shell, home: Home, reader: StoreReader, content: Content, job_id: str, *, again: bool) -> int:
-    from detent.engine.cancel import given_reason  # noqa: PLC0415
-    from detent.engine.explain import explain  # noqa: PLC0415
-    from detent.engine.explain_limits import limited_by  # noqa: PLC0415
-    from detent.engine.explain_resources import taken_by  # noqa: PLC0415
-    from detent.engine.explain_reuse import why_run  # noqa: PLC0415
-    from detent.engine.inspect import job_view  # noqa: PLC0415
-    from detent.engine.lock import is_held  # noqa: PLC0415
+    from detent.inspect.explain_job import (  # noqa: PLC0415
+        explain,
+        limited_by,
+        taken_by,
+    )
+    from detent.inspect.explain_reuse import why_run  # noqa: PLC0415
+    from detent.owner.lock import is_held  # noqa: PLC0415
+    from detent.owner.views import job_view  # noqa: PLC0415
+    from detent.runs.cancel import given_reason  # noqa: PLC0415
 
     told = explain(reader, content, job_id, at_work=is_held(home.lock), again=again)
     view = job_view(reader, job_id)
@@ -107,8 +109,8 @@ def _explain_job(shell: Shell, home: Home, reader: StoreReader, content: Content
 
 
 def _explain_run(shell: Shell, home: Home, reader: StoreReader, content: Content, run_id: str, step: str | None) -> int:
-    from detent.engine.explain_run import explain_run  # noqa: PLC0415
-    from detent.engine.run_inputs import is_driven  # noqa: PLC0415
+    from detent.inspect.explain_run import explain_run  # noqa: PLC0415
+    from detent.runs.record.inputs import is_driven  # noqa: PLC0415
 
     told = explain_run(reader, content, run_id, step, driven=is_driven(home.path, run_id))
     return shell.answer(told.to_map(), lambda page: _draw_run(page, told))

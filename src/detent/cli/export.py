@@ -14,7 +14,7 @@ from detent.cli.terminal import FAINT, GOOD, WARN
 from detent.words.quantities import count_text, size_text
 
 if TYPE_CHECKING:
-    from detent.engine.home import Home
+    from detent.owner.home import Home
 
 _LEFT_OUT = {
     "content_too_large": "too large for a bundle",
@@ -58,7 +58,7 @@ different channels: the receiver pins the root.""",
 def command(shell: Shell, run_id: str | None, *, target: Path, with_content: bool, no_reports: bool) -> int:
     """Write a bundle."""
     from detent.canon import digest_text  # noqa: PLC0415 - keeps `--help` fast
-    from detent.engine.export import export  # noqa: PLC0415
+    from detent.inspect.export import export  # noqa: PLC0415
 
     if with_content and no_reports:
         raise click.UsageError("--content includes the reports: give either --content or --no-reports")
@@ -115,10 +115,10 @@ def command(shell: Shell, run_id: str | None, *, target: Path, with_content: boo
 
 def _run_meant(home: Home, identifier: str) -> str:
     """The run that is meant, as the other commands understand it; a bundle holds no less than a run."""
-    from detent.engine.content import Content  # noqa: PLC0415 - keeps `--help` fast
-    from detent.engine.find_jobs import RUN, find_jobs  # noqa: PLC0415
-    from detent.engine.wiring import Parts  # noqa: PLC0415
     from detent.errors import InvalidInput  # noqa: PLC0415
+    from detent.owner.content import Content  # noqa: PLC0415 - keeps `--help` fast
+    from detent.owner.wiring import Parts  # noqa: PLC0415
+    from detent.runs.find_jobs import RUN, find_jobs  # noqa: PLC0415
 
     with Parts().open_reader(home.ledger) as reader:
         if reader.run(identifier) is not None:

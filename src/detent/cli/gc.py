@@ -33,7 +33,7 @@ this home first.""",
 def command(shell: Shell, *, dry_run: bool, grace: str) -> int:
     """Collect garbage."""
     from detent.canon import digest_text  # noqa: PLC0415 - keeps `--help` fast
-    from detent.engine.erase import collect  # noqa: PLC0415
+    from detent.runs.erase import collect  # noqa: PLC0415
 
     grace_ms = duration_ms("--grace", grace, least_ms=0)
     done = collect(shell.home(writes=True), grace_ms=grace_ms, dry_run=dry_run)

@@ -29,8 +29,8 @@ from detent.cli.terminal import FAINT, GOOD, NOTE
 def command(shell: Shell) -> int:
     """Create a home."""
     from detent.canon import digest_text  # noqa: PLC0415 - keeps `--help` fast
-    from detent.engine.home import make_home, new_home_path  # noqa: PLC0415
-    from detent.engine.wiring import begin_ledger  # noqa: PLC0415
+    from detent.owner.home import make_home, new_home_path  # noqa: PLC0415
+    from detent.owner.wiring import begin_ledger  # noqa: PLC0415
 
     here = Path.cwd()
     home = make_home(new_home_path(here, os.environ, shell.home_option), begin_ledger)

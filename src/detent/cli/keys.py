@@ -13,7 +13,7 @@ from detent.cli.shell import TEXT, Shell, format_option, home_option, teaching, 
 from detent.cli.terminal import BAD, FAINT, GOOD, WARN
 
 if TYPE_CHECKING:
-    from detent.engine.keys import KeysView, KeyView
+    from detent.owner.trusted_keys import KeysView, KeyView
 
 ROTATED_ROLES = ("root", "manifest", "transition", "result", "log")
 
@@ -86,9 +86,9 @@ def list_keys(shell: Shell) -> int:
 @with_shell
 def show_key(shell: Shell, key_id: str) -> int:
     """Show one key."""
-    from detent.engine.keys import ROLE_WORDS, versions_of  # noqa: PLC0415 - keeps `--help` fast
-    from detent.engine.wiring import Parts, load_trust  # noqa: PLC0415
     from detent.errors import InvalidInput  # noqa: PLC0415
+    from detent.owner.trusted_keys import ROLE_WORDS, versions_of  # noqa: PLC0415 - keeps `--help` fast
+    from detent.owner.wiring import Parts, load_trust  # noqa: PLC0415
 
     found = [key for key in _view(shell).keys if key.entry.key_id.hex().startswith(key_id.lower())]
     if len(found) != 1 or not key_id:
@@ -130,7 +130,7 @@ def show_key(shell: Shell, key_id: str) -> int:
 @with_shell
 def rotate_key(shell: Shell, role: str) -> int:
     """Rotate the key of a role."""
-    from detent.engine.rotate import rotate  # noqa: PLC0415 - keeps `--help` fast
+    from detent.owner.key_rotation import rotate  # noqa: PLC0415 - keeps `--help` fast
 
     home = shell.home(writes=True)
     rotated = rotate(home, role, environment=os.environ)
@@ -160,8 +160,8 @@ def rotate_key(shell: Shell, role: str) -> int:
 
 
 def _view(shell: Shell) -> KeysView:
-    from detent.engine.keys import keys_view  # noqa: PLC0415 - keeps `--help` fast
-    from detent.engine.wiring import Parts  # noqa: PLC0415
+    from detent.owner.trusted_keys import keys_view  # noqa: PLC0415 - keeps `--help` fast
+    from detent.owner.wiring import Parts  # noqa: PLC0415
 
     home = shell.home()
     with Parts().open_reader(home.ledger) as reader:

@@ -14,9 +14,9 @@ from detent.words.quantities import age_text, count_text, short_duration, time_t
 from detent.words.states import INTERRUPTED, JOB_STATES, SUCCEEDED, kernel_name, state_typed, word_of
 
 if TYPE_CHECKING:
-    from detent.engine.content import Content
-    from detent.engine.home import Home
-    from detent.engine.inspect import JobView, RunView
+    from detent.owner.content import Content
+    from detent.owner.home import Home
+    from detent.owner.views import JobView, RunView
 
 SHOWN_MAX = 50
 """Rows that a page shows unless told otherwise; JSON has them all."""
@@ -61,11 +61,11 @@ class JobState(click.ParamType[str]):
 @with_shell
 def command(shell: Shell, *, show_jobs: bool, run_id: str | None, state: str | None, limit: int | None) -> int:
     """List runs or jobs."""
-    from detent.engine import inspect  # noqa: PLC0415 - keeps `--help` fast
-    from detent.engine.clock import SystemClock  # noqa: PLC0415
-    from detent.engine.content import Content  # noqa: PLC0415
-    from detent.engine.find_jobs import the_run  # noqa: PLC0415
-    from detent.engine.wiring import Parts  # noqa: PLC0415
+    from detent.owner import views  # noqa: PLC0415 - keeps `--help` fast
+    from detent.owner.content import Content  # noqa: PLC0415
+    from detent.owner.ticks import SystemClock  # noqa: PLC0415
+    from detent.owner.wiring import Parts  # noqa: PLC0415
+    from detent.runs.find_jobs import the_run  # noqa: PLC0415
 
     by_job = show_jobs or run_id is not None or state is not None
     most = (limit or None) if limit is not None else None if shell.format == JSON else SHOWN_MAX
@@ -74,8 +74,8 @@ def command(shell: Shell, *, show_jobs: bool, run_id: str | None, state: str | N
         if run_id is not None:
             run_id = the_run(reader, run_id).run_id
         fetch = None if most is None else most + 1  # One more, to know whether there is more.
-        jobs = list(inspect.jobs(reader, run_id=run_id, state=state, limit=fetch)) if by_job else []
-        runs = [] if by_job else list(inspect.runs(reader, limit=fetch))
+        jobs = list(views.jobs(reader, run_id=run_id, state=state, limit=fetch)) if by_job else []
+        runs = [] if by_job else list(views.runs(reader, limit=fetch))
         jobs_total = 0 if jobs or runs else sum(reader.job_counts().values())
         content = Content(reader, home.content_files())
         steps = _steps(content, jobs[:most])
@@ -84,7 +84,7 @@ def command(shell: Shell, *, show_jobs: bool, run_id: str | None, state: str | N
         ]
         if shell.format == JSON:
             document += [
-                {**view.to_map(), "steps_reused": inspect.steps_reused(reader, content, view)} for view in runs[:most]
+                {**view.to_map(), "steps_reused": views.steps_reused(reader, content, view)} for view in runs[:most]
             ]
 
     def draw(page: Page) -> None:
@@ -113,7 +113,7 @@ def attempt_text(view: JobView) -> str:
 
 
 def _run_row(home: Home, view: RunView, now_ms: int) -> list[Cellish]:
-    from detent.engine.run_inputs import is_driven  # noqa: PLC0415
+    from detent.runs.record.inputs import is_driven  # noqa: PLC0415
 
     row, run, times = view.row, view.run, view.times
     jobs = f"{run.jobs}" if not run.live_jobs else f"{run.jobs} ({run.live_jobs} live)"
@@ -135,7 +135,7 @@ def _run_row(home: Home, view: RunView, now_ms: int) -> list[Cellish]:
 
 def _steps(content: Content, jobs: Sequence[JobView]) -> dict[str, str]:
     """What people call the jobs: by their steps, or by their functions."""
-    from detent.engine.find_jobs import called  # noqa: PLC0415
+    from detent.runs.find_jobs import called  # noqa: PLC0415
 
     return {view.row.job_id: called(content, view.row) for view in jobs}
 

@@ -12,10 +12,10 @@ from detent.cli.shell import JSON, ReaderGone, Shell, teaching, with_shell
 from detent.words.states import word_of
 
 if TYPE_CHECKING:
-    from detent.engine.content import Content
-    from detent.engine.find_jobs import Found, FoundJob
-    from detent.engine.home import Home
-    from detent.engine.live_logs import JobLog
+    from detent.inspect.logs import JobLog
+    from detent.owner.content import Content
+    from detent.owner.home import Home
+    from detent.runs.find_jobs import Found, FoundJob
     from detent.store.api import StoreReader
 
 POLL_SECONDS: Final = 0.1
@@ -45,9 +45,9 @@ STDOUT, STDERR = "stdout", "stderr"
 @with_shell
 def command(shell: Shell, identifier: str, *, follow: bool, stream: str | None, run_id: str | None, raw: bool) -> int:
     """Print logs."""
-    from detent.engine.content import Content  # noqa: PLC0415 - keeps `--help` fast
-    from detent.engine.find_jobs import find_jobs  # noqa: PLC0415
-    from detent.engine.wiring import Parts  # noqa: PLC0415
+    from detent.owner.content import Content  # noqa: PLC0415 - keeps `--help` fast
+    from detent.owner.wiring import Parts  # noqa: PLC0415
+    from detent.runs.find_jobs import find_jobs  # noqa: PLC0415
 
     home = shell.home()
     streams = (STDOUT, STDERR) if stream is None else (stream,)
@@ -76,8 +76,8 @@ def _answer(
     *,
     raw: bool,
 ) -> int:
-    from detent.engine.live_logs import job_log  # noqa: PLC0415
-    from detent.engine.live_output import live_jobs  # noqa: PLC0415
+    from detent.inspect.logs import job_log  # noqa: PLC0415
+    from detent.workers.live_output import live_jobs  # noqa: PLC0415
 
     live = live_jobs(home.path)
     logs = ((job, job_log(reader, content, job.job_id, live.get(job.job_id))) for job in found.jobs)
@@ -107,9 +107,9 @@ def _follow(
     raw: bool,
 ) -> int:
     """Print what comes until nothing more can come; gives the exit code."""
-    from detent.engine.find_jobs import JOB, STEP, found_job  # noqa: PLC0415
-    from detent.engine.live_follow import Follower  # noqa: PLC0415
-    from detent.engine.lock import is_held  # noqa: PLC0415
+    from detent.inspect.follow_logs import Follower  # noqa: PLC0415
+    from detent.owner.lock import is_held  # noqa: PLC0415
+    from detent.runs.find_jobs import JOB, STEP, found_job  # noqa: PLC0415
 
     jobs = {job.job_id: job for job in found.jobs}
 

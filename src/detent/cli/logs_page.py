@@ -16,9 +16,9 @@ from detent.words.states import REUSED, RUNNING, SUCCEEDED, word_of
 if TYPE_CHECKING:
     from codecs import IncrementalDecoder
 
-    from detent.engine.find_jobs import FoundJob
-    from detent.engine.live_follow import Piece
-    from detent.engine.live_logs import AttemptLog, JobLog
+    from detent.inspect.follow_logs import Piece
+    from detent.inspect.logs import AttemptLog, JobLog
+    from detent.runs.find_jobs import FoundJob
 
 LINE_BYTES_MAX: Final = 64 * 1024
 """A line longer than this is shown before it has ended."""

@@ -17,10 +17,10 @@ from detent.errors import DetentError, InvariantBroken
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from detent.engine.ordered_runtime.beginning import Beginning
-    from detent.engine.ordered_runtime.spec import OrderedSpec
-    from detent.engine.ordered_runtime.spool import Items
-    from detent.engine.work import Work
+    from detent.runs.ordered.items import Items
+    from detent.runs.ordered.resume import Beginning
+    from detent.runs.ordered.spec import OrderedSpec
+    from detent.runs.runtime import Runtime
 
 
 @click.command(
@@ -114,10 +114,10 @@ def command(  # noqa: PLR0913 - a command's options
 ) -> int:
     """Map a function over items."""
     from detent.contract.words import python_target_fault  # noqa: PLC0415 - keeps `--help` fast
-    from detent.engine.desk import Retries  # noqa: PLC0415
-    from detent.engine.ordered_runtime.beginning import Beginning  # noqa: PLC0415
-    from detent.engine.ordered_runtime.spec import WINDOW, OrderedSpec  # noqa: PLC0415
-    from detent.engine.work import Work, home_at  # noqa: PLC0415
+    from detent.owner.backend import Retries  # noqa: PLC0415
+    from detent.runs.ordered.resume import Beginning  # noqa: PLC0415
+    from detent.runs.ordered.spec import WINDOW, OrderedSpec  # noqa: PLC0415
+    from detent.runs.runtime import Runtime, home_at  # noqa: PLC0415
 
     if bool(patterns) == (rows is not None):
         raise click.UsageError("give either --files or --items")
@@ -139,7 +139,7 @@ def command(  # noqa: PLR0913 - a command's options
         item_ms=None if item_timeout is None else duration_ms("--item-timeout", item_timeout),
     )
     commit_ms = None if commit_timeout is None else duration_ms("--commit-timeout", commit_timeout)
-    with Work(home_at(shell.home_option), workers=workers) as work:
+    with Runtime(home_at(shell.home_option), workers=workers) as work:
         items = _files(work, patterns, base) if rows is None else _rows(work, rows)
         beginning = Beginning(force=force, append=append)
         return drive(shell, work, spec, items, beginning, new=new, quiet=quiet, commit_ms=commit_ms)
@@ -147,7 +147,7 @@ def command(  # noqa: PLR0913 - a command's options
 
 def drive(  # noqa: PLR0913 - what it works with
     shell: Shell,
-    work: Work,
+    work: Runtime,
     spec: OrderedSpec,
     items: Items,
     beginning: Beginning,
@@ -161,16 +161,16 @@ def drive(  # noqa: PLR0913 - what it works with
     from detent.cli.map_page import broken_data, draw_summary, summary_data  # noqa: PLC0415
     from detent.cli.map_progress import MapProgress  # noqa: PLC0415
     from detent.cli.progress_terminal import Console  # noqa: PLC0415
-    from detent.engine.commit_targets import parse_target  # noqa: PLC0415
-    from detent.engine.ordered_runtime.functions import insist_on_function  # noqa: PLC0415
-    from detent.engine.ordered_runtime.handle import OrderedHandle  # noqa: PLC0415
+    from detent.runs.ordered.functions import insist_on_function  # noqa: PLC0415
+    from detent.runs.ordered.handle import OrderedHandle  # noqa: PLC0415
+    from detent.targets import parse_target  # noqa: PLC0415
 
     for function in (spec.compute, spec.filter):
         if function is not None:
             insist_on_function(function, spec.base)
     base = None if spec.base is None else Path(spec.base)
-    anew = beginning.anew(work.desk, spec)
-    target = parse_target(spec.commit or "", base=base, content=work.desk.files, anew=anew, seqs=seqs)
+    anew = beginning.anew(work.backend, spec)
+    target = parse_target(spec.commit or "", base=base, content=work.backend.files, anew=anew, seqs=seqs)
     target.check()
     handle = OrderedHandle(work, spec, items, target, new=new, commit_ms=commit_ms, beginning=beginning)
     handle.open()
@@ -190,16 +190,21 @@ def drive(  # noqa: PLR0913 - what it works with
     return shell.answer(document, lambda page: draw_summary(page, ended, spec, handle.item_text), code=code)
 
 
-def _files(work: Work, patterns: tuple[str, ...], base: Path) -> Items:
-    from detent.engine.ordered_runtime.found_files import file_lines, matched_files  # noqa: PLC0415
-    from detent.engine.ordered_runtime.spool import spool  # noqa: PLC0415
+def _files(work: Runtime, patterns: tuple[str, ...], base: Path) -> Items:
+    from detent.runs.ordered.items import (  # noqa: PLC0415
+        file_lines,
+        matched_files,
+        spool,
+    )
 
-    return spool(work.desk.files, file_lines(matched_files(patterns, base), base))
+    return spool(work.backend.files, file_lines(matched_files(patterns, base), base))
 
 
-def _rows(work: Work, rows: Path) -> Items:
-    from detent.engine.ordered_runtime.rows import row_lines  # noqa: PLC0415
-    from detent.engine.ordered_runtime.spool import spool  # noqa: PLC0415
+def _rows(work: Runtime, rows: Path) -> Items:
+    from detent.runs.ordered.items import (  # noqa: PLC0415
+        row_lines,
+        spool,
+    )
 
     with click.open_file(str(rows), "rb") as stream:
-        return spool(work.desk.files, row_lines(stream, str(rows)))
+        return spool(work.backend.files, row_lines(stream, str(rows)))

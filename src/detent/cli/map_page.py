@@ -17,11 +17,11 @@ from detent.words.quantities import count_text, short_duration
 from detent.words.states import CANCELLED, FAILED, SKIPPED, STOPPED, SUCCEEDED, word_of
 
 if TYPE_CHECKING:
-    from detent.engine.inspect import JobView
-    from detent.engine.ordered_runtime.handle import OrderedHandle, OrderedResult
-    from detent.engine.ordered_runtime.recall import Failure
-    from detent.engine.ordered_runtime.recorded import RecordedOrdered
-    from detent.engine.ordered_runtime.spec import OrderedSpec
+    from detent.owner.views import JobView
+    from detent.runs.ordered.handle import OrderedHandle, OrderedResult
+    from detent.runs.ordered.recorded import RecordedOrdered
+    from detent.runs.ordered.recovery import Failure
+    from detent.runs.ordered.spec import OrderedSpec
 
 FAILURES_SHOWN_MAX: Final = 10
 MESSAGE_CHARS_MAX: Final = 200
@@ -158,7 +158,7 @@ class OrderedJobs:
     """The jobs of an ordered run, told apart: chunks, which compute, and the run's notes about itself."""
 
     def __init__(self, run_id: str, jobs: Iterable[JobView]) -> None:
-        from detent.engine.ordered_runtime.notes import note_name  # noqa: PLC0415
+        from detent.runs.ordered.notes import note_name  # noqa: PLC0415
 
         self.notes: dict[str, str] = {}
         """What each note is about, by job."""

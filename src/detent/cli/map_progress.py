@@ -14,7 +14,7 @@ from detent.cli.terminal import BAD, FAINT, STRONG, WARN, safe
 from detent.words.quantities import count_text, short_duration, size_text
 
 if TYPE_CHECKING:
-    from detent.engine.ordered_runtime.handle import OrderedHandle, OrderedView
+    from detent.runs.ordered.handle import OrderedHandle, OrderedView
 
 BAR: Final = 24
 BLOCKED_MS: Final = 1000

@@ -15,7 +15,7 @@ from detent.cli.planned import Planned, plan_map, planned
 from detent.cli.shell import JSON, Shell, teaching, with_shell
 
 if TYPE_CHECKING:
-    from detent.engine.foresee import Foresight
+    from detent.inspect.plan_preview import PlanPreview
 
 
 @click.command(
@@ -61,19 +61,19 @@ def command(shell: Shell, file: str, assignments: tuple[str, ...], *, show_all: 
     )
 
 
-def _foresight(shell: Shell, plan: Planned) -> Foresight | None:
+def _foresight(shell: Shell, plan: Planned) -> PlanPreview | None:
     """What a run would do, where there is a home to tell it from; a home that cannot be read is no reason not to plan."""
-    from detent.engine.home import find_home  # noqa: PLC0415
     from detent.errors import DetentError  # noqa: PLC0415
+    from detent.owner.home import find_home  # noqa: PLC0415
 
     home = shell.home() if shell.home_option is not None else None
     try:
         home = home or find_home(Path.cwd(), os.environ)
         if home is None:
             return None
-        from detent.engine.foresee import foresee  # noqa: PLC0415
+        from detent.inspect.plan_preview import preview_plan  # noqa: PLC0415
 
-        return foresee(home, plan.contract, plan.values, plan.missing)
+        return preview_plan(home, plan.contract, plan.values, plan.missing)
     except (DetentError, OSError) as exc:
         shell.note(f"cannot tell what would be reused: {exc}")
         return None

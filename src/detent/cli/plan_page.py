@@ -14,7 +14,7 @@ from detent.words.quantities import count_text
 from detent.words.states import REUSED, SKIPPED
 
 if TYPE_CHECKING:
-    from detent.engine.foresee import Foresight
+    from detent.inspect.plan_preview import PlanPreview
     from detent.workflow.models import ModelWorkflowStep
 
 SHOWN_MAX = 60
@@ -40,7 +40,7 @@ def draw_plan(
     file: str,
     coming: Coming | None = None,
     *,
-    foresight: Foresight | None = None,
+    foresight: PlanPreview | None = None,
     show_all: bool,
 ) -> None:
     """What it is, then its steps in waves, then what is skipped."""
@@ -61,7 +61,7 @@ def draw_plan(
 
 
 def _draw_head(
-    page: Page, plan: Planned, file: str, coming: Coming | None, total: int, foresight: Foresight | None
+    page: Page, plan: Planned, file: str, coming: Coming | None, total: int, foresight: PlanPreview | None
 ) -> None:
     from detent.contract.durations import format_duration  # noqa: PLC0415 - keeps `--help` fast
 
@@ -84,7 +84,7 @@ def _draw_head(
     page.fields(fields, indent="  ")
 
 
-def _now_text(foresight: Foresight) -> str:
+def _now_text(foresight: PlanPreview) -> str:
     """What a run would do in all."""
     words = (
         ("run", "would run"),
@@ -111,7 +111,7 @@ def _param_cell(plan: Planned, name: str) -> Cell:
 class _Waves:
     """The waves on a page, cut where a reader would have stopped reading."""
 
-    def __init__(self, page: Page, plan: Planned, total: int, foresight: Foresight | None, *, show_all: bool) -> None:
+    def __init__(self, page: Page, plan: Planned, total: int, foresight: PlanPreview | None, *, show_all: bool) -> None:
         self.page = page
         self.plan = plan
         self.foreseen = {} if foresight is None else foresight.steps

@@ -14,7 +14,7 @@ from detent.cli.contract_file import load_models
 if TYPE_CHECKING:
     from detent.cli.coming import Coming
     from detent.contract import Contract
-    from detent.engine.foresee import Foresight
+    from detent.inspect.plan_preview import PlanPreview
     from detent.workflow.models import ModelAction, ModelWorkflowStep
 
 PLAN_LABEL = b"detent/plan/v1\0"
@@ -71,7 +71,7 @@ def planned(contract: Contract, assignments: Sequence[str]) -> Planned:
 
 
 def plan_map(
-    plan: Planned, file: str, coming: Coming | None = None, foresight: Foresight | None = None
+    plan: Planned, file: str, coming: Coming | None = None, foresight: PlanPreview | None = None
 ) -> dict[str, Any]:
     """The plan as JSON: the contract in its long form, the actions, and the steps in order as people call them."""
     from detent.contract import bindings_digest, contract_digest, long_form  # noqa: PLC0415
@@ -96,7 +96,7 @@ def plan_map(
     }
 
 
-def _step_map(plan: Planned, step: ModelWorkflowStep, foresight: Foresight | None) -> dict[str, Any]:
+def _step_map(plan: Planned, step: ModelWorkflowStep, foresight: PlanPreview | None) -> dict[str, Any]:
     from detent.contract.step_limits import retries_of, timeout_ms_of  # noqa: PLC0415
 
     contract = plan.contract

@@ -20,7 +20,7 @@ from detent.cli.progress_frame import frame
 from detent.cli.progress_lines import PlainLines
 from detent.cli.progress_terminal import Block, Console
 from detent.cli.terminal import safe
-from detent.engine.run_view import RunView
+from detent.runs.record.view import RunView
 
 FRAME_SECONDS: Final = 0.1
 """Ten frames a second at most."""

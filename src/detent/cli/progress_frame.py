@@ -30,7 +30,7 @@ from detent.cli.terminal import (
     shortened,
     width,
 )
-from detent.engine.run_view import RunView, StepView, counts, elapsed_ms, share_done, step_time_ms, step_waited_ms
+from detent.runs.record.view import RunView, StepView, counts, elapsed_ms, share_done, step_time_ms, step_waited_ms
 from detent.words.quantities import count_text, short_duration
 from detent.words.states import BLOCKED, CANCELLED, FAILED, READY, REUSED, RUNNING, SKIPPED, SUCCEEDED, WAITING
 

@@ -14,7 +14,7 @@ from typing import Final
 from detent.canon.late import dataclass
 from detent.cli.progress_frame import WAITED_SHOWN_MS, fold_text
 from detent.cli.terminal import safe
-from detent.engine.run_view import RunView, StepView, step_time_ms, step_waited_ms
+from detent.runs.record.view import RunView, StepView, step_time_ms, step_waited_ms
 from detent.words.quantities import count_text, short_duration
 from detent.words.states import BLOCKED, CANCELLED, FAILED, OVER, READY, REUSED, RUNNING, SKIPPED
 

@@ -47,7 +47,7 @@ def command(shell: Shell, file: Path | None, policy_path: Path | None) -> int:
     """Replay a bundle or this home, by the policy that was in force or by another one."""
     if policy_path is not None:
         return _what_if(shell, file, policy_path)
-    from detent.engine.replay import replay_file, replay_home  # noqa: PLC0415 - keeps `--help` fast
+    from detent.inspect.replay import replay_file, replay_home  # noqa: PLC0415 - keeps `--help` fast
 
     if file is not None:
         report, what = replay_file(file), str(file)
@@ -93,8 +93,8 @@ def command(shell: Shell, file: Path | None, policy_path: Path | None) -> int:
 
 def _what_if(shell: Shell, file: Path | None, policy_path: Path) -> int:
     from detent.cli.what_if_page import draw_comparison  # noqa: PLC0415 - keeps `--help` fast
-    from detent.engine.settings import read_policy  # noqa: PLC0415
-    from detent.engine.what_if import what_if_file, what_if_home  # noqa: PLC0415
+    from detent.inspect.what_if import what_if_file, what_if_home  # noqa: PLC0415
+    from detent.owner.settings import read_policy  # noqa: PLC0415
 
     policy = read_policy(policy_path)
     if file is not None:

@@ -15,8 +15,8 @@ from detent.words.quantities import short_duration
 from detent.words.states import OVER, SUCCEEDED, word_of
 
 if TYPE_CHECKING:
-    from detent.engine.home import Home
-    from detent.engine.retry import RetriedJob
+    from detent.owner.home import Home
+    from detent.runs.retry import RetriedJob
     from detent.store.api import JobRow, RunRow
 
 RESULT_SHOWN_MAX = 400
@@ -49,9 +49,9 @@ The history of the earlier run or job does not change; the new one refers to it.
 def command(shell: Shell, identifier: str, *, workers: int | None, commit_timeout: str | None, quiet: bool) -> int:
     """Retry a run or a job."""
     from detent.cli.shell import duration_ms  # noqa: PLC0415 - keeps `--help` fast
-    from detent.engine.content import Content  # noqa: PLC0415
-    from detent.engine.find_jobs import find_jobs  # noqa: PLC0415
-    from detent.engine.wiring import Parts  # noqa: PLC0415
+    from detent.owner.content import Content  # noqa: PLC0415
+    from detent.owner.wiring import Parts  # noqa: PLC0415
+    from detent.runs.find_jobs import find_jobs  # noqa: PLC0415
 
     commit_ms = None if commit_timeout is None else duration_ms("--commit-timeout", commit_timeout)
     home = shell.home(writes=True)
@@ -74,25 +74,25 @@ def _retry_run(
 ) -> int:
     from detent.cli.map import drive as drive_map  # noqa: PLC0415
     from detent.cli.run import drive  # noqa: PLC0415
-    from detent.engine.ordered_runtime.beginning import Beginning  # noqa: PLC0415
-    from detent.engine.ordered_runtime.retry import ordered_to_retry  # noqa: PLC0415
-    from detent.engine.retry import changed_since, run_to_retry  # noqa: PLC0415
-    from detent.engine.run import RunHandle  # noqa: PLC0415
-    from detent.engine.work import Work  # noqa: PLC0415
     from detent.kernel import Run  # noqa: PLC0415
     from detent.kernel.run import RUNNING  # noqa: PLC0415
+    from detent.runs.handle import RunHandle  # noqa: PLC0415
+    from detent.runs.ordered.resume import Beginning  # noqa: PLC0415
+    from detent.runs.ordered.retry import ordered_to_retry  # noqa: PLC0415
+    from detent.runs.retry import changed_since, run_to_retry  # noqa: PLC0415
+    from detent.runs.runtime import Runtime  # noqa: PLC0415
 
     if word_of(row.status) == SUCCEEDED:
         document = {"run_id": row.run_id, "name": row.name, "status": word_of(row.status), "retried": False}
         said = f"{SUCCEEDED}: there is nothing to run again"
         return shell.answer(document, lambda page: page.line(f"run {row.run_id} ", Cell(said, FAINT)))
-    with Work(home, workers=workers) as work:
-        if (ordered := ordered_to_retry(work.desk, Run.decode(row.body))) is not None:
+    with Runtime(home, workers=workers) as work:
+        if (ordered := ordered_to_retry(work.backend, Run.decode(row.body))) is not None:
             # What the run left is added to; one that never began to write has nothing to add to.
             beginning = Beginning(append=row.status != RUNNING)
             more: dict[str, Any] = {"quiet": quiet, "commit_ms": commit_ms, "seqs": ordered.seqs}
             return drive_map(shell, work, ordered.spec, ordered.items, beginning, **more)
-        retry = run_to_retry(work.desk, Run.decode(row.body))
+        retry = run_to_retry(work.backend, Run.decode(row.body))
         if (file := changed_since(retry.inputs)) is not None:
             shell.note(f"note: {file} has changed since; retry uses the recorded contract, `detent run` the new one")
         handle = RunHandle(work, retry.inputs, taken=retry.taken)
@@ -100,9 +100,9 @@ def _retry_run(
 
 
 def _retry_job(shell: Shell, home: Home, row: JobRow, *, workers: int | None) -> int:
-    from detent.engine.retry import retry_job  # noqa: PLC0415
-    from detent.engine.work import Work  # noqa: PLC0415
     from detent.errors import RequestRefused  # noqa: PLC0415
+    from detent.runs.retry import retry_job  # noqa: PLC0415
+    from detent.runs.runtime import Runtime  # noqa: PLC0415
 
     if word_of(row.state) == SUCCEEDED:
         document = {"job_id": row.job_id, "state": word_of(row.state), "retried": False}
@@ -114,9 +114,9 @@ def _retry_job(shell: Shell, home: Home, row: JobRow, *, workers: int | None) ->
             code="CONFLICT",
             hint=f"wait for it, or `detent cancel {row.job_id}` first",
         )
-    with Work(home, workers=1 if workers is None else workers) as work:
+    with Runtime(home, workers=1 if workers is None else workers) as work:
         ended = retry_job(work, row)
-        value = work.desk.value(ended.report) if ended.report is not None and ended.report.ok else None
+        value = work.backend.value(ended.report) if ended.report is not None and ended.report.ok else None
     code = 0 if word_of(ended.state) == SUCCEEDED else EXIT_FAILED
     return shell.answer(_job_map(ended, value), lambda page: _draw_job(page, ended, value), code=code)
 
@@ -138,7 +138,7 @@ def _job_map(ended: RetriedJob, value: Any) -> dict[str, Any]:
 
 
 def _draw_job(page: Page, ended: RetriedJob, value: Any) -> None:
-    from detent.engine.run_ending import failure_of  # noqa: PLC0415
+    from detent.runs.record.outcome import failure_of  # noqa: PLC0415
 
     report = ended.report
     took = "" if report is None else f" in {short_duration(report.finished_ms - report.started_ms)}"

@@ -17,8 +17,8 @@ from detent.cli.terminal import run_exit_code
 
 if TYPE_CHECKING:
     from detent.contract import Contract
-    from detent.engine.run import RunHandle
-    from detent.engine.work import Work
+    from detent.runs.handle import RunHandle
+    from detent.runs.runtime import Runtime
 
 
 @click.command(
@@ -73,10 +73,10 @@ def command(  # noqa: PLR0913 - a command's options
 ) -> int:
     """Run a pipeline."""
     from detent.contract import ContractInvalid  # noqa: PLC0415 - keeps `--help` fast
-    from detent.engine.recipes import Options  # noqa: PLC0415
-    from detent.engine.run import RunHandle  # noqa: PLC0415
-    from detent.engine.run_inputs import RunInputs  # noqa: PLC0415
-    from detent.engine.work import Work, home_at  # noqa: PLC0415
+    from detent.reuse.work_keys import Options  # noqa: PLC0415
+    from detent.runs.handle import RunHandle  # noqa: PLC0415
+    from detent.runs.record.inputs import RunInputs  # noqa: PLC0415
+    from detent.runs.runtime import Runtime, home_at  # noqa: PLC0415
 
     try:
         contract, params = pipeline(file, assignments)
@@ -90,7 +90,7 @@ def command(  # noqa: PLR0913 - a command's options
             raise click.UsageError("--new has no effect with --watch: each occurrence starts its own run")
         return watch_runs(shell, RunInputs(contract, params), options, workers=workers, quiet=quiet, drive=drive)
     home = home_at(shell.home_option)
-    with Work(home, workers=workers) as work:
+    with Runtime(home, workers=workers) as work:
         handle = RunHandle(work, RunInputs(contract, params), options=options, new=new)
         return drive(shell, work, handle, quiet=quiet)
 
@@ -108,7 +108,7 @@ def pipeline(file: str, assignments: Sequence[str]) -> tuple[Contract, dict[str,
 
 def drive(
     shell: Shell,
-    work: Work,
+    work: Runtime,
     handle: RunHandle,
     *,
     quiet: bool,
@@ -129,11 +129,11 @@ def drive(
                 ended = handle.run()
     said: dict[str, Any] = {"result": ended.value if ended.ok and ended.gives_result else NO_RESULT}
     if ended.made or ended.failed:
-        from detent.engine.content import Content  # noqa: PLC0415
-        from detent.engine.run_ending import artifacts_of, failures_of  # noqa: PLC0415
+        from detent.owner.content import Content  # noqa: PLC0415
+        from detent.runs.record.outcome import artifacts_of, failures_of  # noqa: PLC0415
 
-        reader, content = work.desk.reader, Content(work.desk.reader, work.desk.files)
-        said["artifacts"] = list(artifacts_of(reader, content, work.desk.files, ended.made))
+        reader, content = work.backend.reader, Content(work.backend.reader, work.backend.files)
+        said["artifacts"] = list(artifacts_of(reader, content, work.backend.files, ended.made))
         said["failures"] = list(failures_of(reader, content, ended.failed))
     document = summary_data(ended.view, **said) if shell.format == JSON else None
     code = run_exit_code(ended.status)

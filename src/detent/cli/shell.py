@@ -17,7 +17,7 @@ from detent.cli.page import Page
 from detent.cli.terminal import EXIT_CODES, safe
 
 if TYPE_CHECKING:
-    from detent.engine.home import Home
+    from detent.owner.home import Home
 
 JSON, TEXT = "json", "text"
 STANDARD_OUTPUT = "standard output"
@@ -56,7 +56,7 @@ class Shell:
         return found
 
     def _say_copied(self, home: Home, *, writes: bool) -> None:
-        from detent.engine.places import COPY_HINT, copied, copied_from  # noqa: PLC0415
+        from detent.owner.home_locations import COPY_HINT, copied, copied_from  # noqa: PLC0415
 
         original = copied_from(home, os.environ)
         if original is None:
@@ -66,8 +66,8 @@ class Shell:
         self.note(f"note: this home is a copy of {original}. It is read-only until {COPY_HINT}")
 
     def _find(self) -> Home:
-        from detent.engine.home import HOME_VARIABLE, find_home, is_home  # noqa: PLC0415 - keeps `--help` fast
         from detent.errors import HomeError  # noqa: PLC0415
+        from detent.owner.home import HOME_VARIABLE, find_home, is_home  # noqa: PLC0415 - keeps `--help` fast
 
         found = find_home(Path.cwd(), os.environ, self.home_option)
         if found is not None:

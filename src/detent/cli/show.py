@@ -16,9 +16,9 @@ from detent.words.states import FAILED, SUCCEEDED, word_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from detent.engine.content import Content
-    from detent.engine.home import Home
-    from detent.engine.inspect import JobView, RecordView, RunView
+    from detent.owner.content import Content
+    from detent.owner.home import Home
+    from detent.owner.views import JobView, RecordView, RunView
     from detent.store.api import StoreReader
 
 JOBS_SHOWN_MAX = 50
@@ -47,19 +47,19 @@ RECORDS_SHOWN_MAX = 50
 @with_shell
 def command(shell: Shell, identifier: str, what: str | None, *, snapshot: bool) -> int:
     """Show one run or job."""
-    from detent.engine import inspect  # noqa: PLC0415 - keeps `--help` fast
-    from detent.engine.content import Content  # noqa: PLC0415
-    from detent.engine.wiring import Parts  # noqa: PLC0415
     from detent.errors import InvalidInput  # noqa: PLC0415
+    from detent.owner import views  # noqa: PLC0415 - keeps `--help` fast
+    from detent.owner.content import Content  # noqa: PLC0415
+    from detent.owner.wiring import Parts  # noqa: PLC0415
 
     home = shell.home()
     with Parts().open_snapshot(home.ledger) as reader:
         content = Content(reader, home.content_files())
-        run = inspect.run_view(reader, identifier) if what != "job" else None
+        run = views.run_view(reader, identifier) if what != "job" else None
         if run is None and what is None and reader.job(identifier) is None:
             identifier = _whole(reader, content, identifier)
-            run = inspect.run_view(reader, identifier)
-        job = inspect.job_view(reader, identifier) if what != "run" and run is None else None
+            run = views.run_view(reader, identifier)
+        job = views.job_view(reader, identifier) if what != "run" and run is None else None
         if snapshot:
             from detent.cli.snapshot_page import show_snapshot  # noqa: PLC0415
 
@@ -78,7 +78,7 @@ def command(shell: Shell, identifier: str, what: str | None, *, snapshot: bool) 
 
 def _whole(reader: StoreReader, content: Content, beginning: str) -> str:
     """The id that is meant by its beginning, or the run of a step that they name."""
-    from detent.engine.find_jobs import find_jobs  # noqa: PLC0415
+    from detent.runs.find_jobs import find_jobs  # noqa: PLC0415
 
     found = find_jobs(reader, content, beginning)
     if found.kind == "step" and len(found.jobs) == 1:
@@ -89,29 +89,29 @@ def _whole(reader: StoreReader, content: Content, beginning: str) -> str:
 def _show_run(shell: Shell, home: Home, reader: StoreReader, content: Content, view: RunView) -> int:
     from detent.cli.map_page import OrderedJobs, ordered_fields  # noqa: PLC0415
     from detent.cli.show_run import RunSteps  # noqa: PLC0415
-    from detent.engine import inspect  # noqa: PLC0415
-    from detent.engine.clock import SystemClock  # noqa: PLC0415
-    from detent.engine.live_output import live_since  # noqa: PLC0415
-    from detent.engine.ordered_runtime.recorded import recorded_ordered  # noqa: PLC0415
-    from detent.engine.ordered_runtime.snapshot_file import read_snapshot  # noqa: PLC0415
-    from detent.engine.recorded_run import Live, recorded_run  # noqa: PLC0415
+    from detent.owner import views  # noqa: PLC0415
+    from detent.owner.ticks import SystemClock  # noqa: PLC0415
+    from detent.runs.ordered.recorded import recorded_ordered  # noqa: PLC0415
+    from detent.runs.ordered.snapshot_file import read_snapshot  # noqa: PLC0415
+    from detent.runs.record.recorded_run import Live, recorded_run  # noqa: PLC0415
+    from detent.workers.live_output import live_since  # noqa: PLC0415
 
     now_ms = SystemClock().wall_ms()
     recorded = recorded_run(reader, content, view.run, Live(live_since(home.path), now_ms))
     ordered = recorded_ordered(reader, content, view.run) if recorded is None else None
     steps = None if recorded is None else RunSteps(home, reader, content, recorded, now_ms)
 
-    records = inspect.timeline_of_run(reader, content, view)
-    jobs = [*inspect.jobs(reader, run_id=view.row.run_id)][::-1]  # As they were submitted.
+    records = views.timeline_of_run(reader, content, view)
+    jobs = [*views.jobs(reader, run_id=view.row.run_id)][::-1]  # As they were submitted.
     parts = None if ordered is None else OrderedJobs(view.row.run_id, jobs)
-    states = inspect.state_counts(reader, view.row.run_id)
+    states = views.state_counts(reader, view.row.run_id)
     digests = {
-        name: inspect.plain(getattr(view.run, name)) for name in ("contract_digest", "bindings_digest", "inputs_digest")
+        name: views.plain(getattr(view.run, name)) for name in ("contract_digest", "bindings_digest", "inputs_digest")
     }
     document = {
         "kind": "run",
         **view.to_map(),
-        "steps_reused": inspect.steps_reused(reader, content, view),
+        "steps_reused": views.steps_reused(reader, content, view),
         "operation_id": view.run.operation_id,
         **digests,
         "states": states,
@@ -167,21 +167,21 @@ def _states_text(states: Mapping[str, int]) -> str:
 
 def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, view: JobView) -> int:
     from detent.cli.work_page import draw_error, order_fields, order_map, report_fields, report_map  # noqa: PLC0415
-    from detent.engine import inspect  # noqa: PLC0415
-    from detent.engine.cancel import given_reason  # noqa: PLC0415
-    from detent.engine.clock import SystemClock  # noqa: PLC0415
-    from detent.engine.content import order_of  # noqa: PLC0415
-    from detent.engine.live_logs import attempts_of, job_times  # noqa: PLC0415
-    from detent.engine.live_output import live_since  # noqa: PLC0415
-    from detent.engine.next_attempt import unreported, unreported_category  # noqa: PLC0415
-    from detent.engine.recorded_run import report_of  # noqa: PLC0415
+    from detent.inspect.logs import attempts_of, job_times  # noqa: PLC0415
     from detent.jobs.status import project_job  # noqa: PLC0415
+    from detent.owner import views  # noqa: PLC0415
+    from detent.owner.content import order_of  # noqa: PLC0415
+    from detent.owner.ticks import SystemClock  # noqa: PLC0415
+    from detent.runs.cancel import given_reason  # noqa: PLC0415
+    from detent.runs.record.recorded_run import report_of  # noqa: PLC0415
     from detent.words.quantities import duration_text  # noqa: PLC0415
+    from detent.workers.live_output import live_since  # noqa: PLC0415
+    from detent.workers.next_attempt import unreported, unreported_category  # noqa: PLC0415
 
-    records = inspect.timeline_of_job(reader, content, view)
+    records = views.timeline_of_job(reader, content, view)
     order, report = order_of(content, view.row), report_of(reader, content, view.row)
     reason = given_reason(reader, content, view.row)
-    place, size = inspect.whereabouts(reader, content, view.job.payload_digest)
+    place, size = views.whereabouts(reader, content, view.job.payload_digest)
     job = view.job
     attempts = sum(1 for record in records if record.fields.get("dispatch") is True)
     since_ms = live_since(home.path).get(view.row.job_id)
@@ -199,13 +199,13 @@ def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, v
         "failures": job.failures,
         "interruptions": job.interruptions,
         "max_retries": job.max_retries,
-        "job_manifest_hash": inspect.plain(job.manifest_hash),
-        "head": inspect.plain(view.row.head),
-        "payload": {"digest": inspect.plain(job.payload_digest), "content": place, "size_bytes": size},
+        "job_manifest_hash": views.plain(job.manifest_hash),
+        "head": views.plain(view.row.head),
+        "payload": {"digest": views.plain(job.payload_digest), "content": place, "size_bytes": size},
         "lease": None
         if job.lease_id is None
         else {
-            "lease_id": inspect.plain(job.lease_id),
+            "lease_id": views.plain(job.lease_id),
             "holder": job.lease_holder,
             **view.times.to_map("expiry", job.lease_expiry),
         },

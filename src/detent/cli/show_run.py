@@ -14,11 +14,11 @@ from detent.words.quantities import count_text, time_text
 from detent.words.states import CANCELLED, FAILED, REUSED, RUNNING, SKIPPED, WAITING, word_of
 
 if TYPE_CHECKING:
-    from detent.engine.content import Content
-    from detent.engine.home import Home
-    from detent.engine.recorded_run import RecordedRun, RecordedStep
-    from detent.engine.run_ending import Artifact
-    from detent.engine.run_view import Counts
+    from detent.owner.content import Content
+    from detent.owner.home import Home
+    from detent.runs.record.outcome import Artifact
+    from detent.runs.record.recorded_run import RecordedRun, RecordedStep
+    from detent.runs.record.view import Counts
     from detent.store.api import StoreReader
 
 STEPS_SHOWN_MAX = 100
@@ -31,7 +31,7 @@ class RunSteps:
     """A recorded run, read once for the page and for the document."""
 
     def __init__(self, home: Home, reader: StoreReader, content: Content, recorded: RecordedRun, now_ms: int) -> None:
-        from detent.engine.run_ending import artifacts_of  # noqa: PLC0415 - keeps `--help` fast
+        from detent.runs.record.outcome import artifacts_of  # noqa: PLC0415 - keeps `--help` fast
 
         self.recorded, self._reader, self._content, self._now_ms = recorded, reader, content, now_ms
         self.names = {step.step_id: step.key for step in recorded.steps}
@@ -56,7 +56,7 @@ class RunSteps:
 
     def fields(self) -> list[tuple[str, Cellish]]:
         """What the head of the page says of where it came from."""
-        from detent.engine.run_view import counts  # noqa: PLC0415
+        from detent.runs.record.view import counts  # noqa: PLC0415
 
         inputs, about = self.recorded.inputs, self.recorded.inputs.about
         fields: list[tuple[str, Cellish]] = [("file", inputs.contract.name)]
@@ -79,7 +79,7 @@ class RunSteps:
 
     def draw(self, page: Page) -> None:
         """The steps, then the files."""
-        from detent.engine.run_view import step_time_ms, step_waited_ms  # noqa: PLC0415
+        from detent.runs.record.view import step_time_ms, step_waited_ms  # noqa: PLC0415
         from detent.words.quantities import short_duration  # noqa: PLC0415
 
         shown = self.recorded.steps[:STEPS_SHOWN_MAX]
@@ -114,14 +114,14 @@ class RunSteps:
         return Cell("" if data is None else value_text(data, RESULT_SHOWN_MAX))
 
     def _result(self, step: RecordedStep) -> bytes | None:
-        from detent.engine.recorded_run import report_of  # noqa: PLC0415
+        from detent.runs.record.recorded_run import report_of  # noqa: PLC0415
 
         row = step.elements[0].row if step.elements and not step.mapped else None
         report = None if row is None else report_of(self._reader, self._content, row)
         return None if report is None or not report.ok else value_bytes(self._content, report)
 
     def _step_map(self, step: RecordedStep) -> dict[str, Any]:
-        from detent.engine.run_view import step_waited_ms  # noqa: PLC0415
+        from detent.runs.record.view import step_waited_ms  # noqa: PLC0415
 
         view = step.view
         data = self._results.get(step.key)

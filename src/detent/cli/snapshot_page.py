@@ -11,17 +11,17 @@ from detent.words.states import CANCELLED, word_of
 
 if TYPE_CHECKING:
     from detent.cli.shell import Shell
-    from detent.engine.home import Home
-    from detent.engine.inspect import RunView
+    from detent.owner.home import Home
+    from detent.owner.views import RunView
 
 
 def show_snapshot(shell: Shell, home: Home, identifier: str, view: RunView | None) -> int:
     """Answer with the snapshot of a run; `InvalidInput` says why there is none."""
-    from detent.engine.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
-    from detent.engine.ordered_runtime.snapshot_file import read_snapshot  # noqa: PLC0415
-    from detent.engine.run_identity import is_driven  # noqa: PLC0415
     from detent.errors import InvalidInput  # noqa: PLC0415
     from detent.kernel.run import RUNNING  # noqa: PLC0415
+    from detent.owner.ticks import SystemClock  # noqa: PLC0415 - keeps `--help` fast
+    from detent.runs.ordered.snapshot_file import read_snapshot  # noqa: PLC0415
+    from detent.runs.record.identity import is_driven  # noqa: PLC0415
 
     if view is None:
         raise InvalidInput(f"there is no run {identifier!r} here", hint="`detent list` shows the runs")

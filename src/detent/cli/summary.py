@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Final
 from detent.cli.artifact_text import artifact_fields
 from detent.cli.page import Cell, Cellish, Page, state_cell
 from detent.cli.terminal import BAD, FAINT, NOTE, STRONG, WARN, beginning, safe, shortened
-from detent.engine.home import find_home
-from detent.engine.run_view import Counts, RunView, counts, elapsed_ms, step_elapsed_ms, step_waited_ms
 from detent.errors import DetentError
+from detent.owner.home import find_home
+from detent.runs.record.view import Counts, RunView, counts, elapsed_ms, step_elapsed_ms, step_waited_ms
 from detent.words.quantities import count_text, short_duration
 from detent.words.states import CANCELLED, FAILED, SKIPPED, STOPPED, SUCCEEDED, word_of
 
 if TYPE_CHECKING:
-    from detent.engine.run_ending import Artifact, Failure
+    from detent.runs.record.outcome import Artifact, Failure
 
 RESULT_SHOWN_MAX: Final = 400
 """Columns of a result on the page; `-o json` has it whole."""

@@ -139,7 +139,7 @@ def _blind_pipes(contract: Contract) -> list[Finding]:
     ]
     if not piped:
         return []
-    from detent.engine.ingredients import default_shell  # noqa: PLC0415 - the engine, for contracts with a pipe alone
+    from detent.reuse.ingredients import default_shell  # noqa: PLC0415 - the engine, for contracts with a pipe alone
 
     if default_shell() != SH:
         return []

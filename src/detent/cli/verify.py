@@ -60,7 +60,7 @@ def command(shell: Shell, file: Path | None, root: str | None, head_files: tuple
 
         report, what = verify(file, pinned, kept_heads=kept), str(file)
     else:
-        from detent.engine.audit import verify_home  # noqa: PLC0415
+        from detent.inspect.audit import verify_home  # noqa: PLC0415
 
         home = shell.home()
         report, what = verify_home(home, environment=os.environ, root=pinned, kept_heads=kept), str(home.ledger)

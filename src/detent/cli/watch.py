@@ -14,10 +14,10 @@ from detent.cli.shell import Shell
 from detent.errors import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
-    from detent.engine.recipes import Options
-    from detent.engine.run import RunHandle
-    from detent.engine.run_inputs import RunInputs
-    from detent.engine.watching import Taken
+    from detent.reuse.work_keys import Options
+    from detent.runs.handle import RunHandle
+    from detent.runs.record.inputs import RunInputs
+    from detent.runs.schedules.runner import Taken
 
 
 class Interrupts:
@@ -74,16 +74,16 @@ def watch_runs(
     shell: Shell, inputs: RunInputs, options: Options, *, workers: int | None, quiet: bool, drive: Callable[..., int]
 ) -> int:
     """Watch until the end is asked for. Every run answers with its own summary, or its own JSON document."""
-    from detent.engine.clock import SystemClock  # noqa: PLC0415
-    from detent.engine.run import RunHandle  # noqa: PLC0415
-    from detent.engine.watching import Hands, Watching, schedule_of  # noqa: PLC0415
-    from detent.engine.work import Work, home_at  # noqa: PLC0415
+    from detent.owner.ticks import SystemClock  # noqa: PLC0415
+    from detent.runs.handle import RunHandle  # noqa: PLC0415
+    from detent.runs.runtime import Runtime, home_at  # noqa: PLC0415
+    from detent.runs.schedules.runner import Hands, Watching, schedule_of  # noqa: PLC0415
 
     schedule_of(inputs)  # No home is made for a contract that cannot be watched.
     home, interrupts = home_at(shell.home_option), Interrupts()
 
     def drive_one(run_inputs: RunInputs, taken: Taken) -> None:
-        with Work(home, workers=workers) as work:
+        with Runtime(home, workers=workers) as work:
             handle = RunHandle(work, run_inputs, options=options, taken=taken)
             drive(shell, work, handle, quiet=quiet, catching=interrupts.minding)
 

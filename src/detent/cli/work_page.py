@@ -13,8 +13,8 @@ from detent.words.quantities import count_text, size_text
 from detent.words.states import FAILED, word_of
 
 if TYPE_CHECKING:
-    from detent.engine.content import Content
     from detent.jobs.work import WorkOrder, WorkReport, WorkStream
+    from detent.owner.content import Content
 
 TEXT_MAX = 300
 """Columns of a value on a page; `-o json` has it whole."""
@@ -118,7 +118,7 @@ def draw_error(page: Page, report: WorkReport) -> None:
     """Why an attempt failed, with the traceback of the user's code."""
     if report.error is None:
         return
-    from detent.engine.run_ending import failure_of  # noqa: PLC0415
+    from detent.runs.record.outcome import failure_of  # noqa: PLC0415
 
     page.line()
     for line in failure_of("", report.error).message.splitlines()[:TRACEBACK_LINES_MAX]:
@@ -154,7 +154,7 @@ def call_text(order: WorkOrder) -> str:
 
 def value_bytes(content: Content, report: WorkReport) -> bytes | None:
     """The strict JSON of a report's value; None when there is none, it is gone, or it is too large to be shown."""
-    from detent.engine.recorded_run import value_of  # noqa: PLC0415
+    from detent.runs.record.recorded_run import value_of  # noqa: PLC0415
 
     data = value_of(content, report)
     return None if data is None or len(data) > VALUE_BYTES_MAX else data

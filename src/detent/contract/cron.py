@@ -6,7 +6,7 @@ field that begins with ``*`` is not restricted). What nearly every cron understa
 sixth field) is refused rather than guessed.
 
 Everything here is about the calendar alone: days are numbered from 1970-01-01, minutes from midnight, and no time zone
-has a say. What a clock on a wall makes of them is for `detent.engine.schedule`.
+has a say. What a clock on a wall makes of them is for `detent.runs.schedules.times`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A schedule says *when*, never *what*: it is part of neither digest of a contract
 from six o'clock to seven must not turn its steps into other steps, nor make a stranger who compares two runs believe that
 they ran something else. Which occurrence a run was started for stands in the run's own inputs.
 
-This module knows the words and the calendar. It reads no clock and no time zone: `detent.engine.schedule` turns a schedule
+This module knows the words and the calendar. It reads no clock and no time zone: `detent.runs.schedules.times` turns a schedule
 into moments.
 """
 

@@ -15,6 +15,6 @@ STATED: Final = "detent.engine.ordered_runtime.notes:stated"
 """The target of a note of an ordered run, which is closed in the commit that submits it."""
 
 HELD_BY: Final = {
-    COMPUTE_CHUNK: "detent.engine.ordered_runtime.chunk",
-    STATED: "detent.engine.ordered_runtime.notes",
+    COMPUTE_CHUNK: "detent.runs.ordered.chunk",
+    STATED: "detent.runs.ordered.notes",
 }

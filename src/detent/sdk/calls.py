@@ -7,12 +7,12 @@ from typing import Any, TypeAlias
 
 from detent.contract import from_document
 from detent.contract.step_limits import priority_of, retries_of, timeout_ms_of
-from detent.engine.desk import Retries
-from detent.engine.path_arguments import input_paths
-from detent.engine.recipes import Wanted, limits_of
-from detent.engine.tasks import Call
 from detent.errors import InvalidInput
 from detent.executor.annotations import refuse_return
+from detent.owner.backend import Retries
+from detent.reuse.path_arguments import input_paths
+from detent.reuse.work_keys import Wanted, limits_of
+from detent.runs.single_jobs import Call
 from detent.sdk.bound import BoundAlone, stored_value
 from detent.sdk.recording import Recording
 from detent.sdk.task import Task

@@ -27,10 +27,10 @@ from detent.sdk.options import Duration, not_ended, waiting_seconds
 from detent.words.quantities import count_text
 
 if TYPE_CHECKING:
-    from detent.engine.tasks import Call, Tasks, Ticket
-    from detent.engine.work import Work
     from detent.jobs.idempotency import IdempotencyScope
     from detent.jobs.status import JobStatus
+    from detent.runs.runtime import Runtime
+    from detent.runs.single_jobs import Call, SingleJobs, Ticket
     from detent.sdk.calls import MakeCall
     from detent.sdk.flow import Flow
     from detent.sdk.flow_handle import FlowHandle
@@ -157,9 +157,9 @@ class Client:
         force: bool = False,
         salt: str | None = None,
     ) -> None:
-        from detent.engine.recipes import Options  # noqa: PLC0415 - `import detent` stays cheap
-        from detent.engine.tasks import Tasks  # noqa: PLC0415
-        from detent.engine.work import Work, home_at  # noqa: PLC0415
+        from detent.reuse.work_keys import Options  # noqa: PLC0415 - `import detent` stays cheap
+        from detent.runs.runtime import Runtime, home_at  # noqa: PLC0415
+        from detent.runs.single_jobs import SingleJobs  # noqa: PLC0415
         from detent.sdk.run import file_maker  # noqa: PLC0415
         from detent.sdk.user_code import refuse_while_loading  # noqa: PLC0415
 
@@ -167,8 +167,8 @@ class Client:
         where = home_at(None if home is None else Path(home))
         self.home = where.path
         self._options = Options(force=force, salt=salt)
-        self._work: Work = Work(where, workers=workers, idle=True)
-        self._tasks: Tasks = Tasks(self._work, options=self._options)
+        self._work: Runtime = Runtime(where, workers=workers, idle=True)
+        self._tasks: SingleJobs = SingleJobs(self._work, options=self._options)
         self._file = file_maker(where.path)
         self._warned = 0
         self._calls: dict[int, tuple[Any, MakeCall]] = {}
@@ -246,7 +246,7 @@ class Client:
         scope = None
         if idempotency_key is not None:
             key = parse_idempotency_key(idempotency_key)
-            scope = IdempotencyScope(self._work.desk.tenant, USER, ENDPOINT, key)
+            scope = IdempotencyScope(self._work.backend.tenant, USER, ENDPOINT, key)
         (ticket,) = self._submitted([call], seconds, scope)
         return Handle(self, ticket)
 
@@ -348,7 +348,7 @@ class Client:
     ) -> list[Ticket]:
         self._work.start()
         tickets = self._tasks.submit(calls, timeout=timeout, scope=scope)
-        said = self._work.recipes.path_arguments.warnings
+        said = self._work.work_keys.path_arguments.warnings
         for text in said[self._warned :]:
             warnings.warn(text, stacklevel=4)
         self._warned = len(said)
@@ -360,14 +360,14 @@ class Client:
             run.wait(_left(deadline))
         if self._work.workers:
             self._tasks.drain(deadline)
-            self._work.crew.drain(_left(deadline))
+            self._work.supervisor.drain(_left(deadline))
 
     def _end(self) -> Left:
         """Stop everything; what had not ended."""
         open_runs = [run for run in self._runs if not run.done()]
         for run in open_runs:
             run.leave()
-        interrupted = self._work.crew.held
+        interrupted = self._work.supervisor.held
         queued = [job_id for job_id in self._tasks.open_jobs() if job_id not in set(interrupted)]
         self._tasks.close()
         self._work.close()
@@ -376,8 +376,8 @@ class Client:
         )
 
     def _submit_flow(self, flow: Flow[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> FlowHandle:
-        from detent.engine.run import RunHandle  # noqa: PLC0415 - single functions need none of it
-        from detent.engine.run_inputs import RunInputs  # noqa: PLC0415
+        from detent.runs.handle import RunHandle  # noqa: PLC0415 - single functions need none of it
+        from detent.runs.record.inputs import RunInputs  # noqa: PLC0415
         from detent.sdk.flow_handle import FlowHandle  # noqa: PLC0415
 
         inputs = RunInputs(flow.contract(*args, **kwargs), {})
@@ -394,22 +394,22 @@ class Client:
         if known is None or known[0] is not function:
             from detent.sdk.calls import caller  # noqa: PLC0415
 
-            known = self._calls[id(function)] = (function, caller(function, self._work.desk.files))
+            known = self._calls[id(function)] = (function, caller(function, self._work.backend.files))
         return known[1](args, kwargs, reuse)
 
     def _status(self, job_id: str) -> JobStatus:
         from detent.jobs.status import project_job  # noqa: PLC0415
         from detent.kernel import Job  # noqa: PLC0415
 
-        row = self._work.desk.reader.job(job_id)
+        row = self._work.backend.reader.job(job_id)
         if row is None:
             raise InvalidInput(f"there is no job {job_id!r}", code="UNKNOWN_JOB", hint="`detent list --jobs` shows all")
         return project_job(Job.decode(row.body)).status
 
     def _result(self, ticket: Ticket, timeout: float | None) -> Any:
-        from detent.engine.recipes import no_results  # noqa: PLC0415
         from detent.jobs.values import restored  # noqa: PLC0415
         from detent.kernel import Job, State  # noqa: PLC0415
+        from detent.reuse.work_keys import no_results  # noqa: PLC0415
 
         if not ticket.done:
             self._work.start()  # Else a job that waits for a worker would wait for ever.
@@ -419,9 +419,9 @@ class Client:
             raise TaskCancelled(f"job {ticket.job_id} was cancelled", hint=f"`detent explain {ticket.job_id}`")
         report = ticket.report
         if ticket.state == State.SUCCEEDED and report is not None:
-            desk = self._work.desk
-            return restored(desk.value(report), no_results, self._file)
-        row = None if report is not None else self._work.desk.reader.job(ticket.job_id)
+            backend = self._work.backend
+            return restored(backend.value(report), no_results, self._file)
+        row = None if report is not None else self._work.backend.reader.job(ticket.job_id)
         raise _failure(ticket, None if row is None else Job.decode(row.body).reason_code)
 
 
@@ -450,7 +450,7 @@ def _failure(ticket: Ticket, reason_code: str | None = None) -> TaskFailed:
     error = None if ticket.report is None else ticket.report.error
     hint = f"`detent explain {ticket.job_id}` and `detent logs {ticket.job_id}` tell more"
     if error is None:
-        from detent.engine.next_attempt import unreported, unreported_category  # noqa: PLC0415
+        from detent.workers.next_attempt import unreported, unreported_category  # noqa: PLC0415
 
         code = reason_code or ticket.state
         return TaskFailed(
@@ -458,7 +458,7 @@ def _failure(ticket: Ticket, reason_code: str | None = None) -> TaskFailed:
             hint=hint,
             details={"job_id": ticket.job_id, "category": unreported_category(code), "code": code},
         )
-    from detent.engine.run_ending import users_line  # noqa: PLC0415
+    from detent.runs.record.outcome import users_line  # noqa: PLC0415
 
     name = error.type or error.code
     failure = TaskFailed(

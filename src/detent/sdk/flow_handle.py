@@ -11,8 +11,8 @@ from detent.sdk.run import Run, RunFailed, run_of
 from detent.words.states import FAILED, RUNNING
 
 if TYPE_CHECKING:
-    from detent.engine.run import RunHandle
-    from detent.engine.work import Work
+    from detent.runs.handle import RunHandle
+    from detent.runs.runtime import Runtime
 
 
 class FlowHandle:
@@ -22,7 +22,7 @@ class FlowHandle:
     is taken up by the same submission again, by `flow.run()` or by `detent run`.
     """
 
-    def __init__(self, work: Work, handle: RunHandle) -> None:
+    def __init__(self, work: Runtime, handle: RunHandle) -> None:
         self._work = work
         self._handle = handle
         self._run: Run | None = None

@@ -26,13 +26,13 @@ from detent.sdk.user_code import refuse_while_loading
 from detent.words.states import CANCELLED, FAILED, STOPPED, word_of
 
 if TYPE_CHECKING:
-    from detent.engine.commit_targets.api import Anew, CommitTarget
-    from detent.engine.ordered_runtime.beginning import Beginning
-    from detent.engine.ordered_runtime.handle import OrderedHandle, OrderedResult
-    from detent.engine.ordered_runtime.spec import OrderedSpec
-    from detent.engine.work import Work
+    from detent.runs.ordered.handle import OrderedHandle, OrderedResult
+    from detent.runs.ordered.resume import Beginning
+    from detent.runs.ordered.spec import OrderedSpec
+    from detent.runs.runtime import Runtime
     from detent.sdk.bound import BoundAlone
     from detent.sdk.options import Duration
+    from detent.targets.api import Anew, CommitTarget
 
 WINDOW = 2048
 TOGETHER = 64
@@ -269,8 +269,8 @@ class _Request:
 
     def spec(self, commit: str | None) -> OrderedSpec:
         """What is asked for, without the items."""
-        from detent.engine.desk import Retries  # noqa: PLC0415 - `import detent` stays cheap
-        from detent.engine.ordered_runtime.spec import OrderedSpec  # noqa: PLC0415
+        from detent.owner.backend import Retries  # noqa: PLC0415 - `import detent` stays cheap
+        from detent.runs.ordered.spec import OrderedSpec  # noqa: PLC0415
 
         bound = _bound(self._compute)
         return OrderedSpec(
@@ -288,24 +288,24 @@ class _Request:
 
     def beginning(self, commit: object) -> Beginning:
         """What earlier runs mean to this one."""
-        from detent.engine.ordered_runtime.beginning import Beginning  # noqa: PLC0415
+        from detent.runs.ordered.resume import Beginning  # noqa: PLC0415
 
         return Beginning(force=self.force, append=self.append, answers=isinstance(commit, str))
 
     def handle(
         self,
-        work: Work,
+        work: Runtime,
         items: Iterable[Any],
         spec: OrderedSpec,
         target: CommitTarget,
         beginning: Beginning | None = None,
     ) -> OrderedHandle:
         """The run, with its items written down."""
-        from detent.engine.ordered_runtime.handle import OrderedHandle  # noqa: PLC0415
-        from detent.engine.ordered_runtime.spool import spool  # noqa: PLC0415
+        from detent.runs.ordered.handle import OrderedHandle  # noqa: PLC0415
+        from detent.runs.ordered.items import spool  # noqa: PLC0415
 
         files: dict[str, None] = {}
-        spooled = spool(work.desk.files, _lines(items, work.desk.files, files))
+        spooled = spool(work.backend.files, _lines(items, work.backend.files, files))
         return OrderedHandle(
             work, spec, spooled, target, files=tuple(files), commit_ms=self._commit_ms, beginning=beginning
         )
@@ -347,13 +347,13 @@ def _lines(items: Iterable[Any], kept: Any, files: dict[str, None]) -> Iterator[
 def _committed(
     request: _Request, items: Iterable[Any], commit: str | Callable[..., Any] | CommitTarget
 ) -> OrderedSummary:
-    from detent.engine.work import Work, home_at  # noqa: PLC0415
+    from detent.runs.runtime import Runtime, home_at  # noqa: PLC0415
 
     where = home_at(request.home)
-    with Work(where, workers=request.workers) as work:
+    with Runtime(where, workers=request.workers) as work:
         beginning = request.beginning(commit)
         spec = request.spec(_named(commit))
-        target = _target(commit, work, beginning.anew(work.desk, spec))
+        target = _target(commit, work, beginning.anew(work.backend, spec))
         handle = request.handle(work, items, spec, target, beginning)
         summary = OrderedSummary(handle.run(), where.path)
     _insist_on_end(summary, handle)
@@ -361,15 +361,15 @@ def _committed(
 
 
 def _streamed(request: _Request, items: Iterable[Any], box: dict[str, Any]) -> Iterator[Any]:
-    from detent.engine.ordered_runtime.hand_over import HandOver  # noqa: PLC0415
-    from detent.engine.recipes import no_results  # noqa: PLC0415
-    from detent.engine.work import Work, home_at  # noqa: PLC0415
     from detent.jobs.values import restored  # noqa: PLC0415
+    from detent.reuse.work_keys import no_results  # noqa: PLC0415
+    from detent.runs.ordered.loop_target import HandOver  # noqa: PLC0415
+    from detent.runs.runtime import Runtime, home_at  # noqa: PLC0415
     from detent.sdk.run import file_maker  # noqa: PLC0415
 
     where = home_at(request.home)
     file = file_maker(where.path)
-    with Work(where, workers=request.workers) as work:
+    with Runtime(where, workers=request.workers) as work:
         target = HandOver()
         handle = request.handle(work, items, request.spec(None), target)
         ended: list[BaseException | OrderedResult] = []
@@ -414,12 +414,12 @@ def _named(commit: str | Callable[..., Any] | CommitTarget) -> str:
     return str(getattr(commit, "spec", ""))
 
 
-def _target(commit: str | Callable[..., Any] | CommitTarget, work: Work, anew: Anew | None) -> CommitTarget:
-    from detent.engine.commit_targets import FunctionTarget, parse_target  # noqa: PLC0415
-    from detent.engine.commit_targets.function_target import SLICE_SECONDS  # noqa: PLC0415
-    from detent.engine.recipes import no_results  # noqa: PLC0415
+def _target(commit: str | Callable[..., Any] | CommitTarget, work: Runtime, anew: Anew | None) -> CommitTarget:
     from detent.jobs.values import restored  # noqa: PLC0415
+    from detent.reuse.work_keys import no_results  # noqa: PLC0415
     from detent.sdk.run import file_maker  # noqa: PLC0415
+    from detent.targets import FunctionTarget, parse_target  # noqa: PLC0415
+    from detent.targets.function_target import SLICE_SECONDS  # noqa: PLC0415
 
     file = file_maker(work.home.path)
 
@@ -427,7 +427,7 @@ def _target(commit: str | Callable[..., Any] | CommitTarget, work: Work, anew: A
         return restored(value, no_results, file)
 
     if isinstance(commit, str):
-        target = parse_target(commit, base=Path.cwd(), content=work.desk.files, restore=restore, anew=anew)
+        target = parse_target(commit, base=Path.cwd(), content=work.backend.files, restore=restore, anew=anew)
         target.check()
         return target
     if callable(commit):

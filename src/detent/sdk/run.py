@@ -12,9 +12,9 @@ from detent.words.states import word_of
 
 if TYPE_CHECKING:
     from detent.contract.model import Contract
-    from detent.engine.run import RunResult
-    from detent.engine.run_view import StepView
-    from detent.engine.work import Work
+    from detent.runs.handle import RunResult
+    from detent.runs.record.view import StepView
+    from detent.runs.runtime import Runtime
 
 REASONS_MAX: Final = 3
 """Failed steps that an exception names."""
@@ -112,10 +112,10 @@ def run(  # noqa: PLR0913 - how a run is to go, each by its name
     run goes on where that run stopped, unless ``new``; ``force`` runs every step again.
     """
     from detent.contract.params import bind  # noqa: PLC0415 - `import detent` stays cheap
-    from detent.engine.recipes import Options  # noqa: PLC0415
-    from detent.engine.run import RunHandle  # noqa: PLC0415
-    from detent.engine.run_inputs import RunInputs  # noqa: PLC0415
-    from detent.engine.work import Work, home_at  # noqa: PLC0415
+    from detent.reuse.work_keys import Options  # noqa: PLC0415
+    from detent.runs.handle import RunHandle  # noqa: PLC0415
+    from detent.runs.record.inputs import RunInputs  # noqa: PLC0415
+    from detent.runs.runtime import Runtime, home_at  # noqa: PLC0415
     from detent.sdk.user_code import refuse_while_loading  # noqa: PLC0415
 
     refuse_while_loading("starts a run")
@@ -123,7 +123,7 @@ def run(  # noqa: PLR0913 - how a run is to go, each by its name
     bound = bind(contract, {} if params is None else dict(params))
     options = Options(force=force, salt=salt, max_parallel=max_parallel)
     where = home_at(None if home is None else Path(home))
-    with Work(where, workers=workers) as work:
+    with Runtime(where, workers=workers) as work:
         handle = RunHandle(work, RunInputs(contract, bound), options=options, new=new, file=file_maker(where.path))
         ended = run_of(work, handle.run())
     for text in ended.warnings:
@@ -131,19 +131,21 @@ def run(  # noqa: PLR0913 - how a run is to go, each by its name
     return ended
 
 
-def run_of(work: Work, ended: RunResult) -> Run:
+def run_of(work: Runtime, ended: RunResult) -> Run:
     """A run that has ended, as users see it."""
     return Run(ended, work.home.path, _places(work, ended))
 
 
-def _places(work: Work, ended: RunResult) -> list[str]:
+def _places(work: Runtime, ended: RunResult) -> list[str]:
     """The lines of the user's own in which the first steps failed."""
     if not ended.failed:
         return []
-    from detent.engine.content import Content  # noqa: PLC0415 - for failures alone
-    from detent.engine.run_ending import failures_of  # noqa: PLC0415
+    from detent.owner.content import Content  # noqa: PLC0415 - for failures alone
+    from detent.runs.record.outcome import failures_of  # noqa: PLC0415
 
-    told = failures_of(work.desk.reader, Content(work.desk.reader, work.desk.files), ended.failed[:REASONS_MAX])
+    told = failures_of(
+        work.backend.reader, Content(work.backend.reader, work.backend.files), ended.failed[:REASONS_MAX]
+    )
     return [failure.where for failure in told if failure.where is not None]
 
 
@@ -158,7 +160,7 @@ def file_maker(home: Path) -> Any:
 def _contract(given: Contract | str | Path) -> Contract:
     from detent.contract import Contract, load  # noqa: PLC0415
     from detent.contract.limits import BYTES_MAX  # noqa: PLC0415
-    from detent.engine.run_inputs import check_job  # noqa: PLC0415
+    from detent.runs.record.inputs import check_job  # noqa: PLC0415
 
     if isinstance(given, Contract):
         return given

@@ -22,7 +22,7 @@ def verify(path: str | PathLike[str], root: str | bytes | None = None, *, kept_h
     file or the root is no digest; what is wrong inside the file is a finding.
     """
     # Not at the top: `import detent` and `detent --help` must not load what only this function needs.
-    from detent.engine.signatures import signature_checkers  # noqa: PLC0415
+    from detent.inspect.signatures import signature_checkers  # noqa: PLC0415
     from detent.ledger.verify import verify_bundle  # noqa: PLC0415
     from detent.store.spill import SpilledHeads  # noqa: PLC0415
 

@@ -21,10 +21,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import TYPE_CHECKING, Any
 
-from detent.engine.home import HOME_VARIABLE, Home, make_home
-from detent.engine.session import Session
-from detent.engine.wiring import Parts, begin_ledger
 from detent.errors import InvalidInput
+from detent.owner.home import HOME_VARIABLE, Home, make_home
+from detent.owner.session import Session
+from detent.owner.wiring import Parts, begin_ledger
 from detent.testing.clock import FakeClock
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class TemporaryHome:
 
     def verify(self) -> Report:
         """Verify the ledger and everything stored beside it, as `detent verify` does."""
-        from detent.engine.audit import verify_home  # noqa: PLC0415 - most tests never ask
+        from detent.inspect.audit import verify_home  # noqa: PLC0415 - most tests never ask
 
         return verify_home(self.home, environment=self.environment)
 

@@ -1,11 +1,11 @@
-"""Work without processes: a lane that calls the user's functions here, one after the other, where a test can steer them.
+"""Work without processes: an executor that calls the user's functions here, one after the other, where a test can steer them.
 
-Real workers take a moment to start and another to answer, and they cannot be stopped between two lines. This lane runs each
-function on the thread of the crew that claimed it, in the order in which it was given out; what it cannot show is what only a
+Real workers take a moment to start and another to answer, and they cannot be stopped between two lines. This executor runs each
+function on the thread of the supervisor that claimed it, in the order in which it was given out; what it cannot show is what only a
 process can do: crash, exit, be killed in the middle. A function steers its own outcome by raising `Fails` or `Lost`.
 
-    lane = InlineLane(content=home.path / "content")
-    with Work(home.home, lanes=lambda desk: ({"python": lane}, lane)) as work: ...
+    executor = InlineLane(content=home.path / "content")
+    with Work(home.home, executors=lambda backend: ({"python": executor}, executor)) as work: ...
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from detent.canon import json_decode
-from detent.engine.clock import SystemClock
-from detent.engine.lanes import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, Assignment, Finished
 from detent.executor.file import File
 from detent.executor.plain import stored
 from detent.executor.plain.model import VALUE_BYTES_MAX
 from detent.jobs.status import TIMEOUT_CODES
 from detent.jobs.values import restored
 from detent.jobs.work import WorkError
+from detent.owner.ticks import SystemClock
+from detent.workers.executor import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, Assignment, Finished
 
 SLOTS: Final = 64
 
@@ -45,10 +45,10 @@ class Lost(Exception):
 
 
 class InlineLane:
-    """A lane for ``python`` work, and what its crew sleeps on. ``slots`` is how many assignments it takes at once.
+    """An executor for ``python`` work, and what its supervisor sleeps on. ``slots`` is how many assignments it takes at once.
 
     Functions come from ``functions`` by their target, else from their file below the order's ``base``, else by import. Those
-    whose target is in `held` wait until `release`; ``on_idle`` is called whenever the crew has nothing to do.
+    whose target is in `held` wait until `release`; ``on_idle`` is called whenever the supervisor has nothing to do.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class InlineLane:
         self._pending.append(assignment)
 
     def cancel(self, number: int) -> None:
-        """Drop an assignment that has not begun; there is no other moment at which a crew could ask for that."""
+        """Drop an assignment that has not begun; there is no other moment at which a supervisor could ask for that."""
         self.cancelled.append(number)
         for assignment in [one for one in self._pending if one.number == number]:
             self._pending.remove(assignment)
@@ -99,7 +99,7 @@ class InlineLane:
         return back
 
     def run_one(self, target: str) -> None:
-        """Run the oldest assignment of a held target; for `on_idle`, which is called on the crew's own thread."""
+        """Run the oldest assignment of a held target; for `on_idle`, which is called on the supervisor's own thread."""
         ready = next(one for one in self._pending if one.order.target == target)
         self._pending.remove(ready)
         self._finished.append(self._run(ready))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from detent.engine.wiring import Parts
+from detent.owner.wiring import Parts
 from detent.testing.clock import FakeClock
 from detent.testing.crash import CrashPoints
 from detent.testing.home import START_MS, TemporaryHome, temporary_home

@@ -7,24 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from detent.executor.sandbox import Profile, Supervisor
-from tests.executor.runners.rig import Desk, desk
+from detent.executor.sandbox import Profile, Sandbox
+from tests.executor.runners.rig import Backend, backend
 from tests.hostile.rig import CONTAINED, traces
 
 
 @pytest.fixture(scope="session", params=CONTAINED[:1], ids=lambda profile: profile.value)
-def contained(request: pytest.FixtureRequest) -> Iterator[Supervisor]:
+def contained(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
     profile: Profile = request.param
-    with Supervisor(profile=profile, warm=1) as supervisor:
+    with Sandbox(profile=profile, warm=1) as supervisor:
         yield supervisor
 
 
 @pytest.fixture
-def here(contained: Supervisor, tmp_path: Path) -> Iterator[Desk]:
+def here(contained: Sandbox, tmp_path: Path) -> Iterator[Backend]:
     """A desk with a store of its own. Afterwards nothing is left: no process, group, mount, and no file at all."""
     before = set(
         contained.staging.iterdir()
     )  # Other tests may keep what their jobs left, for as long as they look at it.
-    yield desk(contained, tmp_path / "content")
+    yield backend(contained, tmp_path / "content")
     assert traces(contained) == []
     assert set(contained.staging.iterdir()) <= before

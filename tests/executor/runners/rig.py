@@ -15,7 +15,7 @@ from detent.artifacts.directory import DirectoryStore
 from detent.canon import digest_text, parse_digest, tick_to_iso
 from detent.errors import Refused
 from detent.executor.runners import Runners
-from detent.executor.sandbox import Supervisor
+from detent.executor.sandbox import Sandbox
 from detent.jobs import JobPayload, JobResult, answer_fault, complete_payload, encode_result, read_payload, read_result
 from tests.jobs.envelopes import CREATED_AT, EXPORT, HEAD, NONCE, RENDER, THUMBNAIL
 
@@ -23,10 +23,10 @@ BASE_MS = 1_767_225_600_000
 
 
 @dataclass(frozen=True)
-class Desk:
+class Backend:
     """Where jobs are run in tests; every result is read back as a platform would read it."""
 
-    supervisor: Supervisor
+    supervisor: Sandbox
     store: ArtifactStore
     runners: Runners
 
@@ -67,9 +67,9 @@ class Desk:
         return found
 
 
-def desk(supervisor: Supervisor, directory: Path) -> Desk:
+def backend(supervisor: Sandbox, directory: Path) -> Backend:
     store = DirectoryStore(directory)
-    return Desk(supervisor, store, Runners(supervisor, store))
+    return Backend(supervisor, store, Runners(supervisor, store))
 
 
 def clock(first_tick: int = 1000) -> Callable[[], str]:

@@ -8,14 +8,14 @@ import pytest
 
 from detent.executor.sandbox.missing import NOT_INSIDE
 from detent.jobs import EnvelopeInvalid, JobStatus
-from tests.executor.runners.rig import Desk, error_of, execute
+from tests.executor.runners.rig import Backend, error_of, execute
 from tests.jobs.envelopes import changed
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x08\0\0\0\x06\x08\x06\0\0\0"
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="4" height="4"><rect width="4" height="4"/></svg>'
 
 
-def test_the_entrypoint_is_called_with_the_parameters_and_its_value_is_the_result(here: Desk) -> None:
+def test_the_entrypoint_is_called_with_the_parameters_and_its_value_is_the_result(here: Backend) -> None:
     """JOB-007, JOB-042, JOB-049, JOB-052, X-151"""
     source = {
         "source": "import sys\ndef work(x, name):\n    print('out')\n    print('err', file=sys.stderr)\n    return {name: x * x}"
@@ -31,7 +31,7 @@ def test_the_entrypoint_is_called_with_the_parameters_and_its_value_is_the_resul
     assert result.artifacts == ()
 
 
-def test_the_code_blocks_of_a_blockdoc_are_one_program(here: Desk) -> None:
+def test_the_code_blocks_of_a_blockdoc_are_one_program(here: Backend) -> None:
     """JOB-042"""
     blocks = [
         {"type": "code", "source": "base = 40"},
@@ -41,7 +41,7 @@ def test_the_code_blocks_of_a_blockdoc_are_one_program(here: Desk) -> None:
     assert here.run(execute({"blocks": blocks})).outputs.result_json == 42
 
 
-def test_streams_and_json_that_nobody_asked_for_are_left_out(here: Desk) -> None:
+def test_streams_and_json_that_nobody_asked_for_are_left_out(here: Backend) -> None:
     """JOB-042"""
     draft = execute("def main():\n    print('x' * 5000)\n    return 1", limits={"max_output_kb": 1})
     draft["output_spec"] = {"return_stdout": False, "return_stderr": False, "formats": ["png"]}
@@ -51,7 +51,7 @@ def test_streams_and_json_that_nobody_asked_for_are_left_out(here: Desk) -> None
     assert [entry.message for entry in result.logs] == ["no png file was left in the output directory"]
 
 
-def test_files_left_in_the_output_directory_become_artifacts(here: Desk) -> None:
+def test_files_left_in_the_output_directory_become_artifacts(here: Backend) -> None:
     """JOB-007, JOB-050, JOB-055, JOB-074, JOB-080"""
     source = """
 import os
@@ -81,7 +81,7 @@ def main(png, svg):
     assert all(one.uri == f"content:{one.digest}" for one in result.artifacts)
 
 
-def test_an_exception_is_told_with_line_and_column_of_the_users_own_code(here: Desk) -> None:
+def test_an_exception_is_told_with_line_and_column_of_the_users_own_code(here: Backend) -> None:
     """JOB-058, JOB-059, JOB-060"""
     source = "import json\n\ndef main():\n    text = 'é'; json.loads('{')\n"
     result = here.run(execute({"source": source}))
@@ -96,7 +96,7 @@ def test_an_exception_is_told_with_line_and_column_of_the_users_own_code(here: D
     assert result.outputs.result_json is None
 
 
-def test_what_code_left_before_it_raised_is_kept(here: Desk) -> None:
+def test_what_code_left_before_it_raised_is_kept(here: Backend) -> None:
     """JOB-058"""
     source = "def main():\n    print('so far')\n    open('/job/out/state.txt', 'w').write('half')\n    raise ValueError('no')"
     result = here.run(execute(source))
@@ -105,7 +105,7 @@ def test_what_code_left_before_it_raised_is_kept(here: Desk) -> None:
     assert result.outputs.stdout == "so far\n"
 
 
-def test_a_syntax_error_has_its_place_too(here: Desk) -> None:
+def test_a_syntax_error_has_its_place_too(here: Backend) -> None:
     """JOB-059"""
     result = here.run(execute("def main():\n    return (1 +\n"))
     assert result.error is not None
@@ -113,7 +113,7 @@ def test_a_syntax_error_has_its_place_too(here: Desk) -> None:
     assert result.error.details.line == 2
 
 
-def test_a_missing_entrypoint_is_the_users_error(here: Desk) -> None:
+def test_a_missing_entrypoint_is_the_users_error(here: Backend) -> None:
     """JOB-060"""
     result = here.run(execute("x = 1", entrypoint="main"))
     assert error_of(result) == ("FAILED", "USER_CODE_ERROR", "PYTHON_EXCEPTION")
@@ -130,7 +130,7 @@ def with_dependencies(draft: dict[str, Any], datasets: list[str], objects: dict[
     return draft
 
 
-def test_dependencies_are_files_that_can_be_read_and_nothing_else(here: Desk) -> None:
+def test_dependencies_are_files_that_can_be_read_and_nothing_else(here: Backend) -> None:
     """JOB-043, JOB-044, JOB-071, X-159"""
     data, plain, odd = here.put(b"1,2\n"), here.put(b"plain"), here.put(b"odd")
     source = """
@@ -159,7 +159,7 @@ def main():
     assert written is False
 
 
-def test_a_missing_dependency_fails_before_the_start(here: Desk) -> None:
+def test_a_missing_dependency_fails_before_the_start(here: Backend) -> None:
     """JOB-060, JOB-071"""
     digest = "sha256:" + "0" * 64
     result = here.run(with_dependencies(execute("print('ran')"), [digest], {}))
@@ -169,7 +169,7 @@ def test_a_missing_dependency_fails_before_the_start(here: Desk) -> None:
     assert (result.outputs.stdout, result.resource_usage) == ("", None)
 
 
-def test_a_dependency_with_other_bytes_fails_before_the_start(here: Desk) -> None:
+def test_a_dependency_with_other_bytes_fails_before_the_start(here: Backend) -> None:
     """JOB-060, JOB-071, JOB-074"""
     digest = here.put(b"true bytes")
     hexed = digest.removeprefix("sha256:")
@@ -182,7 +182,7 @@ def test_a_dependency_with_other_bytes_fails_before_the_start(here: Desk) -> Non
 
 
 @pytest.mark.parametrize("reference", ["/etc/passwd", "https://example.org/data.csv", "../x", "sha256:abc"])
-def test_a_dataset_is_named_by_digest_alone(here: Desk, reference: str) -> None:
+def test_a_dataset_is_named_by_digest_alone(here: Backend, reference: str) -> None:
     """JOB-071: a path or an address does not even make a payload."""
     with pytest.raises(EnvelopeInvalid, match="digest"):
         here.payload(with_dependencies(execute("x = 1"), [reference], {}))
@@ -197,7 +197,7 @@ def test_a_dataset_is_named_by_digest_alone(here: Desk, reference: str) -> None:
         ("inputs.object.content.value", 5, "inputs.object.content.value"),
     ],
 )
-def test_what_cannot_be_executed_here_is_refused_by_its_path(here: Desk, path: str, value: Any, named: str) -> None:
+def test_what_cannot_be_executed_here_is_refused_by_its_path(here: Backend, path: str, value: Any, named: str) -> None:
     """JOB-060"""
     result = here.run(changed(execute("x = 1"), path, value))
     assert error_of(result) == ("FAILED", "VALIDATION_ERROR", "VALIDATION_ERROR")
@@ -205,7 +205,7 @@ def test_what_cannot_be_executed_here_is_refused_by_its_path(here: Desk, path: s
     assert f"payload.{named}" in result.error.message
 
 
-def test_a_result_that_is_too_long_is_a_failure_and_a_stream_is_cut(here: Desk) -> None:
+def test_a_result_that_is_too_long_is_a_failure_and_a_stream_is_cut(here: Backend) -> None:
     """JOB-056, JOB-037, X-147"""
     long = execute("def main(): return 'x' * 2000", limits={"max_output_kb": 1})
     assert error_of(here.run(long)) == ("FAILED", "RESOURCE_LIMIT", "LIMIT_OUTPUT")
@@ -218,7 +218,7 @@ def test_a_result_that_is_too_long_is_a_failure_and_a_stream_is_cut(here: Desk) 
     assert (len(cut.outputs.stderr), cut.outputs.truncated) == (1024, ("stdout",))
 
 
-def test_the_number_of_artifacts_is_exact(here: Desk) -> None:
+def test_the_number_of_artifacts_is_exact(here: Backend) -> None:
     """JOB-037, X-147"""
     source = "def main(count):\n    for i in range(count): open(f'/job/out/{i}.txt', 'w').write('x')"
     assert len(here.run(execute(source, parameters={"count": 50})).artifacts) == 50
@@ -236,13 +236,13 @@ def test_the_number_of_artifacts_is_exact(here: Desk) -> None:
     ],
 )
 def test_limits_of_the_payload_are_enforced(
-    here: Desk, source: str, limits: dict[str, int], expected: tuple[str, str, str]
+    here: Backend, source: str, limits: dict[str, int], expected: tuple[str, str, str]
 ) -> None:
     """JOB-037, X-146"""
     assert error_of(here.run(execute(source, limits=limits))) == expected
 
 
-def test_equal_payloads_give_equal_outputs(here: Desk) -> None:
+def test_equal_payloads_give_equal_outputs(here: Backend) -> None:
     """The seed of hashes is fixed, so even the order of a set is the same."""
     source = "def main():\n    open('/job/out/a.txt', 'w').write(repr({'a', 'b', 'c', 'd'}))\n    return sorted({'x': hash('y')}.items())"
     first, second = (here.run(execute(source)) for _ in range(2))
@@ -250,14 +250,14 @@ def test_equal_payloads_give_equal_outputs(here: Desk) -> None:
     assert [one.digest for one in first.artifacts] == [one.digest for one in second.artifacts]
 
 
-def test_a_value_that_is_no_json_is_refused(here: Desk) -> None:
+def test_a_value_that_is_no_json_is_refused(here: Backend) -> None:
     """JOB-060"""
     assert error_of(here.run(execute("def main(): return b'raw'")))[1] == "USER_CODE_ERROR"
     raw = "import os\ndef main():\n    os.write(3, b'R{\"a\": NaN}')\n    os._exit(0)"
     assert error_of(here.run(execute(raw)))[:2] == ("FAILED", "VALIDATION_ERROR")
 
 
-def test_a_package_that_is_not_in_the_sandbox_is_told_to_be_outside(here: Desk) -> None:
+def test_a_package_that_is_not_in_the_sandbox_is_told_to_be_outside(here: Backend) -> None:
     for module, more in (("pytest", f" ({NOT_INSIDE})"), ("helper_of_mine", "")):
         result = here.run(execute(f"import {module}\ndef main():\n    return 1"))
         assert error_of(result) == ("FAILED", "USER_CODE_ERROR", "PYTHON_EXCEPTION")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from detent.jobs import JobStatus
-from tests.executor.runners.rig import Desk, error_of, export
+from tests.executor.runners.rig import Backend, error_of, export
 from tests.executor.runners.test_execute import SVG
 from tests.jobs.envelopes import EXPORT
 
@@ -44,7 +44,7 @@ def members(data: bytes) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def test_a_document_becomes_pdf_html_and_a_bundle(here: Desk) -> None:
+def test_a_document_becomes_pdf_html_and_a_bundle(here: Backend) -> None:
     """JOB-009, JOB-046, JOB-050"""
     result = here.run(export(SLIDES, "pdf", "html", "bundle"))
     assert result.status is JobStatus.SUCCEEDED, result.error
@@ -83,13 +83,13 @@ def test_a_document_becomes_pdf_html_and_a_bundle(here: Desk) -> None:
     }
 
 
-def test_only_the_formats_asked_for_are_made(here: Desk) -> None:
+def test_only_the_formats_asked_for_are_made(here: Backend) -> None:
     """JOB-046"""
     assert [one.format for one in here.run(export(SLIDES, "html")).artifacts] == ["html"]
 
 
 @pytest.mark.parametrize("formats", [("pdf", "html", "bundle")])
-def test_equal_documents_give_equal_bytes(here: Desk, formats: tuple[str, ...]) -> None:
+def test_equal_documents_give_equal_bytes(here: Backend, formats: tuple[str, ...]) -> None:
     """JOB-009"""
     first, second = (here.run(export(SLIDES, *formats)) for _ in range(2))
     assert [one.digest for one in first.artifacts] == [one.digest for one in second.artifacts]
@@ -99,7 +99,7 @@ def test_equal_documents_give_equal_bytes(here: Desk, formats: tuple[str, ...]) 
         assert opened.namelist() == sorted(opened.namelist())
 
 
-def test_speaker_notes_are_in_no_export_unless_asked_for(here: Desk) -> None:
+def test_speaker_notes_are_in_no_export_unless_asked_for(here: Backend) -> None:
     """JOB-046: not in the HTML, and not in what a bundle was made of either."""
     secret = b"say hello slowly"
     without = members(here.bytes_of(here.run(export(SLIDES, "bundle")))["document.zip"])
@@ -111,7 +111,7 @@ def test_speaker_notes_are_in_no_export_unless_asked_for(here: Desk) -> None:
     assert len(found["document.pdf"]) > len(without["document.pdf"])
 
 
-def test_slides_are_pages_and_a_document_flows(here: Desk) -> None:
+def test_slides_are_pages_and_a_document_flows(here: Backend) -> None:
     """JOB-046"""
     pages = {}
     for view_mode in ("slide", "document"):
@@ -120,7 +120,7 @@ def test_slides_are_pages_and_a_document_flows(here: Desk) -> None:
     assert pages["slide"] > pages["document"] == 1
 
 
-def test_pictures_come_by_digest_and_go_into_the_bundle(here: Desk) -> None:
+def test_pictures_come_by_digest_and_go_into_the_bundle(here: Backend) -> None:
     """JOB-046, JOB-071"""
     digest = here.put(SVG)
     document = {"blocks": [{"type": "image", "digest": digest, "alt": "a square"}]}
@@ -131,7 +131,7 @@ def test_pictures_come_by_digest_and_go_into_the_bundle(here: Desk) -> None:
     assert error_of(here.run(export(missing))) == ("FAILED", "DEPENDENCY_ERROR", "DEPENDENCY_MISSING")
 
 
-def test_typst_source_is_typeset_and_its_errors_have_a_place(here: Desk) -> None:
+def test_typst_source_is_typeset_and_its_errors_have_a_place(here: Backend) -> None:
     """JOB-009, JOB-059"""
     result = here.run(export("= Title\n\n$ x^2 $ #datetime.today().display()", "html"))
     assert result.status is JobStatus.SUCCEEDED, result.error
@@ -152,7 +152,7 @@ def test_typst_source_is_typeset_and_its_errors_have_a_place(here: Desk) -> None
         (5, "inputs.content.value"),
     ],
 )
-def test_a_document_that_is_not_understood_is_refused_by_the_path(here: Desk, document: Any, path: str) -> None:
+def test_a_document_that_is_not_understood_is_refused_by_the_path(here: Backend, document: Any, path: str) -> None:
     """JOB-060, JOB-071"""
     result = here.run(export(document))
     assert error_of(result) == ("FAILED", "VALIDATION_ERROR", "VALIDATION_ERROR")
@@ -160,7 +160,7 @@ def test_a_document_that_is_not_understood_is_refused_by_the_path(here: Desk, do
     assert result.error.message.startswith(f"payload.{path}: ")
 
 
-def test_an_export_without_a_document_and_an_unknown_view_are_refused(here: Desk) -> None:
+def test_an_export_without_a_document_and_an_unknown_view_are_refused(here: Backend) -> None:
     """JOB-009, JOB-043, JOB-060: nobody is called back for what the payload lacks."""
     bare = here.run(EXPORT)
     assert bare.error is not None
@@ -169,7 +169,7 @@ def test_an_export_without_a_document_and_an_unknown_view_are_refused(here: Desk
     assert error_of(view) == ("FAILED", "VALIDATION_ERROR", "VALIDATION_ERROR")
 
 
-def test_a_formula_that_cannot_be_drawn_fails_the_export(here: Desk) -> None:
+def test_a_formula_that_cannot_be_drawn_fails_the_export(here: Backend) -> None:
     """JOB-060"""
     result = here.run(export({"blocks": [{"type": "equation", "latex": r"\foo"}]}))
     assert error_of(result) == ("FAILED", "USER_CODE_ERROR", "INPUT_INVALID")

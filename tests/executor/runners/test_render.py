@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from detent.jobs import JobStatus
-from tests.executor.runners.rig import Desk, error_of, render
+from tests.executor.runners.rig import Backend, error_of, render
 from tests.jobs.envelopes import changed
 
 pytest.importorskip("ziamath")
@@ -31,7 +31,7 @@ FORMULAS = [
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 
-def test_a_formula_becomes_an_svg_and_a_png(here: Desk) -> None:
+def test_a_formula_becomes_an_svg_and_a_png(here: Backend) -> None:
     """JOB-008, JOB-045, JOB-050"""
     result = here.run(render(FORMULAS[0]))
     assert result.status is JobStatus.SUCCEEDED
@@ -50,14 +50,14 @@ def test_a_formula_becomes_an_svg_and_a_png(here: Desk) -> None:
     assert result.outputs.result_json is None
 
 
-def test_only_the_formats_asked_for_are_made(here: Desk) -> None:
+def test_only_the_formats_asked_for_are_made(here: Backend) -> None:
     """JOB-045"""
     assert [one.format for one in here.run(render("x", "svg")).artifacts] == ["svg"]
     assert [one.format for one in here.run(render("x", "png")).artifacts] == ["png"]
 
 
 @pytest.mark.parametrize("latex", FORMULAS)
-def test_equal_formulas_give_equal_bytes(here: Desk, latex: str) -> None:
+def test_equal_formulas_give_equal_bytes(here: Backend, latex: str) -> None:
     """JOB-008"""
     first, second = (here.run(render(latex)) for _ in range(2))
     assert first.status is JobStatus.SUCCEEDED, first.error
@@ -75,7 +75,7 @@ with Supervisor() as supervisor, tempfile.TemporaryDirectory() as directory:
 """
 
 
-def test_another_process_gives_the_same_bytes(here: Desk) -> None:
+def test_another_process_gives_the_same_bytes(here: Backend) -> None:
     """JOB-008"""
     answer = subprocess.run(
         [sys.executable, "-c", OTHER_PROCESS, FORMULAS[1]],
@@ -122,7 +122,7 @@ def test_what_cannot_be_drawn_as_written_is_an_error_at_its_place(
     assert (fault.get("line"), fault.get("column")) == place
 
 
-def test_an_error_of_the_tool_reaches_the_result_with_its_place(here: Desk) -> None:
+def test_an_error_of_the_tool_reaches_the_result_with_its_place(here: Backend) -> None:
     """JOB-059, JOB-060"""
     result = here.run(render("a\n + \\nonsense"))
     assert error_of(result) == ("FAILED", "USER_CODE_ERROR", "INPUT_INVALID")
@@ -168,7 +168,7 @@ def test_a_macro_that_latex2mathml_would_spell_out_is_never_drawn(step: int) -> 
         ("inputs.object.content.value", ["x"]),
     ],
 )
-def test_what_cannot_be_rendered_here_is_refused_by_its_path(here: Desk, path: str, value: object) -> None:
+def test_what_cannot_be_rendered_here_is_refused_by_its_path(here: Backend, path: str, value: object) -> None:
     """JOB-060"""
     result = here.run(changed(render("x"), path, value))
     assert error_of(result) == ("FAILED", "VALIDATION_ERROR", "VALIDATION_ERROR")

@@ -14,7 +14,7 @@ from detent.canon import tick_to_iso
 from detent.errors import Refused, StoreUnavailable
 from detent.executor.runners import Attempt, Runners, env_version, envelope, missing_tools, tools
 from detent.executor.runners.model import Failure, Outcome
-from detent.executor.sandbox import Execution, Job, Limits, Profile, Supervisor
+from detent.executor.sandbox import Execution, Job, Limits, Profile, Sandbox
 from detent.jobs import (
     ErrorCategory,
     JobPayload,
@@ -27,7 +27,7 @@ from detent.jobs import (
 )
 from detent.jobs.bounds import DEFAULT_BOUNDS
 from detent.jobs.result import Artifact
-from tests.executor.runners.rig import BASE_MS, Desk, clock, desk, error_of, execute, export, render, thumbnail
+from tests.executor.runners.rig import BASE_MS, Backend, backend, clock, error_of, execute, export, render, thumbnail
 from tests.hostile.rig import CONTAINED
 from tests.jobs.envelopes import NONCE, changed
 
@@ -39,7 +39,7 @@ DRAFTS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_times_are_the_callers_and_the_nonce_is_too(here: Desk) -> None:
+def test_times_are_the_callers_and_the_nonce_is_too(here: Backend) -> None:
     """JOB-084, X-171"""
     payload = here.payload(DRAFTS["object_execute"])
     result = here.runners.run(payload, now=clock(77), nonce="cd" * 16)
@@ -49,7 +49,7 @@ def test_times_are_the_callers_and_the_nonce_is_too(here: Desk) -> None:
     assert b'"nonce":"' + b"cd" * 16 in encode_result(result)
 
 
-def test_a_clock_that_goes_back_still_makes_a_result(here: Desk) -> None:
+def test_a_clock_that_goes_back_still_makes_a_result(here: Backend) -> None:
     """JOB-084"""
     moments = iter(["2026-01-10T10:00:05Z", "2026-01-10T10:00:01Z"])
     result = here.runners.run(here.payload(DRAFTS["object_execute"]), now=lambda: next(moments), nonce=NONCE)
@@ -57,7 +57,7 @@ def test_a_clock_that_goes_back_still_makes_a_result(here: Desk) -> None:
     assert result.finished_at == result.started_at == "2026-01-10T10:00:05Z"
 
 
-def test_usage_is_the_supervisors_and_enters_the_kernels_ledger(here: Desk) -> None:
+def test_usage_is_the_supervisors_and_enters_the_kernels_ledger(here: Backend) -> None:
     """JOB-049, JOB-080"""
     source = "def main():\n    keep = bytearray(b'x') * 40_000_000\n    return {'resource_usage': {'cpu_ms': 0}, 'n': len(keep)}"
     result = here.run(execute(source))
@@ -67,7 +67,7 @@ def test_usage_is_the_supervisors_and_enters_the_kernels_ledger(here: Desk) -> N
     assert closing_of(result).ok
 
 
-def test_a_draft_is_refused_and_another_major_version_too(here: Desk) -> None:
+def test_a_draft_is_refused_and_another_major_version_too(here: Backend) -> None:
     """JOB-076, JOB-080, X-152"""
     draft = read_payload({**DRAFTS["object_execute"], "environment": {"env_version": "x@1"}})
     result = here.runners.run(draft, now=clock(), nonce=NONCE)
@@ -82,7 +82,7 @@ def test_a_draft_is_refused_and_another_major_version_too(here: Desk) -> None:
 
 
 @pytest.mark.parametrize("job_type", DRAFTS)
-def test_a_payload_for_another_environment_is_refused_with_both_names(here: Desk, job_type: str) -> None:
+def test_a_payload_for_another_environment_is_refused_with_both_names(here: Backend, job_type: str) -> None:
     """JOB-024, JOB-052, JOB-078, X-151"""
     result = here.run(DRAFTS[job_type], env_version="py-executor@2026.01.10")
     assert error_of(result) == ("FAILED", "VALIDATION_ERROR", "VALIDATION_ERROR")
@@ -91,7 +91,7 @@ def test_a_payload_for_another_environment_is_refused_with_both_names(here: Desk
     assert f"'{here.runners.env_version(job_type)}'" in result.error.message
 
 
-def test_network_access_is_refused(here: Desk) -> None:
+def test_network_access_is_refused(here: Backend) -> None:
     """JOB-072"""
     draft = {**DRAFTS["object_execute"], "environment": {"network_access": "enabled"}}
     result = here.run(draft)
@@ -121,7 +121,7 @@ def test_packages_that_code_may_import_are_part_of_its_environment(tmp_path: Pat
     assert env_version("object_render", (tmp_path,)) == env_version("object_render")
 
 
-def test_a_missing_tool_is_named_with_how_to_get_it(here: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_tool_is_named_with_how_to_get_it(here: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     """JOB-009, JOB-060"""
     payloads = [here.payload(DRAFTS[job_type]) for job_type in DRAFTS]
     monkeypatch.setattr(tools, "places_of", lambda name: ())
@@ -156,8 +156,8 @@ def test_no_tool_is_loaded_outside_the_sandbox() -> None:
 
 def test_where_untrusted_code_may_not_run_a_job_is_refused(tmp_path: Path) -> None:
     """JOB-002, JOB-080, X-160"""
-    with Supervisor(profile=Profile.NONE) as supervisor:
-        weak = desk(supervisor, tmp_path)
+    with Sandbox(profile=Profile.NONE) as supervisor:
+        weak = backend(supervisor, tmp_path)
         drafts = [draft for name, draft in DRAFTS.items() if not missing_tools(name)]
         for draft in (*drafts[:3], *[thumbnail(weak.put(b"x")) for _ in drafts[3:]]):
             answer = weak.runners.run(weak.payload(draft), now=clock(), nonce=NONCE)
@@ -168,13 +168,13 @@ def test_where_untrusted_code_may_not_run_a_job_is_refused(tmp_path: Path) -> No
 
 def test_a_lowered_sandbox_stands_in_the_result(tmp_path: Path) -> None:
     """X-160"""
-    with Supervisor(profile=Profile.NONE, required=Profile.NONE) as supervisor:
-        result = desk(supervisor, tmp_path).run(DRAFTS["object_execute"])
+    with Sandbox(profile=Profile.NONE, required=Profile.NONE) as supervisor:
+        result = backend(supervisor, tmp_path).run(DRAFTS["object_execute"])
     assert result.environment.sandbox == "none"
     assert [(entry.level, "lowered" in entry.message) for entry in result.logs] == [("warning", True)]
 
 
-def test_cancel_ends_a_running_job_at_once_from_another_thread(here: Desk) -> None:
+def test_cancel_ends_a_running_job_at_once_from_another_thread(here: Backend) -> None:
     """JOB-068"""
     source = "import os, time\nopen('/job/out/half.txt', 'w').write('x')\nos.write(1, b'.')\nwhile True: time.sleep(60)"
     payload = here.payload(execute(source))
@@ -195,7 +195,7 @@ def test_cancel_ends_a_running_job_at_once_from_another_thread(here: Desk) -> No
 class CancelsWhileStoring:
     """A store that is slow enough for somebody to change their mind."""
 
-    def __init__(self, here: Desk) -> None:
+    def __init__(self, here: Backend) -> None:
         self.here = here
         self.runners = Runners(here.supervisor, self)
 
@@ -207,7 +207,7 @@ class CancelsWhileStoring:
         raise StoreUnavailable("the store is away")
 
 
-def test_a_job_cancelled_before_it_starts_never_ran(here: Desk) -> None:
+def test_a_job_cancelled_before_it_starts_never_ran(here: Backend) -> None:
     """JOB-068"""
     draft = execute("open('/job/out/x', 'w').write('ran')\nwhile True: pass")
     digest = here.put(b"data")
@@ -217,7 +217,7 @@ def test_a_job_cancelled_before_it_starts_never_ran(here: Desk) -> None:
     assert (result.status, result.resource_usage) == (JobStatus.CANCELLED, None)
 
 
-def test_an_attempt_cancelled_before_anybody_knew_of_it_never_ran(here: Desk) -> None:
+def test_an_attempt_cancelled_before_anybody_knew_of_it_never_ran(here: Backend) -> None:
     """JOB-068: whoever cancels need not know whether it has begun"""
     attempt = Attempt()
     attempt.cancel()
@@ -227,7 +227,7 @@ def test_an_attempt_cancelled_before_anybody_knew_of_it_never_ran(here: Desk) ->
     assert (result.status, result.resource_usage) == (JobStatus.CANCELLED, None)
 
 
-def test_a_store_that_fails_is_the_callers_to_hear_of_and_nothing_is_left(here: Desk) -> None:
+def test_a_store_that_fails_is_the_callers_to_hear_of_and_nothing_is_left(here: Backend) -> None:
     """JOB-074"""
     with pytest.raises(StoreUnavailable):
         CancelsWhileStoring(here).runners.run(
@@ -235,7 +235,7 @@ def test_a_store_that_fails_is_the_callers_to_hear_of_and_nothing_is_left(here: 
         )
 
 
-def test_jobs_run_side_by_side(here: Desk) -> None:
+def test_jobs_run_side_by_side(here: Backend) -> None:
     """JOB-002"""
     results: dict[int, Any] = {}
 
@@ -251,7 +251,7 @@ def test_jobs_run_side_by_side(here: Desk) -> None:
     assert results == {number: number for number in range(4)}
 
 
-def test_logs_are_bounded_in_number_and_size(here: Desk) -> None:
+def test_logs_are_bounded_in_number_and_size(here: Backend) -> None:
     """JOB-006, JOB-057, JOB-080, X-155"""
     source = """
 def main():
@@ -265,7 +265,7 @@ def main():
     assert {one.content_type for one in result.artifacts} == {"text/plain; charset=utf-8"}
 
 
-def test_error_texts_are_bounded(here: Desk) -> None:
+def test_error_texts_are_bounded(here: Backend) -> None:
     """JOB-006, JOB-059, JOB-080, X-155"""
     source = "def f(n):\n    if n: f(n - 1)\n    raise ValueError('m' * 10**6)\ndef main(): f(900)"
     result = here.run(execute(source))
@@ -274,7 +274,7 @@ def test_error_texts_are_bounded(here: Desk) -> None:
     assert len(result.error.details.model_dump_json().encode()) <= DEFAULT_BOUNDS.max_error_details_bytes
 
 
-def test_a_code_that_means_something_else_does_not_make_a_result_unreadable(here: Desk) -> None:
+def test_a_code_that_means_something_else_does_not_make_a_result_unreadable(here: Backend) -> None:
     """JOB-058, JOB-060"""
     payload = here.payload(DRAFTS["object_execute"])
     outcome = Outcome(Failure(ErrorCategory.USER_CODE_ERROR, "LIMIT_MEMORY", "said a tool"))
@@ -283,7 +283,7 @@ def test_a_code_that_means_something_else_does_not_make_a_result_unreadable(here
     assert error_of(result) == ("FAILED", "USER_CODE_ERROR", "USER_CODE_ERROR")
 
 
-def test_outputs_that_fit_no_result_are_the_jobs_failure(here: Desk) -> None:
+def test_outputs_that_fit_no_result_are_the_jobs_failure(here: Backend) -> None:
     """JOB-060, JOB-080"""
     payload = here.payload(DRAFTS["object_execute"])
     times = envelope.Times("2026-01-10T10:00:00Z", "2026-01-10T10:00:01Z")
@@ -297,14 +297,14 @@ def test_outputs_that_fit_no_result_are_the_jobs_failure(here: Desk) -> None:
 
 def test_a_supervisor_that_is_gone_is_our_failure_and_may_be_tried_again(tmp_path: Path) -> None:
     """JOB-060"""
-    with Supervisor(profile=Profile.NONE, required=Profile.NONE) as supervisor:
-        at = desk(supervisor, tmp_path)
+    with Sandbox(profile=Profile.NONE, required=Profile.NONE) as supervisor:
+        at = backend(supervisor, tmp_path)
     result = at.run(DRAFTS["object_execute"])
     assert error_of(result) == ("FAILED", "INTERNAL_ERROR", "SANDBOX_FAILED")
     assert result.outputs.stdout == ""
 
 
-def test_artifact_ids_are_the_jobs_own_and_differ(here: Desk) -> None:
+def test_artifact_ids_are_the_jobs_own_and_differ(here: Backend) -> None:
     """JOB-050"""
     source = "def main():\n    for n in 'ab': open(f'/job/out/{n}', 'w').write('same')"
     result = here.run(execute(source))
@@ -318,15 +318,15 @@ def test_a_job_may_have_more_memory_than_the_jails_built_ahead(tmp_path: Path) -
     if not CONTAINED:
         pytest.skip("no profile here contains untrusted code")
     small = Limits(memory_bytes=64 << 20, processes=8)
-    with Supervisor(profile=CONTAINED[0], warm=2, warm_limits=small) as supervisor:
+    with Sandbox(profile=CONTAINED[0], warm=2, warm_limits=small) as supervisor:
         supervisor.await_warm()
-        at = desk(supervisor, tmp_path)
+        at = backend(supervisor, tmp_path)
         source = "def main(): return len(bytearray(b'x') * (150 << 20))"
         assert at.run(execute(source, limits={"memory_mb": 256})).outputs.result_json == 150 << 20
         assert error_of(at.run(execute(source, limits={"memory_mb": 32})))[2] == "LIMIT_MEMORY"
 
 
-def test_a_waiting_jail_fits_a_job_without_inputs(here: Desk) -> None:
+def test_a_waiting_jail_fits_a_job_without_inputs(here: Backend) -> None:
     """The space of a jail is fixed when it is built, so the runner asks for what those built ahead have."""
     here.supervisor.await_warm()
     waiting = here.supervisor._ready[0]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from detent.jobs import JobStatus
-from tests.executor.runners.rig import Desk, error_of, thumbnail
+from tests.executor.runners.rig import Backend, error_of, thumbnail
 from tests.jobs.envelopes import THUMBNAIL
 
 Image = pytest.importorskip("PIL.Image")
@@ -26,7 +26,7 @@ def picture(size: tuple[int, int], form: str, mode: str = "RGB", **options: Any)
 @pytest.mark.parametrize(
     ("form", "mode"), [("PNG", "RGBA"), ("JPEG", "RGB"), ("WEBP", "RGB"), ("GIF", "P"), ("BMP", "L")]
 )
-def test_a_picture_is_made_to_fit_the_box(here: Desk, form: str, mode: str) -> None:
+def test_a_picture_is_made_to_fit_the_box(here: Backend, form: str, mode: str) -> None:
     """JOB-010, JOB-047, JOB-050"""
     digest = here.put(picture((900, 300), form, mode))
     result = here.run(thumbnail(digest, "png", "jpeg", "webp", width=320, height=180))
@@ -42,13 +42,13 @@ def test_a_picture_is_made_to_fit_the_box(here: Desk, form: str, mode: str) -> N
     assert all((one.metadata["width"], one.metadata["height"]) == (320, 107) for one in result.artifacts)
 
 
-def test_a_small_picture_is_not_blown_up(here: Desk) -> None:
+def test_a_small_picture_is_not_blown_up(here: Backend) -> None:
     """JOB-047"""
     result = here.run(thumbnail(here.put(picture((20, 10), "PNG"))))
     assert (result.artifacts[0].metadata["width"], result.artifacts[0].metadata["height"]) == (20, 10)
 
 
-def test_an_svg_is_drawn_into_the_box(here: Desk) -> None:
+def test_an_svg_is_drawn_into_the_box(here: Backend) -> None:
     """JOB-010"""
     svg = b'<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20"><rect width="40" height="20" fill="red"/></svg>'
     result = here.run(thumbnail(here.put(svg), width=200, height=200))
@@ -58,7 +58,7 @@ def test_an_svg_is_drawn_into_the_box(here: Desk) -> None:
         assert found.convert("RGB").getpixel((100, 50)) == (255, 0, 0)
 
 
-def test_nothing_but_pixels_is_carried_over_and_they_stand_upright(here: Desk) -> None:
+def test_nothing_but_pixels_is_carried_over_and_they_stand_upright(here: Backend) -> None:
     """JOB-010"""
     exif = Image.Exif()
     exif[0x0112] = 6  # turned by a quarter
@@ -74,7 +74,7 @@ def test_nothing_but_pixels_is_carried_over_and_they_stand_upright(here: Desk) -
         assert b"secret" not in data
 
 
-def test_transparency_is_kept_where_there_is_some_and_white_elsewhere(here: Desk) -> None:
+def test_transparency_is_kept_where_there_is_some_and_white_elsewhere(here: Backend) -> None:
     """JOB-010"""
     out = io.BytesIO()
     Image.new("RGBA", (40, 40), (255, 0, 0, 0)).save(out, "PNG")
@@ -88,14 +88,14 @@ def test_transparency_is_kept_where_there_is_some_and_white_elsewhere(here: Desk
         assert small.mode == "RGB"
 
 
-def test_equal_pictures_give_equal_bytes(here: Desk) -> None:
+def test_equal_pictures_give_equal_bytes(here: Backend) -> None:
     """JOB-010"""
     digest = here.put(picture((700, 500), "JPEG"))
     first, second = (here.run(thumbnail(digest, "png", "jpeg", "webp")) for _ in range(2))
     assert [one.digest for one in first.artifacts] == [one.digest for one in second.artifacts]
 
 
-def test_a_source_that_is_missing_or_not_named_by_digest_is_refused(here: Desk) -> None:
+def test_a_source_that_is_missing_or_not_named_by_digest_is_refused(here: Backend) -> None:
     """JOB-060, JOB-071"""
     missing = here.run(thumbnail("sha256:" + "0" * 64))
     assert error_of(missing) == ("FAILED", "DEPENDENCY_ERROR", "DEPENDENCY_MISSING")
@@ -106,7 +106,7 @@ def test_a_source_that_is_missing_or_not_named_by_digest_is_refused(here: Desk) 
         assert result.error.message.startswith("payload.inputs.content_digest: ")
 
 
-def test_what_is_no_picture_is_not_supported_and_a_damaged_one_is_invalid(here: Desk) -> None:
+def test_what_is_no_picture_is_not_supported_and_a_damaged_one_is_invalid(here: Backend) -> None:
     """JOB-060"""
     for data in (b"", b"hello", b"%!PS-Adobe-3.0 EPSF-3.0\n", b"PK\x03\x04"):
         assert error_of(here.run(thumbnail(here.put(data)))) == ("FAILED", "VALIDATION_ERROR", "VALIDATION_ERROR")

@@ -31,8 +31,8 @@ from detent.executor.sandbox import (
     Limits,
     OnOutput,
     Running,
+    Sandbox,
     SandboxFailed,
-    Supervisor,
     limits_of,
 )
 from detent.jobs.category import ErrorCategory, category_of
@@ -54,7 +54,7 @@ RUNNERS: Final[Mapping[str, Runner]] = {
 class Runners:
     """Runs platform jobs in a supervisor's jails and keeps their files in a store. Threads may run jobs side by side."""
 
-    def __init__(self, supervisor: Supervisor, artifacts: Artifacts) -> None:
+    def __init__(self, supervisor: Sandbox, artifacts: Artifacts) -> None:
         self._supervisor = supervisor
         self._artifacts = artifacts
         self._lock = threading.Lock()

@@ -23,7 +23,7 @@ from detent.executor.sandbox.model import (
     limits_of,
 )
 from detent.executor.sandbox.running import OnOutput, Running
-from detent.executor.sandbox.supervisor import SandboxFailed, Supervisor
+from detent.executor.sandbox.supervisor import Sandbox, SandboxFailed
 
 __all__ = [
     "DEFAULT_REQUIRED",
@@ -38,9 +38,9 @@ __all__ = [
     "Profile",
     "Raised",
     "Running",
+    "Sandbox",
     "SandboxFailed",
     "Stream",
-    "Supervisor",
     "Usage",
     "bare_interpreter",
     "limits_of",

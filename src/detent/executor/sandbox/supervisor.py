@@ -49,7 +49,7 @@ class SandboxFailed(DetentError):
     code = "SANDBOX_FAILED"
 
 
-class Supervisor:
+class Sandbox:
     """Owns a spawner and its jails. Use it as a context manager, or close it: nothing is left behind then.
 
     ``required`` is what untrusted code needs; lowering it is the operator's word and stands in every execution.

@@ -1,1 +1,0 @@
-"""Effects around the kernel: the owner of a partition, homes, sessions, content."""

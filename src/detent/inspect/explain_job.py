@@ -1,0 +1,334 @@
+"""Why a job is where it is: what it waits for now, which limits and resources apply to it, and how it got there.
+
+Waiting leaves no record, so the scheduler is rebuilt and asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from detent.canon.late import dataclass
+from detent.errors import CODES, InvalidInput, StoreCorrupt
+from detent.inspect.explain_history import named_decision, refusals_of, remake, story_of, why_final
+from detent.inspect.explain_words import CANDIDATES_TOLD_MAX, Chapter, moment, plain_decision
+from detent.kernel import Job, Kernel, KernelConfig
+from detent.kernel.table import State
+from detent.owner.content import Content, order_of
+from detent.owner.recovery import recover
+from detent.owner.views import JobView, RecordView, Times, job_view, timeline_of_job
+from detent.runs.record.recorded_run import report_of
+from detent.scheduling import Decision, Scheduler
+from detent.scheduling.explain import because, code_words, waiting_lines
+from detent.scheduling.watchdog import WALL
+from detent.store.api import REFUSALS_KEPT_MAX, StoreReader
+from detent.words.quantities import duration_text
+from detent.words.states import word_of
+from detent.workers.live_output import live_jobs
+from detent.workers.reports import OF_TASK
+
+OPERATOR: str = "watchdog_wall_ms in the settings of this home"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit and where it was set."""
+
+    amount: int
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """The limits of one attempt, the smallest of its time first."""
+
+    wall: tuple[Limit, ...]
+    memory: Limit | None = None
+    """In units of 2^20 bytes."""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """In sentences."""
+        lines = []
+        if self.wall:
+            first, *others = self.wall
+            beside = "".join(f"; {other.by} allows {duration_text(other.amount)}" for other in others)
+            lines.append(f"An attempt may take {duration_text(first.amount)}: {first.by}{beside}.")
+        if self.memory is not None:
+            lines.append(f"An attempt may use {self.memory.amount:,} MB of memory: {self.memory.by}.")
+        return tuple(lines)
+
+    def to_map(self) -> dict[str, object]:
+        """As data."""
+        memory = None if self.memory is None else {"mb": self.memory.amount, "by": self.memory.by}
+        return {"wall": [{"ms": limit.amount, "by": limit.by} for limit in self.wall], "memory": memory}
+
+
+def limited_by(content: Content, view: JobView, operator_ms: int | None) -> Limited | None:
+    """The limits of a job; ``operator_ms`` is the home's own. None for a job whose order is gone, or that is no step or task."""
+    order = order_of(content, view.row) if view.job.job_kind in {"action", "task"} else None
+    if order is None:
+        return None
+    wall = []
+    if order.wall_ms is not None:
+        wall.append(Limit(order.wall_ms, order.wall_by or OF_TASK))
+    if operator_ms is not None:
+        wall.append(Limit(operator_ms, OPERATOR))
+    memory = None if order.memory_mb is None else Limit(order.memory_mb, order.memory_by or "the task")
+    return Limited(tuple(sorted(wall, key=lambda limit: limit.amount)), memory)
+
+
+WAITED_MS_MIN: Final = 100
+"""A shorter time between claim and beginning is nobody's wait: it is how long work takes to be handed on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one attempt of a job takes, with what there is to say about it."""
+
+    resources: Mapping[str, int]
+    waiting: bool
+    """It was claimed, and no worker has begun it."""
+    lines: tuple[str, ...]
+
+    def to_map(self) -> dict[str, object]:
+        """As data."""
+        return {"takes": dict(self.resources), "waiting": self.waiting}
+
+
+def taken_by(reader: StoreReader, content: Content, view: JobView, home: Path) -> Taken | None:
+    """What a job takes; None when it declares nothing, or when its order is gone."""
+    order = order_of(content, view.row) if view.job.job_kind in {"action", "task"} else None
+    if order is None or not order.resources:
+        return None
+    said = takes_text(order.resources)
+    if view.job.state == State.RUNNING and view.row.job_id not in live_jobs(home):
+        return Taken(
+            order.resources, True, (said, "It was claimed and waits until so much is free: no worker has begun it yet.")
+        )
+    waited = _waited_ms(reader, content, view)
+    lines = (said,) if waited < WAITED_MS_MIN else (said, f"Its last attempt waited {duration_text(waited)} for that.")
+    return Taken(order.resources, False, lines)
+
+
+def takes_text(resources: Mapping[str, int]) -> str:
+    """What work takes, as a sentence."""
+    said = [f"{amount:,} {name}" for name, amount in resources.items()]
+    amounts = " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said)
+    return f"Each attempt takes {amounts} of what there is."
+
+
+def _waited_ms(reader: StoreReader, content: Content, view: JobView) -> int:
+    """From the claim of the last attempt to its beginning, as far as its report tells."""
+    report = report_of(reader, content, view.row) if view.job.terminal else None
+    if report is None:
+        return 0
+    claims = [record.tick for record in timeline_of_job(reader, content, view) if record.fields.get("dispatch") is True]
+    if not claims or claims[-1] is None:
+        return 0
+    return report.started_ms - (view.times.epoch_base_ms + claims[-1] * view.times.tick_ms)
+
+
+AHEAD_MAX: Final = 10
+"""Jobs before a waiting one that are named."""
+
+_DAMAGED: Final = "What it waits for cannot be worked out, because the ledger is damaged: `detent verify` says more."
+_NOBODY: Final = "No process is at work on this home: nothing moves until one opens it."
+_STATES: Final = {
+    "QUEUED": "It waits in the queue.",
+    "RUNNING": "It runs.",
+    "RETRYING": "It waits to be tried again.",
+}
+_ENDED: Final = {"SUCCEEDED": "It succeeded", "FAILED": "It failed", "CANCELED": "It was cancelled"}
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What there is to say of a job's present."""
+
+    lines: tuple[str, ...]
+    waiting: Decision | None = None
+    """What a queued job waits for."""
+    head: Decision | None = None
+    """What the first of its line waits for, when that is another job."""
+    ahead: tuple[str, ...] = ()
+    ahead_total: int = 0
+
+
+def present_of(
+    reader: StoreReader, view: JobView, records: Sequence[RecordView], ending: str | None, *, at_work: bool | None
+) -> Present:
+    """Say where a job stands. ``at_work`` is whether an owner has the home now; None when nobody knows."""
+    if view.job.terminal:
+        return Present(tuple(_ended(view, records, ending)))
+    try:
+        kernel = recover(reader, view.row.partition, KernelConfig(), make_queue=Scheduler).kernel
+    except StoreCorrupt:
+        return Present((_STATES.get(view.job.state, ""), _DAMAGED))
+    scheduler, job = kernel.queue, kernel.jobs.get(view.row.job_id, view.job)
+    assert isinstance(scheduler, Scheduler)
+    idle = () if at_work in (True, None) else (_NOBODY,)
+    if job.state == State.QUEUED:
+        return _queued(scheduler, job, idle)
+    lines = (
+        _running(scheduler, job, view, records)
+        if job.state == State.RUNNING
+        else _retrying(kernel, scheduler, job, view)
+    )
+    return Present((*lines, *idle))
+
+
+def _queued(scheduler: Scheduler, job: Job, idle: tuple[str, ...]) -> Present:
+    waiting = scheduler.waiting(job.job_id)
+    if waiting is None or waiting.queue is None:
+        return Present((_STATES["QUEUED"], _DAMAGED))
+    head = scheduler.head_of_line(job.job_id)
+    lines = waiting_lines(waiting, candidates_max=CANDIDATES_TOLD_MAX)
+    if head is not None:
+        lines.append(f"The first of its class is job {head.job_id}: {because(head)}.")
+    if job.attempt_id:
+        lines.append(f"It has been tried before: this is for attempt {job.attempt_id + 1}.")
+    ahead = tuple(scheduler.ahead(job.job_id, AHEAD_MAX))
+    return Present((*lines, *idle), waiting, head, ahead, waiting.queue.before)
+
+
+def _running(scheduler: Scheduler, job: Job, view: JobView, records: Sequence[RecordView]) -> list[str]:
+    times = view.times
+    # Not the row's tick: a report of usage writes the row, too.
+    since = max((record.tick or 0 for record in records), default=0)
+    lines = [
+        f"It runs on {job.lease_holder} since {moment(times, since)}, attempt {job.attempt_id + 1}.",
+        f"Its lease holds until {moment(times, job.lease_expiry or 0)}; each sign of life from the worker extends it.",
+    ]
+    known = scheduler.known.get(job.job_id)
+    limits = None if known is None else known.asked.limits
+    if limits is not None:
+        said = [
+            f"{duration_text(ticks * times.tick_ms)} {what}"
+            for ticks, what in ((limits.wall_ticks, "in all"), (limits.idle_ticks, "without progress"))
+            if ticks is not None
+        ]
+        lines += [f"It may run {' and '.join(said)}."] if said else []
+    due = scheduler.deadline(job.job_id)
+    if due is not None:
+        unless = "ends" if due.code == WALL else "reports progress or ends"
+        lines.append(
+            f"It is stopped at {moment(times, due.tick)} unless it {unless} before ({code_words(due.code or '')})."
+        )
+    return lines
+
+
+def _retrying(kernel: Kernel, scheduler: Scheduler, job: Job, view: JobView) -> list[str]:
+    ready, times = job.ready_tick or 0, view.times
+    ended = f"Attempt {job.attempt_id + 1} ended ({code_words(job.reason_code or '')}), and it is tried again."
+    used = f"Retries used: {job.failures} of at most {job.max_retries}"
+    if job.interruptions:
+        used += f"; interruptions: {job.interruptions} of at most {job.max_interruptions}"
+    line = scheduler.line(job.job_id, job.priority)
+    if kernel.tick < ready:
+        when = f"It goes back to the queue at {moment(times, ready)}, {duration_text((ready - kernel.tick) * times.tick_ms)} after"
+        return [ended, f"{when} the ledger's last entry.", f"{used}."]
+    pool_id, priority = line
+    where = f" of pool {pool_id}" if pool_id else ""
+    before = sum(
+        1
+        for other in kernel.jobs.values()
+        if other.state == State.RETRYING
+        and (other.ready_tick or 0, other.job_id) < (ready, job.job_id)
+        and scheduler.line(other.job_id, other.priority) == line
+    )
+    others = "" if not before else f", after {before} other retries" if before > 1 else ", after one other retry"
+    waits = f"Its delay is over. The queue{where} has no room for class {priority}: it gets the next place that is free"
+    return [ended, f"{waits}, before every new job{others}.", f"{used}."]
+
+
+def _ended(view: JobView, records: Sequence[RecordView], ending: str | None) -> list[str]:
+    job = view.job
+    attempts = sum(1 for record in records if record.fields.get("dispatch") is True)
+    after = {0: ", and never ran", 1: " at its first attempt"}.get(attempts, f" at attempt {attempts}")
+    lines = [f"{_ENDED.get(job.state, 'It ended')}{after}, at {moment(view.times, view.row.tick)}."]
+    if ending is not None:
+        lines.append(ending)
+    last = records[-1].evidence if records else None
+    return lines if job.state == State.SUCCEEDED else [*lines, *why_final(job, last)]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The answer to "why": where the job stands now and how it came there."""
+
+    job_id: str
+    state: str | None
+    """None for a job that was refused and never came to be."""
+    as_of: str
+    """The moment of the ledger's last entry: "now" is then."""
+    present: Present
+    story: tuple[Chapter, ...]
+
+    @property
+    def now(self) -> tuple[str, ...]:
+        """Where it stands, in sentences."""
+        return self.present.lines
+
+    def to_map(self) -> dict[str, object]:
+        """As data: one document."""
+        present = self.present
+        return {
+            "job_id": self.job_id,
+            "state": None if self.state is None else word_of(self.state),
+            "as_of": self.as_of,
+            "now": list(present.lines),
+            "waiting": plain_decision(present.waiting),
+            "head": plain_decision(present.head),
+            "ahead": list(present.ahead),
+            "ahead_total": present.ahead_total,
+            "story": [chapter.to_map() for chapter in self.story],
+        }
+
+
+def explain(
+    reader: StoreReader, content: Content, job_id: str, *, at_work: bool | None = None, again: bool = False
+) -> Explanation:
+    """Explain one job. Raises `InvalidInput` for a job that nobody ever asked for here.
+
+    ``reader`` should be a snapshot: the records, the rows and the scheduler are looked at one after the other. ``again``
+    has the job's decisions made once more: that brings back what is not stored of them, and takes as long as a replay.
+    """
+    view = job_view(reader, job_id)
+    if view is None:
+        return _never_a_job(reader, job_id)
+    records = timeline_of_job(reader, content, view)
+    remade = None
+    if again:
+        named = [digest for record in records if (digest := named_decision(record)) is not None]
+        remade = remake(reader, view.row.partition, job_id, named)
+    story, ending = story_of(reader, content, view, records, remade)
+    present = present_of(reader, view, records, ending, at_work=at_work)
+    as_of = view.times.iso(reader.head(view.row.partition).last_tick)
+    return Explanation(job_id, view.job.state, as_of, present, story)
+
+
+def _never_a_job(reader: StoreReader, job_id: str) -> Explanation:
+    times = Times.of(reader)
+    refusals = refusals_of(reader, job_id, times)
+    if not refusals:
+        if reader.run(job_id) is not None:
+            raise InvalidInput(
+                f"{job_id!r} is a run, and jobs are explained", hint=f"`detent show {job_id}` lists its jobs"
+            )
+        raise InvalidInput(
+            f"there is no job {job_id!r} here, and none of the last {REFUSALS_KEPT_MAX:,} refusals was about one",
+            hint="`detent list --jobs` shows all",
+        )
+    newest = next(iter(reader.refusals(job_id=job_id, limit=1)))
+    lines = ["It was refused and never became a job: nothing of it is queued."]
+    code = CODES.get(newest.code)
+    if code is not None:
+        lines.append(
+            f"That can pass ({newest.code}: {code.meaning}): the same submission may succeed later."
+            if code.retryable
+            else f"That does not pass by itself ({newest.code}: {code.meaning}): something has to change first."
+        )
+    as_of = times.iso(max(reader.head(partition).last_tick for partition in range(reader.partitions)))
+    return Explanation(job_id, None, as_of, Present(tuple(lines)), refusals)

@@ -1,0 +1,195 @@
+"""What jobs printed: from the signed reports of those that ended, from the files of the workers for those that run.
+
+A worker keeps what its job prints in ``live/WORKER/`` of the home: ``stdout``, ``stderr``, and ``job``, whose first line
+names the job and is empty while there is none. These files are another process's, change while they are read and may be left over from one that was killed;
+they are good for looking and for nothing else. What counts is in the report, once there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from detent.canon.late import dataclass
+from detent.errors import InvalidInput, StoreCorrupt
+from detent.jobs.work import PROCESS, WorkReport, WorkStream
+from detent.kernel.table import TERMINAL, State
+from detent.ledger import SignedResult
+from detent.owner.content import Content
+from detent.owner.views import ABSENT, DAMAGED, ERASED, HERE, JobView, RecordView, job_view, timeline_of_job
+from detent.store.api import StoreReader
+from detent.words.states import word_of
+from detent.workers.live_output import LIVE_BYTES_MAX, STDERR, STDOUT, STREAMS, LiveJob
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLog:
+    """What was written to one stream."""
+
+    data: bytes = b""
+    truncated: bool = False
+    """Whether more was written than was kept."""
+    fate: str = HERE
+    """``here``; or why the bytes are not: ``erased``, ``absent``, ``damaged``."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptLog:
+    """What one attempt printed. Without a report there is nothing, and ``reason_code`` says how the attempt ended."""
+
+    number: int
+    """Counted from one."""
+    running: bool = False
+    status: str | None = None
+    """As the report says; None without one."""
+    reason_code: str | None = None
+    fate: str | None = None
+    """What became of the report: ``here``, ``erased``, ``absent``, ``damaged``; None when none was made."""
+    worker: str = ""
+    sandbox: str | None = None
+    """The profile of the sandbox that it ran in; None outside of one."""
+    started_ms: int | None = None
+    finished_ms: int | None = None
+    waited_ms: int | None = None
+    """From the moment it could begin to the moment a worker began it."""
+    ran_ms: int | None = None
+    """From there to its end; of an attempt without a report, from its claim."""
+    stdout: StreamLog = StreamLog()
+    stderr: StreamLog = StreamLog()
+
+    def stream(self, name: str) -> StreamLog:
+        """One of the two."""
+        return self.stdout if name == STDOUT else self.stderr
+
+    def to_map(self) -> dict[str, Any]:
+        """One object of `detent logs -o json`."""
+        return {
+            "attempt": self.number,
+            "running": self.running,
+            "status": None if self.status is None else word_of(self.status),
+            "reason_code": self.reason_code,
+            "report": self.fate,
+            "worker": self.worker or None,
+            "started_ms": self.started_ms,
+            "finished_ms": self.finished_ms,
+            "waited_ms": self.waited_ms,
+            "ran_ms": self.ran_ms,
+            **{name: _stream_map(self.stream(name)) for name in STREAMS},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class JobLog:
+    """What one job printed, attempt by attempt."""
+
+    job_id: str
+    run_id: str | None
+    state: str
+    attempts: tuple[AttemptLog, ...]
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more can come."""
+        return self.state in TERMINAL
+
+
+def job_times(view: JobView, attempts: Iterable[AttemptLog], since_ms: int | None, now_ms: int) -> tuple[int, int]:
+    """For how long a job waited, and for how long it ran, all attempts together, until its end or until now.
+
+    ``since_ms`` is when a worker began it, if one has it now. What was claimed and waits for a worker or resources waits.
+    """
+    ran_ms = sum(attempt.ran_ms or 0 for attempt in attempts)
+    end_ms = view.times.ms(view.row.tick) if view.row.state in TERMINAL else now_ms
+    if view.row.state == State.RUNNING and since_ms is not None:
+        ran_ms += max(0, now_ms - since_ms)
+    return max(0, end_ms - view.times.ms(view.job.submitted_tick) - ran_ms), ran_ms
+
+
+def job_log(reader: StoreReader, content: Content, job_id: str, live: LiveJob | None = None) -> JobLog | None:
+    """What a job printed so far, or None when there is no such job. ``live`` is whoever has it now."""
+    view = job_view(reader, job_id)
+    if view is None:
+        return None
+    attempts = tuple(attempts_of(reader, content, view))
+    if live is not None and attempts and attempts[-1].running:
+        streams = {name: live.read(name) for name in STREAMS}
+        now = AttemptLog(
+            attempts[-1].number,
+            running=True,
+            worker=live.directory.name,
+            stdout=StreamLog(streams[STDOUT], len(streams[STDOUT]) == LIVE_BYTES_MAX),
+            stderr=StreamLog(streams[STDERR], len(streams[STDERR]) == LIVE_BYTES_MAX),
+        )
+        attempts = (*attempts[:-1], now)
+    return JobLog(view.row.job_id, view.row.run_id, view.row.state, attempts)
+
+
+def attempts_of(reader: StoreReader, content: Content, view: JobView) -> Iterator[AttemptLog]:
+    """A job's attempts in order, each from its report."""
+    number, running = 0, False
+    queued = claimed = view.job.submitted_tick
+    for record in timeline_of_job(reader, content, view):
+        tick = record.tick or queued
+        if record.fields.get("to_state") == State.QUEUED:
+            queued = tick
+        if record.fields.get("dispatch") is True:
+            number, running, claimed = number + 1, True, tick
+        elif running and record.fields.get("from_state") == State.RUNNING:
+            running = False
+            ended = _ended(reader, content, number, record)
+            began_ms = view.times.ms(claimed) if ended.started_ms is None else ended.started_ms
+            ended_ms = view.times.ms(tick) if ended.finished_ms is None else ended.finished_ms
+            waited_ms = max(0, began_ms - view.times.ms(queued))
+            yield replace(ended, waited_ms=waited_ms, ran_ms=max(0, ended_ms - began_ms))
+    if running:
+        yield AttemptLog(number, running=True)
+
+
+def _ended(reader: StoreReader, content: Content, number: int, record: RecordView) -> AttemptLog:
+    evidence = record.evidence
+    reason = str(record.fields.get("reason_code") or (evidence.reason_code if evidence is not None else "")) or None
+    if evidence is None or evidence.detail_digest is None or evidence.kind != "result":
+        return AttemptLog(number, reason_code=reason)
+    try:
+        envelope = content.get(evidence.detail_digest)
+        report = None if envelope is None else WorkReport.parse(SignedResult.parse(envelope).body)
+    except (StoreCorrupt, InvalidInput):
+        # Also the result of work that is none of ours to read: what it printed is not kept in this form.
+        return AttemptLog(number, reason_code=reason, fate=DAMAGED)
+    if report is None:
+        fate = ERASED if reader.is_erased(evidence.detail_digest) else ABSENT
+        return AttemptLog(number, reason_code=reason, fate=fate)
+    return AttemptLog(
+        number,
+        status=report.status,
+        reason_code=report.reason_code,
+        fate=HERE,
+        worker=report.worker,
+        sandbox=None if report.sandbox in {PROCESS, "none"} else report.sandbox,
+        started_ms=report.started_ms,
+        finished_ms=report.finished_ms,
+        stdout=_stored(reader, content, report.stdout),
+        stderr=_stored(reader, content, report.stderr),
+    )
+
+
+def _stored(reader: StoreReader, content: Content, stream: WorkStream) -> StreamLog:
+    if stream.content is None:
+        return StreamLog(stream.data, stream.truncated)
+    try:
+        data = content.get(stream.content)
+    except StoreCorrupt:
+        return StreamLog(truncated=stream.truncated, fate=DAMAGED)
+    if data is None:
+        return StreamLog(truncated=stream.truncated, fate=ERASED if reader.is_erased(stream.content) else ABSENT)
+    return StreamLog(data, stream.truncated)
+
+
+def _stream_map(stream: StreamLog) -> dict[str, Any]:
+    return {
+        "text": stream.data.decode(errors="backslashreplace"),
+        "size_bytes": len(stream.data),
+        "truncated": stream.truncated,
+        "content": stream.fate,
+    }

@@ -1,0 +1,129 @@
+"""Content that jobs, runs, records and reports name by digest and that is neither here nor erased on the ledger.
+
+A person who reads a home sees such content as gone. That is right after an erasure, which is on the ledger, and a finding otherwise.
+The digest says what it was, so nobody can put something else in its place. The signed reports themselves are asked for where their
+signatures are checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from detent.canon import DIGEST_BYTES, NotCanonical, digest_text, parse_digest
+from detent.errors import DetentError, InvariantBroken
+from detent.inspect.payloads import fields_of, job_of, order_of
+from detent.jobs.report import PlatformReport, Report, read_report
+from detent.kernel import Run
+from detent.kernel.evidence import RESULT
+from detent.ledger.findings import Finding
+from detent.ledger.schema import Grounds, read_evidence
+from detent.ledger.signing import SignedResult
+from detent.owner.content import NAMING, Content
+from detent.store.api import JobRow, RecordRow, RunRow
+
+NOTHING = bytes(DIGEST_BYTES)
+"""In the place of a digest where there is nothing to name."""
+
+
+def missing_findings(content: Content) -> Iterator[Finding]:
+    """Every payload, input of a run, decision, list of reused ingredients, value, output and file that is gone unexplained."""
+    missing = _Missing(content)
+    reader = content.reader
+    for row in reader.jobs():
+        for what, digest in _of_job(content, row):
+            if missing(digest):
+                yield Finding("CONTENT_MISSING", f"{what} {_gone(digest)}", job_id=row.job_id)
+    for run in reader.runs():
+        inputs = _inputs(run)
+        if inputs is not None and missing(inputs):
+            message = f"what run {run.run_id!r} was started with, {_gone(inputs)}"
+            yield Finding("CONTENT_MISSING", message, run.partition)
+    for partition in range(reader.partitions):
+        for record in reader.records(partition):
+            for what, digest in _of_record(content, record):
+                if missing(digest):
+                    place = (partition, record.batch_no, record.position, record.job_id)
+                    yield Finding("CONTENT_MISSING", f"{what} {_gone(digest)}", *place)
+
+
+class _Missing:
+    """Whether content is gone without an erasure that explains it."""
+
+    def __init__(self, content: Content) -> None:
+        self._content = content
+        self._erased: set[bytes] = set()
+        for partition in range(content.reader.partitions):
+            for record in content.reader.records_of_kind(partition, "erased"):
+                digests = fields_of(record).get("digests")
+                self._erased.update(digests if isinstance(digests, list) else ())
+
+    def __call__(self, digest: bytes) -> bool:
+        # An erasure leaves a mark in the store. Without it, pages would call the content absent, or it came back and went again.
+        if digest == NOTHING or (digest in self._erased and self._content.reader.is_erased(digest)):
+            return False
+        try:
+            return not self._content.has(digest)
+        except DetentError:
+            return False  # Damaged, which is found where it is read.
+
+
+def _gone(digest: bytes) -> str:
+    return f"{digest_text(digest)}, is neither here nor known as erased"
+
+
+def _of_job(content: Content, row: JobRow) -> Iterator[tuple[str, bytes]]:
+    job = job_of(row)
+    if job is None:
+        return  # Which is found where rows are compared with records.
+    yield "the payload", job.payload_digest
+    order = order_of(content, job)
+    for named in () if order is None else _listed(order.files):
+        yield "a file among the arguments,", named
+
+
+def _inputs(row: RunRow) -> bytes | None:
+    try:
+        return Run.decode(row.body).inputs_digest
+    except (InvariantBroken, DetentError, NotCanonical, TypeError, ValueError):
+        return None  # Which is found where rows are compared with records.
+
+
+def _of_record(content: Content, record: RecordRow) -> Iterator[tuple[str, bytes]]:
+    """What a record names itself (the decision behind it, the ingredients of a reuse), and what is in the report that it names."""
+    if record.kind == "transition":
+        grounds = None if record.evidence is None else read_evidence(record.evidence)
+        if not isinstance(grounds, Grounds) or grounds.detail_digest is None:
+            return
+        if grounds.kind != RESULT:
+            yield "the decision,", grounds.detail_digest
+            return
+        report = _report(content, grounds.detail_digest)
+        yield from () if report is None else _of_report(report)
+    elif (field := NAMING.get(record.kind)) is not None:
+        named = fields_of(record).get(field)
+        if type(named) is bytes:
+            yield "what the record names,", named
+
+
+def _report(content: Content, digest: bytes) -> Report | None:
+    try:
+        envelope = content.get(digest)
+        return None if envelope is None else read_report(SignedResult.parse(envelope).body)
+    except DetentError:
+        return None
+
+
+def _of_report(report: Report) -> Iterator[tuple[str, bytes]]:
+    if isinstance(report, PlatformReport):
+        yield from (("an artifact,", parse_digest(artifact.digest)) for artifact in report.outcome().artifacts)
+        return
+    yield from (("a part of the result,", named) for named in _listed(report.contents))
+
+
+def _listed(digests: Callable[[], Iterator[str | bytes]]) -> Iterator[bytes]:
+    """Digests as far as they are ones: a payload or a report that no release wrote is not searched any further."""
+    try:
+        for named in digests():
+            yield named if isinstance(named, bytes) else parse_digest(named)
+    except (DetentError, TypeError, ValueError, KeyError):
+        return

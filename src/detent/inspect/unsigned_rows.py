@@ -1,0 +1,187 @@
+"""What a home keeps beside its signed history and acts on: each row is held against the signed payload that it is about.
+
+An index row or a kept answer is a hint that saves time. Where it is used, the signed payload decides; here every row is
+compared, so that one which was changed is found before it is used, and rows that must be there and are not are found, too
+(X-196). What cannot be derived is counted and said under "not proved". `docs/threat-model.md` lists all tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+from uuid import UUID
+
+from detent.canon import parse_digest
+from detent.inspect.payloads import created_ms, fields_of, job_of, opened, order_of
+from detent.jobs.idempotency import IDEMPOTENCY_WINDOW_MS
+from detent.jobs.keys import ExecutionKey
+from detent.jobs.work import WorkOrder
+from detent.kernel import Job
+from detent.kernel.history import STEP_REUSED
+from detent.ledger.findings import Finding
+from detent.owner.content import Content
+from detent.owner.kept_answers import is_under_key, request_digest
+from detent.reuse.ingredients import key_of_order
+from detent.reuse.ingredients.declared import INPUT
+from detent.store.api import AnswerRow, RecordRow, WorkRow
+
+CLOCKS_APART_MS: Final = 60_000
+"""How far a submitter's clock and the owner's may lie apart: a clock may be set between the two moments, and ticks only go forwards."""
+UUID_DERIVED: Final = 8
+"""The version of the ids that are derived instead of drawn, as those of jobs under idempotency keys are."""
+
+
+class Beside:
+    """Compares what lies beside the history of one home, and counts what cannot be compared."""
+
+    def __init__(self, window_ms: int = IDEMPOTENCY_WINDOW_MS) -> None:
+        self._window_ms = window_ms
+        self._now_ms = 0
+        """The latest moment that the ledger or an answer speaks of."""
+        self._labels = 0
+        self._unsure = 0
+        self._borrowed = 0
+        self._unanswered = 0
+
+    def findings(self, content: Content) -> Iterator[Finding]:
+        """Every row that does not fit what was signed, and every job that lacks one."""
+        reader = content.reader
+        self._now_ms = max(reader.head(partition).last_tick for partition in range(reader.partitions))
+        for row in reader.work_rows():
+            yield from self._work(content, row)
+        for job_row in reader.jobs_outside_work():
+            if (job := job_of(job_row)) is not None:
+                yield from self._unindexed(content, job)
+        for partition in range(reader.partitions):
+            for record in reader.records_of_kind(partition, STEP_REUSED):
+                yield from _reuse(content, record)
+        for answer in reader.answer_rows():
+            self._now_ms = max(self._now_ms, answer.stored_at_ms)
+        for answer in reader.answer_rows():
+            yield from self._answer(content, answer)
+        for job_row in reader.jobs():
+            if (job := job_of(job_row)) is not None and self._counts(job) and _is_under_some_key(job):
+                self._unanswered += not reader.is_erased(job.payload_digest)
+
+    def not_proved(self) -> Iterator[str]:
+        """What could not be compared, with how much of it there is."""
+        if self._labels:
+            yield f"The names of work in the index whose payloads were erased ({self._labels:,})."
+        if self._unsure:
+            yield (
+                "Whether commands without declared inputs belong in the index of equal work, which their payloads do not say"
+                f" ({self._unsure:,}). A row that is gone has the work done again."
+            )
+        if self._borrowed:
+            yield (
+                "Which request a kept answer to an idempotency key was given to, where it names the job of an earlier equal request"
+                f" ({self._borrowed:,}). Before it is used, the job is compared with the request."
+            )
+        if self._unanswered > 0:
+            yield (
+                f"What became of kept answers to idempotency keys whose jobs are here ({self._unanswered:,}). They may have expired"
+                " under an earlier setting, or were deleted; a request under such a key is done again."
+            )
+
+    def _work(self, content: Content, row: WorkRow) -> Iterator[Finding]:
+        job = job_of(content.reader.job(row.job_id))
+        if job is None:
+            yield Finding("WORK_INDEX_WRONG", "a row of a job that cannot be read", job_id=row.job_id)
+            return
+        wrong = [] if row.workspace == job.tenant_id else ["workspace"]
+        wrong += [] if row.payload_digest == job.payload_digest else ["payload_digest"]
+        order = order_of(content, job)
+        if order is None:
+            self._labels += 1
+            wrong += [] if row.execution_key == job.payload_digest or not _erased(content, job) else ["execution_key"]
+        else:
+            key = key_of_order(order)
+            # The payload's digest stands there once it was erased; the same payload may have been left again since.
+            fits = key is None or row.execution_key in {parse_digest(key), job.payload_digest}
+            wrong += [] if fits else ["execution_key"]
+            wrong += [] if order.label == row.label else ["label"]
+        if wrong:
+            message = f"the job's row says something else than its signed payload: {', '.join(wrong)}"
+            yield Finding("WORK_INDEX_WRONG", message, job_id=row.job_id)
+
+    def _unindexed(self, content: Content, job: Job) -> Iterator[Finding]:
+        """A job whose work can be reused was put into the index in the commit that submitted it."""
+        order = order_of(content, job)
+        key = None if order is None else _key(order)
+        if order is None or key is None:
+            return
+        if order.kind == "shell" and not any(name.startswith(INPUT) for name in order.ingredients):
+            self._unsure += 1  # Commands that declare that they read no file are reused, others are not.
+            return
+        yield Finding("WORK_INDEX_WRONG", "the job's work can be reused, and its row is missing", job_id=job.job_id)
+
+    def _answer(self, content: Content, row: AnswerRow) -> Iterator[Finding]:
+        job_id, reader = row.response.decode(errors="replace"), content.reader
+        job = job_of(reader.job(job_id))
+        if job is None:
+            yield _wrong_answer("names a job that is not there")
+            return
+        order = order_of(content, job)
+        first, own = is_under_key(job_id, row.scope, lambda named: reader.job(named) is not None)
+        if not own:
+            self._borrowed += 1
+            began = None if first is None or _is_erased(content, first) else created_ms(reader, first)
+            if began is not None and row.stored_at_ms <= began:
+                yield _wrong_answer(f"is older than job {first!r}, which was submitted under that key", job_id)
+            return
+        self._unanswered -= self._counts(job)
+        if order is not None and request_digest(order) != row.body_digest:
+            yield _wrong_answer("is about another request than its job's signed payload", job_id)
+        began = created_ms(reader, job_id)
+        latest = max(began or 0, job.submitted_tick)
+        if began is not None and not began - CLOCKS_APART_MS <= row.stored_at_ms <= latest + CLOCKS_APART_MS:
+            yield _wrong_answer("was not kept when its job was submitted", job_id)
+
+    def _counts(self, job: Job) -> bool:
+        """Whether an answer that was kept when this job was submitted would still be here."""
+        return job.submitted_tick + self._window_ms > self._now_ms
+
+
+def _reuse(content: Content, record: RecordRow) -> Iterator[Finding]:
+    """A reuse names its ingredients; those of the job whose result was taken must be the same."""
+    fields = fields_of(record)
+    if type(fields.get("job_id")) is not str:
+        return
+    named = fields.get("ingredients_digest")
+    said = opened(content, named) if type(named) is bytes else None
+    job = job_of(content.reader.job(fields["job_id"]))
+    order = None if job is None else order_of(content, job)
+    if order is None or said is None:
+        return
+    if said.get("ingredients") != order.ingredients:
+        message = f"step {fields.get('step_id')!r} of run {fields.get('run_id')!r} took the result of other work"
+        place = (record.partition, record.batch_no, record.position, fields["job_id"])
+        yield Finding("REUSE_MISMATCH", message, *place)
+
+
+def _wrong_answer(what: str, job_id: str | None = None) -> Finding:
+    return Finding("ANSWER_WRONG", f"the answer kept for an idempotency key {what}", job_id=job_id)
+
+
+def _key(order: WorkOrder) -> ExecutionKey | None:
+    """The key of work that is reused; None for work that is done every time, as far as its order tells."""
+    unread = "code" in order.ingredients and order.ingredients["code"] is None
+    undeclared = order.kind == "shell" and not order.outputs
+    return None if unread or undeclared else key_of_order(order)
+
+
+def _is_under_some_key(job: Job) -> bool:
+    """Whether a job was submitted under an idempotency key: of tasks outside of runs, those alone have derived ids."""
+    try:
+        return job.run_id is None and job.job_kind == "task" and UUID(job.job_id).version == UUID_DERIVED
+    except ValueError:
+        return False
+
+
+def _erased(content: Content, job: Job) -> bool:
+    return content.reader.is_erased(job.payload_digest)
+
+
+def _is_erased(content: Content, job_id: str) -> bool:
+    job = job_of(content.reader.job(job_id))
+    return job is not None and _erased(content, job)

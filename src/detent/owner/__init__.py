@@ -1,0 +1,23 @@
+"""The owner of a home: the single writer of its ledger, and every way to reach it.
+
+One process at a time owns a home. It takes requests from callers in its own process and, over a socket, from other processes of
+the same user, decides them with the kernel, appends the records in one transaction, and only then answers.
+
+Where to begin reading:
+
+- `owner` is the loop. `turn` makes one turn of the requests that wait; `log_writer` seals and appends it; `ticks` says what time it
+  is; `recovery` opens a ledger again after a restart; `kept_answers` bounds what idempotency keys keep.
+- `acceptance` turns a worker's signed report into the commands that end an attempt; `open_leases` answers a worker that lost the
+  answer to a claim and asks again which leases it holds.
+- `session` is how a process reaches the owner, whether it owns the home itself or is a client (`socket_client`, `socket_server`,
+  `socket_messages`). `ask_again` repeats requests that are safe to repeat. `turn_taking` keeps the threads of one process from
+  fighting over the interpreter.
+- `home` finds and makes the directory, `lock` decides who owns it, `settings` reads its configuration, `home_permissions` refuses
+  homes of other users, `home_locations` and `home_copy` deal with copies.
+- `key_files`, `trusted_keys`, `key_rotation` and `kept_heads` hold what the signatures of a ledger rest on.
+- `content` stores payloads and results by digest; `views` reads rows and records as plain data; `ledger_tail` follows new records.
+- `wiring` picks the concrete parts. `backend` is an open home as clients, runs and workers use it: session, keys, content, orders
+  and reports.
+
+`metrics` registers the metric families of the contract. No command shows them yet; the HTTP server will.
+"""

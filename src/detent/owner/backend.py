@@ -1,0 +1,394 @@
+"""A home as work sees it: who submits, with which keys, what is stored under a digest, and where to ask.
+
+One process has one backend for each home it works on. Its readers belong to threads, its cache to all of them: what was
+written or read a moment ago, a payload on its way to a worker or a result on its way to the next step, is not read again.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+from detent.canon import decode_trusted, digest_text, json_decode_trusted, parse_digest, sha256
+from detent.canon.late import dataclass
+from detent.canon.strict_json import JsonValue
+from detent.errors import DetentError, InvalidInput, StoreCorrupt, StoreUnavailable
+from detent.jobs.keys import ExecutionKey
+from detent.jobs.values import files_named
+from detent.jobs.work import VALUE_INLINE_BYTES_MAX, WorkOrder, WorkReport, read_order
+from detent.kernel import Job, Manifest, Submit
+from detent.kernel.evidence import detail_of
+from detent.kernel.manifest import EVICTABLE_KINDS, MAX_RETRIES_DEFAULT, RETRY_CATEGORIES_DEFAULT
+from detent.kernel.policy import UNLIMITED_QUOTA
+from detent.ledger import sign_own_manifest, sign_result
+from detent.ledger.schema import SubmittedManifest, read_submitted
+from detent.owner.content import NONCE_BYTES, Content, open_value, seal_trusted, seal_value
+from detent.owner.home import Home
+from detent.owner.session import Session
+from detent.owner.turn_taking import TurnTaking
+from detent.owner.wiring import Parts, load_trust, signing_key
+from detent.store.api import StoreReader, WorkRow
+from detent.store.content import ContentFiles
+
+TENANT: Final = "local"
+"""The workspace of whoever works on a home of their own."""
+CACHED_MAX: Final = 4096
+CACHED_BYTES_MAX: Final = 64 * 1024
+"""Content up to this size is kept in the cache, at most so many pieces of it."""
+
+Inline = tuple[tuple[bytes, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """How often a job is tried again, and after which categories of failure (X-164)."""
+
+    max: int = MAX_RETRIES_DEFAULT
+    on: tuple[str, ...] = RETRY_CATEGORIES_DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A job ready to be submitted: the command, the content it names, and its row in the index of work."""
+
+    command: Submit
+    inline: Inline
+    work: WorkRow | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A signed report as it is stored."""
+
+    digest: bytes
+    report: WorkReport
+    inline: Inline
+
+
+class Submitted(NamedTuple):
+    """What a job was asked to do, and the hash of the signed manifest that says so."""
+
+    manifest_hash: bytes
+    order: WorkOrder
+
+
+class Backend:
+    """What a driver, a client and a supervisor of workers share."""
+
+    def __init__(
+        self,
+        home: Home,
+        session: Session,
+        *,
+        parts: Parts | None = None,
+        tenant: str = TENANT,
+        random: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self.home = home
+        self.session = session
+        self.tenant = tenant
+        self.random = random
+        self._parts = parts or Parts()
+        self._clock = self._parts.clock
+        self._files = home.content_files()
+        self._local = threading.local()
+        self._closed = False
+        self._readers: list[StoreReader] = []
+        self._lock = threading.Lock()
+        self.floor = TurnTaking()
+        self._cache: OrderedDict[bytes, bytes] = OrderedDict()
+        self._orders: OrderedDict[bytes, WorkOrder] = OrderedDict()
+        self._reports: OrderedDict[bytes, WorkReport] = OrderedDict()
+        trust, size = load_trust(self.reader, home.settings()), self.reader.head(0).size
+        # From the chain of trust that the home's settings pin, so nothing on the other side of a socket can tell another.
+        self._origin = trust.origin
+        self._manifest_key = signing_key(home, trust, "manifest", size)
+        self._result_key = signing_key(home, trust, "result", size)
+        self.quota = UNLIMITED_QUOTA.hash()
+
+    @property
+    def reader(self) -> StoreReader:
+        """A reader of this thread's own; it sees every commit that was durable when it is asked."""
+        reader: StoreReader | None = getattr(self._local, "reader", None)
+        if reader is None:
+            if self._closed:
+                raise StoreUnavailable(
+                    f"the work on {self.home.path} was closed", hint="open it again", retryable=False
+                )
+            reader = self._local.reader = self._parts.read_ledger(self.home.ledger)
+            with self._lock:
+                self._readers.append(reader)
+        return reader
+
+    def now_ms(self) -> int:
+        """The wall clock."""
+        return self._clock.wall_ms()
+
+    def new_uuid(self) -> str:
+        """A UUID of version 4, as text: what `uuid.UUID` would write, without building one."""
+        raw = self.random(16)
+        text = f"{raw[:6].hex()}4{raw[6:8].hex()[1:]}{'89ab'[raw[8] & 3]}{raw[8:].hex()[1:]}"
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+    def close(self) -> None:
+        """Close what was opened for reading."""
+        with self._lock:
+            readers, self._readers = self._readers, []
+            self._closed, self._local = True, threading.local()  # Whoever asks from now on is told so.
+        for reader in readers:
+            reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- content -------------------------------------------------------------------------------------------------------
+
+    def store(self, data: bytes) -> tuple[bytes, Inline]:
+        """Get bytes ready to be named: their digest, and what the commit that names them has to carry."""
+        staged = Content(self.reader, self._files).stage(data)
+        self._remember(staged.digest, data)
+        return staged.digest, staged.inline
+
+    def content(self, digest: bytes) -> bytes | None:
+        """The bytes with this digest; None when they were erased or never stored here."""
+        with self._lock:
+            data = self._cache.get(digest)
+        if data is None:
+            data = Content(self.reader, self._files).get(digest)
+            if data is not None:
+                self._remember(digest, data)
+        return data
+
+    def forget(self, digest: bytes) -> None:
+        """Let go of what the cache has of content that nobody here will ask for again; it stays stored."""
+        with self._lock:
+            self._cache.pop(digest, None)
+            self._reports.pop(digest, None)
+
+    def has_file(self, digest: bytes) -> bool:
+        """Whether the content directory holds a file with this digest; its bytes are checked when they are read."""
+        return self._files.has(digest)
+
+    @property
+    def files(self) -> ContentFiles:
+        """The content directory: where files and large values lie."""
+        return self._files
+
+    def sealed(self, value: JsonValue, *, name: str) -> tuple[bytes, Inline]:
+        """A value as content under a nonce (X-171)."""
+        return self.store(seal_value(value, self.random(NONCE_BYTES), name=name))
+
+    def sealed_trusted(self, value: JsonValue) -> tuple[bytes, Inline]:
+        """The same for a value that was put together out of checked parts."""
+        return self.store(seal_trusted(value, self.random(NONCE_BYTES)))
+
+    def unsealed(self, digest: bytes) -> JsonValue:
+        """The value of sealed content; `StoreCorrupt` when it is gone."""
+        data = self.content(digest)
+        if data is None:
+            raise StoreCorrupt(f"content {digest_text(digest)} is gone", hint="it was erased, or the home is damaged")
+        return open_value(data)
+
+    def _read_ahead(self, digests: Sequence[bytes]) -> None:
+        """Read content that will be asked for, piece by piece, in one go."""
+        with self._lock:
+            unread = [digest for digest in digests if digest not in self._cache]
+        for digest, data in self.reader.contents(unread):
+            self._remember(digest, data)
+
+    def _remember(self, digest: bytes, data: bytes) -> None:
+        if len(data) > CACHED_BYTES_MAX:
+            return
+        with self._lock:
+            self._cache[digest] = data
+            if len(self._cache) > CACHED_MAX:
+                self._cache.popitem(last=False)
+
+    # -- orders --------------------------------------------------------------------------------------------------------
+
+    def submission(
+        self,
+        order: WorkOrder,
+        *,
+        job_id: str,
+        job_kind: str,
+        priority: int,
+        retries: Retries,
+        key: ExecutionKey | None,
+        run_id: str | None = None,
+    ) -> Submission:
+        """Make a job of an order: payload stored, manifest signed."""
+        # Everything in an order was checked where it came in: the contract when it was loaded, results by their worker.
+        digest, inline = self.store(seal_trusted(order.document(), self.random(NONCE_BYTES)))
+        self._orders[digest] = order
+        if len(self._orders) > CACHED_MAX:
+            self._orders.popitem(last=False)
+        now = self.now_ms()
+        manifest = Manifest(
+            self.tenant,
+            job_id,
+            job_kind,
+            digest,
+            priority,
+            self.quota,
+            now,
+            max_retries=retries.max,
+            retry_categories=tuple(sorted(set(retries.on))),
+            # All that comes this way waits for room in a full queue, so nothing of it may be dropped (X-187). Kinds that
+            # are never dropped need not say so.
+            evictable=job_kind not in EVICTABLE_KINDS,
+            origin=self._origin,
+        )
+        work = None if key is None else WorkRow(self.tenant, parse_digest(key), job_id, order.label, now)
+        return Submission(Submit(0, sign_own_manifest(manifest, self._manifest_key), run_id), inline, work)
+
+    def order(self, payload_digest: bytes) -> WorkOrder:
+        """The order that a job's payload is."""
+        order = self._orders.pop(payload_digest, None)  # A worker asks once; a second attempt can read it.
+        if order is not None:
+            return order
+        return read_order(self.unsealed(payload_digest))
+
+    def submitted(self, job_ids: Sequence[str]) -> dict[str, Submitted]:
+        """What jobs were asked to do, by the manifests that their submitters signed; those that can still be read.
+
+        Not by the jobs' rows, which are not signed.
+        """
+        found: dict[str, SubmittedManifest] = {}
+        for job_id in job_ids:
+            record = next(self.reader.records_of_job(job_id), None)
+            signed = None if record is None or record.evidence is None else read_submitted(record.evidence)
+            if isinstance(signed, SubmittedManifest) and signed.job_id == job_id:
+                found[job_id] = signed
+        self._read_ahead([signed.payload_digest for signed in found.values()])
+        orders = ((job_id, signed, self._readable_order(signed.payload_digest)) for job_id, signed in found.items())
+        return {job_id: Submitted(sha256(signed.body), order) for job_id, signed, order in orders if order is not None}
+
+    def _readable_order(self, payload_digest: bytes) -> WorkOrder | None:
+        known = self._orders.get(payload_digest)
+        if known is not None:
+            return known
+        try:
+            return read_order(self.unsealed(payload_digest))
+        except (DetentError, TypeError):
+            return None  # Erased, damaged, or of another kind.
+
+    # -- reports -------------------------------------------------------------------------------------------------------
+
+    def sign(self, report: WorkReport) -> Reported:
+        """Sign a report as this home's executor."""
+        body = report.body()
+        digest, inline = self.store(sign_result(body, self._result_key).envelope())
+        return Reported(digest, report, inline)
+
+    def report(self, digest: bytes) -> WorkReport | None:
+        """A stored report; None when it is gone. Raises `InvalidInput` for content that is none."""
+        with self._lock:
+            known = self._reports.get(digest)
+        if known is not None or (data := self.content(digest)) is None:
+            return known
+        envelope = decode_trusted(data)
+        if not isinstance(envelope, dict) or type(envelope.get("body")) is not bytes:
+            raise InvalidInput("a signed result is a map of body and sig")
+        report = WorkReport.read(envelope["body"])
+        with self._lock:
+            self._reports[digest] = report
+            if len(self._reports) > CACHED_MAX:
+                self._reports.popitem(last=False)
+        return report
+
+    def report_of(self, job_id: str, job: Job | None = None) -> tuple[bytes, WorkReport] | None:
+        """The report that ended a job, with its digest; None when the job has not ended by one, or it is gone."""
+        if job is None:
+            row = self.reader.job(job_id)
+            job = None if row is None else Job.read(row.body)
+        record = None if job is None or job.exit_seq is None else self.reader.transition(job_id, job.exit_seq)
+        if record is None or record.evidence is None:
+            return None
+        digest = detail_of(record.evidence)
+        report = None if digest is None else self._readable(digest)
+        return None if digest is None or report is None else (digest, report)
+
+    def reports_of(self, jobs: Sequence[Job]) -> dict[str, tuple[bytes, WorkReport]]:
+        """The same for many jobs in few reads, by job id; those that there are."""
+        wanted = [(job.job_id, job.exit_seq) for job in jobs if job.exit_seq is not None]
+        named: dict[str, bytes] = {}
+        for record in self.reader.transitions(wanted):
+            digest = None if record.evidence is None else detail_of(record.evidence)
+            if digest is not None and record.job_id is not None:
+                named[record.job_id] = digest
+        with self._lock:
+            unread = [digest for digest in named.values() if digest not in self._reports]
+        self._read_ahead(unread)
+        reports = ((job_id, digest, self._readable(digest)) for job_id, digest in named.items())
+        return {job_id: (digest, report) for job_id, digest, report in reports if report is not None}
+
+    def value(self, report: WorkReport) -> JsonValue:
+        """The stored value of a report; see `detent.jobs.values` for what may stand in it."""
+        return None if (data := self.value_bytes(report)) is None else json_decode_trusted(data)
+
+    def value_bytes(self, report: WorkReport) -> bytes | None:
+        """The same as its strict JSON; None when there is none."""
+        if report.value_content is None:
+            return report.value
+        data = self.content(report.value_content)
+        if data is None:
+            raise StoreCorrupt(
+                f"the value {digest_text(report.value_content)} of job {report.job_id} is gone",
+                hint="it was erased, or the home is damaged; run the step again with --force",
+            )
+        return data
+
+    def result_value(self, named: str) -> bytes | Path:
+        """The stored value of the result with a digest: its strict JSON, or the file that holds it when it is large."""
+        report = self.report(parse_digest(named))
+        if report is None:
+            raise StoreCorrupt(
+                f"the result {named} is gone",
+                hint="it was erased, or the home is damaged; run its step again with --force",
+            )
+        if report.value_content is not None and self.has_file(report.value_content):
+            return self._files.path(report.value_content)
+        return self.value_bytes(report) or b"null"
+
+    def is_whole(self, report: WorkReport) -> bool:
+        """Whether everything that belongs to a report is still there."""
+        inline = {file.digest for file in report.files}
+        whole = all(
+            self.has_file(digest) if digest in inline else self.content(digest) is not None or self.has_file(digest)
+            for digest in report.contents()
+        )
+        if not whole or report.value_content is None:
+            return whole
+        value = self.value_bytes(report)  # A small value's files are named by the report.
+        if value is None or b'"$file"' not in value:
+            return value is not None
+        return all(self.has_file(parse_digest(named)) for named in files_named(json_decode_trusted(value)))
+
+    def stored_value(self, value: bytes | None) -> tuple[bytes | None, bytes | None, Inline]:
+        """A value's strict JSON where it belongs: in the report, or as content of its own."""
+        if value is None or len(value) <= VALUE_INLINE_BYTES_MAX:
+            return value, None, ()
+        digest, inline = self.store(value)
+        return None, digest, inline
+
+    def _readable(self, digest: bytes) -> WorkReport | None:
+        try:
+            return self.report(digest)
+        except InvalidInput:
+            return None  # A result of another kind, or of another version.
+
+
+def joined(parts: Iterable[Sequence[tuple[bytes, bytes]]]) -> list[tuple[bytes, bytes]]:
+    """Content of several commands for one commit, each piece once."""
+    together: dict[bytes, bytes] = {}
+    for part in parts:
+        together.update(part)
+    return list(together.items())

@@ -1,0 +1,333 @@
+"""A home: the directory one ledger lives in, found like a git repository and made all at once.
+
+    .detent/
+      ledger.db     records, heads, small content       owner.lock    held by the process that owns the home
+      content/      large content by digest             owner.sock    where that process listens
+      keys/         private keys, 0600                  config.toml   settings
+      live/         what workers are doing right now    resources/    locks on what is counted, such as gpu
+      .gitignore    `*`: nothing in here belongs into a repository
+
+A new home is built under another name and renamed into place, so a crash leaves none or a whole one. What a crash leaves
+of the building is swept away by the next one who makes a home there: a building is locked while somebody is at it, and the
+lock ends with the process. An empty directory may be a mounted volume, which cannot be replaced: a home for it is built inside
+and moved up, the settings last, which are what makes a directory a home.
+
+Several processes may make the same home at once. Each builds one of its own; the first to put it in place wins, and the
+others drop theirs and use the winner's (`home_or_new`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import glob
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from detent.canon import digest_text, encode, sha256
+from detent.canon.late import dataclass
+from detent.errors import HomeError
+from detent.ledger import KeyEntry, SignedTrust, TrustConfig, sign_trust
+from detent.owner.dependencies import installed_version
+from detent.owner.home_permissions import insist_on_own, insist_on_writable, no_access
+from detent.owner.key_files import ROLES, KeyFiles
+from detent.owner.settings import TEMPLATE, Settings, read_settings
+from detent.store.content import ContentFiles
+from detent.store.files import DISK
+from detent.store.mounts import refuse_network_file_system
+from detent.store.sqlite import SqliteStore
+
+DIRECTORY = ".detent"
+BUILDING = ".new-"
+HOME_VARIABLE = "DETENT_HOME"
+ORIGIN_BYTES = 8
+DEPENDENCIES = ("apsw", "libipld", "pynacl")
+"""Packages whose version can change bytes or durability: part of the environment policy (PIPE-032)."""
+_BUILDING_NUMBER = re.compile(r"[0-9a-f]{8}")
+"""How the name of a building ends."""
+_SETTINGS = "config.toml"
+_OF_THE_VOLUME = "lost+found"
+"""What an empty volume holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Paths of one home."""
+
+    path: Path
+
+    @property
+    def ledger(self) -> Path:
+        """The database."""
+        return self.path / "ledger.db"
+
+    @property
+    def lock(self) -> Path:
+        """The file whose lock makes a process the owner."""
+        return self.path / "owner.lock"
+
+    @property
+    def socket(self) -> Path:
+        """Where the owner listens."""
+        return self.path / "owner.sock"
+
+    @property
+    def keyring(self) -> KeyFiles:
+        """The private keys."""
+        return KeyFiles(self.path / "keys")
+
+    def settings(self) -> Settings:
+        """The settings, read now."""
+        return read_settings(self.path / _SETTINGS)
+
+    def content_files(self) -> ContentFiles:
+        """Large content."""
+        return ContentFiles(self.path / "content")
+
+
+def find_home(start: Path, environment: Mapping[str, str], explicit: Path | None = None) -> Home | None:
+    """The home to use: the one named, else the one of ``DETENT_HOME``, else the nearest upwards; None if there is none.
+
+    Raises `StoreUnavailable` for one that this user may not look into, and `HomeUntrusted` for one that another user made or
+    could replace: going on with another would be a surprise.
+    """
+    named = explicit or (Path(environment[HOME_VARIABLE]) if environment.get(HOME_VARIABLE) else None)
+    candidates = [named.absolute()] if named else [directory / DIRECTORY for directory in (start, *start.parents)]
+    for path in candidates:
+        if is_home(path):
+            insist_on_own(path, environment, found=named is None)
+            return Home(path)
+    return None
+
+
+def is_home(path: Path) -> bool:
+    """Whether there is a home at a place; `StoreUnavailable` for one that this user may not look into."""
+    try:
+        (path / _SETTINGS).lstat()
+    except PermissionError as exc:
+        if not os.path.lexists(path):
+            return False  # A directory above it is closed, so nobody knows whether there is one.
+        raise no_access(path, "read") from exc
+    except OSError:
+        return False
+    if not os.access(path / _SETTINGS, os.R_OK, effective_ids=True, follow_symlinks=False):
+        raise no_access(path, "read")
+    return True
+
+
+def new_home_path(start: Path, environment: Mapping[str, str], explicit: Path | None = None) -> Path:
+    """Where a home would be made if none is found; `HomeUntrusted` for a place where it would not be this user's alone."""
+    named = explicit or (Path(environment[HOME_VARIABLE]) if environment.get(HOME_VARIABLE) else None)
+    path = start / DIRECTORY if named is None else named.absolute()
+    is_home(path)  # One that may not be looked into is refused for that first, as `find_home` does.
+    insist_on_own(path, environment, found=named is None)
+    return path
+
+
+def make_home(
+    path: Path,
+    begin: Callable[[Home, SignedTrust], None],
+    *,
+    partitions: int = 1,
+    random: Callable[[int], bytes] = secrets.token_bytes,
+) -> Home:
+    """Make a new home at ``path``, whole or not at all.
+
+    ``begin`` writes the first batch, which announces the trust configuration. Refuses a path where there is anything but an
+    empty directory, and leaves that as it is.
+    """
+    _refuse_taken(path)
+    if not path.parent.is_dir():
+        raise HomeError(f"{path.parent} is not a directory", hint="make it first, or choose another place")
+    refuse_network_file_system(path)
+    inside = path.is_dir()
+    stem = path / BUILDING if inside else path.with_name(path.name + BUILDING)
+    try:
+        _sweep_buildings(stem)
+        with _building(stem, random) as building:
+            _build(Home(building), begin, partitions, random)
+            _sync_tree(building)
+            if inside:
+                _move_up(building)
+            elif not _put_in_place(building, path):
+                # Another process has put something there since: its home, or a directory in which it makes one.
+                return make_home(path, begin, partitions=partitions, random=random)
+    except OSError as exc:
+        raise HomeError(
+            f"{path} cannot be made: {exc.strerror or exc}", hint="check permissions and free space"
+        ) from exc
+    return Home(path)
+
+
+def home_or_new(path: Path, begin: Callable[[Home, SignedTrust], None]) -> Home:
+    """The home at ``path``, made by this process or, if another is faster, by that one; writable by this user."""
+    try:
+        return make_home(path, begin)
+    except HomeError:
+        if not is_home(path):
+            raise
+    insist_on_writable(path)
+    return Home(path)
+
+
+def _refuse_taken(path: Path) -> None:
+    """Refuse, as `_refuse_unless_empty`, but never for a home that another process is moving up at this moment."""
+    if not path.is_dir():
+        _refuse_unless_empty(path)
+        return
+    with _locked(path):
+        _refuse_unless_empty(path)
+
+
+def _refuse_unless_empty(path: Path) -> None:
+    """Refuse to make a home where there is anything but an empty directory: keys are never written over."""
+    elsewhere = "choose another place with --home or DETENT_HOME"
+    if is_home(path):
+        insist_on_writable(path)
+        if Home(path).ledger.exists():
+            raise HomeError(f"{path} exists already", hint=f"use it, or {elsewhere}")
+        raise HomeError(
+            f"{path} exists already, and its ledger.db is missing",
+            hint=f"restore ledger.db from a copy, or move {path} away, which has its keys, to begin anew",
+        )
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise HomeError(f"{path} is a file, and a home is a directory", hint=elsewhere)
+    try:
+        names = {entry.name for entry in path.iterdir()}
+    except PermissionError as exc:
+        raise no_access(path, "read") from exc
+    if any(name != _OF_THE_VOLUME and not _is_building(name, BUILDING) for name in names):
+        raise HomeError(
+            f"{path} exists already: it has files in it and is no home, as it has no {_SETTINGS}",
+            hint=f"restore {_SETTINGS} from a copy if it was a home; else empty the directory, or {elsewhere}",
+        )
+
+
+def _move_up(building: Path) -> None:
+    """Make the empty directory that a home was built in that home. Whoever else does so meanwhile is let go first."""
+    path = building.parent
+    with _locked(path):
+        _refuse_unless_empty(path)
+        with suppress(PermissionError):  # It may be a group's; keys, content and the ledger are closed by themselves.
+            path.chmod(0o700)
+        for entry in building.iterdir():
+            if entry.name != _SETTINGS:
+                entry.rename(path / entry.name)
+        DISK.sync_directory(path)
+        (building / _SETTINGS).rename(path / _SETTINGS)
+        DISK.sync_directory(path)
+
+
+def _put_in_place(building: Path, path: Path) -> bool:
+    """Give a built home its name; say whether it got it, or the name was taken meanwhile."""
+    try:
+        building.rename(path)
+    except OSError:
+        if path.exists():
+            return False
+        raise
+    DISK.sync_directory(path.parent)
+    return True
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Hold the lock on a directory, under which a home is moved up in it."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except PermissionError as exc:
+        raise no_access(directory, "read") from exc
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_building(name: str, stem: str) -> bool:
+    return name.startswith(stem) and _BUILDING_NUMBER.fullmatch(name.removeprefix(stem)) is not None
+
+
+@contextmanager
+def _building(stem: Path, random: Callable[[int], bytes]) -> Iterator[Path]:
+    """A new directory, whose name begins so, to build a home in; locked, and gone afterwards unless it was renamed."""
+    while True:
+        building = stem.with_name(f"{stem.name}{random(4).hex()}")
+        building.mkdir(mode=0o700)
+        try:
+            descriptor = os.open(building, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            continue  # Swept away already: somebody else makes a home here as well.
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if building.exists():
+            break
+        os.close(descriptor)  # Swept away between its making and its lock.
+    try:
+        yield building
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _sweep_buildings(stem: Path) -> None:
+    """Remove what processes that died while they made this home have left of it."""
+    for left in stem.parent.glob(f"{glob.escape(stem.name)}*"):
+        if not _is_building(left.name, stem.name):
+            continue
+        try:
+            descriptor = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            continue  # Not a directory, not ours, or gone meanwhile.
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left, ignore_errors=True)
+        except BlockingIOError:
+            pass  # Somebody is at it.
+        finally:
+            os.close(descriptor)
+
+
+def environment_policy() -> dict[str, str]:
+    """What this machine runs the ledger with, by digest of the pinned dependencies' versions."""
+    versions = {name: installed_version(name) for name in DEPENDENCIES}
+    return {"dependencies": digest_text(sha256(encode(versions)))}
+
+
+def genesis_trust(origin: str, public_keys: Mapping[str, bytes]) -> TrustConfig:
+    """The first trust configuration of a ledger: one key for each role, valid from the first batch on."""
+    return TrustConfig(
+        origin=origin,
+        version=1,
+        prev=None,
+        keys=tuple(KeyEntry(public_keys[role], role) for role in ROLES),
+    )
+
+
+def _build(
+    home: Home, begin: Callable[[Home, SignedTrust], None], partitions: int, random: Callable[[int], bytes]
+) -> None:
+    (home.path / ".gitignore").write_text("*\n")
+    (home.path / "keys").mkdir(mode=0o700)
+    (home.path / "content").mkdir(mode=0o700)
+    origin = f"detent/{random(ORIGIN_BYTES).hex()}"
+    keys = {role: home.keyring.add(role, random(32)) for role in ROLES}
+    signed = sign_trust(genesis_trust(origin, {role: key.public_key for role, key in keys.items()}), keys["root"])
+    (home.path / _SETTINGS).write_text(TEMPLATE.format(origin=origin, root=digest_text(sha256(signed.body))))
+    SqliteStore.create(home.ledger, origin, partitions).close()
+    begin(home, signed)
+
+
+def _sync_tree(directory: Path) -> None:
+    """Make everything in a directory durable; a name that outlives a power cut must not lead to empty files."""
+    for path in directory.iterdir():
+        if path.is_dir():
+            _sync_tree(path)
+        else:
+            DISK.sync_file(path)
+    DISK.sync_directory(directory)

@@ -1,0 +1,169 @@
+"""Where a ledger lives, kept beside its tree heads in the user's state directory: so a copied home is known as a copy (X-200).
+
+A home that was copied has the same ledger, keys and tree heads as its original. What tells them apart is that the original
+is still where it was. So the owner of a home writes down where that is, under the name the ledger goes by, and looks before it
+writes: a home at another place, while the one that was written down is still there, is a copy.
+
+* A home that was renamed or moved is no copy: nothing is left at its old place.
+* A home restored from a backup to its old place is no copy: it is the original, and its kept tree heads say whether it is older.
+* A copy with an identity of its own that takes the original's place must hold all that the original was known to hold.
+
+Known weak spot: a copy on another machine, or of another user, finds no note of its original. `detent copy --force` is for those.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+
+from detent.canon.late import dataclass
+from detent.errors import DetentError, HomeCopied, HomeError, StoreUnavailable
+from detent.ledger import SignedTrust, Trust, TrustConfig
+from detent.owner.home import Home, is_home
+from detent.owner.home_permissions import refuse_foreign_state
+from detent.owner.kept_heads import KeptHeads, state_directory
+from detent.store.api import StoreReader
+from detent.store.no_follow import read_no_follow, replace_no_follow
+from detent.store.sqlite import SqliteStore
+
+COPY_HINT = "`detent copy` has given it a name and keys of its own"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A directory by its path and by what the system calls it."""
+
+    path: str
+    device: int
+    inode: int
+
+    @classmethod
+    def of(cls, home: Home) -> Place:
+        """Where a home is now."""
+        found = home.path.stat()
+        return cls(str(home.path.resolve()), found.st_dev, found.st_ino)
+
+    def is_same(self, other: Place) -> bool:
+        """Whether it is one place: a directory that was renamed keeps its number, one that was restored its path."""
+        return self.path == other.path or (self.device, self.inode) == (other.device, other.inode)
+
+
+class PlaceKeeper:
+    """The note of where one ledger lives."""
+
+    def __init__(self, environment: Mapping[str, str], origin: str) -> None:
+        self.path = state_directory(environment) / (re.sub(r"[^A-Za-z0-9.-]", "_", origin) + ".place")
+
+    def read(self) -> Place | None:
+        """What is noted; None when nothing is, or nothing that can be read."""
+        refuse_foreign_state(self.path.parent)
+        try:
+            said = json.loads(read_no_follow(self.path))
+            return Place(str(said["path"]), int(said["device"]), int(said["inode"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def write(self, place: Place) -> None:
+        """Note a place in the stead of what was noted."""
+        text = json.dumps({"path": place.path, "device": place.device, "inode": place.inode})
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            replace_no_follow(self.path, f"{text}\n".encode())
+        except OSError as exc:
+            raise HomeError(
+                f"the place of the home cannot be kept in {self.path}: {exc.strerror or exc}",
+                hint="make that directory writable, or set XDG_STATE_HOME to one that is",
+            ) from exc
+
+
+def ledger_name(reader: StoreReader) -> str:
+    """The name that a ledger goes by now, as it says itself; what it does not prove is for others to find."""
+    announced = list(reader.records_of_kind(0, "trust_changed"))
+    with suppress(DetentError):
+        return TrustConfig.parse(SignedTrust.parse(announced[-1].evidence or b"").body).origin if announced else ""
+    return reader.origin
+
+
+def copied_from(home: Home, environment: Mapping[str, str]) -> Path | None:
+    """The home that this one is a copy of, for those who only look: None also when its ledger cannot be read."""
+    with suppress(DetentError, OSError), closing(SqliteStore.open_reader(home.ledger)) as reader:
+        return original_of(home, ledger_name(reader), environment)
+    return None
+
+
+def original_of(home: Home, origin: str, environment: Mapping[str, str]) -> Path | None:
+    """The home that this one is a copy of; None when it is none, or its original is not there any more."""
+    noted = PlaceKeeper(environment, origin).read()
+    if noted is None or noted.is_same(Place.of(home)):
+        return None
+    path = Path(noted.path)
+    try:
+        if is_home(path) and Home(path).settings().root == home.settings().root:
+            return path
+    except StoreUnavailable:
+        return path  # It is there, and this user may not look into it.
+    except HomeError:
+        pass
+    return None
+
+
+def refuse_copy(home: Home, origin: str, environment: Mapping[str, str]) -> None:
+    """Refuse, with `HomeCopied`, a copy that has no identity of its own."""
+    original = original_of(home, origin, environment)
+    if original is not None:
+        raise copied(home, original)
+
+
+def copied(home: Home, original: Path) -> HomeCopied:
+    """That a home is a copy, whose, and what to do."""
+    return HomeCopied(
+        f"the home {home.path} is a copy of {original}",
+        hint="`detent copy` gives it a name and keys of its own, and then both go on; or work in the original",
+        details={"home": str(home.path), "original": str(original)},
+    )
+
+
+def settle_in(home: Home, origin: str, environment: Mapping[str, str]) -> None:
+    """Note that a ledger lives here; refuse a copy of one that lives elsewhere."""
+    refuse_copy(home, origin, environment)
+    keeper, here = PlaceKeeper(environment, origin), Place.of(home)
+    if keeper.read() != here:
+        keeper.write(here)
+
+
+def binding_heads(home: Home, trust: Trust, environment: Mapping[str, str]) -> Iterator[tuple[int, tuple[int, str]]]:
+    """(partition, (size, note)) of the kept tree heads that a home must continue: those of its own name, and displaced ones."""
+    yield from KeptHeads(state_directory(environment), trust.origin).heads().items()
+    yield from displaced_heads(home, trust, environment)
+
+
+def displaced_heads(home: Home, trust: Trust, environment: Mapping[str, str]) -> Iterator[tuple[int, tuple[int, str]]]:
+    """The kept tree heads of an original whose place a copy has taken.
+
+    With a name of its own it would otherwise pass for the original, without what that held.
+    """
+    for name, _ in _displaced(home, trust, environment):
+        yield from KeptHeads(state_directory(environment), name).heads().items()
+
+
+def forget_bound_heads(home: Home, trust: Trust, environment: Mapping[str, str]) -> None:
+    """Give up what a home would have to continue: only when a rollback is accepted on purpose.
+
+    Tree heads of an original stay, because it may yet come back; they no longer bind this home.
+    """
+    KeptHeads(state_directory(environment), trust.origin).forget()
+    for _, note in list(_displaced(home, trust, environment)):
+        note.path.unlink(missing_ok=True)
+
+
+def _displaced(home: Home, trust: Trust, environment: Mapping[str, str]) -> Iterator[tuple[str, PlaceKeeper]]:
+    here = Place.of(home)
+    for version in trust.copies:
+        name = version.config.copy_of or ""
+        keeper = PlaceKeeper(environment, name)
+        noted = keeper.read()
+        if noted is not None and noted.is_same(here):
+            yield name, keeper

@@ -1,0 +1,313 @@
+"""A process's way to a ledger: it owns the home, or it is a client of the process that does, and need not care which.
+
+The first process takes the lock, raises the epoch and listens; every other one connects. When the owner ends, however it
+ends, a client takes the lock and goes on as the owner under a higher epoch (X-172). What was in flight at that moment is
+`OutcomeUnknown`; asking again is safe, because every request is decided once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Self, TypeVar
+
+from detent.errors import DetentError, InvalidInput, OutcomeUnknown, StoreUnavailable
+from detent.kernel import Command, Grant, RefusedManifest, Submit, VerifiedManifest, partition_of
+from detent.kernel.commands import stamped
+from detent.ledger import Trust, signer_refusal
+from detent.owner.acceptance import ENVELOPE_BYTES_MAX, VerifiedReport, job_of
+from detent.owner.home import Home
+from detent.owner.ledger_tail import Observer, Tail
+from detent.owner.lock import owner_pid, try_lock
+from detent.owner.open_leases import GRANTS_PAGE, check_asker, open_grants
+from detent.owner.owner import Owner
+from detent.owner.socket_client import Connection, NotSent
+from detent.owner.socket_messages import OWNER_COMMANDS, Answer, answer_of
+from detent.owner.turn import Make
+from detent.owner.turn_taking import step_aside
+from detent.owner.wiring import OwnedHome, Parts, judge_report, open_owned
+from detent.store.api import CONTENT_INLINE_BYTES_MAX, AnswerRow, WorkRow
+
+_T = TypeVar("_T")
+
+CONNECT_SECONDS = 10.0
+"""How long a process tries to own or reach a home before it says that neither works."""
+CONNECT_PAUSE_SECONDS = 0.02
+REOPEN_SECONDS = 60.0
+"""An owner that failed sooner than this after its opening is opened again when somebody asks, not by itself."""
+
+
+class Session:
+    """A ledger, open for asking."""
+
+    def __init__(
+        self,
+        home: Home,
+        parts: Parts | None = None,
+        *,
+        environment: Mapping[str, str] | None = None,
+        listen: bool = True,
+    ) -> None:
+        self.home = home
+        self._parts = parts or Parts()
+        self._environment = os.environ if environment is None else environment
+        self._listen = listen
+        self._lock = threading.RLock()
+        self._link: OwnedHome | Connection | None = None
+        self._tail: Tail | None = None
+        self._closed = False
+        self._pid = os.getpid()
+        self._opened_at = 0.0
+        self._connect()
+
+    @property
+    def owns(self) -> bool:
+        """Whether this process is the home's owner now."""
+        return isinstance(self._link, OwnedHome)
+
+    @property
+    def owned(self) -> OwnedHome | None:
+        """The owned home, when this process is the owner."""
+        link = self._link
+        return link if isinstance(link, OwnedHome) else None
+
+    def ask(
+        self,
+        commands: Sequence[Command],
+        *,
+        partition: int = 0,
+        content: Sequence[tuple[bytes, bytes]] = (),
+        work: Sequence[WorkRow] = (),
+        answers: Sequence[AnswerRow] = (),
+        timeout: float | None = None,
+    ) -> list[Answer]:
+        """Have commands decided together and wait for the answers. Their ticks are set by the owner.
+
+        ``work`` and ``answers`` are kept beside the ledger in the same commit: a row of work if this request submits its
+        job or finds it submitted, the answers if every command is granted.
+
+        Refuses, with `InvalidInput`, what only an owner may say by itself.
+        """
+        for command in commands:
+            if isinstance(command, OWNER_COMMANDS):
+                raise InvalidInput(f"{type(command).__name__} is the owner's own and cannot be asked for")
+        while True:
+            link = self._ready()
+            if isinstance(link, OwnedHome):
+                owner = _owner(link, partition)
+                makes = [_make(command, link.trusts[partition], owner) for command in commands]
+                call = partial(owner.call, makes, content=content, work=work, answers=answers, timeout=timeout)
+                outcomes = _answered(call, timeout)
+                return [answer_of(outcome) for outcome in outcomes]
+            try:
+                asked = link.ask(partition, commands, content=content, work=work, answers=answers)
+            except NotSent:
+                self._take_over(link)
+                continue
+            step_aside()
+            return _answered(lambda: asked.result(timeout), timeout)  # noqa: B023
+
+    def grants(self, replica_id: str, *, partition: int = 0, timeout: float | None = None) -> list[Grant]:
+        """The leases that a worker holds, by job id: what to ask after a claim whose answer was lost (X-173)."""
+        replica_id, _ = check_asker(replica_id, None)
+        found: list[Grant] = []
+        while True:
+            after = found[-1].job_id if found else None
+            link = self._ready()
+            try:
+                if isinstance(link, OwnedHome):
+                    asked = _owner(link, partition).look(partial(open_grants, replica_id=replica_id, after=after))
+                else:
+                    asked = link.grants(partition, replica_id, after)
+            except NotSent:
+                self._take_over(link)
+                continue
+            page = _answered(lambda: asked.result(timeout), timeout)  # noqa: B023
+            found += page
+            if len(page) < GRANTS_PAGE:
+                return found
+
+    def report(
+        self,
+        report: bytes | VerifiedReport,
+        *,
+        content: Sequence[tuple[bytes, bytes]] = (),
+        timeout: float | None = None,
+    ) -> Answer:
+        """Hand in a worker's signed report and wait for the answer to the attempt's end.
+
+        A `VerifiedReport`, which this process signed itself, is not verified again where this process owns the home. What
+        the report names comes as ``content`` or is a file of the home already; the envelope, when large, becomes one here.
+        """
+        envelope = report if isinstance(report, bytes) else report.envelope
+        if len(envelope) > CONTENT_INLINE_BYTES_MAX:
+            if len(envelope) > ENVELOPE_BYTES_MAX:
+                raise InvalidInput(f"a signed report has at most {ENVELOPE_BYTES_MAX} bytes, not {len(envelope)}")
+            self.home.content_files().put(envelope)
+        partition = partition_of(name, self._partitions()) if (name := job_of(report)) is not None else 0
+        while True:
+            link = self._ready()
+            if isinstance(link, OwnedHome):
+                owner = _owner(link, partition)
+                judge, kept = judge_report(self.home, link.trusts, link.owners, partition, report, content)
+                call = partial(owner.call, (), content=kept, judge=judge, timeout=timeout)
+                return answer_of(_answered(call, timeout)[-1])
+            try:
+                asked = link.result(partition, envelope, content=content)
+            except NotSent:
+                self._take_over(link)
+                continue
+            return _answered(lambda: asked.result(timeout), timeout)[-1]  # noqa: B023
+
+    def observe(self, observer: Observer) -> Callable[[], None]:
+        """Be told of every record that is committed to the home from now on, in order, whoever owns it then.
+
+        In the owning process it is called within the turn that committed, right after the callers were answered; it may
+        take note and wake others, but must not wait for this session. Gives back what ends it.
+        """
+        self._ready()
+        with self._lock:
+            if self._tail is None:
+                self._tail = Tail(self._parts.read_ledger(self.home.ledger), lambda: self.owns)
+                self._feed()
+            tail = self._tail
+        return tail.add(observer)
+
+    def partition(self, name: str) -> int:
+        """The partition that owns a job or a run, by its id."""
+        return partition_of(name, self._partitions())
+
+    def close(self) -> None:
+        """End the session; an owner finishes what waits and gives the home up."""
+        if self._forked:
+            return  # It is the parent's, and still open there.
+        with self._lock:
+            self._closed = True
+            link, self._link = self._link, None
+            tail, self._tail = self._tail, None
+        if link is not None:
+            link.close()
+        if tail is not None:
+            tail.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _partitions(self) -> int:
+        with self._parts.open_reader(self.home.ledger) as reader:
+            return reader.partitions
+
+    @property
+    def _forked(self) -> bool:
+        """Whether this is a copy in a child of the process that opened the session: its threads are not here."""
+        return os.getpid() != self._pid
+
+    def _ready(self) -> OwnedHome | Connection:
+        if self._forked:
+            raise StoreUnavailable(
+                "this session was opened before the process forked",
+                hint="open another one in the child",
+                retryable=False,
+            )
+        with self._lock:
+            if self._closed:
+                raise StoreUnavailable("the session is closed")
+            if isinstance(self._link, OwnedHome) and self._link.failed:
+                self._link.close()
+                self._link = None
+            if self._link is None:
+                self._connect()
+            if self._link is None:
+                raise StoreUnavailable("the ledger is not open")
+            return self._link
+
+    def _connect(self) -> None:
+        """Own the home, or reach its owner; the same loop serves the start and a take-over."""
+        with self._lock:
+            deadline = time.monotonic() + CONNECT_SECONDS
+            while not self._closed:
+                held = try_lock(self.home.lock)
+                if held is not None:
+                    self._link = open_owned(
+                        self.home, held, self._parts, environment=self._environment, listen=self._listen
+                    )
+                    self._opened_at = time.monotonic()
+                    self._feed()
+                    self._link.watch(self._lost)
+                    return
+                try:
+                    self._link = Connection(self.home.socket, self._lost)
+                    self._feed()
+                    return
+                except (OSError, OutcomeUnknown, NotSent, TimeoutError):
+                    if time.monotonic() > deadline:
+                        raise self._unreachable() from None
+                time.sleep(CONNECT_PAUSE_SECONDS)
+
+    def _feed(self) -> None:
+        """Have those who observe told by the owners of this process, if it owns the home now."""
+        if self._tail is None:
+            return
+        if isinstance(self._link, OwnedHome):
+            for owner in self._link.owners:
+                owner.observers.append(partial(self._tail.hear, owner.partition))
+        self._tail.look()  # What was committed before this moment nobody tells.
+
+    def _lost(self, link: OwnedHome | Connection) -> None:
+        """The owner went away, or failed here: go on in the background, so that leases and retries are looked after.
+
+        Whoever tells of it may be the very thread that `close` waits for, so nothing is done on it.
+        """
+        threading.Thread(target=self._take_over, args=(link,), name="detent-take-over", daemon=True).start()
+
+    def _take_over(self, link: OwnedHome | Connection) -> None:
+        with self._lock:
+            if self._closed or self._link is not link:
+                return
+            self._link = None
+            link.close()
+            if self._tail is not None:
+                self._tail.look()
+            # A home that fails whenever it is opened must not be opened over and over: each time writes an epoch.
+            if isinstance(link, OwnedHome) and time.monotonic() - self._opened_at < REOPEN_SECONDS:
+                return
+            # What does not work now is tried again by the next request, which tells its caller.
+            with contextlib.suppress(DetentError):
+                self._connect()
+
+    def _unreachable(self) -> StoreUnavailable:
+        pid = owner_pid(self.home.lock)
+        return StoreUnavailable(
+            f"the home {self.home.path} is owned by process {pid or 'unknown'}, which does not answer",
+            hint="wait for that process, or end it; the ledger itself is fine",
+        )
+
+
+def _owner(link: OwnedHome, partition: int) -> Owner:
+    if type(partition) is not int or not 0 <= partition < len(link.owners):
+        raise InvalidInput(f"the ledger has no partition {partition!r}: they go from 0 to {len(link.owners) - 1}")
+    return link.owners[partition]
+
+
+def _answered(wait: Callable[[], list[_T]], timeout: float | None) -> list[_T]:
+    try:
+        return wait()
+    except TimeoutError:
+        raise OutcomeUnknown(f"no answer within {timeout} s", hint="repeat the request, or wait longer") from None
+
+
+def _make(command: Command, trust: Trust, owner: Owner) -> Make:
+    """A command without its tick; a submission by a key that may not submit is refused by the kernel, and so logged."""
+    if isinstance(command, Submit) and isinstance(command.manifest, VerifiedManifest):
+        refusal = signer_refusal(trust, command.manifest, owner.size, owner.partition)
+        if refusal is not None:
+            refused = RefusedManifest(refusal, command.manifest.job_id)
+            return lambda tick: Submit(tick, refused, command.run_id)
+    return partial(stamped, command)

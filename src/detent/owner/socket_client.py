@@ -1,0 +1,201 @@
+"""The other end of ``owner.sock``: ask another process's owner as if it were here."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TypeVar
+
+from detent.errors import DetentError, HomeError, OutcomeUnknown, StoreUnavailable
+from detent.kernel import Command, Grant
+from detent.owner.socket_messages import (
+    FRAME_BYTES_MAX,
+    LENGTH_BYTES,
+    PROTOCOL,
+    Answer,
+    answer_from_list,
+    command_items,
+    error_from_map,
+    frame,
+    grants_from_list,
+    read_message,
+    work_items,
+)
+from detent.owner.socket_server import short_path
+from detent.store.api import AnswerRow, WorkRow
+from detent.store.no_follow import refuse_links
+
+_T = TypeVar("_T")
+
+HELLO_SECONDS = 5.0
+
+
+class NotSent(StoreUnavailable):
+    """The owner had gone before the whole request was sent: nothing was done."""
+
+
+class Connection:
+    """One connection to the owner of a home. Its requests may be in flight side by side.
+
+    ``on_lost`` is told, on a thread of the connection's own, when the owner goes away.
+    """
+
+    def __init__(self, path: Path, on_lost: Callable[[Connection], None]) -> None:
+        refuse_links(path)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._on_lost = on_lost
+        self._numbers = itertools.count()
+        self._waiting: dict[int, Future[dict[str, object]]] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+        try:
+            self._socket.settimeout(HELLO_SECONDS)
+            with short_path(path) as name:
+                self._socket.connect(name)
+            self._socket.settimeout(None)
+        except OSError:
+            self._socket.close()
+            raise
+        self._thread = threading.Thread(target=self._read, name="detent-client", daemon=True)
+        self._thread.start()
+        try:
+            hello = self._send({"op": "hello"}).result(timeout=HELLO_SECONDS).get("hello")
+            if not isinstance(hello, dict) or hello.get("protocol") != PROTOCOL:
+                raise HomeError("the home's owner runs another version of Detent", hint="stop it, then start this one")
+        except BaseException:
+            self.close()
+            raise
+        self.owner_pid = hello.get("pid")
+
+    def ask(
+        self,
+        partition: int,
+        commands: Sequence[Command],
+        *,
+        content: Sequence[tuple[bytes, bytes]] = (),
+        work: Sequence[WorkRow] = (),
+        answers: Sequence[AnswerRow] = (),
+    ) -> Future[list[Answer]]:
+        """Have the owner decide commands; answered after its commit.
+
+        If the connection ends first, the future raises `OutcomeUnknown`: asking again is safe. Raises `NotSent` when it
+        has ended already.
+        """
+        answer: Future[list[Answer]] = Future()
+        message: dict[str, object] = {
+            "op": "ask",
+            "partition": partition,
+            "commands": command_items(commands),
+            "content": [list(pair) for pair in content],
+        }
+        if work:
+            message["work"] = work_items(work)
+        if answers:
+            message["keep"] = [list(row) for row in answers]
+        sent = self._send(message)
+        sent.add_done_callback(lambda done: _resolve(done, answer, "answers", _answers))
+        return answer
+
+    def result(
+        self, partition: int, envelope: bytes, *, content: Sequence[tuple[bytes, bytes]] = ()
+    ) -> Future[list[Answer]]:
+        """Hand in a signed report; the last answer is that to the attempt's end."""
+        answer: Future[list[Answer]] = Future()
+        sent = self._send(
+            {"op": "result", "partition": partition, "envelope": envelope, "content": [list(pair) for pair in content]}
+        )
+        sent.add_done_callback(lambda done: _resolve(done, answer, "answers", _answers))
+        return answer
+
+    def grants(self, partition: int, replica_id: str, after: str | None = None) -> Future[list[Grant]]:
+        """A page of the leases that a worker holds in a partition, by job id."""
+        answer: Future[list[Grant]] = Future()
+        sent = self._send({"op": "grants", "partition": partition, "replica_id": replica_id, "after": after})
+        sent.add_done_callback(lambda done: _resolve(done, answer, "grants", grants_from_list))
+        return answer
+
+    def close(self) -> None:
+        """Hang up. Requests still in flight are answered with `OutcomeUnknown`."""
+        with self._lock:
+            self._closed = True
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _send(self, message: dict[str, object]) -> Future[dict[str, object]]:
+        future: Future[dict[str, object]] = Future()
+        number = next(self._numbers)
+        data = frame({**message, "id": number})
+        with self._lock:
+            if self._closed:
+                raise _not_sent()
+            self._waiting[number] = future
+            try:
+                self._socket.sendall(data)
+            except OSError as exc:
+                # Not all of it was sent, and half a message is none.
+                self._waiting.pop(number, None)
+                raise _not_sent() from exc
+        return future
+
+    def _read(self) -> None:
+        try:
+            with self._socket.makefile("rb") as stream:
+                while len(head := stream.read(LENGTH_BYTES)) == LENGTH_BYTES:
+                    length = int.from_bytes(head, "big")
+                    if length > FRAME_BYTES_MAX:
+                        break
+                    message = read_message(stream.read(length))
+                    number = message.get("id")
+                    future = self._waiting.pop(number, None) if isinstance(number, int) else None
+                    if future is not None:
+                        future.set_result(message)
+        except (OSError, DetentError, ValueError):
+            pass
+        with self._lock:
+            lost = not self._closed
+            self._closed = True
+            waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            future.set_exception(_lost())
+        if lost:
+            self._on_lost(self)
+
+
+def _resolve(
+    done: Future[dict[str, object]], answer: Future[list[_T]], name: str, read: Callable[[list[object]], list[_T]]
+) -> None:
+    error = done.exception()
+    if error is not None:
+        answer.set_exception(error)
+        return
+    message = done.result()
+    items = message.get(name)
+    try:
+        if not isinstance(items, list):
+            raise error_from_map(message.get("error"))
+        answer.set_result(read(items))
+    except DetentError as exc:
+        answer.set_exception(exc)
+
+
+def _answers(items: list[object]) -> list[Answer]:
+    return [answer_from_list(item) for item in items]
+
+
+def _not_sent() -> NotSent:
+    return NotSent("the home's owner has gone", hint="repeat the request")
+
+
+def _lost() -> OutcomeUnknown:
+    return OutcomeUnknown(
+        "the home's owner went away before it answered",
+        hint="repeat the request: it is decided once, however often asked",
+    )

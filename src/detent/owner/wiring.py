@@ -1,0 +1,354 @@
+"""The one place that picks concrete parts: store, clock, queue, keeper, and puts an owner together from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import field
+from functools import partial
+from pathlib import Path
+
+from detent.canon import SigningKey, digest_text
+from detent.canon.late import dataclass
+from detent.canon.merkle import root_at
+from detent.errors import HomeError, Refused, RolledBack, StoreUnavailable, TrustError
+from detent.kernel import ChangeTrust, Grant, KernelConfig, VerifiedManifest
+from detent.kernel.partition_state import MakeQueue
+from detent.ledger import SignedTrust, Trust, TrustConfig, verify_manifest
+from detent.ledger.note import parse_head, parse_note
+from detent.owner.acceptance import VerifiedReport, judge
+from detent.owner.content import Content
+from detent.owner.home import Home, environment_policy
+from detent.owner.home_locations import displaced_heads, forget_bound_heads, settle_in
+from detent.owner.kept_heads import KeptHeads, state_directory
+from detent.owner.lock import OwnerLock
+from detent.owner.owner import Owner
+from detent.owner.recovery import recover, tree_node
+from detent.owner.settings import Settings
+from detent.owner.socket_server import SocketServer
+from detent.owner.ticks import Clock, SystemClock
+from detent.owner.turn import Judge
+from detent.scheduling.scheduler import Scheduler
+from detent.store.api import Store, StoreReader, TreeHeadRow
+from detent.store.sqlite import SqliteStore
+from detent.store.sqlite.database import Options
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What an owner is made of beside its home; tests put fakes here."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    make_queue: MakeQueue = Scheduler
+    open_store: Callable[[Path], Store] = SqliteStore.open
+    crash_point: Callable[[str], None] | None = None
+    on_dispatch: Callable[[Grant], None] | None = None
+    checkpoint_records: int | None = None
+    accept_rollback: bool = False
+
+    def read_ledger(self, ledger: Path) -> StoreReader:
+        """A reader, for the caller to close."""
+        return SqliteStore.open_reader(ledger)
+
+    @contextmanager
+    def open_reader(self, ledger: Path, *, any_schema: bool = False) -> Iterator[StoreReader]:
+        """A reader for as long as the block lasts; of a file with a changed schema only where that is said anyway."""
+        reader = SqliteStore.open_reader(ledger, _options=Options(any_schema=any_schema))
+        try:
+            yield reader
+        finally:
+            reader.close()
+
+    @contextmanager
+    def open_still(self, ledger: Path) -> Iterator[StoreReader]:
+        """A reader for as long as the block lasts, for whoever holds the home's lock; works on a full disk, too."""
+        reader = SqliteStore.open_reader(ledger, _options=Options(still=True))
+        try:
+            yield reader
+        finally:
+            reader.close()
+
+    @contextmanager
+    def open_snapshot(self, ledger: Path, *, any_schema: bool = False) -> Iterator[StoreReader]:
+        """A reader that sees the commits of this moment and none that follow, for as long as the block lasts."""
+        reader = SqliteStore.open_reader(ledger, _options=Options(any_schema=any_schema))
+        try:
+            with reader.snapshot() as snapshot:
+                yield snapshot
+        finally:
+            reader.close()
+
+    def damage(self, ledger: Path) -> list[str]:
+        """What the store's own check finds in the file."""
+        reader = SqliteStore.open_reader(ledger, _options=Options(any_schema=True))
+        try:
+            return reader.damage()
+        finally:
+            reader.close()
+
+    def schema_faults(self, ledger: Path) -> list[str]:
+        """In what the file differs from the store's own schema."""
+        reader = SqliteStore.open_reader(ledger, _options=Options(any_schema=True))
+        try:
+            return reader.schema_faults()
+        finally:
+            reader.close()
+
+
+class OwnedHome:
+    """A home this process owns: one owner for each partition, and the socket for everybody else."""
+
+    def __init__(
+        self,
+        home: Home,
+        lock: OwnerLock,
+        owners: list[Owner],
+        stores: list[Store],
+        trusts: list[Trust],
+        service: SocketServer | None,
+    ) -> None:
+        self.home = home
+        self.owners = owners
+        self.trusts = trusts
+        self._lock = lock
+        self._stores = stores
+        self._service = service
+
+    @property
+    def trust(self) -> Trust:
+        """The trust of the first partition; the others announce the same versions."""
+        return self.trusts[0]
+
+    @property
+    def failed(self) -> bool:
+        """Whether an owner has closed: the home must be opened again."""
+        return any(owner.closed for owner in self.owners)
+
+    def watch(self, on_failed: Callable[[OwnedHome], None]) -> None:
+        """Have it told when an owner fails, which may be at once."""
+        for owner in self.owners:
+            owner.on_failed = partial(on_failed, self)
+        if self.failed:
+            on_failed(self)
+
+    def close(self) -> None:
+        """Stop listening, finish what waits, give the home up."""
+        if self._service is not None:
+            self._service.close()
+        for owner in self.owners:
+            owner.close()
+        for store in self._stores:
+            store.close()
+        with suppress(StoreUnavailable):  # The next owner tries again; what is closed stays closed.
+            self.home.content_files().sweep_abandoned()
+        self._lock.release()
+
+
+def open_owned(
+    home: Home, lock: OwnerLock, parts: Parts, *, environment: Mapping[str, str], listen: bool = True
+) -> OwnedHome:
+    """Open a home whose lock is held: check it, recover every partition, begin a new epoch in each, listen."""
+    opened: list[Store] = []
+    try:
+        settings = home.settings()
+        first = parts.open_store(home.ledger)
+        opened.append(first)
+        # Queue and policies first, then trust, then the log (PIPE-107 to PIPE-109).
+        for partition in range(first.partitions):
+            parts.make_queue(_config(settings, first, partition))
+        trusts = [load_trust(first, settings, partition) for partition in range(first.partitions)]
+        keeper = KeptHeads(state_directory(environment), trusts[0].origin)
+        keeper.prepare()
+        if any(trust.origin != trusts[0].origin for trust in trusts):
+            raise HomeError(
+                f"the home {home.path} is a copy that has its own name in some of its partitions only",
+                hint="`detent copy` was cut short: run it again",
+            )
+        settle_in(home, trusts[0].origin, environment)
+        if parts.accept_rollback:
+            forget_bound_heads(home, trusts[0], environment)
+        for partition, kept in displaced_heads(home, trusts[0], environment):
+            check_kept_head(first, kept, partition)
+        opened += [parts.open_store(home.ledger) for _ in range(1, first.partitions)]
+        owners = [
+            begin_owner(home, store, settings, trusts[partition], keeper, parts, partition)
+            for partition, store in enumerate(opened)
+        ]
+        files = home.content_files()
+        files.sweep_abandoned()
+        Content(first, files).sweep()
+        service = None
+        if listen:
+            # Before the owners' loops: if nobody can be listened to, nothing runs yet that would have to be stopped.
+            service = SocketServer(
+                home.socket, owners, partial(_verify, trusts, owners), partial(judge_report, home, trusts, owners)
+            )
+            service.start()
+        for owner in owners:
+            owner.start()
+        return OwnedHome(home, lock, owners, opened, trusts, service)
+    except BaseException:
+        for store in opened:
+            store.close()
+        lock.release()
+        raise
+
+
+def begin_ledger(home: Home, signed: SignedTrust, *, parts: Parts | None = None) -> None:
+    """Write the first batch of a new ledger: the trust configuration and the first epoch."""
+    parts = parts or Parts()
+    store = parts.open_store(home.ledger)
+    try:
+        trust = Trust.start(signed.envelope())
+        for partition in range(store.partitions):
+            owner = _owner(home, store, home.settings(), trust, None, parts, partition)
+            owner.begin([partial(_announce, signed=signed)])
+            owner.close()
+    finally:
+        store.close()
+
+
+def load_trust(store: StoreReader, settings: Settings, partition: int = 0) -> Trust:
+    """The trust of a partition as its own batches announce it, pinned to the root its home was made with."""
+    announced = store.records_of_kind(partition, "trust_changed")
+    try:
+        trust = Trust.build((row.batch_no, row.evidence or b"") for row in announced)
+    except TrustError as exc:
+        raise TrustError(
+            f"{settings.path.with_name('ledger.db')}: {exc}",
+            hint="`detent verify` shows what was changed; restore the file from a backup",
+        ) from exc
+    if trust.root_digest != settings.root:
+        raise TrustError(
+            f"the ledger's root is {digest_text(trust.root_digest)}, but {settings.path} pins {digest_text(settings.root)}",
+            hint="the ledger or the settings were replaced; restore the one that belongs here",
+        )
+    return trust
+
+
+def signing_key(home: Home, trust: Trust, role: str, position: int, partition: int = 0) -> SigningKey:
+    """The private key that signs for a role at a position of the log, as the trust configuration says."""
+    for entry in trust.keys(role, position, partition):
+        return home.keyring.find(role, entry.key_id)
+    raise TrustError(f"the trust configuration has no {role} key for position {position}", hint="rotate the key")
+
+
+def check_kept_head(store: StoreReader, kept: tuple[int, str], partition: int) -> None:
+    """Refuse a ledger that is shorter than, or differs from, a tree head kept outside it (X-178)."""
+    size, note = kept
+    now = store.head(partition).size
+    hint = (
+        "it is an older copy of its home, or a copy was worked on elsewhere: go on with the newest, or restore it here;"
+        " if the loss is accepted, `detent doctor --accept-rollback`"
+    )
+    if now < size:
+        raise RolledBack(f"the ledger has {now} batches, but a tree head over {size} was kept outside it", hint=hint)
+    if root_at(size, partial(tree_node, store, partition)) != parse_head(parse_note(note).text).root:
+        raise RolledBack(f"the first {size} batches are not those a kept tree head was signed over", hint=hint)
+
+
+def begin_owner(  # noqa: PLR0913 - the parts an owner is wired from
+    home: Home,
+    store: Store,
+    settings: Settings,
+    trust: Trust,
+    keeper: KeptHeads,
+    parts: Parts,
+    partition: int,
+    *,
+    announce: Sequence[SignedTrust] = (),
+) -> Owner:
+    """An owner of one partition that has begun its epoch, in a batch that also announces versions of the trust.
+
+    Refuses, with `RolledBack`, a ledger that is not the one whose tree head was kept outside it.
+    """
+    kept = keeper.heads().get(partition)
+    if kept is not None:
+        check_kept_head(store, kept, partition)
+    later = trust
+    for signed in announce:
+        # Refused here, before anything is written, if it does not follow on what is in force.
+        later = later.extend(signed.envelope(), store.head(partition).size)
+    owner = _owner(home, store, settings, trust, keeper, parts, partition, later=later)
+    owner.begin([partial(_announce, signed=signed) for signed in announce])
+    return owner
+
+
+def _owner(  # noqa: PLR0913 - the parts an owner is wired from
+    home: Home,
+    store: Store,
+    settings: Settings,
+    trust: Trust,
+    keeper: KeptHeads | None,
+    parts: Parts,
+    partition: int,
+    *,
+    later: Trust | None = None,
+) -> Owner:
+    """Recover a partition and put its owner together.
+
+    ``later`` is the trust after the owner's first batch, when that batch announces some: every tree head the owner signs
+    covers that batch and is signed by the log key that is in force after it.
+    """
+    if store.origin != settings.origin:
+        raise HomeError(
+            f"{home.ledger} is the ledger {store.origin}, but {settings.path} belongs to {settings.origin}",
+            hint="put the file back that belongs to this home",
+        )
+    config = _config(settings, store, partition)
+    recovered = recover(store, partition, config, make_queue=parts.make_queue)
+    size = recovered.tail.size
+    keep: Callable[[TreeHeadRow], None] | None = None
+    if keeper is not None:
+        kept = keeper
+        keep = lambda head: kept.keep(head.partition, head.size, head.note)  # noqa: E731 - a name would say no more
+    options = {} if parts.checkpoint_records is None else {"checkpoint_records": parts.checkpoint_records}
+    return Owner(
+        store,
+        recovered,
+        partition=partition,
+        config=config,
+        origin=(later or trust).origin,
+        batch_key=signing_key(home, trust, "transition", size, partition),
+        head_key=signing_key(home, later or trust, "log", size + 1, partition),
+        clock=parts.clock,
+        keep_head=keep,
+        on_dispatch=parts.on_dispatch,
+        crash_point=parts.crash_point,
+        idempotency=settings.idempotency,
+        **options,
+    )
+
+
+def _config(settings: Settings, store: StoreReader, partition: int) -> KernelConfig:
+    return settings.kernel_config(partitions=store.partitions, partition_id=partition, environment=environment_policy())
+
+
+def _announce(tick: int, *, signed: SignedTrust) -> ChangeTrust:
+    return ChangeTrust(tick, TrustConfig.parse(signed.body).version, signed.digest(), signed.envelope())
+
+
+def judge_report(
+    home: Home,
+    trusts: list[Trust],
+    owners: list[Owner],
+    partition: int,
+    report: bytes | VerifiedReport,
+    content: Sequence[tuple[bytes, bytes]],
+) -> tuple[Judge, Sequence[tuple[bytes, bytes]]]:
+    """What the owner of a partition has to decide about a report, by the trust in force there now."""
+    return judge(
+        trusts[partition],
+        report,
+        content,
+        position=owners[partition].size,
+        partition=partition,
+        has_file=home.content_files().has,
+    )
+
+
+def _verify(
+    trusts: list[Trust], owners: list[Owner], partition: int, signed: tuple[bytes, bytes, bytes]
+) -> VerifiedManifest | Refused:
+    """Check a manifest from another process against the trust in force now in the partition it is for."""
+    return verify_manifest(trusts[partition], signed, owners[partition].size, partition=partition)

@@ -1,0 +1,72 @@
+"""What the execution key of a step or task is made of, and what changed when two keys differ.
+
+Code is read and never run (`code`, from `canonical` and `scan` up through `modules`, `meaning`, `understood` and `reach`),
+files are hashed by content (`files`, `declared`), and everything ends as one flat mapping of named ingredients (`work`),
+which `changes` compares. docs/reuse.md tells users how it decides.
+"""
+
+from __future__ import annotations
+
+from detent.reuse.ingredients.changes import ABSENT, Change, changed, describe
+from detent.reuse.ingredients.code import CodeDigest, CodeReader, code_digest, source_digest, together, version_digest
+from detent.reuse.ingredients.declared import OutputFault, absent_inputs, inputs_digests, outputs_digests, outputs_match
+from detent.reuse.ingredients.environment import (
+    Surroundings,
+    default_shell,
+    env_version,
+    of_surroundings,
+    platform_name,
+    python_version,
+)
+from detent.reuse.ingredients.files import FileDigests, FileUnreadable, FileUnsettled
+from detent.reuse.ingredients.job import (
+    WorkInputs,
+    around,
+    binding_digest,
+    gather,
+    ingredients,
+    is_same_request,
+    is_same_work,
+    key_of_order,
+    key_of_work,
+    never_reused,
+)
+from detent.reuse.ingredients.understood import Unresolved
+
+__all__ = [
+    "ABSENT",
+    "Change",
+    "CodeDigest",
+    "CodeReader",
+    "FileDigests",
+    "FileUnreadable",
+    "FileUnsettled",
+    "OutputFault",
+    "Surroundings",
+    "Unresolved",
+    "WorkInputs",
+    "absent_inputs",
+    "around",
+    "binding_digest",
+    "changed",
+    "code_digest",
+    "default_shell",
+    "describe",
+    "env_version",
+    "gather",
+    "ingredients",
+    "inputs_digests",
+    "is_same_request",
+    "is_same_work",
+    "key_of_order",
+    "key_of_work",
+    "never_reused",
+    "of_surroundings",
+    "outputs_digests",
+    "outputs_match",
+    "platform_name",
+    "python_version",
+    "source_digest",
+    "together",
+    "version_digest",
+]

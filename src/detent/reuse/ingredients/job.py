@@ -1,0 +1,291 @@
+"""The ingredients of one job: everything that decides whether an earlier result is its result, each under a name.
+
+One flat mapping, kept in the order of the work, so that two of them side by side say what changed:
+
+=========================  ==============================================================================================
+``code``                   the digest of the function's code, or of a version that stands for it
+``function:helpers:clean``  one part of that code; also ``class:``, ``value:``, ``module:``
+``version``                the user's own word for "the code is the same"
+``command``, ``shell``     a shell's command line, and the words before it
+``payload``                a whole payload
+``destination``            where an ordered run's results go
+``argument:rows``          an argument by the digest of its value; ``argument:1`` is the first without a name
+``env:TOTAL``, ``cwd``     what it runs with
+``input:load.sql``         a declared input by its content; null when it is missing
+``output:page``            a declared output: the path or glob that is kept
+``python``, ``platform``   the interpreter and the machine
+``package:numpy``          a distribution that was reached
+``runner``                 our own part in what a platform job makes: ``render@1``
+``tool:ziamath``           a tool that the runner of a platform job uses, by its version
+``salt``                   whatever the user wants to be different
+=========================  ==============================================================================================
+
+Values count by their digest: the result of a step counts by what it is, not by which job made it, and a file by its
+content, not by its name (JOB-023).
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from detent.canon import digest, digest_text, json_digest, json_encode
+from detent.canon.late import dataclass
+from detent.canon.strict_json import JsonValue
+from detent.errors import InvalidInput
+from detent.jobs.keys import ExecutionKey, hash_of_ingredients, work_key
+from detent.jobs.values import FILE, RESULT, is_file, is_result
+from detent.jobs.work import WorkOrder
+from detent.reuse.ingredients.code import CodeDigest, CodeReader, source_digest, version_digest
+from detent.reuse.ingredients.declared import INPUT, inputs_digests
+from detent.reuse.ingredients.environment import Surroundings, env_version
+from detent.reuse.ingredients.files import FileDigests
+
+if TYPE_CHECKING:  # A contract's models bring Pydantic, which tasks without a contract do not need.
+    from detent.contract.model import Binding
+
+BINDING_LABEL: Final = b"detent/binding/v1\0"
+_SAID_BY_BINDING: Final = ("version", "arguments", "keywords", "entrypoint", "env", "cwd", "outputs", "shell")
+PARTS_MAX: Final = 60
+"""Parts of the code that are named one by one; of more, each module counts as one."""
+_USUAL: Final = 1 << 63
+RESULT_BY_VALUE: Final = "$value"
+"""What stands for a result inside an argument; no user's key looks like it, theirs have a second ``$``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkInputs:
+    """What one job is made of. Values are stored ones, see `detent.jobs.values`."""
+
+    kind: str
+    target: Any
+    code: CodeDigest | None = None
+    """Of ``python`` and ``code`` work."""
+    version: str | None = None
+    arguments: tuple[Any, ...] = ()
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+    entrypoint: str = "main"
+    env: Mapping[str, Any] = field(default_factory=dict)
+    cwd: str | None = None
+    inputs: Mapping[str, str | None] = field(default_factory=dict)
+    """What `inputs_digests` found."""
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    shell: tuple[str, ...] = ()
+    around: Surroundings | None = None
+    """What it runs in; None for the interpreter with what its code reaches."""
+    salt: str | None = None
+
+
+def ingredients(work: WorkInputs, value_digest: Callable[[str], bytes]) -> dict[str, JsonValue]:
+    """The named ingredients of a job. ``value_digest`` gives the digest of the value of a result, by the result's digest."""
+    found: dict[str, JsonValue] = {}
+    _put_code(found, work)
+    for index, value in enumerate(work.arguments):
+        found[f"argument:{index + 1}"] = _value(value, value_digest, f"argument {index + 1}")
+    found.update({f"argument:{name}": _value(value, value_digest, name) for name, value in work.keywords.items()})
+    found.update({f"env:{name}": _value(value, value_digest, f"env {name}") for name, value in work.env.items()})
+    found.update({f"{INPUT}{name}": content for name, content in work.inputs.items()})
+    found.update({f"output:{name}": pattern for name, pattern in work.outputs.items()})
+    found.update({key: said for key, said in (("cwd", work.cwd), ("salt", work.salt)) if said is not None})
+    found.update((work.around or around(work.code)).ingredients())
+    return dict(sorted(found.items()))
+
+
+@lru_cache(maxsize=1024)
+def around(code: CodeDigest | None) -> Surroundings:
+    """What work runs in that is no platform job: the interpreter, and the packages that its code reaches."""
+    distributions = {} if code is None else code.distributions
+    return Surroundings(env_version(distributions), distributions)
+
+
+def gather(
+    binding: Binding,
+    base: str | None,
+    reader: CodeReader,
+    files: FileDigests,
+    **given: Any,
+) -> WorkInputs:
+    """What a binding of a contract is made of: its code read, its declared inputs hashed.
+
+    ``given`` replaces fields of the binding by what they came to: arguments, keywords and env with values in the place of
+    references. Inputs and outputs are relative to the working directory.
+    """
+    code = None
+    if binding.kind.value == "python":
+        code = reader.digest(binding.target, version=binding.version)
+    elif binding.kind.value == "code":
+        code = source_digest(binding.target) if binding.version is None else version_digest("code", binding.version)
+    directory = os.path.join(base or "", binding.cwd or "")  # noqa: PTH118
+    said: dict[str, Any] = {
+        "kind": binding.kind.value,
+        "target": binding.target,
+        "code": code,
+        "inputs": inputs_digests(binding.inputs or (), directory, files),
+        **{name: getattr(binding, name) for name in _SAID_BY_BINDING},
+    }
+    return WorkInputs(**{**said, **given})
+
+
+class Bound(Protocol):
+    """A piece of work by what it calls: `WorkInputs` and `Wanted` before it is submitted, its order afterwards."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def target(self) -> Any: ...
+    @property
+    def entrypoint(self) -> str: ...
+
+
+def binding_digest(work: Bound) -> bytes:
+    """What work is bound to: the name that is called, not how often it may be tried or how long it may take.
+
+    What the name stands for is said by the ingredients.
+    """
+    called = work.target["compute"] if work.kind == "map" else work.target if work.kind == "python" else None
+    return _binding_digest(work.kind, called, work.entrypoint)
+
+
+@lru_cache(maxsize=1024)
+def _binding_digest(kind: str, called: str | None, entrypoint: str) -> bytes:
+    """The same for every step that runs the same function."""
+    return digest(BINDING_LABEL, json_encode([kind, called, entrypoint]))
+
+
+def key_of_work(job_type: str, binding_digest: bytes, ingredients: Mapping[str, Any], env_version: str) -> ExecutionKey:
+    """The execution key of a ``task`` or ``action`` job (X-186). It is computed here and taken from nobody (JOB-025)."""
+    return work_key(job_type, binding_digest, hash_of_ingredients(ingredients), env_version)
+
+
+def is_same_work(order: WorkOrder, wanted: Bound, ingredients: Mapping[str, Any]) -> bool:
+    """Whether an order was made from these ingredients and calls the same: then, and only then, the keys are equal."""
+    try:
+        return binding_digest(order) == binding_digest(wanted) and order.ingredients == ingredients
+    except (TypeError, KeyError):
+        return False  # An order that no release has written.
+
+
+def is_same_request(order: WorkOrder, wanted: WorkInputs, value_digest: Callable[[str], bytes]) -> bool:
+    """Whether an order calls the same with the same arguments, whatever the code and the surroundings were."""
+    try:
+        return binding_digest(order) == binding_digest(wanted) and _given(order.ingredients) == _given(
+            ingredients(wanted, value_digest)
+        )
+    except (TypeError, KeyError):
+        return False
+
+
+def _given(ingredients: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: said for name, said in ingredients.items() if name.startswith(("argument:", "env:"))}
+
+
+def key_of_order(order: WorkOrder) -> ExecutionKey | None:
+    """The key that an order's own ingredients lead to; None for one that is never reused, or was made from other tools."""
+    try:
+        surroundings = env_version_of(order.ingredients, order.target if order.kind == "job" else None)
+        if not order.ingredients or surroundings is None:
+            return None
+        return key_of_work("action", binding_digest(order), order.ingredients, surroundings)
+    except (TypeError, KeyError, InvalidInput):
+        return None
+
+
+def env_version_of(ingredients: Mapping[str, Any], payload: Mapping[str, Any] | None) -> str | None:
+    """What work ran in, as its ingredients name it; None where the order of a runner's tools is not known here."""
+    python, machine, runner = (ingredients.get(name) for name in ("python", "platform", "runner"))
+    if runner is None:
+        packages = dict(_listed(ingredients, "package:"))
+        return env_version(packages, python=str(python), machine=str(machine))
+    from detent.executor.runners import tools  # noqa: PLC0415 - most runs have no platform jobs
+
+    found = dict(_listed(ingredients, "tool:"))
+    names = tools.TOOLS.get("" if payload is None else payload.get("job_type", ""), ())
+    if found.keys() != set(names) or not str(python).replace(".", "").isdigit():
+        return None  # Made by another release, or by an interpreter that runners call by another name.
+    return tools.named(str(runner), str(python), {name: found[name] for name in names})
+
+
+def _listed(ingredients: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    return ((name.removeprefix(prefix), str(said)) for name, said in ingredients.items() if name.startswith(prefix))
+
+
+def never_reused(work: WorkInputs, *, cache: bool = True, declares_inputs: bool | None = None) -> str | None:
+    """Why work is done every time, in words; None for work that may be reused (X-175, X-176).
+
+    ``declares_inputs`` says whether inputs were declared, if only that there are none; left out, some have to be there.
+    """
+    if not cache:
+        return "its cache is turned off"
+    declared = bool(work.inputs) if declares_inputs is None else declares_inputs
+    if work.kind == "shell" and not (declared and work.outputs):
+        lacking = " and ".join(name for name, said in (("inputs", declared), ("outputs", work.outputs)) if not said)
+        return f"a command that declares no {lacking} may depend on anything"
+    if work.code is not None and work.code.digest is None:
+        first = work.code.unresolved[0]
+        more = f" and {len(work.code.unresolved) - 1} more" if len(work.code.unresolved) > 1 else ""
+        return f"{first.what} ({first.where}) {first.why}{more}; give it a version= to reuse it all the same"
+    return None
+
+
+def _put_code(found: dict[str, JsonValue], work: WorkInputs) -> None:
+    if work.version is not None:
+        found["version"] = work.version
+    if work.kind == "shell":
+        found["command"] = _plain(work.target, "command")
+        if work.shell:
+            found["shell"] = shlex.join(work.shell)
+    elif work.kind == "job":
+        found["payload"] = _plain(work.target, "job")
+    elif work.kind == "map":
+        # How far is computed ahead, in which pieces and how often it is tried: what a finished run came to is the same.
+        found["destination"] = work.target["commit"]
+    if work.entrypoint != "main":
+        found["entrypoint"] = work.entrypoint
+    code = work.code
+    if code is None:
+        return
+    found.update(_of_code(code))
+
+
+@lru_cache(maxsize=1024)
+def _of_code(code: CodeDigest) -> dict[str, JsonValue]:
+    """The same for every step that runs the same function."""
+    found: dict[str, JsonValue] = {"code": None if code.digest is None else digest_text(code.digest)}
+    return found | _parts(code)
+
+
+def _parts(code: CodeDigest) -> dict[str, JsonValue]:
+    if len(code.parts) <= PARTS_MAX:
+        return {f"{code.kinds.get(name, 'value')}:{name}": digest_text(part) for name, part in code.parts.items()}
+    modules: dict[str, list[JsonValue]] = {}
+    for name, part in sorted(code.parts.items()):
+        modules.setdefault(name.rpartition(":")[0], []).append([name, digest_text(part)])
+    return {f"module:{name}": _plain(parts, name) for name, parts in modules.items()}
+
+
+def _value(value: JsonValue, value_digest: Callable[[str], bytes], name: str) -> str:
+    if is_result(value):
+        return digest_text(value_digest(value[RESULT]))
+    return _plain(_by_content(value, value_digest), name)
+
+
+def _plain(value: JsonValue, name: str) -> str:
+    if type(value) is int and -_USUAL < value < _USUAL:
+        return digest_text(json_digest(b"%d" % value))
+    return digest_text(json_digest(json_encode(value, name=name)))
+
+
+def _by_content(value: JsonValue, value_digest: Callable[[str], bytes]) -> JsonValue:
+    if type(value) is dict:
+        if is_result(value):
+            return {RESULT_BY_VALUE: digest_text(value_digest(value[RESULT]))}
+        if is_file(value):
+            return {FILE: value[FILE]}
+        return {key: _by_content(item, value_digest) for key, item in value.items()}
+    if type(value) is list:
+        return [_by_content(item, value_digest) for item in value]
+    return value

@@ -1,0 +1,468 @@
+"""What decides whether work has been done already: its ingredients, its key, and the earlier jobs under that key.
+
+Equal keys mean equal work within a workspace (X-148). An earlier success answers for it as long as everything that belongs to
+its result is still there; work that is under way is waited for (X-186). What cannot be told (code that loads code, a command
+that declares nothing) is done every time, and the reason is kept.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from detent.canon import digest_text, parse_digest
+from detent.canon.destinations import SQLITE
+from detent.canon.late import dataclass
+from detent.canon.strict_json import JsonValue
+from detent.errors import DetentError, InvariantBroken
+from detent.executor.annotations import PARSING
+from detent.executor.own_targets import COMPUTE_CHUNK
+from detent.jobs.category import ErrorCategory
+from detent.jobs.dedupe import DedupeRequest, Join, PriorJob, Reuse, dedupe
+from detent.jobs.keys import ExecutionKey
+from detent.jobs.status import TERMINAL_STATUSES, JobStatus, project_job
+from detent.jobs.work import WorkOrder, WorkReport, read_order
+from detent.kernel import Job
+from detent.kernel.table import State
+from detent.owner.backend import Backend, Retries, Submitted
+from detent.reuse.ingredients import (
+    CodeDigest,
+    CodeReader,
+    FileDigests,
+    Surroundings,
+    WorkInputs,
+    around,
+    binding_digest,
+    changed,
+    describe,
+    env_version,
+    ingredients,
+    inputs_digests,
+    is_same_work,
+    key_of_work,
+    never_reused,
+    of_surroundings,
+    outputs_match,
+    source_digest,
+    together,
+)
+from detent.reuse.path_arguments import PathArguments, expanded, no_value
+from detent.store.api import JobRow, WorkRow
+
+LOOK_SECONDS: Final = 0.2
+"""How long what was read of the user's source is taken for granted."""
+CODED: Final = frozenset({"python", "map"})
+"""Kinds that call functions of the user's own project."""
+FORCED: Final = "`--force` asked for it again"
+LIMIT_BOUND: Final = "a limit had ended it, and another limit might not"
+OTHER_LIMITS: Final = "the same work is under way with other limits"
+ASTRAY: Final = "the index of work names job {} for it, which was asked to do something else; run `detent verify` to see what was changed"
+KEPT_JOBS: Final = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a run goes about its work."""
+
+    force: bool = False
+    """Reuse nothing that ended before this run began."""
+    reuse_failed: bool = False
+    salt: str | None = None
+    max_parallel: int | None = None
+    """Jobs of the run under way at once (X-138)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a job may take and how often it is tried: work under way with other limits may end otherwise (X-190)."""
+
+    wall_ms: int | None
+    memory_mb: int | None
+    retries_max: int
+    retries_on: tuple[str, ...]
+    resources: tuple[tuple[str, int], ...]
+
+
+def limits_of(wall_ms: int | None, memory_mb: int | None, retries: Retries, resources: Mapping[str, int]) -> Limits:
+    """The limits of a job as they are compared."""
+    return Limits(wall_ms, memory_mb, retries.max, tuple(sorted(set(retries.on))), tuple(sorted(resources.items())))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A piece of work as far as reuse is concerned. Values are stored ones, see `detent.jobs.values`."""
+
+    kind: str
+    target: Any
+    base: str | None = None
+    arguments: tuple[Any, ...] = ()
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, Any] = field(default_factory=dict)
+    entrypoint: str = "main"
+    cwd: str | None = None
+    version: str | None = None
+    cache: bool = True
+    inputs: tuple[str, ...] | None = None
+    """Paths and globs; None when nothing was said about them."""
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    shell: tuple[str, ...] = ()
+    """Of ``shell`` work: the words before its command line."""
+    limits: Limits | None = None
+    """What work under way must have been given, too, to be waited for."""
+
+    @property
+    def directory(self) -> str:
+        """Where it runs."""
+        return os.path.join(self.base or os.getcwd(), self.cwd or "")  # noqa: PTH109, PTH118 - texts, as they are written
+
+
+@dataclass(frozen=True, slots=True)
+class WorkKey:
+    """What a piece of work is made of. Without a key it is done every time; ``why`` says why."""
+
+    key: ExecutionKey | None
+    ingredients: Mapping[str, Any]
+    wanted: Wanted
+    why: str = ""
+
+    @property
+    def flight(self) -> tuple[ExecutionKey | None, Limits | None]:
+        """What work under way must be equal in to be waited for."""
+        return self.key, self.wanted.limits
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A job that does, or did, the same work."""
+
+    job_id: str
+    running: bool
+    state: str = State.SUCCEEDED.value
+    digest: bytes | None = None
+    report: WorkReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """No job answers for the work; ``why`` names what speaks against the one that nearly does."""
+
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Witnessed:
+    """What is said of an attempt by those who watched it from outside."""
+
+    env_version: str
+    stale: bool = False
+    """Its code, its packages or its tools are not those that its order was made from."""
+
+
+class _Earlier(NamedTuple):
+    """A job under a key, as the ledger had it when it was looked for."""
+
+    row: WorkRow
+    job_row: JobRow
+    job: Job
+    report: tuple[bytes, WorkReport] | None
+    submitted: Submitted | None
+
+    def is_work_of(self, work_key: WorkKey, workspace: str) -> bool:
+        """Whether the job was asked to do this very work, and what is taken for its report is about it.
+
+        The index and the jobs' rows are not signed. They lead here; what was signed decides (X-196).
+        """
+        if self.submitted is None or self.job.tenant_id != workspace:
+            return False
+        if not is_same_work(self.submitted.order, work_key.wanted, work_key.ingredients):
+            return False
+        if self.report is None:
+            return True
+        said = self.report[1]
+        return (said.job_id, said.manifest_hash) == (self.row.job_id, self.submitted.manifest_hash)
+
+
+def no_results(named: str) -> bytes:
+    """For work that names no results of other work."""
+    raise InvariantBroken(f"the result {named} is not known here")
+
+
+class WorkKeys:
+    """Keys of one process's work on one home. Its own thread's at a time: the driver's, or a client's under its lock."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._files = FileDigests()
+        self._readers: dict[str | None, tuple[float, CodeReader]] = {}
+        self._sources: dict[str, CodeDigest] = {}
+        self._looked: dict[ExecutionKey, list[_Earlier]] = {}
+        self.env_version = env_version({})
+        self.path_arguments = PathArguments()
+
+    def of(
+        self,
+        wanted: Wanted,
+        value_digest: Callable[[str], bytes],
+        *,
+        salt: str | None = None,
+        load: Callable[[str], JsonValue] = no_value,
+        warns: bool = True,
+    ) -> WorkKey:
+        """The work key of a piece of work. ``value_digest`` gives the digest of a result's value by the result's digest,
+        ``load`` the value itself. Work that is done anyway ``warns`` of nothing that only reuse makes doubtful.
+        """
+        if not wanted.cache:
+            return WorkKey(None, {}, wanted, "its cache is turned off")
+        if warns and wanted.kind == "python" and wanted.inputs is None:
+            self.path_arguments.look(
+                str(wanted.target), wanted.arguments, wanted.keywords, wanted.outputs, wanted.directory, load
+            )
+        try:
+            code = self._code(wanted)
+            inputs = inputs_digests(wanted.inputs, wanted.directory, self._files) if wanted.inputs else {}
+        except DetentError as exc:
+            return WorkKey(None, {}, wanted, str(exc))
+        surroundings = surroundings_of(wanted, code)
+        work = WorkInputs(
+            kind=wanted.kind,
+            target=wanted.target,
+            code=code,
+            version=wanted.version,
+            arguments=wanted.arguments,
+            keywords=wanted.keywords,
+            entrypoint=wanted.entrypoint,
+            env=wanted.env,
+            cwd=wanted.cwd,
+            inputs=inputs,
+            outputs=wanted.outputs,
+            shell=wanted.shell,
+            around=surroundings,
+            salt=salt,
+        )
+        made = ingredients(work, value_digest)
+        if (why := never_reused(work, declares_inputs=wanted.inputs is not None)) is not None:
+            return WorkKey(None, made, wanted, why)
+        return WorkKey(key_of_work("action", binding_digest(work), made, surroundings.env_version), made, wanted)
+
+    def refresh(self) -> None:
+        """Forget what was read of source that has been edited since: the next work key describes the code as it is now."""
+        self._readers = {base: held for base, held in self._readers.items() if held[1].is_current}
+
+    def look(self, work_keys: Iterable[WorkKey]) -> None:
+        """Read what there is of several pieces of work at once; the next `find` of each goes by it."""
+        keys = [work_key.key for work_key in work_keys if work_key.key is not None]
+        self._looked = self._earlier(keys) if keys else {}
+
+    def look_away(self) -> None:
+        """Forget what was read ahead: from now on it may be otherwise."""
+        self._looked = {}
+
+    def find(self, work_key: WorkKey, options: Options, *, since_ms: int) -> Found | Miss:
+        """A job that answers for this work, if there is one. With ``force`` only work begun since then does."""
+        if work_key.key is None:
+            return Miss(work_key.why)
+        earlier = self._looked.pop(work_key.key, None)
+        if earlier is None:
+            earlier = self._earlier([work_key.key])[work_key.key]
+        backend, why, passed_over = self._backend, "", ""
+        prior: list[PriorJob] = []
+        known: dict[str, tuple[str, bytes | None, WorkReport | None]] = {}
+        for position, one in enumerate(earlier):
+            row, job_row, job, reported = one.row, one.job_row, one.job, one.report
+            if not one.is_work_of(work_key, backend.tenant):
+                why = why or ASTRAY.format(row.job_id)
+                continue
+            if options.force and job.submitted_tick < since_ms:
+                passed_over = FORCED
+                continue
+            status, available, limit_bound = project_job(job).status, True, False
+            found = reported if status in KEPT_JOBS else None
+            if status is JobStatus.SUCCEEDED and found is not None and not self.fault(work_key.wanted, found[1]):
+                # They come in the order of their submission, and the first success is the answer whatever else there is.
+                return Found(row.job_id, False, job_row.state, *found)
+            if status in KEPT_JOBS:
+                fault = "its result is gone" if found is None else self.fault(work_key.wanted, found[1])
+                available, why = not fault, fault or why
+                error = None if found is None else found[1].error
+                limit_bound = error is not None and error.category == ErrorCategory.RESOURCE_LIMIT.value
+                if limit_bound and options.reuse_failed:
+                    why = why or LIMIT_BOUND
+            limits = self._limits(job) if limit_bound or status not in TERMINAL_STATUSES else None
+            if status not in TERMINAL_STATUSES and limits != work_key.wanted.limits:
+                passed_over = OTHER_LIMITS
+            known[row.job_id] = (job_row.state, *(found or (None, None)))
+            prior.append(
+                PriorJob(backend.tenant, work_key.key, row.job_id, status, position, limits, limit_bound, available)
+            )
+        request = DedupeRequest(backend.tenant, work_key.key, options.reuse_failed, "join", work_key.wanted.limits)
+        answer = dedupe(request, prior)
+        if isinstance(answer, Reuse):
+            state, digest, report = known[answer.job_id]
+            return Found(answer.job_id, False, state, digest, report)
+        if isinstance(answer, Join):
+            return Found(answer.job_id, True)
+        return Miss(why or passed_over)
+
+    def _limits(self, job: Job) -> Limits | None:
+        """The limits that a job was given; None when its order is gone."""
+        try:
+            order = read_order(self._backend.unsealed(job.payload_digest))
+        except DetentError:
+            return None
+        retries = Retries(job.max_retries, job.retry_categories)
+        return limits_of(order.wall_ms, order.memory_mb, retries, order.resources)
+
+    def _earlier(self, keys: Sequence[ExecutionKey]) -> dict[ExecutionKey, list[_Earlier]]:
+        """The jobs under each key, in the order of their submission, in as few reads as it takes for one key."""
+        backend = self._backend
+        found: dict[ExecutionKey, list[_Earlier]] = {key: [] for key in keys}
+        texts = {parse_digest(key): key for key in found}
+        rows = [
+            (row, job_row, Job.read(job_row.body))
+            for row, job_row in backend.reader.work_of_keys(backend.tenant, [*texts])
+        ]
+        reports = backend.reports_of([job for _, _, job in rows])
+        submitted = backend.submitted([job.job_id for _, _, job in rows])
+        for row, job_row, job in rows:
+            earlier = _Earlier(row, job_row, job, reports.get(row.job_id), submitted.get(row.job_id))
+            found[texts[row.execution_key]].append(earlier)
+        return found
+
+    def because(self, label: str, work_key: WorkKey, before_ms: int) -> str:
+        """What has changed since the work of this label was last done, in words; empty when it never was."""
+        for row in self._backend.reader.work_labelled(self._backend.tenant, label, 8):
+            job_row = self._backend.reader.job(row.job_id)
+            if job_row is None or Job.decode(job_row.body).submitted_tick >= before_ms:
+                continue
+            submitted = self._backend.submitted([row.job_id]).get(row.job_id)
+            if submitted is None and self._backend.reader.is_erased(Job.decode(job_row.body).payload_digest):
+                return f"job {row.job_id}, which did it before, was erased"
+            if submitted is not None and submitted.order.label == label:
+                return self.difference(submitted.order.ingredients, work_key.ingredients)
+        return ""
+
+    @staticmethod
+    def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+        """What has changed from one set of ingredients to another, in words; empty when nothing has."""
+        changes = changed(old, new)
+        more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
+        return "; ".join(describe(change) for change in changes[:3]) + more
+
+    def witness(self, order: WorkOrder, since: float) -> Witnessed:
+        """What an attempt at an order ran in, and whether that and its code are still what the order was made from.
+
+        By a look not older than ``since``. What came of an order that has changed meanwhile may be of either; it would stand
+        under the key of the one that was meant, and answer for that.
+        """
+        made_from = order.ingredients
+        keyed = bool(made_from) and made_from.get("code", "") is not None
+        wanted = Wanted(kind=order.kind, target=order.target, base=order.base, version=made_from.get("version"))
+        try:
+            called = _chunk_calls(order)
+            code = self._code(wanted, since if keyed else None) if called is None else self.together(called, order.base)
+        except DetentError:
+            return Witnessed(self.env_version, keyed)
+        surroundings = surroundings_of(wanted, code)
+        if not keyed:
+            return Witnessed(surroundings.env_version, stale=False)
+        digest = None if code is None or code.digest is None else digest_text(code.digest)
+        stale = digest != made_from.get("code") or surroundings.ingredients() != of_surroundings(made_from)
+        return Witnessed(surroundings.env_version, stale)
+
+    def env_version_of(self, called: Iterable[str], base: str | None) -> str:
+        """What calling these functions runs in: the interpreter, and the packages that they reach."""
+        try:
+            return around(self.together(called, base)).env_version
+        except DetentError:
+            return self.env_version
+
+    def together(
+        self, called: Iterable[str], base: str | None, version: str | None = None, since: float | None = None
+    ) -> CodeDigest:
+        """The code of several functions as one."""
+        with PARSING:
+            reader = self._reader(base, since)
+            return together({name: reader.digest(name, version=version) for name in called})
+
+    def _code(self, wanted: Wanted, since: float | None = None) -> CodeDigest | None:
+        if wanted.kind == "code":
+            known = self._sources.get(wanted.target)
+            if known is None:
+                with PARSING:
+                    known = self._sources[wanted.target] = source_digest(wanted.target)
+            return known
+        if wanted.kind not in CODED:
+            return None
+        if wanted.kind != "map":
+            return self.together((str(wanted.target),), wanted.base, wanted.version, since)
+        from detent.contract.map_words import called  # noqa: PLC0415 - whoever maps has loaded a contract
+
+        return self.together(called(wanted.target), wanted.base, wanted.version, since)
+
+    def _reader(self, base: str | None, since: float | None) -> CodeReader:
+        now = time.monotonic()
+        looked, reader = self._readers.get(base, (0.0, None))
+        if reader is None or looked < (now - LOOK_SECONDS if since is None else since):
+            reader = CodeReader(base)
+            self._readers[base] = (now, reader)
+        return reader
+
+    def fault(self, wanted: Wanted, report: WorkReport) -> str:
+        """What speaks against taking an earlier result: something of it is gone, or an output is not as it was left."""
+        if report.stale:
+            return "its code, its packages or its tools were changed while it ran"
+        if not self._backend.is_whole(report):
+            erased = any(map(self._backend.reader.is_erased, report.contents()))
+            return "a part of its result was erased" if erased else "a part of its result is gone"
+        if wanted.kind == "map" and (fault := _map_fault(wanted.target, wanted.directory, self._backend.value(report))):
+            return fault
+        if not wanted.outputs:
+            return ""
+        recorded: dict[str, dict[str, str]] = {}
+        for file in report.files:
+            if file.output is not None:
+                recorded.setdefault(file.output, {})[file.name] = digest_text(file.digest)
+        try:
+            faults = outputs_match(recorded, wanted.outputs, wanted.directory, self._files)
+        except DetentError as exc:
+            return str(exc)
+        return "; ".join(f"its output {fault.path} is {fault.fault}" for fault in faults[:3])
+
+
+def surroundings_of(wanted: Wanted, code: CodeDigest | None) -> Surroundings:
+    """What work runs in at this moment: a platform job in its runner, all else in the interpreter with what its code reaches."""
+    job_type = wanted.target.get("job_type") if wanted.kind == "job" else None
+    if job_type is None:
+        return around(code)
+    from detent.executor.runners import tools  # noqa: PLC0415 - most runs have no platform jobs
+
+    if job_type not in tools.NAMES:
+        return around(None)  # It is refused where it is run.
+    return Surroundings(tools.env_version(job_type), runner=tools.runner_of(job_type), tools=tools.versions(job_type))
+
+
+def _chunk_calls(order: WorkOrder) -> tuple[str, ...] | None:
+    """The functions of the user's own that a chunk of an ordered run calls; None for any other order."""
+    if order.kind != "python" or order.target != COMPUTE_CHUNK:
+        return None
+    work = order.arguments[0]
+    return tuple(name for name in (work["compute"], work.get("filter")) if name is not None)
+
+
+def _map_fault(target: Mapping[str, Any], directory: str, value: JsonValue) -> str:
+    """What speaks against taking an earlier result of a map step over; empty: nothing. Files are looked at elsewhere."""
+    if not isinstance(value, dict):
+        return "its result is gone"
+    if value.get("failed"):
+        return f"{value['failed']} of its items failed"
+    kind, _, rest = str(target["commit"]).partition(":")
+    if kind != SQLITE:
+        return ""
+    from detent.targets.table_check import table_fault  # noqa: PLC0415 - loads apsw
+
+    name, _, table = rest.rpartition("#")
+    return table_fault(Path(directory, expanded(name)), table, value["total"], value["succeeded"])

@@ -1,0 +1,60 @@
+"""The order of a chunk: what its worker is told, and how often the kernel tries it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from detent.canon.priority import PRIORITY_DEFAULT
+from detent.executor.own_targets import COMPUTE_CHUNK
+from detent.jobs.work import WorkOrder
+from detent.ordered import Chunk, chunk_job_id
+from detent.owner.backend import Backend, Retries, Submission
+from detent.runs.ordered.items import Items
+from detent.runs.ordered.spec import OrderedInputs
+from detent.runs.ordered.timed_chunk import CATEGORY as OVER_TIME
+from detent.runs.ordered.timed_chunk import wall_ms
+
+SYSTEM: Final = ("INTERNAL_ERROR",)
+"""Failures after which a chunk is tried again whatever was asked for."""
+
+
+def chunk_submission(
+    backend: Backend, inputs: OrderedInputs, items: Items, run_id: str, part: tuple[Chunk, int]
+) -> Submission:
+    """The job of a chunk; ``part`` has the last seq of it that is to be computed. Its id does not depend on that."""
+    spec = inputs.spec
+    chunk, last = part
+    work: dict[str, object] = {"compute": spec.compute}
+    if spec.filter is not None:
+        work["filter"] = spec.filter
+    if spec.files:
+        work["files"] = True
+    if spec.retries.max:
+        work["retries"] = spec.retries.max
+    again = (*SYSTEM, *spec.retries.on) if spec.retries.max else SYSTEM
+    if spec.item_ms is not None:
+        work["item_ms"] = spec.item_ms
+        if OVER_TIME in again:
+            work["over_time_again"] = True
+        else:
+            again = (*again, OVER_TIME)  # The attempt that finds out which item it was, see `timed_chunk`.
+    order = WorkOrder(
+        kind="python",
+        target=COMPUTE_CHUNK,
+        label=f"{spec.name}/chunk",
+        arguments=(work, items.part(chunk.first, last)),
+        base=spec.base,
+        wall_ms=None if spec.item_ms is None else wall_ms(spec.item_ms),
+        run_id=run_id,
+        step="chunk",
+        index=chunk.first,
+    )
+    return backend.submission(
+        order,
+        job_id=chunk_job_id(run_id, *chunk),
+        job_kind="seq",
+        priority=PRIORITY_DEFAULT,
+        retries=Retries(inputs.config.max_retries, again),
+        key=None,
+        run_id=run_id,
+    )

@@ -1,0 +1,169 @@
+"""What an ordered run puts onto the ledger beside its chunks: where the destination stands, where it was cut, whose it is,
+and what other processes have asked of the one that drives it.
+
+A note is a job of kind ``seq`` that is submitted, begun and finished in one commit: the commit lane is its worker, and its
+signed report is the note. So it needs no record kind of its own, waits in no queue, and is either on the ledger whole or not
+at all. Its id says what it is about, so the notes of a run can be told apart without reading them, and none can be written
+twice with another content.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+from detent.canon import json_digest, json_encode_trusted
+from detent.canon.late import dataclass
+from detent.canon.strict_json import JsonValue
+from detent.errors import error_of
+from detent.executor.own_targets import STATED
+from detent.jobs.status import JobStatus
+from detent.jobs.work import WorkOrder, WorkReport
+from detent.kernel import Command, Evidence, Finish, Transition
+from detent.kernel.evidence import DISPATCH, REASON_DISPATCHED
+from detent.kernel.keys import lease_key
+from detent.kernel.table import State
+from detent.owner.ask_again import ask_again
+from detent.owner.backend import Backend, Retries, joined
+from detent.store.api import StoreReader
+from detent.workers.claim_ahead import FULL
+
+PRIORITY: Final = 10
+ROOM_SECONDS: Final = 0.05
+BEGIN, COMMIT, SUMMARY, TAKEN = "begin", "commit", "summary", "taken"
+REQUEST: Final = "request"
+_NAME: Final = re.compile(r"(commit|cancel|request)-(\d+)(?:-(\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class NoteName:
+    """What a note is about."""
+
+    kind: str
+    """``begin``, ``commit``, ``cancel``, ``request``, ``summary`` or ``taken``."""
+    first: int = 0
+    last: int = -1
+
+
+def commit_name(first: int, last: int) -> str:
+    """The note that these seqs are committed."""
+    return f"{COMMIT}-{first}-{last}"
+
+
+def cancel_name(boundary: int) -> str:
+    """The note that everything from here on is cancelled (X-069)."""
+    return f"cancel-{boundary}"
+
+
+def request_name(number: int) -> str:
+    """The note that another process asks the driver to cancel the run; the first one has number 0."""
+    return f"{REQUEST}-{number}"
+
+
+def taken_name(run_id: str) -> str:
+    """The note that a step of this run has gone on with what that of another one began."""
+    return f"{TAKEN}-{run_id}"
+
+
+def stated(said: JsonValue) -> JsonValue:
+    """What the order of a note asks for; its worker is the commit lane, and the answer is already known."""
+    return said
+
+
+class Notes:
+    """Writes the notes of one run. Safe for several threads."""
+
+    def __init__(self, backend: Backend, run_id: str, *, worker: str, label: str, env_version: str) -> None:
+        self._backend = backend
+        self._run_id = run_id
+        self._worker = worker
+        self._label = label
+        self._env_version = env_version
+        self._partition = backend.session.partition(run_id)
+        self.stop = threading.Event()
+
+    def write(self, name: str, said: JsonValue) -> bool:
+        """Put a note onto the ledger; it is durable when this returns. A full queue makes it wait (X-031).
+
+        A note of this name that is there already stays as it is, and the answer is False; for a commit that is an error.
+        """
+        backend, job_id = self._backend, f"{self._run_id}/{name}"
+        order = WorkOrder(
+            kind="python",
+            target=STATED,
+            label=f"{self._label}/{name.partition('-')[0]}",
+            arguments=(name,),
+            run_id=self._run_id,
+            step=name.partition("-")[0],
+        )
+        submission = backend.submission(
+            order,
+            job_id=job_id,
+            job_kind="seq",
+            priority=PRIORITY,
+            retries=Retries(0, ()),
+            key=None,
+            run_id=self._run_id,
+        )
+        lease_id = lease_key(backend.tenant, job_id, 0, 0)
+        value, value_content, inline = backend.stored_value(json_encode_trusted(said))
+        now = backend.now_ms()
+        reported = backend.sign(
+            WorkReport(
+                job_id=job_id,
+                attempt_id=0,
+                lease_id=lease_id,
+                manifest_hash=submission.command.manifest.hash,  # type: ignore[union-attr]  # signed a moment ago
+                status=JobStatus.SUCCEEDED.value,
+                nonce=backend.random(16),
+                value=value,
+                value_content=value_content,
+                value_digest=json_digest(json_encode_trusted(said)),
+                env_version=self._env_version,
+                worker=self._worker,
+                started_ms=now,
+                finished_ms=now,
+            )
+        )
+        begun = Evidence(DISPATCH, REASON_DISPATCHED, lease_id, self._worker)
+        commands: list[Command] = [
+            submission.command,
+            Transition(0, backend.tenant, job_id, 0, 0, State.QUEUED.value, State.RUNNING.value, begun.encode()),
+            Finish(0, job_id, lease_id, detail_digest=reported.digest),
+        ]
+        content = joined([submission.inline, reported.inline, inline])
+        ask = partial(backend.session.ask, commands, partition=self._partition, content=content)
+        while True:
+            answers = ask_again(ask, self.stop)
+            refusal = next((answer.refusal for answer in answers if answer.refusal is not None), None)
+            if refusal is None or (refusal.code == "CONFLICT" and name.partition("-")[0] != COMMIT):
+                return refusal is None
+            if refusal.code not in FULL or self.stop.wait(ROOM_SECONDS):
+                raise error_of(refusal)
+
+
+def notes_of(reader: StoreReader, run_id: str) -> Iterator[NoteName]:
+    """The notes of a run, in no order, by their names."""
+    for row in reader.jobs(run_id=run_id):
+        if row.state == State.SUCCEEDED and (named := note_name(run_id, row.job_id)) is not None:
+            yield named
+
+
+def note_name(run_id: str, job_id: str) -> NoteName | None:
+    """What a job of an ordered run is a note about; None for one that computes."""
+    name = job_id.removeprefix(f"{run_id}/")
+    if name in {BEGIN, SUMMARY}:
+        return NoteName(name)
+    if name.startswith(f"{TAKEN}-"):
+        return NoteName(TAKEN)
+    match = _NAME.fullmatch(name)
+    return None if match is None else NoteName(match[1], int(match[2]), int(match[3] or match[2]))
+
+
+def note(backend: Backend, run_id: str, name: str) -> JsonValue:
+    """What a note says; None when there is none, or it was erased."""
+    found = backend.report_of(f"{run_id}/{name}")
+    return None if found is None else backend.value(found[1])

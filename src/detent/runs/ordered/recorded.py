@@ -1,0 +1,89 @@
+"""An ordered run as the ledger tells it, for those who look at it: what it is, how far it came, and what it came to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from detent.canon import json_decode
+from detent.canon.late import dataclass
+from detent.errors import DetentError
+from detent.kernel import Run
+from detent.owner.content import Content, open_value
+from detent.runs.ordered.notes import SUMMARY, commit_name, notes_of, taken_name
+from detent.runs.ordered.spec import OrderedInputs, read_ordered
+from detent.runs.record.recorded_run import report_of, value_of
+from detent.store.api import StoreReader
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedOrdered:
+    """One ordered run on the ledger."""
+
+    inputs: OrderedInputs
+    committed: int
+    """Items below the cursor; cancelled ones, which it passes at the end, are not among them."""
+    boundary: int | None
+    commits: int
+    """How many commits there were."""
+    last_commit: dict[str, Any] | None
+    summary: dict[str, Any] | None
+    """None while the run has not ended."""
+
+    def to_map(self) -> dict[str, Any]:
+        """What the document of a run has beside its records."""
+        spec = self.inputs.spec.document()
+        return {
+            "ordered": {
+                **spec,
+                "total": self.inputs.config.total,
+                "window_size": self.inputs.config.window_size,
+                "chunk_size": self.inputs.config.chunk_size,
+                "committed": self.committed,
+                "cancel_boundary": self.boundary,
+                "commits": self.commits,
+                "last_commit": self.last_commit,
+                "summary": self.summary,
+            }
+        }
+
+
+def ordered_inputs(content: Content, run: Run) -> OrderedInputs | None:
+    """What an ordered run was started with; None for another kind of run, or when that is gone."""
+    try:
+        data = content.get(run.inputs_digest)
+        return None if data is None else read_ordered(open_value(data))
+    except DetentError:
+        return None
+
+
+def is_step_of(reader: StoreReader, run: Run, began: OrderedInputs, run_id: str) -> bool:
+    """Whether an ordered run is that of a step of this run, which began it or has taken it up."""
+    return began.step_of == run_id or reader.job(f"{run.run_id}/{taken_name(run_id)}") is not None
+
+
+def recorded_ordered(reader: StoreReader, content: Content, run: Run) -> RecordedOrdered | None:
+    """An ordered run; None for another kind of run, or when its inputs are gone."""
+    inputs = ordered_inputs(content, run)
+    if inputs is None:
+        return None
+    ends: dict[int, int] = {}
+    boundary: int | None = None
+    for name in notes_of(reader, run.run_id):
+        if name.kind == "commit":
+            ends[name.first] = name.last
+        elif name.kind == "cancel":
+            boundary = name.first if boundary is None else min(boundary, name.first)
+    committed = max(ends.values(), default=-1) + 1
+    committed = committed if boundary is None else min(committed, boundary)
+    last = max(ends, default=None)
+    said = None if last is None else _note(reader, content, f"{run.run_id}/{commit_name(last, ends[last])}")
+    summary = _note(reader, content, f"{run.run_id}/{SUMMARY}")
+    return RecordedOrdered(inputs, committed, boundary, len(ends), said, summary)
+
+
+def _note(reader: StoreReader, content: Content, job_id: str) -> dict[str, Any] | None:
+    row = reader.job(job_id)
+    report = None if row is None else report_of(reader, content, row)
+    data = None if report is None else value_of(content, report)
+    value = None if data is None else json_decode(data)
+    return value if isinstance(value, dict) else None

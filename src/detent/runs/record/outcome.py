@@ -1,0 +1,174 @@
+"""What a run left behind, read from the reports of its jobs: the files it made, and why what failed did."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from detent.canon import digest_text
+from detent.canon.late import dataclass
+from detent.errors import DetentError, InvalidInput, StoreCorrupt
+from detent.jobs.category import ErrorCategory
+from detent.jobs.work import WorkError, WorkOrder, WorkReport
+from detent.kernel import Evidence
+from detent.ledger import SignedResult
+from detent.owner.content import Content, order_of
+from detent.owner.views import job_view, timeline_of_job
+from detent.store.api import StoreReader
+from detent.store.content import ContentFiles
+from detent.workers.next_attempt import unreported, unreported_category
+
+NOT_RUN: Final = "NOT_RUN"
+"""Code of a step that failed before it had a job: what it goes through is no list, or too long a one."""
+_FRAME: Final = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S.*))?$')
+_FOREIGN: Final = ("site-packages", "dist-packages", "/lib/python3", "<frozen ")
+"""Where code lies that is not the user's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A step, or one element of it, that did not succeed."""
+
+    step: str
+    category: str
+    code: str
+    message: str = ""
+    job_id: str | None = None
+    where: str | None = None
+    """The user's line: ``etl.py:42 in clean: celsius = float(row)``."""
+    attempts: int = 1
+    index: int | None = None
+    """Which element of a mapped step it was."""
+
+    @property
+    def label(self) -> str:
+        """``extract``, or ``extract[3]`` for an element of it."""
+        return self.step if self.index is None else f"{self.step}[{self.index}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A file that a run made, or took over from an earlier one."""
+
+    step: str
+    name: str
+    path: str
+    """Where its bytes lie: the file that the step left, or else the one in the content store."""
+    size_bytes: int
+    digest: str
+
+
+def failures_of(reader: StoreReader, content: Content, failed: Iterable[tuple[str, str, str]]) -> Iterator[Failure]:
+    """Why jobs failed, each given as (step, job, message); what the last report says comes before the message."""
+    for step, job_id, message in failed:
+        view = job_view(reader, job_id)
+        if view is None:
+            yield Failure(step, ErrorCategory.VALIDATION_ERROR.value, NOT_RUN, message)
+            continue
+        row = view.row
+        order = order_of(content, row)
+        index = None if order is None else order.index
+        records = timeline_of_job(reader, content, view)
+        attempts = sum(1 for record in records if record.fields.get("dispatch") is True)
+        last = records[-1].evidence if records else None
+        report = None if last is None or last.detail_digest is None else read_report(content, last.detail_digest)
+        if report is not None and report.error is not None:
+            yield failure_of(step, report.error, job_id=job_id, attempts=attempts, order=order)
+            continue
+        code = view.job.reason_code or row.state
+        category = None if last is None else last.category
+        yield Failure(
+            step,
+            category or unreported_category(code),
+            code,
+            unreported(code, message),
+            job_id,
+            attempts=attempts,
+            index=index,
+        )
+
+
+def failure_of(
+    step: str, error: WorkError, *, job_id: str | None = None, attempts: int = 1, order: WorkOrder | None = None
+) -> Failure:
+    """A failure as a report tells it, with the line of the user's own code."""
+    base = None if order is None else order.base
+    where = users_line(error.traceback, base) if error.traceback else None
+    if where is None and error.line is not None:
+        where = f"line {error.line} of its code"
+    message = error.message
+    if error.type is not None and not message.startswith(error.type):
+        message = f"{error.type}: {message}" if message else error.type
+    index = None if order is None else order.index
+    return Failure(step, error.category, error.code, message, job_id, where, attempts, index)
+
+
+def artifacts_of(
+    reader: StoreReader, content: Content, files: ContentFiles, jobs: Mapping[str, Sequence[str]]
+) -> Iterator[Artifact]:
+    """The files of a run's jobs, given by step, in that order."""
+    for step, job_ids in jobs.items():
+        for job_id in job_ids:
+            row = reader.job(job_id)
+            last = None if row is None else reader.transition(job_id, row.transition_seq - 1)
+            if row is None or last is None or last.evidence is None:
+                continue
+            report = _report_of(content, last.evidence)
+            if report is None or not report.files:
+                continue
+            order = order_of(content, row)
+            for file in report.files:
+                path = _left_at(file.name, order) or str(files.path(file.digest))
+                yield Artifact(step, file.name, path, file.size_bytes, digest_text(file.digest))
+
+
+def read_report(content: Content, digest: bytes) -> WorkReport | None:
+    """A report by its digest; None when it is erased, damaged, or none."""
+    try:
+        envelope = content.get(digest)
+        return None if envelope is None else WorkReport.parse(SignedResult.parse(envelope).body)
+    except (StoreCorrupt, InvalidInput):
+        return None
+
+
+def users_line(traceback: str, base: str | None = None) -> str | None:
+    """The last line of the user's own code in a traceback, with the function and the source; None when there is none."""
+    found: tuple[re.Match[str], str] | None = None
+    lines = traceback.splitlines()
+    for place, line in enumerate(lines):
+        frame = _FRAME.match(line)
+        if frame is None or any(part in frame["file"] for part in _FOREIGN):
+            continue
+        if found is not None and _is_below(found[0]["file"], base) and not _is_below(frame["file"], base):
+            continue
+        source = lines[place + 1].strip() if place + 1 < len(lines) and not _FRAME.match(lines[place + 1]) else ""
+        found = (frame, source)
+    if found is None:
+        return None
+    frame, source = found
+    file = Path(frame["file"])
+    shown = str(file.relative_to(base)) if base is not None and _is_below(frame["file"], base) else str(file)
+    function = f" in {frame['function']}" if frame["function"] and frame["function"] != "<module>" else ""
+    return f"{shown}:{frame['line']}{function}" + (f": {source}" if source else "")
+
+
+def _report_of(content: Content, evidence: bytes) -> WorkReport | None:
+    try:
+        digest = Evidence.decode(evidence).detail_digest
+    except DetentError:
+        return None
+    return None if digest is None else read_report(content, digest)
+
+
+def _left_at(name: str, order: WorkOrder | None) -> str | None:
+    """The path at which a step left a declared output; None when it is not there any more, or was no declared output."""
+    if order is None or not order.outputs or order.base is None:
+        return None
+    path = Path(order.base, order.cwd or "", name)
+    return str(path) if path.is_file() else None
+
+
+def _is_below(file: str, base: str | None) -> bool:
+    return base is not None and Path(file).is_relative_to(base)

@@ -1,0 +1,86 @@
+"""What one run asks of its home: that it began, that open jobs be cancelled, that it has ended."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from detent.errors import error_of
+from detent.kernel import Cancel, Command, EndRun, StartRun
+from detent.kernel.table import TERMINAL
+from detent.owner.ask_again import ask_again
+from detent.owner.backend import Backend
+from detent.owner.socket_messages import Answer
+from detent.runs.record.inputs import RunIdentity, RunInputs, digests_of
+
+CANCELS_MAX: Final = 200
+"""Jobs cancelled in one commit."""
+END_TRIES: Final = 3
+CANCELLED_WITH_RUN: Final = "WORKFLOW_CANCELLED"
+RUN_TIMEOUT: Final = "RUN_TIMEOUT"
+"""Why a run ended that ran out of its own time, and why its open jobs were cancelled then (X-116)."""
+ENDED_ELSEWHERE: Final = "the run was ended from elsewhere"
+
+
+class Requests:
+    """The requests of one run. All of them are safe to repeat, and are repeated while the home has no owner (X-173)."""
+
+    def __init__(self, backend: Backend, identity: RunIdentity, stop: threading.Event) -> None:
+        self._backend = backend
+        self._identity = identity
+        self._stop = stop
+        self.partition = backend.session.partition(identity.run_id)
+
+    def ask(self, commands: Sequence[Command], content: Sequence[tuple[bytes, bytes]] = ()) -> list[Answer]:
+        """Have commands decided. What may or may not have been done is asked for again, which is safe (X-173)."""
+        ask = partial(self._backend.session.ask, commands, partition=self.partition, content=content)
+        return ask_again(ask, self._stop)
+
+    def begin(self, inputs: RunInputs) -> None:
+        """Open the run. Refuses by `InvalidInput` one that exists with other inputs."""
+        # The contract was checked when it was loaded, the parameters when they were bound to it.
+        digest, inline = self._backend.sealed_trusted(inputs.document())
+        contract, bindings = digests_of(inputs.contract)
+        command = StartRun(
+            0,
+            self._backend.tenant,
+            self._identity.run_id,
+            inputs.name,
+            contract,
+            bindings,
+            digest,
+            str(self._identity.operation_id),
+        )
+        (answer,) = self.ask([command], inline)
+        if answer.refusal is not None:
+            raise error_of(answer.refusal)
+
+    def cancel(self, job_ids: Sequence[str], reason_code: str = CANCELLED_WITH_RUN) -> None:
+        """Cancel jobs of the run; those that have ended meanwhile stay as they ended."""
+        for start in range(0, len(job_ids), CANCELS_MAX):
+            some = job_ids[start : start + CANCELS_MAX]
+            self.ask([Cancel(0, self._backend.tenant, job_id, reason_code) for job_id in some])
+
+    def end(self, status: str, reason_code: str | None = None) -> tuple[str, bool]:
+        """Record the end of the run; how it ended, and whether that was decided elsewhere before."""
+        run_id, reader = self._identity.run_id, self._backend.reader
+        tries = 0
+        while True:
+            (answer,) = self.ask([EndRun(0, run_id, status, reason_code)])
+            if answer.refusal is None:
+                return status, False
+            tries += 1
+            if answer.refusal.code == "CONFLICT" and (run := reader.run(run_id)) is not None:
+                return run.status, True
+            if answer.refusal.code != "RUN_NOT_DONE" or tries == END_TRIES:
+                raise error_of(answer.refusal)
+            # A job of the run that its driver does not know: somebody else submitted it, or the contract lost its step.
+            left = [row.job_id for row in reader.jobs(run_id=run_id) if row.state not in TERMINAL]
+            self.cancel(left, reason_code or CANCELLED_WITH_RUN)
+
+
+def out_of_time(timeout_ms: int) -> str:
+    """What is said of a run that ran out of its own time, and of what it had under way then."""
+    return f"the run's {timeout_ms} ms had elapsed (timeout of the workflow)"

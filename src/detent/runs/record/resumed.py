@@ -1,0 +1,79 @@
+"""What the ledger says of a run that is taken up again: which of its jobs exist, and which steps took earlier results (X-174)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+
+from detent.canon import decode
+from detent.errors import DetentError
+from detent.kernel import Job
+from detent.kernel.history import STEP_REUSED
+from detent.kernel.table import TERMINAL, State
+from detent.owner.backend import Backend
+from detent.reuse.work_keys import WorkKey, WorkKeys
+from detent.runs.record.step_run import Element, StepRun
+from detent.store.api import JobRow
+
+GONE: Final = "its result is gone"
+
+
+class Past:
+    """The past of one run; empty for a new one."""
+
+    def __init__(self, backend: Backend, work_keys: WorkKeys) -> None:
+        self._backend = backend
+        self._work_keys = work_keys
+        self._reused: dict[str, str] = {}
+        self._begun: frozenset[str] | None = None
+        self.jobs: dict[str, JobRow] = {}
+        self.started_ms: int | None = None
+
+    def recall(self, run_id: str) -> None:
+        """Read it from the ledger."""
+        reader = self._backend.reader
+        run = reader.run(run_id)
+        self.started_ms = None if run is None else run.started_tick
+        self.jobs = {row.job_id: row for row in reader.jobs(run_id=run_id)}
+        for record in reader.records_of_run(run_id):
+            body = decode(record.body) if record.kind == STEP_REUSED else None
+            if isinstance(body, dict):
+                self._reused[str(body["step_id"])] = str(body["job_id"])
+
+    def source(self, element: Element) -> str | None:
+        """The job whose result an element took, if it took one."""
+        return self._reused.get(element.step.element_id(element.index)) if self._reused else None
+
+    def is_open(self, job_id: str) -> bool:
+        """Whether the run left this job unfinished."""
+        row = self.jobs.get(job_id)
+        return row is not None and row.state not in TERMINAL
+
+    def open_jobs(self) -> list[str]:
+        """All that it left unfinished."""
+        return [job_id for job_id in self.jobs if self.is_open(job_id)]
+
+    def begun(self, steps: Iterable[StepRun]) -> frozenset[str]:
+        """Ids of the steps that were under way when the run was left; those are not stopped any more."""
+        if self._begun is None:
+            begun = {name.partition("[")[0] for name in self._reused}
+            keys = {step.key: step.step_id for step in steps}
+            for row in self.jobs.values():
+                with suppress(DetentError):  # Its payload was erased: whose it was is not known any more.
+                    begun.add(keys.get(self._backend.order(Job.decode(row.body).payload_digest).step or "", ""))
+            self._begun = frozenset(begun)
+        return self._begun
+
+    def changed_since(self, row: JobRow, work_key: WorkKey) -> str:
+        """What is not any more as it was when a job did this work, in words; empty when all of it is."""
+        try:
+            order = self._backend.order(Job.decode(row.body).payload_digest)
+        except DetentError:
+            return GONE
+        if change := self._work_keys.difference(order.ingredients, work_key.ingredients):
+            return change
+        if row.state != State.SUCCEEDED:
+            return ""
+        found = self._backend.report_of(row.job_id)
+        return GONE if found is None else self._work_keys.fault(work_key.wanted, found[1])

@@ -1,0 +1,198 @@
+"""A step while its run is under way: its elements, and how its arguments are put together from what came before.
+
+A plain step has one element, a mapped one as many as its list has (X-185). An element becomes one job, or takes the result
+of an earlier one. What a step gives is named, never copied: the results of its elements by the digests of their reports.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from typing import Any, Final
+from uuid import UUID
+
+from detent.canon import digest_text, encode_trusted, sha256
+from detent.canon.late import dataclass
+from detent.canon.strict_json import JsonValue
+from detent.contract import map_words
+from detent.contract.model import REFERRING, Binding, Kind
+from detent.contract.references import FROM, PARAM
+from detent.jobs.values import escaped, result_reference
+from detent.jobs.work import WorkReport
+from detent.runs.record.view import Spans
+from detent.words.states import WAITING
+from detent.workers.next_attempt import NextAttempt
+from detent.workflow.identity import uuid8
+from detent.workflow.plain import PlainStep
+
+ELEMENT_LABEL: Final = "element/v1"
+ELEMENTS_MAX: Final = 100_000
+"""Elements of a mapped step."""
+
+
+@dataclass(slots=True, eq=False)
+class Element:
+    """One job's worth of a step."""
+
+    step: StepRun
+    index: int | None
+    job_id: str
+    item: JsonValue = None
+    """The element of the list, as a stored value."""
+    state: str = WAITING
+    digest: bytes | None = None
+    """Of the report that holds the result."""
+    attempts: int = 0
+    """Attempts that ended and are repeated."""
+    next_attempt: NextAttempt | None = None
+    """What follows the last of them."""
+    message: str = ""
+    left_files: bool = False
+    source: str | None = None
+    """The job whose result this is, when it is not this element's own."""
+    again: str | None = None
+    """Why the result of equal work was not taken, where there was some."""
+
+
+@dataclass(slots=True, eq=False)
+class StepRun:
+    """One step of a run."""
+
+    key: str
+    step: PlainStep
+    binding: Binding
+    action_id: UUID
+    priority: int
+    place: int = 0
+    """In the planner's order."""
+    dependents: list[StepRun] = field(default_factory=list)
+    unmet: int = 0
+    """Steps it needs that have not succeeded yet."""
+    elements: Sequence[Element] = ()
+    held: deque[Element] = field(default_factory=deque)
+    """Elements that wait for others of the step to end (`max_parallel_instances`)."""
+    opened: bool = False
+    """Its elements are known."""
+    left: int = 0
+    """Elements that have not ended."""
+    state: str = WAITING
+    message: str = ""
+    started_ms: int | None = None
+    """When something of it was first submitted; it may wait from then on."""
+    ended_ms: int | None = None
+    ran: Spans = field(default_factory=Spans)
+    """When workers were at it, as far as attempts have ended."""
+    tried: bool = False
+    """An attempt at something of it has ended."""
+
+    def attempted(self, report: WorkReport, *, joined: bool = False) -> None:
+        """An attempt at something of it has ended; of one that it joined, what came before it was submitted does not count."""
+        self.tried = True
+        since = self.started_ms if joined and self.started_ms is not None else report.started_ms
+        self.ran.add(max(report.started_ms, since), report.finished_ms)
+
+    @property
+    def step_id(self) -> str:
+        """The step's id as records write it."""
+        return str(self.step.step_id)
+
+    @property
+    def mapped(self) -> bool:
+        """Whether it runs once for each element of a list."""
+        return self.binding.map is not None
+
+    @property
+    def at_once(self) -> int | None:
+        """How many elements of it may be under way at once; None unless the contract says so (X-162, X-194)."""
+        return self.step.max_parallel_instances if "max_parallel_instances" in self.step.model_fields_set else None
+
+    def job_id(self, index: int | None) -> str:
+        """The job of the step, or of one of its elements: the same whenever the run is resumed (X-023, X-185)."""
+        if index is None:
+            return str(self.action_id)
+        return str(uuid8(sha256(encode_trusted([ELEMENT_LABEL, str(self.action_id), index]))))
+
+    def element_id(self, index: int | None) -> str:
+        """What a record calls an element that took an earlier result."""
+        return self.step_id if index is None else f"{self.step_id}[{index}]"
+
+    def reference(self) -> JsonValue:
+        """What stands for the step's result in an argument of another one."""
+        if self.mapped:
+            return [result_reference(digest_text(element.digest)) for element in self.elements if element.digest]
+        digest = self.elements[0].digest if self.elements else None
+        return None if digest is None else result_reference(digest_text(digest))
+
+
+def list_fault(key: str, length: int | None) -> str | None:
+    """Why a mapped step cannot go through what it was given, by how long that is; None for the length: it is no list."""
+    if length is None:
+        return f"what step {key!r} goes through is no list"
+    if length > ELEMENTS_MAX:
+        return f"the list that step {key!r} goes through has {length:,} elements; {ELEMENTS_MAX:,} are allowed"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A step's arguments as they are stored in an order."""
+
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+    env: dict[str, Any]
+    target: Any
+
+
+class Binder:
+    """Puts arguments together for one run: parameters and the results of steps in the place of references."""
+
+    def __init__(self, params: Mapping[str, JsonValue], steps: Mapping[str, StepRun]) -> None:
+        self._params = {name: escaped(value) for name, value in params.items()}
+        self._steps = steps
+
+    def bind(self, element: Element) -> Bound:
+        """The arguments of one element."""
+        binding = element.step.binding
+        stored = self.stored
+        keywords = {name: stored(value) for name, value in binding.keywords.items()}
+        env = {name: stored(value) for name, value in binding.env.items()} if binding.env else {}
+        if binding.map is not None:
+            (env if binding.kind is Kind.SHELL else keywords)[binding.map[0]] = element.item
+        target = self.stored(binding.target) if binding.kind in REFERRING else binding.target
+        if binding.kind is Kind.MAP:
+            target = map_words.settled(target)
+            if "items" in target:
+                # What it goes through is an argument like any other: it counts, is looked up and is shown as one.
+                keywords["items"] = target.pop("items")
+        arguments = tuple([stored(value) for value in binding.arguments]) if binding.arguments else ()
+        return Bound(arguments, keywords, env, target)
+
+    def items(self, step: StepRun, load: Callable[[bytes], JsonValue]) -> list[JsonValue] | None:
+        """The list that a mapped step goes through, as stored values; None when it is no list.
+
+        ``load`` gives the stored value of a result by its digest.
+        """
+        listed = step.binding.map[1] if step.binding.map is not None else None
+        if type(listed) is dict and FROM in listed:
+            source = self._steps.get(listed[FROM])
+            if source is not None and not source.mapped:
+                digest = source.elements[0].digest if source.elements else None
+                listed = None if digest is None else load(digest)
+                return listed if type(listed) is list else None
+        value = self.stored(listed)
+        return value if type(value) is list else None
+
+    def stored(self, value: JsonValue) -> JsonValue:
+        """A value of the contract as it stands in an order: references named by digest, parameters put in."""
+        if type(value) is dict:
+            if len(value) == 1:
+                if FROM in value:
+                    # A disabled step need not say what it would run; it gives nothing.
+                    return self._steps[value[FROM]].reference() if value[FROM] in self._steps else None
+                if PARAM in value:
+                    return self._params[value[PARAM]]
+            return {key: self.stored(item) for key, item in value.items()}
+        if type(value) in (list, tuple):
+            return [self.stored(item) for item in value]
+        return value

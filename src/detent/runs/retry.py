@@ -1,0 +1,211 @@
+"""Running again what did not succeed (X-154, A.7). Nothing that has ended is touched: a retry is a new run, or a new job.
+
+A run is started once more with the contract and the values that were recorded, and takes by content everything that
+succeeded; its inputs name the run that it retries. A single task is submitted once more with the same order, which names the
+job that it retries.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from detent.canon import parse_digest
+from detent.canon.late import dataclass
+from detent.contract import ContractInvalid, load
+from detent.contract.limits import BYTES_MAX
+from detent.errors import DetentError, InvalidInput, OutcomeUnknown, RequestRefused, StoreUnavailable, error_of
+from detent.jobs.keys import ExecutionKey
+from detent.jobs.work import WorkOrder, WorkReport
+from detent.kernel import Job, Run
+from detent.kernel.run import RUNNING
+from detent.kernel.table import TERMINAL, State
+from detent.owner.backend import Backend, Retries
+from detent.reuse.ingredients import default_shell
+from detent.reuse.work_keys import Wanted
+from detent.runs.record.inputs import RETRY_OF, RunIdentity, RunInputs, RunLock, digests_of, parse_inputs
+from detent.runs.runtime import Runtime
+from detent.store.api import JobRow
+from detent.workers.claim_ahead import FULL
+from detent.workers.supervisor import Attempted
+
+LOOK_SECONDS: Final = 0.2
+"""How often the ledger is asked whether a job has ended, when nobody tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunToRetry:
+    """The inputs of the run that retries another; or of that other itself, when it never ended and is taken up again."""
+
+    inputs: RunInputs
+    taken: tuple[RunIdentity, RunLock] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RetriedJob:
+    """A job that was run again, as it ended."""
+
+    job_id: str
+    retry_of: str
+    label: str
+    state: str
+    report: WorkReport | None
+
+
+def run_to_retry(backend: Backend, run: Run) -> RunToRetry:
+    """What to start to retry a run. Raises `InvalidInput` for one that is under way, or whose inputs are gone."""
+    inputs = _inputs(backend, run)
+    if inputs.contract.base is not None and not Path(inputs.contract.base).is_dir():
+        raise InvalidInput(
+            f"the directory {inputs.contract.base} that run {run.run_id!r} worked in is gone",
+            hint="bring it back, or run the contract from where it is now",
+        )
+    if run.status != RUNNING:
+        return RunToRetry(RunInputs(inputs.contract, inputs.params, {RETRY_OF: run.run_id}))
+    lock = RunLock.take(backend.home.path, run.run_id)
+    if lock is None:
+        raise RequestRefused(
+            f"run {run.run_id!r} is under way in another process",
+            code="CONFLICT",
+            hint=f"wait for it, or `detent cancel {run.run_id}` first",
+        )
+    return RunToRetry(inputs, (RunIdentity(run.run_id, UUID(run.operation_id), resumed=True), lock))
+
+
+def changed_since(inputs: RunInputs) -> str | None:
+    """The contract's file, if it says something else by now than the recorded contract that is run; else None."""
+    contract = inputs.contract
+    path = Path(contract.base or "", Path(contract.name).name)
+    if contract.base is None or path.suffix not in {".yaml", ".yml", ".json"}:
+        return None
+    try:
+        with path.open("rb") as stream:
+            present = load(stream.read(BYTES_MAX + 1), name=contract.name, base=contract.base)
+    except (OSError, ContractInvalid):
+        return None
+    return None if digests_of(present) == digests_of(contract) else str(path)
+
+
+def retry_job(work: Runtime, row: JobRow) -> RetriedJob:
+    """Run a task's job again, as a new one, and wait for its end. Raises `InvalidInput` where that cannot be done."""
+    job = Job.decode(row.body)
+    order = _order(work.backend, job)
+    if order.base is None:
+        # Its module was found on the path of the program that submitted it; from a terminal, this directory stands for it.
+        order = replace(order, base=str(Path.cwd()))
+    wanted = _wanted(order)
+    work_key = work.work_keys.of(wanted, _value_digests(work.backend), salt=order.ingredients.get("salt"))
+    again = replace(order, ingredients=work_key.ingredients, retry_of=job.job_id, again=None)
+    ended = threading.Event()
+    job_id = work.backend.new_uuid()
+
+    def attempted(attempts: Sequence[Attempted]) -> None:
+        if any(attempt.job_id == job_id and attempt.state in TERMINAL for attempt in attempts):
+            ended.set()
+
+    unlisten = work.listen(attempted)
+    try:
+        _submit(work, again, job, job_id, work_key.key)
+        while (state := _state(work.backend, job_id)) not in TERMINAL:
+            ended.wait(LOOK_SECONDS)
+            if (failure := work.supervisor.failure) is not None:
+                raise failure
+    finally:
+        unlisten()
+    found = work.backend.report_of(job_id)
+    return RetriedJob(job_id, job.job_id, order.label, state, None if found is None else found[1])
+
+
+def _submit(work: Runtime, order: WorkOrder, job: Job, job_id: str, key: ExecutionKey | None) -> None:
+    retries = Retries(job.max_retries, job.retry_categories)
+    submission = work.backend.submission(
+        order, job_id=job_id, job_kind=job.job_kind, priority=job.priority, retries=retries, key=key
+    )
+    rows = () if submission.work is None else (submission.work,)
+    partition, pause = work.session.partition(job_id), threading.Event()
+    while True:
+        try:
+            (answer,) = work.session.ask(
+                [submission.command], partition=partition, content=submission.inline, work=rows
+            )
+        except (OutcomeUnknown, StoreUnavailable) as exc:
+            if isinstance(exc, StoreUnavailable) and not exc.retryable:
+                raise
+        else:
+            if answer.refusal is None:
+                work.supervisor.wake()
+                return
+            if answer.refusal.code not in FULL:
+                raise error_of(answer.refusal)
+        pause.wait(LOOK_SECONDS)
+
+
+def _inputs(backend: Backend, run: Run) -> RunInputs:
+    try:
+        return parse_inputs(backend.unsealed(run.inputs_digest), run.run_id)
+    except ContractInvalid:
+        raise
+    except DetentError as exc:
+        erased = backend.reader.is_erased(run.inputs_digest)
+        why = "was erased" if erased else "is not here, or was written by something else"
+        raise InvalidInput(
+            f"run {run.run_id!r} cannot be retried: what it was started with {why}",
+            hint="start it from its file: `detent run FILE`; what succeeded is reused all the same",
+        ) from exc
+
+
+def _order(backend: Backend, job: Job) -> WorkOrder:
+    if job.job_kind not in {"task", "action"}:
+        raise InvalidInput(
+            f"job {job.job_id!r} is of kind {job.job_kind!r}, and only tasks and steps can be retried from here",
+            hint="submit it again with whatever submitted it",
+        )
+    try:
+        return backend.order(job.payload_digest)
+    except DetentError as exc:
+        why = "was erased" if backend.reader.is_erased(job.payload_digest) else "is not here"
+        raise InvalidInput(
+            f"job {job.job_id!r} cannot be retried: what it was asked to do {why}",
+            hint="submit it again with whatever submitted it",
+        ) from exc
+
+
+def _wanted(order: WorkOrder) -> Wanted:
+    """What decides about reuse, read back from an order: its inputs are the files that were found then."""
+    said = order.ingredients
+    return Wanted(
+        kind=order.kind,
+        target=order.target,
+        base=order.base,
+        arguments=order.arguments,
+        keywords=order.keywords,
+        env=order.env,
+        entrypoint=order.entrypoint,
+        cwd=order.cwd,
+        version=said.get("version"),
+        cache=bool(said),
+        inputs=tuple(name.removeprefix("input:") for name in said if name.startswith("input:")),
+        outputs=order.outputs,
+        shell=(order.shell or default_shell()) if order.kind == "shell" else (),
+    )
+
+
+def _value_digests(backend: Backend) -> Callable[[str], bytes]:
+    def value_digest(named: str) -> bytes:
+        report = backend.report(parse_digest(named))
+        if report is None or report.value_digest is None:
+            raise InvalidInput(
+                f"the result {named} that the job was given is gone", hint="submit it again with another"
+            )
+        return report.value_digest
+
+    return value_digest
+
+
+def _state(backend: Backend, job_id: str) -> str:
+    row = backend.reader.job(job_id)
+    return State.QUEUED.value if row is None else row.state

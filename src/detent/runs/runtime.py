@@ -1,0 +1,228 @@
+"""A process at work on a home: the session, the backend, the supervisor of workers and what they run on, wired together."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
+
+from detent.canon.amounts import CPU
+from detent.errors import InvalidInput, InvariantBroken, RequestRefused
+from detent.executor.leftovers import has_leftovers
+from detent.owner.backend import Backend
+from detent.owner.home import Home, find_home, home_or_new, new_home_path
+from detent.owner.home_permissions import insist_on_writable
+from detent.owner.session import Session
+from detent.owner.wiring import Parts, begin_ledger
+from detent.reuse.work_keys import WorkKeys
+from detent.workers.executor import Executor, LazyExecutor
+from detent.workers.plain_executor import PlainExecutor
+from detent.workers.resource_gate import ResourceGate, feasible_fault
+from detent.workers.resources import Resources
+from detent.workers.supervisor import Attempted, Sleeper, Supervisor
+
+if TYPE_CHECKING:
+    from detent.executor.plain import Pool
+
+MakeExecutors: TypeAlias = Callable[[Backend], tuple[Mapping[str, Executor], Sleeper]]
+"""Makes the executors of a supervisor, by the kinds of work they do, and what the supervisor sleeps on."""
+
+LIVE: Final = "live"
+WORKERS_MAX: Final = 1024
+LOADED_BY_TASKS: Final = (
+    "tokenize",
+    "inspect",
+    "datetime",
+    "dataclasses",
+    "detent.errors",
+    "detent.sdk.options",
+    "detent.sdk.recording",
+    "detent.sdk.flow",
+    "detent.sdk.task",
+)
+"""What a module with a task in it loads, in small steps. By name, for processes that are not this one: the engine needs none of it."""
+
+
+def home_at(explicit: Path | None = None, environment: Mapping[str, str] | None = None) -> Home:
+    """The home to work on: found upwards like a git repository, else made where a new one belongs.
+
+    Processes that start at once on a new home all get the same one. Raises `StoreUnavailable` for one that this user may not write to.
+    """
+    environment = os.environ if environment is None else environment
+    found = find_home(Path.cwd(), environment, explicit)
+    if found is not None:
+        insist_on_writable(found.path)
+        return found
+    return home_or_new(new_home_path(Path.cwd(), environment, explicit), begin_ledger)
+
+
+def worker_count(given: int | None, *, least: int = 1) -> int:
+    """How many workers: as many as asked for, else as many as there are processors for this process."""
+    if given is None:
+        return len(os.sched_getaffinity(0))
+    if type(given) is not int or not least <= given <= WORKERS_MAX:
+        raise InvalidInput(f"workers must be from {least} to {WORKERS_MAX}, not {given!r}")
+    return given
+
+
+class Runtime:
+    """Everything that a run or a client needs, open. Closing it ends the workers and gives the home up.
+
+    With ``idle`` it takes no work before `start`, and none at all when it has no workers.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        *,
+        workers: int | None = None,
+        parts: Parts | None = None,
+        on_attempted: Callable[[Sequence[Attempted]], None] | None = None,
+        executors: MakeExecutors | None = None,
+        idle: bool = False,
+    ) -> None:
+        self.home = home
+        self.workers = worker_count(workers, least=0 if idle else 1)
+        self.progress: dict[str, Callable[[], tuple[int, int, int]]] = {}
+        """Of jobs that drive an ordered run here: how to ask for items committed, failed and to be done."""
+        self.told: dict[str, tuple[float, str]] = {}
+        """Of tasks that run here and say how far they are (`detent.context().progress`): the share, and what they say."""
+        self.parts = parts or Parts()
+        self._listeners: list[Callable[[Sequence[Attempted]], None]] = [] if on_attempted is None else [on_attempted]
+        self._listening = threading.Lock()
+        self._starting = threading.Lock()
+        self._started = self._closed = False
+        self._executors = executors
+        insist_on_writable(home.path)
+        # First of all: while the process that the workers are made by comes up, the home is opened.
+        self._pool = self._make_pool() if executors is None and not idle else None
+        try:
+            self.session = Session(home, self.parts)
+        except BaseException:
+            self._close_pool()
+            raise
+        try:
+            self._settings = home.settings()
+            # Without workers of its own it cannot know how many others have.
+            self.resources: Mapping[str, int] = {CPU: self.workers or WORKERS_MAX, **self._settings.resources}
+            """What there is for work to take, of each kind."""
+            self.idempotency = self._settings.idempotency
+            self.backend = Backend(home, self.session, parts=self.parts)
+            self.work_keys = WorkKeys(self.backend)
+            self.supervisor = self._make_supervisor()
+            if not idle:
+                self.start()
+        except BaseException:
+            self._close_pool()
+            self.session.close()
+            raise
+
+    def start(self) -> None:
+        """Begin to take work; once more does nothing, and neither does it without workers."""
+        with self._starting:
+            if self._started or self._closed or not self.workers:
+                return
+            if self._executors is None and self._pool is None:
+                self._pool = self._make_pool()
+            executors, sleeper = (self._make_executors if self._executors is None else self._executors)(self.backend)
+            self.supervisor.start(
+                {"map": LazyExecutor(lambda: self._map_executor(sleeper.wake), 1), **executors}, sleeper
+            )
+            self._started = True
+
+    def listen(self, listener: Callable[[Sequence[Attempted]], None]) -> Callable[[], None]:
+        """Have somebody told of the attempts that the supervisor closes, those of one commit at once; gives back what ends it."""
+        with self._listening:
+            self._listeners = [*self._listeners, listener]
+
+        def unlisten() -> None:
+            with self._listening:
+                self._listeners = [one for one in self._listeners if one is not listener]
+
+        return unlisten
+
+    def close(self) -> None:
+        """End the workers, then the session."""
+        with self._starting:
+            self._closed = True
+        try:
+            self.supervisor.close()
+        finally:
+            self.backend.close()
+            self.session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _attempted(self, attempted: Sequence[Attempted]) -> None:
+        for listener in self._listeners:
+            listener(attempted)
+
+    def _make_supervisor(self) -> Supervisor:
+        lease = self._settings.kernel_config(partitions=1, partition_id=0, environment={}).leases["default"]
+        return Supervisor(
+            self.backend,
+            witness=WorkKeys(self.backend).witness,  # Of its own: the other one is the driver's thread's.
+            lease_ms=lease.lease_ttl_ticks,
+            on_attempted=self._attempted,
+        )
+
+    def refuse_unfeasible(self, what: str, needs: Mapping[str, int]) -> None:
+        """Refuse work that takes more than this home has, before anything of it is begun."""
+        if needs and (fault := feasible_fault(needs, self.resources)):
+            have = ", ".join(f"{amount} {name}" for name, amount in self.resources.items())
+            raise RequestRefused(
+                f"{what} can never run here: {fault}",
+                code="NO_FEASIBLE_POOL",
+                hint=f"this home has {have}; [resources] in {self._settings.path} names more, --workers gives more {CPU}",
+                details={"needs": dict(needs), "has": dict(self.resources)},
+            )
+
+    def _make_pool(self) -> Pool:
+        from detent.executor.plain import Pool, sweep_orphans  # noqa: PLC0415 - `import detent` stays cheap
+
+        live = self.home.path / LIVE
+        live.mkdir(mode=0o700, exist_ok=True)
+        sweep_orphans(live)
+        return Pool(self.workers, live=live, content=self.home.path / "content", preload=LOADED_BY_TASKS)
+
+    def _close_pool(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+
+    def _make_executors(self, _backend: Backend) -> tuple[Mapping[str, Executor], Sleeper]:
+        if self._pool is None:
+            raise InvariantBroken("whoever has no lanes of their own has a pool")
+        if has_leftovers():
+            from detent.executor.sandbox.staging import sweep  # noqa: PLC0415 - the sandbox takes time to load
+
+            sweep()
+        plain = PlainExecutor(self._pool, self.told)
+        sandboxed = LazyExecutor(lambda: self._sandbox_executor(plain.wake), self.workers)
+        executors: dict[str, Executor] = {"python": plain, "shell": plain, "code": sandboxed, "job": sandboxed}
+        taken = Resources(self.home.path, self._settings.resources, self.workers)
+        return dict.fromkeys(executors, ResourceGate(executors, taken, self.backend.now_ms)), plain
+
+    def _map_executor(self, wake: Callable[[], None]) -> Executor:
+        from detent.runs.map_executor import MapExecutor  # noqa: PLC0415 - ordered runs take time to load
+
+        return MapExecutor(self, wake)
+
+    def _sandbox_executor(self, wake: Callable[[], None]) -> Executor:
+        from detent.executor.sandbox import Profile, Sandbox  # noqa: PLC0415
+        from detent.workers.sandbox_executor import HomeFiles, SandboxExecutor  # noqa: PLC0415
+
+        return SandboxExecutor(
+            lambda: Sandbox(required=Profile(self._settings.sandbox_required), warm=1),
+            HomeFiles(self.backend.files),
+            threads=self.workers,
+            wake=wake,
+            clock_ms=self.backend.now_ms,
+            random=self.backend.random,
+            live=self.home.path / LIVE,
+        )

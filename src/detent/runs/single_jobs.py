@@ -1,0 +1,489 @@
+"""Single jobs of a process: submitted in batches, awaited one by one. What `detent.Client` stands on.
+
+A submission is answered when it is durable. A full queue makes it wait, for a bounded time (X-187). Every call is work of
+its own, unless reuse is asked for (X-190): then equal work that is done already, or under way with the same limits, is not
+submitted again, and the ticket is that job's.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import field
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, Final
+
+from detent.canon import digest, encode_trusted
+from detent.canon.late import dataclass
+from detent.canon.priority import PRIORITY_DEFAULT
+from detent.errors import (
+    IdempotencyKeysFull,
+    InvalidInput,
+    QueueFull,
+    Refused,
+    StoreCorrupt,
+    StoreUnavailable,
+    error_of,
+)
+from detent.jobs.idempotency import IdempotencyScope, Repeated, StoredAnswer, decide_idempotency
+from detent.jobs.keys import ExecutionKey
+from detent.jobs.work import WorkOrder, WorkReport
+from detent.kernel import Cancel, Command
+from detent.kernel.history import Record
+from detent.kernel.table import TERMINAL, State
+from detent.owner.ask_again import ask_again
+from detent.owner.backend import Retries, Submission
+from detent.owner.kept_answers import free_job_id, request_digest
+from detent.owner.socket_messages import Answer
+from detent.reuse.ingredients import WorkInputs, is_same_request
+from detent.reuse.work_keys import Limits, Miss, Options, Wanted, WorkKey, no_results
+from detent.runs.runtime import Runtime
+from detent.store.api import AnswerRow
+from detent.workers.claim_ahead import FULL
+from detent.workers.supervisor import Attempted, ends_attempt
+
+BATCH: Final = 200
+LOOK_SECONDS: Final = 1.0
+"""How often the ledger is asked for the end of a job when no news comes."""
+ROOM_SECONDS: Final = 0.05
+"""How often a submission that waits for room tries again when nobody tells it of any."""
+SCOPE_LABEL: Final = b"detent/idempotency_scope/v1\0"
+EACH_TIME: Final = Miss("reuse was not asked for")
+"""Why an earlier result does not answer for a call that says nothing of reuse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One piece of work to submit."""
+
+    wanted: Wanted
+    label: str
+    wall_ms: int | None = None
+    retries: Retries = Retries()
+    priority: int = PRIORITY_DEFAULT
+    resources: Mapping[str, int] = field(default_factory=dict)
+    reuse: bool = False
+    """Whether an earlier result, or equal work under way, may answer for it (X-190)."""
+
+
+class Ticket:
+    """A job that somebody waits for."""
+
+    __slots__ = ("_event", "deduplicated", "digest", "job_id", "report", "state")
+
+    def __init__(self, job_id: str, *, deduplicated: bool = False) -> None:
+        self.job_id = job_id
+        self.deduplicated = deduplicated
+        """Whether it is a job that was submitted before."""
+        self.state = State.QUEUED.value
+        self.digest: bytes | None = None
+        self.report: WorkReport | None = None
+        self._event: threading.Event | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the job has ended."""
+        return self.state in TERMINAL
+
+
+class SingleJobs:
+    """The tickets of one process. Safe for several threads."""
+
+    def __init__(self, work: Runtime, *, options: Options | None = None) -> None:
+        self._work = work
+        self._backend = work.backend
+        self._options = options or Options()
+        self._lock = threading.Lock()
+        self._reading = threading.Lock()
+        """Held while a work key is made: its readers of code and files are for one thread at a time."""
+        self._room = threading.Condition(self._lock)
+        self._tickets: dict[str, list[Ticket]] = {}
+        self._flights: dict[tuple[ExecutionKey | None, Limits | None], str] = {}
+        """Jobs of this process that are under way, by execution key and limits."""
+        self._flight_of: dict[str, tuple[ExecutionKey | None, Limits | None]] = {}
+        self._own: set[str] = set()
+        """Jobs submitted here that have not ended."""
+        self._started_ms = self._backend.now_ms()
+        self._closing = threading.Event()
+        self._strange: SimpleQueue[str | None] = SimpleQueue()
+        self._follower: threading.Thread | None = None
+        work.listen(self._attempted)
+        work.session.observe(self._observe)
+
+    def close(self) -> None:
+        """Follow nothing any more; nothing that was submitted is ended by it."""
+        with self._lock:  # A commit may be about to start the follower on another thread.
+            self._closing.set()
+            follower = self._follower
+        self._strange.put(None)
+        if follower is not None:
+            follower.join()
+
+    def drain(self, deadline: float | None) -> bool:
+        """Wait for the end of all that was submitted here; False when the time is over or the workers are gone first."""
+        while own := self.open_jobs():
+            left = LOOK_SECONDS if deadline is None else deadline - time.monotonic()
+            if left <= 0 or self._work.supervisor.failure is not None:
+                return False
+            with self._room:
+                told = self._room.wait_for(lambda: not self._own, min(LOOK_SECONDS, left))
+            for job_id in () if told else own[:BATCH]:  # Nothing depends on being told.
+                self._look(job_id)
+        return True
+
+    def open_jobs(self) -> list[str]:
+        """Jobs submitted here that have not ended, as far as it is known."""
+        with self._lock:
+            return sorted(self._own)
+
+    def submit(
+        self,
+        calls: Sequence[Call],
+        *,
+        timeout: float | None = None,
+        scope: IdempotencyScope | None = None,
+    ) -> list[Ticket]:
+        """Submit work and give its tickets, in order; all of it is durable then.
+
+        ``scope`` makes a single submission idempotent: the same again within the window is the same ticket, another body
+        under the same key is refused (JOB-029 to JOB-033). Raises `QueueFull` when there was no room
+        within ``timeout`` seconds; what was submitted before that stays.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for call in calls:
+            if call.resources:
+                self._work.refuse_unfeasible(call.label, call.resources)
+        if scope is not None:
+            return [self._submit_once(calls, scope, deadline)]
+        tickets: list[Ticket] = []
+        for start in range(0, len(calls), BATCH):
+            tickets += self._submit_batch(calls[start : start + BATCH], deadline)
+        return tickets
+
+    def wait(self, ticket: Ticket, timeout: float | None = None) -> bool:
+        """Wait for a job's end; False when the time is over."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not ticket.done:
+            with self._lock:
+                if ticket.done:
+                    break
+                event = ticket._event = ticket._event or threading.Event()  # noqa: SLF001 - its own class's
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            # Nothing depends on being told: now and then the ledger is asked.
+            if not event.wait(LOOK_SECONDS if left is None else min(LOOK_SECONDS, left)):
+                self._look(ticket.job_id)
+                if (failure := self._work.supervisor.failure) is not None:
+                    raise failure
+        return True
+
+    def cancel(self, ticket: Ticket) -> bool:
+        """Cancel a job; False when it had ended already."""
+        row = self._backend.reader.job(ticket.job_id)
+        if row is not None and row.state in TERMINAL:
+            return False
+        (answer,) = self._asked([Cancel(0, self._backend.tenant, ticket.job_id)])
+        if answer.refusal is not None:
+            return False
+        self._look(ticket.job_id)
+        return True
+
+    def ticket(self, job_id: str) -> Ticket:
+        """A ticket for a job that was submitted earlier, by whoever."""
+        row = self._backend.reader.job(job_id)
+        if row is None:
+            raise InvalidInput(f"there is no job {job_id!r}", code="UNKNOWN_JOB")
+        ticket = Ticket(job_id, deduplicated=True)
+        self._await(ticket)
+        self._look(job_id)
+        return ticket
+
+    # -- submitting ----------------------------------------------------------------------------------------------------
+
+    def _submit_batch(self, calls: Sequence[Call], deadline: float | None) -> list[Ticket]:
+        tickets: list[Ticket | None] = [None] * len(calls)
+        waiting: list[tuple[int, Submission, WorkKey]] = []
+        try:
+            with self._backend.floor:
+                self._prepare(calls, tickets, waiting)
+            while waiting:
+                waiting = self._offer(waiting, tickets, deadline)
+        except BaseException:
+            for place, _, _ in waiting:
+                if (dropped := tickets[place]) is not None:
+                    self._forget(dropped)  # Whether it was submitted or not: its caller never saw it.
+            raise
+        return [ticket for ticket in tickets if ticket is not None]
+
+    def _prepare(
+        self, calls: Sequence[Call], tickets: list[Ticket | None], waiting: list[tuple[int, Submission, WorkKey]]
+    ) -> None:
+        """Find or make the ticket of every call; what has to be submitted is added to ``waiting``."""
+        own: dict[tuple[ExecutionKey | None, Limits | None], Ticket] = {}
+        try:
+            for place, (call, work_key) in enumerate(zip(calls, self._recipes_of(calls), strict=True)):
+                known = (own.get(work_key.flight) if call.reuse else None) or self._answered(call, work_key)
+                if isinstance(known, Ticket):
+                    tickets[place] = self._twin(known)
+                    continue
+                ticket = tickets[place] = Ticket(self._backend.new_uuid())
+                submission = self._submission(call, work_key, ticket.job_id, known)
+                if work_key.key is not None:
+                    own[work_key.flight] = ticket
+                self._await(ticket, own=True)
+                waiting.append((place, submission, work_key))
+        finally:
+            self._work.work_keys.look_away()
+
+    def _recipes_of(self, calls: Sequence[Call]) -> list[WorkKey]:
+        """The work keys of some calls; what was done of them before is read at once."""
+        with self._reading:
+            self._work.work_keys.refresh()
+            work_keys = [self._work_key(call) for call in calls]
+            self._work.work_keys.look(work_key for call, work_key in zip(calls, work_keys, strict=True) if call.reuse)
+        return work_keys
+
+    def _work_key(self, call: Call) -> WorkKey:
+        return self._work.work_keys.of(call.wanted, no_results, salt=self._options.salt, warns=call.reuse)
+
+    def _offer(
+        self, waiting: list[tuple[int, Submission, WorkKey]], tickets: list[Ticket | None], deadline: float | None
+    ) -> list[tuple[int, Submission, WorkKey]]:
+        """Submit; gives back what found no room, once there may be some."""
+        with self._backend.floor:
+            answers = self._ask([submission for _, submission, _ in waiting])
+        left: list[tuple[int, Submission, WorkKey]] = []
+        for one, answer in zip(waiting, answers, strict=True):
+            place, _, work_key = one
+            ticket = tickets[place]
+            if answer.refusal is None:
+                if work_key.key is not None and ticket is not None:
+                    with self._lock:
+                        self._flights[work_key.flight] = ticket.job_id
+                        self._flight_of[ticket.job_id] = work_key.flight
+            elif answer.refusal.code in FULL:
+                left.append(one)
+            else:
+                raise error_of(answer.refusal)
+        if left:
+            self._wait_for_room(deadline)
+        return left
+
+    def _submit_once(self, calls: Sequence[Call], scope: IdempotencyScope, deadline: float | None) -> Ticket:
+        if len(calls) != 1:
+            raise InvalidInput("an idempotency key stands for one submission")
+        (call,) = calls
+        with self._reading:
+            self._work.work_keys.refresh()
+            work_key = self._work_key(call)
+        body = request_digest(self._order(call, work_key))
+        named = digest(SCOPE_LABEL, encode_trusted([scope.workspace_id, scope.user_id, scope.endpoint, scope.key]))
+        while True:
+            # Before the look at the answers: the process that takes it leaves one.
+            job_id = free_job_id(named, lambda taken: self._backend.reader.job(taken) is not None)
+            if (job := self._answer_kept(named, body)) is not None:
+                self._insist_on_answer(job, call, body)
+                return self.ticket(job)
+            known = self._answered(call, work_key)
+            if isinstance(known, Ticket):
+                _insist_on_kept(self._ask([], [AnswerRow(named, body, known.job_id.encode(), self._backend.now_ms())]))
+                first = self._answer_kept(named, body) or known.job_id
+                if first == known.job_id:
+                    return self._twin(known)
+                self._insist_on_answer(first, call, body)
+                return self.ticket(first)
+            submission = self._submission(call, work_key, job_id, known)
+            ticket = Ticket(job_id)
+            self._await(ticket, own=True)
+            (answer,) = self._ask([submission], [AnswerRow(named, body, job_id.encode(), self._backend.now_ms())])
+            if answer.refusal is None:
+                return ticket
+            self._forget(ticket)
+            _insist_on_kept([answer])
+            if answer.refusal.code in FULL:
+                self._wait_for_room(deadline)
+            elif answer.refusal.code != "CONFLICT":  # Then somebody came first with the same key, and left an answer.
+                raise error_of(answer.refusal)
+
+    def _answer_kept(self, named: bytes, body: bytes) -> str | None:
+        """The job that a key stands for; None when it is unused. Refuses another body under the same key (JOB-032)."""
+        row = self._backend.reader.answer(named)
+        stored = None if row is None else StoredAnswer(row.body_digest, row.response, row.stored_at_ms)
+        window_ms = self._work.idempotency.window_ms
+        decided = decide_idempotency(stored, body_digest=body, now_ms=self._backend.now_ms(), window_ms=window_ms)
+        if isinstance(decided, Refused):
+            raise error_of(decided, hint="use another key for another request")
+        return decided.response.decode() if isinstance(decided, Repeated) else None
+
+    def _insist_on_answer(self, job_id: str, call: Call, body: bytes) -> None:
+        """Refuse a kept answer that names a job of another request: answers are not signed (X-196)."""
+        submitted, wanted = self._backend.submitted([job_id]).get(job_id), call.wanted
+        asked = WorkInputs(
+            kind=wanted.kind,
+            target=wanted.target,
+            arguments=wanted.arguments,
+            keywords=wanted.keywords,
+            env=wanted.env,
+            entrypoint=wanted.entrypoint,
+        )
+        # Its own job, or one that had done the same before and was found by its key.
+        if submitted is None or not (
+            request_digest(submitted.order) == body or is_same_request(submitted.order, asked, no_results)
+        ):
+            raise StoreCorrupt(
+                f"the answer kept for this idempotency key names job {job_id!r}, which was asked to do something else",
+                hint="run `detent verify`; use another idempotency key to have the work done",
+                details={"job_id": job_id},
+            )
+
+    def _ask(self, submissions: Sequence[Submission], answers: Sequence[AnswerRow] = ()) -> Sequence[Answer]:
+        return self._work.supervisor.claim_ahead.submit(submissions, self._closing, answers=answers)
+
+    def _asked(self, commands: Sequence[Command], **beside: Any) -> Sequence[Answer]:
+        """Have commands decided; what may or may not have been done is asked for again, which is safe (X-173)."""
+        return ask_again(partial(self._work.session.ask, commands, **beside), self._closing)
+
+    def _wait_for_room(self, deadline: float | None) -> None:
+        if (failure := self._work.supervisor.failure) is not None:
+            raise failure  # Nobody makes room any more.
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            raise QueueFull("the queue had no room in time", hint="wait for results, then submit again")
+        with self._room:
+            self._room.wait(ROOM_SECONDS if left is None else min(ROOM_SECONDS, left))
+
+    def _order(self, call: Call, work_key: WorkKey, again: Miss | None = None) -> WorkOrder:
+        wanted = call.wanted
+        return WorkOrder(
+            kind=wanted.kind,
+            target=wanted.target,
+            label=call.label,
+            arguments=wanted.arguments,
+            keywords=wanted.keywords,
+            entrypoint=wanted.entrypoint,
+            base=wanted.base,
+            cwd=wanted.cwd,
+            env=wanted.env,
+            outputs=wanted.outputs,
+            wall_ms=call.wall_ms,
+            ingredients=work_key.ingredients,
+            resources=call.resources,
+            again=None if again is None else again.why or None,
+        )
+
+    def _submission(self, call: Call, work_key: WorkKey, job_id: str, again: Miss) -> Submission:
+        return self._backend.submission(
+            self._order(call, work_key, again),
+            job_id=job_id,
+            job_kind="task",
+            priority=call.priority,
+            retries=call.retries,
+            key=work_key.key,
+        )
+
+    def _answered(self, call: Call, work_key: WorkKey) -> Ticket | Miss:
+        """A ticket for a job that does, or did, the same work; else why there is none."""
+        if work_key.key is None:
+            return Miss()
+        if not call.reuse:
+            return EACH_TIME
+        with self._lock:
+            job_id = self._flights.get(work_key.flight)
+        if job_id is not None:
+            return Ticket(job_id, deduplicated=True)
+        with self._reading:
+            found = self._work.work_keys.find(work_key, self._options, since_ms=self._started_ms)
+        if isinstance(found, Miss):
+            return found
+        ticket = Ticket(found.job_id, deduplicated=True)
+        if not found.running:
+            ticket.state, ticket.digest, ticket.report = found.state, found.digest, found.report
+        return ticket
+
+    def _twin(self, known: Ticket) -> Ticket:
+        twin = Ticket(known.job_id, deduplicated=True)
+        if known.done:
+            twin.state, twin.digest, twin.report = known.state, known.digest, known.report
+        else:
+            self._await(twin)
+            self._look(twin.job_id)
+        return twin
+
+    # -- what happened -------------------------------------------------------------------------------------------------
+
+    def _await(self, ticket: Ticket, *, own: bool = False) -> None:
+        with self._lock:
+            if own:
+                self._own.add(ticket.job_id)
+            self._tickets.setdefault(ticket.job_id, []).append(ticket)
+
+    def _forget(self, ticket: Ticket) -> None:
+        with self._lock:
+            self._own.discard(ticket.job_id)
+            left = [one for one in self._tickets.pop(ticket.job_id, ()) if one is not ticket]
+            if left:
+                self._tickets[ticket.job_id] = left
+
+    def _attempted(self, attempted: Sequence[Attempted]) -> None:
+        self._ended([one for one in attempted if one.state in TERMINAL])
+
+    def _observe(self, records: Sequence[Record]) -> None:
+        """Called within commits: what others did to our jobs is looked up on a thread of its own."""
+        for record in records:
+            job_id = record.job_id
+            if job_id in self._tickets and ends_attempt(record) and not self._work.supervisor.holds(job_id):
+                self._strange.put(job_id)
+                if self._follower is None:
+                    self._start_following()
+
+    def _start_following(self) -> None:
+        with self._lock:
+            if self._follower is None and not self._closing.is_set():
+                follower = threading.Thread(target=self._follow, name="detent-tasks", daemon=True)
+                follower.start()
+                self._follower = follower
+
+    def _follow(self) -> None:
+        with suppress(StoreUnavailable):  # Closed meanwhile: nobody waits any more.
+            while (job_id := self._strange.get()) is not None:
+                self._look(job_id)
+
+    def _look(self, job_id: str) -> None:
+        """Ask the ledger whether a job has ended."""
+        row = self._backend.reader.job(job_id)
+        if row is not None and row.state in TERMINAL:
+            found = self._backend.report_of(job_id)
+            digest_, report = found if found is not None else (None, None)
+            self._ended([Attempted(job_id, row.state, digest_, report)])
+
+    def _ended(self, ended: Sequence[Attempted]) -> None:
+        """Tell those who wait. All tickets stand before anybody is woken, who would look at the next one otherwise."""
+        events: list[threading.Event] = []
+        with self._lock:
+            for one in ended:
+                self._own.discard(one.job_id)
+                flight = self._flight_of.pop(one.job_id, None)
+                if flight is not None and self._flights.get(flight) == one.job_id:
+                    del self._flights[flight]
+                for ticket in self._tickets.pop(one.job_id, ()):
+                    ticket.digest, ticket.report, ticket.state = one.digest, one.report, one.state
+                    if ticket._event is not None:  # noqa: SLF001 - its own class's
+                        events.append(ticket._event)  # noqa: SLF001
+            self._room.notify_all()
+        for event in events:
+            event.set()
+
+
+def _insist_on_kept(answers: Sequence[Answer]) -> None:
+    """Raise when a key cannot be remembered: nothing was submitted then, and known keys are still answered."""
+    for answer in answers:
+        if answer.refusal is not None and answer.refusal.code == IdempotencyKeysFull.code:
+            raise IdempotencyKeysFull(
+                answer.refusal.message,
+                hint="try again when the oldest key has had its time, or raise idempotency.keys_max in config.toml",
+                details=answer.refusal.details,
+            )

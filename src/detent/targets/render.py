@@ -1,0 +1,175 @@
+"""How values stand in a file: as text and bytes (``append:``), or as one line of JSON each (``jsonl:``).
+
+A whole batch is looked at before its first byte is written, so a value that cannot be written leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+from detent.canon.show import a_or_an
+from detent.canon.strict_json import JsonValue, json_encode_trusted
+from detent.errors import DetentError, InvalidInput
+from detent.jobs.values import FILE, is_file, restored
+from detent.store.content import ContentFiles
+from detent.store.streams import PIECE_BYTES
+from detent.targets.api import CommitFailed, Nothing, ValueRefused
+
+_DIGEST_PREFIX = "sha256:"
+
+
+class Render(Protocol):
+    """Makes the bytes of a batch."""
+
+    def __call__(self, first_seq: int, values: Sequence[JsonValue | Nothing]) -> Iterable[bytes]:
+        """The pieces in order; raises `ValueRefused` at once, and `CommitFailed` while content is being read."""
+
+
+class RenderText:
+    """Text as UTF-8, on lines of its own: it ends with a newline or gets one. A file's bytes as they are. Nothing else."""
+
+    def __init__(self, spec: str, content: ContentFiles | None) -> None:
+        self._spec = spec
+        self._content = content
+
+    def __call__(self, first_seq: int, values: Sequence[JsonValue | Nothing]) -> Iterable[bytes]:
+        pieces: list[bytes | tuple[int, bytes]] = []
+        text: list[str] = []
+        for seq, value in enumerate(values, first_seq):
+            if type(value) is str:
+                text.append(value if value[-1:] == "\n" else value + "\n")
+            elif type(value) is dict and is_file(value):
+                pieces += [self._encoded(text, first_seq, values), (seq, self._digest(seq, value))]
+                text = []
+            elif not isinstance(value, Nothing):
+                raise ValueRefused(
+                    f"seq {seq} came to {_kind(value)}, and {self._spec} holds text and files",
+                    spec=self._spec,
+                    seq=seq,
+                    hint="return text or a File, or use jsonl: for other values",
+                )
+        pieces.append(self._encoded(text, first_seq, values))
+        return self._streamed([piece for piece in pieces if piece])
+
+    def _encoded(self, text: list[str], first_seq: int, values: Sequence[JsonValue | Nothing]) -> bytes:
+        try:
+            return "".join(text).encode()
+        except UnicodeEncodeError as exc:
+            raise _unencodable(self._spec, first_seq, values) from exc
+
+    def _digest(self, seq: int, value: JsonValue) -> bytes:
+        """The digest of a file that is in the content store."""
+        try:
+            prefix, digest = value[FILE][: len(_DIGEST_PREFIX)], bytes.fromhex(value[FILE][len(_DIGEST_PREFIX) :])
+        except (TypeError, ValueError):
+            prefix, digest = "", b""
+        if prefix != _DIGEST_PREFIX or len(digest) != 32:
+            raise ValueRefused(f"seq {seq} names a file without a digest", spec=self._spec, seq=seq)
+        if self._content is None or not self._content.has(digest):
+            raise ValueRefused(
+                f"seq {seq} came to a file that is not in the content store ({value[FILE]})",
+                spec=self._spec,
+                seq=seq,
+                hint="`detent retry` computes it again",
+            )
+        return digest
+
+    def _streamed(self, pieces: list[bytes | tuple[int, bytes]]) -> Iterator[bytes]:
+        for piece in pieces:
+            if isinstance(piece, bytes):
+                yield piece
+                continue
+            seq, digest = piece
+            assert self._content is not None
+            try:
+                stream = self._content.stream(digest)
+                if stream is None:
+                    raise InvalidInput("it was removed a moment ago", code="DEPENDENCY_MISSING")
+                with stream:
+                    while data := stream.read1(PIECE_BYTES):
+                        yield data
+            except DetentError as exc:
+                raise CommitFailed(
+                    f"the file of seq {seq} cannot be read: {exc}",
+                    spec=self._spec,
+                    seq=seq,
+                    hint=exc.hint,
+                    retryable=exc.retryable,
+                ) from exc
+
+
+class RenderLines:
+    """One line of strict JSON for each value; with ``numbered``, as ``{"seq":7,"value":...}``.
+
+    ``seqs`` are those that the entries are known by, where they are not counted from 0: those of a retry have old ones.
+    """
+
+    def __init__(self, spec: str, *, numbered: bool, seqs: Sequence[int] | None = None) -> None:
+        self._spec = spec
+        self._numbered = numbered
+        self._seqs = seqs
+
+    def __call__(self, first_seq: int, values: Sequence[JsonValue | Nothing]) -> Iterable[bytes]:
+        if not self._numbered:
+            data = _plain_lines(values)
+            if data is not None:
+                return [data]
+        lines = []
+        for seq, value in enumerate(values, first_seq):
+            if not isinstance(value, Nothing):
+                line = json_of(self._spec, seq, value)
+                known = seq if self._seqs is None else self._seqs[seq]
+                lines.append(b'{"seq":%d,"value":%b}\n' % (known, line) if self._numbered else line + b"\n")
+        return [b"".join(lines)]
+
+
+def json_of(spec: str, seq: int, value: JsonValue) -> bytes:
+    """A stored value as the JSON that its user wrote; a file in it stays the mapping that names it."""
+    try:
+        data = json_encode_trusted(value)
+        # Only a key can be escaped, and most values have no $ at all: they are written as they are stored.
+        return data if b"$" not in data else json_encode_trusted(unescaped(value))
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise ValueRefused(f"seq {seq} came to a value that is no strict JSON: {exc}", spec=spec, seq=seq) from exc
+
+
+def _plain_lines(values: Sequence[JsonValue | Nothing]) -> bytes | None:
+    """The lines of values of which none has to be looked at by itself; None when one has. Saves a sixth of the time."""
+    try:
+        data = b"\n".join([json_encode_trusted(value) for value in values])
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return None if b"$" in data else data + b"\n"
+
+
+def unescaped(value: JsonValue) -> JsonValue:
+    """A stored value without its escapes, files as the mappings that name them."""
+    return restored(value, _no_result, lambda file: file)
+
+
+def _no_result(digest: str) -> JsonValue:
+    raise ValueError(f"the result {digest} was not resolved")
+
+
+def _unencodable(spec: str, first_seq: int, values: Sequence[JsonValue | Nothing]) -> ValueRefused:
+    seqs = (seq for seq, value in enumerate(values, first_seq) if type(value) is str and not _is_utf8(value))
+    seq = next(seqs, first_seq)
+    return ValueRefused(
+        f"seq {seq} came to text with a lone surrogate, which UTF-8 cannot hold",
+        spec=spec,
+        seq=seq,
+        hint="return the bytes as a File",
+    )
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _kind(value: JsonValue) -> str:
+    return "nothing (null)" if value is None else a_or_an(type(value))

@@ -1,0 +1,11 @@
+"""Workers: what claims jobs, runs them and reports results.
+
+The `supervisor` of a process claims jobs in batches, keeps their leases alive, hands each to an *executor* by its kind, and reports
+what came back in as few commits as possible. `executor` is the protocol. `plain_executor` runs the user's own functions and commands
+in worker processes; `sandbox_executor` runs code from contracts and platform jobs; map steps have one in `runs.map_executor`.
+
+`resource_gate` stands before the executors and holds a job back until the resources it asks for are free; `resources` counts them
+across the processes of a home. `claim_ahead` claims jobs in the commit that submits them while workers are free. `reports` signs what
+an attempt came to, `next_attempt` says whether and when another one follows, `identity` tells a living worker from one that is gone,
+and `live_output` shows what a running job prints.
+"""

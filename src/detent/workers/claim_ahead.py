@@ -1,0 +1,214 @@
+"""Work that is claimed in the very commit that submits it, when there are workers to spare.
+
+Otherwise every job costs a commit to submit it and another to lease it, and a change of threads between the two. So the supervisor
+says how many jobs it could begin at once, and whoever submits some claims as many for it in the same request.
+
+A full queue is not asked for more than has left it since: every refusal is a row in the decision log, which has an end, and
+should be about what somebody wants to know.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+from detent.errors import DetentError, Refused
+from detent.kernel import Claim, Command, Finish, Grant
+from detent.kernel.outcome import REFUSED
+from detent.owner.ask_again import ask_again
+from detent.owner.backend import Submission, joined
+from detent.owner.socket_messages import Answer
+from detent.store.api import AnswerRow, WorkRow
+
+FULL: Final = frozenset({"QUEUE_FULL"})
+"""Refusals of a submission that may be made again when something has left the queue."""
+_NO_ROOM: Final = Answer(REFUSED, None, None, Refused("QUEUE_FULL", "the queue was full a moment ago"), (), None)
+
+
+class Asks(Protocol):
+    """What decides commands: a session."""
+
+    def ask(
+        self,
+        commands: Sequence[Command],
+        *,
+        partition: int = 0,
+        content: Sequence[tuple[bytes, bytes]] = (),
+        work: Sequence[WorkRow] = (),
+        answers: Sequence[AnswerRow] = (),
+    ) -> Sequence[Answer]: ...
+
+
+class ClaimAhead:
+    """How many jobs a supervisor could begin now, and what was leased for it by others. Safe for several threads."""
+
+    def __init__(self, session: Asks, worker: str, *, rouse: Callable[[], None], look: Callable[[], None]) -> None:
+        self._session = session
+        self._worker = worker
+        self._rouse = rouse
+        """Have the supervisor take what was leased for it."""
+        self._look = look
+        """Have the supervisor look into the queue."""
+        self._lock = threading.Lock()
+        self._closed = False
+        self._vacant = 0
+        self._room: int | None = None
+        """Submissions that the queue takes, as far as this process sees: unknown until it was full, or once it took more."""
+        self._claimed = 0
+        """Leases that submissions under way ask for: each may fill a worker as soon as it is answered."""
+        self._granted: deque[Grant] = deque()
+        self._lost = False
+
+    def offer(self, vacant: int) -> None:
+        """How many jobs the supervisor could begin from now on, beside what was or is being leased for it already."""
+        with self._lock:
+            self._vacant = 0 if self._closed or self._lost else self._free(vacant)
+
+    def free(self, vacant: int) -> int:
+        """How many of the jobs that the supervisor could begin are left for it to claim by itself."""
+        with self._lock:
+            return self._free(vacant)
+
+    def withdraw(self, vacant: int) -> int:
+        """Offer nothing until the next offer; returns what is `free` then, for the supervisor to claim."""
+        with self._lock:
+            self._vacant = 0
+            return self._free(vacant)
+
+    def _free(self, vacant: int) -> int:
+        return max(0, vacant - len(self._granted) - self._claimed)
+
+    def granted(self) -> list[Grant]:
+        """Take what was leased for the supervisor since the last time."""
+        if not self._granted:
+            return []
+        with self._lock:
+            granted = list(self._granted)
+            self._granted.clear()
+        return granted
+
+    def lose(self) -> None:
+        """Take note that the answer to a claim was lost. Nothing is offered until the supervisor has asked for its leases."""
+        with self._lock:
+            self._lost, self._vacant = True, 0
+
+    def lost(self) -> bool:
+        """Whether to ask now for leases whose answers were lost since the last time.
+
+        Not while another lease is on its way to the supervisor: it would be found as well, and begun again when it arrives.
+        """
+        if not self._lost:
+            return False
+        with self._lock:
+            if self._claimed or self._granted:
+                return False
+            self._lost = False
+        return True
+
+    def close(self) -> list[Grant]:
+        """Lease nothing more for the supervisor, and take what was leased for it; what still comes is given up where it comes."""
+        with self._lock:
+            self._closed, self._vacant = True, 0
+        return self.granted()
+
+    def leased(self, count: int) -> None:
+        """So many jobs have left the queue for the supervisor."""
+        with self._lock:
+            if self._room is not None:
+                self._room += count
+
+    def submit(
+        self,
+        submissions: Sequence[Submission],
+        stop: threading.Event,
+        *,
+        partition: int = 0,
+        answers: Sequence[AnswerRow] = (),
+    ) -> list[Answer]:
+        """Have submissions decided, and lease at once what the supervisor has workers for; an answer for each, in order.
+
+        What may or may not have been done is asked for again, which is safe (X-173), but nothing is claimed then.
+        """
+        with self._lock:
+            room = len(submissions) if self._room is None else max(1, self._room)
+        asked = submissions[:room]
+        claim = self._claim(len(asked)) if partition == 0 else None
+        commands: list[Command] = [submission.command for submission in asked]
+        answered, taken, leased = self._ask(
+            commands if claim is None else [*commands, claim],
+            stop,
+            partition=partition,
+            content=joined(submission.inline for submission in asked),
+            work=[submission.work for submission in asked if submission.work is not None],
+            answers=answers,
+        )
+        if taken > leased:
+            self._look()  # There is more to claim; where this process owns the home the supervisor has heard of it already.
+        return [*answered, *[_NO_ROOM] * (len(submissions) - len(asked))]
+
+    def _ask(self, commands: list[Command], stop: threading.Event, **beside: Any) -> tuple[Sequence[Answer], int, int]:
+        """The answers to submissions, how many were taken, and how many jobs the claim behind them was granted."""
+        claim = commands[-1] if commands and isinstance(commands[-1], Claim) else None
+
+        def again() -> None:
+            nonlocal claim
+            if claim is not None:
+                commands.pop()
+                self._hand_over(claim, None)
+                claim = None
+
+        try:
+            answered = ask_again(lambda: self._session.ask(commands, **beside), stop, before_again=again)
+            if claim is None:
+                return answered, self._count(answered, 0), 0
+            answered, grants = answered[:-1], answered[-1].grants
+            taken = self._count(answered, len(grants))
+            self._hand_over(claim, grants)
+        except BaseException:
+            again()
+            raise
+        return answered, taken, len(grants)
+
+    def _count(self, answered: Sequence[Answer], leased: int) -> int:
+        """Take note of the room that is left; returns how many submissions were taken."""
+        taken = sum(answer.refusal is None for answer in answered)
+        full = any(answer.refusal is not None and answer.refusal.code in FULL for answer in answered)
+        with self._lock:
+            if full:
+                self._room = leased
+            elif self._room is not None:
+                left = self._room - taken
+                self._room = left + leased if left >= 0 else None
+        return taken
+
+    def _claim(self, submissions: int) -> Claim | None:
+        with self._lock:
+            taken = min(self._vacant, submissions)
+            self._vacant -= taken
+            self._claimed += taken
+        return Claim(0, self._worker, taken) if taken else None
+
+    def _hand_over(self, claim: Claim, grants: Sequence[Grant] | None) -> None:
+        """Let the supervisor take what a claim was granted; None: the answer was lost, and the supervisor has to ask."""
+        if grants is None:
+            self.lose()  # Before the claim is no longer under way, or the supervisor would offer again in between.
+        with self._lock:
+            self._claimed -= claim.limit
+            if grants and not self._closed:
+                self._granted.extend(grants)
+            closed = self._closed
+        if closed and grants:
+            with suppress(DetentError):  # Then whoever comes next finds that this process is gone.
+                self._session.ask(given_up(grants))
+        self._rouse()
+
+
+def given_up(grants: Iterable[Grant]) -> list[Command]:
+    """The commands that give leases back: those attempts count as interrupted, not as failed."""
+    return [
+        Finish(0, grant.job_id, grant.lease_id, kind="interrupted", ok=False, reason_code="INTERRUPTED")
+        for grant in grants
+    ]

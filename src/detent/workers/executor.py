@@ -1,0 +1,120 @@
+"""Where work runs, by its kind: what a supervisor of workers hands to which executor, and what comes back.
+
+A *executor* takes orders under a number and gives back one `Finished` for each, whatever happens to it. There are four: plain
+processes for the user's own functions and commands, the sandbox for code that stands in a contract, the runners for platform
+jobs, which use the sandbox too, and one that drives the ordered runs of map steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from detent.canon import json_encode
+from detent.canon.late import dataclass
+from detent.jobs.status import JobStatus
+from detent.jobs.work import PROCESS, WorkError, WorkFile, WorkOrder
+
+SUCCEEDED: Final = JobStatus.SUCCEEDED.value
+FAILED: Final = JobStatus.FAILED.value
+TIMED_OUT: Final = JobStatus.TIMED_OUT.value
+CANCELLED: Final = JobStatus.CANCELLED.value
+
+
+def variables(plain: Mapping[str, Any]) -> dict[str, str]:
+    """Environment variables as text: a text as it is, anything else as JSON."""
+    return {
+        name: value if isinstance(value, str) else json_encode(value, name=name).decode()
+        for name, value in plain.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One attempt at an order, for an executor."""
+
+    number: int
+    job_id: str
+    attempt_id: int
+    order: WorkOrder
+    values: Mapping[str, bytes | Path]
+    """The stored values of the results that the order names, by digest: their strict JSON, or the file that holds it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """What came of one attempt."""
+
+    number: int
+    status: str
+    value: bytes | None = None
+    error: WorkError | None = None
+    stdout: bytes = b""
+    stdout_truncated: bool = False
+    stderr: bytes = b""
+    stderr_truncated: bool = False
+    files: tuple[WorkFile, ...] = ()
+    sandbox: str = PROCESS
+    env_version: str | None = None
+    """What it ran in, where its executor says so itself; None: what its code reaches."""
+    started_ms: int = 0
+    finished_ms: int = 0
+    cpu_ms: int = 0
+    memory_bytes_peak: int = 0
+    io_bytes_read: int = 0
+    io_bytes_written: int = 0
+    lost: bool = False
+    """The worker was ended from outside while it had this: nobody's failure, to be tried again (X-163)."""
+
+
+class Executor(Protocol):
+    """An executor for some kinds of orders. Only the supervisor's own thread calls it."""
+
+    def wanted(self) -> int:
+        """How many more assignments it can use now."""
+
+    def take(self, assignment: Assignment) -> None:
+        """Begin an assignment, or queue it. Never waits and never raises for what the order says."""
+
+    def cancel(self, number: int) -> None:
+        """End an assignment at once, with everything it started; it still gives its `Finished`."""
+
+    def finished(self) -> Sequence[Finished]:
+        """What has come back since the last time; never waits."""
+
+    def close(self) -> None:
+        """End everything that still runs, and what it left behind."""
+
+
+class LazyExecutor:
+    """An executor that is made when its first assignment comes: most runs never need the sandbox, and it takes time to load."""
+
+    def __init__(self, make: Callable[[], Executor], wanted: int) -> None:
+        self._make = make
+        self._wanted = wanted
+        self._lane: Executor | None = None
+
+    def wanted(self) -> int:
+        """What the executor wants, or would want."""
+        return self._wanted if self._lane is None else self._lane.wanted()
+
+    def take(self, assignment: Assignment) -> None:
+        """Make the executor, if it is the first time, and hand the assignment on."""
+        if self._lane is None:
+            self._lane = self._make()
+        self._lane.take(assignment)
+
+    def cancel(self, number: int) -> None:
+        """End an assignment at once."""
+        if self._lane is not None:
+            self._lane.cancel(number)
+
+    def finished(self) -> Sequence[Finished]:
+        """What has come back since the last time."""
+        return () if self._lane is None else self._lane.finished()
+
+    def close(self) -> None:
+        """End everything that still runs."""
+        if self._lane is not None:
+            self._lane.close()

@@ -1,0 +1,144 @@
+"""The executor of plain processes: the user's own functions and commands, trusted and marked as such (X-179)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from detent.canon import json_decode, json_encode_trusted
+from detent.canon.strict_json import JsonValue
+from detent.executor.plain import Context, Done, Pool, Progress, Task
+from detent.executor.plain.model import MB
+from detent.jobs.status import TIMEOUT_CODES
+from detent.jobs.values import restored
+from detent.jobs.work import WorkError, WorkFile
+from detent.reuse.ingredients import absent_inputs
+from detent.workers.executor import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, Assignment, Finished, variables
+
+SHELL: Final = "shell"
+
+
+class PlainExecutor:
+    """Hands orders to a pool of processes. It is what the supervisor sleeps on, too."""
+
+    def __init__(self, pool: Pool, told: dict[str, tuple[float, str]] | None = None) -> None:
+        self._pool = pool
+        self._told = {} if told is None else told
+        """How far the tasks under way say they are, by job."""
+        self._jobs: dict[int, str] = {}
+        self._finished: list[Finished] = []
+
+    def wanted(self) -> int:
+        """How many more the pool can use."""
+        return self._pool.wanted()
+
+    def take(self, assignment: Assignment) -> None:
+        """Give an order to the pool."""
+        order = assignment.order
+        self._jobs[assignment.number] = assignment.job_id
+        self._pool.submit(
+            Task(
+                assignment.number,
+                str(order.target),
+                kind=order.kind,
+                base=order.base,
+                cwd=order.cwd,
+                env=_texts(order.env, assignment.values),
+                arguments=json_encode_trusted([order.arguments, order.keywords]),
+                values=assignment.values,
+                inputs=absent_inputs(order.ingredients),
+                outputs=order.outputs,
+                code=None if "version" in order.ingredients else order.ingredients.get("code"),
+                shell=order.shell,
+                wall_ms=order.wall_ms,
+                memory_bytes=None if order.memory_mb is None else order.memory_mb * MB,
+                context=Context(
+                    assignment.job_id,
+                    order.run_id,
+                    assignment.attempt_id + 1,
+                    assignment.job_id,
+                    order.step,
+                    order.index,
+                ),
+            )
+        )
+
+    def cancel(self, number: int) -> None:
+        """End a task and everything it started."""
+        self._pool.cancel(number)
+
+    def finished(self) -> Sequence[Finished]:
+        """What has come back."""
+        self.wait(0.0)
+        finished, self._finished = self._finished, []
+        return finished
+
+    def wait(self, timeout: float) -> None:
+        """Sleep until something comes back, somebody calls `wake`, or the time is over."""
+        for event in self._pool.wait(timeout):
+            if isinstance(event, Progress):
+                if (job_id := self._jobs.get(event.number)) is not None:
+                    self._told[job_id] = (event.fraction, event.message)
+                continue
+            self._told.pop(self._jobs.pop(event.number, ""), None)
+            self._finished.append(_finished(event))
+
+    def wake(self) -> None:
+        """End a `wait`; from any thread."""
+        self._pool.wake()
+
+    def close(self) -> None:
+        """End everything."""
+        self._pool.close()
+
+
+def _finished(done: Done) -> Finished:
+    error = None
+    if done.error is not None:
+        failure = done.error
+        error = WorkError(
+            failure.category,
+            failure.code,
+            failure.message,
+            failure.type,
+            failure.traceback,
+            failure.line,
+            failure.column,
+        )
+    if done.ok:
+        status, error = SUCCEEDED, None
+    elif error is None:
+        status = CANCELLED
+    else:
+        status = TIMED_OUT if error.code in TIMEOUT_CODES else FAILED
+    return Finished(
+        number=done.number,
+        status=status,
+        value=done.value,
+        error=error,
+        stdout=done.stdout,
+        stdout_truncated=done.stdout_truncated,
+        stderr=done.stderr,
+        stderr_truncated=done.stderr_truncated,
+        files=tuple(
+            WorkFile(made.path, made.digest, made.size_bytes, made.content_type, made.output) for made in done.files
+        ),
+        started_ms=done.started_ms,
+        finished_ms=done.finished_ms,
+        cpu_ms=done.usage.cpu_ms,
+        memory_bytes_peak=done.usage.memory_bytes_peak,
+        io_bytes_read=done.usage.io_bytes_read,
+        io_bytes_written=done.usage.io_bytes_written,
+        lost=done.lost is not None,
+    )
+
+
+def _texts(env: Mapping[str, JsonValue], values: Mapping[str, bytes | Path]) -> dict[str, str]:
+    def load(named: str) -> Any:
+        held = values[named]
+        return json_decode(held if isinstance(held, bytes) else held.read_bytes())
+
+    if not env:
+        return {}
+    return variables({name: restored(value, load, lambda file: file) for name, value in env.items()})

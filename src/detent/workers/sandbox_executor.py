@@ -1,0 +1,441 @@
+"""The executor of the sandbox: code that stands in a contract, and platform jobs. Untrusted, contained, limited.
+
+The sandbox is started when the first such order comes: most runs have none. Each execution is watched by a thread of the
+executor's own; the supervisor never waits for one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from detent.artifacts.directory import DirectoryStore
+from detent.artifacts.file_type import examine
+from detent.canon import digest_text, json_decode, json_encode, parse_digest, tick_to_iso
+from detent.errors import DetentError, InvalidInput, Refused
+from detent.executor.plain.sweep import Presence
+from detent.executor.sandbox import Execution, Input, Job, Limits, OnOutput, Running, Sandbox, SandboxFailed
+from detent.executor.sandbox.missing import message_of
+from detent.jobs.complete import complete_payload
+from detent.jobs.limits import MB
+from detent.jobs.limits import Limits as PayloadLimits
+from detent.jobs.payload import LOCAL_USER, read_payload
+from detent.jobs.result import JobResult, ResourceUsage
+from detent.jobs.status import TIMEOUT_CODES
+from detent.jobs.values import FILE, escaped, escaped_key, file_reference, restored
+from detent.jobs.work import WorkError, WorkFile, WorkOrder
+from detent.store.content import ContentFiles
+from detent.workers.executor import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, Assignment, Finished, variables
+from detent.workers.live_output import LiveOutput
+
+if TYPE_CHECKING:
+    from detent.executor.runners import Runners
+
+_T = TypeVar("_T")
+
+DEFAULT_LIMITS: Final = PayloadLimits()
+INPUTS: Final = "/job/inputs"
+CODE_LIMITS: Final = Limits(wall_ms=None, cpu_ms=None)
+"""What code in a contract gets unless its step says otherwise: no limit of time, the sandbox's own for the rest (X-162)."""
+
+
+class HomeFiles:
+    """The files of a home: what guests leave is copied there and named by its content; its type is looked at, not believed."""
+
+    def __init__(self, content: ContentFiles) -> None:
+        self._content = content
+        self.store = DirectoryStore(content)
+
+    def keep(self, path: Path) -> tuple[bytes, int, str]:
+        """Keep a file; its digest, size and type."""
+        found = examine(path)
+        stored = self.store.put(path)
+        return stored.digest, stored.size_bytes, found.content_type
+
+    def path(self, digest: bytes) -> Path | None:
+        """Where a file lies; None when it is gone."""
+        return self._content.path(digest) if self._content.has(digest) else None
+
+
+class SandboxExecutor:
+    """Runs orders of kind ``code`` in jails."""
+
+    def __init__(
+        self,
+        start: Callable[[], Sandbox],
+        files: HomeFiles,
+        *,
+        threads: int,
+        wake: Callable[[], None],
+        clock_ms: Callable[[], int],
+        random: Callable[[int], bytes],
+        live: Path | None = None,
+    ) -> None:
+        """``live`` is where its jobs can be watched while they run; None: nowhere."""
+        self._start = start
+        self._presence = None if live is None else Presence(live)
+        self._files = files
+        self._wake = wake
+        self._clock_ms = clock_ms
+        self._random = random
+        self._runners: Runners | None = None
+        self._threads_max = threads
+        self._threads: list[threading.Thread] = []
+        self._orders: SimpleQueue[Assignment | None] = SimpleQueue()
+        self._done: deque[Finished] = deque()
+        self._lock = threading.Lock()
+        self._running: dict[int, Callable[[], object]] = {}
+        self._cancelled: set[int] = set()
+        self._under_way = 0
+        self._closing = False
+        self._supervisor: Sandbox | None = None
+        self._retired: list[Sandbox] = []
+        """Those whose spawner was killed. What came out of them before may still be read, so they are closed at the end."""
+
+    def wanted(self) -> int:
+        """Enough for every thread and as many again, so that none of them waits for a claim."""
+        return max(0, 2 * self._threads_max - self._under_way)
+
+    def take(self, assignment: Assignment) -> None:
+        """Queue an order for a thread."""
+        self._under_way += 1
+        if len(self._threads) < self._threads_max:
+            place = len(self._threads)
+            thread = threading.Thread(target=self._work, args=(place,), name="detent-sandbox-lane", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._orders.put(assignment)
+
+    def cancel(self, number: int) -> None:
+        """End an execution with its whole tree, or keep it from beginning."""
+        with self._lock:
+            self._cancelled.add(number)
+            running = self._running.get(number)
+        if running is not None:
+            running()
+
+    def finished(self) -> Sequence[Finished]:
+        """What has come back."""
+        back: list[Finished] = []
+        while self._done:
+            back.append(self._done.popleft())
+            self._under_way -= 1
+        return back
+
+    def close(self) -> None:
+        """End every execution and the sandbox; what has not begun does not."""
+        with self._lock:
+            self._closing = True
+            running = list(self._running.values())
+        for cancel in running:
+            cancel()
+        for _ in self._threads:
+            self._orders.put(None)
+        for thread in self._threads:
+            thread.join()
+        for supervisor in (*self._retired, *([self._supervisor] if self._supervisor is not None else ())):
+            supervisor.close()
+        if self._presence is not None:
+            self._presence.close()
+
+    def _work(self, place: int) -> None:
+        presence = self._presence
+        live = None if presence is None else LiveOutput(presence.live / f"{presence.tag}.sandbox-{place}")
+        while (assignment := self._orders.get()) is not None:
+            try:
+                if live is not None:
+                    live.begin(assignment.job_id)
+                finished = self._run(assignment, None if live is None else live.printed)
+            except DetentError as exc:
+                finished = self._failed(assignment.number, WorkError("INTERNAL_ERROR", exc.code, str(exc)))
+            except Exception as exc:  # noqa: BLE001 - a bug of ours must not leave a job without an end
+                finished = self._failed(
+                    assignment.number, WorkError("INTERNAL_ERROR", "EXECUTOR_FAILED", f"{type(exc).__name__}: {exc}")
+                )
+            finally:
+                if live is not None:
+                    live.end()
+            with self._lock:
+                self._cancelled.discard(assignment.number)
+            self._done.append(finished)
+            self._wake()
+        if live is not None:
+            live.close()
+
+    def _sandbox(self) -> Sandbox:
+        with self._lock:
+            if self._supervisor is not None and self._supervisor.has_gone:
+                self._retired.append(self._supervisor)
+                self._supervisor = self._runners = None
+            if self._supervisor is None:
+                self._supervisor = self._start()
+            return self._supervisor
+
+    def _run(self, assignment: Assignment, on_output: OnOutput | None) -> Finished:
+        with self._lock:
+            if self._closing or assignment.number in self._cancelled:
+                return Finished(number=assignment.number, status=CANCELLED)
+        if assignment.order.kind == "job":
+            return self._platform_job(assignment, on_output)
+        started_ms = self._clock_ms()
+        try:
+            job = self._job(assignment)
+        except InvalidInput as exc:  # A limit that the sandbox does not take, in an order of before that was checked.
+            job = WorkError("VALIDATION_ERROR", "VALIDATION_ERROR", str(exc))
+        if isinstance(job, WorkError):
+            return self._failed(assignment.number, job)
+        supervisor = self._sandbox()
+        try:
+            outcome = supervisor.start(job, on_output=on_output)
+        except SandboxFailed as exc:
+            return self._failed(
+                assignment.number, WorkError("INTERNAL_ERROR", exc.code, str(exc)), lost=supervisor.has_gone
+            )
+        if isinstance(outcome, Refused):
+            return self._failed(assignment.number, WorkError("VALIDATION_ERROR", outcome.code, outcome.message))
+        execution = (
+            self._watched(assignment.number, outcome.cancel, outcome.wait) if isinstance(outcome, Running) else outcome
+        )
+        if execution.code == SandboxFailed.code and not execution.cancelled and supervisor.has_gone:
+            # Somebody killed the spawner: its jails are provably gone with it, and nobody's code is to blame (X-163).
+            return self._failed(
+                assignment.number, WorkError("INTERNAL_ERROR", SandboxFailed.code, execution.message), lost=True
+            )
+        try:
+            return self._finished(assignment.number, execution, started_ms)
+        finally:
+            supervisor.discard(execution)
+
+    def _watched(self, number: int, cancel: Callable[[], object], wait: Callable[[], _T]) -> _T:
+        """Wait for something that can be cancelled meanwhile, from whichever moment on."""
+        with self._lock:
+            self._running[number] = cancel
+            cancelled = self._closing or number in self._cancelled
+        if cancelled:
+            cancel()
+        try:
+            return wait()
+        finally:
+            with self._lock:
+                del self._running[number]
+
+    def _platform_job(self, assignment: Assignment, on_output: OnOutput | None) -> Finished:
+        """A whole payload: completed as the platform does it, run, and its result read back (X-152)."""
+        from detent.executor.runners import Attempt  # noqa: PLC0415 - most runs have no platform jobs
+
+        runners = self._job_runners()
+        order = assignment.order
+        draft = limited(restored(order.target, _loader(assignment.values), lambda file: file), order)
+        try:
+            payload = complete_payload(
+                read_payload({**draft, "job_id": assignment.job_id}),
+                created_at=self._now(),
+                user_id=LOCAL_USER,
+                env_version=runners.env_version(str(draft.get("job_type"))),
+                nonce=self._nonce(),
+            )
+        except DetentError as exc:
+            return self._failed(assignment.number, WorkError("VALIDATION_ERROR", "VALIDATION_ERROR", str(exc)))
+        started_ms = self._clock_ms()
+        attempt = Attempt(on_output)
+        result = self._watched(
+            assignment.number,
+            attempt.cancel,
+            lambda: runners.run(payload, now=self._now, nonce=self._nonce(), attempt=attempt),
+        )
+        if isinstance(result, Refused):
+            return self._failed(assignment.number, WorkError("VALIDATION_ERROR", result.code, result.message))
+        return finished_of(assignment.number, result, started_ms, self._clock_ms())
+
+    def _job_runners(self) -> Runners:
+        from detent.executor.runners import Runners  # noqa: PLC0415 - most runs have no platform jobs
+
+        supervisor = self._sandbox()
+        with self._lock:
+            if self._runners is None:
+                self._runners = Runners(supervisor, self._files.store)
+            return self._runners
+
+    def _now(self) -> str:
+        return tick_to_iso(self._clock_ms(), 1, 0)
+
+    def _nonce(self) -> str:
+        return self._random(16).hex()
+
+    def _job(self, assignment: Assignment) -> Job | WorkError:
+        """The order as a job of the sandbox; files it is given are mounted, and stand as their paths."""
+        order = assignment.order
+        inputs: dict[str, Input] = {}
+        missing: list[str] = []
+
+        def mounted(file: dict[str, Any]) -> str:
+            digest = parse_digest(file[FILE])
+            path = self._files.path(digest)
+            name = f"{digest.hex()[:16]}"
+            if path is None:
+                missing.append(file[FILE])
+            else:
+                inputs[name] = Input(path, digest)
+            return f"{INPUTS}/{name}"
+
+        load = _loader(assignment.values)
+        keywords = restored(dict(order.keywords), load, mounted)
+        env = variables({name: restored(value, load, mounted) for name, value in order.env.items()})
+        if missing:
+            return WorkError("DEPENDENCY_ERROR", "INPUT_MISSING", f"the file {missing[0]} is gone")
+        if unfit := [name for name, value in env.items() if "\0" in value]:
+            return WorkError(
+                "VALIDATION_ERROR", "VALIDATION_ERROR", f"env {unfit[0]!r} must not hold the character U+0000"
+            )
+        return Job(
+            source=order.target,
+            entry=order.entrypoint,
+            parameters=keywords,
+            inputs=inputs,
+            env=env,
+            limits=limits_of_order(order),
+            filename=f"{order.step or 'code'}.py",
+        )
+
+    def _finished(self, number: int, execution: Execution, started_ms: int) -> Finished:
+        files = []
+        for made in execution.files:
+            digest, size, content_type = self._files.keep(made.path)
+            files.append(WorkFile(made.name, digest, size, content_type))
+        error = None
+        if execution.category is not None:
+            raised = execution.raised
+            error = WorkError(
+                execution.category.value,
+                execution.code or FAILED,
+                message_of(execution),
+                None if raised is None else raised.type,
+                None if raised is None else raised.traceback,
+                None if raised is None else raised.line,
+                None if raised is None else raised.column,
+            )
+        if execution.cancelled:
+            status, error = CANCELLED, None
+        elif error is None:
+            status = SUCCEEDED
+        else:
+            status = TIMED_OUT if error.code in TIMEOUT_CODES else FAILED
+        usage = execution.usage
+        return Finished(
+            number=number,
+            status=status,
+            value=_value(execution.result, files) if status == SUCCEEDED else None,
+            error=error,
+            stdout=execution.stdout.data,
+            stdout_truncated=execution.stdout.truncated,
+            stderr=execution.stderr.data,
+            stderr_truncated=execution.stderr.truncated,
+            files=tuple(files),
+            sandbox=execution.profile.value,
+            started_ms=started_ms,
+            finished_ms=self._clock_ms(),
+            cpu_ms=usage.cpu_ms,
+            memory_bytes_peak=usage.memory_bytes_peak,
+            io_bytes_read=usage.io_bytes_read,
+            io_bytes_written=usage.io_bytes_written,
+        )
+
+    def _failed(self, number: int, error: WorkError, *, lost: bool = False) -> Finished:
+        now = self._clock_ms()
+        return Finished(number=number, status=FAILED, error=error, started_ms=now, finished_ms=now, lost=lost)
+
+
+def finished_of(number: int, result: JobResult, started_ms: int, finished_ms: int) -> Finished:
+    """A platform job's result as every other attempt's."""
+    files = [
+        WorkFile(
+            str(artifact.metadata.get("name", artifact.artifact_id)),
+            parse_digest(artifact.digest),
+            artifact.size_bytes,
+            artifact.content_type,
+        )
+        for artifact in result.artifacts
+    ]
+    error = None
+    if result.error is not None:
+        details = result.error.details
+        error = WorkError(
+            result.error.category.value,
+            result.error.code,
+            result.error.message,
+            None,
+            details.traceback,
+            details.line,
+            details.column,
+        )
+    usage = result.resource_usage or ResourceUsage()
+    value = None
+    if result.status.value == SUCCEEDED:
+        returned = result.outputs.result_json
+        value = _value(None if returned is None else json_encode(returned), files)
+    return Finished(
+        number=number,
+        status=result.status.value,
+        value=value,
+        error=error,
+        stdout=result.outputs.stdout.encode(),
+        stdout_truncated="stdout" in result.outputs.truncated,
+        stderr=result.outputs.stderr.encode(),
+        stderr_truncated="stderr" in result.outputs.truncated,
+        files=tuple(files),
+        sandbox=result.environment.sandbox or "none",
+        env_version=result.environment.env_version,
+        started_ms=started_ms,
+        finished_ms=finished_ms,
+        cpu_ms=usage.cpu_ms,
+        memory_bytes_peak=usage.memory_mb_peak * MB,
+        io_bytes_read=usage.io_bytes_read,
+        io_bytes_written=usage.io_bytes_written,
+    )
+
+
+def limited(draft: dict[str, Any], order: WorkOrder) -> dict[str, Any]:
+    """A payload with the limits that its step adds: of each limit the smaller one holds (X-019)."""
+    limits = draft.get("limits", {})
+    if type(limits) is not dict:
+        return draft  # Refused where it is read.
+    asked = {"timeout_ms": order.wall_ms, "memory_mb": order.memory_mb}
+    own = {name: limits.get(name, getattr(DEFAULT_LIMITS, name)) for name in asked}
+    smaller = {
+        name: most for name, most in asked.items() if most is not None and type(own[name]) is int and most < own[name]
+    }
+    return {**draft, "limits": {**limits, **smaller}} if smaller else draft
+
+
+def limits_of_order(order: WorkOrder) -> Limits:
+    """The limits of code in a contract."""
+    memory_bytes = CODE_LIMITS.memory_bytes if order.memory_mb is None else order.memory_mb * MB
+    return replace(CODE_LIMITS, wall_ms=order.wall_ms, memory_bytes=memory_bytes)
+
+
+def _loader(values: Mapping[str, bytes | Path]) -> Callable[[str], Any]:
+    def load(named: str) -> Any:
+        held = values[named]
+        return json_decode(held if isinstance(held, bytes) else held.read_bytes())
+
+    return load
+
+
+def _value(result: bytes | None, files: Sequence[WorkFile]) -> bytes:
+    """What the code returned, as it is stored; code that only leaves files behind gives those."""
+    value = None if result is None else json_decode(result)
+    if value is None and files:
+        return json_encode(
+            {
+                escaped_key(file.name): file_reference(
+                    digest_text(file.digest), size=file.size_bytes, name=file.name, content_type=file.content_type
+                )
+                for file in files
+            }
+        )
+    return json_encode(escaped(value))

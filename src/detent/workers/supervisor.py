@@ -1,0 +1,454 @@
+"""The supervisor: supervises the workers of one process. Claims in batches, keeps leases alive, signs and reports results.
+
+User code runs in children of its executors, which hold no key and cannot stall a heartbeat (X-179). The supervisor runs on one
+thread: it hands out what it was granted, gathers what has finished, and brings both to the owner in one commit. A job that
+is cancelled, or whose lease is gone, is ended at once; what it still reports is not recorded.
+
+Every start has a new name (`worker_identity`), and leases of supervisors that are provably gone are ended by whoever comes next.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+
+from detent.canon.late import dataclass
+from detent.errors import DetentError, InvalidInput
+from detent.jobs.work import WorkError, WorkOrder, WorkReport
+from detent.kernel import Claim, Command, Finish, Grant, Heartbeat, Job
+from detent.kernel.history import Record
+from detent.kernel.table import TERMINAL, State
+from detent.owner.ask_again import ask_again
+from detent.owner.backend import Backend, Inline, Reported, joined
+from detent.owner.socket_messages import Answer
+from detent.reuse.ingredients import env_version
+from detent.reuse.work_keys import Witnessed
+from detent.workers.claim_ahead import ClaimAhead, given_up
+from detent.workers.executor import FAILED, Assignment, Executor, Finished
+from detent.workers.identity import is_gone, worker_identity
+from detent.workers.reports import Reporter, closing_commands
+
+CLAIM_MAX: Final = 256
+"""Jobs asked for in one claim."""
+LOOK_SECONDS: Final = 1.0
+"""How often it looks by itself for work and for leases of workers that are gone; nothing depends on being told."""
+BEATS_PER_LEASE: Final = 3
+GATHER_SECONDS: Final = 0.004
+"""How long a result waits at most for others to share its commit, while there are others under way."""
+MOVED_MAX: Final = 4096
+"""Jobs remembered that moved on while they were not held here."""
+GATHER_MAX: Final = 100
+"""Results that are enough for one commit."""
+
+
+_IN_QUEUE: Final = b"kretry_ready"
+"""How evidence of a job's return to the queue is written: a text of eleven bytes."""
+
+
+_DISPATCH: Final = b"hdispatch"
+
+
+def ends_attempt(record: Record) -> bool:
+    """Whether a record may be the end of somebody's attempt; evidence is looked at as bytes, because that is cheap."""
+    return record.kind == "transition" and _DISPATCH not in (record.evidence or b"")
+
+
+class Sleeper(Protocol):
+    """What the supervisor waits on: something in an executor, or `wake` from another thread."""
+
+    def wait(self, timeout: float) -> None: ...
+
+    def wake(self) -> None: ...
+
+
+@dataclass(slots=True)
+class HeldLease:
+    """A lease that the supervisor holds, and the assignment under it."""
+
+    grant: Grant
+    lane: Executor
+    order: WorkOrder
+    finishing: bool = False
+    revoked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Attempted:
+    """An attempt that this supervisor has closed on the ledger, and where the job stands since."""
+
+    job_id: str
+    state: str
+    digest: bytes | None
+    report: WorkReport | None
+
+
+class Asleep:
+    """What a supervisor without workers sleeps on: nothing wakes it."""
+
+    def wait(self, timeout: float) -> None:
+        """Come back at once."""
+
+    def wake(self) -> None:
+        """Do nothing."""
+
+
+class Supervisor:
+    """Workers of one process. `start` begins, `close` ends what runs; leases given up that way can be had at once.
+
+    A supervisor that is not started takes nothing: submitted work is left to other processes.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        witness: Callable[[WorkOrder, float], Witnessed],
+        lease_ms: int,
+        on_attempted: Callable[[Sequence[Attempted]], None] | None = None,
+    ) -> None:
+        self.identity = str(worker_identity(backend.random(4).hex()))
+        self._backend = backend
+        self._executors: Mapping[str, Executor] = {}
+        self._all_lanes: tuple[Executor, ...] = ()
+        self._sleeper: Sleeper = Asleep()
+        self._reporter = Reporter(backend, self.identity)
+        self._beat_seconds = lease_ms / 1000 / BEATS_PER_LEASE
+        self._on_attempted = on_attempted or (lambda _attempted: None)
+        self._witness = witness
+        self.claim_ahead = ClaimAhead(backend.session, self.identity, rouse=self._rouse, look=self.wake)
+        """For whoever submits: what it submits may be leased for this supervisor in the same commit."""
+        self._held: dict[int, HeldLease] = {}
+        self._number_of: dict[str, int] = {}
+        self._numbers = 0
+        self._revoked: deque[str] = deque()
+        self._moved: OrderedDict[str, None] = OrderedDict()
+        """Jobs of which something was recorded lately: one that is cancelled on its way here is not begun unnoticed."""
+        self._maybe_queued = True
+        self._finished: list[Finished] = []
+        self._gathering_since = 0.0
+        self._stopping = threading.Event()
+        self._draining = False
+        self._idle = threading.Event()
+        """Set once nothing is held that could end while no more is taken."""
+        self._failure: BaseException | None = None
+        self._unobserve: Callable[[], None] = lambda: None
+        self._next_beat = self._next_look = 0.0
+        self._thread = threading.Thread(target=self._run, name="detent-supervisor", daemon=True)
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the supervisor ended by itself; None while it runs or was closed."""
+        return self._failure
+
+    @property
+    def busy(self) -> int:
+        """Leases held now."""
+        return len(self._held)
+
+    @property
+    def held(self) -> list[str]:
+        """The jobs whose leases are held now."""
+        return [held.grant.job_id for held in tuple(self._held.values())]
+
+    def start(self, executors: Mapping[str, Executor], sleeper: Sleeper) -> None:
+        """Begin to work, with these executors by the kinds of work they do."""
+        self._executors, self._all_lanes, self._sleeper = executors, tuple(dict.fromkeys(executors.values())), sleeper
+        self._unobserve = self._backend.session.observe(self._observe)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Tell the supervisor that there may be work; from any thread."""
+        self._maybe_queued = True
+        self._rouse()
+
+    def _rouse(self) -> None:
+        if not self._stopping.is_set():  # Afterwards there is nobody to wake, and nothing to do it with.
+            self._sleeper.wake()
+
+    def drain(self, timeout: float) -> bool:
+        """Take nothing more, and wait for the end of what is held; False when the time is over before that."""
+        if not self._thread.is_alive():
+            return not self._held
+        self._draining = True
+        self._rouse()
+        return self._idle.wait(timeout)
+
+    def close(self) -> None:
+        """End what runs and give its leases up: those attempts count as interrupted, not as failed."""
+        if self._stopping.is_set():
+            return
+        self._unobserve()
+        self._stopping.set()
+        self._sleeper.wake()
+        if self._thread.is_alive():
+            self._thread.join()
+        for lane in self._all_lanes:
+            lane.close()
+        left = given_up([*(held.grant for held in self._held.values()), *self.claim_ahead.close()])
+        self._held.clear()
+        if left:
+            with suppress(DetentError):  # Then whoever comes next finds that this process is gone.
+                self._backend.session.ask(left)
+
+    # -- the loop ------------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._step()
+        except BaseException as exc:  # noqa: BLE001 - the driver asks for it and tells the user
+            self._failure = exc
+            self._idle.set()
+            self._on_attempted([Attempted("", "", None, None)])
+
+    def _step(self) -> None:
+        self._revoke()
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + LOOK_SECONDS
+            self._release_orphans()
+            self._maybe_queued = True
+        if now >= self._next_beat:  # First of all: however much there is to report, no lease may run out over it.
+            self._beat()
+        self._gather()
+        wait = self._gather_seconds(now)
+        if wait <= 0:
+            if self._finished or (self._maybe_queued and self.claim_ahead.free(self._wanted())):
+                with self._backend.floor:
+                    self._gather()  # What has come while others had the turn.
+                    finished, self._finished = self._finished, []
+                    self._settle(finished, self._wanted() if self._maybe_queued else 0)
+                return
+            if self._draining and not self._held:
+                self._idle.set()
+            wait = min(self._next_beat, self._next_look) - now
+            self.claim_ahead.offer(self._wanted())
+        self._sleeper.wait(max(0.0, wait))
+
+    def _gather(self) -> None:
+        """Begin what was leased for us by others, and take what has come back."""
+        for grant in self.claim_ahead.granted():
+            self._begin(grant)
+        if self.claim_ahead.lost():
+            self._begin_lost()
+        for lane in self._all_lanes:
+            self._finished += lane.finished()
+
+    def _wanted(self) -> int:
+        """How many jobs to ask for. Nobody knows their kinds before: none while any executor is full, else what the most can use."""
+        if self._draining:
+            return 0
+        wanted = [lane.wanted() for lane in self._all_lanes]
+        return min(CLAIM_MAX, max(wanted)) if min(wanted) else 0
+
+    def _gather_seconds(self, now: float) -> float:
+        """How much longer to wait for further results before a commit: not at all when nothing else is under way."""
+        if not self._finished:
+            self._gathering_since = now
+            return 0.0
+        if len(self._finished) >= GATHER_MAX or len(self._finished) >= len(self._held):
+            return 0.0
+        return self._gathering_since + GATHER_SECONDS - now
+
+    def _settle(self, finished: Sequence[Finished], wanted: int) -> None:
+        """Report what has finished and claim more, in one commit; then hand out what was granted."""
+        commands: list[Command] = []
+        inline: list[Inline] = []
+        closing: list[tuple[int, int, HeldLease, Reported | None]] = []
+        now = time.monotonic()
+        for one in finished:
+            held = self._held.get(one.number)
+            if held is None or held.revoked:
+                self._forget(one.number)
+                continue
+            held.finishing = True
+            reported = (
+                None if one.lost else self._reporter.report(held.grant, one, self._witness(held.order, now), held.order)
+            )
+            commands += closing_commands(held.grant, one, reported)
+            inline += () if reported is None else [reported.inline]
+            closing.append((one.number, len(commands) - 1, held, reported))
+        if wanted := self.claim_ahead.withdraw(wanted) if wanted else 0:
+            self._maybe_queued = False
+            commands.append(Claim(0, self.identity, wanted))
+        if not commands:
+            return
+        answers = self._ask(commands, joined(inline))
+        for number, _, _, _ in closing:
+            self._forget(number)
+        self._tell(self._became(held.grant.job_id, answers[place], reported) for _, place, held, reported in closing)
+        if wanted:
+            grants = answers[-1].grants
+            self.claim_ahead.leased(len(grants))
+            if len(grants) == wanted:
+                self._maybe_queued = True
+            for grant in grants:
+                self._begin(grant)
+
+    def _ask(self, commands: Sequence[Command], content: Sequence[tuple[bytes, bytes]]) -> Sequence[Answer]:
+        """Have commands decided; what may or may not have been done is asked for again, which is safe (X-173)."""
+        asked = list(commands)
+
+        def reconcile() -> None:
+            if isinstance(asked[-1], Claim):
+                # The answer that granted leases may be lost: they are there all the same, and the next step finds them.
+                self.claim_ahead.lose()
+                asked[-1] = Claim(0, self.identity, 1)
+                self._maybe_queued = True
+
+        return ask_again(
+            lambda: self._backend.session.ask(asked, content=content), self._stopping, before_again=reconcile
+        )
+
+    def _begin_lost(self) -> None:
+        """Begin what was leased by claims whose answers were lost: all that this supervisor has, but does not hold."""
+        try:
+            grants = self._backend.session.grants(self.identity)
+        except DetentError:
+            self.claim_ahead.lose()  # The next step asks again.
+            return
+        held = {one.grant.lease_id for one in self._held.values()}
+        for grant in grants:
+            if grant.lease_id not in held:
+                self._begin(grant)
+
+    # -- beginning -----------------------------------------------------------------------------------------------------
+
+    def _begin(self, grant: Grant) -> None:
+        self._numbers += 1
+        number = self._numbers
+        try:
+            order = self._backend.order(grant.payload_digest)
+            lane = self._executors.get(order.kind)
+            if lane is None:
+                raise InvalidInput(f"no worker here runs work of kind {order.kind!r}")
+            values = {}
+            for named in order.results():
+                if named not in values:
+                    values[named] = self._backend.result_value(named)
+        except DetentError as exc:
+            self._refuse(grant, WorkError("DEPENDENCY_ERROR", exc.code, str(exc)))
+            return
+        self._held[number] = HeldLease(grant, lane, order)
+        self._number_of[grant.job_id] = number
+        if grant.job_id in self._moved:  # After it became known under its number: whatever comes later finds it there.
+            self._moved.pop(grant.job_id, None)
+            self._revoked.append(grant.job_id)
+            self._rouse()
+        try:
+            lane.take(Assignment(number, grant.job_id, grant.attempt_id, order, values))
+        except InvalidInput as exc:  # What an executor does not take, such as a variable that cannot be written.
+            self._refuse(grant, WorkError("VALIDATION_ERROR", "VALIDATION_ERROR", str(exc)), order)
+            self._forget(number)
+
+    def _refuse(self, grant: Grant, error: WorkError, order: WorkOrder | None = None) -> None:
+        """Fail an attempt that cannot even begin; without an order, because that cannot be read."""
+        now = self._backend.now_ms()
+        failed = Finished(number=0, status=FAILED, error=error, started_ms=now, finished_ms=now)
+        witnessed = Witnessed(env_version({})) if order is None else self._witness(order, time.monotonic())
+        reported = self._reporter.report(grant, failed, witnessed)
+        *_, answer = self._ask(closing_commands(grant, failed, reported), list(reported.inline))
+        self._tell([self._became(grant.job_id, answer, reported)])
+
+    # -- ending --------------------------------------------------------------------------------------------------------
+
+    def _became(self, job_id: str, answer: Answer, reported: Reported | None) -> Attempted | None:
+        """What became of an attempt. A refused report has become nothing: then the ledger says what did."""
+        if answer.refusal is not None or answer.job is None:
+            return self._ended_otherwise(job_id)
+        if reported is None or not answer.ok:
+            return Attempted(job_id, answer.job.state, None, None)
+        return Attempted(job_id, answer.job.state, reported.digest, reported.report)
+
+    def _ended_otherwise(self, job_id: str) -> Attempted | None:
+        """How a job ended without us: those who wait leave it to us to tell, as long as we hold it."""
+        row = self._backend.reader.job(job_id)
+        if row is None or row.state not in TERMINAL:
+            return None
+        digest, report = self._backend.report_of(job_id) or (None, None)
+        return Attempted(job_id, row.state, digest, report)
+
+    def _tell(self, attempted: Iterable[Attempted | None]) -> None:
+        """Pass on what became of attempts, all at once: whoever waits for them is woken once."""
+        if told := [one for one in attempted if one is not None]:
+            self._on_attempted(told)
+
+    def _forget(self, number: int) -> None:
+        held = self._held.pop(number, None)
+        # The job may be held under another number by now, if it came back to this supervisor.
+        if held is not None and self._number_of.get(held.grant.job_id) == number:
+            del self._number_of[held.grant.job_id]
+
+    # -- leases --------------------------------------------------------------------------------------------------------
+
+    def holds(self, job_id: str) -> bool:
+        """Whether a lease of this job is held here, so that its end will be told by this supervisor."""
+        held = self._held.get(self._number_of.get(job_id, 0))
+        return held is not None and not held.revoked
+
+    def _observe(self, records: Sequence[Record]) -> None:
+        """Called after commits, on whichever thread made them: only takes note."""
+        queued: set[str | None] = set()
+        revoked = False
+        for record in records:
+            job_id, evidence = record.job_id, record.evidence or b""
+            if record.kind == "submitted" or _IN_QUEUE in evidence:
+                queued.add(job_id)  # Also if it is the very job that is being given back: it is in the queue again.
+            elif job_id in queued and _DISPATCH in evidence:
+                queued.discard(job_id)  # Somebody has it already.
+            elif job_id is not None:
+                if ends_attempt(record):
+                    self._moved[job_id] = None
+                    if len(self._moved) > MOVED_MAX:
+                        self._moved.popitem(last=False)
+                held = self._held.get(self._number_of.get(job_id, 0))
+                if held is not None and not held.finishing:
+                    self._revoked.append(held.grant.job_id)
+                    revoked = True
+        if queued:
+            self.wake()
+        elif revoked:
+            self._rouse()
+
+    def _revoke(self) -> None:
+        """End what runs under a lease that is no longer ours."""
+        while self._revoked:
+            number = self._number_of.get(self._revoked.popleft())
+            held = None if number is None else self._held.get(number)
+            if number is None or held is None or held.finishing or held.revoked:
+                continue
+            row = self._backend.reader.job(held.grant.job_id)
+            if row is not None and row.state == State.RUNNING and Job.decode(row.body).lease_id == held.grant.lease_id:
+                continue
+            held.revoked = True
+            held.lane.cancel(number)
+            self._tell([self._ended_otherwise(held.grant.job_id)])
+
+    def _beat(self) -> None:
+        self._next_beat = time.monotonic() + self._beat_seconds
+        held = [one for one in self._held.values() if not one.revoked and not one.finishing]
+        if not held:
+            return
+        answers = self._ask([Heartbeat(0, one.grant.job_id, one.grant.lease_id) for one in held], [])
+        for one, answer in zip(held, answers, strict=True):
+            if answer.refusal is not None:
+                self._revoked.append(one.grant.job_id)
+
+    def _release_orphans(self) -> None:
+        """End the leases of workers that are provably gone, so that their jobs need not wait for the leases' end."""
+        commands: list[Command] = []
+        for row in self._backend.reader.jobs(state=State.RUNNING.value):
+            if row.job_id in self._number_of:
+                continue
+            job = Job.decode(row.body)
+            if job.lease_holder and job.lease_id and is_gone(job.lease_holder):
+                commands.append(
+                    Finish(0, job.job_id, job.lease_id, kind="worker_lost", ok=False, reason_code="WORKER_LOST")
+                )
+        if commands:
+            self._ask(commands, [])
+            self._maybe_queued = True

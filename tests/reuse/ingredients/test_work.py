@@ -1,0 +1,221 @@
+"""The ingredients of a job, its key, and when there is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detent.canon import NotStrictJson, digest_text, json_digest, json_encode
+from detent.contract.model import Binding, Kind
+from detent.jobs import input_hash, work_key
+from detent.jobs.values import result_reference
+from detent.reuse.ingredients import (
+    CodeDigest,
+    CodeReader,
+    FileDigests,
+    Unresolved,
+    WorkInputs,
+    binding_digest,
+    changed,
+    describe,
+    env_version,
+    gather,
+    ingredients,
+    key_of_work,
+    never_reused,
+    platform_name,
+    python_version,
+    version_digest,
+)
+from detent.reuse.ingredients import job as work_module
+from tests.reuse.ingredients.projects import edit, write
+
+VALUES = {"sha256:first": b"\1" * 32, "sha256:second": b"\1" * 32, "sha256:third": b"\3" * 32}
+CODE = CodeDigest(b"\7" * 32, {"lib:f": b"\10" * 32}, {"numpy": "2.1"}, (), {"lib:f": "function"})
+PYTHON = WorkInputs(kind="python", target="lib:f", code=CODE, keywords={"rows": [1, 2]})
+SHELL = WorkInputs(
+    kind="shell",
+    target="make report",
+    env={"TOTAL": 3},
+    cwd="site",
+    inputs={"load.sql": "sha256:aa", "absent": None},
+    outputs={"page": "out/report.html"},
+    salt="again",
+)
+
+
+def made(work: WorkInputs) -> dict[str, Any]:
+    return ingredients(work, VALUES.__getitem__)
+
+
+def key(work: WorkInputs) -> str:
+    distributions = {} if work.code is None else work.code.distributions
+    return key_of_work("action", binding_digest(work), made(work), env_version(distributions))
+
+
+def value(plain: Any) -> str:
+    return digest_text(json_digest(json_encode(plain)))
+
+
+def test_everything_that_decides_stands_under_a_name_of_its_own() -> None:
+    """JOB-021, X-175, X-176"""
+    assert made(PYTHON) == {
+        "argument:rows": value([1, 2]),
+        "code": digest_text(b"\7" * 32),
+        "function:lib:f": digest_text(b"\10" * 32),
+        "package:numpy": "2.1",
+        "platform": platform_name(),
+        "python": python_version(),
+    }
+    assert made(SHELL) == {
+        "command": value("make report"),
+        "cwd": "site",
+        "env:TOTAL": value(3),
+        "input:absent": None,
+        "input:load.sql": "sha256:aa",
+        "output:page": "out/report.html",
+        "platform": platform_name(),
+        "python": python_version(),
+        "salt": "again",
+    }
+
+
+CHANGES: list[tuple[WorkInputs, dict[str, Any], list[str]]] = [
+    (PYTHON, {"code": replace(CODE, digest=b"\6" * 32, parts={"lib:f": b"\5" * 32})}, ["function lib:f changed"]),
+    (PYTHON, {"code": replace(CODE, digest=b"\6" * 32)}, ["code changed"]),
+    (PYTHON, {"code": replace(CODE, distributions={"numpy": "2.2"})}, ["package numpy 2.1 -> 2.2"]),
+    (PYTHON, {"keywords": {"rows": [1, 3]}}, ["argument rows changed"]),
+    (PYTHON, {"keywords": {}, "arguments": ([1, 2],)}, ["argument 1 is new", "argument rows is gone"]),
+    (PYTHON, {"salt": "x"}, ["salt is new"]),
+    (PYTHON, {"env": {"A": "1"}}, ["environment variable A is new"]),
+    (SHELL, {"target": "make all"}, ["command changed"]),
+    (SHELL, {"env": {"TOTAL": 4}}, ["environment variable TOTAL changed"]),
+    (SHELL, {"cwd": "page"}, ["working directory site -> page"]),
+    (SHELL, {"inputs": {**SHELL.inputs, "load.sql": "sha256:bb"}}, ["input load.sql changed"]),
+    (SHELL, {"inputs": {**SHELL.inputs, "load.sql": None}}, ["input load.sql is missing"]),
+    (SHELL, {"inputs": {**SHELL.inputs, "absent": "sha256:bb"}}, ["input absent is there now"]),
+    (SHELL, {"outputs": {"page": "out/new.html"}}, ["output page out/report.html -> out/new.html"]),
+    (SHELL, {"salt": "once more"}, ["salt changed"]),
+    (SHELL, {"version": "2"}, ["version is new"]),
+]
+
+
+@pytest.mark.parametrize(("work", "different", "said"), CHANGES, ids=[said[0] for _, _, said in CHANGES])
+def test_each_ingredient_changes_the_key_and_is_named(
+    work: WorkInputs, different: dict[str, Any], said: list[str]
+) -> None:
+    """JOB-023, JOB-024, X-186"""
+    other = replace(work, **different)
+    assert key(other) != key(work)
+    assert [describe(change) for change in changed(made(work), made(other))] == said
+
+
+def test_the_key_is_that_of_the_work_and_its_binding() -> None:
+    """X-148, X-186"""
+    assert key(PYTHON) == work_key(
+        "action", binding_digest(PYTHON), input_hash(made(PYTHON)), env_version({"numpy": "2.1"})
+    )
+    assert key(PYTHON) == key(replace(PYTHON))
+    assert key_of_work("task", binding_digest(PYTHON), made(PYTHON), "e") != key_of_work(
+        "action", binding_digest(PYTHON), made(PYTHON), "e"
+    )
+    assert binding_digest(PYTHON) != binding_digest(replace(PYTHON, target="lib:g"))
+
+
+def test_a_result_counts_by_its_value_not_by_the_job_that_made_it() -> None:
+    """JOB-023"""
+    first, second, third = (replace(PYTHON, keywords={"rows": result_reference(name)}) for name in VALUES)
+    assert made(first)["argument:rows"] == digest_text(b"\1" * 32)
+    assert key(first) == key(second)
+    assert key(first) != key(third)
+    nested = [replace(PYTHON, keywords={"rows": {"a": [result_reference(name)]}}) for name in VALUES]
+    assert key(nested[0]) == key(nested[1])
+    assert key(nested[0]) != key(nested[2])
+    literal = replace(PYTHON, keywords={"rows": {"a": [{"$$value": digest_text(b"\1" * 32)}]}})
+    assert key(nested[0]) != key(literal)
+
+
+def test_a_step_that_gives_what_was_written_before_is_the_same_argument() -> None:
+    literal = replace(PYTHON, keywords={"rows": [1, 2]})
+    given = ingredients(
+        replace(PYTHON, keywords={"rows": result_reference("sha256:x")}), lambda _: json_digest(json_encode([1, 2]))
+    )
+    assert given == made(literal)
+
+
+def test_a_file_counts_by_its_content_not_by_its_name() -> None:
+    """JOB-023: change a file name only, the hash stays"""
+    file = {"$file": "sha256:aa", "size": 3, "name": "a.txt", "type": "text/plain"}
+    first = replace(PYTHON, keywords={"rows": [file]})
+    renamed = replace(PYTHON, keywords={"rows": [{**file, "name": "b.txt"}]})
+    changed_file = replace(PYTHON, keywords={"rows": [{**file, "$file": "sha256:bb"}]})
+    assert key(first) == key(renamed)
+    assert key(first) != key(changed_file)
+
+
+def test_floats_and_integers_are_different_values() -> None:
+    """X-170"""
+    assert made(replace(PYTHON, keywords={"x": 1})) != made(replace(PYTHON, keywords={"x": 1.0}))
+    with pytest.raises(NotStrictJson, match="x is nan"):
+        made(replace(PYTHON, keywords={"x": float("nan")}))
+
+
+def test_code_of_many_parts_is_named_by_modules() -> None:
+    many = {f"m{index % 3}:f{index}": bytes([index]) * 32 for index in range(work_module.PARTS_MAX + 1)}
+    found = made(replace(PYTHON, code=CodeDigest(b"\7" * 32, many)))
+    assert [name for name in found if name.startswith(("module:", "function:", "value:"))] == [
+        "module:m0",
+        "module:m1",
+        "module:m2",
+    ]
+    other = made(replace(PYTHON, code=CodeDigest(b"\6" * 32, {**many, "m1:f1": bytes(32)})))
+    assert [describe(change) for change in changed(found, other)] == ["module m1 changed"]
+
+
+def test_work_that_is_never_reused_says_why() -> None:
+    """X-175, X-176"""
+    doubt = CodeDigest(None, unresolved=(Unresolved("eval", "a.py:3", "runs code that is made at run time"),))
+    assert never_reused(PYTHON) is None
+    assert never_reused(SHELL) is None
+    assert never_reused(PYTHON, cache=False) == "its cache is turned off"
+    assert never_reused(replace(SHELL, inputs={})) == "a command that declares no inputs may depend on anything"
+    assert never_reused(replace(SHELL, inputs={}, outputs={})) == (
+        "a command that declares no inputs and outputs may depend on anything"
+    )
+    assert never_reused(replace(PYTHON, code=doubt)) == (
+        "eval (a.py:3) runs code that is made at run time; give it a version= to reuse it all the same"
+    )
+    assert never_reused(replace(PYTHON, code=version_digest("lib:f", "1"))) is None
+
+
+def test_a_binding_is_gathered_from_its_files_and_code(tmp_path: Path) -> None:
+    """X-175, X-176"""
+    write(tmp_path, {"lib.py": "def f(x):\n    return x\n", "sub/load.sql": "select 1"})
+    bindings = [
+        Binding(Kind.PYTHON, "lib:f", keywords={"x": {"$from": "a"}}, inputs=("sub/*.sql",)),
+        Binding(Kind.SHELL, "sqlite3 < load.sql", cwd="sub", inputs=("load.sql",), outputs={"db": "out.db"}),
+        Binding(Kind.CODE, "def main():\n    return 1\n"),
+        Binding(Kind.CODE, "def main():\n    return 1\n", version="1"),
+        Binding(Kind.JOB, {"job_type": "render"}),
+    ]
+
+    def look() -> list[WorkInputs]:
+        reader, files = CodeReader(tmp_path, path=()), FileDigests()
+        return [gather(each, str(tmp_path), reader, files, keywords={"x": 1}) for each in bindings]
+
+    before = look()
+    assert before[0].keywords == {"x": 1}
+    assert list(before[0].inputs) == ["sub/load.sql"]
+    assert list(before[1].inputs) == ["load.sql"]
+    assert before[1].code is None
+    keys = [key(each) for each in before]
+    assert len(set(keys)) == 5
+    assert [key(each) for each in look()] == keys
+    edit(tmp_path, "sub/load.sql", "1", "2")
+    assert [new != old for new, old in zip(map(key, look()), keys, strict=True)] == [True, True, False, False, False]
+    edit(tmp_path, "sub/load.sql", "2", "1")
+    edit(tmp_path, "lib.py", "return x", "return x + 1")
+    assert [new != old for new, old in zip(map(key, look()), keys, strict=True)] == [True, False, False, False, False]
