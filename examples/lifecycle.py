@@ -1,9 +1,9 @@
-"""The life of five jobs on a new ledger, then the proof.
+"""The lifecycle of five jobs on a new ledger, then the proof.
 
 Jobs are submitted, leased, lost, retried, cancelled and finished. The clock is a fake one that jumps, so half a minute of
 leases takes no time. Afterwards the ledger is exported, verified, and verified again with one byte changed.
 
-    python examples/lifecycle.py [DIRECTORY]        a new one; without it examples/out, made anew each time
+    python examples/lifecycle.py [DIRECTORY]        default: examples/out, replaced each time
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Staged = tuple[tuple[bytes, bytes], ...]
 
 
 class Stage:
-    """A home being worked on: a session, a clock to turn, and a line to print for each moment."""
+    """An open home: a session, a clock to move, and a printed line for each moment."""
 
     def __init__(self, home: Home, session: Session, clock: FakeClock, page: Page) -> None:
         self.home, self.session, self.clock, self.page = home, session, clock, page
@@ -54,7 +54,7 @@ class Stage:
         self.result_key = signing_key(home, trust, "result", 1)
 
     def ask(self, command: Command, content: Staged = ()) -> Answer:
-        """Have one command decided. The answer comes when it is durable, never before."""
+        """Submit one command and return the answer, which comes only after the decision is durable."""
         (answer,) = self.session.ask([command], content=content)
         if answer.refusal is not None:
             raise SystemExit(f"refused: {answer.refusal.message}")
@@ -88,11 +88,11 @@ class Stage:
         self.ask(Finish(0, grant.job_id, grant.lease_id, detail_digest=content[0][0]), content)
 
     def fail(self, grant: Grant, reason_code: str, category: str) -> None:
-        """Report that an attempt failed; whether it is tried again depends on the category."""
+        """Report that an attempt failed; the category decides whether it is retried."""
         self.ask(Finish(0, grant.job_id, grant.lease_id, ok=False, reason_code=reason_code, category=category))
 
     def content(self, data: bytes) -> Staged:
-        """Bytes that are small enough to travel in the commit of the record that names them."""
+        """Bytes that are small enough to be stored in the commit of the record that names them."""
         with Parts().open_reader(self.home.ledger) as reader:
             return Content(reader, self.home.content_files()).stage(data).inline
 
@@ -103,7 +103,7 @@ class Stage:
             self.session.ask([Heartbeat(0, grant.job_id, grant.lease_id) for grant in working])
 
     def show(self, what: str) -> None:
-        """One line: the time, what happened, and where every job stands now."""
+        """Print one line: the time, what happened, and the current state of every job."""
         seconds = (self.clock.wall_ms() - self.began_ms) // 1000
         with Parts().open_reader(self.home.ledger) as reader:
             states = [word_of(row.state) if (row := reader.job(job_id)) is not None else "" for job_id in JOBS]
@@ -146,7 +146,7 @@ def play(stage: Stage) -> None:
 
 
 def prove(page: Page, exported: Exported) -> None:
-    """Check the bundle as a stranger would: with the file, the root digest, and nothing else."""
+    """Check the bundle as an outsider would: with only the file and the root digest."""
     report = detent.verify(exported.path, root=digest_text(exported.root))
     if not report.ok:
         raise SystemExit(f"a true bundle does not verify: {report.findings[0]}")
@@ -177,7 +177,7 @@ def tamper(page: Page, home: Home, exported: Exported) -> None:
 
 
 def main() -> None:
-    """Make the home, play, prove, and leave everything there to look at."""
+    """Create the home, run the jobs, verify the history, and keep everything for inspection."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends this quietly.
     out = Path(__file__).resolve().parent / "out"
     if len(sys.argv) > 1:
@@ -213,7 +213,7 @@ def main() -> None:
 
 
 def _shown(path: Path) -> str:
-    """A path as it would be typed from here."""
+    """A path relative to the current directory."""
     absolute = path.resolve()
     return str(absolute.relative_to(Path.cwd())) if absolute.is_relative_to(Path.cwd()) else str(absolute)
 

@@ -1,4 +1,4 @@
-"""The functions of weather.yaml: plain Python that knows nothing of Detent.
+"""The functions of weather.yaml: plain Python that does not import Detent.
 
 Values between steps are JSON: text, numbers, lists and dicts of these.
 """
@@ -28,7 +28,7 @@ def extract(station: str, directory: str) -> list[Reading]:
 
 
 def clean(readings: list[Reading], lowest: float, highest: float) -> list[Reading]:
-    """The readings that are numbers a thermometer can show."""
+    """The readings that are plausible temperatures."""
     good = []
     for reading in readings:
         try:
@@ -41,7 +41,7 @@ def clean(readings: list[Reading], lowest: float, highest: float) -> list[Readin
 
 
 def daily(readings: list[list[Reading]]) -> list[Reading]:
-    """One row for each station and day: mean, lowest and highest of what is left."""
+    """One row for each station and day: mean, lowest and highest of the clean readings."""
     days: dict[tuple[str, str], list[float]] = {}
     for reading in (reading for station in readings for reading in station):
         days.setdefault((reading["station"], reading["time"][:10]), []).append(reading["celsius"])
@@ -52,7 +52,7 @@ def daily(readings: list[list[Reading]]) -> list[Reading]:
 
 
 def load(days: list[Reading], database: str) -> int:
-    """Write the rows to a database, replacing what is there; the number of rows in it afterwards."""
+    """Write the rows to a database, replacing earlier rows, and return the number of rows in it."""
     Path(database).parent.mkdir(parents=True, exist_ok=True)
     with sqlite3.connect(database) as connection:
         connection.execute(
@@ -65,7 +65,7 @@ def load(days: list[Reading], database: str) -> int:
 
 
 def report(days: list[Reading], spread: dict[str, float], path: str) -> str:
-    """Write a table for people; gives the path back."""
+    """Write the report as a table and return its path."""
     lines = [f"{'station':<10}{'day':<12}{'mean':>7}{'low':>7}{'high':>7}"]
     lines += [
         f"{row['station']:<10}{row['day']:<12}{row['mean']:>7.2f}{row['low']:>7.1f}{row['high']:>7.1f}" for row in days

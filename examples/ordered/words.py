@@ -1,4 +1,4 @@
-"""Count the words of every text, in order: killed at any moment and started again, each text is counted once.
+"""Count the words of every text, in order. Each text is counted once, even if the run is killed and started again.
 
     detent map --files 'corpus/*.txt' --compute words:count --commit jsonl:out/counts.jsonl
 
@@ -21,7 +21,7 @@ import detent
 
 
 def count(path: Path) -> dict[str, object]:
-    """The most frequent words of one text. An empty one has nothing to commit."""
+    """The most frequent words of one text. An empty text is skipped."""
     words = path.read_text(encoding="utf-8").lower().split()
     if not words:
         return detent.SKIP  # type: ignore[return-value]
@@ -29,7 +29,7 @@ def count(path: Path) -> dict[str, object]:
 
 
 def total(counts: dict[str, detent.File], shortest: int) -> dict[str, int]:
-    """The words of all texts that have so many. ``counts`` is what the map step came to; ``file`` is the file it filled."""
+    """The number of words in all long enough texts. ``counts`` is the result of the map step; ``file`` is the file it wrote."""
     texts = [json.loads(line) for line in counts["file"].read_bytes().splitlines()]
     long_enough = [text["words"] for text in texts if text["words"] >= shortest]
     return {"texts": len(long_enough), "words": sum(long_enough)}

@@ -1,6 +1,6 @@
-"""The functions of pipeline.yaml: plain Python that knows nothing of Detent.
+"""The functions of pipeline.yaml: plain Python that does not import Detent.
 
-Values between steps are JSON. The one exception is the drawn formula, which comes as a file.
+Values between steps are JSON. The one exception is the rendered formula, which arrives as a file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CHART_WIDTH, CHART_HEIGHT = 300, 70
 
 
 class Gauge(TypedDict):
-    """Where the level of a river is measured, and the level at which people are warned."""
+    """A place where the level of a river is measured, and its warning level."""
 
     gauge: str
     river: str
@@ -26,14 +26,14 @@ class Gauge(TypedDict):
 
 
 class RawSeries(TypedDict):
-    """What a gauge sent, as it was sent."""
+    """The raw readings of a gauge."""
 
     gauge: str
     levels: list[str]
 
 
 class Series(TypedDict):
-    """What is left of it: hours since the first reading, and centimetres."""
+    """The clean readings: hours since the first one, and centimetres."""
 
     gauge: str
     points: list[list[int]]
@@ -41,7 +41,7 @@ class Series(TypedDict):
 
 
 class Trend(TypedDict):
-    """Where a level stands, by how many centimetres an hour it changes, and where that leads in six hours."""
+    """The current level, its change in centimetres per hour, and the forecast for six hours later."""
 
     gauge: str
     now: int
@@ -50,14 +50,14 @@ class Trend(TypedDict):
 
 
 class File(Protocol):
-    """The little that is needed of a `detent.File`."""
+    """The part of `detent.File` that is used here."""
 
     def read_bytes(self) -> bytes:
         """All of it."""
 
 
 class Outlook(TypedDict):
-    """What the whole pipeline comes to."""
+    """The result of the whole pipeline."""
 
     report: str
     rising: list[str]
@@ -83,7 +83,7 @@ def fetch(gauge: Gauge, directory: str) -> RawSeries:
 
 
 def clean(series: RawSeries, jump_cm: float) -> Series:
-    """The levels without gaps, error codes and jumps that no river makes."""
+    """The levels without gaps, error codes and impossible jumps."""
     points: list[list[int]] = []
     for hour, text in enumerate(series["levels"]):
         if not text.isdigit() or int(text) > HIGHEST_POSSIBLE_CM:
@@ -104,7 +104,7 @@ def report(
     formula: Mapping[str, File],
     path: str,
 ) -> Outlook:
-    """Write the page; gives back its path and which rivers to watch."""
+    """Write the page and return its path and the rivers to watch."""
     tops = dict(line.split("\t", 1) for line in highest["stdout"].splitlines())
     trend_of = {trend["gauge"]: trend for trend in trends}
     points_of = {one["gauge"]: one["points"] for one in series}
@@ -133,7 +133,7 @@ def _row(gauge: Gauge, points: Sequence[Sequence[int]], trend: Trend, top: str) 
 
 
 def _chart(points: Sequence[Sequence[int]], warn_cm: int) -> str:
-    """A line of levels with the level of the warning, as SVG."""
+    """A chart of the levels with the warning level, as SVG."""
     lowest = min(cm for _, cm in points)
     highest = max(warn_cm, *(cm for _, cm in points))
     across = CHART_WIDTH / (points[-1][0] - points[0][0])

@@ -15,7 +15,7 @@ import detent
 
 
 class Trial(TypedDict):
-    """What one setting led to."""
+    """The result of one setting."""
 
     rate: float
     decay: float
@@ -44,7 +44,7 @@ def train(data: list[list[float]], rate: float, decay: float) -> Trial:
 
 @detent.task
 def best(trials: list[Trial]) -> Trial:
-    """The trial with the smallest loss; of equal ones the first."""
+    """The trial with the smallest loss; the first one in a tie."""
     return min(trials, key=lambda trial: trial["loss"])
 
 
@@ -55,7 +55,7 @@ def sweep(rates: Sequence[float] = (0.01, 0.1, 0.5), decays: Sequence[float] = (
     return best([train(data, rate, decay) for rate in rates for decay in decays])
 
 
-# What sweep.yaml needs beside the tasks: there the settings are a list that one step makes and another is mapped over.
+# What sweep.yaml needs besides the tasks: there one step returns the list of settings and another step is mapped over it.
 
 
 def grid(rates: list[float], decays: list[float]) -> list[dict[str, float]]:

@@ -1,4 +1,4 @@
-"""What the three workflows here run: small functions on lists of orders."""
+"""The functions of the three workflows here, on lists of orders."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ Order = dict[str, Any]
 
 
 def fetch(source: str, count: int = 3) -> list[Order]:
-    """Orders as some source would give them."""
+    """Orders from one source."""
     return [{"source": source, "number": number, "amount": 10.0 * number} for number in range(1, count + 1)]
 
 
 def check(orders: list[Order]) -> list[Order]:
-    """The same orders; a broken one is an error."""
+    """The same orders; raises an error for a broken one."""
     for order in orders:
         if order["amount"] <= 0:
             raise ValueError(f"order {order['number']} of {order['source']} has no amount")
@@ -21,7 +21,7 @@ def check(orders: list[Order]) -> list[Order]:
 
 
 def enrich(orders: list[Order], tax: float = 0.19) -> list[Order]:
-    """Add what is owed with tax."""
+    """Add the amount with tax."""
     return [{**order, "total": round(order["amount"] * (1 + tax), 2)} for order in orders]
 
 
@@ -31,7 +31,7 @@ def merge(parts: list[list[Order]]) -> list[Order]:
 
 
 def store(orders: list[Order], table: str = "orders") -> dict[str, Any]:
-    """What a database would say after taking them in."""
+    """What a database would return after storing them."""
     return {"table": table, "rows": len(orders)}
 
 
