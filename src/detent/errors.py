@@ -98,7 +98,7 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         "SHED_LOW_PRIORITY": Code("reason", "shed in favour of a higher class", EXIT_REFUSED, 200, False, None),
         "CANCELLED_BY_USER": Code("reason", "cancelled on request", EXIT_FAILED, 200, False, None),
         "SUPERSEDED": Code("reason", "replaced by a newer job", EXIT_FAILED, 200, False, None),
-        "RUN_TIMEOUT": Code("reason", "the run's own time was over", EXIT_FAILED, 200, False, _RESOURCE),
+        "RUN_TIMEOUT": Code("reason", "the run reached its time limit", EXIT_FAILED, 200, False, _RESOURCE),
         "WORKFLOW_CANCELLED": Code("reason", "the workflow was cancelled", EXIT_FAILED, 200, False, None),
         # Deadlines and limits of an execution.
         "WATCHDOG_WALL": Code("sched", "ran longer than its wall limit", EXIT_FAILED, 200, False, _RESOURCE),
@@ -113,7 +113,7 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         # The sandbox.
         "SANDBOX_VIOLATION": Code("executor", "tried what the sandbox forbids", EXIT_FAILED, 200, False, _VIOLATION),
         "SANDBOX_UNAVAILABLE": Code(
-            "executor", "the machine cannot contain untrusted code well enough", EXIT_REFUSED, 503, False, None
+            "executor", "the sandbox of this machine is too weak for untrusted code", EXIT_REFUSED, 503, False, None
         ),
         "SANDBOX_FAILED": Code(
             "executor", "the sandbox could not be built or was lost", EXIT_FAILED, 200, True, _INTERNAL
@@ -123,23 +123,25 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         ),
         "DEPENDENCY_MISSING": Code("executor", "an input cannot be read", EXIT_FAILED, 200, False, _DEPENDENCY),
         "SHELL_NOT_FOUND": Code("executor", "the step's shell is not installed", EXIT_FAILED, 200, False, _DEPENDENCY),
-        "DEPENDENCY_MISMATCH": Code("executor", "an input has another digest", EXIT_FAILED, 200, False, _DEPENDENCY),
+        "DEPENDENCY_MISMATCH": Code(
+            "executor", "an input does not match its digest", EXIT_FAILED, 200, False, _DEPENDENCY
+        ),
         # Borders.
         "VALIDATION_ERROR": Code(
             "workflow", "the contract or payload is not valid", EXIT_INVALID, 400, False, _VALIDATION
         ),
-        "URL_INVALID": Code("artifacts", "the signed URL does not hold", EXIT_REFUSED, 403, False, None),
-        "IDEMPOTENCY_KEY_REUSED": Code("jobs", "the key came before with another body", EXIT_INVALID, 422, False, None),
-        "IDEMPOTENCY_KEYS_FULL": Code(
-            "jobs", "as many keys are remembered as may be at once", EXIT_REFUSED, 429, True, None
+        "URL_INVALID": Code("artifacts", "the signed URL is not valid", EXIT_REFUSED, 403, False, None),
+        "IDEMPOTENCY_KEY_REUSED": Code(
+            "jobs", "the idempotency key was used before with another body", EXIT_INVALID, 422, False, None
         ),
+        "IDEMPOTENCY_KEYS_FULL": Code("jobs", "too many idempotency keys are stored", EXIT_REFUSED, 429, True, None),
         # Bytes and keys.
         "NOT_CANONICAL": Code("canon", "not deterministic CBOR of our profile", EXIT_INVALID, 400, False, _VALIDATION),
         "NOT_STRICT_JSON": Code("canon", "not a strict JSON value", EXIT_INVALID, 400, False, _VALIDATION),
         "KEY_INVALID": Code("canon", "not a usable Ed25519 public key", EXIT_INVALID, 400, False, None),
-        "NOTE_INVALID": Code("ledger", "the signed note does not hold", EXIT_FAILED, 400, False, None),
+        "NOTE_INVALID": Code("ledger", "the signed note is not valid", EXIT_FAILED, 400, False, None),
         # Trust, home, store, owner.
-        "TRUST_INVALID": Code("ledger", "the trust configuration does not hold", EXIT_INVALID, 500, False, None),
+        "TRUST_INVALID": Code("ledger", "the trust configuration is not valid", EXIT_INVALID, 500, False, None),
         "LEDGER_ROLLED_BACK": Code(
             "ledger", "the ledger is older than a tree head kept elsewhere", EXIT_UNAVAILABLE, 503, False, None
         ),
@@ -157,26 +159,26 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         "WORK_FAILED": Code("sdk", "a task did not succeed", EXIT_FAILED, 409, False, None),
         "WORK_CANCELLED": Code("sdk", "a task was cancelled", EXIT_FAILED, 409, False, None),
         "DOWNSTREAM_WRITE_FAILED": Code(
-            "ordered", "the destination took no more items", EXIT_UNAVAILABLE, 503, False, None
+            "ordered", "the destination stopped accepting items", EXIT_UNAVAILABLE, 503, False, None
         ),
         "COMMIT_TIMEOUT": Code(
             "ordered", "the destination did not answer within its time limit", EXIT_UNAVAILABLE, 503, False, None
         ),
         "DESTINATION_NOT_EMPTY": Code(
-            "ordered", "the destination holds something else already", EXIT_INVALID, 409, False, None
+            "ordered", "the destination already holds something else", EXIT_INVALID, 409, False, None
         ),
         "RUN_FAILED": Code("engine", "a run did not succeed", EXIT_FAILED, 409, False, None),
         "INBOX_FULL": Code("engine", "the owner's inbox is full", EXIT_REFUSED, 429, True, None),
-        "IO_ERROR": Code("cli", "the system would not read or write a file", EXIT_UNAVAILABLE, 500, False, None),
+        "IO_ERROR": Code("cli", "a file could not be read or written", EXIT_UNAVAILABLE, 500, False, None),
         "COMMAND_INTERRUPTED": Code("cli", "the command was interrupted", EXIT_INTERRUPTED, 503, True, None),
         # Our own bug.
-        "INVARIANT_VIOLATION": Code("kernel", "an invariant of ours is broken", EXIT_FAILED, 500, False, _INTERNAL),
+        "INVARIANT_VIOLATION": Code("kernel", "an internal invariant is broken", EXIT_FAILED, 500, False, _INTERNAL),
     }
 )
 
 
 class InvariantBroken(Exception):
-    """Our own bug. Nobody below the wiring catches it; the process stops."""
+    """Our own bug. Nothing below the wiring catches it; the process stops."""
 
     code: ClassVar[str] = "INVARIANT_VIOLATION"
 

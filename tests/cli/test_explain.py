@@ -27,12 +27,12 @@ def test_a_page_says_first_what_a_job_waits_for_and_then_how_it_came_there(cli: 
     assert cli("explain", "waiting").out == (
         "job waiting  queued  as of 2023-11-14 22:14:00.000 UTC\n"
         "  It waits for a worker: the next one that asks gets it.\n"
-        "  It is next: number 1 of class 5, and nobody goes before it.\n"
+        "  It is next: number 1 of class 5, with no jobs before it.\n"
         "  No process is at work on this home: nothing moves until one opens it.\n"
         "\n"
         "2023-11-14 22:14:00.000  submitted\n"
-        "    It was admitted: no replica is registered, so whichever worker asks first takes it.\n"
-        "    It was number 1 in class 5, with nobody before it.\n"
+        "    It was admitted: no replica is registered, so the first worker to ask takes it.\n"
+        "    It was number 1 in class 5, with no jobs before it.\n"
     )
 
 
@@ -108,7 +108,7 @@ def test_a_job_is_explained_while_another_process_owns_the_home(tmp_path: Path) 
     document = json.loads(found.stdout)
     assert document["now"] == [
         "It waits for a worker: the next one that asks gets it.",
-        "It is next: number 1 of class 5, and nobody goes before it.",
+        "It is next: number 1 of class 5, with no jobs before it.",
     ]
 
 

@@ -178,7 +178,7 @@ def test_a_missing_parameter_leaves_a_gap_and_says_how_to_fill_it(desk: Desk) ->
     ("assignment", "said"),
     [
         ("rows=many", "parameter 'rows' is of type integer"),
-        ("rows", "is no assignment"),
+        ("rows", "is not an assignment"),
         ("row=1", "did you mean 'rows'?"),
         ("=1", "no parameter ''"),
     ],

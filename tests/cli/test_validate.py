@@ -115,7 +115,7 @@ steps:
         "  hint: did you mean 'needs'?",
         "pipeline.yaml:10:19: python target 'a b' names no function",
         "  hint: write module:function or path/file.py:function",
-        "pipeline.yaml:9:19: step 'check' needs 'lod', which is no step",
+        "pipeline.yaml:9:19: step 'check' needs 'lod', which is not a step",
         "  hint: did you mean 'load'?",
         "pipeline.yaml:4:5: steps need one another in a circle: load (line 4) -> check (line 7) -> load (line 4)",
     ]
@@ -230,7 +230,7 @@ BAD: dict[str, tuple[str | bytes, str]] = {
     "a duplicate key": ("name: x\nname: y\nsteps: []\n", "line 1"),
     "a duplicate id": (step("run: {shell: ls}\n  - id: a\n    run: {shell: ls}"), "'a'"),
     "itself": (step("needs: a\n    run: {shell: ls}"), "needs itself"),
-    "an unknown need": (step("needs: b\n    run: {shell: ls}"), "'b', which is no step"),
+    "an unknown need": (step("needs: b\n    run: {shell: ls}"), "'b', which is not a step"),
     "an unknown reference": (step("run: {python: 'm:f', with: {x: {$from: b}}}"), "'b'"),
     "an unknown param": (step("run: {python: 'm:f', with: {x: {$param: b}}}"), "'b'"),
     "a dollar": (step("run: {python: 'm:f', with: {x: {$form: a}}}"), "did you mean '$from'?"),

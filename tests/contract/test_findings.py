@@ -30,9 +30,9 @@ def test_findings_come_in_the_order_that_the_contract_demands() -> None:
         "pipeline.yaml:4:52: priority cannot be 0",
         "pipeline.yaml:5:57: enabled must be true or false, not 1",
         "pipeline.yaml:6:7: execution mode 'streaming' is reserved for a later version",
-        "pipeline.yaml:3:24: step 'a' needs 'nowhere', which is no step",
+        "pipeline.yaml:3:24: step 'a' needs 'nowhere', which is not a step",
         "pipeline.yaml:5:21: step 'c' needs itself",
-        "pipeline.yaml:5:24: step 'c' needs 'gone', which is no step",
+        "pipeline.yaml:5:24: step 'c' needs 'gone', which is not a step",
         "pipeline.yaml:3:5: steps need one another in a circle: a (line 3) -> b (line 4) -> a (line 3)",
     ]
 
@@ -46,7 +46,7 @@ def test_structure_comes_before_references_however_the_steps_are_placed(rows: tu
 
 STEP = [
     ("run: {python: ➤a.b}", "python target 'a.b' names no function", "write module:function or path/file.py:function"),
-    ("run: {python: ➤'a:1b'}", "python target 'a:1b' names '1b', which is no Python name", "write module:function"),
+    ("run: {python: ➤'a:1b'}", "python target 'a:1b' names '1b', which is not a Python name", "write module:function"),
     ("run: {python: ➤'a-b:f'}", "python target 'a-b:f' names 'a-b', which is neither a module nor a .py file", "write"),
     ("run: {python: ➤'x/.py:f'}", "python target 'x/.py:f' names no file", "write module:function"),
     ("run: {python: ➤5}", "python must be text, not 5", "put it in quotes"),
@@ -60,7 +60,7 @@ STEP = [
     ("run: {python: m:f, with: ➤[1]}", "with must be a mapping (key: value), not [1]", "write its keys"),
     ("run: {python: m:f, args: ➤1}", "args must be a list, not 1", "write `args: [first, second]`"),
     ("run: {job: ➤{}}", "a job needs job_type, as text", "write"),
-    ("run: {code: ➤'x = ('}", "the code is no Python: '(' was never closed (line 1 of the code)", "mind"),
+    ("run: {code: ➤'x = ('}", "the code is not valid Python: '(' was never closed (line 1 of the code)", "mind"),
     ("run: {code: ➤'x = 1'}", "the code defines no function 'main'", "name one with `entrypoint: x`"),
     ("run: {code: ➤'def mian(): pass'}", "the code defines no function 'main'", "did you mean 'mian'?"),
     ("run: {code: 'def f(): pass', entrypoint: ➤'a b'}", "entrypoint cannot be 'a b'", "name a function"),
@@ -90,7 +90,7 @@ STEP = [
     ("➤with: {a: 1}\nrun: {shell: x}", "unknown key 'with' in step 'only'", "move it into `run:`"),
     ("➤zzz: 1\nrun: {shell: x}", "unknown key 'zzz' in step 'only'", "known keys: id, name, type, needs, run"),
     ("needs: ➤only\nrun: {shell: x}", "step 'only' needs itself", "remove this dependency"),
-    ("needs: [➤onyl]\nrun: {shell: x}", "step 'only' needs 'onyl', which is no step", "did you mean 'only'?"),
+    ("needs: [➤onyl]\nrun: {shell: x}", "step 'only' needs 'onyl', which is not a step", "did you mean 'only'?"),
     ("needs: ➤{a: 1}\nrun: {shell: x}", "needs must be a list of steps, not {'a': 1}", "write `needs: [first, second]`"),
     ("type: ➤conditional\nrun: {shell: x}", "step type 'conditional' is reserved for a later version", "one of compute"),
     ("type: ➤computed\nrun: {shell: x}", "there is no step type 'computed'", "did you mean 'compute'?"),
@@ -101,13 +101,13 @@ STEP = [
     ("priority: ➤urgent\nrun: {shell: x}", "priority cannot be 'urgent'", "write a whole number from 1 to 10"),
     ("priority: ➤true\nrun: {shell: x}", "priority cannot be true", "write a whole number from 1 to 10"),
     ("name: ➤[x]\nrun: {shell: x}", "name must be text, not ['x']", "write it as one text"),
-    ("run: {python: m:f, with: {a: {➤$form: x}}}", "key '$form' is no reference", "did you mean '$from'?"),
-    ("run: {python: m:f, with: {a: {➤$x: x}}}", "key '$x' is no reference", "write $$ for a key that begins with one $"),
+    ("run: {python: m:f, with: {a: {➤$form: x}}}", "key '$form' is not a reference", "did you mean '$from'?"),
+    ("run: {python: m:f, with: {a: {➤$x: x}}}", "key '$x' is not a reference", "write $$ for a key that begins with one $"),
     ("run: {python: m:f, with: {a: ➤{$from: x, b: 1}}}", "a reference stands alone: {$from: name}", "remove the other"),
     ("run: {python: m:f, with: {a: {$from: ➤5}}}", "$from needs the id of a step, not 5", "write {$from: name}"),
     ("run: {python: m:f, with: {a: {$param: ➤x}}}", "there is no parameter 'x'", "declare it: `params: {x: default}`"),
     ("run: {python: m:f, args: [{$from: ➤only}]}", "step 'only' needs itself", "remove this dependency"),
-    ("run: {job: {job_type: t, a: [{$from: ➤b}]}}", "step 'only' needs 'b', which is no step", "name the id of a step"),
+    ("run: {job: {job_type: t, a: [{$from: ➤b}]}}", "step 'only' needs 'b', which is not a step", "name the id of a step"),
     ("run: {map: ➤{compute: m:f, commit: jsonl:o}}", "map says nothing to go through; it needs one of files, items", "write"),
     ("run: {map: ➤{files: a, items: b, compute: m:f, commit: jsonl:o}}", "map has files and items; it needs one of files, items", "write"),
     ("run: {map: ➤{files: a, commit: jsonl:o}}", "map has no compute", "write `compute: module:function`"),
@@ -117,9 +117,9 @@ STEP = [
     ("run: {map: {files: ➤[], compute: m:f, commit: jsonl:o}}", "files names no file", "write a glob"),
     ("run: {map: {files: [a, ➤5], compute: m:f, commit: jsonl:o}}", "files[1] must be text, not 5", "put it in quotes"),
     ("run: {map: {items: ➤5, compute: m:f, commit: jsonl:o}}", "items needs a list to go through, not 5", "write {$from: step}"),
-    ("run: {map: {items: {$from: ➤gone}, compute: m:f, commit: jsonl:o}}", "step 'only' needs 'gone', which is no step", "name"),
+    ("run: {map: {items: {$from: ➤gone}, compute: m:f, commit: jsonl:o}}", "step 'only' needs 'gone', which is not a step", "name"),
     ("run: {map: {files: a, compute: ➤m, commit: jsonl:o}}", "compute 'm' names no function", "write module:function"),
-    ("run: {map: {files: a, compute: m:f, filter: ➤'m:1', commit: jsonl:o}}", "filter 'm:1' names '1', which is no Python name", "write"),
+    ("run: {map: {files: a, compute: m:f, filter: ➤'m:1', commit: jsonl:o}}", "filter 'm:1' names '1', which is not a Python name", "write"),
     ("run: {map: {files: a, compute: m:f, commit: ➤out.txt}}", "the destination 'out.txt' has no kind before a colon", "write append:FILE"),
     ("run: {map: {files: a, compute: m:f, commit: ➤'sqlite:a.db'}}", "the destination 'sqlite:a.db' names no table: sqlite:FILE#TABLE", "write"),
     ("run: {map: {files: a, compute: m:f, commit: ➤s3:b}}", "the destination 's3:b' is of a kind that is not known (s3)", "write"),
@@ -230,7 +230,7 @@ LONG = [
     ("", "  steps: [{step_name: a, step_type: compute, checkpoint_required: ➤1}]\n", "checkpoint_required must be true or false, not 1"),
     ("", "  steps: [{step_name: a, step_type: compute, ➤timeout: 5s}]\n", "timeout means nothing without run"),
     ("", "  steps: [{step_name: a, step_type: compute, run: {shell: x}, retry: ➤2, retry_count: 3}]\n", "retry says 2, retry_count 3"),
-    ("", "  steps: [{step_name: a, step_type: compute, depends_on: [➤b]}]\n", "step 'a' needs 'b', which is no step"),
+    ("", "  steps: [{step_name: a, step_type: compute, depends_on: [➤b]}]\n", "step 'a' needs 'b', which is not a step"),
     ("", "  ➤stepz: []\n", "unknown key 'stepz' in workflow_coordination"),
 ]  # fmt: skip
 
@@ -310,7 +310,7 @@ def test_code_in_a_block_is_told_by_its_own_line_in_the_file() -> None:
         """
     finding = only(text)
     assert (finding.line, finding.column) == (8, 20)
-    assert finding.message == "the code is no Python: '(' was never closed (line 3 of the code)"
+    assert finding.message == "the code is not valid Python: '(' was never closed (line 3 of the code)"
 
 
 def test_many_findings_are_shown_up_to_a_limit_and_counted_beyond() -> None:

@@ -107,13 +107,13 @@ def test_a_long_line_and_a_long_text_are_no_trouble() -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("(" * 300 + ")" * 300, "the code is no Python: too many nested parentheses"),
+        ("(" * 300 + ")" * 300, "the code is not valid Python: too many nested parentheses"),
         ("-" * 50_000 + "1", "the code cannot be parsed: it is nested too deeply"),
         ("a" + ".b" * 60_000, "the code cannot be parsed: it is nested too deeply"),
         ("1+" * 60_000 + "1", "the code cannot be parsed: it is nested too deeply"),
-        ("x = " + "9" * 100_000, "the code is no Python: Exceeds the limit"),
+        ("x = " + "9" * 100_000, "the code is not valid Python: Exceeds the limit"),
         ("#" * (SOURCE_BYTES_MAX + 1), "code of more than 256 KiB"),
-        ("\u2028".join(["x = 1"] * 3), "the code is no Python: invalid "),
+        ("\u2028".join(["x = 1"] * 3), "the code is not valid Python: invalid "),
     ],
     ids=["parentheses", "signs", "attributes", "sums", "digits", "size", "separators"],
 )

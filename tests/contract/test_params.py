@@ -99,7 +99,7 @@ def test_an_assignment_is_read_as_its_declared_type(text: str, value: object, co
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("rows", "'rows' is no assignment"),
+        ("rows", "'rows' is not an assignment"),
         ("rows=ten", "parameter 'rows' is of type integer, not 'ten'"),
         ("rows=1.0", "parameter 'rows' is of type integer, not 1.0"),
         ("dry=yes", "parameter 'dry' is of type boolean, not 'yes'"),

@@ -35,9 +35,9 @@ def test_a_result_is_part_of_what_is_planned_and_adds_no_dependency() -> None:
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("{$from: ad}", "the result names 'ad', which is no step"),
+        ("{$from: ad}", "the result names 'ad', which is not a step"),
         ("[{$param: m}]", "there is no parameter 'm'"),
-        ("{$form: add}", "key '$form' is no reference"),
+        ("{$form: add}", "key '$form' is not a reference"),
         ("{$from: add, x: 1}", "a reference stands alone"),
     ],
 )

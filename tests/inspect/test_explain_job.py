@@ -118,13 +118,11 @@ def test_a_job_in_the_open_pool_waits_for_a_worker(tmp_path: Path) -> None:
         told = stage.told("only")
     assert told.now == (
         "It waits for a worker: the next one that asks gets it.",
-        "It is next: number 1 of class 5, and nobody goes before it.",
+        "It is next: number 1 of class 5, with no jobs before it.",
     )
     assert told.present.waiting is not None
     assert told.present.waiting.reason == "ANY_WORKER"
-    assert told.story[0].why[0] == (
-        "It was admitted: no replica is registered, so whichever worker asks first takes it."
-    )
+    assert told.story[0].why[0] == ("It was admitted: no replica is registered, so the first worker to ask takes it.")
 
 
 def test_that_nobody_is_at_work_is_said_of_whatever_would_move(tmp_path: Path) -> None:
@@ -147,7 +145,7 @@ def test_a_job_behind_others_is_told_who_they_are_and_what_the_first_waits_for(t
         told = stage.told("second")
         behind = stage.told("first")
     assert told.now == (
-        "It waits in pool pool-a: others of its class came first.",
+        "It waits in pool pool-a: earlier jobs of its class go first.",
         "It is number 2 of class 5; 2 jobs go before it.",
         "The first of its class is job first: every replica that could take it has no room.",
     )
@@ -180,7 +178,7 @@ def test_a_head_without_room_is_told_the_funnel_and_who_holds_the_room(tmp_path:
         told = stage.told("waiting")
     assert told.now == (
         "It waits in pool pool-a: every replica that could take it has no room.",
-        "It runs when one of them ends what it does.",
+        "It runs when one of them finishes a job.",
         (
             "5 replicas were looked at: 1 not ready, 1 outside the device mask, 1 with another engine, model or sampler"
             " profile, 1 with too small a context, 1 without room now; 0 could take it."
@@ -188,7 +186,7 @@ def test_a_head_without_room_is_told_the_funnel_and_who_holds_the_room(tmp_path:
         "Of those not ready, 1 could otherwise take it.",
         "Their order: most free memory first, then fewest taken slots, then name.",
         "  1. busy: 1000 MB free, 1 slot taken, without room now",
-        "It is next: number 1 of class 5, and nobody goes before it.",
+        "It is next: number 1 of class 5, with no jobs before it.",
     )
 
 
@@ -216,7 +214,7 @@ def test_a_head_that_could_run_is_not_said_to_have_been_placed(tmp_path: Path) -
         stage.register(replica("r1"))
         stage.submit("next", asks=MODEL)
         told = stage.told("next")
-    assert told.now[0] == "It waits to be given out: replica r1 in pool pool-a has room for it."
+    assert told.now[0] == "It waits for dispatch: replica r1 in pool pool-a has room for it."
     assert told.state == "QUEUED"
 
 

@@ -127,7 +127,7 @@ def test_a_job_is_explained_in_whichever_partition_it_lives(tmp_path: Path) -> N
             told = explain(reader, Content(reader, house.home.content_files()), name, again=True)
             assert told.now[0] in {
                 "It waits for a worker: the next one that asks gets it.",
-                "It waits: others of its class came first.",
+                "It waits: earlier jobs of its class go first.",
             }
             assert told.story[0].replicas == ()
 

@@ -202,11 +202,11 @@ def test_a_wait_is_told_in_words() -> None:
         "Job job-1 waits: no replica that could take it is ready.",
         "1 replica was looked at: 1 not ready; 0 could take it.",
         "Of those not ready, 1 could otherwise take it.",
-        "It was number 3 in class 5, with 7 jobs to go before it.",
+        "It was number 3 in class 5, with 7 jobs before it.",
     ]
     assert explain_lines(waits_behind("job-1", "pool-a", PLACE)) == [
-        "Job job-1 waits in pool pool-a: others of its class came first.",
-        "It was number 3 in class 5, with 7 jobs to go before it.",
+        "Job job-1 waits in pool pool-a: earlier jobs of its class go first.",
+        "It was number 3 in class 5, with 7 jobs before it.",
     ]
 
 
@@ -218,7 +218,7 @@ def test_refusal_and_eviction_are_told_in_words() -> None:
     ]
     assert explain_lines(told["evicted"]) == [
         "Job job-1 lost its place in the queue to job job-2 (DROPPED_LRU: dropped to make room, oldest first).",
-        "It was number 3 in class 5, with 7 jobs to go before it.",
+        "It was number 3 in class 5, with 7 jobs before it.",
     ]
 
 

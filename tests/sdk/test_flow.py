@@ -528,8 +528,8 @@ def _generator() -> Any:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: detent.flow(3), "is no function"),  # type: ignore[call-overload]
-        (lambda: detent.flow(int), "is no function"),
+        (lambda: detent.flow(3), "is not a function"),  # type: ignore[call-overload]
+        (lambda: detent.flow(int), "is not a function"),
         (lambda: detent.flow(square), "is a task already"),
         (lambda: detent.flow(sums), "is a flow already"),
         (lambda: detent.flow(_generator), "is a generator"),

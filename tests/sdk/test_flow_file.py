@@ -69,11 +69,11 @@ def test_a_file_whose_name_is_no_identifier_is_loaded_by_its_path(project: Path)
         ("ff_none.py", "x = 1\n", "ff_none.py", "has no flow"),
         ("ff_two.py", ONE + ONE.replace("nightly", "daily"), "ff_two.py", "has the flows nightly, daily"),
         ("ff_other.py", ONE, "ff_other.py:weekly", "has no flow 'weekly'"),
-        ("ff_a.py", ONE, "ff_b.py", "is no file"),
+        ("ff_a.py", ONE, "ff_b.py", "is not a file"),
         ("ff_c.py", ONE, "ff_missing:f", "no module 'ff_missing'"),
         ("ff_d.py", ONE, "ff_missing.deep:f", "no module 'ff_missing.deep'"),
         ("ff_e.py", ONE, "pipeline.yaml:f", "no module|no name"),
-        ("ff_f.py", ONE, ":f", "is no name of a module"),
+        ("ff_f.py", ONE, ":f", "is not a module name"),
         ("ff_syntax.py", "def broken(:\n", "ff_syntax.py", "cannot be imported: SyntaxError"),
         ("ff_raises.py", "x = 1\nraise ValueError('top')\n", "ff_raises.py", "cannot be imported: ValueError: top"),
         ("ff_imports.py", "import ff_nowhere\n", "ff_imports.py", "cannot be imported: ModuleNotFoundError"),
@@ -111,7 +111,7 @@ def test_arguments_are_json_where_they_read_as_json(project: Path) -> None:
 
 @pytest.mark.parametrize(
     ("given", "message"),
-    [(["rows=1"], "needs day"), (["day"], "is no assignment"), (["day=1", "no=2"], "has no parameter 'no'")],
+    [(["rows=1"], "needs day"), (["day"], "is not an assignment"), (["day=1", "no=2"], "has no parameter 'no'")],
 )
 def test_arguments_that_do_not_fit_are_refused(project: Path, given: list[str], message: str) -> None:
     project.joinpath("ff_fit.py").write_text(ONE)

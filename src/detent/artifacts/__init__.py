@@ -1,6 +1,6 @@
 """Content-addressed bytes that jobs leave behind and read: in a directory or in S3, and the URLs by which clients get them.
 
 ``api`` says what a store of artifacts does, ``directory`` and ``s3`` do it, ``content_type`` looks at the bytes because
-nobody's word for them is taken, and ``signed_url`` decides who may fetch what until when. Nothing is imported here, so that
+claims about them are not trusted, and ``signed_url`` decides who may fetch what until when. Nothing is imported here, so that
 naming the room costs nothing.
 """

@@ -1,7 +1,7 @@
 """What every store of artifacts does, wherever it keeps the bytes.
 
 Bytes are named by their SHA-256 and by nothing else: no operation takes a path or an address to read from, and none changes
-what a digest names (JOB-004, JOB-071). Whoever may only read gets an `ArtifactReader`.
+what a digest names (JOB-004, JOB-071). A caller that may only read gets an `ArtifactReader`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ArtifactStore(ArtifactReader, Protocol):
 
 
 def insist_on_digest(digest: bytes) -> bytes:
-    """The digest, or `InvalidInput` for whatever else somebody would like to name content by."""
+    """The digest, or `InvalidInput` for any other name of content."""
     if type(digest) is not bytes or len(digest) != DIGEST_BYTES:
         raise InvalidInput(
             f"content is named by the {DIGEST_BYTES} bytes of its SHA-256, not by {show(digest)}",
@@ -88,8 +88,8 @@ def insist_on_digest(digest: bytes) -> bytes:
 def opened(source: Source) -> Iterator[Readable]:
     """A source as something to read from; closes what it opened.
 
-    A path is opened once, without following a link and without waiting for anybody: a pipe, a device or a link in place
-    of the file is refused (the name was given by whoever made the directory, and that may be a guest).
+    A path is opened once, without following a link and without blocking: a pipe, a device or a link in place of the file
+    is refused (the creator of the directory chose the name, and that may be a guest).
     """
     if isinstance(source, bytes):
         yield io.BytesIO(source)
@@ -110,7 +110,7 @@ def _regular_file(path: Path) -> io.FileIO:
         raise InvalidInput(f"{path!s} cannot be read: {exc}", details={"path": str(path)}) from exc
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise InvalidInput(f"{path!s} is no regular file", details={"path": str(path)})
+            raise InvalidInput(f"{path!s} is not a regular file", details={"path": str(path)})
         return io.FileIO(handle)
     except BaseException:
         os.close(handle)

@@ -66,7 +66,7 @@ def sniff(head: bytes) -> Kind:
 
 
 def judge(claimed: str | None, head: bytes) -> Kind | Refused:
-    """The kind to record for content that somebody gave a type.
+    """The kind to record for content with a claimed type.
 
     Refuses a picture or a document that is none: such a claim is an attack or a mistake, and either way the job's. Any
     other claim is passed over in favour of what the bytes say.

@@ -1,6 +1,6 @@
 """What a whole file is, for the record. A name is a claim; a claim that the bytes do not bear out is a fault.
 
-The format is `content_type`'s decision. What can carry scripts is recorded under a type by which nobody runs them: HTML and other
+The format is `content_type`'s decision. What can carry scripts is recorded under a type that no program runs: HTML and other
 markup are text, and so is an SVG picture with anything active in it. Nothing is unpacked or decoded. JSON is read strictly; SVG
 and HTML are searched for what could act, without being parsed; all three up to a size.
 """
@@ -77,7 +77,7 @@ class Sniffed:
 
 
 def examine(path: Path) -> Sniffed:
-    """Look at a file that nobody else can change any more."""
+    """Look at a file that no other process can change any more."""
     with path.open("rb") as file:
         head = file.read(HEAD_BYTES)
         kind = sniff(head)

@@ -1,8 +1,8 @@
 """Artifacts in a bucket that speaks S3, through `obstore`.
 
 ``PREFIX/ab/cdef…`` holds the bytes whose SHA-256 is ``abcdef…``. The key is known only when all bytes have been hashed, so
-content that does not fit into one part waits in a temporary file of our own: what is uploaded is what was hashed, whatever
-becomes of the source, and memory stays bounded.
+content that does not fit into one part waits in a temporary file of our own: what is uploaded is what was hashed, even if the
+source changes, and memory stays bounded.
 
 One part is put on condition that there is no such object. S3 has no such condition for uploads in parts that every server
 honours; there the object is asked for first, and two writers who ask at the same time upload the same bytes to the same key.
@@ -231,7 +231,7 @@ def _key(digest: bytes) -> str:
 
 
 def _digest_in(key: str) -> bytes | None:
-    """The digest that a key stands for; None for whatever else lies in the bucket."""
+    """The digest that a key stands for; None for any other object in the bucket."""
     shard, _, name = key.partition("/")
     fits = len(shard) == 2 and len(name) == 62 and _HEX.issuperset(shard) and _HEX.issuperset(name)
     return bytes.fromhex(shard + name) if fits else None

@@ -1,4 +1,4 @@
-"""URLs that let whoever has them fetch one artifact for a while: signing and checking. Pure; time is an argument.
+"""URLs that let their holder fetch one artifact for a while: signing and checking. Pure; time is an argument.
 
 A URL carries all its claims in the open, and a MAC over them:
 
@@ -9,7 +9,7 @@ key id. A list has its lengths in it, so no field can lend a character to its ne
 
 There is exactly one way to write each URL. A query is taken apart and put together again, and what does not come out byte for
 byte the same is refused: parameters twice, in another order, with other escapes or beside ours never reach the MAC. Only when
-the MAC holds does a refusal say more than that it does not, so nobody learns anything from guessing.
+the MAC is valid does a refusal say more than that it is not, so guessing reveals nothing.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ bytes, lists, maps, true, false and null. No floats, tags, bignums, undefined or
 ``libipld`` does the work because it is an order of magnitude faster than the alternatives, but it speaks DAG-CBOR, and
 three of its habits would be holes here:
 
-* Byte strings that parse as a content id are written as tag 42. That is no curiosity: a 32-byte digest has that shape
-  about once in 2,600 times (it starts with 01 and a plausible length follows). Whatever shows the two bytes of that tag
+* Byte strings that parse as a content id are written as tag 42. That is not rare: a 32-byte digest has that shape
+  about once in 2,600 times (it starts with 01 and a plausible length follows). A value that shows the two bytes of that tag
   is therefore encoded again by the plain encoder at the end of this file, which knows no tags.
 * Integers down to -2**64 and floats pass. The walk over the value refuses them.
 * Its decoder accepts longer heads than needed and reads tag 42 as bytes. Decoding therefore ends by encoding again and
@@ -54,7 +54,7 @@ class NotCanonical(InvalidInput):
 def encode(value: Value, *, bytes_max: int = ITEM_BYTES_MAX) -> bytes:
     """The one canonical encoding of ``value``.
 
-    Refuses with ``NotCanonical``, naming the place, whatever the profile does not contain. Subclasses of the allowed
+    Refuses with ``NotCanonical``, naming the place, everything outside the profile. Subclasses of the allowed
     types are refused too (an enum is not its value), and so are tuples: decoding would not give them back.
     """
     _require_profile(value)

@@ -14,7 +14,7 @@ TABLE_CHARS_MAX: Final = 128
 _NOT_YET: Final = frozenset(
     "csv file ftp gs http https json mysql ndjson parquet postgres postgresql redis s3 stdout text txt".split()
 )
-"""First words that people try. Some are also modules; nobody means those."""
+"""First words that people try. Some are also names of modules, which are not meant."""
 
 
 def destination_fault(written: str) -> str | None:

@@ -1,6 +1,6 @@
 """Ed25519 through PyNaCl: deterministic signatures, strict verification, keys checked before they are trusted.
 
-No randomness lives here: a key is made from a seed that somebody else drew. libsodium refuses signatures whose scalar is
+No randomness lives here: a key is made from a seed that the caller drew. libsodium refuses signatures whose scalar is
 not reduced (S + L) and does its work without the interpreter's lock.
 
 libsodium reads 32 bytes from wherever it is pointed at, so every length is checked on this side first.
@@ -44,7 +44,7 @@ class SigningKey:
 
     @property
     def seed(self) -> bytes:
-        """The secret seed, for whoever stores the key."""
+        """The secret seed, for storing the key."""
         return self._secret[:SEED_BYTES]
 
     def sign(self, message: bytes) -> bytes:

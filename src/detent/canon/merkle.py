@@ -6,7 +6,7 @@ A leaf is hashed behind a zero byte and an interior node behind a one byte, so n
 arrives and every path can be put together from them.
 
 Writers use ``root_of`` and ``Frontier``; readers use ``verify_inclusion`` and ``verify_consistency``, which take foreign
-bytes and answer False to whatever does not prove the claim. Asking for a path outside the tree is a bug of the caller.
+bytes and answer False to everything that does not prove the claim. Asking for a path outside the tree is a bug of the caller.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def _scalar_fault(value: JsonValue) -> str | None:
         return None if isfinite(value) else f"is {value}, which JSON cannot hold"
     if value is None or kind is bool:
         return None
-    return f"is {a_or_an(kind)}, which is no JSON value"
+    return f"is {a_or_an(kind)}, which is not a JSON value"
 
 
 def _is_unicode(text: str) -> bool:
@@ -170,7 +170,7 @@ def _float(text: str) -> float:
 
 
 def _constant(text: str) -> float:
-    raise _Ambiguous(f"has {text}, which is no JSON number")
+    raise _Ambiguous(f"has {text}, which is not a JSON number")
 
 
 def _encoder() -> Callable[[JsonValue, int], Iterable[str]]:

@@ -89,7 +89,7 @@ def resolve_needs(drafts: Sequence[Draft], names: Names, params: Mapping[str, Pa
 
 
 def check_result(result: Any, spot: Spot, names: Names, params: Mapping[str, Param]) -> None:
-    """Check the references in what a run gives back. It is read when all is over, so nobody waits for anybody by it."""
+    """Check the references in what a run gives back. It is read at the end of the run, so it makes no step wait for another."""
     found: list[Reference] = []
     scan(result, spot, found)
     for reference in found:
@@ -97,7 +97,7 @@ def check_result(result: Any, spot: Spot, names: Names, params: Mapping[str, Par
             _check_param(reference.name, reference.path, params, spot.report)
         elif reference.name not in names.by_key:
             hint = spot.report.nearest(reference.name, names.by_key) or "name the id of a step in this contract"
-            fault = f"the result names {reference.name!r:.80}, which is no step"
+            fault = f"the result names {reference.name!r:.80}, which is not a step"
             Spot(spot.report, reference.path).fault(fault, hint, stage=Stage.REFERENCES)
 
 
@@ -160,7 +160,7 @@ def _usable(word: str, position: int | None, draft: Draft, path: Path, names: Na
     spot = Spot(draft.spot.report, path)
     if position is None:
         hint = spot.report.nearest(word, names.by_key) or "name the id of a step in this contract"
-        spot.fault(f"step {draft.label} needs {word!r:.80}, which is no step", hint, stage=Stage.REFERENCES)
+        spot.fault(f"step {draft.label} needs {word!r:.80}, which is not a step", hint, stage=Stage.REFERENCES)
         return None
     if position == draft.index:
         spot.fault(f"step {draft.label} needs itself", "remove this dependency", stage=Stage.REFERENCES)

@@ -17,6 +17,6 @@ STEPS_MAX: Final = 100_000
 SOURCE_BYTES_MAX: Final = 256 * 1024
 """Size of the Python source in one ``code:``."""
 DURATION_MS_MAX: Final = 2**53
-"""285,000 years; whatever reads JSON can hold it exactly."""
+"""285,000 years; every JSON reader can hold it exactly."""
 LONG_FORM_BYTES_MAX: Final = 64 * BYTES_MAX
 """The long form of a file that keeps the other limits cannot come near this."""

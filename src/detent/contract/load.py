@@ -1,7 +1,7 @@
 """The loader: bytes or a document in, a checked contract out, or every reason why not.
 
 Reading, structure, names, dependencies and cycles follow one another here; each reports what it finds and leaves the
-next one whatever it could understand. Ids come last, because they follow from the whole. Nothing of the user's is
+next one everything it could understand. Ids come last, because they follow from the whole. Nothing of the user's is
 imported, opened or run.
 """
 
@@ -136,7 +136,7 @@ class _Loader:
     def _short(self, top: Spot) -> tuple[Outline | None, Any, Spot]:
         checked = check_keys(self.document, SHORT_KEYS, top, "the contract")
         if "name" not in self.document and "steps" not in self.document:
-            top.fault("this is no contract: it has neither name and steps nor workflow_coordination", _BEGIN)
+            top.fault("this is not a contract: it has neither name and steps nor workflow_coordination", _BEGIN)
         else:
             for missing in ("name", "steps"):
                 if missing not in self.document:

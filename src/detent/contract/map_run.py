@@ -4,7 +4,7 @@ The words are those of ``detent map``: where items come from, what is called on 
 for or imported here; that a destination can be opened is found out when the step runs.
 
 Most settings may be a parameter, ``{$param: name}``: `detent.contract.map_params` holds what it turns into to the checks of this
-file. The functions may not, as ``python:`` may not: which code runs is said by the contract, not by whoever runs it.
+file. The functions may not, as ``python:`` may not: the contract decides which code runs, not its caller.
 """
 
 from __future__ import annotations

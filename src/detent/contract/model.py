@@ -46,7 +46,7 @@ REFERRING: Final = frozenset({Kind.JOB, Kind.MAP})
 
 RETRY_ON_DEFAULT: Final = ("INTERNAL_ERROR",)
 RETRY_ON_OWN_FAILURES: Final = ("INTERNAL_ERROR", "USER_CODE_ERROR")
-"""What ``retry: 3`` means: whoever asks for retries means the failures of their own code too (X-164)."""
+"""What ``retry: 3`` means: a request for retries covers failures of the user's own code too (X-164)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ANY: Final = "any"
 NAMES_TOLD_MAX: Final = 8
-"""Parameters that are named where somebody gave one that there is not."""
+"""How many parameters are named in the answer to an unknown one."""
 TYPES: Final[Mapping[str, Callable[[Any], bool]]] = {
     "string": lambda value: type(value) is str,
     "integer": lambda value: type(value) is int,
@@ -76,7 +76,7 @@ def parse_assignment(text: str, contract: Contract) -> tuple[str, JsonValue]:
     """Read ``name=value`` as the declared type wants it: text as it is, anything else as JSON."""
     name, equals, written = text.partition("=")
     if not equals:
-        raise ParamsInvalid(f"{shown(text)} is no assignment", hint="write it as name=value")
+        raise ParamsInvalid(f"{shown(text)} is not an assignment", hint="write it as name=value")
     param = contract.params.get(name)
     if param is None:
         raise ParamsInvalid(_unknown(name, contract.params, Report()))

@@ -2,7 +2,7 @@
 
 ``{"$from": key}`` is the result of the step with that key, ``{"$param": name}`` a parameter. A reference is a mapping
 with that one key and nothing beside it. ``{"$file": digest, "size": ..., "name": ..., "type": ...}`` is a file in the content
-store of whoever runs the contract, and stands as it is until a worker hands it to the code. A key that begins with ``$$`` is the
+store of the home that runs the contract, and stays as it is until a worker hands it to the code. A key that begins with ``$$`` is the
 literal key with one ``$`` less; any other key that begins with ``$`` is refused. Nothing is looked up inside text: there is no
 expression language.
 """
@@ -90,7 +90,7 @@ def _reference(value: dict[str, Any], dollars: list[str], spot: Spot, found: lis
         wrong = [key for key in dollars if not key.startswith("$$")]
         for key in wrong:
             near = spot.report.nearest(key, (FROM, PARAM))
-            spot.at(key).fault(f"key {shown(key)} is no reference", near or _ESCAPE_HINT, at_key=True)
+            spot.at(key).fault(f"key {shown(key)} is not a reference", near or _ESCAPE_HINT, at_key=True)
         return bool(wrong)
     if len(value) != 1:
         spot.fault(f"a reference stands alone: {{{word}: name}}", f"remove the other keys; {_ESCAPE_HINT}")

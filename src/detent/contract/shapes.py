@@ -1,6 +1,6 @@
 """The small checks that the tables of keys are made of. Each takes a value and its place, and gives back what is meant.
 
-A check that finds something wrong reports it and returns ``BAD``; whoever called it goes on with the rest.
+A check that finds something wrong reports it and returns ``BAD``; its caller goes on with the rest.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def unknown_key(key: str, known: Mapping[str, object], spot: Spot, what: str) ->
 
 
 def keep(value: Any, spot: Spot) -> Any:
-    """Whatever it is: the model that it goes to checks it."""
+    """Accept any value: the model that it goes to checks it."""
     del spot
     return value
 

@@ -22,12 +22,12 @@ def check_source(source: str, entrypoint: str | None, spot: Spot) -> None:
         return
     try:
         with warnings.catch_warnings():
-            # An odd escape in somebody's string is theirs to hear about when the code runs.
+            # Python warns about an odd escape in a string when the code runs.
             warnings.simplefilter("ignore")
             tree = ast.parse(source)
     except SyntaxError as exc:
         line = exc.lineno or 1
-        message = f"the code is no Python: {exc.msg} (line {line} of the code)"
+        message = f"the code is not valid Python: {exc.msg} (line {line} of the code)"
         spot.fault(
             message, "mind that the indentation of the block does not count", inner=(line, max(exc.offset or 1, 1))
         )

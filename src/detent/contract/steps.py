@@ -1,6 +1,6 @@
 """From a step's mapping, in either form, to a draft: what the planner will be told, and what the step runs.
 
-A draft holds whatever could be understood, so that one bad field hides neither the next one nor a wrong dependency.
+A draft holds everything that could be understood, so that one bad field hides neither the next one nor a wrong dependency.
 """
 
 from __future__ import annotations

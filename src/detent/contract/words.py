@@ -55,7 +55,7 @@ def python_target_fault(target: str) -> str | None:
     if not colon:
         return "names no function"
     if not is_python_name(function, dotted=True):
-        return f"names {function!r:.80}, which is no Python name"
+        return f"names {function!r:.80}, which is not a Python name"
     if where.endswith(".py"):
         stem = where.removesuffix(".py").rpartition("/")[2]
         return None if stem and where.isprintable() else "names no file"

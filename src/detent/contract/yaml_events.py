@@ -57,7 +57,7 @@ class Events:
 
     @contextmanager
     def syntax(self) -> Iterator[None]:
-        """Turn whatever the parser raises inside into ``BadSyntax``. Around a loop, not in it: an event takes 1 us."""
+        """Turn every error of the parser inside into ``BadSyntax``. Around a loop, not in it: an event takes 1 us."""
         from yaml import YAMLError  # noqa: PLC0415 - 20 ms that only a reader of YAML should pay
 
         try:

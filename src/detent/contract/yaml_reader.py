@@ -3,7 +3,7 @@
 Read are UTF-8 with or without a byte order mark, one document, mappings, lists and scalars. Not read are anchors,
 aliases, tags, merge keys, directives, keys that are no text, a key written twice, and characters that end a line for some readers
 (`detent.contract.yaml_doubts`): each lets two readers of the file see two different contracts. What stands where is not kept, but for the beginnings of the uppermost mappings, which are
-the steps: whoever needs a line looks it up again (`detent.contract.places`), and only a bad file needs one.
+the steps: a line is looked up again when it is needed (`detent.contract.places`), and only a bad file needs one.
 
 libyaml's own limits apply: a key has at most 1,024 characters, and tabs do not indent.
 """

@@ -19,7 +19,7 @@ PREFIX: Final = "detent-sandbox-"
 def abandoned_folders() -> Iterator[Path]:
     """The abandoned folders of this user. Each is locked as long as the caller looks at it."""
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError):  # Gone meanwhile, held, or somebody else's.
+        with contextlib.suppress(OSError):  # Gone meanwhile, held, or another user's.
             handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

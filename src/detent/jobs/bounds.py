@@ -66,7 +66,7 @@ class BoundedLogs(NamedTuple):
 
 
 def bound_logs(entries: Sequence[LogEntry], bounds: Bounds = DEFAULT_BOUNDS) -> BoundedLogs:
-    """The first entries, each with the beginning of its message; fields nobody knows are dropped when they are long."""
+    """The first entries, each with the beginning of its message; unknown fields are dropped when they are long."""
     truncated = len(entries) > bounds.max_log_entries
     kept = []
     for entry in entries[: bounds.max_log_entries]:

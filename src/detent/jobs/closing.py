@@ -13,7 +13,7 @@ from detent.kernel.evidence import REASON_COMPLETED
 from detent.kernel.job import Usage
 
 REASON_CANCELLED_UNASKED: Final = "CANCELLED_UNASKED"
-"""A worker said CANCELLED although nobody had cancelled the job."""
+"""A worker reported CANCELLED although the job was not cancelled."""
 
 
 class Closing(NamedTuple):

@@ -44,7 +44,7 @@ def complete_payload(draft: JobPayload, *, created_at: str, user_id: str, env_ve
 
 
 def _written_out(whole: Any, given: Any) -> Any:
-    """A dump with every default in it, but without the nulls that nobody wrote."""
+    """A dump with every default in it, but without nulls that were not written."""
     if isinstance(whole, dict):
         named = given if isinstance(given, dict) else {}
         return {
@@ -94,7 +94,7 @@ def encode_payload(payload: JobPayload) -> bytes:
 
 
 def ingredients(payload: JobPayload) -> dict[str, Any]:
-    """What goes into the work, for `input_hash` and for whoever asks why something ran again (JOB-021, JOB-023).
+    """What goes into the work, for `input_hash` and to explain why something ran again (JOB-021, JOB-023).
 
     Defaults are written out, so a draft and its complete form agree. Objects count by id and pinned content, datasets by
     digest alone: a file's name is not part of it. The wanted formats and the network are, because they change what comes

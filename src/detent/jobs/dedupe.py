@@ -71,7 +71,7 @@ class Run:
 def in_flight_default(job_kind: str) -> InFlight:
     """The policy for equal work in progress: platform jobs run anew, users' own tasks and steps join (X-186)."""
     if job_kind not in JOB_KINDS:
-        raise InvariantBroken(f"{job_kind!r} is no kind of job")
+        raise InvariantBroken(f"{job_kind!r} is not a kind of job")
     return "join" if job_kind in {"task", "action"} else IN_FLIGHT_DEFAULT
 
 

@@ -1,6 +1,6 @@
 """The kinds of fields that envelopes are made of, and how a bad document is refused: by the path of its field.
 
-Models are frozen and strict: ``"30"`` is no number, ``true`` is not 1. Fields nobody declared are kept, because a newer
+Models are frozen and strict: ``"30"`` is not a number, ``true`` is not 1. Undeclared fields are kept, because a newer
 minor version may have put them there (X-161); like every other value they must be strict JSON (X-170).
 """
 

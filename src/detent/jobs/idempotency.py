@@ -57,7 +57,7 @@ class StoredAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """Nobody used the key within the window: do the work and store the answer."""
+    """The key was not used within the window: do the work and store the answer."""
 
 
 @dataclass(frozen=True, slots=True)

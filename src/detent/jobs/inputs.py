@@ -93,7 +93,7 @@ class StaticObject(Part):
 
 
 class ExecuteInputs(Part):
-    """The object with everything it depends on: an executor calls nobody back (JOB-043)."""
+    """The object with everything it depends on: an executor makes no calls to fetch more (JOB-043)."""
 
     object: CodeObject
     dependency_snapshots: Annotated[

@@ -1,7 +1,7 @@
 """``input_hash`` and ``execution_key``: two jobs with equal keys do the same work (X-148, X-170, X-186).
 
-A key is found by content, so it lives in an index beside the ledger and never in a record: whoever can guess an input
-could test the guess against it (X-171). Within the index it stands under its workspace, so that tenants never share
+A key is found by content, so it lives in an index beside the ledger and never in a record: a reader who guesses an input
+could test the guess against it (X-171). Within the index it belongs to its workspace, so that tenants never share
 results.
 
 Not to be confused with the kernel's transition key (one request about one job) or with the client's idempotency key (one
@@ -82,5 +82,5 @@ def _hash(value: str) -> str:
     try:
         parse_digest(value)
     except InvalidInput as exc:
-        raise InvalidInput(f"input_hash is no digest: {show(value)}", details={"path": "input_hash"}) from exc
+        raise InvalidInput(f"input_hash is not a digest: {show(value)}", details={"path": "input_hash"}) from exc
     return value

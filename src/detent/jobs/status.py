@@ -6,7 +6,7 @@ backwards. Two points make the seven legal moves the only ones that are ever see
 
 * It is *monotone*: a job that waits for another attempt stays ``RUNNING``, with the detail ``retrying`` (X-004).
 * It is evaluated at the *end of a commit batch*. A waiting job is cancelled by a batch that passes through the kernel's
-  RUNNING; whoever projected its middle would show work that never ran (A.4).
+  RUNNING; a status taken in its middle would show work that never ran (A.4).
 
 The kernel writes CANCELED, this contract CANCELLED. `project_status` is the only place that translates (X-002).
 """
@@ -83,7 +83,9 @@ def parse_status(text: object) -> JobStatus:
     if isinstance(text, str) and text in JobStatus.__members__:
         return JobStatus(text)
     hint = "write CANCELLED, with two Ls" if text == State.CANCELED else None
-    raise InvalidInput(f"{show(text)} is no job status", code="VALIDATION_ERROR", hint=hint, details={"path": "status"})
+    raise InvalidInput(
+        f"{show(text)} is not a job status", code="VALIDATION_ERROR", hint=hint, details={"path": "status"}
+    )
 
 
 def project_status(
@@ -96,7 +98,7 @@ def project_status(
     if state is None:
         return JobStatus.PENDING
     if state not in State.__members__:
-        raise InvariantBroken(f"{show(state)} is no state of the kernel")
+        raise InvariantBroken(f"{show(state)} is not a kernel state")
     state = State(state)
     if state is State.FAILED and failure_code in TIMEOUT_CODES:
         return JobStatus.TIMED_OUT

@@ -60,7 +60,7 @@ def escaped(value: JsonValue) -> JsonValue:
 def restored(value: JsonValue, result: Callable[[str], JsonValue], file: Callable[[dict[str, Any]], Any]) -> Any:
     """A stored value as the user's code sees it.
 
-    ``result`` gives the stored value of a result by its digest; ``file`` makes of a file's mapping whatever files are.
+    ``result`` gives the stored value of a result by its digest; ``file`` makes a file object of a file's mapping.
     """
     if type(value) is dict:
         if is_result(value):

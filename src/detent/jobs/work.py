@@ -164,7 +164,7 @@ class WorkFile:
     size_bytes: int
     content_type: str = "application/octet-stream"
     output: str | None = None
-    """The name under which it was declared; None for a file that nobody declared."""
+    """The name under which it was declared; None for an undeclared file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ class WorkReport:
     """Profile of the sandbox, or ``process`` for the user's own trusted code in a plain process."""
     worker: str = ""
     stale: bool = False
-    """The source had changed by the end of the attempt: nobody can tell which one ran, so nobody takes this result over."""
+    """The source had changed by the end of the attempt: which one ran is unknown, so this result is never reused."""
     started_ms: int = 0
     """By the wall clock of the supervisor, since 1970."""
     finished_ms: int = 0

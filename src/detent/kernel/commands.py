@@ -1,6 +1,6 @@
 """The commands the kernel takes, and their recorded form.
 
-A command is data: whatever may vary (time, ids, new leases' holders) is in it, its tick included. The owner stamps the
+A command is data: everything that may vary (time, ids, new leases' holders) is in it, its tick included. The owner stamps the
 tick, the kernel applies the command, and the batch record binds the bytes made here, so that a restore or a replay
 applies exactly the same thing again (X-165).
 """
@@ -148,7 +148,7 @@ class ReportUsage:
 class AdvanceTick:
     """Let time pass: commits what is due, at most ``due_max`` of it.
 
-    What is left stays due. Every other command commits all of it first, so whoever needs small batches repeats this one
+    What is left stays due. Every other command commits all of it first, so a caller that needs small batches repeats this one
     until nothing is due.
     """
 
@@ -160,7 +160,7 @@ class AdvanceTick:
 class Resume:
     """Advance time after a stall of the owner itself.
 
-    Leases named here sent their heartbeat while nobody could take it, so they are extended before anything expires
+    Leases named here sent their heartbeat while the owner could not take it, so they are extended before anything expires
     (X-180). ``due_max`` is that of `AdvanceTick`.
     """
 

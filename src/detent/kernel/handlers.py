@@ -244,8 +244,8 @@ def _finish_fault(command: cmd.Finish) -> str | None:
 def _late_finish(kernel: PartitionState, job: Job, command: cmd.Finish, evidence: bytes, out: Outcome) -> None:
     """A result for a lease that is not active: a repeat of the one that closed it, or stale, or contradicting it.
 
-    Success and failure can carry the same evidence, so a repeat must also agree on which of them it was (X-035). Whatever is
-    no repeat asked for a transition and got none: that leaves its event and counts (PIPE-007, PIPE-110).
+    Success and failure can carry the same evidence, so a repeat must also agree on which of them it was (X-035). A result that
+    is not a repeat asked for a transition and got none: that leaves its event and counts (PIPE-007, PIPE-110).
     """
     closing = kernel.history.record(job.job_id, job.exit_seq) if job.exit_seq is not None else None
     if closing is not None and closing.evidence == evidence and _succeeded(closing) == command.ok:

@@ -65,7 +65,7 @@ class Job:
     failures: int = 0
     """Attempts that ended by the job's own fault; bounded by ``max_retries``."""
     interruptions: int = 0
-    """Attempts that ended by nobody's fault; bounded by ``max_interruptions``."""
+    """Attempts that were interrupted, which is not a failure; bounded by ``max_interruptions``."""
     ever_dispatched: bool = False
     lease_id: bytes | None = None
     lease_holder: str | None = None

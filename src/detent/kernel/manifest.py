@@ -180,7 +180,7 @@ _required = attrgetter(*Manifest.REQUIRED)
 
 @dataclass(frozen=True, slots=True)
 class RefusedManifest:
-    """What somebody sent as a signed manifest, and why it is none."""
+    """A document sent as a signed manifest, and why it is not one."""
 
     refusal: Refused
     job_id: str | None

@@ -99,7 +99,7 @@ def conflict(
     kernel: PartitionState, job: Job, expected: int, to_state: str, operator: str, out: Outcome, **details: object
 ) -> None:
     """Refuse a request that expects another sequence, with what the caller needs to go on (PIPE-067, PIPE-068)."""
-    # The schedule of a job that has ended may be gone from the configuration; then nobody needs to come back.
+    # The schedule of a job that has ended may be gone from the configuration; then no retry is due.
     schedule = kernel.config.backoffs.get(job.backoff_schedule_id)
     if schedule is not None:
         details["retry_after_ms"] = delay_ms = schedule.delay_ms(job.conflicts)

@@ -1,6 +1,6 @@
 """The policy artifacts a run is decided by, and the configuration that gathers them.
 
-Each artifact has exactly the fields its contract lists. Whatever can change a decision is part of `queue_policy_hash`,
+Each artifact has exactly the fields its contract lists. Everything that can change a decision is part of `queue_policy_hash`,
 which goes into the replay token, so two runs that could differ never claim to be comparable.
 """
 
@@ -230,8 +230,8 @@ class KernelConfig:
     seed: int = 0
     environment: Mapping[str, str] = field(default_factory=lambda: {"runtime_class": "CPU-only"})
     rules: int = RULES_FIRST
-    """Which rules decide. A ledger is replayed by those it was written under, so whatever the kernel comes to decide
-    otherwise gets a number of its own; `RULES` is the newest, and what every new owner writes under."""
+    """Which rules decide. A ledger is replayed by those it was written under, so each change of the kernel's
+    decisions gets a number of its own; `RULES` is the newest, and what every new owner writes under."""
 
     FIELDS = (
         "partitions",

@@ -3,7 +3,7 @@
 The kernel is handed a `JobQueue`. The plain one is a bounded first-in-first-out line for each class; the one of
 `detent.scheduling` also knows pools, replicas, budgets and time limits. Neither changes a job: the kernel asks, moves
 the job, and tells the queue what became of it. A queue is part of the decisions, so its snapshot is part of every
-checkpoint, and whatever it decides from comes in through commands.
+checkpoint, and everything it decides from comes in through commands.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Arrival(NamedTuple):
     request: bytes | None
     """What the submitter asks of the place where it runs, as the scheduler reads it; None: nothing in particular."""
     crowded: Collection[Hashable] = ()
-    """Lines in which jobs that are tried again wait for room; nobody new may make room for itself there (X-042)."""
+    """Lines in which jobs that are tried again wait for room; no new job may make room for itself there (X-042)."""
 
 
 class Placed(NamedTuple):
@@ -81,7 +81,7 @@ class JobQueue(Protocol):
     def take(self, replica_id: str | None) -> Placed | Refused | None:
         """Take out the job that runs next on a replica (None: on any).
 
-        None when nothing that waits can be placed now; refused when nothing ever can, because nobody knows the replica.
+        None when nothing that waits can be placed now; refused when nothing ever can, because the replica is unknown.
         """
 
     def cancel(self, job_id: str) -> bool:
@@ -151,7 +151,7 @@ class PriorityFifo:
         return priority
 
     def take(self, replica_id: str | None) -> Placed | Refused | None:
-        """The next job for whoever asks; nobody is known here who could be chosen instead."""
+        """The next job for the caller; this queue knows no other worker to choose."""
         job_id = None if replica_id is None else self.dequeue()
         return None if job_id is None or replica_id is None else Placed(job_id, replica_id, None)
 
@@ -259,7 +259,7 @@ class PriorityFifo:
         ]
 
     def restore(self, snapshot: object) -> None:
-        """Become the queue that `snapshot` was taken of, whatever the bounds are now."""
+        """Become the queue that `snapshot` was taken of, even if the bounds have changed."""
         fresh = PriorityFifo(self.policy)
         if not isinstance(snapshot, list):
             raise InvariantBroken("a queue snapshot is a list")

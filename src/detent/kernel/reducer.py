@@ -6,7 +6,7 @@ reads no clock and draws nothing: the same commands in the same order give the s
 How a command is applied, always in this order:
 
 1. The kernel's tick becomes the command's, unless it is older.
-2. Whatever is due by then is committed: expired leases and finished backoffs, by (due tick, job id) (X-065). A command
+2. Everything due by then is committed: expired leases and finished backoffs, by (due tick, job id) (X-065). A command
    that only lets time pass commits a bounded part of it, so that a batch stays bounded however many leases end at once.
    A new owner and new trust let nothing happen: what is due is decided under them, not before.
 3. The command itself is decided.

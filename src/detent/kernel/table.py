@@ -2,7 +2,7 @@
 
 Everything that asks "may this job go there?" asks this table: the reducer, the verifier, the store's checks and the
 diagram in the docs. Changing it is a new major version of the kernel, and `TABLE_DIGEST` beside `TABLE_MAJOR` makes sure
-that nobody does so by accident (PIPE-004).
+that it is not done by accident (PIPE-004).
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def _argument_fault(command: Transition) -> str | None:
 
 
 def _evidence_fault(command: Transition) -> str | None:
-    """Say what is wrong with the evidence as such, whatever the move it comes with."""
+    """Say what is wrong with the evidence as such, independent of its move."""
     if command.evidence_ref is not None and not isinstance(command.evidence_ref, str):
         return f"evidence_ref must be a text, not {show(command.evidence_ref)}"
     if command.evidence is None:

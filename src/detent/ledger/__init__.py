@@ -1,7 +1,7 @@
 """The signed history: trust, batch records, the Merkle tree and its heads, bundles, verification and replay.
 
 The kernel builds record bodies; this room signs them, binds them and checks them. It reads no file, no clock and no store:
-whoever calls it brings the bytes.
+the caller brings the bytes.
 
 Writing: `trust_config` and `trust` (who may sign), `signing` (manifests, results), `batch` (one signature for a commit),
 `merkle` and `note` (the tree and its heads), `items` and `bundle` (the file). Reading: `verify`, which hands batches to

@@ -3,7 +3,7 @@
 A batch record binds the commands of a commit by digest, its records by the root of a small Merkle tree over their bodies,
 and the batch before it by hash. It is itself a leaf of the partition's tree: its leaf data are its body and its signature.
 A single record is therefore proved by three things: its path in the batch, the batch record, and the batch's path in a
-tree whose head somebody signed or kept.
+tree whose head was signed or kept elsewhere.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def partition_of_origin(origin: str) -> int | None:
 
 
 def parse_batch(body: bytes) -> BatchHeader | TrustFault:
-    """Read a batch record's body; refuse whatever `seal` would not have written."""
+    """Read a batch record's body; refuse everything that `seal` would not have written."""
     fields = loose(body) if len(body) <= BATCH_BYTES_MAX else None
     if type(fields) is not dict or len(fields) != _FIELD_COUNT:
         return TrustFault("BATCH_MALFORMED", "the batch record is not a map of exactly the fields of a batch record")

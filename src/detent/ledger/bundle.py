@@ -108,7 +108,7 @@ def encode_item(item: Item) -> bytes:
 
 
 def read_items(stream: ByteStream, *, bytes_max: int = ITEM_BYTES_MAX) -> Iterator[Readable]:
-    """Every item of a bundle, and a finding in the place of whatever is not one.
+    """Every item of a bundle, and a finding in place of everything that is not one.
 
     An item that is framed but unreadable is passed over; once the framing itself is lost, nothing after it means
     anything and reading ends. A file without its end item, or with more after it, is a finding too.

@@ -37,12 +37,10 @@ EXECUTOR: Final = (
     "That results and usage are true: an executor can lie. Running a sample again, or on two executors, would show it."
 )
 TIME: Final = (
-    "That ticks are the true time: whoever holds the owner's key can write any tick that does not go backwards. "
+    "That ticks are the true time: a holder of the owner's key can write any tick that does not go backwards. "
     "Witnesses' cosignatures bound it."
 )
-KEY_HOLDER: Final = (
-    "That nobody who holds the ledger's keys rewrote it before the first tree head that somebody else keeps."
-)
+KEY_HOLDER: Final = "That no holder of the ledger's keys rewrote it before the first tree head that is kept elsewhere."
 HOME: Final = (
     "That this home was not rewritten as a whole: its keys lie beside it and the root pinned here is its own. "
     "A root digest and a tree head kept elsewhere would show it."

@@ -27,7 +27,7 @@ class Kind(NamedTuple):
 
 
 _CHANGED: Final = "bytes were changed after they were signed"
-_KEY_HOLDER: Final = "whoever holds the owner's key wrote something the kernel would not have written"
+_KEY_HOLDER: Final = "a holder of the owner's key wrote something the kernel would not have written"
 _CUT: Final = "the file was cut off or changed on its way"
 
 FINDINGS: Final[Mapping[str, Kind]] = {
@@ -149,7 +149,7 @@ FINDINGS: Final[Mapping[str, Kind]] = {
     "RUN_PARTITION_WRONG": Kind("a run in a partition that does not own it", _KEY_HOLDER),
     "RUN_REPEATED": Kind("a run is started twice", "a record was repeated"),
     "RUN_NOT_ENDED": Kind(
-        "the run has no end on the ledger, so nobody can say that it is complete", "exported too early"
+        "the run has no end on the ledger, so it cannot be shown to be complete", "exported too early"
     ),
     "RUN_MISSING": Kind("the bundle of a run without the run", "the export is incomplete"),
     "RUN_JOBS_WRONG": Kind("a run's end does not fit its jobs", "a job of the run was left out or changed"),

@@ -34,7 +34,7 @@ _STATES: Final = frozenset(state.value for state in State)
 _LEASE_ENDERS: Final = frozenset({ev.CANCEL, ev.WATCHDOG})
 """Evidence that ends a lease without naming it."""
 _KERNEL_DECIDES: Final = frozenset({ev.EXPIRY, ev.QUOTA})
-"""Ends of an attempt for which nobody but the kernel chooses the next state."""
+"""Ends of an attempt for which only the kernel chooses the next state."""
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """The things a verification reads, whether they come out of a bundle or straight from a store.
 
-A store's rows are taken as they are: `batch_item`, `job_item` and `run_item` read the attributes of whatever row has
+A store's rows are taken as they are: `batch_item`, `job_item` and `run_item` read the attributes of any row that has
 them, so this room needs no store. What only a store has (leaf hashes, inner nodes, unsigned columns) is optional here and
 is compared with the signed bytes where it is given.
 """

@@ -1,4 +1,4 @@
-"""Which digests a record names: found by the bytes, whatever kind of record it is.
+"""Which digests a record names: found by the bytes, for every kind of record.
 
 A 32-byte string begins alike wherever it stands in CBOR, also inside a manifest that lies in its envelope as bytes. What is
 found this way may be more than content (keys, hashes, leases), which is harmless for the one question asked of it: has

@@ -11,7 +11,7 @@ so a head can be passed on, printed, or compared by any tool that knows the form
     — detent/0123456789abcdef/p0 Az3grlgtzPIC...
 
 Reading is strict: exactly the format, bounded, base64 in its one canonical form. Two choices are narrower than the
-specification: a head has no extension lines (nobody could audit them), and one bad signature of a known key spoils the
+specification: a head has no extension lines (they could not be audited), and one bad signature of a known key spoils the
 note even if another signature of that key is good.
 """
 

@@ -112,7 +112,7 @@ def trust_changed(walk: WalkState, fields: Mapping[str, Any], evidence: bytes) -
         if fields["config_digest"] != signed.digest():
             yield TrustFault("TRUST_INVALID", "the trust configuration is not the one the record names")
         if partition.trust is None:
-            # The genesis batch announces before anything is read; whatever comes without it has been found already.
+            # The genesis batch announces before anything is read; a ledger without it has its finding already.
             return
         genesis = partition.trust.versions[0]
         if not partition.genesis_seen and (genesis.position, genesis.digest) == (walk.batch_no, signed.digest()):

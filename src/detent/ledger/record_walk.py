@@ -1,7 +1,7 @@
 """One record after the other: the checks that jobs' records must pass, in the order in which they were appended.
 
 The hot loop of a verification. A record of an honest owner takes the short way (build what it must be, compare bytes,
-apply the rules); whatever differs takes the long way, which finds out what and then goes on from what the record claims,
+apply the rules); a record that differs takes the long way, which finds out what and then goes on from what it claims,
 so that one fault does not look like a hundred.
 """
 

@@ -175,7 +175,7 @@ class _Replay:
             return
         try:
             self._apply(lane, header, item)
-        except Exception as exc:  # noqa: BLE001 - commands are foreign bytes here, and whatever the kernel makes of them is a difference
+        except Exception as exc:  # noqa: BLE001 - commands are foreign bytes here, and any failure of the kernel on them is a difference
             self._differ(lane, header.batch_no, None, f"the commands cannot be applied: {type(exc).__name__}: {exc}")
             lane.lost = True
 

@@ -191,7 +191,7 @@ def _read_manifest(body: bytes) -> tuple[str, bytes, Mapping[str, Any]] | None:
 
 @lru_cache(maxsize=4096)
 def _manifest_form(first: bytes, before: bytes, after: bytes) -> Mapping[str, Any] | None:
-    """The fields of a manifest for nobody's job, if that is a valid manifest and the holes are where they seem to be."""
+    """The fields of a sample manifest, if it is valid and the holes are where they seem to be."""
     body = first + b"\x61x" + before + _TICK + b"\x00" + _PAYLOAD + _HOLE + after
     manifest = parse_manifest(body)
     if isinstance(manifest, Refused):

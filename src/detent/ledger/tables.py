@@ -381,7 +381,7 @@ class ErasedTable:
         self._heads.put(_ERASED + digest, self._now())
 
     def named_again(self, data: bytes) -> None:
-        """A later record holds ``data``: content that it names may be here, whatever was erased before."""
+        """A later record holds ``data``: content that it names may be here, even if it was erased before."""
         for digest in named_digests(data):
             if digest in self:
                 self._heads.delete(_ERASED + digest)

@@ -1,4 +1,4 @@
-"""Tree heads against the tree: those in the bundle, and those that somebody kept elsewhere.
+"""Tree heads against the tree: those in the bundle, and those kept elsewhere.
 
 A head is known by its size before anything has been read, so its root can be compared at the moment the tree has that
 size. Whether a trusted log key signed it is asked at the end, when the chain of trust is known. A head that the verifier
@@ -35,7 +35,7 @@ HEADS_MAX: Final = 65_536
 
 @dataclass(slots=True)
 class Claim:
-    """A tree head somebody shows, and what became of it."""
+    """A tree head to be checked, and the outcome."""
 
     head: TreeHead
     note: str

@@ -3,7 +3,7 @@
 Version 1 is signed by a root key of its own; its digest is what a verifier pins. Every later version is signed by a root
 key that the version before it knows, names that version by digest, and is announced by a ``trust_changed`` record. A
 version announced in batch *n* decides about batches after *n*: the announcing batch is still signed under the version
-before. So rotation never voids the past, and nobody can announce himself.
+before. So rotation never voids the past, and no key can announce itself.
 
 A version may also say that the ledger is a copy of another one (``copy_of``) and goes by an origin and keys of its own from its
 announcing batch on. That batch already carries the new origin, so a copy writes nothing in the name of its original.
@@ -132,7 +132,7 @@ class Trust:
         return self.versions[0]
 
     def entry(self, key_id: bytes, role: str, position: int) -> KeyEntry | TrustFault:
-        """The key of this id if it has the role and was valid at the position, whatever its scope."""
+        """The key of this id if it has the role and was valid at the position, with any scope."""
         entry = self.at(position).by_id.get(key_id)
         if entry is None:
             return TrustFault("KEY_UNKNOWN", f"key {short_id(key_id)} is not in the trust configuration")
@@ -185,7 +185,7 @@ def _check_signatures(signed: SignedTrust, signer: Version, position: int) -> No
     for block in signed.sigs:
         entry = signer.by_id.get(block.key_id)
         if entry is None or entry.role != ROOT:
-            raise TrustError(f"key {short_id(block.key_id)} is no root key of trust version {signer.config.version}")
+            raise TrustError(f"key {short_id(block.key_id)} is not a root key of trust version {signer.config.version}")
         if fault := entry.range_fault(position):
             raise TrustError(f"the trust configuration's signature: {fault.message}")
         if not verify(entry.public_key, TRUST_LABEL + signed.body, block.sig):

@@ -209,7 +209,7 @@ class TrustConfig:
 
     @classmethod
     def parse(cls, body: bytes) -> TrustConfig:
-        """Read a body; refuse, with `TrustError`, whatever `body` would not have written."""
+        """Read a body; refuse, with `TrustError`, everything that `body` would not have written."""
         try:
             decoded = decode(body, bytes_max=RECORD_BYTES_MAX)
             names = _COPY_FIELDS if isinstance(decoded, dict) and "copy_of" in decoded else _CONFIG_FIELDS
@@ -270,7 +270,7 @@ class SignedTrust:
 
 
 def sign_trust(config: TrustConfig, *root_keys: SigningKey) -> SignedTrust:
-    """Sign a version with one root key or several; whether they may is decided by whoever reads it."""
+    """Sign a version with one root key or several; whether they may is decided by its readers."""
     body = config.body()
     keys = sorted(root_keys, key=lambda key: key.key_id)
     return SignedTrust(body, tuple(TrustSignature(key.key_id, key.sign(TRUST_LABEL + body)) for key in keys))

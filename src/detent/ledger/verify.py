@@ -1,6 +1,6 @@
 """Verification: read everything once, forward, and say all that does not hold.
 
-Nothing here raises on what it reads, however hostile, and nothing stops at the first fault. Memory is bounded whatever the
+Nothing here raises on what it reads, however hostile, and nothing stops at the first fault. Memory is bounded for any
 length, as long as the caller's `Heads` is. The result is green only if no finding was made, and a finding is made whenever
 something that must be proved was not: no pinned root, no green (X-178).
 """

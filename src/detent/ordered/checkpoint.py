@@ -61,7 +61,7 @@ def checkpoint(run: OrderedRun) -> bytes:
         "offers": [list(chunk) for chunk in compute.offers],
         "boundary": run.boundary,
         "commit_last": commits.commit_last,
-        # A run that gave up on its destination starts its schedule anew when somebody resumes it.
+        # A run that gave up on its destination starts its schedule anew when it is resumed.
         "again_ms": None if stopped else commits.again_ms,
         "write_failures": 0 if stopped else commits.write_failures,
         "failures": commits.failures,

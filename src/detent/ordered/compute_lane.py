@@ -63,7 +63,7 @@ class ComputeLane:
         reserved = ledger.dispatched_count + ledger.in_flight_count + self._offered_open()
         actions: list[Dispatch] = []
         while self.offered_to < limit:
-            # Always the whole chunk, so that its job has one name, whatever part of it is still open.
+            # Always the whole chunk, so that its job has one name, even if only part of it is still open.
             chunk = chunk_of(self.offered_to, config.total, config.window_size, config.chunk_size)
             opened = states.count(_UNSEEN, chunk.first, chunk.last + 1)
             if opened:

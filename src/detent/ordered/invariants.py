@@ -45,5 +45,5 @@ RULES: Final[Mapping[str, str]] = {
 def broken(rule: str, message: str, seq: int) -> InvariantBroken:
     """The exception for a broken rule, for the caller to raise."""
     if rule not in RULES:
-        return InvariantBroken(f"{rule} is no rule of an ordered run: {message}")
+        return InvariantBroken(f"{rule} is not a rule of an ordered run: {message}")
     return InvariantBroken(message, details={"rule": rule, "seq": seq})

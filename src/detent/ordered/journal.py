@@ -45,7 +45,7 @@ def apply_entry(run: OrderedRun, entry: Sequence[object]) -> list[Action]:
     """Let one recorded event happen. Refuses what is no event of a run."""
     event, arguments, named = entry
     if event not in EVENTS or not isinstance(arguments, list) or not isinstance(named, dict):
-        raise InvalidInput(f"{show(event)} is no event of an ordered run")
+        raise InvalidInput(f"{show(event)} is not an event of an ordered run")
     method = getattr(run, str(event))
     actions: list[Action] = method(
         *(_typed(value) for value in arguments), **{name: _typed(value) for name, value in named.items()}

@@ -128,7 +128,7 @@ class OrderedRun:
 
     @_event
     def begin(self, actions: list[Action]) -> None:
-        """Start, or go on after a restore: hand out again whatever is out and not confirmed."""
+        """Start, or go on after a restore: hand out again everything that is out and not confirmed."""
         if not self.restored:
             return
         self.restored = False
@@ -195,7 +195,7 @@ class OrderedRun:
 
     @_event
     def interrupted(self, _actions: list[Action]) -> None:
-        """The runtime itself died: whatever was in flight is dispatched again, at nobody's cost."""
+        """The runtime itself died: what was in flight is dispatched again, without counting as a retry."""
         start, end = self.windows.start, self.windows.limit
         for seq, last in self.ledger.spans(SeqState.IN_FLIGHT, start, end - 1):
             for each in range(seq, last + 1):
@@ -425,7 +425,7 @@ class OrderedRun:
             raise broken("OUTSIDE_WINDOWS", f"{first}..{last} is not in an active window", first)
 
     def _end(self, fault: InvariantBroken) -> None:
-        """Close the run for good; the snapshot goes with whoever learns of it."""
+        """Close the run for good; the snapshot goes with the error."""
         fault.details["snapshot"] = self.snapshot().to_map()
         self.fault = fault
 

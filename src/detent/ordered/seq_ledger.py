@@ -167,7 +167,7 @@ class SeqLedger:
         self._lease(first, last, owner, at_ms)
 
     def end(self, seq: int, outcome: SeqState) -> None:
-        """Give a seq its one terminal outcome, from whichever state the table allows (ORD-011, ORD-041)."""
+        """Give a seq its one terminal outcome, from any state that the table allows (ORD-011, ORD-041)."""
         source = self.seq_state[seq]
         if not 3 <= outcome <= 6 or not LEGAL[source][outcome]:
             rule = "SECOND_TERMINAL" if source >= 3 else "TRANSITION"

@@ -56,7 +56,7 @@ class Summary:
         }
 
     def digest(self) -> bytes:
-        """The same for equal outcomes, in whichever order they came and on whichever machine."""
+        """The same for equal outcomes, in any order and on any machine."""
         return digest(_LABEL, encode(self.to_map()))
 
 

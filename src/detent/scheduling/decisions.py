@@ -1,7 +1,7 @@
 """Decision records: why a job was admitted, refused, evicted, placed or kept waiting.
 
-A decision is a value, made by a pure function from recorded inputs, so whoever has the request and the fleet as it was can
-make it again and get the same bytes. It is stored as evidence by digest, and therefore bounded: counts for each filter and
+A decision is a value, made by a pure function from recorded inputs, so the request and the fleet as it was are enough to
+make it again with the same bytes. It is stored as evidence by digest, and therefore bounded: counts for each filter and
 the best few candidates stand in it, the other thousands follow from the fleet whose digest it names (X-181).
 
 Refusals make no job and no transition; their decisions go to a log of their own (X-182). Why an attempt was ended or a job
@@ -179,7 +179,7 @@ def admitted_to_open_pool(job_id: str, queue: Position) -> bytes:
 
 
 def placed_on_asker(job_id: str, replica_id: str) -> bytes:
-    """The bytes of the decision to give a job of the open pool to whoever asked. As `Decision.encode`."""
+    """The bytes of the decision to give a job of the open pool to the worker that asked. As `Decision.encode`."""
     return encode_trusted(
         {
             "version": DECISION_VERSION,

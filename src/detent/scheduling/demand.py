@@ -1,7 +1,7 @@
 """What a request demands of a replica, and which filter removes the replicas that can never meet it.
 
 What does not change from hour to hour about a replica (its pool, devices, engine, model, limits) is its `Shape`. Fleets have
-few of them, and a demand judges each shape once; readiness and room are left to whoever looks at the replica itself.
+few of them, and a demand judges each shape once; readiness and room are checked on the replica itself.
 """
 
 from __future__ import annotations

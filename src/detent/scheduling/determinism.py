@@ -1,4 +1,4 @@
-"""What a replica set promises: the same question gets the same tokens, from whichever of its replicas answers.
+"""What a replica set promises: the same question gets the same tokens from each of its replicas.
 
 The question is named by its determinism key. It holds all six things the promise names, so two answers may be compared, or
 one kept in place of the other, exactly when their keys are equal; a new engine, sampler or model gives a new key, and

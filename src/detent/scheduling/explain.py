@@ -1,7 +1,7 @@
-"""A decision in plain words, one line for each thing worth knowing. Text in, text out: who prints it is somebody else.
+"""A decision in plain words, one line for each thing worth knowing. Pure: the caller prints the lines.
 
-`explain_lines` tells what was decided, `waiting_lines` what a job waits for now, which nobody has decided: it is what the
-scheduler answers when it is asked.
+`explain_lines` tells what was decided; `waiting_lines` tells what a job waits for now, which is not a decision but the
+scheduler's present answer.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _WAITS: Final[Mapping[str, str]] = {
     kinds.NO_FREE_SLOT: "every replica that could take it has no room",
     kinds.NOT_READY: "no replica that could take it is ready",
     kinds.NO_FEASIBLE_REPLICA: "no replica that is registered now could ever take it",
-    kinds.NOT_FIRST: "others of its class came first",
+    kinds.NOT_FIRST: "earlier jobs of its class go first",
     kinds.ANY_WORKER: "no worker has asked for it yet",
 }
 _POOLS: Final[Mapping[str, str]] = {
     kinds.PINNED: "the request pins it to that pool",
     kinds.BEST_POOL: "the best replica that could run it is there",
-    kinds.ANY_WORKER: "no replica is registered, so whichever worker asks first takes it",
+    kinds.ANY_WORKER: "no replica is registered, so the first worker to ask takes it",
     kinds.FEASIBLE_POOL: "no replica that could run it is ready, and that is the first pool that has one",
 }
 _REMEDIES: Final[Mapping[str, str]] = {
-    kinds.NO_FREE_SLOT: "It runs when one of them ends what it does.",
+    kinds.NO_FREE_SLOT: "It runs when one of them finishes a job.",
     kinds.NOT_READY: "It runs when one of them becomes ready.",
-    kinds.NO_FEASIBLE_REPLICA: "It runs when a replica is registered that fits, or never.",
+    kinds.NO_FEASIBLE_REPLICA: "It can only run if a suitable replica is registered.",
 }
 
 
@@ -66,7 +66,7 @@ def explain_lines(
     lines += _looked_at(decision, candidates_max)
     if decision.queue is not None:
         place = decision.queue
-        before = f"{count_text(place.before, 'job')} to go" if place.before else "nobody"
+        before = f"{count_text(place.before, 'job')}" if place.before else "no jobs"
         lines.append(f"It was number {place.place} in class {place.priority}, with {before} before it.")
     if decision.budget_left:
         left = ", ".join(f"{amount} {name}" for name, amount in decision.budget_left)
@@ -106,7 +106,7 @@ def _waits_for(decision: Decision) -> str:
     where = "" if decision.pool_id is None else f" in pool {decision.pool_id}"
     if decision.kind == kinds.PLACED:
         after = "" if not before else " when the higher classes have had their turn"
-        return f"It waits to be given out: replica {decision.replica_id}{where} has room for it{after}."
+        return f"It waits for dispatch: replica {decision.replica_id}{where} has room for it{after}."
     if decision.reason == kinds.ANY_WORKER:
         return "It waits for its turn." if before else "It waits for a worker: the next one that asks gets it."
     return f"It waits{where}: {because(decision)}."
@@ -115,7 +115,7 @@ def _waits_for(decision: Decision) -> str:
 def _stands(place: Position) -> str:
     stands = f"number {place.place} of class {place.priority}"
     if not place.before:
-        return f"It is next: {stands}, and nobody goes before it."
+        return f"It is next: {stands}, with no jobs before it."
     return f"It is {stands}; {count_text(place.before, 'job goes', 'jobs go')} before it."
 
 

@@ -1,8 +1,8 @@
 """The fleet: the replicas of one partition, kept in placement order, with their slots counted from live leases.
 
 Two things make its state: what each replica said last, and which jobs hold a lease on which replica. Everything else (taken
-slots, ready pools, the placement order, the digest) follows from these two, so a fleet rebuilt from them, in whatever order,
-is the same fleet. There is no counter of slots that could go wrong on its own.
+slots, ready pools, the placement order, the digest) follows from these two, so a fleet rebuilt from them, in any order, is
+the same fleet. There is no counter of slots that could go wrong on its own.
 
 The slot of a cancelled job that was running stays taken: the worker may still be computing. It is given back when the
 worker confirms, or when the lease would have run out (X-092).
@@ -111,7 +111,7 @@ class Fleet:
         self._hold(job_id, replica_id)
 
     def adopt(self, replica_id: str, job_id: str) -> None:
-        """Note a lease that has been committed, whoever chose the replica and whatever its limit is."""
+        """Note a lease that has been committed, regardless of the replica's limit and of who chose it."""
         self.release(job_id)
         self._hold(job_id, replica_id)
 

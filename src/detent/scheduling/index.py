@@ -188,7 +188,7 @@ class Index:
             self._views.move_to_end(demand)
         end = self._log_begins + len(self._log)
         missed = end - view.position
-        # Moving one replica costs about as much as walking past ten. Verdicts on shapes that nobody has any more go as well.
+        # Moving one replica costs about as much as walking past ten. Verdicts on shapes that no replica has any more go as well.
         if (
             view.position < self._log_begins
             or missed * 10 > len(self.order) + 100

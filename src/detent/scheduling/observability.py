@@ -4,7 +4,7 @@ Nothing here writes or counts. A log line is built from a job's facts, a `Sample
 writes the one and hands the other to its registry. `metrics_contract.json` beside this file is the same table of families
 for programs that read no Python; a test keeps them equal.
 
-Utilisations are ratios from 0 to 1 and durations are seconds, because that is what whoever draws them expects. They are the
+Utilisations are ratios from 0 to 1 and durations are seconds, because dashboards expect that. They are the
 only floats of this room, they are computed last, and no decision reads them.
 """
 
@@ -239,7 +239,7 @@ class ReplicaLoad:
 
 
 def queue_samples(queues: PoolQueues) -> Iterator[Sample]:
-    """Depth of every class of every pool that somebody waits for, and of the nameless pool always."""
+    """Depth of every class of every pool with waiting jobs, and always of the nameless pool."""
     depths = {"": dict.fromkeys(CLASSES, 0)} | {pool_id: pool.depths() for pool_id, pool in queues.pools().items()}
     for pool_id, classes in depths.items():
         for priority, depth in classes.items():

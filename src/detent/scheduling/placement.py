@@ -4,7 +4,7 @@ The filters run in the order of `STAGES`; a replica is counted by the first one 
 restricts a job exactly as a pin does, so both are the first filter. Affinity is a filter too, the last one: if the replica
 where the session last succeeded could take the job now, no other is considered (X-085). Then the fleet's order decides.
 
-Whatever a task's device mask leaves out stays out, however long the task waits: there is no step that widens a mask.
+A device that a task's mask leaves out stays out, however long the task waits: nothing widens a mask.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The waiting jobs of a partition, by pool and class (X-045): one `ClassQueues` for each pool that somebody waits for.
+"""The waiting jobs of a partition, by pool and class (X-045): one `ClassQueues` for each pool with waiting jobs.
 
 A pool's bounds and admission policy are those of its own queues, so a flooded pool takes nothing from another. One count
 of arrivals runs over all of them: "who came first" has an answer between pools, too.
 
-Whoever names no pool means the pool ``""``. While nobody names one, every answer and every snapshot here is that of one
-plain `ClassQueues`, byte for byte.
+A request without a pool means the pool ``""``. While no request names a pool, every answer and every snapshot here is that
+of one plain `ClassQueues`, byte for byte.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PoolQueues:
         self.policy = policy or QueuePolicy()
         self.make = make
         self.arrivals = 0
-        # Made at once, so that a policy nobody knows is refused when it is configured and not when it is needed.
+        # Made at once, so that an unknown policy is refused when it is configured and not when it is needed.
         self._unnamed = make(self.policy)
         self._pools: dict[str, ClassQueues] = {NO_POOL: self._unnamed}
         self._pool_of: dict[str, str] = name_index()
@@ -108,11 +108,11 @@ class PoolQueues:
         return job_id in self._pool_of
 
     def pools(self) -> Mapping[str, ClassQueues]:
-        """The queues of every pool that somebody waits for, by pool id in order; to look at, not to change."""
+        """The queues of every pool with waiting jobs, in order of pool id; read-only."""
         return {pool_id: self._pools[pool_id] for pool_id in sorted(self._pools) if self._pools[pool_id]}
 
     def depths(self, pool_id: str) -> Mapping[int, int]:
-        """How many jobs wait for a pool in each class; nothing for a pool that nobody ever waited for."""
+        """How many jobs wait for a pool in each class; nothing for a pool that never had a waiting job."""
         queues = self._pools.get(pool_id)
         return {} if queues is None else queues.depths()
 
@@ -145,14 +145,14 @@ class PoolQueues:
     def snapshot(self) -> object:
         """The next arrival number, the lines of the nameless pool and, if there are any, of each named one by its id.
 
-        A pool that nobody waits for leaves nothing behind.
+        A pool without waiting jobs leaves nothing behind.
         """
         named = [[pool_id, queues.written()] for pool_id, queues in self.pools().items() if pool_id != NO_POOL]
         whole: list[object] = [self.arrivals, self._unnamed.written()]
         return [*whole, named] if named else whole
 
     def restore(self, snapshot: object) -> None:
-        """Become the queues that ``snapshot`` was taken of, whatever the bounds are now."""
+        """Become the queues that ``snapshot`` was taken of, even if the bounds have changed."""
         if type(snapshot) is not list or len(snapshot) not in (2, 3):
             raise InvalidInput(
                 "a snapshot of pool queues is a list of the next arrival number, the lines and the pools"

@@ -1,8 +1,8 @@
 """Bounded class queues: one line for each priority class, a bound for each and one over all (X-082 to X-084).
 
 Inside a class the first come is the first served, always; a class whose head has no place now holds back its own
-followers and nobody below it. When there is no room, the admission policy says who is refused: the newcomer, or someone
-who waits already. Somebody always is.
+followers and no lower class. When there is no room, the admission policy decides which job is refused: the new one, or one
+that already waits. One always is.
 
 The idea of the file: each class has two lines, one of jobs that are kept and one of jobs that may be evicted. A job stands
 in exactly one of them, and the head of the class is the older of two heads. So the oldest and the newest job that may be
@@ -14,7 +14,7 @@ end. The first place of a line is never a gap, and a line is rewritten before it
 passed over once and paid for by the cancellation that made it.
 
 A job that may not be evicted does not evict either: for it a full queue means to wait outside (X-031). A retry that waits
-for room comes in through `has_room`, which counts nobody's place but the free ones, so it neither evicts nor is refused
+for room comes in through `has_room`, which counts only free places, so it neither evicts nor is refused
 (X-042); the kernel hands it in as kept, so it is never evicted.
 """
 
@@ -227,7 +227,7 @@ class ClassQueues:
         return own, sum(map(self._depth, range(priority + 1, self._top + 1)))
 
     def heads(self) -> tuple[Head, ...]:
-        """The job that goes next in each class where somebody waits, from the top."""
+        """The job that goes next in each class with waiting jobs, from the top."""
         found = []
         for priority in CLASSES:
             lines = self._lines[2 * priority : 2 * priority + 2]
@@ -271,7 +271,7 @@ class ClassQueues:
         return [[priority, jobs] for priority, jobs in entries.items()]
 
     def restore(self, snapshot: object) -> None:
-        """Become the queue that ``snapshot`` was taken of, whatever the bounds are now: nobody is dropped by a restore."""
+        """Become the queue that ``snapshot`` was taken of, even if the bounds have changed: a restore drops no job."""
         self.take_over(*read_snapshot(snapshot))
 
     def take_over(self, arrivals: int, entries: Iterable[Waiting]) -> None:
@@ -305,7 +305,7 @@ class ClassQueues:
         return self._capacity[priority] - self._classes[priority].room
 
     def _make_room(self, priority: int, evictable: bool) -> tuple[str, ...] | Refused:
-        """Evict as many jobs as the policy lets a newcomer of this class evict; nobody if that is not enough.
+        """Evict as many jobs as the policy lets a new job of this class evict; none if that is not enough.
 
         That is one job, unless the queue was restored under tighter bounds than it was filled under.
         """

@@ -5,7 +5,7 @@ temperature and top-k turn them into probabilities; a draw picks the token. Logi
 numbers are integers or decimals whose every digit is specified (`decimal` rounds `exp` correctly, a C library need not),
 so two machines cannot disagree in a last bit and then in a token.
 
-Its text is nonsense. That is the point: nobody can mistake it for a model.
+Its text is nonsense on purpose: it cannot be mistaken for a model.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ It decides who may wait (`admit`), who runs next and where (`take`), and whose t
 job: the kernel asks, moves the job, and says what became of it (`leased`, `left`, `forget`). Everything it decides from
 comes in through recorded commands, so a replay asks the same questions and gets the same answers, decision records and all.
 
-Two ways to run, and nobody has to choose. While no replica is registered the pool is open: whoever claims is given the
-next job, as on a single machine. From the first registered replica on, jobs are placed, and only registered replicas get
+It runs in two ways, without a setting. While no replica is registered the pool is open: any worker that claims is given
+the next job, as on a single machine. From the first registered replica on, jobs are placed, and only registered replicas get
 any. Jobs admitted to the open pool wait for any pool; their line is ``NO_POOL``.
 """
 
@@ -135,7 +135,7 @@ class Scheduler:
         return self._enqueued(arrival, placed, replace(decision, queue=stands, budget_left=left).encode())
 
     def _line_up(self, arrival: Arrival, pool_id: str, priority: int) -> Enqueued | Refused:
-        """Give a job the last place of a line. Nobody new makes room for itself where a retry waits for some (X-042)."""
+        """Give a job the last place of a line. No new job makes room for itself where a retry waits for room (X-042)."""
         if arrival.crowded and not self.queues.has_room(priority, pool_id=pool_id):
             lines = [line for line in arrival.crowded if isinstance(line, tuple) and line[0] == pool_id]
             if lines:

@@ -2,9 +2,9 @@
 
 A request's worst case is taken from its session when it is admitted and settled when its job has ended: what was not used
 comes back. A budget is never negative. Should a job use more than it asked for, the session pays as far as it can, and the
-rest is kept as an overrun for whoever reads the accounts.
+rest is recorded as an overrun in the accounts.
 
-A session belongs to the partition its own id hashes to, whatever partitions its jobs run in: there its budgets are debited,
+A session belongs to the partition its own id hashes to, even if its jobs run elsewhere: there its budgets are debited,
 one request after the other, before the job is submitted, so parallel requests cannot spend the same tokens twice (X-030).
 """
 
@@ -32,7 +32,7 @@ BUDGETS: Final = ("tokens", "time", "cost")
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """What a session may use in all; None where there is no such budget. Cost is in whatever unit the operator counts."""
+    """What a session may use in all; None for an unlimited budget. The operator chooses the unit of cost."""
 
     tokens: int | None = None
     time_ms: int | None = None
@@ -172,7 +172,7 @@ class Sessions:
         return self.settle(job_id, Used())
 
     def keep(self, job_id: str) -> bool:
-        """Leave it at what was taken for a job that ran and of which nobody said what it used. False: nothing was open."""
+        """Charge a job that ran without reporting its usage the whole amount taken. False: nothing was open."""
         return self._debits.pop(job_id, None) is not None
 
     def left(self, session_id: str | None) -> tuple[tuple[str, int], ...]:

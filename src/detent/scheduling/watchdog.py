@@ -94,7 +94,7 @@ def verdicts(running: Iterable[Watched], tick: int) -> list[Verdict]:
 
 
 def next_due_tick(running: Iterable[Watched]) -> int | None:
-    """The tick of the next verdict if nobody makes progress; None when there will be none."""
+    """The tick of the next verdict if there is no progress until then; None when there is none."""
     return min((verdict.due_tick for watched in running if (verdict := watched.deadline()) is not None), default=None)
 
 
@@ -158,7 +158,7 @@ class Watchdog:
         return None
 
     def next_due_tick(self) -> int | None:
-        """The tick of the next verdict if nobody makes progress; None when there will be none."""
+        """The tick of the next verdict if there is no progress until then; None when there is none."""
         verdict = self.next_due()
         return None if verdict is None else verdict.due_tick
 

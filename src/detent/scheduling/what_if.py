@@ -1,12 +1,11 @@
 """What-if: recorded traffic through a scheduling policy, in virtual time.
 
 What came in is taken from the record and stays as it was: jobs and the ticks they came at, cancellations, replicas that
-came, changed and went, budgets. So is what nobody can know without running it: how long each attempt took and how it
-ended. Everything else (who is admitted, who waits, who loses its place, who runs next and where) is decided by the real
+came, changed and went, budgets. So is what only running it can tell: how long each attempt took and how it ended. Everything else (who is admitted, who waits, who loses its place, who runs next and where) is decided by the real
 `Scheduler`, asked the kernel's questions in the kernel's order; there is no second model of a policy that could be wrong.
 
 At one tick, first what is due happens (limits, then ends of attempts and retries), then what came in, in its recorded
-order; after each of the two, whatever can be placed is. Nobody's worker has to ask: work starts the moment it can.
+order; after each of the two, all jobs that can be placed are placed. No worker has to ask: work starts as soon as it can.
 
 The known weak spot: arrivals do not answer. A step that is submitted when the one before it has ended comes at the tick it
 came at then, however early or late a policy lets the one before it end.
@@ -67,7 +66,7 @@ class Came(NamedTuple):
 
 
 class Cancelled(NamedTuple):
-    """Somebody cancelled a job."""
+    """A job was cancelled."""
 
     tick: int
     job_id: str
@@ -89,7 +88,7 @@ class Configured(NamedTuple):
 
 
 class WorkerCame(NamedTuple):
-    """Somebody who is no registered replica began to claim work, and held this many jobs at once."""
+    """An unregistered worker began to claim work, and held this many jobs at once."""
 
     tick: int
     replica_id: str
@@ -225,7 +224,7 @@ class _Simulation:
             self._free = deque(name for name in self._free if name != came.replica_id)
         self._stale = True
         if self._waiting:
-            self._settle()  # Room that was made here is not for whoever comes next.
+            self._settle()  # Room that was made here is not for the next arrival.
 
     def _admit(self, work: Work) -> None:
         arrival = work.arrival
@@ -244,7 +243,7 @@ class _Simulation:
             evicted = self._jobs.pop(lost).fate
             evicted.state, evicted.reason = EVICTED, placed.reason_code
         pool_id, priority = self.scheduler.line(job_id, arrival.priority)
-        # Whoever stands behind somebody that could not be placed cannot be placed either, unless somebody left.
+        # A job behind one that could not be placed cannot be placed either, unless a job has left.
         self._stale |= bool(placed.evicted) or self.scheduler.queues.depths(pool_id)[priority] == 1
 
     def _reconfigure(self, config: KernelConfig) -> None:
@@ -352,7 +351,7 @@ class _Simulation:
     # -- who runs ------------------------------------------------------------------------------------------------------
 
     def _dispatch(self) -> None:
-        """Place whatever can be placed, and let retries into the room that makes, until nothing changes any more."""
+        """Place every job that can be placed, and let retries into the room that makes, until nothing changes."""
         if self._waiting:
             self._settle()
         while self._stale:

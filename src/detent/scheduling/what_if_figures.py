@@ -44,7 +44,7 @@ class Figures:
     jobs: int
     waits: Waits
     waits_by_class: Mapping[int, Waits]
-    """By class from the top; only classes in which somebody began."""
+    """By class from the top; only classes in which a job began."""
     placements: Mapping[str, int]
     """Attempts that began on each replica, by replica id."""
 

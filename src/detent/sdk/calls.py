@@ -78,7 +78,7 @@ def _inputs(task: Task[..., Any], arguments: Sequence[Any], keywords: Mapping[st
 
 
 def bound_alone(function: Callable[..., Any]) -> BoundAlone:
-    """How a function is called by name in another process, whatever it will be called with."""
+    """How a function is called by name in another process, with any arguments."""
     task = function if isinstance(function, Task) else Task(function)
     recording = Recording(task.__name__)
     _ = task.record_alone(recording)
@@ -87,7 +87,7 @@ def bound_alone(function: Callable[..., Any]) -> BoundAlone:
     binding = contract.bindings[step.step_id]
     if binding.resources:
         raise InvalidInput(
-            f"task {task.__name__!r} declares resources, and an ordered run hands items out in chunks, whatever they take",
+            f"task {task.__name__!r} declares resources, but an ordered run hands out items in chunks and ignores them",
             hint="leave resources= out there, as in task.options(resources=None), and give the run fewer workers",
         )
     return BoundAlone(

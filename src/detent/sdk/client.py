@@ -234,7 +234,7 @@ class Client:
         """Like `submit`, with the arguments in one place and options beside them.
 
         ``reuse=True`` takes the result of an equal call that succeeded, or waits for one under way with the same limits;
-        ``reuse=False`` runs it whatever its task says. The same ``idempotency_key`` with the same call within a day gives
+        ``reuse=False`` runs it even if its task allows reuse. The same ``idempotency_key`` with the same call within a day gives
         the same job; with another call it is refused (``IDEMPOTENCY_KEY_REUSED``). When as many keys are
         remembered as the settings allow, a new one is refused (`IdempotencyKeysFull`). ``timeout`` bounds the wait for room
         in a full queue.
@@ -355,7 +355,7 @@ class Client:
         return tickets
 
     def _drain(self, deadline: float | None) -> None:
-        """Wait for the runs and jobs of this client, then for whatever else its workers have begun."""
+        """Wait for the runs and jobs of this client, then for all other work that its workers have begun."""
         for run in self._runs:
             run.wait(_left(deadline))
         if self._work.workers:

@@ -170,7 +170,7 @@ def _check_function(function: Any) -> None:
         kind = type(function).__name__.lower()
         raise _no_flow(f"{function!r} is a {kind} already", "a function is a task or a flow, not both")
     if isinstance(function, type) or not callable(function) or not isinstance(getattr(function, "__name__", None), str):
-        raise _no_flow(f"{function!r:.80} is no function", "decorate a function that calls tasks")
+        raise _no_flow(f"{function!r:.80} is not a function", "decorate a function that calls tasks")
     inner = unwrapped(function)
     if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
         raise _no_flow(
@@ -184,7 +184,7 @@ def _first_line(function: Callable[..., Any]) -> str | None:
 
 
 def _completed(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """What an async flow returns. It gets a loop of its own: while recording nobody else's work waits for it."""
+    """What an async flow returns. It gets its own loop: while recording, no other work depends on it."""
     import asyncio  # noqa: PLC0415 - only for async flows
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
     from contextvars import copy_context  # noqa: PLC0415

@@ -61,7 +61,7 @@ def load_flow(text: str) -> Flow[..., Any]:
 
 
 def recorded(flow: Flow[..., Any], assignments: Sequence[str]) -> Contract:
-    """The contract that a flow is with these arguments. Whatever goes wrong in it is told with the line that it came from."""
+    """The contract of a flow with these arguments. Every error in it is reported with the line that raised it."""
     arguments = arguments_of(flow, assignments)
     try:
         return flow.contract(**arguments)
@@ -69,7 +69,7 @@ def recorded(flow: Flow[..., Any], assignments: Sequence[str]) -> Contract:
         if (place := place_of(exc)) is not None:
             exc.hint = f"{exc.hint}; see {place}" if exc.hint else f"see {place}"
         raise
-    except Exception as exc:  # whatever the user's own function raises
+    except Exception as exc:  # any exception of the user's own function
         said = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
         hint = f"look at {place_of(exc)}: a flow's own lines run when it is recorded, before any of its tasks"
         raise InvalidInput(f"flow {flow.name!r} cannot be recorded: {said}", hint=hint) from exc
@@ -85,7 +85,7 @@ def arguments_of(flow: Flow[..., Any], assignments: Sequence[str]) -> dict[str, 
     for text in assignments:
         name, equals, written = text.partition("=")
         if not equals:
-            raise InvalidInput(f"{text!r:.80} is no assignment", hint="write it as name=value")
+            raise InvalidInput(f"{text!r:.80} is not an assignment", hint="write it as name=value")
         parameter = parameters.get(name)
         takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
         if parameter is None and not takes_any:
@@ -151,7 +151,7 @@ def _broken(what: str, exc: Exception) -> InvalidInput:
 
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise InvalidInput(f"{path} is no file", hint="check the path")
+        raise InvalidInput(f"{path} is not a file", hint="check the path")
     directory = str(path.absolute().parent)
     if directory not in sys.path:
         sys.path.insert(0, directory)
@@ -163,7 +163,7 @@ def _from_file(path: Path) -> ModuleType:
     module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as exc:  # whatever the user's own file raises
+    except Exception as exc:  # any exception of the user's own file
         del sys.modules[path.stem]
         raise _broken(str(path), exc) from exc
     return module
@@ -173,14 +173,14 @@ def _from_module(name: str, path: Path | None = None) -> ModuleType:
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     if not all(part.isidentifier() for part in name.split(".")):
-        raise InvalidInput(f"{name!r:.80} is no name of a module", hint="name a file.py or a module:flow")
+        raise InvalidInput(f"{name!r:.80} is not a module name", hint="name a file.py or a module:flow")
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as exc:
         if exc.name is None or not f"{name}.".startswith(f"{exc.name}."):
             raise _broken(str(path or name), exc) from exc
         raise InvalidInput(f"there is no module {name!r}", hint="name a file.py or a module:flow") from exc
-    except Exception as exc:  # whatever the user's own file raises
+    except Exception as exc:  # any exception of the user's own file
         raise _broken(str(path or name), exc) from exc
     file = getattr(module, "__file__", None)
     if path is not None and (file is None or Path(file).resolve() != path.resolve()):

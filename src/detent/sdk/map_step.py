@@ -29,7 +29,7 @@ def record_map(
 ) -> Step:
     """Record the step. ``settings`` are the contract's own words; ``of_the_run`` is what a step cannot choose.
 
-    A step of a flow has nobody to iterate over its results, so it needs a destination; its result is the summary.
+    No code iterates over the results of a step, so it needs a destination; its result is the summary.
     """
     from detent.sdk.task import Task  # noqa: PLC0415 - a function alone needs none of it
 

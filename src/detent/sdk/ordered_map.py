@@ -436,7 +436,7 @@ def _target(commit: str | Callable[..., Any] | CommitTarget, work: Runtime, anew
         from detent.canon.show import a_or_an  # noqa: PLC0415 - for mistakes alone
 
         raise InvalidInput(
-            f"{a_or_an(type(commit))} is no destination", hint="give a text such as jsonl:FILE, or a function"
+            f"{a_or_an(type(commit))} is not a destination", hint="give a text such as jsonl:FILE, or a function"
         )
     return commit
 

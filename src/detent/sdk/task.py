@@ -104,7 +104,7 @@ class Task(Generic[P, R]):
         return self._options
 
     def record_alone(self, recording: Recording) -> Step:
-        """Record the task without arguments: what is said about it, whatever it is called with.
+        """Record the task without arguments: its options, which hold for every call.
 
         Its inputs may name arguments, and are left to `inputs_for`.
         """
@@ -267,8 +267,8 @@ def task(function: Callable[P, R] | None = None, /, **options: Unpack[TaskOption
     * ``env``, ``cwd``: variables and directory that it runs with; ``priority``: 1 to 10 or
       ``"low"``, ``"normal"``, ``"high"``: 10 goes first, 5 is normal
     * ``resources={"cpu": 2, "gpu": 1}``: what one attempt takes; it begins when so much of each is free. ``cpu`` counts
-      worker processes, of which work takes one unless it says more; whatever else is counted stands under ``[resources]``
-      in the home's ``config.toml``, and is counted, not measured
+      worker processes; work takes one unless it asks for more. Other resources are declared under ``[resources]`` in the
+      home's ``config.toml``, and are counted, not measured
     * ``on_error="continue"``: its failure does not stop the run; ``skip_on_failure``: skip it once a step has failed
 
     Refuses what cannot be called by name in another process: classes, methods of objects, ``functools.partial``.
@@ -297,7 +297,7 @@ def _check_function(function: Any) -> None:
     if isinstance(function, Task):
         raise _no_task(f"{function!r} is a task already", "use it as it is; .options() changes what is said about it")
     if isinstance(function, type):
-        raise _no_task(f"{function.__name__!r} is a class, and what it makes is no JSON value", wrap)
+        raise _no_task(f"{function.__name__!r} is a class, and its instances are not JSON values", wrap)
     if isinstance(function, partial):
         raise _no_task("functools.partial has no name that another process could find", wrap)
     if isinstance(function, classmethod | property):
@@ -311,7 +311,9 @@ def _check_function(function: Any) -> None:
         )
     inner = unwrapped(function)
     if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
-        raise _no_task(f"{inner.__qualname__!r} is a generator, and its result would be no JSON value", "return a list")
+        raise _no_task(
+            f"{inner.__qualname__!r} is a generator, and its result would not be a JSON value", "return a list"
+        )
     if not isinstance(getattr(function, "__name__", None), str):
         raise _no_task(f"{function!r:.80} has no name", wrap)
 
@@ -325,6 +327,6 @@ def _cannot_map(shown: str, why: str) -> InvalidInput:
 
 
 async def _gathered(results: Sequence[Any]) -> list[Any]:
-    from asyncio import gather  # noqa: PLC0415 - only where somebody awaits
+    from asyncio import gather  # noqa: PLC0415 - only for an awaited call
 
     return list(await gather(*results))

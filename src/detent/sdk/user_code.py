@@ -55,7 +55,7 @@ def refuse_while_loading(what: str) -> None:
 
     if not _loading and not content():
         return
-    frame = sys._getframe(1)  # noqa: SLF001 - what is on its way to whom is known to nobody else
+    frame = sys._getframe(1)  # noqa: SLF001 - only the frames tell which module is being imported
     while frame is not None:
         if frame.f_code.co_name == MODULE and _is_imported(frame):
             file = _shown(frame.f_code.co_filename)
@@ -67,7 +67,7 @@ def refuse_while_loading(what: str) -> None:
 
 
 def _is_imported(frame: FrameType) -> bool:
-    """Whether a module's own lines run because somebody imports it, and not because it is the program itself."""
+    """Whether a module's own lines run because it is imported, and not because it is the program itself."""
     caller = frame.f_back
     return caller is not None and caller.f_code.co_filename.startswith(IMPORTING)
 

@@ -111,7 +111,7 @@ class RefusalRow(NamedTuple):
 class WorkRow(NamedTuple):
     """What a job does, by its execution key: the index in which equal work is found (X-148).
 
-    It lies beside the ledger and is no part of it: whoever can guess the ingredients of a key can test the guess, so the
+    It lies beside the ledger and is not part of it: a reader who guesses the ingredients of a key can test the guess, so the
     key goes when the job's payload is erased, and the payload's digest takes its place (X-171): nothing finds the job as equal
     work any more, and `explain` can still say that a job of this label was erased. A job has one row; the first one
     written stays.
@@ -130,7 +130,7 @@ class WorkRow(NamedTuple):
 class AnswerRow(NamedTuple):
     """What a request under a client's idempotency key was answered, for as long as the key counts (JOB-031).
 
-    Whoever can guess a request can test the guess against its digest, so the row goes when content is erased that the job it
+    A reader who guesses a request can test the guess against its digest, so the row goes when content is erased that the job it
     was answered with names: its payload (X-171).
     """
 
@@ -299,7 +299,7 @@ class StoreReader(Protocol):
         """Jobs that do any of these pieces of work, each with its row, in the order in which they were submitted."""
 
     def work_labelled(self, workspace: str, label: str, limit: int = 100) -> Iterator[WorkRow]:
-        """Jobs under a label, whatever their keys, newest first."""
+        """Jobs under a label, with any keys, newest first."""
 
     def work_rows(self) -> Iterator[WorkRow]:
         """The whole index, in the order in which the jobs were submitted."""
@@ -326,14 +326,14 @@ class Store(StoreReader, Protocol):
     """The writing half: one owner per partition uses it, from one thread."""
 
     def take_ownership(self, partition: int) -> int:
-        """Raise the partition's epoch by one, durably, and return it: whoever wrote under an older one no longer can."""
+        """Raise the partition's epoch by one, durably, and return it: the owner of an older epoch can no longer write."""
 
     def append(self, commit: Commit) -> None:
         """Make one commit durable before returning.
 
         Raises `EpochLost` when the epoch or the batch number is no longer the caller's to write, or a job's row was not
         where the writer saw it; `StoreUnavailable` when the world failed (disk full, read-only, locked). In every such
-        case nothing of the commit is there, except that after a failed sync nobody can know: then `OutcomeUnknown`.
+        case nothing of the commit is there, except after a failed sync, whose outcome is unknown: then `OutcomeUnknown`.
         """
 
     def append_refusals(self, refusals: Sequence[RefusalRow]) -> None:

@@ -40,7 +40,7 @@ POSITION_BITS: Final = 40
 PARTITIONS_MAX: Final = 65_536
 
 RECORD_BYTES_MAX: Final = 60 * 1024
-"""Whatever is larger than this goes into a record by digest."""
+"""Content larger than this goes into a record by digest."""
 
 JOB_STATES: Final = frozenset(state.value for state in State)
 
@@ -167,7 +167,7 @@ def _check_place(batch: BatchRow) -> None:
     if (batch.first_position + batch.record_count | batch_no) >> POSITION_BITS > 0:
         raise InvalidInput(f"partition {batch.partition} is full: it holds 2^{POSITION_BITS} records")
     if batch.epoch <= 0:
-        raise InvariantBroken("a batch under epoch 0, which nobody owns")
+        raise InvariantBroken("a batch under epoch 0, which has no owner")
 
 
 def _check_positions(batch: BatchRow, records: Sequence[RecordRow]) -> None:

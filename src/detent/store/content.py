@@ -3,7 +3,7 @@
 ``ab/cdef…`` holds the bytes whose SHA-256 is ``abcdef…``. A file is written under a temporary name, synced, renamed, and
 its directory synced, in this order, so that
 
-* a file that has its final name is complete, whatever happened to the power;
+* a file that has its final name is complete, even after a power cut;
 * when `put` has returned, the file is there after a power cut, and a record may name it.
 
 What is read is checked: `get` and `open` hand out no byte before all of them are known to have their digest, `stream` keeps
@@ -118,7 +118,7 @@ class ContentFiles:
     def open(self, digest: bytes) -> BinaryIO | None:
         """A file with the bytes under a digest, or None when there is none.
 
-        The whole file is read and checked first, so that nobody acts on half of a damaged one.
+        The whole file is read and checked first, so that no caller acts on half of a damaged one.
         """
         path = self.path(digest)
         with _translated(path):
@@ -222,7 +222,7 @@ class ContentFiles:
         path = self.path(digest)
         # Garbage collection leaves young files alone, because the record that names them may be on its way: as here.
         self._files.touch(path)
-        # Whoever wrote it may not have come to this line yet, and our caller is told that it is durable.
+        # Its writer may not have reached this line yet, and our caller is told that it is durable.
         self._files.sync_directory(path.parent)
         self._files.sync_directory(self._directory)
 

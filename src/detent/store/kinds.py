@@ -1,6 +1,6 @@
 """Rows whose values are of the kinds their columns promise.
 
-A database is a file that anybody can edit, and SQLite hands out whatever kind of value it finds there: a flipped byte can
+A database is a file that anyone can edit, and SQLite returns any kind of value it finds there: a flipped byte can
 turn bytes into a number. So a row is looked at where it is read, and nothing behind the reader meets a value of another kind.
 """
 

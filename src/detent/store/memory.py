@@ -172,7 +172,7 @@ class MemoryStore:
             if record.job_id is None or record.transition_seq is None:
                 continue
             if record.job_id not in known:
-                raise InvariantBroken(f"a transition of job {record.job_id!r}, which nobody submitted")
+                raise InvariantBroken(f"a transition of job {record.job_id!r}, which was never submitted")
             key = (record.job_id, record.transition_seq)
             if key in self._transitions or key in written:
                 raise _moved(record.job_id)
@@ -202,7 +202,7 @@ class MemoryStore:
     def _check_work(self, work: Sequence[WorkRow], known: Container[str]) -> None:
         for row in work:
             if row.job_id not in known:
-                raise InvariantBroken(f"work of job {row.job_id!r}, which nobody submitted")
+                raise InvariantBroken(f"work of job {row.job_id!r}, which was never submitted")
 
     def _keep_beside(self, work: Sequence[WorkRow], answers: Sequence[AnswerRow], kept_ms: int) -> None:
         for row in work:

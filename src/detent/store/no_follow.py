@@ -47,7 +47,7 @@ def read_no_follow(path: Path) -> bytes:
 
 
 def replace_no_follow(path: Path, data: bytes) -> None:
-    """Put a file of these bytes in the place of whatever has the name, whole and synced or not at all."""
+    """Replace what has the name by a file of these bytes, whole and synced or not at all."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)  # Left by a process of this number that was killed, or planted.
     with os.fdopen(open_no_follow(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:

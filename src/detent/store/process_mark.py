@@ -1,7 +1,7 @@
-"""Which process made something, so that whoever finds it later can tell whether that process is provably gone.
+"""Which process made something, so that a later reader can tell whether that process is provably gone.
 
-A process id alone is used again. With the boot, the namespace of process ids and the moment of the start it names one process
-of this machine and no other. When anything leaves room for doubt (another container, a system without /proc), nobody is gone.
+A process id alone may be reused. With the boot, the namespace of process ids and the moment of the start it names one process
+of this machine and no other. When anything leaves room for doubt (another container, a system without /proc), the process counts as alive.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The newest entries are a dictionary; when there are too many, all of them go into a temporary database in one sorted sweep.
 Nearly every new job is looked for before it is put, and is not there; a filter of two bits for each spilled key answers
-that without a look into the file. The file is nobody's truth: it is not synced, not journalled, and gone when the map is closed. Most of what is put here is
+that without a look into the file. The file is a cache only: it is not synced, not journalled, and gone when the map is closed. Most of what is put here is
 never asked for again before the end, where everything is read once in order.
 """
 

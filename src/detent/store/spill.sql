@@ -1,4 +1,4 @@
--- What a verification does not want to hold in memory: one ordered map in a file that nobody else opens.
+-- What a verification does not want to hold in memory: one ordered map in a private file.
 
 -- name: create
 -- Makes the map; its key is the table itself, so reading in order is reading the file in order.

@@ -34,7 +34,7 @@ class Copied(NamedTuple):
 
 
 class Readable(Protocol):
-    """Whatever bytes can be read from: a file, a socket's file, a `BytesIO`."""
+    """A source of bytes: a file, a socket's file, a `BytesIO`."""
 
     def readinto(self, buffer: WriteableBuffer, /) -> int | None:
         """Fill a buffer, or begin to; 0 at the end."""
@@ -149,7 +149,7 @@ class VerifiedStream(io.BufferedIOBase):
 
     What is promised: the last piece (as the source cuts them, at least the last byte) and the end of the stream are given
     only when everything, from the first byte on, has the digest; otherwise `StoreCorrupt` is raised instead, by that read
-    and by every later one. So whoever reads to the end has read the right bytes. What is *not* promised: bytes before the last
+    and by every later one. So a reader that reaches the end has read the right bytes. What is *not* promised: bytes before the last
     piece are handed out before the whole is known. Act on them only when the end has been reached, or use `get`.
     """
 

@@ -1,10 +1,10 @@
 """Crash points: end the owner at a named moment, the way a power cut would.
 
 An owner passes the same points in every turn: ``decided`` (the kernel has decided, nothing is written), ``sealed`` (the batch
-is signed), ``appended`` (it is durable, nobody knows), ``committed`` (the last moment before anybody is answered). A turn
+is signed), ``appended`` (it is durable, not yet answered), ``committed`` (the last moment before the answers). A turn
 without anything to write passes the first and the last.
 
-Raising ends the owner and leaves the test alive: whoever waited is told, and the next request opens the home again. Killing
+Raising ends the owner and leaves the test alive: waiting callers are told, and the next request opens the home again. Killing
 ends the whole process with SIGKILL, so it belongs into a program that a test starts, not into the test.
 """
 
@@ -56,7 +56,7 @@ class CrashPoints:
 
     Only turns that write are looked at. An owner also takes turns in which nothing happens, whenever it looks at the clock;
     a crash in one of those would come at another moment each time. ``decided`` is left out for the same reason: when it is
-    passed nobody can tell yet whether the turn will write, and from outside it cannot be told from ``sealed``.
+    passed it is not yet known whether the turn will write, and from outside it cannot be told from ``sealed``.
     """
 
     names = POINTS[1:]

@@ -1,8 +1,8 @@
 """A store whose calls go wrong when they are told to.
 
-What a caller of a store can meet is little: the call did nothing and said so, it did nothing and nobody can know, or it
-did everything and nobody can know. Each of them is planned by the name of the call and by how many calls of that name
-still go well before it.
+A caller of a store can meet three faults: the call did nothing and said so, it did nothing with an unknown outcome, or it
+took effect with an unknown outcome. Each fault is planned by the name of the call and by how many calls of that name
+succeed before it.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Faults:
         self._plan(call, after, error or StoreUnavailable(f"the store failed at {call}, as planned"), done=False)
 
     def lose(self, call: str, *, after: int = 0) -> None:
-        """The call does nothing, and says that nobody can know."""
+        """The call does nothing, and reports an unknown outcome."""
         self._plan(call, after, OutcomeUnknown(f"the store lost {a_or_an(call)}, as planned"), done=False)
 
     def hide(self, call: str, *, after: int = 0) -> None:
-        """The call takes effect, and says that nobody can know."""
+        """The call takes effect, and reports an unknown outcome."""
         self._plan(call, after, OutcomeUnknown(f"the store hid {a_or_an(call)}, as planned"), done=True)
 
     def _plan(self, call: str, after: int, error: BaseException, *, done: bool) -> None:

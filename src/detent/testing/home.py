@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 START_MS = 1_704_067_200_000
 """2024-01-01 00:00 UTC: when every temporary home was made, and where `detent_clock` begins."""
 STEP_MS = 1_000
-"""How far time goes at once while it passes for somebody awake; far below what an owner takes for a stall."""
-MEMORY = Path("/dev/shm")  # noqa: S108 - directories in it have names that nobody can guess, and belong to their maker
+"""How far time moves in one step for a live owner; far below what an owner takes for a stall."""
+MEMORY = Path("/dev/shm")  # noqa: S108 - directories in it have names that cannot be guessed, and belong to their maker
 MEMORY_BYTES_MIN = 128 * 1024 * 1024
 
 
@@ -43,7 +43,7 @@ class TemporaryHome:
 
     def __init__(self, directory: Path, parts: Parts | None = None) -> None:
         self.directory = directory
-        """Holds the home, its state directory, and whatever the test puts there."""
+        """Holds the home, its state directory, and files of the test."""
         self.home = Home(directory / ".detent")
         self.parts = parts or Parts()
         self.environment: Mapping[str, str] = {

@@ -146,7 +146,7 @@ class InlineLane:
             lost = True
         except stored.Unfit as exc:
             error = WorkError(exc.category, exc.code, exc.message)
-        except Exception as exc:  # noqa: BLE001 - whatever the user's code raises is its outcome
+        except Exception as exc:  # noqa: BLE001 - any exception of the user's code is its outcome
             error = WorkError("USER_CODE_ERROR", "PYTHON_EXCEPTION", str(exc), type(exc).__name__)
         finished_ms, wall_ms = self._clock_ms(), assignment.order.wall_ms
         if wall_ms is not None and finished_ms - started_ms > wall_ms:

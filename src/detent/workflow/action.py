@@ -14,7 +14,7 @@ from detent.workflow.fields import Integer, JsonPayload, Text
 
 
 class ModelAction(BaseModel):
-    """Work for a target node, owned by whoever holds ``lease_id``.
+    """Work for a target node, owned by the holder of ``lease_id``.
 
     Frozen, but shallowly: use ``model_copy(deep=True)`` before changing anything inside. A payload that is not JSON
     raises ``ModelOnexError``.

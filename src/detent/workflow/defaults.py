@@ -1,6 +1,6 @@
 """Default factories of the models: the one place in this room that draws ids and reads the clock.
 
-A model is created at load time, by whoever loads (X-122). The executor creates its actions with every field given, so
+A model is created at load time, by the loader (X-122). The executor creates its actions with every field given, so
 that none of these is called while planning.
 """
 

@@ -1,7 +1,7 @@
 """The workflow's own models: who it is, and the rules it names.
 
-Fields reserved for later versions are declared, checked for their type alone, kept through any round trip, and read by
-nobody (X-120). ``execution_graph`` is one of them: required by the contract, consulted by nothing.
+Fields reserved for later versions are declared, checked for their type alone, kept through any round trip, and never
+read (X-120). ``execution_graph`` is one of them: required by the contract, consulted by nothing.
 """
 
 from __future__ import annotations

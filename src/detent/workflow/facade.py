@@ -1,6 +1,6 @@
 """The stateful face of the planner. Not pure, and never to be called so: it holds a definition, reads the clock and logs.
 
-An instance serves one workflow and belongs to one thread. It has no lock; whoever shares one brings their own. It
+An instance serves one workflow and belongs to one thread. It has no lock; callers that share one bring their own. It
 touches no service of its container, writes nothing, and does not look for a contract: the definition is injected.
 """
 

@@ -17,7 +17,7 @@ from detent.workflow.step import ModelWorkflowStep
 
 
 def _typed_steps(value: Any) -> Any:
-    """Refuse whatever is not a step already: Pydantic would turn a dict into one, even in strict mode (X-119)."""
+    """Refuse everything that is not a step already: Pydantic would turn a dict into one, even in strict mode (X-119)."""
     if not isinstance(value, list):
         raise ValueError("steps must be a list of ModelWorkflowStep")  # noqa: TRY004 - Pydantic reports ValueErrors
     for index, step in enumerate(value):

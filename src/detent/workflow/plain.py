@@ -1,7 +1,7 @@
 """What the planner reads of a workflow, without the models.
 
 Pydantic and the models take longer to load than a small run takes. A contract that says only usual things is checked here,
-field by field, and planned from these; its models are built when somebody asks for them. Whatever is not plainly right goes
+field by field, and planned from these; its models are built on request. Anything that is not plainly right goes
 to the models, which know the whole truth and say what is wrong: nothing is accepted here that they would refuse, and nothing
 means anything else.
 """

@@ -41,7 +41,7 @@ class WorkflowExecutionResult:
         self.metadata: dict[str, Any] = {} if metadata is None else metadata
         self.timestamp: str = EPOCH.isoformat()
         self.causes: dict[str, Exception] = {}
-        """The exceptions behind failed creations by step id, for whoever logs them. No part of the value."""
+        """The exceptions behind failed creations by step id, for logging. Not part of the value."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, WorkflowExecutionResult):

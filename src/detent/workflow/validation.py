@@ -80,7 +80,7 @@ def find_problems(
         for index, step in enumerate(workflow_steps)
         if not isinstance(step, ModelWorkflowStep)
     ]
-    if untyped:  # whatever else could be said would be about things that are no steps
+    if untyped:  # further findings would be about things that are not steps
         return problems + untyped
     problems += _structural_problems(workflow_steps)
     # Ids of a step that was never checked may be anything, and then there are no edges to follow.

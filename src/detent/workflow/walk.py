@@ -88,7 +88,7 @@ class Walk:
         return elapsed() if callable(elapsed) else elapsed
 
     def skipped(self) -> list[str]:
-        """In declaration order, whatever the order of processing was."""
+        """In declaration order, not in the order of processing."""
         return [str(step.step_id) for step, fate in zip(self.steps, self.fate, strict=True) if fate == SKIPPED]
 
     def _is_late(self) -> bool:
@@ -123,9 +123,9 @@ class Walk:
             action = self._action(position, step)
         except HARD_STOPS:
             raise
-        except Exception as exc:  # noqa: BLE001 - whatever goes wrong here is the step's failure, not the caller's
+        except Exception as exc:  # noqa: BLE001 - any error here is the step's failure, not the caller's
             self._fail(position, type(exc).__name__, _text_of(exc))
-            # Our own frames would keep this whole walk alive for as long as somebody keeps the result.
+            # Our own frames would keep this whole walk alive for as long as the result is kept.
             trace = exc.__traceback__
             while trace is not None and trace.tb_frame.f_locals.get("self") is self:
                 trace = trace.tb_next

@@ -2,7 +2,7 @@
 
 Start reading at `pool`, which lives in the supervisor; then `host`, the one process it starts, which forks the workers;
 then `child`, what a worker does. `wire` holds the messages between them. There is no containment here and none is claimed:
-code that nobody vouches for belongs into `detent.executor.sandbox`.
+untrusted code belongs in `detent.executor.sandbox`.
 
 Names are looked up when they are first used: a worker enters this room too, and needs a part of it only.
 """

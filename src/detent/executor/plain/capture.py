@@ -28,7 +28,7 @@ END = ".end"
 """Behind the name of a stream's file: the file with the last bytes."""
 _GAP = b"\n[... %d bytes left out ...]\n"
 GAP = re.compile(rb"\n\[\.\.\. [0-9]+ bytes left out \.\.\.\]\n")
-"""What the mark looks like. A task may print the same; that deceives nobody but its own reader."""
+"""What the mark looks like. A task may print the same; that deceives only its own reader."""
 _GAP_BYTES_MAX = 64
 STREAMS = ((OUT, "stdout"), (ERR, "stderr"))
 
@@ -50,7 +50,7 @@ class Drain:
         """Where the task began of which no more is kept, because the disk is full."""
 
     def pump(self) -> bool:
-        """Move what waits; False once nobody can write any more."""
+        """Move what waits; False once every writer has closed."""
         shared, place = self.shared, self.place
         for _ in range(_ROUNDS_MAX):
             shared[place] += 1
@@ -97,7 +97,7 @@ class Drain:
 
 
 class Taken:
-    """The worker's side of one stream; its descriptors stay open whatever the task does with 1 and 2."""
+    """The worker's side of one stream; its descriptors stay open even if the task closes 1 and 2."""
 
     def __init__(self, drain: Drain) -> None:
         self.writing = drain.writing
@@ -161,8 +161,8 @@ class Taken:
 def joined(head: bytes, end: bytes, written: int) -> tuple[bytes, bool]:
     """What was kept of ``written`` bytes, with a mark where some are left out, and whether there are such.
 
-    ``end`` is as its file has it, written round and round. What stands before the mark is as long as ``head``, so that whoever
-    has seen that much of it goes on with the mark.
+    ``end`` is as its file has it, a ring buffer. The text before the mark is as long as ``head``, so a reader that has seen
+    that much of it continues with the mark.
     """
     if written <= len(head) + len(end):
         return head + end, False

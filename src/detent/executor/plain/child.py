@@ -217,7 +217,7 @@ class Child:
             return b"", _error(_USER, "CANCELLED", "it was told to stop"), b"", None
         except SystemExit as exc:
             return self._exited(exc)
-        except BaseException as exc:  # noqa: BLE001 - whatever the user's code raises is its outcome
+        except BaseException as exc:  # noqa: BLE001 - any exception of the user's code is its outcome
             self._insist_on_being_the_worker()
             return self._raised(exc, source)
 

@@ -31,7 +31,7 @@ class Running:
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody asked for the end of this very task."""
+        """Whether this task was asked to end."""
         return bool(self._shared[wire.CANCEL] == self.number + 1)
 
     def begun(self, monotonic_us: int) -> None:

@@ -1,8 +1,8 @@
 """Decides which worker gets which task, and takes back what waits in the wrong place.
 
 Tasks wait in the workers' own sockets, about as many as a worker does in the time that an answer of ours may take; what is too
-much for that waits here. Nobody knows how long a task takes before it has been done: when one turns out to be long, those
-behind it are taken back by whoever has nothing to do.
+much for that waits here. How long a task takes is known only when it is done: when one turns out to be long, idle workers
+take back those behind it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Dealer:
         self.slots: dict[int, Slot] = {}
         self.backlog: deque[Entry] = deque()
         self.task_us = inf
-        """How long a task takes, as the last ones did: nobody knows it of the first. Longer ones are believed sooner than
-        shorter ones."""
+        """How long a task takes, estimated from the last ones; unknown for the first. Longer ones are believed sooner
+        than shorter ones."""
 
     def learn(self, wall_us: int) -> None:
         """A task took this long."""
@@ -85,7 +85,7 @@ class Dealer:
         return next((slot for slot in self.slots.values() if number in slot.entries), None)
 
     def take(self, number: int) -> Entry | None:
-        """A task that nobody has begun, which is nobody's now; None when somebody has."""
+        """Take back an unclaimed task; None when a worker has begun it."""
         found = next((entry for entry in self.backlog if entry.task.number == number), None)
         if found is not None:
             self.backlog.remove(found)
@@ -99,7 +99,7 @@ class Dealer:
         return found
 
     def take_all(self) -> list[Entry]:
-        """Every task that nobody has begun."""
+        """Every task that no worker has begun."""
         waiting = [*self.backlog, *(entry for slot in self.slots.values() for entry in slot.take_back())]
         self.backlog.clear()
         return waiting

@@ -1,7 +1,7 @@
 """Checks what a worker says before anything is made of it.
 
 A worker speaks for itself as long as the user's code leaves its socket alone, and that code shares its process. So a message is
-read as a stranger's: every length, number, name and text is checked here, once, where it enters. Whatever does not fit is a
+read as a stranger's: every length, number, name and text is checked here, once, where it enters. A misfit is a
 failure of the task that runs there; it never reaches a record, and it never ends the process that listens.
 """
 

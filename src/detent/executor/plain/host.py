@@ -3,8 +3,8 @@
 It is exec'd, never forked from the caller, so no lock, no database connection and no key of the caller's can be in its memory
 or in that of its workers (X-179). It has one thread and imports little, so that a fork is cheap and safe.
 
-It ends with its supervisor: when the control socket is closed, or when the supervisor's process is gone although somebody who
-was forked from it still holds the socket. Its workers end with it (`PR_SET_PDEATHSIG`). Everything below a worker becomes the
+It ends with its supervisor: when the control socket is closed, or when the supervisor's process is gone although a process
+forked from it still holds the socket. Its workers end with it (`PR_SET_PDEATHSIG`). Everything below a worker becomes the
 worker's child when its parent goes, and the host's when the worker goes; what the host does not know it kills.
 """
 
@@ -191,7 +191,7 @@ class Host:
                 os.dup2(drain.writing, target)
                 os.close(drain.reading)
             child.Child(end, worker.shared, taken, worker.directory, self.settings).serve()
-        except BaseException:  # noqa: BLE001 - whatever it is, it must not go on as a second host
+        except BaseException:  # noqa: BLE001 - on any exception: it must not go on as a second host
             import traceback  # noqa: PLC0415 - only where we have failed
 
             traceback.print_exc()
@@ -295,7 +295,7 @@ class Host:
                 elif descriptor == self.bell:
                     self._reap()
                 else:
-                    deadline = 0.0  # The supervisor is gone: nobody is left to wait for.
+                    deadline = 0.0  # The supervisor is gone: there is no reason to wait.
         for pid in self.by_pid:
             processes.kill(pid, signal.SIGKILL)
         processes.end_children()

@@ -71,7 +71,7 @@ class Link:
         self._ask({"do": "stop", "worker": worker, "number": task, "grace_ms": grace_ms})
 
     def limit(self, task: int, memory_bytes: int | None) -> None:
-        """Have a task ended that uses more memory, whichever worker runs it; None: no longer."""
+        """Have a task ended that uses more memory, on any worker; None: no longer."""
         self._ask({"do": "limit", "number": task, "bytes": memory_bytes})
 
     def news(self) -> Iterator[tuple[dict[str, Any], int | None]]:

@@ -104,7 +104,7 @@ class Loader:
                     continue
                 self._seen[file] = mark = _mark(file)
                 if mark[0] > since:
-                    return True  # Written since the last look: nobody knows whether before or after it was loaded.
+                    return True  # Written since the last look: perhaps before it was loaded, perhaps after.
         return any(_mark(file) != mark for file, mark in self._seen.items())
 
     def _find(self, base: str | None, target: str) -> Loaded:

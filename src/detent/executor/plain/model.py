@@ -143,8 +143,8 @@ class Done:
     finished_ms: int = 0
     files: tuple[FileMade, ...] = ()
     lost: str | None = None
-    """``worker_lost`` when the process was ended from outside, which is nobody's failure (X-163)."""
+    """``worker_lost`` when the process was ended from outside, which is not a failure of the task (X-163)."""
     cancelled: bool = False
-    """Somebody asked for that; `ok` still says what happened, since a task may end at that very moment."""
+    """A cancellation was requested; `ok` still says what happened, since a task may end at that very moment."""
     worker: str = ""
     """Name of the worker that had it; empty when none did."""

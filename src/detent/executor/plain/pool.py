@@ -3,7 +3,7 @@
 The rules of this file:
 
 * Each worker has a socket from which it takes its tasks one by one, and several may wait there, so that it need not wait for
-  us. We keep the worker's end of that socket too. Whatever it has not taken can be taken back: for a worker that has nothing to
+  us. We keep the worker's end of that socket too. A task it has not taken can be taken back: for a worker that has nothing to
   do, because a task was cancelled, or because the worker is gone. A message goes to one reader, so a task is begun once.
 * A worker answers in the order in which it takes. When it is dead, what it has not answered and we cannot take back is what
   it was running: one task, or none.

@@ -54,7 +54,7 @@ def run(
         may_stop()
         status = process.wait()
     except BaseException:
-        # Told to stop: the command gets the same word, and whoever told us bounds how long it may take.
+        # Told to stop: the command gets the same signal, and the supervisor bounds how long it may take.
         with contextlib.suppress(ProcessLookupError, PermissionError, subprocess.TimeoutExpired):
             os.killpg(process.pid, signal.SIGTERM)
             process.wait(_TERM_SECONDS)

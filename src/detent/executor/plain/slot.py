@@ -89,7 +89,7 @@ class Slot:
         return back
 
     def messages(self) -> Iterator[bytes]:
-        """What the worker has said and nobody has read."""
+        """What the worker has sent and is still unread."""
         receive = self.ours.recv_into
         while True:
             try:

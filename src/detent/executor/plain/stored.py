@@ -1,7 +1,7 @@
 """Values on their way into and out of the user's function, inside the worker.
 
 The rules are those of `detent.jobs.values` and `detent.canon.strict_json`. They stand here once more for the plain case only,
-because loading those rooms would double the time in which a worker is ready; whatever is not plain is left to
+because loading those rooms would double the time in which a worker is ready; values that are not plain are left to
 `detent.executor.json_form`, so that there is one truth about what is converted and refused, and one wording for it.
 """
 

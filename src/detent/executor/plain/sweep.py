@@ -1,8 +1,8 @@
 """Knows which workers belong to a supervisor that is gone, and ends them.
 
-A pool holds a lock on ``live/TAG.lock`` as long as its process lives; the kernel lets go of it however that ends. Everything a
-pool starts carries the tag in its environment, and everything it writes into ``live/`` begins with it. So whatever bears the
-tag of a lock that nobody holds is left over, whoever has the process number of its supervisor by now.
+A pool holds a lock on ``live/TAG.lock`` as long as its process lives; the kernel releases it however that ends. Everything a
+pool starts carries the tag in its environment, and everything it writes into ``live/`` begins with it. So everything with
+the tag of a free lock is left over, even if another process has its supervisor's number by now.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Presence:
         self.tag = f"{os.getpid()}-{secrets.token_hex(4)}"
         self.marker = f"{home_id(live)}:{self.tag}"
         self._path = live / (self.tag + LOCK_SUFFIX)
-        # Locked before it has its name: whoever sweeps never finds it free.
+        # Locked before it has its name: a sweep never finds it free.
         new = live / (_NEW_PREFIX + self.tag)
         self._handle = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -109,7 +109,7 @@ def _marked(prefix: str = "") -> dict[int, str]:
 
 
 def _is_free(path: Path, locks: contextlib.ExitStack) -> bool:
-    """Whether nobody holds a pool's lock. One that is free is ours until the end of ``locks``."""
+    """Whether a pool's lock is free. A free one is ours until the end of ``locks``."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:

@@ -61,7 +61,7 @@ def story(exc: BaseException, source: str | None) -> dict[str, Any]:
 
 
 def quick_message(exc: BaseException) -> str | None:
-    """The message of an exception that runs nobody's code to say it; None for all others."""
+    """The message of an exception, if formatting it runs no user code; None for all others."""
     if type(exc) not in _SIMPLE or not all(type(argument) in _HARMLESS for argument in exc.args):
         return None
     try:
@@ -97,12 +97,12 @@ def bounded(text: str, bytes_max: int) -> str:
 
 
 def type_name(exc: BaseException) -> str:
-    """The name of an exception's type, whatever its class says about itself."""
+    """The name of an exception's type, even if its class claims another."""
     return str(type.__dict__["__name__"].__get__(type(exc)))[:NAME_CHARS_MAX]
 
 
 def _said(exc: BaseException) -> str:
-    """The type with the message, where that runs nobody's code."""
+    """The type with the message, if formatting it runs no user code."""
     message = quick_message(exc) if type(exc) in _SIMPLE else _inherited_message(exc)
     return f"{type_name(exc)}: {message}" if message else type_name(exc)
 
@@ -125,7 +125,7 @@ def _inherited_message(exc: BaseException) -> str | None:
 
 
 def _kinds(exc: BaseException) -> tuple[type, ...]:
-    """The classes of an exception, whatever they say about themselves."""
+    """The classes of an exception, even if they claim others."""
     kinds: tuple[type, ...] = type.__dict__["__mro__"].__get__(type(exc))
     return kinds
 

@@ -16,7 +16,7 @@ from detent.jobs.category import ErrorCategory
 USER: Final = ErrorCategory.USER_CODE_ERROR.value
 WORKER_LOST: Final = "worker_lost"
 _FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
-"""Signals that nothing a process does wrong sends it: somebody, or the kernel short of memory, ended it."""
+"""Signals that a process never gets for its own faults: a user, or the kernel short of memory, ended it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def ended(task: Task, end: Ended, worker: str, *, over_time: bool) -> Done:
 
 
 def cancelled(done: Done) -> Done:
-    """The same for a task that somebody had asked to end: what only followed from that is no failure of its own."""
+    """The same for a task that was asked to end: what only followed from that is not a failure of its own."""
     of_itself = done.error is None or done.error.code == "CANCELLED" or done.lost is not None
     return replace(done, cancelled=True, error=None if of_itself else done.error, lost=None)
 

@@ -150,7 +150,7 @@ def read_progress(message: bytes) -> tuple[int, float, str]:
 
 
 def write_file(path: str, data: bytes) -> None:
-    """Write a new file whole, for the owner alone; nobody needs it after a power cut."""
+    """Write a new file whole, for the owner alone; it is not needed after a power cut."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         view = memoryview(data)

@@ -41,7 +41,7 @@ def document_of(value: Any, *, notes: bool) -> tuple[dict[str, Any], tuple[str, 
     """A whole document in one normal form, and the digests of the pictures in it.
 
     A document has ``slides``, each with ``title``, ``blocks`` and ``notes``, or ``blocks`` alone. Notes are dropped here
-    when nobody asked for them, so that no export can hold them by accident.
+    when they were not requested, so that no export can hold them by accident.
     """
     document = _object(value, "value")
     if "slides" in document:

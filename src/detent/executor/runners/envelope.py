@@ -38,7 +38,7 @@ def envelope(
     times: Times,
     nonce: str,
 ) -> JobResult:
-    """The result of an attempt that was not cancelled: bounded, and valid whatever a guest did."""
+    """The result of an attempt that was not cancelled: bounded, and valid even for a hostile guest."""
     try:
         result = _build(payload, outcome, execution, stored, times, nonce)
         code = limit_code(result, payload.limits) if outcome.failure is None else None
@@ -105,7 +105,7 @@ def _head(
     environment: dict[str, Any] = {"env_version": payload.environment.env_version or "none"}
     if execution is not None:
         environment["sandbox"] = execution.profile.value
-    # A clock that went back must not make a result that nobody can read.
+    # A clock that went back must not make a result that cannot be read.
     backwards = moment(times.finished_at) < moment(times.started_at)
     return {
         "schema_version": str(SCHEMA_VERSION),

@@ -1,7 +1,7 @@
 """``document_export``: a whole document as PDF, HTML or a bundle of both.
 
 The contract names how a document is exported and leaves open how it comes. Here it comes with the payload, since an
-executor calls nobody back: ``inputs.content`` is ``{format, value}`` as every object's content is.
+executor makes no calls: ``inputs.content`` is ``{format, value}`` as every object's content is.
 """
 
 from __future__ import annotations

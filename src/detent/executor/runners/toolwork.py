@@ -1,7 +1,7 @@
 """What the job types that drive a tool of ours share: how a tool is started in its jail, and how its word is taken.
 
 The tool reads untrusted input, so it may have been taken over: it says which files it made or why it made none, and this
-is checked against what was asked and against the files themselves. Whatever it says, it is the job's failure, never ours.
+is checked against what was asked and against the files themselves. Any fault in it is the job's failure, never ours.
 """
 
 from __future__ import annotations

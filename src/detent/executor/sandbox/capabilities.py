@@ -78,7 +78,7 @@ def profile_of(capabilities: Capabilities) -> Profile:
 
 @functools.cache
 def probe() -> Capabilities:
-    """Try every primitive in a child of its own, once per process. A child that somebody kills has said nothing."""
+    """Try every primitive in a child of its own, once per process. A child that was killed tells nothing."""
     why = "the trial was killed"
     for _ in range(TRIALS_MAX):
         child = bare.start("trial.py", output=True)

@@ -109,7 +109,7 @@ def read_cpu_ms(gauges: list[int]) -> float:
 
 
 def read_counters(place: dict[str, Any], group: str) -> tuple[int, int]:
-    """The same for somebody who is not inside and has nothing open."""
+    """The same for a process that is outside and has nothing open."""
     gauges: list[int] = []
     try:
         gauges = open_gauges(place, group)
@@ -145,7 +145,7 @@ def remove(place: dict[str, Any], group: str) -> bool:
 
 
 def sweep(place: dict[str, Any], *, own: str | None = None) -> None:
-    """Remove empty groups that nobody will: those of supervisors whose process is gone, and those named after ``own``."""
+    """Remove abandoned empty groups: those of supervisors whose process is gone, and those named after ``own``."""
     for directory in _directories(place):
         for name in os.listdir(directory):
             owner = name.removeprefix(PREFIX).partition("-")[0]

@@ -39,7 +39,7 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 def send(end: socket.socket, kind: bytes, payload: bytes = b"", descriptors: tuple[int, ...] = ()) -> None:
-    """Send a payload whole, with its descriptors on the first piece. Raises Closed when nobody listens any more."""
+    """Send a payload whole, with its descriptors on the first piece. Raises Closed when the other side has closed."""
     place = 0
     while True:
         piece = payload[place : place + PIECE_BYTES]

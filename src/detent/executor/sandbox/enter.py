@@ -1,9 +1,9 @@
 """Makes the place where the spawner lives, then becomes the spawner: a root in which the interpreter has a neutral path.
 
-A guest is a fork of the spawner, so whatever the spawner's interpreter knows of its own place (``sys.prefix``, the files of the
+A guest is a fork of the spawner, so everything the spawner's interpreter knows of its own place (``sys.prefix``, the files of the
 modules it has loaded, where it looks for libraries) a guest knows too. So the spawner is started where the interpreter lies
 below ``/runtime``, as it does in every jail. The rest of the host is below ``/host``, for the inputs of jobs that come later,
-and each of its directories is a link beside it, so that ``/proc``, ``/dev`` and ``/lib`` are where everybody expects them.
+and each of its directories is a link beside it, so that ``/proc``, ``/dev`` and ``/lib`` are in their usual places.
 
 Run by path like the spawner, with the number of the control socket, on which the plan comes. Nothing of it is seen outside: the
 mounts are in a namespace of this process, which the kernel takes apart with it.

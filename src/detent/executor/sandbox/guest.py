@@ -64,7 +64,7 @@ def _outcome(job: dict[str, Any], module: types.ModuleType, result: int) -> tupl
     except SystemExit as exc:
         status = _exit_status(exc)
         return status, b"" if status else RETURNED + b"null"
-    except BaseException as exc:  # noqa: BLE001  # whatever the user's code raises is its outcome
+    except BaseException as exc:  # noqa: BLE001  # any exception of the user's code is its outcome
         _send(result, RAISED + _encode(_story(exc, job["filename"])) + b"\n")
         return STATUS_RAISED, _encode(_message(exc))
 
@@ -73,13 +73,13 @@ def prepare() -> None:
     """Everything that needs no job: streams, an empty environment, no module of ours in sight.
 
     Then a rehearsal. The memory of a fresh fork is copied page by page as it is first written; what a job's beginning
-    and end write is written now, while nobody waits.
+    and end write is written now, while no job waits.
     """
     for name in [name for name in sys.modules if name == "detent" or name.startswith("detent.")]:
         del sys.modules[name]
     for number, name in ((1, "stdout"), (2, "stderr")):
         raw = io.FileIO(number, "wb", closefd=False)
-        stream = io.TextIOWrapper(  # Lines as they are printed: somebody may be watching.
+        stream = io.TextIOWrapper(  # Lines as they are printed: a client may be following them.
             io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", line_buffering=True
         )
         setattr(sys, name, stream)
@@ -232,7 +232,7 @@ def _send(result: int, data: bytes) -> None:
         while view:
             view = view[os.write(result, view) :]
     except OSError:
-        os._exit(STATUS_RAISED)  # Closed by the user's code: then there is nothing to say and nobody to say it to.
+        os._exit(STATUS_RAISED)  # The user's code closed it: nothing can be reported.
 
 
 def _tidy(module: types.ModuleType) -> None:

@@ -1,8 +1,8 @@
 """The jail's first process: starts the guest, watches it, ends it, and tells the supervisor what happened.
 
 It is the only process in the jail that is ours while the user's code runs, so it does everything that a hostile job could
-make expensive: it drains the output, answers reported system calls, adds up the tree. A job that floods slows nobody
-but itself. What it says goes over its own socket, which the guest never had; the guest cannot signal it (first process
+make expensive: it drains the output, answers reported system calls, adds up the tree. A job that floods slows only
+itself. What it says goes over its own socket, which the guest never had; the guest cannot signal it (first process
 of the namespace), look into it (not dumpable) or outlive it (the kernel ends a namespace with its first process).
 """
 
@@ -53,7 +53,7 @@ def live(settings: dict[str, Any], end: socket.socket, group: str) -> None:
         os._exit(0)
     except BecomeGuest:
         raise
-    except BaseException as exc:  # noqa: BLE001  # said to the supervisor, in whatever way it failed
+    except BaseException as exc:  # noqa: BLE001  # the supervisor is told of every failure
         _fail(end, f"{type(exc).__name__}: {exc}")
     try:
         channel.send(end, channel.READY)
@@ -107,7 +107,7 @@ def _set_up(settings: dict[str, Any], spec: dict[str, Any], end: socket.socket, 
     void = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
     child = os.fork()
     if child == 0:
-        # Objects that own a descriptor would close whatever stands under its number when they are forgotten.
+        # Objects that own a descriptor would close the file that has its number by then.
         end.detach()
         ours.detach()
         _arm(settings, spec, theirs, (void, *(write for _, write in pipes)), code)
@@ -123,7 +123,7 @@ def _set_up(settings: dict[str, Any], spec: dict[str, Any], end: socket.socket, 
         linux.set_capabilities((linux.CAP_DAC_READ_SEARCH, linux.CAP_KILL, linux.CAP_SYS_PTRACE))
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
     linux.prctl(linux.PR_SET_DUMPABLE, 0)
-    # Whoever changes its identity or its rights loses this, so it comes last.
+    # A process that changes its identity or its rights loses this, so it comes last.
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     watch = None
     if listener is not None:
@@ -201,7 +201,7 @@ def _arm(
             channel.send(ours, channel.READY, b"1" if stands_still else b"", (listener,))
             os.close(listener)
         ours.detach()
-    except BaseException as exc:  # noqa: BLE001  # said to init, in whatever way it failed
+    except BaseException as exc:  # noqa: BLE001  # init is told of every failure
         _report_unarmed(f"{type(exc).__name__}: {exc}")
     raise BecomeGuest(order=4, result=3)
 

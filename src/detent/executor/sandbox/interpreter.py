@@ -127,7 +127,7 @@ class AsOnHost:
 
 
 def readable_by_others(paths: tuple[str, ...]) -> bool:
-    """Whether somebody without any rights could reach all of these."""
+    """Whether a user without any rights could reach all of these."""
     directories = {parent for path in paths for parent in Path(path).resolve().parents}
     return all(directory.stat().st_mode & 0o001 for directory in directories)
 

@@ -1,8 +1,8 @@
 """Builds the jail around this process: its root, its identity, and nothing else of the host.
 
 Called in a fresh child that the spawner cloned into new user, pid, mount, network, ipc and uts namespaces. The order
-matters. Sources are opened first, while the identity can still reach them (an interpreter may lie under a home nobody
-else may enter) and before anything is mounted over them. Only then does the process become the jail's user, who owns
+matters. Sources are opened first, while the identity can still reach them (an interpreter may lie under a home
+closed to other users) and before anything is mounted over them. Only then does the process become the jail's user, who owns
 what is made in the new root. The root is one tmpfs of limited size; what may be written are two directories of it,
 mounted once more without `noexec` being a question: nothing written can be run.
 """
@@ -27,7 +27,7 @@ NAMESPACES = (
     | linux.CLONE_NEWUTS
 )
 UID = 1000
-"""Who a guest is, inside. Outside it is somebody with no other process, or the user who runs the supervisor."""
+"""The guest's user inside. Outside it is a user with no other process, or the user who runs the supervisor."""
 
 JOB = "/job"
 INPUTS = "/job/inputs"
@@ -51,14 +51,14 @@ class InputChanged(Exception):
 
 
 def map_own_identity(uid: int, gid: int, *, inside: tuple[int, int] = (UID, UID)) -> None:
-    """Become the jail's user in its namespace, or somebody else, without privilege: only oneself can be mapped."""
+    """Become the jail's user, or another, in its namespace without privilege: only the own user can be mapped."""
     _write("/proc/self/setgroups", "deny")
     _write("/proc/self/uid_map", f"{inside[0]} {uid} 1")
     _write("/proc/self/gid_map", f"{inside[1]} {gid} 1")
 
 
 def map_other_identity(pid: int, outside: int) -> None:
-    """The same for a child, by root: inside it is the jail's user, outside it is nobody who exists."""
+    """The same for a child, by root: inside it is the jail's user, outside it is a user that does not exist."""
     _write(f"/proc/{pid}/uid_map", f"{UID} {outside} 1")
     _write(f"/proc/{pid}/gid_map", f"{UID} {outside} 1")
 

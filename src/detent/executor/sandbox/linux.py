@@ -1,7 +1,7 @@
 """The system calls that Python does not offer, by number, through ctypes.
 
 Loaded in the spawner and everything it forks, so it imports nothing heavy. The library is a ``PyDLL``: the processes that
-use it have one thread, and a raw ``clone`` must not return into a child that waits for a lock nobody will give back.
+use it have one thread, and a raw ``clone`` must not return into a child that waits for a lock that is never released.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> No
 
 
 def umount(target: str) -> None:
-    """Take a mount out of the tree at once; whoever holds it open may go on using it."""
+    """Take a mount out of the tree at once; processes that hold it open may go on using it."""
     call("umount2", os.fsencode(target), MNT_DETACH)
 
 

@@ -1,4 +1,4 @@
-"""Says of a package that code in a jail did not find that it is there outside: nobody guesses that from ``No module named``."""
+"""Explains that a missing package is installed on the host but not in the sandbox; ``No module named`` does not tell."""
 
 from __future__ import annotations
 

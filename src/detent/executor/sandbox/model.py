@@ -196,7 +196,7 @@ class Execution:
 
     profile: Profile
     profile_required: Profile
-    """What untrusted code needs here. When it is weaker than the default, somebody lowered it."""
+    """What untrusted code needs here. When it is weaker than the default, an operator lowered it."""
     category: ErrorCategory | None
     code: str | None
     message: str

@@ -31,7 +31,7 @@ SHOWN_BYTES_MAX = 256
 
 _ECONNREFUSED = 111
 _NSCD = b"/var/run/nscd/socket"
-"""The C library asks the name service's cache before it reads /etc/passwd. Nobody meant anything by it."""
+"""The C library asks the name service's cache before it reads /etc/passwd. It is harmless."""
 _SET_IDENTITY = frozenset(
     ("setuid", "setgid", "setreuid", "setregid", "setresuid", "setresgid", "setfsuid", "setfsgid")
 )
@@ -219,7 +219,7 @@ class Watch:
         return None
 
     def _too_large(self, notice: Notice) -> dict[str, Any] | None:
-        """A file that would reach beyond the quota. Seeking far in what may only be read is nobody's business."""
+        """A file that would reach beyond the quota. Seeking far in a read-only file is harmless."""
         if notice.name == "truncate":
             path = self._path(notice.pid, linux.AT_FDCWD, notice.arguments[0])
         else:

@@ -5,7 +5,7 @@ be read with the wrong table, so that is reported like any forbidden call. Then 
 in its own block; then the fixed answers, neighbours of one answer joined into a range; last, ENOSYS. A block of a call that
 is not on the runner's list reports what it would report anyway, and refuses the rest.
 
-The kernel remembers calls that are allowed whatever their arguments, so the long list costs a job nothing.
+The kernel caches calls that are allowed with any arguments, so the long list costs a job nothing.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def program(
 
 
 def _narrowed(block: list[Instruction], refusal: int) -> list[Instruction]:
-    """The block of a call that is not on the list. One that reports whatever it is asked only refuses."""
+    """The block of a call that is not on the list. A filter that reports every call only refuses it."""
     if _ret(ALLOW) not in block:
         return [_ret(refusal)]
     return [_ret(refusal) if one == _ret(ALLOW) else one for one in block]

@@ -135,7 +135,7 @@ class Spawner:
             self._tell(end, channel.FAILED, f"{exc.strerror}".encode())
             return
         if pid == 0:
-            os.close(go_write)  # Else nobody would ever hear of the spawner's end on the other side.
+            os.close(go_write)  # Else the other side would never learn that the spawner has ended.
             self._be_born(end, go_read, group)
         os.close(go_read)
         try:
@@ -155,7 +155,7 @@ class Spawner:
         self.jails[pid] = (end, group)
 
     def _be_born(self, end: int, go_read: int, group: str) -> None:
-        """In the child: wait until it may be somebody, forget everything else, and become a jail's init."""
+        """In the child: wait until its identity is mapped, forget everything else, and become a jail's init."""
         settings, control = self.settings, self.control.detach()
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -1,7 +1,7 @@
 """Where a supervisor keeps copies of its jobs' files: a folder that goes with the supervisor, however that ends.
 
-The folder is locked as long as its process lives; the kernel lets go of the lock. Whoever makes the next one removes those
-that nobody holds.
+The folder is locked as long as its process lives; the kernel releases the lock. The supervisor that creates the next folder
+removes those without a lock holder.
 """
 
 from __future__ import annotations

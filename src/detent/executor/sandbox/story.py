@@ -46,7 +46,7 @@ def read_python(data: bytes, *, source: str, filename: str) -> Told:
 
 
 def read_value(data: bytes) -> Told:
-    """A value as strict JSON, whoever wrote it."""
+    """A value as strict JSON, also from an untrusted writer."""
     if not data:
         return Told(None, None, None)
     try:

@@ -112,7 +112,7 @@ class Sandbox:
     def start(self, job: Job, *, on_output: OnOutput | None = None) -> Running | Execution | Refused:
         """Hand a job over and return at once. A job that cannot start has its Execution already.
 
-        ``on_output`` is told what it prints while somebody waits for it, never more than the job's limit lets it keep.
+        ``on_output`` gets what it prints while a caller waits for it, never more than the job's limit lets it keep.
         """
         refusal = self._refusal()
         if refusal is not None:
@@ -135,7 +135,7 @@ class Sandbox:
     def settle(self) -> None:
         """Wait until every jail that has served is gone, its control groups and directories included.
 
-        Raises SandboxFailed when that takes too long: then something is left that nobody can clear away.
+        Raises SandboxFailed when that takes too long: then something is left that cannot be cleared away.
         """
         self._served.join()
         deadline = time.monotonic() + START_SECONDS_MAX
@@ -177,7 +177,7 @@ class Sandbox:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        # The spawner has cleared away what it made, unless somebody ended it.
+        # The spawner has cleared away what it made, unless it was killed.
         self._sweep(self.group)
         self._staging.close()
 
@@ -224,7 +224,7 @@ class Sandbox:
 
     @property
     def has_gone(self) -> bool:
-        """Whether somebody ended the spawner: every jail went with it, and this supervisor starts no more."""
+        """Whether the spawner was killed: every jail went with it, and this supervisor starts no more."""
         return not self._closed and self._process.poll() is not None
 
     @property

@@ -1,7 +1,7 @@
 """Looks at the processes of one job: how many, how much processor time, how much memory.
 
-Inside a pid namespace its /proc shows the job and nobody else. Without one, the job is what descends from its init, as far
-as /proc of the host tells; whoever forks fast enough can slip through that, which is one reason why it is the weaker way.
+Inside a pid namespace its /proc shows only the job. Without one, the job is what descends from its init, as far as /proc
+of the host tells; a process that forks fast enough can escape that, which is one reason why it is the weaker way.
 """
 
 # pathlib would be the largest thing that the spawner loads.

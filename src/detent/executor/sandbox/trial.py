@@ -104,7 +104,7 @@ def attempt(trial: Callable[[], None]) -> str:
             os._exit(0)
         except OSError as exc:
             os.write(write, (exc.strerror or str(exc)).encode()[:400])
-        except BaseException as exc:  # noqa: BLE001  # said to whoever asked
+        except BaseException as exc:  # noqa: BLE001  # reported to the caller
             os.write(write, repr(exc).encode()[:400])
         os._exit(1)
     os.close(write)

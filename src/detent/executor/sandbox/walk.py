@@ -79,7 +79,7 @@ def _entries(top: int, prefix: bytes) -> Iterator[Found]:
 
 
 def open_entry(directory: int, name: bytes, path: bytes) -> Found:
-    """One entry, opened once; whatever stands behind the name later does not matter."""
+    """One entry, opened once; what the name refers to later does not matter."""
     try:
         descriptor = linux.open_beneath(directory, name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
     except PermissionError:

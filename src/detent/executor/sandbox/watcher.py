@@ -1,7 +1,7 @@
 """Watches one guest: hands it the job, keeps it to its limits, ends it, and looks at what it left.
 
 One loop over everything that can happen: output, reported calls, a child's end, the supervisor gone, and a regular look at
-the limits that nobody else enforces.
+the limits that nothing else enforces.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from detent.executor.sandbox.hidden_time import HiddenTime
 
 READ_BYTES = 60_000
 SAMPLE_SECONDS = 0.02
-"""Between two looks where nobody counts memory for us."""
+"""Between two looks where the kernel does not count memory for us."""
 GAUGE_SECONDS = 0.05
 MESSAGE_GRACE_SECONDS = 1.0
 """How long an exception's message may take to come once it was said that one was raised."""
@@ -64,7 +64,7 @@ class Watcher:
         self.tree = below
         self.directory = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.void = os.open("/dev/null", os.O_WRONLY | os.O_CLOEXEC)
-        # Opened while the guest lives: of a process that has ended, this file belongs to nobody we know.
+        # Opened while the guest lives: for a process that has ended, this file has an unknown owner.
         self.counters = os.open(f"{ward.pid}/io", os.O_RDONLY | os.O_CLOEXEC, dir_fd=below.proc)
         self.result = bytearray()
         self.rooms: dict[int, int] = {}
@@ -212,7 +212,7 @@ class Watcher:
                 if descriptor == self.bell:
                     self._reap()
                 elif descriptor == self.end.fileno():
-                    os._exit(0)  # Nobody waits for this job any more.
+                    os._exit(0)  # No caller waits for this job any more.
                 elif self.watch is not None and descriptor == self.watch.listener:
                     self._answer(self.watch, poll)
                 elif not self._take(descriptor):
@@ -281,7 +281,7 @@ class Watcher:
             os.wait4(ended.si_pid, 0)
 
     def _end_all(self) -> None:
-        """Nobody of the job is left when this returns."""
+        """No process of the job is left when this returns."""
         while True:
             self._kill()
             try:
@@ -335,7 +335,7 @@ class Watcher:
         return int(lines[1]), int(lines[3])
 
     def _look(self) -> None:
-        """One look at the limits that need somebody to look."""
+        """One look at the limits that need polling."""
         self._look_at_disk()
         sample = self.tree.sample()
         if self.gauges:

@@ -64,7 +64,7 @@ class Options:
     any_schema: bool = False
     """For reading what a changed schema left: `verify` and `doctor` say what was changed, every other command refuses it."""
     still: bool = False
-    """Nobody writes meanwhile: the WAL's shared memory is not needed, which takes room that a full disk does not have."""
+    """No writer is active: the WAL's shared memory is not needed, which takes room that a full disk does not have."""
 
 
 DEFAULT_OPTIONS: Final = Options()
@@ -262,7 +262,7 @@ def _connect(path: Path, flags: int, options: Options) -> apsw.Connection:
 
 
 def _has_wal(path: Path) -> bool:
-    """Whether commits wait beside the database, which whoever takes it for immutable would not see."""
+    """Whether commits wait in the WAL, which a reader in immutable mode would not see."""
     try:
         return path.with_name(path.name + "-wal").stat().st_size > 0
     except FileNotFoundError:

@@ -80,7 +80,7 @@ def translated(error: Exception, path: Path) -> Exception:
     if isinstance(error, OverflowError):
         return integer_too_large()
     if isinstance(error, UnicodeDecodeError):
-        # SQLite keeps whatever bytes it is given as text; only a damaged or edited file holds some that are none.
+        # SQLite stores any bytes as text; only a damaged or edited file holds bytes that are not text.
         return StoreCorrupt(
             f"{path} is damaged (a text in it is not UTF-8)", hint=_RESTORE, details={"path": str(path), "sqlite": None}
         )

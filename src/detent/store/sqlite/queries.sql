@@ -23,7 +23,7 @@ ROLLBACK
 INSERT INTO ledger (id, origin, partitions) VALUES (1, ?1, ?2)
 
 -- name: insert_partition
--- Makes one empty partition that nobody owns yet.
+-- Makes one empty partition without an owner.
 INSERT INTO partitions (partition, epoch) VALUES (?1, 0)
 
 -- name: schema_objects
@@ -36,7 +36,7 @@ WHERE type <> 'table' OR name NOT IN ('sqlite_stat1', 'sqlite_stat4')
 SELECT origin, partitions, (SELECT count(*) FROM partitions) FROM ledger
 
 -- name: take_ownership
--- Raises the epoch, which deposes whoever wrote under the one before.
+-- Raises the epoch, which deposes the owner under the one before.
 UPDATE partitions SET epoch = epoch + 1 WHERE partition = ?1 RETURNING epoch
 
 -- name: insert_batch
@@ -121,8 +121,8 @@ INSERT INTO tree_heads (partition, size, note) VALUES (?1, ?2, ?3)
 ON CONFLICT (partition, size) DO UPDATE SET note = ?3
 
 -- name: insert_work
--- Indexes what a job does; a job that is indexed stays as it is. A job that nobody submitted has no number: 0, which may
--- not be (NULL would be given the next number).
+-- Indexes what a job does; a job that is indexed stays as it is. A job that was never submitted has no number: 0, which is
+-- refused (NULL would be given the next number).
 INSERT INTO work (workspace, execution_key, job_no, label, tick, payload_digest)
 VALUES (?1, ?2, ifnull((SELECT job_no FROM job_names WHERE job_id = ?3), 0), ?4, ?5, ?6)
 ON CONFLICT (job_no) DO NOTHING

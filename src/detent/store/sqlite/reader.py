@@ -85,7 +85,7 @@ class SqliteReader:
         self._has_work = False
         self._sql = queries()
         row = self._one(tuple, "ledger")
-        # The table is strict when it is written; a damaged page, or an edited file, hands out whatever it likes. Nearly
+        # The table is strict when it is written; a damaged page, or an edited file, can hold any value. Nearly
         # everything goes through all partitions, so their number is believed only as far as their rows are there.
         if (
             row is None

@@ -162,8 +162,8 @@ CREATE TABLE answers (
 
 CREATE INDEX answers_by_time ON answers (stored_at_ms);
 
--- History is appended to and never rewritten (PIPE-057). Whoever opens the file with another tool can drop these; the
--- signatures and hashes are what finds that out.
+-- History is appended to and never rewritten (PIPE-057). Another tool that opens the file can drop these; the signatures
+-- and hashes reveal that.
 CREATE TRIGGER batches_are_never_updated BEFORE UPDATE ON batches BEGIN
     SELECT RAISE(ABORT, 'batches are append-only');
 END;

@@ -59,7 +59,7 @@ def objects_of(version: int) -> Objects:
 
 
 def digest_of(objects: Objects) -> str:
-    """One digest over all objects, in whatever order the file lists them."""
+    """One digest over all objects, independent of their order in the file."""
     return hashlib.sha256(repr(sorted(objects.items())).encode()).hexdigest()
 
 

@@ -4,7 +4,7 @@ Rows go to prepared statements as they come; the only Python that runs once for 
 kernel decided in memory is checked again here by predicates: the partition moves on from the owner's epoch and batch
 number or not at all, and so does each job from the sequence number the writer saw.
 
-After a failed sync nobody knows what is on the disk, not even SQLite: its next transaction would be written over frames
+After a failed sync it is unknown what is on the disk, even to SQLite: its next transaction would be written over frames
 that the disk may or may not have. From then on the store refuses to write, and closing leaves the WAL as it is for the
 next opening to recover (X-173).
 """

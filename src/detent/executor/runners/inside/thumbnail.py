@@ -17,7 +17,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from detent.executor.runners.inside.answers import UNSUPPORTED, Fault, invalid, too_large, write
 
 DECODERS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
-"""What is read. Not those that call other programs or hold programs (EPS), nor the many that nobody sends."""
+"""What is read. Not those that call other programs or hold programs (EPS), nor the many that are never used."""
 SVG_BYTES_MAX = 4 << 20
 EMPTY = "empty"
 """Where an SVG would find its neighbours."""
