@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.cli.project import Project, detent_home, eventually, project
+from tests.cli.project import Project, detent_home, project
 
 __all__ = ["detent_home", "project"]
 
@@ -101,9 +101,23 @@ def test_detent_cancel_from_another_terminal_ends_both(flow: Project) -> None:
     terminal = flow.terminal("run", "flow.yaml", "-w", "2")
     flow.wait_running()
     run_id = next(run["run_id"] for run in flow.json("list") if run["name"] == "flow")
-    assert flow("cancel", run_id).code == 0
+    said = flow("cancel", run_id)
+    assert said.code == 0
+    assert statuses(flow) == {"flow": "cancelled", "flow/rows": "cancelled"}
+    kept = len(committed(flow))
+    assert f"rows     {kept} of 100 items committed, cancelled from item {kept} on" in said.out
     terminal.ended()
-    eventually(lambda: statuses(flow) == {"flow": "cancelled", "flow/rows": "cancelled"}, "the ordered run is open")
+
+
+def test_cancel_says_as_data_where_a_map_step_was_cut_that_no_process_works_on(flow: Project) -> None:
+    terminal = flow.terminal("run", "flow.yaml", "-w", "2")
+    flow.wait_running()
+    terminal.kill()
+    said = flow.json("cancel", newest(flow))
+    kept = len(committed(flow))
+    (step,) = said["map_steps"]
+    assert (step["step"], step["run_id"][:10]) == ("rows", "flow-rows-")
+    assert step["items"] == {"total": 100, "committed": kept, "requested": 0, "boundary": kept}
 
 
 def newest(project: Project) -> str:
@@ -120,10 +134,13 @@ def cancelled_at(project: Project, *arguments: str) -> list[int]:
     (project.directory / "calls").unlink(missing_ok=True)
     terminal = project.terminal(*arguments, "-w", "2")
     project.wait_running()
-    assert project("cancel", newest(project)).code == 0
+    said = project("cancel", newest(project))
+    assert said.code == 0
+    assert set(statuses(project).values()) == {"cancelled"}
     terminal.ended()
-    eventually(lambda: set(statuses(project).values()) == {"cancelled"}, "the ordered run is open")
-    return committed(project)
+    kept = committed(project)
+    assert f"rows     {len(kept)} of 100 items committed, cancelled from item {len(kept)} on" in said.out
+    return kept
 
 
 def test_retry_of_a_cancelled_workflow_computes_only_what_its_map_step_has_not_committed(flow: Project) -> None:

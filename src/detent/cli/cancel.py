@@ -92,7 +92,13 @@ def _draw(page: Page, ended: Cancelled) -> None:
     if ended.kind == "run":
         named = ", ".join(ended.jobs[:JOBS_NAMED_MAX]) + (" ..." if len(ended.jobs) > JOBS_NAMED_MAX else "")
         shown = f"{count_text(len(ended.jobs), 'job')}: {named}" if ended.jobs else "no job was running"
-        page.fields([("stopped", shown), ("kept", "what was done; `detent retry` runs the rest")], indent="  ")
+        steps = [(one.step, _step_text(one.items)) for one in ended.map_steps]
+        page.fields([("stopped", shown), *steps, ("kept", "what was done; `detent retry` runs the rest")], indent="  ")
+
+
+def _step_text(items: CancelledItems) -> str:
+    """Where a map step was cut."""
+    return f"{items.committed:,} of {count_text(items.total, 'item')} committed, cancelled from item {items.committed:,} on"
 
 
 def _draw_items(page: Page, ended: Cancelled, items: CancelledItems) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from detent.errors import DetentError, InvalidInput, OutcomeUnknown, StoreUnavailable, error_of
@@ -24,7 +24,7 @@ from detent.owner.content import NONCE_BYTES, Content, open_value, seal_value
 from detent.owner.home import Home
 from detent.owner.session import Session
 from detent.owner.socket_messages import Answer
-from detent.runs.cancelled import POLL_SECONDS, Cancelled
+from detent.runs.cancelled import POLL_SECONDS, Cancelled, CancelledStep
 from detent.runs.record.identity import RunLock, ask_to_cancel, is_driven
 from detent.store.api import JobRow, RunRow, StoreReader
 
@@ -94,29 +94,48 @@ class Canceller:
         if at is not None:
             raise InvalidInput(f"run {run_id!r} has steps, not items", hint="--at is for the runs of `detent map`")
         cancelled: dict[str, None] = {}
+        mapped: dict[str, None] = {}
         deadline, idle = self._clock() + wait_seconds, 0
         while True:
+            mapped.update(dict.fromkeys(self._map_runs(run_id, row.name)))
             live = self._cancel_jobs(run_id, cancelled)
             idle = 0 if live else idle + 1
             if not self._close(run_id) and idle >= IDLE_LOOKS:
                 ask_to_cancel(self._home.path, run_id)
             status = self._run(run_id).status
-            if status != RUNNING:
-                self._end_left_behind(run_id, row.name)
-            if status != RUNNING or self._clock() >= deadline:
+            is_over = status != RUNNING and self._have_ended(mapped)
+            if is_over or self._clock() >= deadline:
                 # Its last job may have been done when the first look came: then it has ended otherwise.
-                return Cancelled("run", run_id, status, tuple(cancelled), status not in {RUNNING, CANCELLED})
+                before = status not in {RUNNING, CANCELLED}
+                return Cancelled("run", run_id, status, tuple(cancelled), before, map_steps=self._cut(mapped))
             self._pause(POLL_SECONDS)
 
-    def _end_left_behind(self, ended: str, workflow: str) -> None:
-        """End the ordered runs that steps of this run left open and nobody drives: with the run, they are over too."""
+    def _map_runs(self, run_id: str, workflow: str) -> Sequence[str]:
+        """The ordered runs of this run's map steps that have not ended, and that no other run needs."""
         if not any(row.name.startswith(f"{workflow}/") for row in self._reader.runs(status=RUNNING)):
-            return
+            return ()
         from detent.runs.map_step import left_open  # noqa: PLC0415 - ordered runs take time to load
 
-        for run_id in left_open(self._reader, Content(self._reader, self._home.content_files()), workflow, ended):
-            if not is_driven(self._home.path, run_id):
-                self.run(run_id)
+        return left_open(self._reader, Content(self._reader, self._home.content_files()), workflow, run_id)
+
+    def _have_ended(self, mapped: Iterable[str]) -> bool:
+        """Whether the ordered runs of map steps are over with their run; those that no process drives are ended here."""
+        are_over = True
+        for run_id in mapped:
+            if self._run(run_id).status == RUNNING:
+                if is_driven(self._home.path, run_id):
+                    are_over = False
+                else:
+                    self.run(run_id)
+        return are_over
+
+    def _cut(self, mapped: Iterable[str]) -> tuple[CancelledStep, ...]:
+        if not mapped:
+            return ()
+        from detent.runs.cancel_ordered import cut_step  # noqa: PLC0415
+
+        content = Content(self._reader, self._home.content_files())
+        return tuple(cut for run_id in mapped if (cut := cut_step(self._reader, content, run_id)) is not None)
 
     def _cancel_jobs(self, run_id: str, cancelled: dict[str, None]) -> bool:
         """Cancel what is open now; whether there was anything."""

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from detent.errors import DetentError, InvalidInput
+from detent.kernel import Run
 from detent.kernel.run import CANCELLED, RUNNING
 from detent.kernel.table import State
 from detent.owner.backend import Backend
+from detent.owner.content import Content
 from detent.owner.home import Home
 from detent.owner.session import Session
-from detent.runs.cancelled import POLL_SECONDS, Cancelled, CancelledItems
+from detent.runs.cancelled import POLL_SECONDS, Cancelled, CancelledItems, CancelledStep
 from detent.runs.ordered.cancel_requests import Request, write_request
 from detent.runs.ordered.close import end_run, notes_for
 from detent.runs.ordered.notes import notes_of
+from detent.runs.ordered.recorded import ordered_inputs
+from detent.runs.ordered.retry import first_seqs
 from detent.runs.record.identity import is_driven
 from detent.store.api import StoreReader
 
@@ -68,7 +73,7 @@ class OrderedCanceller:
                 hint="--at takes the number of the first item that is to be cancelled",
                 details={"run_id": run_id, "at": at, "total": total},
             )
-        committed, boundary = self._stands(run_id)
+        committed, boundary = _stands(self._reader, run_id)
         if at < committed:
             raise InvalidInput(
                 f"item {at:,} of run {run_id!r} is committed already, and so is everything below {committed:,}",
@@ -91,18 +96,39 @@ class OrderedCanceller:
         return True
 
     def _answer(self, run_id: str, status: str, total: int, requested: int) -> Cancelled:
-        passed, boundary = self._stands(run_id)
-        committed = passed if boundary is None else min(passed, boundary)
-        items = CancelledItems(total, committed, requested, boundary)
+        items = where_cut(self._reader, run_id, total, requested)
         jobs = tuple(row.job_id for row in self._reader.jobs(run_id=run_id, state=State.CANCELED.value))
         return Cancelled("run", run_id, status, jobs, status not in {RUNNING, CANCELLED}, items)
 
-    def _stands(self, run_id: str) -> tuple[int, int | None]:
-        """How many items are committed, and from which one on they are cancelled."""
-        committed, boundaries = 0, []
-        for name in notes_of(self._reader, run_id):
-            if name.kind == "commit":
-                committed = max(committed, name.last + 1)
-            elif name.kind == "cancel":
-                boundaries.append(name.first)
-        return committed, min(boundaries, default=None)
+
+def where_cut(reader: StoreReader, run_id: str, total: int, requested: int = 0) -> CancelledItems:
+    """Where an ordered run of so many items was cut."""
+    passed, boundary = _stands(reader, run_id)
+    committed = passed if boundary is None else min(passed, boundary)
+    return CancelledItems(total, committed, requested, boundary)
+
+
+def cut_step(reader: StoreReader, content: Content, run_id: str) -> CancelledStep | None:
+    """Where the ordered run of a map step was cut; None for one that ended otherwise, or whose inputs are gone."""
+    row = reader.run(run_id)
+    inputs = None if row is None else ordered_inputs(content, Run.decode(row.body))
+    if row is None or inputs is None or row.status != CANCELLED:
+        return None
+    items = where_cut(reader, run_id, inputs.config.total)
+    seqs = first_seqs(reader, content, inputs.spec)
+    before = 0 if not seqs else seqs[0]
+    if before:  # It went on with what another had done.
+        boundary = None if items.boundary is None else before + items.boundary
+        items = replace(items, total=before + items.total, committed=before + items.committed, boundary=boundary)
+    return CancelledStep(row.name.rpartition("/")[2], run_id, items)
+
+
+def _stands(reader: StoreReader, run_id: str) -> tuple[int, int | None]:
+    """How many items are committed, and from which one on they are cancelled."""
+    committed, boundaries = 0, []
+    for name in notes_of(reader, run_id):
+        if name.kind == "commit":
+            committed = max(committed, name.last + 1)
+        elif name.kind == "cancel":
+            boundaries.append(name.first)
+    return committed, min(boundaries, default=None)

@@ -29,6 +29,19 @@ class CancelledItems:
 
 
 @dataclass(frozen=True, slots=True)
+class CancelledStep:
+    """Where the ordered run of a workflow's map step was cut; items have the numbers that they have in the step."""
+
+    step: str
+    run_id: str
+    items: CancelledItems
+
+    def to_map(self) -> dict[str, object]:
+        """As data."""
+        return {"step": self.step, "run_id": self.run_id, "items": self.items.to_map()}
+
+
+@dataclass(frozen=True, slots=True)
 class Cancelled:
     """What came of a cancellation."""
 
@@ -43,6 +56,8 @@ class Cancelled:
     """Whether it had ended before."""
     ordered: CancelledItems | None = None
     """Of an ordered run, where it was cut."""
+    map_steps: tuple[CancelledStep, ...] = ()
+    """Of a workflow's run, its map steps that were under way."""
 
     @property
     def is_cancelled(self) -> bool:
@@ -60,4 +75,5 @@ class Cancelled:
             "had_ended": self.before,
             "jobs_cancelled": list(self.jobs),
             **({} if self.ordered is None else {"items": self.ordered.to_map()}),
+            **({"map_steps": [one.to_map() for one in self.map_steps]} if self.map_steps else {}),
         }

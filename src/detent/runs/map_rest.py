@@ -93,7 +93,7 @@ def whole(backend: Backend, run_id: str) -> Summary:
             raise StoreCorrupt(f"what run {named!r} was started with is gone", hint="begin a new run")
         total = inputs.config.total
         known = replace(standing(backend, named), cursor=total)
-        seqs = first_seqs(backend, inputs.spec) or range(total)
+        seqs = first_seqs(backend.reader, content, inputs.spec) or range(total)
         for seq, envelope in zip(seqs, committed(backend, named, inputs.config, known), strict=True):
             ended.setdefault(seq, envelope)
         named = inputs.spec.origin.get("run_id", "")
@@ -113,7 +113,8 @@ def _summary(ended: list[Envelope]) -> Summary:
 
 def _rest(backend: Backend, earlier: Earlier) -> Rest | None:
     run_id, inputs = earlier.run.run_id, earlier.recorded.inputs
-    total, seqs = inputs.config.total, first_seqs(backend, inputs.spec)
+    total = inputs.config.total
+    seqs = first_seqs(backend.reader, Content(backend.reader, backend.files), inputs.spec)
     if seqs is not None and seqs != list(range(seqs[0], seqs[0] + total)):
         return None  # A retry by hand of items that failed here and there: they stand behind the others.
     ended = list(committed(backend, run_id, inputs.config, replace(standing(backend, run_id), cursor=total)))

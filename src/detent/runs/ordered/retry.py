@@ -20,6 +20,7 @@ from detent.runs.ordered.items import Items, open_spool, spool
 from detent.runs.ordered.recorded import ordered_inputs
 from detent.runs.ordered.recovery import committed, standing
 from detent.runs.ordered.spec import OrderedInputs, OrderedSpec, read_ordered
+from detent.store.api import StoreReader
 
 AGAIN = frozenset({SeqState.TERMINAL_FAIL, SeqState.TERMINAL_CANCEL})
 
@@ -49,23 +50,25 @@ def ordered_to_retry(backend: Backend, run: Run) -> OrderedRetry | None:
         )
     items = open_spool(backend.files, inputs.items)
     if run.status == RUNNING:
-        return OrderedRetry(inputs.spec, items, first_seqs(backend, inputs.spec))
+        return OrderedRetry(
+            inputs.spec, items, first_seqs(backend.reader, Content(backend.reader, backend.files), inputs.spec)
+        )
     seqs = list(unsuccessful(backend, run.run_id, inputs))
     if not seqs:
         raise InvalidInput(f"every item of run {run.run_id!r} succeeded or was skipped")
     again = spool(backend.files, (items.lines(seq, seq)[0] for seq in seqs))
     spec = replace(inputs.spec, origin={"run_id": run.run_id, "origin_seq": seqs})
-    return OrderedRetry(spec, again, first_seqs(backend, spec))
+    return OrderedRetry(spec, again, first_seqs(backend.reader, Content(backend.reader, backend.files), spec))
 
 
-def first_seqs(backend: Backend, spec: OrderedSpec) -> list[int] | None:
+def first_seqs(reader: StoreReader, content: Content, spec: OrderedSpec) -> list[int] | None:
     """The seqs that a retry's items had in the run that it goes back to, through all retries between; None if it is none."""
     seqs: list[int] | None = None
-    origin, content = spec.origin, Content(backend.reader, backend.files)
+    origin = spec.origin
     while origin:
         own = origin["origin_seq"]
         seqs = list(own) if seqs is None else [own[seq] for seq in seqs]
-        row = backend.reader.run(origin["run_id"])
+        row = reader.run(origin["run_id"])
         before = None if row is None else ordered_inputs(content, Run.decode(row.body))
         origin = {} if before is None else before.spec.origin
     return seqs
