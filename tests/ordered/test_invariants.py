@@ -214,7 +214,7 @@ def test_the_checks_do_not_depend_on_assertions() -> None:
 
 def test_a_rule_has_one_meaning_and_an_unknown_one_is_none() -> None:
     assert len(set(RULES.values())) == len(RULES)
-    assert "no rule" in str(broken("NO_SUCH_RULE", "text", 0))
+    assert "is not a rule" in str(broken("NO_SUCH_RULE", "text", 0))
 
 
 def test_a_second_terminal_event_has_its_own_rule() -> None:
