@@ -60,7 +60,7 @@ docs: dev ## rewrite docs/traceability.md, docs/states.md and docs/reference/
 	@$(BIN)/python tools/state_diagram.py
 	@$(BIN)/python tools/reference.py
 
-lock: ## resolve the dependencies anew into requirements.lock and requirements-dev.lock (needs uv)
+lock: ## resolve the dependencies again into requirements.lock and requirements-dev.lock (needs uv)
 	@command -v $(UV) >/dev/null || { echo 'make lock needs uv on the PATH, or UV=/path/to/uv' >&2; exit 1; }
 	@$(COMPILE) pyproject.toml --extra render --extra s3 -o requirements.lock
 	@$(COMPILE) pyproject.toml --extra dev --extra render --extra s3 -c requirements.lock -o requirements-dev.lock

@@ -71,17 +71,17 @@ GIVEN: tuple[tuple[type, str], ...] = (
     (Left, "What `Client.close` gives back."),
     (TaskContext, "What `detent.context()` gives a running task."),
 )
-"""Classes that nobody imports and everybody holds."""
+"""Classes whose objects users get without importing the class."""
 
 
 JSON_ERRORS = (
-    "With `-o json` standard output has exactly one JSON document, whatever happens. A command that cannot do its work, bad usage",
-    'included, answers `{"ok": false, "error": {"code", "message", "hint", "retryable", "exit_code", "details"}}`; a contract that is',
-    'not valid `{"ok": false, "findings": [...]}`. The same is said in words on standard error.',
+    "With `-o json` standard output always has exactly one JSON document. If a command fails, also for bad usage, it",
+    'is `{"ok": false, "error": {"code", "message", "hint", "retryable", "exit_code", "details"}}`; for an invalid contract it is',
+    '`{"ok": false, "findings": [...]}`. Standard error has the same as text.',
     "",
-    "Attempts are counted from 1, in words and as `attempt` in JSON. `attempt_id` beside it is the number that the records of the",
-    "ledger carry, which counts from 0. Of a run, `jobs_reused` counts jobs whose result was taken from before, `steps_reused` the",
-    "steps of which no job had to run. Jobs are listed as they were submitted, newest first.",
+    "Attempts are counted from 1, in text output and as `attempt` in JSON. `attempt_id` is the number in the records of the ledger,",
+    "which counts from 0. For a run, `jobs_reused` counts the jobs whose result was reused, and `steps_reused` the steps that ran no",
+    "job. Jobs are listed in the order of submission, newest first.",
 )
 
 
@@ -110,13 +110,13 @@ def _states() -> list[str]:
     ]
     return [
         *("## States", ""),
-        "One word for one thing in every command, log and JSON document, whether it is an attempt, a job, a step or a run. Where a",
-        "state is typed (`--state`), either spelling and either case will do, and the ledger's names too: `cancelled`, `CANCELED`,",
+        "Every command, log and JSON document uses the same words for the states of attempts, jobs, steps and runs. Options that",
+        "take a state (`--state`) accept either spelling, either case, and the ledger's names: `cancelled`, `CANCELED`,",
         "`succeeded`, `COMPLETED`.",
         "",
-        "The ledger, bundles and executors' reports keep the names of their contracts, and the `records` in `-o json` show those",
-        "as they are stored. In Python `Handle.status` is a `JobStatus` with the platform's names; `Run.status`, the status of a",
-        "submitted flow and of an ordered run, and the states of steps are the words.",
+        "The ledger, bundles and executors' reports keep the names of their contracts, and the `records` in `-o json` show them",
+        "as they are stored. In Python, `Handle.status` is a `JobStatus` with the platform's names. `Run.status`, the status of a",
+        "submitted flow and of an ordered run, and the states of steps use the words.",
         "",
         "| word | state of a job on the ledger | `JobStatus`, status in a report | recorded status of a run |",
         "|---|---|---|---|",

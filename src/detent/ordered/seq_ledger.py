@@ -249,7 +249,7 @@ class SeqLedger:
             )
 
     def recount(self, first: int, last: int) -> None:
-        """Compare the two dense arrays seq by seq: an outcome stands exactly beside the seqs that have ended."""
+        """Compare the two dense arrays seq by seq: exactly the seqs that have ended have an outcome."""
         states, outcomes = self.seq_state[first : last + 1], self.terminal_outcome[first : last + 1]
         open_count = sum(states.count(code) for code in (_UNSEEN, _DISPATCHED, _IN_FLIGHT))
         if outcomes.count(NO_OUTCOME) != open_count or outcomes.translate(None, _TERMINAL_CODES + b"\x00"):
