@@ -17,12 +17,42 @@ from tests.runs.ordered.rig import ListTarget, OrderedRig, lines
 from tests.runs.rig import Child
 
 LIMIT_MS = 200
+CLOCK = f"""
+import mmap, os, struct, time
+from detent.executor.plain import current
+from detent.runs.ordered import timed_chunk
+
+STOPPED_US = time.monotonic_ns() // 1000 + 3_600_000_000
+PASSED = mmap.mmap(-1, 8)
+WORKER = os.getpid() if current.running() is not None else None
+told, begun = [], current.Running.begun
+
+def now_us(): return STOPPED_US + struct.unpack("q", PASSED[:])[0]
+
+def passes(us): PASSED[:] = struct.pack("q", now_us() - STOPPED_US + us)
+
+def note(self, at_us):
+    told[:] = [at_us]
+    begun(self, at_us)
+
+def hangs():
+    passes({2 * LIMIT_MS * 1000})
+    if os.getpid() == WORKER:
+        begun(current.running(), told[0] - (now_us() - time.monotonic_ns() // 1000))
+
+if WORKER is not None:
+    timed_chunk._now_us, current.Running.begun = now_us, note
+"""
+"""The clock of a worker and its forks. It stands still, an hour ahead, until an item hangs: `hangs` lets more than an item's limit
+pass, and tells the supervisor, which has the real clock, what the worker told it last as if that had passed there too. So only an
+item that hangs can meet the limit, however long the machine takes for the others."""
 STUCK = '''
-import os, signal
+import signal
 
 def waits():
-    reading, _ = os.pipe()
-    os.read(reading, 1)
+    while True:
+        hangs()
+        time.sleep(0.02)
 
 def sticks(x):
     """Never comes back from 5 and 6."""
@@ -38,7 +68,9 @@ def holds_out(x):
 
 async def awaits(x):
     import asyncio
-    if x in (5, 6): await asyncio.Event().wait()
+    while x in (5, 6):
+        hangs()
+        await asyncio.sleep(0.02)
     return x * x
 
 def counted(x):
@@ -58,12 +90,12 @@ def speaks(x):
     return x * x
 '''
 SLOW_TO_LOAD = f"""
-import sys, time
+import sys
 
 class Slow:
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name == "asyncio": time.sleep({LIMIT_MS / 1000 * 1.5})
+        if name == "asyncio": passes({LIMIT_MS * 1500})
 
 sys.meta_path.insert(0, Slow)
 async def later(x): return x * x
@@ -74,7 +106,7 @@ MESSAGE = f"took longer than its limit of {LIMIT_MS} ms"
 @pytest.fixture
 def project(rig: OrderedRig) -> OrderedRig:
     path = rig.project / "steps.py"
-    path.write_text(path.read_text() + STUCK)
+    path.write_text(path.read_text() + CLOCK + STUCK)
     retry_at_once(rig.home.home)
     return rig
 
