@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from detent.canon import json_decode
 from detent.executor.file import File
+from detent.executor.own_targets import HELD_BY
 from detent.executor.plain import stored
 from detent.executor.plain.model import VALUE_BYTES_MAX
 from detent.jobs.status import TIMEOUT_CODES
@@ -186,6 +187,7 @@ class InlineLane:
         if target in self.functions:
             return self.functions[target]
         module, _, name = target.partition(":")
+        module = HELD_BY.get(target, module)
         path = Path(base or "", module if module.endswith(".py") else f"{module.replace('.', '/')}.py")
         found = self._names(path)[name] if path.is_file() else getattr(importlib.import_module(module), name)
         function: Callable[..., Any] = getattr(found, "__wrapped__", found)
