@@ -34,7 +34,12 @@ can_make_venv() {
 }
 
 find_python() {
-    for candidate in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}; do
+    if [ -n "${PYTHON:-}" ]; then
+        set -- "$PYTHON"
+    else
+        set -- python3 python3.14 python3.13 python3.12 python3.11
+    fi
+    for candidate; do
         if identify "$candidate" >/dev/null && can_make_venv "$candidate"; then
             echo "$candidate"
             return
@@ -63,6 +68,12 @@ is_made() {
     done
     return 1
 }
+
+# Two at once in one clone would empty .venv under each other. The lock ends with this process; without flock there is none.
+if command -v flock >/dev/null; then
+    exec 9>.setup.lock
+    flock 9
+fi
 
 digest=$({ cat requirements.lock requirements-dev.lock pyproject.toml tools/setup.sh; pwd; } | sha256)
 
