@@ -10,7 +10,9 @@ rows, are the machine's, and so is the moment of a cancel. Exit code 1 if anythi
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -191,6 +193,7 @@ def _become_user() -> None:
 
     become_user(USER)
     home = tempfile.mkdtemp(prefix="detent-attack-user-")
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
     tempfile.tempdir = home
     os.environ.update(HOME=home, TMPDIR=home, XDG_STATE_HOME=f"{home}/state", XDG_CACHE_HOME=f"{home}/cache")
 
