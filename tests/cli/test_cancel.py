@@ -194,4 +194,4 @@ def test_a_run_that_completes_while_it_is_being_cancelled_has_ended(
     monkeypatch.setitem(defaults, "pause", complete)
     said = project("cancel", "run-1")
     driver.release()
-    assert (said.code, said.out.strip()) == (1, "run run-1 has already ended: completed")
+    assert (said.code, said.out.strip()) == (1, "run run-1 has already ended: succeeded")
