@@ -36,7 +36,7 @@ def test_a_healthy_home_is_called_healthy(cli: Cli) -> None:
     assert "6 batches" not in text_of(result, "ledger")
     assert "2 in files" in text_of(result, "content")
     assert str(cli.played.state) in text_of(result, "kept tree head")
-    assert text_of(result, "owner") == "nobody owns the home now"
+    assert text_of(result, "owner") == "no process owns the home now"
 
 
 def test_an_owner_at_work_is_named(cli: Cli) -> None:

@@ -28,7 +28,7 @@ def test_a_page_says_first_what_a_job_waits_for_and_then_how_it_came_there(cli: 
         "job waiting  queued  as of 2023-11-14 22:14:00.000 UTC\n"
         "  It waits for a worker: the next one that asks gets it.\n"
         "  It is next: number 1 of class 5, with no jobs before it.\n"
-        "  No process is at work on this home: nothing moves until one opens it.\n"
+        "  No process is working on this home; nothing moves until one opens it.\n"
         "\n"
         "2023-11-14 22:14:00.000  submitted\n"
         "    It was admitted: no replica is registered, so the first worker to ask takes it.\n"

@@ -197,8 +197,8 @@ def test_a_line_that_means_nothing_is_refused(project: MapProject, arguments: tu
 @pytest.mark.parametrize(
     ("commit", "said"),
     [
-        ("jsonl:nowhere/out.jsonl", "nowhere, which is no directory"),
-        ("sqlite:nowhere/out.db#rows", "nowhere, which is no directory"),
+        ("jsonl:nowhere/out.jsonl", "nowhere, which is not a directory"),
+        ("sqlite:nowhere/out.db#rows", "nowhere, which is not a directory"),
         ("word:put", "cannot import 'word'"),
         ("words:put", "has no 'put'"),
     ],

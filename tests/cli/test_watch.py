@@ -92,7 +92,7 @@ def test_a_restart_goes_on_from_the_ledger_and_records_what_was_missed(project: 
     Watcher(project, FakeClock(START_MS + 1), runs=1).watch()
     later = FakeClock(START_MS + 4 * 3_600_000 + 1_800_000)
     watcher = Watcher(project, later, runs=1).watch()
-    missed = "missed 3 occurrences from 2024-01-01 02:00:00Z to 2024-01-01 04:00:00Z: nobody was watching"
+    missed = "missed 3 occurrences from 2024-01-01 02:00:00Z to 2024-01-01 04:00:00Z: no process was watching"
     assert watcher.said == [f"{missed}; the next run records it", "next run of hourly at 2024-01-01 05:00:00Z"]
     about = project.inputs(watcher.driven[0]).about
     assert about["scheduled_for"] == "2024-01-01T05:00:00Z"

@@ -150,7 +150,7 @@ steps:
     assert "a command that declares no inputs and outputs may depend on anything" in why(steps["shell"])["lines"][0]
     assert "its cache is turned off" in why(steps["off"])["lines"][0]
     unclear = why(steps["unclear"])["lines"][0]
-    assert "its code cannot be read whole (" in unclear
+    assert "its code cannot be read completely (" in unclear
     assert "give it a `version`" in unclear
     before = foreseen(project, file="never.yaml")
     assert {step["verdict"] for step in before.values()} == {"run"}
@@ -263,7 +263,7 @@ steps:
     assert [line.split()[1] for line in document["next"]] == ["retry", "verify"]
     steps = told(project)
     assert [step["state"] for step in steps.values()] == ["succeeded", "failed", "skipped"]
-    assert steps["each"]["lines"] == ["It failed before it began: what step 'each' goes through is no list."]
+    assert steps["each"]["lines"] == ["It failed before it began: what step 'each' goes through is not a list."]
     assert steps["sum"]["lines"] == ["It was skipped: after the failure of each."]
 
 
@@ -299,7 +299,7 @@ steps:
     assert project.json("explain", run_id)["driven"] is False
     assert "No process is working on it" in project("explain", run_id).out
     plan = project("plan", "wait.yaml").out
-    assert f"`detent run` goes on with run {run_id}" in plan
+    assert f"`detent run` resumes run {run_id}" in plan
 
 
 def test_cancelled_elements_are_counted(project: Project) -> None:
@@ -355,5 +355,5 @@ def test_a_home_that_cannot_be_read_is_no_reason_not_to_plan(sums: Project) -> N
     (sums.home.path / "ledger.db").write_bytes(b"no database")
     result = sums("plan", "sums.yaml")
     assert result.code == 0
-    assert "what was done before" in result.err
+    assert "cannot tell what would be reused" in result.err
     assert "numbers" in result.out

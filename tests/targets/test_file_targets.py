@@ -264,7 +264,7 @@ def test_bytes_that_somebody_adds_in_the_middle_of_a_batch_are_found_and_kept(de
 
 def test_the_mark_of_another_kind_of_destination_is_refused(destination: Destination) -> None:
     drive(destination, destination.target(), VALUES)
-    with pytest.raises(CommitFailed, match="no length of a file"):
+    with pytest.raises(CommitFailed, match="not a file length"):
         destination.target().open(RUN, Mark(3))
 
 
@@ -336,7 +336,7 @@ def test_what_cannot_be_a_destination_is_said_and_left_alone(tmp_path: Path) -> 
         error = refusal(tmp_path / name)
         assert word in (error.hint or ""), name
         assert error.retryable is False
-    assert "no regular file" in str(refusal(tmp_path / "pipe"))
+    assert "not a regular file" in str(refusal(tmp_path / "pipe"))
     assert (tmp_path / "file").read_bytes() == b"kept"
     assert not (tmp_path / "nowhere").exists()
 

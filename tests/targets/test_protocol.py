@@ -149,7 +149,7 @@ def test_a_mark_is_read_back_as_it_was(mark: Mark) -> None:
     ],
 )
 def test_what_is_no_mark_is_refused(value: object) -> None:
-    with pytest.raises(InvalidInput, match="no mark"):
+    with pytest.raises(InvalidInput, match="not a mark"):
         Mark.from_json(value)
 
 

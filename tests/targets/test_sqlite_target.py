@@ -141,7 +141,7 @@ def test_a_mapping_is_spread_over_the_columns_of_a_table_that_has_no_value(path:
         ({"colour": 1}, "the key 'colour'"),
         ({"seq": 4}, "the key 'seq'"),
         ({"name": 2**64}, "64 bits"),
-        ({"name": "\udc80"}, "no Unicode"),
+        ({"name": "\udc80"}, "not valid Unicode"),
         ({"name": {"$result": "sha256:00"}}, "strict JSON"),
     ],
 )

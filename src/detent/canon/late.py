@@ -46,7 +46,7 @@ else:
             for name, make in wanted.items():
                 if make is not None and name not in own:
                     setattr(made, name, _Late(name, make))
-            # An `__eq__` in the body of a class leaves `__hash__ = None` there, which nobody wrote.
+            # An `__eq__` in the body of a class leaves `__hash__ = None` there by itself.
             if eq and vars(plain).get("__hash__") is None:
                 made.__hash__ = _Late("__hash__", _hash) if frozen else None
             if frozen:
@@ -61,7 +61,7 @@ else:
 
 
 class _Late:
-    """Stands in a class for a method; whoever reaches for the method makes it, and it takes this one's place."""
+    """A placeholder for a method of a class; the first access makes the method, which replaces it."""
 
     __slots__ = ("_make", "_name")
 

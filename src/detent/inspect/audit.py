@@ -4,7 +4,7 @@ Everything a bundle would hold is read from the rows, and beside it what only a 
 nodes, the fold of every job and run, checkpoints, content. The root is the home's own, which proves less than a root that
 came another way; the report says so (X-178).
 
-What cannot be read is a finding, not an error: whoever damages a file must not get away with a message about the disk.
+What cannot be read is a finding, not an error: damage to a file must not pass for a message about the disk.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ROWS = (
     "`detent replay` compares it with the commands, byte for byte."
 )
 
-REFUSALS = "The log of refused requests that `detent explain` shows: it is no part of the signed history."
+REFUSALS = "The log of refused requests that `detent explain` shows: it is not part of the signed history."
 
 
 def verify_home(
@@ -135,7 +135,7 @@ def store_items(
         for batch, records in commits(reader, partition, orphans.append):
             yield batch_item(batch, records)
     for row in orphans[:1]:
-        message = f"record {row.position} and whatever follows it belong to no batch"
+        message = f"record {row.position} and everything after it belong to no batch"
         yield Finding("POSITION_WRONG", message, row.partition, position=row.position)
     yield from content_items(reader, files)
     yield from map(job_item, reader.jobs())
@@ -169,7 +169,7 @@ def _epoch_findings(reader: StoreReader, partition: int) -> Iterator[Finding]:
 def commits(
     reader: StoreReader, partition: int, orphan: Callable[[RecordRow], None] = lambda _: None
 ) -> Iterator[tuple[BatchRow, list[RecordRow]]]:
-    """Every batch of a partition with its records, whatever state the rows are in.
+    """Every batch of a partition with its records, even from damaged rows.
 
     Each stored record is given to exactly one batch, by position and by what the batch record itself says, or to
     ``orphan`` when it comes after all of them: a record that is overlooked could not be found wrong.
@@ -195,7 +195,7 @@ def content_items(reader: StoreReader, files: ContentFiles) -> Iterator[Readable
         if type(digest) is bytes and len(digest) == DIGEST_BYTES:
             yield from _read_content(digest, partial(reader.content, digest))
         else:
-            yield Finding("STORE_DAMAGED", f"content is kept under {show(digest)}, which is no digest")
+            yield Finding("STORE_DAMAGED", f"content is kept under {show(digest)}, which is not a digest")
     for digest in files.digests():
         if (files.size(digest) or 0) > CONTENT_LOADED_MAX:
             yield from _large_file(reader, files, digest)

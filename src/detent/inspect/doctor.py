@@ -67,7 +67,7 @@ def examine(
     """Every check, in the order in which things depend on each other.
 
     ``thorough`` also has SQLite read the whole file. A ledger that does not open ends the examination: nothing that
-    follows could be answered. ``sandbox`` is what `sandbox_of` found, if somebody has asked.
+    follows could be answered. ``sandbox`` is what `sandbox_of` found, if it was called.
     """
     yield Check("detent", OK, f"{__version__}, Python {platform.python_version()}, {platform.system()}")
     yield Check("home", OK, str(home.path))
@@ -109,11 +109,11 @@ def sandbox_of(home: Home) -> SandboxView:
 def space_of(said: os.statvfs_result) -> Check:
     """Whether anything can be written where a home lies, by what the system says of the place."""
     if said.f_flag & os.ST_RDONLY:
-        text = "the file system is read-only: what was done can be looked at, and nothing can be run"
+        text = "the file system is read-only: the history can be read, but nothing can run"
         return Check("space", WRONG, text, "mount it for writing, or choose another home with --home or DETENT_HOME")
     free_mib = said.f_bavail * said.f_frsize // (1 << 20)
     if free_mib < SPACE_LEAST_MIB:
-        return Check("space", WRONG, f"{free_mib} MiB are free", "free some space: on a full disk nothing can be run")
+        return Check("space", WRONG, f"{free_mib} MiB are free", "free some space: nothing can run on a full disk")
     return Check("space", OK, f"{free_mib:,} MiB are free")
 
 
@@ -285,6 +285,6 @@ def _kept_head(reader: StoreReader, partition: int, environment: Mapping[str, st
 
 def _owner(home: Home) -> Check:
     if not is_held(home.lock):
-        return Check("owner", OK, "nobody owns the home now")
+        return Check("owner", OK, "no process owns the home now")
     listening = "and listens" if home.socket.exists() else "and does not listen"
     return Check("owner", OK, f"process {owner_pid(home.lock) or 'unknown'} owns the home {listening}")

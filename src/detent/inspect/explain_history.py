@@ -155,8 +155,8 @@ def _refusal(row: RefusalRow, times: Times) -> Chapter:
     result = details.get("result_digest") if isinstance(details, dict) else None
     if isinstance(result, bytes):
         what = "result discarded"
-        why.append(f"Nothing of it was kept but its digest, {digest_text(result)}.")
-    # Whoever is told that the job exists already asked after it was made; any other submission came before.
+        why.append(f"Only its digest was kept: {digest_text(result)}.")
+    # A submission refused because the job exists came after it was made; any other came before.
     rank = 0 if operator == identity.JOB_SUBMIT and row.code != "CONFLICT" else 2
     return Chapter(row.tick, times.iso(row.tick), what, tuple(why), decision=decision, rank=rank)
 

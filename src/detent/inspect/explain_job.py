@@ -80,7 +80,7 @@ def limited_by(content: Content, view: JobView, operator_ms: int | None) -> Limi
 
 
 WAITED_MS_MIN: Final = 100
-"""A shorter time between claim and beginning is nobody's wait: it is how long work takes to be handed on."""
+"""A shorter time between claim and start is not a wait: it is how long work takes to be handed over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +105,10 @@ def taken_by(reader: StoreReader, content: Content, view: JobView, home: Path) -
     said = takes_text(order.resources)
     if view.job.state == State.RUNNING and view.row.job_id not in live_jobs(home):
         return Taken(
-            order.resources, True, (said, "It was claimed and waits until so much is free: no worker has begun it yet.")
+            order.resources, True, (said, "It was claimed and waits for these resources; no worker has begun it yet.")
         )
     waited = _waited_ms(reader, content, view)
-    lines = (said,) if waited < WAITED_MS_MIN else (said, f"Its last attempt waited {duration_text(waited)} for that.")
+    lines = (said,) if waited < WAITED_MS_MIN else (said, f"Its last attempt waited {duration_text(waited)} for them.")
     return Taken(order.resources, False, lines)
 
 
@@ -134,11 +134,11 @@ AHEAD_MAX: Final = 10
 """Jobs before a waiting one that are named."""
 
 _DAMAGED: Final = "What it waits for cannot be worked out, because the ledger is damaged: `detent verify` says more."
-_NOBODY: Final = "No process is at work on this home: nothing moves until one opens it."
+_NOBODY: Final = "No process is working on this home; nothing moves until one opens it."
 _STATES: Final = {
     "QUEUED": "It waits in the queue.",
     "RUNNING": "It runs.",
-    "RETRYING": "It waits to be tried again.",
+    "RETRYING": "It waits for its next attempt.",
 }
 _ENDED: Final = {"SUCCEEDED": "It succeeded", "FAILED": "It failed", "CANCELED": "It was cancelled"}
 
@@ -159,7 +159,7 @@ class Present:
 def present_of(
     reader: StoreReader, view: JobView, records: Sequence[RecordView], ending: str | None, *, at_work: bool | None
 ) -> Present:
-    """Say where a job stands. ``at_work`` is whether an owner has the home now; None when nobody knows."""
+    """Say where a job stands. ``at_work`` is whether an owner has the home now; None when unknown."""
     if view.job.terminal:
         return Present(tuple(_ended(view, records, ending)))
     try:
@@ -290,7 +290,7 @@ class Explanation:
 def explain(
     reader: StoreReader, content: Content, job_id: str, *, at_work: bool | None = None, again: bool = False
 ) -> Explanation:
-    """Explain one job. Raises `InvalidInput` for a job that nobody ever asked for here.
+    """Explain one job. Raises `InvalidInput` for a job that was never submitted here.
 
     ``reader`` should be a snapshot: the records, the rows and the scheduler are looked at one after the other. ``again``
     has the job's decisions made once more: that brings back what is not stored of them, and takes as long as a replay.

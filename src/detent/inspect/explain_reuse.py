@@ -38,7 +38,7 @@ VALUE_COLUMNS_MAX: Final = 60
 ARGUMENT_CHARS_MAX: Final = 2_000
 """Arguments longer than this are told by digest."""
 UNTOLD: Final = "salt"
-"""The ingredient whose value is told to nobody."""
+"""The ingredient whose value is never shown."""
 
 
 _UNREADABLE: Final[Mapping[str, str]] = {
@@ -110,7 +110,7 @@ def why_run(
     if order is None:
         lost = _UNREADABLE.get(whereabouts(reader, content, view.job.payload_digest)[0])
         if lost is None:
-            return None  # Somebody's own kind of payload.
+            return None  # A payload of an unknown kind.
         return WhyRun(UNKNOWN, (f"Why it ran cannot be told: what it was asked to do {lost}.",))
     ingredients = order.ingredients
     if why := _never(order):
@@ -171,7 +171,7 @@ def _never(order: WorkOrder) -> str | None:
         if lacking:
             return f"a command that declares no {' and '.join(f'{word}s' for word in lacking)} may depend on anything"
     if ingredients.get("code", "") is None:
-        return f"its code cannot be read whole{_unread(order)}; give it a `version` to reuse it all the same"
+        return f"its code cannot be read completely{_unread(order)}; give it a `version` to reuse it anyway"
     return None
 
 
@@ -229,7 +229,7 @@ def _changed(compared: Compared, ingredients: int, texts: Sequence[str], times: 
     submitted = moment(times, Job.decode(row.body).submitted_tick)
     done = "done" if row.state == State.SUCCEEDED else "tried"
     if not changes:
-        line = f"It had been {done} as {whose}, with other packages or another Python around it."
+        line = f"It had been {done} as {whose}, with other packages or another Python."
         return WhyRun(CHANGED, (line,), row.job_id, row.run_id, ingredients=ingredients)
     number = "one thing" if len(changes) == 1 else f"{len(changes)} things"
     lines = [f"It had been {done} at {submitted} as {whose}; {number} changed since:"]

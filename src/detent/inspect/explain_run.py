@@ -181,7 +181,7 @@ class _Teller:
 
     def tell(self, step: RecordedStep, *, whole: bool) -> ToldStep:
         most = len(step.elements) if whole or not step.mapped else ELEMENTS_TOLD_MAX
-        # Those that ran are what somebody asks about; what was reused is all the same.
+        # Users ask about elements that ran; reused ones are alike.
         chosen = sorted(step.elements, key=lambda element: (element.reused, element.index or 0))[:most]
         elements = tuple(self._element(element) for element in chosen)
         lines = [*self._lines(step, elements), *self._takes(step)]
@@ -242,7 +242,7 @@ class _Teller:
         if left > 0:
             lines.append(f"{left} more: `detent explain {self._recorded.run.run_id} {step.key}` tells of each.")
         if not ran and elements:
-            lines.append(f"All were taken from before; the first: {elements[0].lines[0]}")
+            lines.append(f"All were reused; the first: {elements[0].lines[0]}")
         if view.state == FAILED:
             lines.append(_failed_element(step))
         return lines
@@ -252,7 +252,7 @@ class _Teller:
         if view.state in {RUNNING, READY}:
             row = self._reader.job(job_id)
             if row is not None and row.state in {State.QUEUED, State.RETRYING}:
-                return f"It waits for its turn: `detent explain {job_id}` says behind whom."
+                return f"It waits for its turn: `detent explain {job_id}` shows which jobs go first."
             return f"It is under way: `detent explain {job_id}` says where."
         if view.state == CANCELLED:
             return "It was cancelled with the run."

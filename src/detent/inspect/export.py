@@ -73,7 +73,7 @@ class Exported:
     run_id: str | None
     origin: str
     root: bytes
-    """The trust root to pass on: whoever verifies the bundle pins it."""
+    """The trust root to pass on: verifiers of the bundle pin it."""
     size_bytes: int
     counts: Mapping[str, int]
     """What the file holds, and how much content was left out and why."""

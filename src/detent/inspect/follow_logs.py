@@ -1,4 +1,4 @@
-"""Follow what jobs print until they have ended: live output first, and from the report whatever that did not show.
+"""Follow what jobs print until they have ended: live output first, then the rest from the report.
 
 Every `poll` gives what is new. The ledger says which attempt a job is in; a worker's file says what it has printed so far;
 the report has the rest, also of attempts that came and went between two polls. Nothing is given twice, and the order within

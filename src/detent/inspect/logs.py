@@ -107,7 +107,7 @@ def job_times(view: JobView, attempts: Iterable[AttemptLog], since_ms: int | Non
 
 
 def job_log(reader: StoreReader, content: Content, job_id: str, live: LiveJob | None = None) -> JobLog | None:
-    """What a job printed so far, or None when there is no such job. ``live`` is whoever has it now."""
+    """What a job printed so far, or None when there is no such job. ``live`` is the process that has it now."""
     view = job_view(reader, job_id)
     if view is None:
         return None

@@ -1,7 +1,7 @@
 """Content that jobs, runs, records and reports name by digest and that is neither here nor erased on the ledger.
 
 A person who reads a home sees such content as gone. That is right after an erasure, which is on the ledger, and a finding otherwise.
-The digest says what it was, so nobody can put something else in its place. The signed reports themselves are asked for where their
+The digest says what it was, so nothing else can be put in its place. The signed reports themselves are asked for where their
 signatures are checked.
 """
 

@@ -1,4 +1,4 @@
-"""What jobs were asked to do, read for checking: whatever cannot be read is None here and a finding where it is looked for."""
+"""What jobs were asked to do, read for checking: an unreadable one is None here and a finding where it is looked for."""
 
 from __future__ import annotations
 

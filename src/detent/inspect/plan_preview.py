@@ -101,7 +101,7 @@ def preview_plan(
 
 
 def reading_backend(home: Home, parts: Parts | None = None) -> Backend:
-    """A backend for looking only: without a session there is nobody to ask for a change."""
+    """A read-only backend: without a session nothing can be changed."""
     return Backend(home, cast("Session", None), parts=parts)
 
 
@@ -155,7 +155,7 @@ class _Seer:
     def _elements(self, step: StepRun) -> StepPreview:
         items = self._binder.items(step, self._load) if step.mapped else [None]
         if items is None:
-            return StepPreview(UNKNOWN, "what it goes through is no list", None)
+            return StepPreview(UNKNOWN, "what it goes through is not a list", None)
         if len(items) > ELEMENTS_LOOKED_MAX:
             return StepPreview(UNKNOWN, f"its {len(items):,} elements are too many to look at beforehand", len(items))
         indices = range(len(items)) if step.mapped else (None,)
@@ -206,7 +206,7 @@ class _Seer:
             return "never done before", ()
         changes = tuple(compared.changes)
         if not changes and word_of(compared.row.state) == SUCCEEDED:
-            return f"done as job {compared.row.job_id}, with other packages or another Python around it", ()
+            return f"done as job {compared.row.job_id}, with other packages or another Python", ()
         if not changes:
             return f"job {compared.row.job_id} of the same work ended as {word_of(compared.row.state)}", ()
         more = f" and {len(changes) - CHANGES_TOLD_MAX} more" if len(changes) > CHANGES_TOLD_MAX else ""

@@ -174,7 +174,7 @@ class _Watch:
             return
         try:
             stored = Job.decode(row.body)
-        except Exception:  # noqa: BLE001 - whatever the stored bytes do to the decoder, they are not the job
+        except Exception:  # noqa: BLE001 - bytes that break the decoder are not the job
             stored = None
         if stored is not None:
             stored.lease_expiry, stored.heartbeat_tick = job.lease_expiry, job.heartbeat_tick

@@ -1,6 +1,6 @@
 """A process that checks signatures: groups come in through stdin, one byte for each signature goes out through stdout.
 
-It ends when whoever asks does. It loads nothing but the signatures' own code, so that it is there soon.
+It ends with the process that asks. It loads nothing but the signatures' own code, so that it is there soon.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from detent.canon.ed25519 import verify
 
 
 def main() -> None:
-    """Answer until there is nobody to answer."""
+    """Answer until the other side has closed."""
     while size := int.from_bytes(sys.stdin.buffer.read(4), "big"):
-        # Whatever comes here comes from the process that started this one.
+        # All input comes from the process that started this one.
         signed = marshal.loads(sys.stdin.buffer.read(size))  # noqa: S302
         os.write(sys.stdout.fileno(), bytes(verify(*one) for one in signed))

@@ -1,11 +1,11 @@
 """Many signatures at once: a verification gathers them, and this checks them on all processors.
 
 A short ledger is checked by threads, group by group, and the reading stands still meanwhile. Threads cannot do better: each
-signature takes some tens of microseconds, and whoever has checked one would wait a hundred times as long for the interpreter
+signature takes some tens of microseconds, and a thread that has checked one would wait a hundred times as long for the interpreter
 that the reading holds. So a long ledger gets processes that check while the reading goes on. When they have enough before
-them, the reader checks a group itself, which keeps every processor busy whatever the two sides cost.
+them, the reader checks a group itself, which keeps every processor busy, however costs are divided.
 
-Nothing depends on a helper: if it cannot be started or ends too soon, whatever it has not answered is checked here.
+Nothing depends on a helper: if it cannot be started or ends too soon, everything it has not answered is checked here.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _by_threads(threads: ThreadPoolExecutor, workers: int, signed: Sequence[Sign
 
 
 class _Group:
-    """Signatures that a helper has been asked about; whoever wants the answers waits for them."""
+    """Signatures that a helper has been asked about; reading the answers waits for them."""
 
     __slots__ = ("_wait", "answers", "signed")
 

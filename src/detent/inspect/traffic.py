@@ -5,8 +5,8 @@ dispatch to the tick of their end. What a simulation needs and the ledger does n
 that it can be said:
 
 - how long a job takes that never ran, or had not ended: the median of its kind;
-- who was there to claim work, where no replica was registered: whoever held a lease, with as many places as he ever held
-  leases at once, from his first lease to the end of his last. Nobody leaves before somebody else has come.
+- which workers could claim work, where no replica was registered: every lease holder, with as many places as it ever held
+  leases at once, from its first lease to the end of its last. No worker leaves before another has come.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Estimates:
     never_ran: int = 0
     unfinished: int = 0
     stopped: int = 0
-    """Jobs that a limit ended: nobody knows how long they would have run."""
+    """Jobs that a limit ended: how long they would have run is unknown."""
     unknown: int = 0
     """Of the jobs that never ran, those for which there was no other job to go by."""
 
@@ -326,7 +326,7 @@ def _attempt(life: _Life, spell: _Spell) -> Attempt:
         if life.stopped_tick is not None and life.stopped_tick >= spell.exit:
             freed = min(freed, life.stopped_tick)
         hold_ticks = max(0, freed - spell.exit)
-    # Whoever cancelled a running job did not wait for its end, so where that was is not known.
+    # Cancelling a running job does not wait for its end, so when that was is not known.
     ticks = None if spell.kind == ev.CANCEL else spell.exit - spell.start
     return Attempt(ticks, spell.end, spell.delay_ticks, hold_ticks, spell.progress)
 

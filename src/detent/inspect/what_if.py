@@ -130,7 +130,7 @@ def _notes(recorders: list[Recorder], refused: int | None) -> Iterator[str]:
     if unfinished:
         yield f"Had begun and not ended, and is estimated from its kind and its past: {_jobs(unfinished)}."
     if stopped:
-        yield f"Was stopped by a limit, and is taken to end there whatever the limit is now: {_jobs(stopped)}."
+        yield f"Was stopped by a limit, and is assumed to end there under any limit: {_jobs(stopped)}."
     workers = [worker for recorder in recorders for worker in recorder.workers.values()]
     if workers:
         yield (

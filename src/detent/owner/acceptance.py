@@ -3,7 +3,7 @@
 A report is believed when a key with the role ``result`` signed exactly these bytes, that key may speak for the job's
 tenant and partition, and the report names the job, the manifest and the attempt it is handed in for (JOB-083). Whether it
 comes in time, or again, is for the kernel to say, which alone knows the lease in force: a late result is refused there, and
-the same one again gets the answer it got before. Whatever is refused leaves its digest in the decision log and nothing
+the same one again gets the answer it got before. A refused result leaves its digest in the decision log and nothing
 else: no state, no content (X-157, X-182). A late or contradicting one also counts as an ambiguous transition (PIPE-007).
 
 "Verified" is a type here, too: a `VerifiedReport` comes from `verify_report`, which checked the signature, or from
@@ -37,7 +37,7 @@ from detent.store.api import CONTENT_INLINE_BYTES_MAX
 
 ENVELOPE_BYTES_MAX: Final = REPORT_BYTES_MAX + 1024
 REASON_CANCELLED_UNASKED: Final = "CANCELLED_UNASKED"
-"""A worker said CANCELLED although nobody had cancelled the job: its own failure, and worth another try (X-158)."""
+"""A worker reported CANCELLED although the job was not cancelled: its own failure, and worth a retry (X-158)."""
 
 Pairs: TypeAlias = Sequence[tuple[bytes, bytes]]
 
@@ -149,7 +149,7 @@ def judge(
     """What an owner has to decide about a report, and the content that goes with it if it is accepted.
 
     The signature is checked here, on the caller's thread; the job is looked at within the turn. Content that a report
-    names comes with it or is a file of the home: a result nobody could read is none.
+    names comes with it or is a file of the home: an unreadable result does not count.
     """
     verified = verify_report(trust, handed_in, position) if isinstance(handed_in, bytes) else handed_in
     if isinstance(verified, Refused):
@@ -223,7 +223,7 @@ def _usage(report: Report, used: Usage, report_no: int) -> list[ReportUsage]:
 
 
 def _unsigned(message: str, digest: bytes, body: bytes, **details: object) -> Refused:
-    """The refusal of bytes that nobody trusted signed, under the job they name, if they name one."""
+    """The refusal of bytes without a trusted signature, under the job they name, if they name one."""
     with suppress(InvalidInput):
         details["job_id"] = read_report(body).job_id
     return _refused("REPORT_SIGNATURE_INVALID", message, digest, **details)

@@ -35,7 +35,7 @@ from detent.store.api import StoreReader, WorkRow
 from detent.store.content import ContentFiles
 
 TENANT: Final = "local"
-"""The workspace of whoever works on a home of their own."""
+"""The workspace of a user's own home."""
 CACHED_MAX: Final = 4096
 CACHED_BYTES_MAX: Final = 64 * 1024
 """Content up to this size is kept in the cache, at most so many pieces of it."""
@@ -138,7 +138,7 @@ class Backend:
         """Close what was opened for reading."""
         with self._lock:
             readers, self._readers = self._readers, []
-            self._closed, self._local = True, threading.local()  # Whoever asks from now on is told so.
+            self._closed, self._local = True, threading.local()  # Later callers are told so.
         for reader in readers:
             reader.close()
 
@@ -167,7 +167,7 @@ class Backend:
         return data
 
     def forget(self, digest: bytes) -> None:
-        """Let go of what the cache has of content that nobody here will ask for again; it stays stored."""
+        """Drop content from the cache that will not be asked for again; it stays stored."""
         with self._lock:
             self._cache.pop(digest, None)
             self._reports.pop(digest, None)

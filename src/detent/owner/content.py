@@ -143,7 +143,7 @@ class Content:
     def named_by(self, digest: bytes) -> Iterator[bytes]:
         """The digests that stored content names: a sealed value (an order, a run's inputs) or a signed report.
 
-        Found by the bytes, as `ledger.naming` finds them in records: whatever a later version of either adds is found too.
+        Found by the bytes, as `ledger.naming` finds them in records: additions of later versions are found too.
         What is neither names nothing, and so does what is not there. May give more than content (hashes, leases).
         """
         # No envelope is larger than canonical bytes may be, so an artifact of gigabytes is not read to see if it is one.
@@ -189,7 +189,7 @@ def referenced_digests(content: Content) -> Iterator[bytes]:
     """Every digest that a record names, directly, through its evidence or through content: what must be kept.
 
     Content counts as far as it can be read: what an erased report or payload named is named by it no longer. Damaged content
-    is an error, because nobody can say what it named.
+    is an error, because it is unknown what it named.
     """
     reader = content.reader
     for row in reader.jobs():

@@ -8,7 +8,7 @@
       .gitignore    `*`: nothing in here belongs into a repository
 
 A new home is built under another name and renamed into place, so a crash leaves none or a whole one. What a crash leaves
-of the building is swept away by the next one who makes a home there: a building is locked while somebody is at it, and the
+of the building is swept away by the next one who makes a home there: a building is locked while a process works on it, and the
 lock ends with the process. An empty directory may be a mounted volume, which cannot be replaced: a home for it is built inside
 and moved up, the settings last, which are what makes a directory a home.
 
@@ -110,7 +110,7 @@ def is_home(path: Path) -> bool:
         (path / _SETTINGS).lstat()
     except PermissionError as exc:
         if not os.path.lexists(path):
-            return False  # A directory above it is closed, so nobody knows whether there is one.
+            return False  # A directory above it is closed, so it is unknown whether there is one.
         raise no_access(path, "read") from exc
     except OSError:
         return False
@@ -210,7 +210,7 @@ def _refuse_unless_empty(path: Path) -> None:
 
 
 def _move_up(building: Path) -> None:
-    """Make the empty directory that a home was built in that home. Whoever else does so meanwhile is let go first."""
+    """Make the empty directory that a home was built in that home. Another process that does so meanwhile goes first."""
     path = building.parent
     with _locked(path):
         _refuse_unless_empty(path)
@@ -263,7 +263,7 @@ def _building(stem: Path, random: Callable[[int], bytes]) -> Iterator[Path]:
         try:
             descriptor = os.open(building, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
-            continue  # Swept away already: somebody else makes a home here as well.
+            continue  # Swept away already: another process makes a home here as well.
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         if building.exists():
             break
@@ -288,7 +288,7 @@ def _sweep_buildings(stem: Path) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(left, ignore_errors=True)
         except BlockingIOError:
-            pass  # Somebody is at it.
+            pass  # Another process works on it.
         finally:
             os.close(descriptor)
 

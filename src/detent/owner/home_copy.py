@@ -60,7 +60,7 @@ def adopt(
     # As in a rotation, an owner that still holds the old keys writes its one batch and nothing else.
     chosen = replace(parts or Parts(), checkpoint_records=NEVER)
     with (
-        held_alone(home.lock, "a copy gets its identity while no process works on it: end that one first"),
+        held_alone(home.lock, "no process may work on the copy while it gets its identity: stop that one first"),
         closing(chosen.open_store(home.ledger)) as store,
     ):
         return _adopt(home, store, chosen, environment, force=force, random=random)

@@ -121,7 +121,7 @@ def copied(home: Home, original: Path) -> HomeCopied:
     """That a home is a copy, whose, and what to do."""
     return HomeCopied(
         f"the home {home.path} is a copy of {original}",
-        hint="`detent copy` gives it a name and keys of its own, and then both go on; or work in the original",
+        hint="`detent copy` gives it a name and keys of its own, after which both can be used; or work in the original",
         details={"home": str(home.path), "original": str(original)},
     )
 

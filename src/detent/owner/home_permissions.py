@@ -25,7 +25,7 @@ def no_access(path: Path, what: str) -> StoreUnavailable:
 
 
 def insist_on_writable(path: Path) -> None:
-    """Refuse, with `StoreUnavailable`, a home that this user may not write to, or that lies where nobody may.
+    """Refuse, with `StoreUnavailable`, a home that this user may not write to, or that lies on a read-only file system.
 
     One that is not there is for others to miss.
     """

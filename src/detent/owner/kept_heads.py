@@ -1,6 +1,6 @@
 """A keeper of tree heads outside the home: one small file for each ledger in the user's state directory.
 
-Whoever replaces a home by an older copy of it, by malice or from a backup, replaces its tree heads too; the one kept
+Replacing a home by an older copy, by malice or from a backup, replaces its tree heads too; the one kept
 here is still there, and the owner refuses to sign on top of a ledger that is shorter than what it once was (X-178).
 """
 

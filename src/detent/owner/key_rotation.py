@@ -6,7 +6,7 @@ key ends and the new one begins at `size + 1`. With several partitions the short
 the version before decides up to its own announcement, and the new version about everything later.
 
 The order of steps is what makes a crash harmless: the new key's file is durable before the ledger names it, and a key that
-was never named is a file that nobody uses.
+was never named is an unused file.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def rotate(
     parts: Parts | None = None,
     random: Callable[[int], bytes] = secrets.token_bytes,
 ) -> Rotated:
-    """Make a new key for a role and announce it. Nobody else may own the home meanwhile.
+    """Make a new key for a role and announce it. No other process may own the home meanwhile.
 
     Needs the private keys of root, of the owner and of the log as they stand. Refuses a home that another process owns,
     a role without keys of its own here, and a ledger that is older than a tree head kept outside it.
@@ -63,7 +63,7 @@ def rotate(
     # makes no checkpoint either.
     chosen = replace(parts or Parts(), checkpoint_records=NEVER)
     with (
-        held_alone(home.lock, "keys are rotated while no process works on the home: end that one first"),
+        held_alone(home.lock, "no process may work on the home while keys are rotated: stop that one first"),
         closing(chosen.open_store(home.ledger)) as store,
     ):
         return _rotate(home, store, role, chosen, environment, random)
@@ -99,7 +99,7 @@ def _rotate(
     settle_in(home, newest.origin, environment)
     keeper = KeptHeads(state_directory(environment), newest.origin)
     for partition, kept in binding_heads(home, newest, environment):
-        check_kept_head(store, kept, partition)  # Before a key is made that nobody would ever use.
+        check_kept_head(store, kept, partition)  # Before a key is made that would never be used.
     root_key = signing_key(home, newest, "root", max(sizes))
     key = home.keyring.add(role, random(32))
     entry = KeyEntry(key.public_key, role, from_position=min(sizes) + 1)

@@ -1,11 +1,11 @@
-"""Following the end of a ledger: whoever observes is told of every record that is committed, once and in order.
+"""Following the end of a ledger: observers are told of every record that is committed, once and in order.
 
 The owner of a home tells its observers itself, after each commit (`Owner.observers`). Everybody else looks at the ledger's
 end from time to time. A session may be the one now and the other later, so what was told is remembered by position: a gap
 is read from the ledger, and what comes twice is left out. That makes take-overs nothing special.
 
 What must not happen is that a turn of the owner waits for an observer of another thread, since that one might wait for
-the turn. So a turn that finds somebody else telling leaves its records to them: they are on the ledger.
+the turn. So a turn that finds another thread telling leaves its records to it: they are on the ledger.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Tail:
             self._telling.release()
 
     def look(self) -> None:
-        """Look at the ledger's end soon, on the thread for that: who owns the home has changed, or somebody was busy."""
+        """Look at the ledger's end soon, on the thread for that: the owner of the home has changed, or another thread was telling."""
         self._look.set()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Who owns a home: whoever holds the lock on ``owner.lock``.
+"""Who owns a home: the process that holds the lock on ``owner.lock``.
 
 The lock belongs to the open file, so it ends with the process, however that ends. A child made by fork shares it; the
 child closes its copy at once, or a forked worker would keep a dead owner's home locked.

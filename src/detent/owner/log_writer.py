@@ -216,7 +216,7 @@ HEAD_BATCHES = 256
 
 
 class LogWriter:
-    """Writes one partition's log under one epoch. For whoever holds the turn."""
+    """Writes one partition's log under one epoch. For the holder of the turn."""
 
     def __init__(  # noqa: PLR0913 - the parts a scribe is wired from
         self,

@@ -2,7 +2,7 @@
 
 Which families there are is data in the scheduling room; here they get a registry of their own, so that two owners in one
 process, or two tests, do not share counts. Only declared families, labels and values pass: a typing error in a label would
-otherwise be a new series that nobody looks at.
+otherwise be a new series that no dashboard shows.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Leases in force, page by page: how a worker whose answer was lost learns what it holds (X-067, X-173).
 
-A claim cannot be repeated like other requests: asked again, it would take further jobs. So whoever lost the answer to a
+A claim cannot be repeated like other requests: asked again, it would take further jobs. So a worker that lost the answer to a
 claim asks for its open grants first.
 """
 

@@ -1,7 +1,7 @@
 """The owner: the single writer of one partition.
 
-A loop on one thread takes whatever waits in a bounded inbox, stamps it with the tick, lets the kernel decide, appends the
-records of all of it in one transaction, and only then answers anybody. Nobody sees a decision before it is durable, and
+A loop on one thread takes what waits in a bounded inbox, stamps it with the tick, lets the kernel decide, appends the
+records of all of it in one transaction, and only then answers. No caller sees a decision before it is durable, and
 memory is never ahead of the ledger: if an append fails, the owner closes, and those who waited learn that the outcome is
 unknown (X-173).
 
@@ -248,7 +248,7 @@ class Owner:
         finally:
             self._turn_lock.release()
         # The loop is woken for what cannot wait until it looks by itself: most turns leave nothing of the kind, and a
-        # thread that wakes for nothing costs as much as the commit. Whoever came while this turn was under way is its too.
+        # thread that wakes for nothing costs as much as the commit. Requests that came during this turn belong to it too.
         if sooner or not self._inbox.empty():
             self._wake.set()
         return reply.result()
@@ -261,7 +261,7 @@ class Owner:
         return request.future
 
     def grants(self, replica_id: str | None = None) -> Future[list[Grant]]:
-        """The outbox: leases in force, for redelivery to whoever holds them (X-067)."""
+        """The outbox: leases in force, for redelivery to their holders (X-067)."""
         return self.look(lambda kernel: _live_grants(kernel, replica_id))
 
     def close(self) -> None:
@@ -289,7 +289,7 @@ class Owner:
                         self._idle()
                 self._wake_at = self._look_again_at()
                 if not self._inbox.empty():
-                    self._wake.set()  # One turn takes a bounded number of requests, and nobody wakes twice for the rest.
+                    self._wake.set()  # One turn takes a bounded number of requests, and nothing else wakes it for the rest.
             if isinstance(self.failure, Exception) and not isinstance(self.failure, DetentError):
                 raise self.failure  # A bug of ours. An interrupt has reached the thread it was meant for.
 
@@ -310,7 +310,7 @@ class Owner:
         return True
 
     def step(self, own: Request | None = None) -> None:
-        """One turn: take what waits, decide it, commit it, answer it. Only whoever holds the turn may call this.
+        """One turn: take what waits, decide it, commit it, answer it. Only the holder of the turn may call this.
 
         ``own`` is the request of a caller that takes the turn itself; it comes after those who waited before.
         """
@@ -329,10 +329,10 @@ class Owner:
         except BaseException as exc:
             self._fail(exc, items)
             if not isinstance(exc, Exception):
-                raise  # An interrupt is for whoever took this turn, too.
+                raise  # An interrupt is for the caller that took this turn, too.
 
     def _look_around(self, items: Sequence[Request | Look | Stop]) -> None:
-        """Answer the questions of a turn, and end with it if somebody wishes so."""
+        """Answer the questions of a turn, and end with it if a caller asked for that."""
         for item in items:
             if isinstance(item, Look):
                 answer_look(item.future, item.ask, self._kernel)

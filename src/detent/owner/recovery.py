@@ -124,7 +124,7 @@ def _start(
     size = store.head(partition).size
     for row in store.checkpoints(partition):
         if sha256(row.body) != row.digest or not 0 <= row.batch_no < size:
-            continue  # Nobody signs a checkpoint: one that cannot be is passed over, and the commands are applied again.
+            continue  # Checkpoints are not signed: an impossible one is passed over, and the commands are applied again.
         # A checkpoint of another version is as good as none: the commands are all there.
         with contextlib.suppress(DetentError):
             return restore(row.body, make_queue=make_queue, history=history), row.batch_no + 1

@@ -38,7 +38,7 @@ CONNECT_SECONDS = 10.0
 """How long a process tries to own or reach a home before it says that neither works."""
 CONNECT_PAUSE_SECONDS = 0.02
 REOPEN_SECONDS = 60.0
-"""An owner that failed sooner than this after its opening is opened again when somebody asks, not by itself."""
+"""An owner that failed sooner than this after its opening is opened again on the next request, not by itself."""
 
 
 class Session:
@@ -164,7 +164,7 @@ class Session:
             return _answered(lambda: asked.result(timeout), timeout)[-1]  # noqa: B023
 
     def observe(self, observer: Observer) -> Callable[[], None]:
-        """Be told of every record that is committed to the home from now on, in order, whoever owns it then.
+        """Be told of every record that is committed to the home from now on, in order, under any owner.
 
         In the owning process it is called within the turn that committed, right after the callers were answered; it may
         take note and wake others, but must not wait for this session. Gives back what ends it.
@@ -258,12 +258,12 @@ class Session:
         if isinstance(self._link, OwnedHome):
             for owner in self._link.owners:
                 owner.observers.append(partial(self._tail.hear, owner.partition))
-        self._tail.look()  # What was committed before this moment nobody tells.
+        self._tail.look()  # Commits before this moment are not announced.
 
     def _lost(self, link: OwnedHome | Connection) -> None:
         """The owner went away, or failed here: go on in the background, so that leases and retries are looked after.
 
-        Whoever tells of it may be the very thread that `close` waits for, so nothing is done on it.
+        The calling thread may be the one that `close` waits for, so nothing is done on it.
         """
         threading.Thread(target=self._take_over, args=(link,), name="detent-take-over", daemon=True).start()
 

@@ -27,7 +27,7 @@ TEMPLATE = """\
 
 [ledger]
 origin = "{origin}"
-# The digest to pin when somebody else verifies what was exported from here.
+# Others pin this digest to verify what is exported from here.
 root = "{root}"
 
 [queue]
@@ -185,7 +185,7 @@ def read_settings(path: Path) -> Settings:
     required = tables.get("sandbox", {}).get("required", SANDBOX_REQUIRED)
     if required not in SANDBOX_PROFILES:
         raise HomeError(
-            f"{path}: sandbox.required: {show(required)} is no profile", hint=f"known: {', '.join(SANDBOX_PROFILES)}"
+            f"{path}: sandbox.required: {show(required)} is not a profile", hint=f"known: {', '.join(SANDBOX_PROFILES)}"
         )
     _check_resources(path, tables.get("resources", {}))
     for name, value in tables.get("idempotency", {}).items():

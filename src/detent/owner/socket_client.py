@@ -197,5 +197,5 @@ def _not_sent() -> NotSent:
 def _lost() -> OutcomeUnknown:
     return OutcomeUnknown(
         "the home's owner went away before it answered",
-        hint="repeat the request: it is decided once, however often asked",
+        hint="repeat the request: a repeated request is decided only once",
     )

@@ -45,7 +45,7 @@ CLIENT_COMMANDS = frozenset(
 """What another process may ask for. Epochs, trust and the passing of time are the owner's own."""
 
 OWNER_COMMANDS = (AdvanceTick, ChangeTrust, RaiseEpoch, Resume)
-"""The rest: what an owner says by itself and nobody can ask for."""
+"""The rest: what an owner sends by itself and no client can ask for."""
 
 
 class Answer(NamedTuple):

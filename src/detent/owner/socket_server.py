@@ -108,7 +108,7 @@ class SocketServer:
             self._path.unlink()
 
     def _run(self) -> None:
-        """Wait for somebody to come. Most processes end before anybody does, and never load an event loop."""
+        """Wait for a client. Most processes end before one connects, and never load an event loop."""
         if self._bound is None:
             return
         waiting = select.poll()
@@ -167,7 +167,7 @@ class SocketServer:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._path.unlink(missing_ok=True)
-            # Before binding, so that nobody can be quicker; not by the umask, which belongs to all threads of a process.
+            # Before binding, so that no client can be quicker; not by the umask, which belongs to all threads of a process.
             os.fchmod(made.fileno(), 0o600)
             with short_path(self._path) as path:
                 made.bind(path)
@@ -219,7 +219,7 @@ class SocketServer:
             if operation is None:
                 raise InvalidInput(f"unknown operation {message.get('op')!r}")
             asked = operation(message)
-        except Exception as exc:  # noqa: BLE001 - whatever another process sends, it cannot make the owner fail
+        except Exception as exc:  # noqa: BLE001 - no message of another process can make the owner fail
             return self._send(writer, {"id": number, "error": error_to_map(_typed(exc))})
         asked.add_done_callback(lambda done: self._soon(self._reply, writer, number, done))
         return None
@@ -379,7 +379,7 @@ async def _frame(reader: asyncio.StreamReader) -> bytes:
 
 
 def _close_to_others(path: Path) -> None:
-    """Give a socket its mode whatever the umask left of it, and never what a link in its place leads to."""
+    """Give a socket its mode under any umask, without following a link in its place."""
     descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):

@@ -99,7 +99,7 @@ class Ticker:
     def ms_until_due(self) -> int | None:
         """Milliseconds until something is due without anybody asking; None when nothing will be.
 
-        Never as long as a stall: whoever sleeps until a lease runs out could not tell its own sleep from one.
+        Never as long as a stall: an owner that sleeps until a lease expires could not tell its own sleep from one.
         """
         due = self._resume_at if self._resume_at is not None else self._kernel.next_due()
         return None if due is None else min(self._ticks.ms_until(due), max(1, self._gap_ms // 2))

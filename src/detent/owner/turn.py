@@ -55,7 +55,7 @@ class Reply:
         self._outcomes: list[Outcome] = []
 
     def set_running_or_notify_cancel(self) -> bool:
-        """Nobody else knows of it, so nobody can have cancelled it."""
+        """No other process knows of it, so it cannot have been cancelled."""
         return True
 
     def set_result(self, outcomes: list[Outcome]) -> None:
@@ -224,7 +224,7 @@ def _label_fault(label: object) -> str | None:
 
 
 class TurnDecider:
-    """Decides the requests of one partition. For whoever holds the turn."""
+    """Decides the requests of one partition. For the holder of the turn."""
 
     def __init__(
         self,

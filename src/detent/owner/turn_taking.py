@@ -2,11 +2,11 @@
 
 A client's thread, the driver of a run and the supervisor each have bursts of work, made of many small steps: a signature, a row, a
 message. Whenever two of them are at it together, each such step hands the interpreter to the other and has to get it back,
-which costs more than the step (two thirds more processor time for each job, on two cores). So whoever has a burst before it
+which costs more than the step (two thirds more processor time for each job, on two cores). So a thread with a burst before it
 takes its turn first, and gets it in the order of asking.
 
-It is a courtesy and not a lock: nothing is guarded by it, and whoever has waited long enough goes on without it. A thread
-that holds the turn may therefore do whatever it likes, only not for the good of the others.
+It is a courtesy and not a lock: nothing is guarded by it, and a thread that has waited long enough goes on without it. A thread
+that holds the turn may therefore do anything, at the cost of the others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _mine = threading.local()
 
 
 def step_aside() -> None:
-    """Give the turn up before waiting for somebody else's work; a thread that has none may say so, too."""
+    """Give up the turn before waiting for another thread's work; harmless for a thread that has none."""
     floor: TurnTaking | None = getattr(_mine, "floor", None)
     if floor is not None:
         floor.__exit__(None, None, None)

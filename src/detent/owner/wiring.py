@@ -61,7 +61,7 @@ class Parts:
 
     @contextmanager
     def open_still(self, ledger: Path) -> Iterator[StoreReader]:
-        """A reader for as long as the block lasts, for whoever holds the home's lock; works on a full disk, too."""
+        """A reader for as long as the block lasts, for the holder of the home's lock; works on a full disk, too."""
         reader = SqliteStore.open_reader(ledger, _options=Options(still=True))
         try:
             yield reader
@@ -179,7 +179,7 @@ def open_owned(
         Content(first, files).sweep()
         service = None
         if listen:
-            # Before the owners' loops: if nobody can be listened to, nothing runs yet that would have to be stopped.
+            # Before the owners' loops: if the socket cannot be opened, nothing runs yet that would have to be stopped.
             service = SocketServer(
                 home.socket, owners, partial(_verify, trusts, owners), partial(judge_report, home, trusts, owners)
             )

@@ -85,7 +85,7 @@ class EarlierJobs:
     def erased_since(self, compared: Compared | None, until_tick: int | None = None) -> JobRow | None:
         """The last job of the name that was erased, if it came after the one to compare with, and not after a tick.
 
-        Nobody knows any more which element of a mapped step it was: one of the same run as what is compared is another one.
+        It is not known which element of a mapped step it was: a job of the same run as the compared one is another element.
         """
         since = -1 if compared is None else Job.decode(compared.row.body).submitted_tick
         run_id = None if compared is None else compared.row.run_id

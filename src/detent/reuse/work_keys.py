@@ -282,7 +282,7 @@ class WorkKeys:
             status, available, limit_bound = project_job(job).status, True, False
             found = reported if status in KEPT_JOBS else None
             if status is JobStatus.SUCCEEDED and found is not None and not self.fault(work_key.wanted, found[1]):
-                # They come in the order of their submission, and the first success is the answer whatever else there is.
+                # They come in the order of their submission, and the first success is the answer.
                 return Found(row.job_id, False, job_row.state, *found)
             if status in KEPT_JOBS:
                 fault = "its result is gone" if found is None else self.fault(work_key.wanted, found[1])
@@ -399,7 +399,7 @@ class WorkKeys:
             return None
         if wanted.kind != "map":
             return self.together((str(wanted.target),), wanted.base, wanted.version, since)
-        from detent.contract.map_words import called  # noqa: PLC0415 - whoever maps has loaded a contract
+        from detent.contract.map_words import called  # noqa: PLC0415 - a mapped step has loaded a contract
 
         return self.together(called(wanted.target), wanted.base, wanted.version, since)
 

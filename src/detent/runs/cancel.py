@@ -5,7 +5,7 @@ all of it, starts nothing more and closes the run. A driver whose run has no job
 work of another run, is asked by a file beside its lock. Only a run that no process drives is closed here (X-193).
 
 An ordered run is another matter: which of its items are cancelled is a number, and only its driver can tell which numbers
-leave no gap (X-069). So its driver is asked, by a note on the ledger, and closes the run itself (X-193). One that nobody drives
+leave no gap (X-069). So its driver is asked, by a note on the ledger, and closes the run itself (X-193). One that no process drives
 is closed here, where its destination stands.
 """
 
@@ -39,7 +39,7 @@ IDLE_LOOKS: Final = 4
 
 
 class Canceller:
-    """Cancels through a session, whoever owns the home."""
+    """Cancels through a session, under any owner of the home."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class Canceller:
 
 
 def given_reason(reader: StoreReader, content: Content, row: JobRow) -> str | None:
-    """Why whoever cancelled a job did so, in their own words; None when they gave none, or it was erased."""
+    """The reason a user gave for cancelling a job; None when none was given, or it was erased."""
     record = reader.transition(row.job_id, row.transition_seq - 1) if row.state == State.CANCELED else None
     if record is None or record.evidence is None:
         return None

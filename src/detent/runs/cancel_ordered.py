@@ -24,7 +24,7 @@ from detent.store.api import StoreReader
 
 
 class OrderedCanceller:
-    """Cancels ordered runs through a session, whichever process owns the home."""
+    """Cancels ordered runs through a session, under any owner of the home."""
 
     def __init__(
         self,

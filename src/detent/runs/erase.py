@@ -1,4 +1,4 @@
-"""Erasing content on purpose, and collecting what nobody names any more.
+"""Erasing content on purpose, and collecting what no record refers to any more.
 
 An erasure is itself a fact: the ledger gets an `erased` record with the digests, the bytes leave the database in that same
 commit, and the files after it. The other way round a crash could leave bytes gone and nothing that explains it. What a
@@ -38,7 +38,7 @@ REASON = "ERASED_BY_USER"
 ERASE_TRIES_MAX = 1_000
 """How often an erasure steps back behind others before it gives up."""
 UNKNOWN_TRIES_MAX = 3
-"""How often it is asked again when nobody can say what became of it."""
+"""How often it is asked again when the outcome is unknown."""
 LIVE = tuple(state.value for state in State if state not in TERMINAL)
 
 
@@ -217,7 +217,7 @@ def collect(
             return True
 
     chosen, files = parts or Parts(), home.content_files()
-    with held_alone(home.lock, "garbage is collected while no process works on the home: end that one first"):
+    with held_alone(home.lock, "no process may work on the home while garbage is collected: stop that one first"):
         unfinished = 0 if dry_run else files.sweep_abandoned() + files.sweep_temporary(young)
         with chosen.open_still(home.ledger) as reader:
             content = Content(reader, files)
@@ -250,7 +250,7 @@ def _remove(parts: Parts, home: Home, digests: Sequence[bytes], taken: int) -> N
 def _record(
     home: Home, digests: Sequence[bytes], parts: Parts, environment: Mapping[str, str], reason_code: str
 ) -> None:
-    """Have the erasures recorded, then remove the files; whoever owns the home writes the record."""
+    """Have the erasures recorded, then remove the files; the owner of the home writes the record."""
     if not digests:
         return
     files = home.content_files()
@@ -308,7 +308,7 @@ def _is_gone(reader: StoreReader, files: ContentFiles, digest: bytes) -> bool:
 
 
 def _size(reader: StoreReader, files: ContentFiles, digest: bytes) -> int | None:
-    """How many bytes are stored under a digest; damaged ones count, or nobody could erase them."""
+    """How many bytes are stored under a digest; damaged ones count, or they could not be erased."""
     try:
         data = reader.content(digest)
     except StoreCorrupt:

@@ -1,4 +1,4 @@
-"""Which jobs somebody means: by job, by run, by a step's name, by a workflow's, or by the beginning of an id.
+"""Which jobs a user means: by job, by run, by a step's name, by a workflow's, or by the beginning of an id.
 
 Steps are not on the ledger; their names stand in the orders of the jobs, so a step is looked for in the newest runs only,
 unless the run is named too. A step that has no job yet stands in the contract that its run was started with.
@@ -190,7 +190,7 @@ def _by_beginning(
         ]
         runs = [row for row in reader.runs() if row.run_id.startswith(identifier)] if run_id is None else []
         if len(runs) == 1:
-            # Whoever begins the id of a run does not mean one of its jobs, whose ids begin with it, too.
+            # A prefix of a run's id does not mean one of its jobs, whose ids begin with it, too.
             own = f"{runs[0].run_id}/"
             after = own + _LAST_CHARACTER if any(row.job_id.startswith(own) for row in jobs) else identifier
             jobs = [row for row in reader.jobs(after=after, limit=2) if row.job_id.startswith(identifier)]
@@ -217,7 +217,7 @@ def _by_beginning(
 
 
 def the_run(reader: StoreReader, run_id: str) -> RunRow:
-    """The run that somebody means: by its id, by its beginning, or by the workflow's name the newest one."""
+    """The run that a user means: by its id, by its beginning, or by the workflow's name the newest one."""
     row = reader.run(run_id) or _of_name(reader, run_id)
     if row is not None:
         return row

@@ -190,8 +190,8 @@ class RunHandle:
         )
 
     def _begun(self) -> Mapping[str, int]:
-        """Jobs that workers of this home have in hand, of whichever process, and since when."""
-        from detent.workers.live_output import live_since  # noqa: PLC0415 - a run that nobody watches needs none of it
+        """Jobs that workers of this home have in hand, in any process, and since when."""
+        from detent.workers.live_output import live_since  # noqa: PLC0415 - a run without an observer needs none of it
 
         return live_since(self._work.home.path)
 
@@ -227,7 +227,7 @@ class RunHandle:
         while True:
             run_id = new_run_id(self._inputs.name, backend.random)
             lock = RunLock.take(home, run_id)
-            if lock is not None:  # Else somebody who tidied up took the new file for one that was left.
+            if lock is not None:  # Else a cleanup took the new file for one that was left.
                 return RunIdentity(run_id, UUID(bytes=backend.random(16), version=4)), lock
 
     def _make_driver(self, identity: RunIdentity) -> Driver:
@@ -287,7 +287,7 @@ class RunHandle:
 def ahead_of(work: Runtime, run_id: str) -> str:
     """What runs that were left as they stood have in the queue, where it comes first; nothing when there is none.
 
-    Such jobs are as good as anybody's: whoever has workers does them, and their results are there when the run goes on.
+    Such jobs are like any others: any process with workers does them, and their results are there when the run resumes.
     """
     reader, home = work.backend.reader, work.home.path
     open_runs = {row.run_id for row in reader.runs(status=RUN_OPEN)} - {run_id}
@@ -305,7 +305,7 @@ def ahead_of(work: Runtime, run_id: str) -> str:
 
 
 def recorded_options(options: Options, *, new: bool = False) -> dict[str, JsonValue]:
-    """What a run's record says of how it was started: what changes decisions. A salt's value is told to nobody."""
+    """What a run's record says of how it was started: what changes decisions. A salt's value is never shown."""
     asked = {"force": options.force, "reuse_failed": options.reuse_failed, "salt": options.salt is not None, "new": new}
     return {name: True for name, said in asked.items() if said}
 
@@ -319,7 +319,7 @@ def step_view(
 ) -> StepView:
     """A step at this moment. Called from another thread than the driver's: what it reads only ever grows or changes.
 
-    ``begun`` are the jobs that workers of this home have now, of whichever process, and since when. ``progress`` tells of jobs that work through
+    ``begun`` are the jobs that workers of this home have now, in any process, and since when. ``progress`` tells of jobs that work through
     items: while such a step runs, its elements are the items. ``told`` has what tasks say of themselves; it is shown for a
     step that is one task.
     """

@@ -1,8 +1,8 @@
 """The executor of map steps: each attempt drives an ordered run, whose chunks are jobs that supervisors compute as any other.
 
-An attempt takes a thread and no worker. It holds nothing that is not on the ledger: whoever takes the step up after a kill
+An attempt takes a thread and no worker. It holds nothing that is not on the ledger: the process that resumes the step after a kill
 finds the same run and goes on at its first item that is not committed. The executor is never full, because a supervisor claims nothing
-while one of its executors is, and then nobody would compute the chunks that are waited for.
+while one of its executors is, and then no worker would compute the chunks that are waited for.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class _Attempt:
         self._stop()
 
     def leave(self) -> None:
-        """The process ends: the run is left to whoever comes next."""
+        """The process ends: the run is left to the next one."""
         self._left = True
         self._stop()
 
@@ -167,7 +167,7 @@ class _Attempt:
                 if self._timer is not None:
                     self._timer.cancel()
             self._tell(self.number, Finished(number=self.number, started_ms=began, finished_ms=now(), **said))
-        except BaseException as exc:  # noqa: BLE001 - raised on the supervisor's thread, where somebody sees it
+        except BaseException as exc:  # noqa: BLE001 - raised on the supervisor's thread, where it is seen
             self._tell(self.number, exc)
 
     def _drive(self) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from detent.store.api import RunRow, StoreReader
 from detent.targets.api import Anew
 
 STEP_KEY: Final = "step"
-"""What tells the ordered run of a step from one that somebody began by hand under the same name."""
+"""What tells the ordered run of a step from one that a user began by hand under the same name."""
 KEPT: Final = ("code", "version")
 """Ingredients of a step that say which functions it calls."""
 DESTINATION: Final = "destination"
@@ -80,7 +80,7 @@ def items_of(backend: Backend, order: WorkOrder, load: Callable[[str], JsonValue
             ) from exc
     listed = _inlined(listed, load)
     if type(listed) is not list:
-        raise InvalidInput(f"what step {order.step!r} goes through is no list", hint="items needs a list of values")
+        raise InvalidInput(f"what step {order.step!r} goes through is not a list", hint="items needs a list of values")
     files: dict[str, None] = {}
     return spool(backend.files, _lines(listed, files)), tuple(files)
 
@@ -196,12 +196,12 @@ def anew(backend: Backend, label: str) -> Anew:
 
 
 def make_directory(order: WorkOrder) -> None:
-    """Make the directory of a destination, if it is not there: in a fresh project nobody has made ``out`` yet."""
+    """Make the directory of a destination, if it is not there: in a fresh project ``out`` does not exist yet."""
     written: str = order.target["commit"]
     kind, _, rest = written.partition(":")
     path = file_of(written) or (rest.rpartition("#")[0] if kind == SQLITE else None)
     if path is not None:
-        with suppress(OSError):  # What is in the way is told by whoever opens the destination.
+        with suppress(OSError):  # Opening the destination reports what is in the way.
             (Path(order.base or Path.cwd()) / expanded(path)).parent.mkdir(parents=True, exist_ok=True)
 
 

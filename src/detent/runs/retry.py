@@ -34,7 +34,7 @@ from detent.workers.claim_ahead import FULL
 from detent.workers.supervisor import Attempted
 
 LOOK_SECONDS: Final = 0.2
-"""How often the ledger is asked whether a job has ended, when nobody tells."""
+"""How often the ledger is asked whether a job has ended, when it is not announced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def _inputs(backend: Backend, run: Run) -> RunInputs:
         why = "was erased" if erased else "is not here, or was written by something else"
         raise InvalidInput(
             f"run {run.run_id!r} cannot be retried: what it was started with {why}",
-            hint="start it from its file: `detent run FILE`; what succeeded is reused all the same",
+            hint="start it from its file: `detent run FILE`; results that succeeded are reused anyway",
         ) from exc
 
 
@@ -162,7 +162,7 @@ def _order(backend: Backend, job: Job) -> WorkOrder:
     if job.job_kind not in {"task", "action"}:
         raise InvalidInput(
             f"job {job.job_id!r} is of kind {job.job_kind!r}, and only tasks and steps can be retried from here",
-            hint="submit it again with whatever submitted it",
+            hint="submit it again with the program that submitted it",
         )
     try:
         return backend.order(job.payload_digest)
@@ -170,7 +170,7 @@ def _order(backend: Backend, job: Job) -> WorkOrder:
         why = "was erased" if backend.reader.is_erased(job.payload_digest) else "is not here"
         raise InvalidInput(
             f"job {job.job_id!r} cannot be retried: what it was asked to do {why}",
-            hint="submit it again with whatever submitted it",
+            hint="submit it again with the program that submitted it",
         ) from exc
 
 

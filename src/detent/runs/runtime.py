@@ -133,7 +133,7 @@ class Runtime:
             self._started = True
 
     def listen(self, listener: Callable[[Sequence[Attempted]], None]) -> Callable[[], None]:
-        """Have somebody told of the attempts that the supervisor closes, those of one commit at once; gives back what ends it."""
+        """Subscribe to the attempts that the supervisor closes, those of one commit at once; returns what unsubscribes."""
         with self._listening:
             self._listeners = [*self._listeners, listener]
 
@@ -197,7 +197,7 @@ class Runtime:
 
     def _make_executors(self, _backend: Backend) -> tuple[Mapping[str, Executor], Sleeper]:
         if self._pool is None:
-            raise InvariantBroken("whoever has no lanes of their own has a pool")
+            raise InvariantBroken("a runtime without executors of its own has a pool")
         if has_leftovers():
             from detent.executor.sandbox.staging import sweep  # noqa: PLC0415 - the sandbox takes time to load
 

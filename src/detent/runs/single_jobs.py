@@ -49,7 +49,7 @@ BATCH: Final = 200
 LOOK_SECONDS: Final = 1.0
 """How often the ledger is asked for the end of a job when no news comes."""
 ROOM_SECONDS: Final = 0.05
-"""How often a submission that waits for room tries again when nobody tells it of any."""
+"""How often a submission that waits for room tries again when it is not told of any."""
 SCOPE_LABEL: Final = b"detent/idempotency_scope/v1\0"
 EACH_TIME: Final = Miss("reuse was not asked for")
 """Why an earlier result does not answer for a call that says nothing of reuse."""
@@ -70,7 +70,7 @@ class Call:
 
 
 class Ticket:
-    """A job that somebody waits for."""
+    """A job that a caller waits for."""
 
     __slots__ = ("_event", "deduplicated", "digest", "job_id", "report", "state")
 
@@ -193,7 +193,7 @@ class SingleJobs:
         return True
 
     def ticket(self, job_id: str) -> Ticket:
-        """A ticket for a job that was submitted earlier, by whoever."""
+        """A ticket for a job that was submitted earlier, by any process."""
         row = self._backend.reader.job(job_id)
         if row is None:
             raise InvalidInput(f"there is no job {job_id!r}", code="UNKNOWN_JOB")
@@ -306,7 +306,7 @@ class SingleJobs:
             _insist_on_kept([answer])
             if answer.refusal.code in FULL:
                 self._wait_for_room(deadline)
-            elif answer.refusal.code != "CONFLICT":  # Then somebody came first with the same key, and left an answer.
+            elif answer.refusal.code != "CONFLICT":  # Else an equal request came first, and left an answer.
                 raise error_of(answer.refusal)
 
     def _answer_kept(self, named: bytes, body: bytes) -> str | None:
@@ -349,7 +349,7 @@ class SingleJobs:
 
     def _wait_for_room(self, deadline: float | None) -> None:
         if (failure := self._work.supervisor.failure) is not None:
-            raise failure  # Nobody makes room any more.
+            raise failure  # No more room will be made.
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             raise QueueFull("the queue had no room in time", hint="wait for results, then submit again")
@@ -448,7 +448,7 @@ class SingleJobs:
                 self._follower = follower
 
     def _follow(self) -> None:
-        with suppress(StoreUnavailable):  # Closed meanwhile: nobody waits any more.
+        with suppress(StoreUnavailable):  # Closed meanwhile: no caller waits any more.
             while (job_id := self._strange.get()) is not None:
                 self._look(job_id)
 

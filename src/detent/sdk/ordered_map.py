@@ -446,7 +446,7 @@ def _insist_on_end(summary: OrderedSummary, handle: OrderedHandle) -> None:
     if summary.status == STOPPED:
         raise RunFailed(
             f"run {summary.run_id!r} has not ended: {handle.view().note or 'it was left as it stands'}",
-            hint="mend the destination; the same call goes on there",
+            hint="fix the destination; the same call resumes there",
             details={"run_id": summary.run_id},
         )
     if summary.status == FAILED and handle.inputs.spec.on_error == "stop":

@@ -59,11 +59,11 @@ class Mark:
     def from_json(value: JsonValue) -> Mark:
         """Read a mark back; raises `InvalidInput` for anything that `to_json` does not give."""
         if type(value) is not dict or not _MARK_FIELDS.issuperset(value) or "next_seq" not in value:
-            raise InvalidInput(f"{value!r:.200} is no mark of a destination")
+            raise InvalidInput(f"{value!r:.200} is not a mark of a destination")
         mark = Mark(value["next_seq"], value.get("offset"), value.get("tail"))
         numbers_fit = all(type(number) is int and number >= 0 for number in (mark.next_seq, mark.offset or 0))
         if not numbers_fit or (mark.offset is None) != (mark.tail is None) or type(mark.tail) not in {str, type(None)}:
-            raise InvalidInput(f"{value!r:.200} is no mark of a destination")
+            raise InvalidInput(f"{value!r:.200} is not a mark of a destination")
         return mark
 
 
@@ -137,7 +137,7 @@ class CommitFailed(DetentError):
 
 
 class DestinationChanged(CommitFailed):
-    """Somebody else wrote to the destination, or replaced it. Nothing of theirs was overwritten."""
+    """Another program wrote to the destination, or replaced it. Nothing of it was overwritten."""
 
     def __init__(self, message: str, *, spec: str, hint: str | None = None, **details: Any) -> None:
         super().__init__(message, spec=spec, hint=hint, details=details, retryable=False)

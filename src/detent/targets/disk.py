@@ -70,7 +70,7 @@ def insist_on_directory(spec: str, path: Path) -> None:
     """Refuse, with `InvalidInput`, a destination in a directory that is not there."""
     if not path.parent.is_dir():
         raise InvalidInput(
-            f"the destination {spec!r:.200} lies in {shown(path.parent)}, which is no directory",
+            f"the destination {spec!r:.200} lies in {shown(path.parent)}, which is not a directory",
             hint=_HINTS[errno.ENOENT],
             details={"target": spec},
         )

@@ -121,7 +121,7 @@ class FunctionTarget:
             hint = "a destination is append:FILE, jsonl:FILE, sqlite:FILE#TABLE or module:function"
             raise CommitFailed(f"{exc.message}{because}", spec=self.spec, hint=hint, retryable=False) from exc
         if inspect.iscoroutinefunction(function):
-            raise self._unfit("is a coroutine function, and nobody would await it")
+            raise self._unfit("is a coroutine function; a destination is a plain function")
         shape = _parameters(function)
         if shape is not None and not shape:
             raise self._unfit("takes no argument")

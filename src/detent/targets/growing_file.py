@@ -6,7 +6,7 @@ The rules that make a batch appear exactly once:
   cuts them off and the run writes them again.
 * Nothing is cut or written unless the file is the one that was recorded: not shorter, and with the same bytes before the
   recorded length (the last `TAIL_BYTES` of them are compared).
-* Nobody's bytes are destroyed. What `open` cuts off is set aside first (see `set_aside`), because somebody may have added to the
+* No bytes are destroyed. What `open` cuts off is set aside first (see `set_aside`), because another program may have added to the
   file after the crash, which looks the same. While the file is open its length is compared before and after every batch, and
   writes go to the end of the file, wherever that is: another program that adds to it is found, not overwritten.
 * One run at a time: a lock on the file itself, which ends with the process.
@@ -35,7 +35,7 @@ from detent.words.quantities import count_text
 TAIL_BYTES: Final = 4096
 """How much before the recorded length is compared."""
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-"""O_NONBLOCK because opening a pipe would otherwise wait for somebody at its other end."""
+"""O_NONBLOCK because opening a pipe would otherwise wait for its other end."""
 _MODE: Final = 0o666
 
 
@@ -128,7 +128,7 @@ class GrowingFile:
         """Lock the file, if it is one. The lock has a descriptor of its own, which children made by fork let go of."""
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise CommitFailed(
-                f"{shown(self._path)} is no regular file",
+                f"{shown(self._path)} is not a regular file",
                 spec=self._spec,
                 hint="a pipe or device cannot be resumed: write to a file, or use a function",
                 details={"path": shown(self._path)},
@@ -156,7 +156,7 @@ class GrowingFile:
     def _restore(self, handle: int, recorded: Mark) -> None:
         if recorded.offset is None:
             raise CommitFailed(
-                "what is recorded for this run is no length of a file",
+                "what is recorded for this run is not a file length",
                 spec=self._spec,
                 hint="resume the run with the destination that it was started with",
                 retryable=False,
@@ -249,7 +249,7 @@ class GrowingFile:
             rest = rest[self._disk.write(handle, rest) :]
 
     def _take_back(self) -> None:
-        """Cut off what a failed batch left, unless somebody else has written too. What fails here is done by the next batch."""
+        """Cut off what a failed batch left, unless another program has written too. The next batch repeats what fails here."""
         assert self._handle is not None
         with suppress(OSError):
             if self.offset < os.fstat(self._handle).st_size <= self._reach_max:

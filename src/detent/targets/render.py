@@ -131,7 +131,7 @@ def json_of(spec: str, seq: int, value: JsonValue) -> bytes:
         # Only a key can be escaped, and most values have no $ at all: they are written as they are stored.
         return data if b"$" not in data else json_encode_trusted(unescaped(value))
     except (TypeError, ValueError, RecursionError) as exc:
-        raise ValueRefused(f"seq {seq} came to a value that is no strict JSON: {exc}", spec=spec, seq=seq) from exc
+        raise ValueRefused(f"seq {seq} came to a value that is not strict JSON: {exc}", spec=spec, seq=seq) from exc
 
 
 def _plain_lines(values: Sequence[JsonValue | Nothing]) -> bytes | None:

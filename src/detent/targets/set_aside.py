@@ -1,7 +1,7 @@
 """What is cut off a file is kept beside it until the run has written the very same bytes again.
 
 Nearly always it is the run's own last batch, which comes again as it was, and the copy goes. If it does not come again, it may
-be somebody else's: then the copy stays, as ``FILE.cut-OFFSET``, for a person to look at.
+belong to another program: then the copy stays, as ``FILE.cut-OFFSET``, for a person to look at.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ _HINTS: Final[dict[type[apsw.Error], str]] = {
     apsw.ReadOnlyError: "make the file and its directory writable for you",
     apsw.CantOpenError: "check that its directory exists and that you may write there",
     apsw.PermissionsError: "check the permissions of the file and its directory",
-    apsw.NotADBError: "this is no SQLite database: choose another file",
+    apsw.NotADBError: "this is not a SQLite database: choose another file",
     apsw.CorruptError: "the database is damaged: restore a copy of it",
     apsw.ConstraintError: "the table does not take this row: use another table, or change what is computed",
 }
@@ -158,7 +158,7 @@ class SqliteTarget:
             connection.execute(statements["begin_write"])
             connection.execute(statements["move_cursor"], moved)
             if connection.changes() != 1:
-                raise self._changed("has a cursor that somebody else moved", "let one process write for one run")
+                raise self._changed("has a cursor that another process moved", "let one process write for one run")
             rows.seq = self._next_seq
             try:
                 rows.insert(connection, self._next_seq, due)
@@ -167,7 +167,11 @@ class SqliteTarget:
                 raise
             connection.execute(statements["commit"])
         except (OverflowError, UnicodeEncodeError) as exc:
-            what = "an integer of more than 64 bits" if isinstance(exc, OverflowError) else "text that is no Unicode"
+            what = (
+                "an integer of more than 64 bits"
+                if isinstance(exc, OverflowError)
+                else "text that is not valid Unicode"
+            )
             raise ValueRefused(f"seq {rows.seq} has {what}", spec=self.spec, seq=rows.seq) from exc
         except apsw.Error as exc:
             raise self._failed(exc, seq) from exc

@@ -15,7 +15,7 @@ from detent.targets.table_rows import quoted
 def table_fault(path: Path, table: str, total: int, rows: int) -> str:
     """What has become of a table that had so many items of one run; empty when nothing speaks against it.
 
-    The rows of a table that was made here are counted. In a table of the user's own nobody knows whose they are; there the
+    The rows of a table that was made here are counted. In a table of the user's own it is not known whose they are; there the
     run's cursor has to do.
     """
     if not path.exists():
@@ -28,9 +28,9 @@ def table_fault(path: Path, table: str, total: int, rows: int) -> str:
             return f"its table {table} is gone"
         name = found[0]
         if connection.execute(statements["find_table"], ("detent_commits",)).fetchone() is None:
-            return f"its table {name} was written anew by somebody else"
+            return f"its table {name} was rewritten by another program"
         if connection.execute(statements["ended_runs"], (name, total)).fetchone() is None:
-            return f"its table {name} was written anew"
+            return f"its table {name} was rewritten"
         ((said,),) = connection.execute(statements["table_said"], (name,))
         if said == made_table(name):
             ((count,),) = connection.execute(f"SELECT count(*) FROM {quoted(name)}")  # noqa: S608 - quoted

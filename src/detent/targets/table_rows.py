@@ -37,7 +37,7 @@ class TableRows:
         """The entry that is being inserted."""
 
     def insert(self, connection: apsw.Connection, first_seq: int, values: Sequence[JsonValue | Nothing]) -> None:
-        """Insert a row for each value; raises `ValueRefused`, and whatever the database says."""
+        """Insert a row for each value; raises `ValueRefused`, and every error of the database."""
         if self._is_whole:
             connection.executemany(self._statement((_VALUE,)), self._whole_rows(first_seq, values))
             return
@@ -62,7 +62,7 @@ class TableRows:
         try:
             plain = unescaped(value)
         except ValueError as exc:
-            raise self._refused(seq, f"came to a value that is no strict JSON: {exc}") from exc
+            raise self._refused(seq, f"came to a value that is not strict JSON: {exc}") from exc
         strange = [key for key in plain if key not in self._columns]
         if strange:
             raise self._refused(seq, f"has the key {strange[0]!r:.80}, and {self._table} has no such column to fill")
@@ -95,5 +95,5 @@ class TableRows:
 
 
 def quoted(name: str) -> str:
-    """A name as SQL writes it, whatever is in it."""
+    """A name as SQL writes it, with any characters."""
     return '"' + name.replace('"', '""') + '"'

@@ -1,10 +1,10 @@
 """Work that is claimed in the very commit that submits it, when there are workers to spare.
 
 Otherwise every job costs a commit to submit it and another to lease it, and a change of threads between the two. So the supervisor
-says how many jobs it could begin at once, and whoever submits some claims as many for it in the same request.
+says how many jobs it could begin at once, and a submitter claims as many for it in the same request.
 
 A full queue is not asked for more than has left it since: every refusal is a row in the decision log, which has an end, and
-should be about what somebody wants to know.
+should be about what readers want to know.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class ClaimAhead:
                 self._granted.extend(grants)
             closed = self._closed
         if closed and grants:
-            with suppress(DetentError):  # Then whoever comes next finds that this process is gone.
+            with suppress(DetentError):  # Then the next supervisor finds that this process is gone.
                 self._session.ask(given_up(grants))
         self._rouse()
 

@@ -1,6 +1,6 @@
 """Where work runs, by its kind: what a supervisor of workers hands to which executor, and what comes back.
 
-A *executor* takes orders under a number and gives back one `Finished` for each, whatever happens to it. There are four: plain
+An *executor* takes orders under a number and always gives back one `Finished` for each. There are four: plain
 processes for the user's own functions and commands, the sandbox for code that stands in a contract, the runners for platform
 jobs, which use the sandbox too, and one that drives the ordered runs of map steps.
 """
@@ -65,7 +65,7 @@ class Finished:
     io_bytes_read: int = 0
     io_bytes_written: int = 0
     lost: bool = False
-    """The worker was ended from outside while it had this: nobody's failure, to be tried again (X-163)."""
+    """The worker was ended from outside while it had this: not a failure of the work, which is retried (X-163)."""
 
 
 class Executor(Protocol):

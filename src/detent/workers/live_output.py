@@ -1,6 +1,6 @@
 """What a sandboxed job prints while it runs, where `detent logs -f` looks: the files that a plain worker has, too (`live_logs`).
 
-The sandbox hands every piece over as it comes, cut to the job's limit already. This is for whoever watches; what is kept
+The sandbox hands every piece over as it comes, cut to the job's limit already. This is for observers; what is kept
 is in the report, so a disk that takes nothing more ends the showing and never the job.
 """
 
@@ -39,7 +39,7 @@ class LiveOutput:
                 self._files = {name: self._open(name) for name in (JOB, *STREAMS)}
             for name in STREAMS:
                 os.ftruncate(self._files[name], 0)
-            # Last, and in one piece: whoever reads the name finds nothing of the job before.
+            # Last, and in one piece: a reader of the name finds nothing of the job before.
             os.pwrite(self._files[JOB], f"{job_id}\n".encode(), 0)
 
     def printed(self, stream: str, data: bytes) -> None:
@@ -55,7 +55,7 @@ class LiveOutput:
                 os.ftruncate(self._files[JOB], 0)
 
     def close(self) -> None:
-        """Let the files go; whoever made the directory's place removes it."""
+        """Let the files go; the creator of the directory above removes it."""
         for file in self._files.values():
             os.close(file)
         self._files.clear()

@@ -75,7 +75,7 @@ class PlainExecutor:
         return finished
 
     def wait(self, timeout: float) -> None:
-        """Sleep until something comes back, somebody calls `wake`, or the time is over."""
+        """Sleep until something comes back, `wake` is called, or the time is over."""
         for event in self._pool.wait(timeout):
             if isinstance(event, Progress):
                 if (job_id := self._jobs.get(event.number)) is not None:

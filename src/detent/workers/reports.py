@@ -35,11 +35,13 @@ class Reporter:
         value, value_content, inline = backend.stored_value(one.value)
         stdout, stdout_inline = self._stream(one.stdout, one.stdout_truncated)
         stderr, stderr_inline = self._stream(one.stderr, one.stderr_truncated)
-        # A worker may say CANCELLED only as an answer to a cancel, and then nobody listens any more (X-158).
+        # A worker may say CANCELLED only as an answer to a cancel, and then its report is no longer awaited (X-158).
         status, error = one.status, _limit_named(one.error, order)
         if status == CANCELLED:
             status = FAILED
-            error = WorkError("INTERNAL_ERROR", "CANCELLED_UNASKED", "the worker ended it although nobody had asked")
+            error = WorkError(
+                "INTERNAL_ERROR", "CANCELLED_UNASKED", "the worker reported a cancellation that was not requested"
+            )
         reported = self._signed(
             WorkReport(
                 job_id=grant.job_id,
@@ -74,7 +76,7 @@ class Reporter:
     def _signed(self, report: WorkReport) -> Reported:
         """A signed report. One that cannot be written holds something of the work's own that has no form in a record.
 
-        What work says is checked where it enters; this is the last line, so that whatever still came through is a failed
+        What work says is checked where it enters; this is the last line, so that anything that still came through is a failed
         attempt of that work and not the end of the process that owns the ledger.
         """
         try:
@@ -140,7 +142,7 @@ def _usage(grant: Grant, one: Finished) -> list[Command]:
     """What an attempt used, for the job's resource ledger; nothing for one that used nothing worth telling.
 
     The ledger finds the peak itself, from what is allocated: the first report takes it and the second gives it back. A plain
-    process outlives its tasks and its peak is nobody's in particular, so only a sandbox's counts.
+    process outlives its tasks and its peak belongs to no single one, so only a sandbox's counts.
     """
     peak = 0 if one.sandbox == PROCESS else one.memory_bytes_peak
     if not (peak or one.cpu_ms or one.io_bytes_read or one.io_bytes_written):

@@ -1,6 +1,6 @@
 """The executor in front of all others: holds work back until what it takes is free.
 
-Work takes one worker (``cpu``) unless it says more, and whatever else its order names. It is taken in the order in which it
+Work takes one worker (``cpu``) unless it says more, and the other resources its order names. It is taken in the order in which it
 came, except that work passes by what waits for something it does not need itself: a job for the one GPU holds up no others, and
 a job for all workers is not starved by small ones.
 
@@ -40,7 +40,7 @@ class ResourceGate:
         self._ended: list[Finished] = []
 
     def wanted(self) -> int:
-        """Nobody knows the kinds of what comes: nothing while any executor is full, else what the most can use."""
+        """The kinds of the next jobs are unknown: nothing while any executor is full, else what the most can use."""
         if len(self._waiting) >= WAITING_MAX:
             return 0
         wanted = [lane.wanted() for lane in self._all_lanes]
@@ -77,7 +77,7 @@ class ResourceGate:
         return back
 
     def close(self) -> None:
-        """End everything; what waits is left to whoever comes next."""
+        """End everything; what waits is left to the next supervisor."""
         self._waiting.clear()
         for lane in reversed(self._all_lanes):  # The first is what everybody wakes the supervisor through.
             lane.close()

@@ -1,6 +1,6 @@
 """What the processes that work on one home take of what it has: counted things such as ``gpu``, shared by all of them.
 
-How much there is stands in the home's settings. Each resource has a file, and whoever takes some of it locks so many of its
+How much there is stands in the home's settings. Each resource has a file, and a process that takes some of it locks so many of its
 bytes; the bytes themselves are never written. A lock ends with the process that took it, however that ends, so nothing is
 ever left taken. Nothing waits here: who does not get all of what it needs gets nothing, and asks again.
 
@@ -67,7 +67,7 @@ class Resources:
         for start, end in self._free(descriptor, name):
             part = (start, min(end, start + amount - sum(after - before for before, after in got)))
             if not _lock(descriptor, fcntl.F_WRLCK, part):
-                break  # Somebody was quicker.
+                break  # Another process was quicker.
             got.append(part)
             if sum(after - before for before, after in got) == amount:
                 return got
@@ -76,7 +76,7 @@ class Resources:
         return None
 
     def _free(self, descriptor: int, name: str) -> Iterator[Range]:
-        """The parts that nobody has, in order. Our own locks do not hinder us, so they are counted here."""
+        """The free parts, in order. Our own locks do not hinder us, so they are counted here."""
         own = sorted(part for taken in self._taken.values() for part in taken.get(name, ()))
         start = 0
         for before, after in [*own, (self.totals[name], self.totals[name])]:

@@ -202,7 +202,7 @@ class SandboxExecutor:
             self._watched(assignment.number, outcome.cancel, outcome.wait) if isinstance(outcome, Running) else outcome
         )
         if execution.code == SandboxFailed.code and not execution.cancelled and supervisor.has_gone:
-            # Somebody killed the spawner: its jails are provably gone with it, and nobody's code is to blame (X-163).
+            # The spawner was killed: its jails are provably gone with it, and no user code is to blame (X-163).
             return self._failed(
                 assignment.number, WorkError("INTERNAL_ERROR", SandboxFailed.code, execution.message), lost=True
             )
@@ -212,7 +212,7 @@ class SandboxExecutor:
             supervisor.discard(execution)
 
     def _watched(self, number: int, cancel: Callable[[], object], wait: Callable[[], _T]) -> _T:
-        """Wait for something that can be cancelled meanwhile, from whichever moment on."""
+        """Wait for something that can be cancelled meanwhile, at any moment."""
         with self._lock:
             self._running[number] = cancel
             cancelled = self._closing or number in self._cancelled

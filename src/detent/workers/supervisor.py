@@ -4,7 +4,7 @@ User code runs in children of its executors, which hold no key and cannot stall 
 thread: it hands out what it was granted, gathers what has finished, and brings both to the owner in one commit. A job that
 is cancelled, or whose lease is gone, is ended at once; what it still reports is not recorded.
 
-Every start has a new name (`worker_identity`), and leases of supervisors that are provably gone are ended by whoever comes next.
+Every start has a new name (`worker_identity`), and the next supervisor ends the leases of those that are provably gone.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _DISPATCH: Final = b"hdispatch"
 
 
 def ends_attempt(record: Record) -> bool:
-    """Whether a record may be the end of somebody's attempt; evidence is looked at as bytes, because that is cheap."""
+    """Whether a record may be the end of an attempt; evidence is looked at as bytes, because that is cheap."""
     return record.kind == "transition" and _DISPATCH not in (record.evidence or b"")
 
 
@@ -120,7 +120,7 @@ class Supervisor:
         self._on_attempted = on_attempted or (lambda _attempted: None)
         self._witness = witness
         self.claim_ahead = ClaimAhead(backend.session, self.identity, rouse=self._rouse, look=self.wake)
-        """For whoever submits: what it submits may be leased for this supervisor in the same commit."""
+        """For a submitter: what it submits may be leased for this supervisor in the same commit."""
         self._held: dict[int, HeldLease] = {}
         self._number_of: dict[str, int] = {}
         self._numbers = 0
@@ -166,7 +166,7 @@ class Supervisor:
         self._rouse()
 
     def _rouse(self) -> None:
-        if not self._stopping.is_set():  # Afterwards there is nobody to wake, and nothing to do it with.
+        if not self._stopping.is_set():  # Afterwards there is no thread to wake, and nothing to do it with.
             self._sleeper.wake()
 
     def drain(self, timeout: float) -> bool:
@@ -191,7 +191,7 @@ class Supervisor:
         left = given_up([*(held.grant for held in self._held.values()), *self.claim_ahead.close()])
         self._held.clear()
         if left:
-            with suppress(DetentError):  # Then whoever comes next finds that this process is gone.
+            with suppress(DetentError):  # Then the next supervisor finds that this process is gone.
                 self._backend.session.ask(left)
 
     # -- the loop ------------------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ class Supervisor:
             self._finished += lane.finished()
 
     def _wanted(self) -> int:
-        """How many jobs to ask for. Nobody knows their kinds before: none while any executor is full, else what the most can use."""
+        """How many jobs to ask for. Their kinds are unknown: none while any executor is full, else what the most can use."""
         if self._draining:
             return 0
         wanted = [lane.wanted() for lane in self._all_lanes]
@@ -335,7 +335,7 @@ class Supervisor:
             return
         self._held[number] = HeldLease(grant, lane, order)
         self._number_of[grant.job_id] = number
-        if grant.job_id in self._moved:  # After it became known under its number: whatever comes later finds it there.
+        if grant.job_id in self._moved:  # After it became known under its number: later events find it there.
             self._moved.pop(grant.job_id, None)
             self._revoked.append(grant.job_id)
             self._rouse()
@@ -373,7 +373,7 @@ class Supervisor:
         return Attempted(job_id, row.state, digest, report)
 
     def _tell(self, attempted: Iterable[Attempted | None]) -> None:
-        """Pass on what became of attempts, all at once: whoever waits for them is woken once."""
+        """Pass on the outcomes of attempts, all at once: each waiting thread is woken once."""
         if told := [one for one in attempted if one is not None]:
             self._on_attempted(told)
 
@@ -391,7 +391,7 @@ class Supervisor:
         return held is not None and not held.revoked
 
     def _observe(self, records: Sequence[Record]) -> None:
-        """Called after commits, on whichever thread made them: only takes note."""
+        """Called after commits, on the thread that made them: only takes note."""
         queued: set[str | None] = set()
         revoked = False
         for record in records:
@@ -399,7 +399,7 @@ class Supervisor:
             if record.kind == "submitted" or _IN_QUEUE in evidence:
                 queued.add(job_id)  # Also if it is the very job that is being given back: it is in the queue again.
             elif job_id in queued and _DISPATCH in evidence:
-                queued.discard(job_id)  # Somebody has it already.
+                queued.discard(job_id)  # Another supervisor has it already.
             elif job_id is not None:
                 if ends_attempt(record):
                     self._moved[job_id] = None

@@ -80,7 +80,7 @@ def test_every_kind_has_its_words() -> None:
 
 def test_the_whole_code_is_named_only_if_no_part_of_it_is() -> None:
     assert words({**OLD, "code": "sha256:2"}) == ["code changed"]
-    assert words({**OLD, "code": None}) == ["code could not be read whole"]
+    assert words({**OLD, "code": None}) == ["code could not be read completely"]
     assert words({**OLD, "code": "sha256:2", "class:helpers:Cleaner": "sha256:3"}) == ["class helpers:Cleaner changed"]
 
 

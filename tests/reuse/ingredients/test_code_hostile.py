@@ -16,11 +16,11 @@ from tests.reuse.ingredients.projects import edit, look, resolved, write
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"def step(:\n", "it is no valid Python"),
-        (b"def step():\n    return '\xff\xfe'\n", "it is no valid Python"),
-        (b"# coding: nonsense\ndef step():\n    return 1\n", "it is no valid Python"),
+        (b"def step(:\n", "it is not valid Python"),
+        (b"def step():\n    return '\xff\xfe'\n", "it is not valid Python"),
+        (b"# coding: nonsense\ndef step():\n    return 1\n", "it is not valid Python"),
         (b"def step():\n    return 1\n\0", "null bytes"),
-        (b"def step():\n  return " + b"(" * 5000 + b")" * 5000, "it is no valid Python|nested too deeply"),
+        (b"def step():\n  return " + b"(" * 5000 + b")" * 5000, "it is not valid Python|nested too deeply"),
     ],
 )
 def test_a_file_that_is_no_python_is_named(content: bytes, why: str, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
 
 def test_a_pipe_in_the_place_of_a_module_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipeline.py")
-    assert look(tmp_path).unresolved[0].why == "cannot be read: it is no regular file"
+    assert look(tmp_path).unresolved[0].why == "cannot be read: it is not a regular file"
 
 
 def test_modules_that_hand_a_name_on_in_a_circle_end(tmp_path: Path) -> None:

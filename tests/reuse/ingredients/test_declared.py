@@ -82,7 +82,7 @@ def test_a_pattern_that_is_no_path_or_stands_for_too_much_is_refused(
     write(tmp_path, {"data/a": "", "data/b": "", "data/c": ""})
     os.mkfifo(tmp_path / "pipe")
     for bad in ("", "a\0b"):
-        with pytest.raises(InvalidInput, match="is no path"):
+        with pytest.raises(InvalidInput, match="is not a path"):
             inputs(tmp_path, bad)
     with pytest.raises(FileUnreadable, match="a pipe"):
         inputs(tmp_path, "*")

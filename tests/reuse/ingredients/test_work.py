@@ -186,7 +186,7 @@ def test_work_that_is_never_reused_says_why() -> None:
         "a command that declares no inputs and outputs may depend on anything"
     )
     assert never_reused(replace(PYTHON, code=doubt)) == (
-        "eval (a.py:3) runs code that is made at run time; give it a version= to reuse it all the same"
+        "eval (a.py:3) runs code that is made at run time; give it a version= to reuse it anyway"
     )
     assert never_reused(replace(PYTHON, code=version_digest("lib:f", "1"))) is None
 

@@ -49,7 +49,7 @@ def test_a_result_that_is_no_list_fails_the_step(project: OrderedRig) -> None:
     text = SQUARES.replace("steps.py:numbers", "steps.py:square").replace("with: {n:", "with: {x:")
     assert (
         message(project, text)
-        == "InvalidInput: what step 'squares' goes through is no list; items needs a list of values"
+        == "InvalidInput: what step 'squares' goes through is not a list; items needs a list of values"
     )
 
 

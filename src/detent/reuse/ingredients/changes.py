@@ -92,7 +92,7 @@ def describe(change: Change) -> str:
     if not _both(change):
         return _came_or_went(what, change)
     if kind == _WHOLE and (change.old is None or change.new is None):
-        return "code could not be read whole" if change.new is None else "code can be read whole now"
+        return "code could not be read completely" if change.new is None else "code can be read completely now"
     if kind in _SHOWN and kind not in _SECRET:
         return f"{what} {_shown(change.old)} -> {_shown(change.new)}"
     return f"{what} changed"

@@ -170,7 +170,7 @@ def _made(target: str, reached: Reached) -> CodeDigest:
 
 
 def _outside(target: str, meanings: list[Meaning]) -> CodeDigest:
-    """A function of somebody else's: its name, and the version of where it comes from."""
+    """A function of another project: its name, and the version of where it comes from."""
     found: dict[str, str] = {}
     for meaning in meanings:
         if isinstance(meaning, Unknown):

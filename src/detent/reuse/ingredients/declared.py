@@ -96,7 +96,7 @@ def outputs_match(
 def content_of(pattern: str, directory: str, files: FileDigests) -> dict[str, bytes]:
     """Every file that a path, directory or glob stands for, by its path, with its digest; empty when there is none."""
     if not pattern or "\0" in pattern:
-        raise InvalidInput(f"{pattern!r:.80} is no path", hint="name a file, a directory or a glob")
+        raise InvalidInput(f"{pattern!r:.80} is not a path", hint="name a file, a directory or a glob")
     paths: Sequence[str] = [pattern]
     if _MAGIC & set(pattern) and not os.path.lexists(os.path.join(directory, pattern)):  # noqa: PTH118
         paths = sorted(glob.iglob(pattern, root_dir=directory, recursive=True), key=os.fsencode)  # noqa: PTH207 - of texts

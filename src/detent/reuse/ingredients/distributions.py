@@ -109,7 +109,7 @@ def _with_requirements(site: _Site, directory: str, owners: list[str]) -> set[st
 
 
 def _requirements(info: str) -> Iterator[str]:
-    """What a distribution needs, those of its extras aside: they are needed only if somebody asked for them."""
+    """What a distribution needs, those of its extras aside: they are needed only on request."""
     for name in ("METADATA", "PKG-INFO"):
         try:
             with open(f"{info}/{name}", "rb") as file:  # noqa: PTH123

@@ -22,7 +22,7 @@ from detent.errors import DetentError
 
 RACY_NS: Final = 2_000_000_000
 ENTRIES_MAX: Final = 100_000
-"""Files that are remembered; beyond that the ones nobody asked for go first."""
+"""Files that are remembered; beyond that the least used go first."""
 TRIES: Final = 3
 """How often a file is read again that changed meanwhile."""
 CACHE_VERSION: Final = 1
@@ -42,7 +42,7 @@ class FileUnsettled(FileUnreadable):
     def __init__(self, path: str) -> None:
         super().__init__(
             f"{path} changes while it is read",
-            hint="wait for whoever writes it, or let it be an output of the step that does",
+            hint="wait until its writer has finished, or declare it as an output of the step that writes it",
             details={"path": path},
             retryable=True,
         )
@@ -90,12 +90,12 @@ class FileDigests:
                 details={"path": name, "errno": exc.errno},
             ) from exc
         except ValueError as exc:  # A path with a zero byte.
-            raise FileUnreadable(f"{name!r:.80} is no path: {exc}", details={"path": name}) from exc
+            raise FileUnreadable(f"{name!r:.80} is not a path: {exc}", details={"path": name}) from exc
 
     def _hash(self, name: str) -> bytes:
         self._known.pop(name, None)
         for _ in range(TRIES):
-            # Opening a pipe would otherwise wait for somebody to write into it.
+            # Opening a pipe would otherwise wait for a writer.
             handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             with open(handle, "rb", buffering=0) as file:  # noqa: PTH123
                 before = os.fstat(handle)

@@ -17,7 +17,7 @@ One flat mapping, kept in the order of the work, so that two of them side by sid
 ``package:numpy``          a distribution that was reached
 ``runner``                 our own part in what a platform job makes: ``render@1``
 ``tool:ziamath``           a tool that the runner of a platform job uses, by its version
-``salt``                   whatever the user wants to be different
+``salt``                   a text of the user's, to make keys different
 =========================  ==============================================================================================
 
 Values count by their digest: the result of a step counts by what it is, not by which job made it, and a file by its
@@ -157,7 +157,7 @@ def _binding_digest(kind: str, called: str | None, entrypoint: str) -> bytes:
 
 
 def key_of_work(job_type: str, binding_digest: bytes, ingredients: Mapping[str, Any], env_version: str) -> ExecutionKey:
-    """The execution key of a ``task`` or ``action`` job (X-186). It is computed here and taken from nobody (JOB-025)."""
+    """The execution key of a ``task`` or ``action`` job (X-186). It is always computed here, never accepted from a caller (JOB-025)."""
     return work_key(job_type, binding_digest, hash_of_ingredients(ingredients), env_version)
 
 
@@ -170,7 +170,7 @@ def is_same_work(order: WorkOrder, wanted: Bound, ingredients: Mapping[str, Any]
 
 
 def is_same_request(order: WorkOrder, wanted: WorkInputs, value_digest: Callable[[str], bytes]) -> bool:
-    """Whether an order calls the same with the same arguments, whatever the code and the surroundings were."""
+    """Whether an order calls the same with the same arguments, in any code and environment."""
     try:
         return binding_digest(order) == binding_digest(wanted) and _given(order.ingredients) == _given(
             ingredients(wanted, value_digest)
@@ -227,7 +227,7 @@ def never_reused(work: WorkInputs, *, cache: bool = True, declares_inputs: bool 
     if work.code is not None and work.code.digest is None:
         first = work.code.unresolved[0]
         more = f" and {len(work.code.unresolved) - 1} more" if len(work.code.unresolved) > 1 else ""
-        return f"{first.what} ({first.where}) {first.why}{more}; give it a version= to reuse it all the same"
+        return f"{first.what} ({first.where}) {first.why}{more}; give it a version= to reuse it anyway"
     return None
 
 

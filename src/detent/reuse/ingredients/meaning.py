@@ -1,4 +1,4 @@
-"""What a chain of names means: which definitions of the project, which module of somebody else's, or nothing known.
+"""What a chain of names means: which definitions of the project, which module of another project, or nothing known.
 
 A name may have several meanings, defined twice or imported in two ways: all of them count. Names that are handed on by
 other modules (``from .impl import clean`` in a package's ``__init__``) are followed to where they are defined.

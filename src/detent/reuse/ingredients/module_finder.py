@@ -1,6 +1,6 @@
 """Where a module comes from, found by looking at directories: the user's project, an installed distribution, Python itself.
 
-The order is that of the process that will run the code: the base directory, then ``sys.path``. Whatever is found outside of Python's own directories and of ``site-packages`` belongs to the
+The order is that of the process that will run the code: the base directory, then ``sys.path``. What is found outside of Python's own directories and of ``site-packages`` belongs to the
 project, an editable installation too. A project's module that has the name of one of Python's counts as the project's:
 should Python's be taken in its place, the interpreter's version speaks for that.
 """

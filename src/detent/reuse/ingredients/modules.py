@@ -4,7 +4,7 @@ What stands under ``if``, ``try`` and ``with`` is taken apart, each statement wi
 functions in one ``if`` are two. A loop is one statement, and so is a ``match``. Left out is what an importing process never does: the
 bodies of ``if TYPE_CHECKING`` and ``if __name__ == "__main__"``.
 
-Reading is lazy: a module is parsed once and split, and only statements that somebody reaches are looked into.
+Reading is lazy: a module is parsed once and split, and only statements that are reached are looked into.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def read_module(name: str, path: str, *, is_package: bool = False) -> Module:
         _READ.move_to_end(key)
         return known
     if not stat.S_ISREG(found.st_mode):
-        raise SourceUnreadable("it is no regular file")
+        raise SourceUnreadable("it is not a regular file")
     if found.st_size > SOURCE_BYTES_MAX:
         raise SourceUnreadable(f"it has more than {SOURCE_BYTES_MAX} bytes")
     with open(path, "rb") as file:  # noqa: PTH123
@@ -212,7 +212,7 @@ def parse_module(name: str, path: str, source: bytes | str, *, is_package: bool 
             warnings.simplefilter("ignore")  # An escape that Python will refuse one day is not our business.
             tree = ast.parse(source)
     except SyntaxError as exc:
-        raise SourceUnreadable(f"it is no valid Python: {exc.msg}", exc.lineno or 0) from exc
+        raise SourceUnreadable(f"it is not valid Python: {exc.msg}", exc.lineno or 0) from exc
     except (RecursionError, MemoryError) as exc:
         raise SourceUnreadable("it is nested too deeply to be parsed") from exc
     except ValueError as exc:

@@ -1,4 +1,4 @@
-"""What one statement of a module uses: the names it reads, what it imports, what it changes, what nobody can tell.
+"""What one statement of a module uses: the names it reads, what it imports, what it changes, what cannot be told.
 
 A *chain* is a name with the attributes behind it, ``helpers.table.rows`` as ``("helpers", "table", "rows")``. Only names
 that are not local to a function count. What a chain means is not decided here: that needs other modules.
@@ -214,7 +214,7 @@ class _Scan:
         arguments = node.args
         self._push(seen, *arguments.defaults, *arguments.kw_defaults)
         inner = seen._replace(scope=function_scope(node, seen.scope), at_import=False, guarded=False, alone=False)
-        # Whoever decorates a function may look at its annotations, also where Python does not.
+        # A decorator may look at a function's annotations, also where Python does not.
         if decorators or not self._reading.lazy_annotations:
             every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
             written = [each.annotation for each in every if each is not None]
@@ -242,7 +242,7 @@ class _Scan:
         self._push(seen, *getattr(node, "type_params", ()), *node.body, scope=class_scope(node, outer))
 
     def visit_alias(self, seen: _Seen) -> None:
-        """``type Rows[T] = list[T]`` of Python 3.12: evaluated when somebody asks for it."""
+        """``type Rows[T] = list[T]`` of Python 3.12: evaluated on request."""
         node: Any = seen.node
         scope = Scope(frozenset(each.name for each in node.type_params), seen.scope)
         self._push(seen, *node.type_params, node.value, scope=scope, soft=True)
@@ -319,7 +319,7 @@ _VISITS: Final[dict[type, Callable[[_Scan, _Seen], None]]] = {
 
 
 def pure_chain(node: ast.AST) -> Chain | None:
-    """``a.b.c`` as a chain; None for whatever is more than a name and attributes."""
+    """``a.b.c`` as a chain; None for anything more than a name and attributes."""
     attributes: list[str] = []
     while isinstance(node, ast.Attribute):
         attributes.append(node.attr)

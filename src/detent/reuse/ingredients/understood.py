@@ -1,4 +1,4 @@
-"""What one statement leads to: the meaning of every name in it, its digest, and what in it nobody can tell.
+"""What one statement leads to: the meaning of every name in it, its digest, and what in it cannot be told.
 
 The digest of a statement covers its text and what its names mean, so that ``from fast import clean`` in the place of
 ``from slow import clean`` changes every function that calls ``clean``.
@@ -35,7 +35,7 @@ UNTOLD: Final = {
     "builtins.eval": "runs code that is made at run time",
     "builtins.exec": "runs code that is made at run time",
 }
-"""Parts of Python's own library after which nobody can tell from the source what runs."""
+"""Parts of Python's own library after which the source does not tell what runs."""
 _UNTOLD_BUILTINS: Final = {
     "eval": "runs code that is made at run time",
     "exec": "runs code that is made at run time",
@@ -94,7 +94,7 @@ def understood(project: Project, unit: Unit) -> Understood:
 
 
 def _take_import(project: Project, known: Understood, unit: Unit, edge: Edge) -> None:
-    """A function's own import may fail although nobody uses what it gives."""
+    """A function's own import may fail although its names are never used."""
     for meaning in project.follow(edge, ()):
         if not (isinstance(meaning, Symbol) and meaning.name == EVERYTHING):
             _take(project, known, meaning, unit, edge.line)
@@ -126,7 +126,7 @@ def _is_called_as_loader(unit: Unit, chain: Chain) -> bool:
 
 
 def _take_loaders(project: Project, known: Understood, unit: Unit) -> None:
-    """``import_module("helpers")`` is an import like any other; with a computed name nobody can tell."""
+    """``import_module("helpers")`` is an import like any other; with a computed name it cannot be followed."""
     for chain, name, line in unit.use.loaders:
         meanings = project.meanings(unit, chain)
         texts = {meaning.text for meaning in meanings if isinstance(meaning, Foreign)}

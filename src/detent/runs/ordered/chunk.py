@@ -1,6 +1,6 @@
 """What a worker does with a chunk: reads its items, calls the user's function on each, and says how each one ended.
 
-One item's exception is that item's failure and nobody else's. What concerns the machine (a disk that cannot keep a file)
+One item's exception is that item's failure only. What concerns the machine (a disk that cannot keep a file)
 ends the attempt, and the kernel tries again. The answer is written as JSON piece by piece, because every value is needed as
 bytes anyway, for its digest; its form is read by `chunk_result`.
 
@@ -158,7 +158,7 @@ def _one(
         found = function(given)
     found = _awaited(found)
     if type(item) is _FoundFile:
-        item.insist()  # What was computed from a file that changed meanwhile is nobody's result.
+        item.insist()  # A value computed from a file that changed meanwhile is not a result.
     return None if found is SKIP else stored.result(found, content, VALUE_BYTES_MAX)
 
 

@@ -108,7 +108,7 @@ class ChunkJobs:
         return ask_again(ask, threading.Event())
 
     def cancel(self, job_ids: Sequence[str]) -> None:
-        """End jobs that nobody wants the results of."""
+        """End jobs whose results are not needed."""
         if job_ids:
             self.ask([Cancel(0, self._backend.tenant, job_id, "WORKFLOW_CANCELLED") for job_id in job_ids])
 
@@ -229,7 +229,7 @@ class ChunkJobs:
                 self._start(opened, job.lease_holder)
 
     def _start(self, opened: Open, owner: str | None = None) -> None:
-        """A worker has the chunk. One that nobody saw begin was held by a worker of which only the end is known."""
+        """A worker has the chunk. A chunk whose start was not seen was held by a worker of which only the end is known."""
         if not opened.started:
             opened.owner = owner or UNKNOWN_OWNER
             self._do(self._run.started(*opened.chunk, opened.attempt, opened.owner))

@@ -15,7 +15,7 @@ from detent.runs.ordered.timed_chunk import CATEGORY as OVER_TIME
 from detent.runs.ordered.timed_chunk import wall_ms
 
 SYSTEM: Final = ("INTERNAL_ERROR",)
-"""Failures after which a chunk is tried again whatever was asked for."""
+"""Failures after which a chunk is always retried."""
 
 
 def chunk_submission(

@@ -189,7 +189,7 @@ class CommitThread:
                     self._commit_began = None
         except _LeftBehind:
             pass
-        except BaseException as exc:  # noqa: BLE001 - the driver raises it where somebody sees it
+        except BaseException as exc:  # noqa: BLE001 - the driver raises it where it is seen
             self._tell(LaneBroken(exc))
         finally:
             with self._turn:

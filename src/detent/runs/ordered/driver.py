@@ -236,7 +236,7 @@ class OrderedDriver:
         self._confirm_commit()
 
     def _look(self) -> bool:
-        """Now and then, look at what nobody tells of; whether it was time to."""
+        """Now and then, poll what is not announced; returns whether it was time to."""
         if time.monotonic() < self._next_look:
             return False
         self._next_look = time.monotonic() + LOOK_SECONDS
@@ -323,7 +323,7 @@ class OrderedDriver:
             return
         spent = time.monotonic() - asked.since
         if not self._is_loop and min(waited, spent) > min(LEAVE_SECONDS, self._commit_seconds):
-            self.message = "the destination does not answer; the run is left as it stands"
+            self.message = "the destination does not answer; the run is left interrupted"
             self._stop.set()
             return
         if not asked.cuts:
@@ -351,7 +351,7 @@ class OrderedDriver:
     def _destination_failed(self, fatal: Fatal) -> DestinationFailed:
         return DestinationFailed(
             f"the destination did not take item {self.ordered.ledger.next_commit_seq}: {fatal.message}",
-            hint=f"mend the destination and give the same command again: it goes on at that item; {self._where()}",
+            hint=f"fix the destination and run the same command again: it resumes at that item; {self._where()}",
             details={"run_id": self.run_id, "snapshot": fatal.snapshot.to_map()},
         )
 
@@ -361,7 +361,7 @@ class OrderedDriver:
         limit_ms = int(self._commit_seconds * 1000)
         return CommitTimeout(
             f"the destination did not return from a commit of item {seq} and those after it within {limit_ms:,} ms",
-            hint="mend the destination, or allow more with --commit-timeout, and give the same command again: it goes on at"
+            hint="fix the destination, or allow more with --commit-timeout, and run the same command again: it resumes at"
             f" that item; {self._where()}",
             details={"run_id": self.run_id, "seq": seq, "limit_ms": limit_ms},
         )
@@ -415,7 +415,7 @@ class OrderedDriver:
             self._do(actions)
 
     def _cut(self, requested: int, resolved: int, reason: str) -> None:
-        """A boundary that somebody asked for is recorded before anything follows from it; a failure's follows by itself."""
+        """A requested boundary is recorded before anything follows from it; a failure's follows by itself."""
         if reason == "FAILURE_POLICY":
             return
         self._cancelled = True

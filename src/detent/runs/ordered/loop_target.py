@@ -1,4 +1,4 @@
-"""A destination that is somebody's loop: what `for result in detent.ordered_map(...)` reads from.
+"""A destination that is the caller's loop: what `for result in detent.ordered_map(...)` reads from.
 
 It has no memory, so every run begins at its first item, and what was committed before a crash comes again (X-184). A consumer
 that is slow holds the commit lane back, and with it the windows.
@@ -22,7 +22,7 @@ class Abandoned(CommitFailed):
     """The loop was left before its end."""
 
     def __init__(self) -> None:
-        super().__init__("nobody takes the results any more", spec="iterator", retryable=False)
+        super().__init__("the loop over the results has ended", spec="iterator", retryable=False)
 
 
 class HandOver:
@@ -59,7 +59,7 @@ class HandOver:
             self._put(None)
 
     def leave(self) -> None:
-        """The consumer wants no more: whoever writes is told so."""
+        """The consumer wants no more: the writer is told so."""
         self._left = True
         while True:
             try:

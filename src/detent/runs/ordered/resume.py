@@ -34,7 +34,7 @@ class Beginning:
     """How a new run begins, if it comes to one."""
 
     force: bool = False
-    """Begin anew, whatever was done before, and replace what earlier runs of the same map left."""
+    """Start over, without reuse, and replace the output of earlier runs of the same map."""
     append: bool = False
     """Add to what the destination holds."""
     answers: bool = True
@@ -128,7 +128,7 @@ def _named(backend: Backend, name: str) -> list[RunRow]:
 
 
 def _is_same(run: Run, began: OrderedInputs, wanted: OrderedInputs) -> bool:
-    """Whether a run was asked for the same. What a retry has brought there it has brought there, with whichever code."""
+    """Whether a run was asked for the same. What a retry has committed counts, with any version of the code."""
     if (run.contract_digest, run.bindings_digest) != wanted.digests():
         return False
     made = wanted.ingredients

@@ -40,7 +40,7 @@ def ordered_to_retry(backend: Backend, run: Run) -> OrderedRetry | None:
     try:
         inputs = read_ordered(backend.unsealed(run.inputs_digest))
     except StoreCorrupt:
-        return None  # What it was is gone; whoever asks next says so.
+        return None  # What it was is gone; the next request says so.
     if inputs is None:
         return None
     if inputs.spec.commit is None:

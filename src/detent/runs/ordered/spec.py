@@ -23,14 +23,14 @@ WINDOW: Final = 2048
 CHUNK_MAX: Final = 256
 CHUNKS_PER_WORKER: Final = 16
 CHUNKS_OPEN: Final = 4
-"""A chunk that nobody chose is at most such a part of one worker's share, so that a slow one does not hold all others,
+"""A chunk of default size is at most such a part of one worker's share, so that a slow one does not hold all others,
 and the two open windows have `CHUNKS_OPEN` of them for each worker."""
 MICRO_BATCH: Final = 1024
 PAYLOAD_BYTES_MAX: Final = 8 * 1024
 BUFFERED_BYTES_MAX: Final = 64 * 1024 * 1024
 WRITE_DELAYS_MS: Final = (100, 1000, 5000)
 COMMIT_MS: Final = 3_600_000
-"""How long a destination may take over one commit, unless somebody says otherwise. It is no part of a run's inputs: a run
+"""How long a destination may take over one commit, by default. It is not part of a run's inputs: a run
 that ran into it is resumed with another one."""
 
 _SPEC_LABEL: Final = b"detent/ordered/spec/v1\0"
@@ -133,10 +133,10 @@ class OrderedInputs:
     files: Sequence[str] = ()
     """Digests of the content that the items name: it must be kept."""
     step_of: str | None = None
-    """The run whose step began it; None for one that somebody began by hand. Others that took it up have left a note."""
+    """The run whose step began it; None for one that a user began by hand. Others that resumed it have left a note."""
 
     def document(self) -> dict[str, Any]:
-        """As plain JSON. It has no ``version``: whoever reads the inputs of workflows knows by that that it is none."""
+        """As plain JSON. It has no ``version``: that tells it from the inputs of a workflow."""
         return {
             "ordered": VERSION,
             "spec": self.spec.document(),

@@ -3,8 +3,8 @@
 The first attempt computes as ever, and moves the time at which its supervisor loses patience from item to item. An item that
 does not come to its end by then takes its worker with it: the attempt is over and what it had computed is lost. The next one,
 in another worker, computes apart: in a process of its own that is killed when an item's time is over, and replaced for the
-items behind it. So an item is given its whole time before it fails, no function can hold out, what an interrupted one leaves
-behind meets nobody, and without such an item nothing is forked and nothing is computed twice.
+items behind it. So an item is given its whole time before it fails, no function can resist, the leftovers of an interrupted
+one affect no other item, and without such an item nothing is forked and nothing is computed twice.
 
 An item that ends by itself and too late has failed in either case: which one it was must not decide.
 """
@@ -47,7 +47,7 @@ def wall_ms(item_ms: int) -> int:
 
 
 class ItemDeadline:
-    """Tells the supervisor until when it is to wait. In a process that is no worker there is nobody to tell."""
+    """Tells the supervisor until when it is to wait. A process that is not a worker has no supervisor to tell."""
 
     def __init__(self, item_ms: int) -> None:
         self._running = current.running()
@@ -203,7 +203,7 @@ class _Bench:
                 self._heard += more
 
     def _end_as_it_did(self) -> NoReturn:
-        """The function ended its process: so does this one, and whoever waits for it sees what it would have seen."""
+        """The function ended its process: so does this one, and its waiting parent sees what it would have seen."""
         self._status = os.waitpid(self._pid, 0)[1]
         if os.WIFSIGNALED(self._status):
             number = os.WTERMSIG(self._status)

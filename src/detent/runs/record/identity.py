@@ -1,4 +1,4 @@
-"""Which run it is, and whose: ids that people can read, and the lock of whoever drives a run."""
+"""Which run it is, and whose: ids that people can read, and the lock of the process that drives a run."""
 
 from __future__ import annotations
 

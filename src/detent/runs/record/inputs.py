@@ -46,7 +46,7 @@ class RunInputs:
     """What else belongs to it: the occurrence of a schedule, the run that is retried."""
     options: Mapping[str, JsonValue] = field(default_factory=dict)
     """What was asked for that changes what is decided, such as ``force``. It says how the run began, not which run it is:
-    whoever takes it up again may ask for something else."""
+    the process that resumes it may ask for something else."""
 
     @property
     def name(self) -> str:

@@ -1,6 +1,6 @@
 """What is wrong with a ``job:`` payload of a contract, before anything begins: its schema, and what the runners here do not take.
 
-A payload may refer to parameters and to results of steps. A parameter counts as the value that it has; what nobody knows yet
+A payload may refer to parameters and to results of steps. A parameter counts as the value that it has; what is not known yet
 excuses the field where it stands, and every rule that looks at several fields. The platform fills in the job's id, as it does
 when the step runs.
 """

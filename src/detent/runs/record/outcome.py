@@ -21,7 +21,7 @@ from detent.store.content import ContentFiles
 from detent.workers.next_attempt import unreported, unreported_category
 
 NOT_RUN: Final = "NOT_RUN"
-"""Code of a step that failed before it had a job: what it goes through is no list, or too long a one."""
+"""Code of a step that failed before it had a job: what it goes through is not a list, or too long a one."""
 _FRAME: Final = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S.*))?$')
 _FOREIGN: Final = ("site-packages", "dist-packages", "/lib/python3", "<frozen ")
 """Where code lies that is not the user's own."""

@@ -76,7 +76,7 @@ class Requests:
                 return run.status, True
             if answer.refusal.code != "RUN_NOT_DONE" or tries == END_TRIES:
                 raise error_of(answer.refusal)
-            # A job of the run that its driver does not know: somebody else submitted it, or the contract lost its step.
+            # A job of the run that its driver does not know: another program submitted it, or the contract lost its step.
             left = [row.job_id for row in reader.jobs(run_id=run_id) if row.state not in TERMINAL]
             self.cancel(left, reason_code or CANCELLED_WITH_RUN)
 

@@ -128,7 +128,7 @@ class StepRun:
 def list_fault(key: str, length: int | None) -> str | None:
     """Why a mapped step cannot go through what it was given, by how long that is; None for the length: it is no list."""
     if length is None:
-        return f"what step {key!r} goes through is no list"
+        return f"what step {key!r} goes through is not a list"
     if length > ELEMENTS_MAX:
         return f"the list that step {key!r} goes through has {length:,} elements; {ELEMENTS_MAX:,} are allowed"
     return None

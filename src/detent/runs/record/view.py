@@ -100,7 +100,7 @@ class RunView:
     resumed: bool = False
     """Whether an earlier process began it."""
     note: str = ""
-    """What whoever waits should know now: `stopping`, `waits for the owner of the home`."""
+    """What an observer should know now: `stopping`, `waits for the owner of the home`."""
     warnings: tuple[str, ...] = ()
     """What its user should change: tasks that are given files by their names alone."""
 
@@ -158,7 +158,7 @@ def counts(steps: Iterable[StepView]) -> Counts:
 
 
 def elapsed_ms(view: RunView) -> int:
-    """How long the run has taken so far, or took; never negative, whatever the wall clock did meanwhile."""
+    """How long the run has taken so far, or took; never negative, even if the wall clock was set back."""
     return max(0, (view.now_ms if view.ended_ms is None else view.ended_ms) - view.started_ms)
 
 
@@ -185,7 +185,7 @@ def step_time_ms(step: StepView, now_ms: int) -> int | None:
 
 
 def share_done(step: StepView) -> float | None:
-    """How far a step is, from 0 to 1; None when nobody knows."""
+    """How far a step is, from 0 to 1; None when unknown."""
     if step.state in DONE:
         return 1.0
     if not step.total:

@@ -1,6 +1,6 @@
 """What to do now on a schedule: start a run, note what was missed, or sleep.
 
-A `Watch` starts nothing and waits for nothing. Whoever runs the contract asks `next_action` with the present time, does
+A `Watch` starts nothing and waits for nothing. The caller that runs the contract asks `next_action` with the present time, does
 what it says, and reports what came of it. The rules:
 
 * An occurrence is *due* if it is noticed within `LATE_MS_MAX`, and *missed* if later: a machine that was off at six does
@@ -42,7 +42,7 @@ OCCURRENCE_LABEL: Final = b"detent/occurrence/v1\0"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 DOWN: Final = "down"
-"""Nobody watched."""
+"""No process watched."""
 LATE: Final = "late"
 """The process, or its machine, was asleep or busy."""
 OVERLAP: Final = "overlap"
@@ -155,7 +155,7 @@ class Watch:
         """The run of an occurrence is over, however it ended; gives back what was missed since the last look."""
         if self._running != tick_ms:
             raise InvariantBroken(f"the run of {tick_ms} ended, but {self._running} was going")
-        # Before it is forgotten: whatever passed until now has overlapped with it.
+        # Before it is forgotten: every occurrence until now has overlapped with it.
         missed = self._take_in(now_ms)
         if missed is not None:
             self._remember(missed)
@@ -232,7 +232,7 @@ def scheduled_for_ms(inputs: Mapping[str, Any]) -> int | None:
     try:
         return (datetime.fromisoformat(text) - _EPOCH) // timedelta(milliseconds=1) if type(text) is str else None
     except (ValueError, TypeError):
-        return None  # A text that somebody else put there.
+        return None  # A text that another program put there.
 
 
 def last_started_ms(runs: Iterable[Mapping[str, Any]]) -> int | None:

@@ -1,7 +1,7 @@
 """Running a contract by its schedule: asks a `Watch` what to do, does it, and goes on from the ledger after a restart.
 
-Every occurrence has one run, whoever starts it: its ids follow from the occurrence, and the run's lock decides between two
-watchers on one home. Between runs nothing is open, so that a watcher costs nobody anything and code is read afresh.
+Every occurrence has one run, also with several watchers: its ids follow from the occurrence, and the run's lock decides between two
+watchers on one home. Between runs nothing is open, so that a watcher holds no resources and code is read afresh.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RUNS_SEARCHED_MAX: Final = 2_000
 SCHEDULED_SEEN_MAX: Final = 50
 """Runs of the schedule after which no older one is looked at."""
 _WHY: Final = {
-    "down": "nobody was watching",
+    "down": "no process was watching",
     "late": "this process was asleep or busy",
     "overlap": "the run before it was still going",
     "queue_full": "too many were waiting already",
@@ -47,7 +47,7 @@ Drive = Callable[[RunInputs, Taken], object]
 
 @dataclass(slots=True)
 class Hands:
-    """What the loop needs from whoever runs it."""
+    """What the loop needs from its caller."""
 
     clock: Clock
     wait: Callable[[float], None]
@@ -136,7 +136,7 @@ class Watching:
             return reader.run(run_id) is not None
 
     def _take(self, tick_ms: int) -> Taken | None:
-        """The run of an occurrence, ours to drive; None when it is somebody else's or over."""
+        """The run of an occurrence, ours to drive; None when another process has it or it is over."""
         operation_id = occurrence_id(self._series, tick_ms)
         run_id = new_run_id(self._inputs.name, lambda size: operation_id.bytes[:size])
         lock = RunLock.take(self._home.path, run_id)

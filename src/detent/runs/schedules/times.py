@@ -6,7 +6,7 @@ A cron line names times as a wall clock shows them, and twice a year most wall c
 * A time that the clock shows twice happens once, at the first.
 
 So a daily run happens once on every day, and never twice. The price: a line that fires every hour leaves out one hour when
-clocks are set back. Whoever wants every hour of that day says `every: 1h`, or leaves the time zone out.
+clocks are set back. For every hour of that day, write `every: 1h`, or leave the time zone out.
 
 An occurrence is a number, milliseconds since 1970 (UTC). Nothing here reads a clock, and nothing is random: the same
 schedule gives the same moments on every machine whose time zone database says the same.
@@ -123,7 +123,7 @@ def moment_text(moment_ms: int, timezone: str = UTC) -> str:
 
 def _checked(after_ms: int) -> int:
     if not 0 <= after_ms <= MOMENT_MS_MAX:
-        raise InvalidInput(f"{after_ms} is no moment between 1970 and 9999", hint="set the machine's clock")
+        raise InvalidInput(f"{after_ms} is not a time between 1970 and 9999", hint="set the machine's clock")
     return after_ms
 
 
@@ -146,7 +146,7 @@ def _moments(schedule: Schedule, after_ms: int) -> Iterator[int]:
 class _Wall:
     """A cron line on the wall clock of one zone. Local times are milliseconds since 1970 as that clock shows them.
 
-    Later local times never come at an earlier moment, so whoever goes through them in order meets moments in order.
+    Later local times never come at an earlier moment, so going through them in order meets moments in order.
     """
 
     def __init__(self, cron: Cron, timezone: str) -> None:

@@ -1,7 +1,7 @@
 """Which elements of a run are submitted next: those whose turn it is, that need a job, and for which there is room.
 
-What was done of them before is read for many at once, no further ahead than may be submitted now: whatever waits longer may
-have been done by somebody else when its turn comes.
+What was done of them before is read for many at once, no further ahead than may be submitted now: what waits longer may
+have been done by another run when its turn comes.
 """
 
 from __future__ import annotations

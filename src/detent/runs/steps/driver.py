@@ -334,7 +334,7 @@ class Driver:
         self._leave_strangers()
 
     def _leave_strangers(self) -> None:
-        """Wait no longer for jobs that others submitted, or that nobody will."""
+        """Wait no longer for jobs that others submitted, or that will never be submitted."""
         for job_id in self._awaited.strangers():
             for element in self._awaited.pop(job_id):
                 self._graph.drop(element)

@@ -82,7 +82,7 @@ class JobWaiters:
         return [job_id for job_id, elements in self._by_job.items() if any(one.job_id == job_id for one in elements)]
 
     def strangers(self) -> list[str]:
-        """Jobs that only others submitted, or that nobody will."""
+        """Jobs that only others submitted, or that will never be submitted."""
         own = set(self.own_jobs())
         return [job_id for job_id in self._by_job if job_id not in own]
 

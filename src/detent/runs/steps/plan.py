@@ -25,7 +25,7 @@ def plan(inputs: RunInputs, identity: RunIdentity, failures: Mapping[UUID, str] 
 
 
 def steps_of(inputs: RunInputs, identity: RunIdentity) -> list[StepRun]:
-    """The steps in canonical order, each with its action; disabled ones come last, and nobody waits for them."""
+    """The steps in canonical order, each with its action; disabled ones come last, and no step waits for them."""
     contract = inputs.contract
     steps: dict[UUID, StepRun] = {}
     for place, (step, action_id, _) in enumerate(plan(inputs, identity).planned):
