@@ -136,7 +136,8 @@ def test_a_forged_checkpoint_is_found_even_with_the_right_digest(tmp_path: Path)
         database.execute("UPDATE checkpoints SET body = ?, digest = ?", (forged, sha256(forged)))
 
     played.edit(forge)
-    assert verify_home(played.home, environment=played.environment).ok
+    found = verify_home(played.home, environment=played.environment).findings
+    assert [finding.code for finding in found] == ["CHECKPOINT_WRONG"]
     assert problems(played) == ["the checkpoint is not the state that the commands lead to"]
 
 
