@@ -186,6 +186,8 @@ def test_a_payload_that_was_never_stored_is_a_missing_dependency(rig: Rig) -> No
     error = rig.report(work, "bare").error
     assert error is not None
     assert error.category == "DEPENDENCY_ERROR"
+    assert [finding.code for finding in rig.home.verify().findings] == ["CONTENT_MISSING"]
+    rig.checked = False
 
 
 def test_a_result_that_is_gone_when_it_is_needed_is_a_missing_dependency(rig: Rig) -> None:
