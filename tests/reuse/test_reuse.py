@@ -151,7 +151,7 @@ def test_what_cannot_be_read_off_the_source_runs_every_time(rig: Rig) -> None:
     rig.write("one = eval('lambda: 1')\n")
     text = 'name: e\nsteps: [{id: a, run: {python: "steps:one"}}]'
     rig.run(text)
-    work = rig.work(executors=lambda _backend: ({"python": rig.lane}, rig.lane))
+    work = rig.work(executors=rig.lane.executors)
     handle = rig.handle(work, text)
     assert ran(handle.run()) == ["a"]
 

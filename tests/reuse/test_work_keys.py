@@ -19,7 +19,7 @@ CODE = Wanted(kind="code", target="def main(x):\n    return x\n", keywords={"x":
 
 
 def work_key(rig: Rig, wanted: Wanted, **more: Any) -> WorkKey:
-    work = rig.work()
+    work = rig.work(idle=True)
     try:
         return work.work_keys.of(replace(wanted, base=str(rig.project)), no_results, **more)
     finally:

@@ -101,7 +101,7 @@ class Rig:
     def work(self, **options: Any) -> Runtime:
         """Open the home for work, by default without any processes; closed after the test."""
         lane = self.lane
-        options.setdefault("executors", lambda _backend: ({"python": lane}, lane))
+        options.setdefault("executors", lane.executors)
         options.setdefault("parts", self.home.parts)
         work = Runtime(self.home.home, workers=options.pop("workers", 2), **options)
         self._works.append(work)

@@ -30,7 +30,7 @@ def main(task: dict[str, Any]) -> None:
     lane.held = set(task.get("held", ()))
     current.work_for(lane.content)
     contract = load(task["contract"].encode(), name="flow.yaml", base=task["base"])
-    executors = None if task.get("pool") else lambda _backend: ({"python": lane}, lane)
+    executors = None if task.get("pool") else lane.executors
     with Runtime(home, parts=parts, workers=2, executors=executors) as work:
         handle = RunHandle(work, RunInputs(contract, {}), options=Options(), new=task.get("new", False))
         say(run_id=handle.open(), owns=work.session.owns)

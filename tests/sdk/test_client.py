@@ -54,7 +54,7 @@ def client(home: TemporaryHome) -> Iterator[Client]:
 def lane(home: TemporaryHome, monkeypatch: pytest.MonkeyPatch) -> InlineLane:
     """Clients of this test do their work in this process."""
     made = InlineLane(content=home.path / "content", clock_ms=home.parts.clock.wall_ms)
-    inline = partial(runtime.Runtime, parts=home.parts, executors=lambda _backend: ({"python": made}, made))
+    inline = partial(runtime.Runtime, parts=home.parts, executors=made.executors)
     monkeypatch.setattr(runtime, "Runtime", inline)
     return made
 
@@ -297,9 +297,7 @@ def test_a_submission_whose_outcome_nobody_knows_is_made_once(
     faults = Faults()
     parts = Parts(open_store=lambda path: faulty(SqliteStore.open(path), faults))
     real: Callable[..., Any] = runtime.Runtime.func  # type: ignore[attr-defined]
-    monkeypatch.setattr(
-        runtime, "Runtime", partial(real, parts=parts, executors=lambda _backend: ({"python": lane}, lane))
-    )
+    monkeypatch.setattr(runtime, "Runtime", partial(real, parts=parts, executors=lane.executors))
     with Client(home.path) as client:
         getattr(faults, how)("append", after=after)
         handles = client.submit_many(functions.square, [(1,), (2,), (3,)])
@@ -334,7 +332,7 @@ def test_the_same_key_and_call_is_the_same_job(inline: Client, lane: InlineLane,
     assert first.job_id == second.job_id
     assert first.result(60) == second.result(60) == os.getpid()
     assert len(jobs(home)) == len(lane.began) == 1
-    with Client(home.path) as other:
+    with Client(home.path, workers=0) as other:
         assert other.submit_call(functions.pid, [1], idempotency_key="k").job_id == first.job_id
 
 

@@ -52,9 +52,7 @@ def home(detent_home: TemporaryHome, monkeypatch: pytest.MonkeyPatch) -> Iterato
 @pytest.fixture
 def lane(home: TemporaryHome, monkeypatch: pytest.MonkeyPatch) -> InlineLane:
     made = InlineLane(content=home.path / "content")
-    monkeypatch.setattr(
-        runtime, "Runtime", partial(runtime.Runtime, executors=lambda _backend: ({"python": made}, made))
-    )
+    monkeypatch.setattr(runtime, "Runtime", partial(runtime.Runtime, executors=made.executors))
     return made
 
 

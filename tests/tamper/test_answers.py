@@ -29,7 +29,7 @@ BORROWED = "where it names the job of an earlier equal request ({})"
 def client(detent_home: TemporaryHome, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     """A client that does its work in this process."""
     lane = InlineLane(content=detent_home.path / "content", clock_ms=detent_home.parts.clock.wall_ms)
-    inline = partial(runtime.Runtime, parts=detent_home.parts, executors=lambda _backend: ({"python": lane}, lane))
+    inline = partial(runtime.Runtime, parts=detent_home.parts, executors=lane.executors)
     monkeypatch.setattr(runtime, "Runtime", inline)
     with Client(detent_home.path) as made:
         yield made

@@ -27,7 +27,7 @@ def test_a_deleted_file_among_the_arguments_is_found(
 ) -> None:
     """X-196"""
     lane = InlineLane(content=detent_home.path / "content", clock_ms=detent_home.parts.clock.wall_ms)
-    inline = partial(runtime.Runtime, parts=detent_home.parts, executors=lambda _desk: ({"python": lane}, lane))
+    inline = partial(runtime.Runtime, parts=detent_home.parts, executors=lane.executors)
     monkeypatch.setattr(runtime, "Runtime", inline)
     source = detent_home.directory / "given.bin"
     source.write_bytes(b"x" * 100_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from detent.errors import InvalidInput
 from detent.owner.home import find_home
 from detent.owner.kept_heads import state_directory
 from detent.owner.wiring import Parts
-from detent.testing import START_MS, FakeClock, TemporaryHome, temporary_home
+from detent.runs.runtime import Runtime
+from detent.testing import START_MS, FakeClock, InlineLane, TemporaryHome, temporary_home
 from detent.testing.home import scratch_directory
 from tests.testing.jobs import ask, claim, state, submission
 
@@ -108,3 +110,16 @@ def test_parts_can_be_replaced_for_one_session(detent_home: TemporaryHome) -> No
     ask(session, submission(detent_home, "job-1"))
     claim(session)
     assert granted == ["job-1"]
+
+
+def test_an_inline_executor_refuses_a_second_supervisor_until_the_first_has_closed(detent_home: TemporaryHome) -> None:
+    """Each numbers its assignments itself: with one executor, either could take the results of the other."""
+    executor = InlineLane(content=detent_home.path / "content")
+    open_runtime = partial(Runtime, detent_home.home, parts=detent_home.parts, executors=executor.executors)
+    with open_runtime():
+        with pytest.raises(InvalidInput, match="already works for another supervisor"):
+            open_runtime()
+        with open_runtime(workers=0, idle=True):
+            pass
+    with open_runtime():
+        pass

@@ -5,7 +5,7 @@ function on the thread of the supervisor that claimed it, in the order in which 
 process can do: crash, exit, be killed in the middle. A function steers its own outcome by raising `Fails` or `Lost`.
 
     executor = InlineLane(content=home.path / "content")
-    with Work(home.home, executors=lambda backend: ({"python": executor}, executor)) as work: ...
+    with Runtime(home.home, executors=executor.executors) as runtime: ...
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from detent.canon import json_decode
+from detent.errors import InvalidInput
 from detent.executor.file import File
 from detent.executor.own_targets import HELD_BY
 from detent.executor.plain import stored
@@ -73,7 +74,23 @@ class InlineLane:
         self._pending: deque[Assignment] = deque()
         self._finished: list[Finished] = []
         self._bell = threading.Event()
+        self._taken = False
+        """Whether a supervisor works with it."""
         self._files: dict[tuple[str, int, int], dict[str, Any]] = {}
+
+    def executors(self, _backend: object) -> tuple[dict[str, InlineLane], InlineLane]:
+        """What a runtime takes as its ``executors``.
+
+        Refuses a second supervisor until the first one has closed: each numbers its assignments itself, so either could
+        take the results of the other.
+        """
+        if self._taken:
+            raise InvalidInput(
+                "this executor already works for another supervisor",
+                hint="make one for each; an idle runtime, or a client with workers=0, needs none",
+            )
+        self._taken = True
+        return {"python": self}, self
 
     def wanted(self) -> int:
         """How many more it takes."""
@@ -134,6 +151,7 @@ class InlineLane:
     def close(self) -> None:
         """Nothing of it outlives the call."""
         self._pending.clear()
+        self._taken = False
 
     def _run(self, assignment: Assignment) -> Finished:
         self.began.append(assignment)

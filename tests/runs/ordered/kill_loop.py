@@ -69,7 +69,7 @@ def attempt(task: dict[str, Any], plan: tuple[str, int] | None) -> dict[str, Any
     content = home.path / "content"
     lane = InlineLane(content=content, slots=8)
     current.work_for(str(content))
-    executors = None if task.get("pool") else lambda _backend: ({"python": lane}, lane)
+    executors = None if task.get("pool") else lane.executors
     spec = OrderedSpec(
         compute=f"steps.py:{task['compute']}", base=task["base"], commit=task["commit"], window=16, chunk=4
     )
