@@ -34,7 +34,7 @@ CUTS = {
     "home: opened": Cut("detent.owner.session", "Session", "__init__", True, 1),
     "pool: host asked for": Cut("detent.executor.plain.link", "Link", "__init__", True, 1),
     "pool: worker asked for": Cut("detent.executor.plain.pool", "Pool", "_spawn", True, 2),
-    "crew: begins": Cut("detent.workers.supervisor", "Supervisor", "start", True, 1),
+    "supervisor: begins": Cut("detent.workers.supervisor", "Supervisor", "start", True, 1),
     "run: locked": Cut("detent.runs.handle", "RunHandle", "open", True, 1),
     "run: begun": Cut("detent.runs.steps.driver", "Driver", "begin", True, 1),
     "step: opened": Cut("detent.runs.steps.graph", "RunGraph", "_open", True, 20),
@@ -46,13 +46,13 @@ CUTS = {
     "job: ended": Cut("detent.workers.supervisor", "Supervisor", "_became", False, 60),
     "result: told": Cut("detent.runs.steps.driver", "Driver", "_settle", True, 60),
     "sandbox: wanted": Cut("detent.workers.sandbox_executor", "SandboxExecutor", "take", False, 4),
-    "sandbox: started": Cut("detent.executor.sandbox.supervisor", "Supervisor", "start", True, 4),
+    "sandbox: started": Cut("detent.executor.sandbox.supervisor", "Sandbox", "start", True, 4),
     "head: to be kept": Cut("detent.owner.kept_heads", "KeptHeads", "_write", False, 1),
     "file: to be renamed": Cut("pathlib", "Path", "replace", False, 1),
     "run: to be ended": Cut("detent.runs.record.requests", "Requests", "end", False, 1),
     "run: ended": Cut("detent.runs.record.requests", "Requests", "end", True, 1),
     "run: lock released": Cut("detent.runs.record.inputs", "RunLock", "release", True, 1),
-    "crew: ends": Cut("detent.workers.supervisor", "Supervisor", "close", False, 1),
+    "supervisor: ends": Cut("detent.workers.supervisor", "Supervisor", "close", False, 1),
     "pool: ended": Cut("detent.executor.plain.pool", "Pool", "close", True, 1),
     "home: to be given up": Cut("detent.owner.session", "Session", "close", False, 1),
     "home: given up": Cut("detent.owner.session", "Session", "close", True, 1),
@@ -61,7 +61,7 @@ CUTS = {
 POINTS = {**OWNER, **{name: cut.times_max for name, cut in CUTS.items()}}
 """Every point, with how often it is passed at least."""
 
-ENDS = ("run: ended", "run: lock released", "crew: ends", "pool: ended", "home: to be given up", "home: given up")
+ENDS = ("run: ended", "run: lock released", "supervisor: ends", "pool: ended", "home: to be given up", "home: given up")
 """Points after the last record of the run: what comes next is another run, which finds everything done."""
 
 
