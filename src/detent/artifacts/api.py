@@ -67,7 +67,7 @@ class ArtifactStore(ArtifactReader, Protocol):
         """Keep content and say its digest.
 
         Content that is there already is left as it is. Refuses, with `InvalidInput`, what does not have the announced
-        digest, what is longer than ``bytes_max``, and a path that is no regular file.
+        digest, what is longer than ``bytes_max``, and a path that is not a regular file.
         """
 
     def delete(self, digest: bytes) -> bool:

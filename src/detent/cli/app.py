@@ -120,7 +120,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # A terminal without UTF-8 is no reason to fail.
+            stream.reconfigure(errors="backslashreplace")  # A terminal without UTF-8 must not make a command fail.
     try:
         code = cli.main(words, "detent", standalone_mode=False, obj=ending)
         sys.stdout.flush()

@@ -128,7 +128,7 @@ def _run_meant(home: Home, identifier: str) -> str:
         except InvalidInput as exc:
             if exc.code != "UNKNOWN_JOB":
                 raise
-            return identifier  # Of what is nothing at all, it is said that it is no run.
+            return identifier  # An unknown id is reported as an unknown run.
     if found.kind == RUN and found.run_id is not None:
         return found.run_id
     hint = "`detent list` shows the runs" if found.run_id is None else f"it belongs to run {found.run_id}"

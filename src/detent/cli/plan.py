@@ -62,7 +62,7 @@ def command(shell: Shell, file: str, assignments: tuple[str, ...], *, show_all: 
 
 
 def _foresight(shell: Shell, plan: Planned) -> PlanPreview | None:
-    """What a run would do, where there is a home to tell it from; a home that cannot be read is no reason not to plan."""
+    """What a run would do, where there is a home to tell it from; an unreadable home does not prevent planning."""
     from detent.errors import DetentError  # noqa: PLC0415
     from detent.owner.home import find_home  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""The steps of a run for `detent show`: what became of each, what it gave, and the files that are left of it."""
+"""The steps of a run for `detent show`: the state, the result and the files of each."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 TEXT_MAX = 300
 """Columns of a value on a page; `-o json` has it whole."""
 VALUE_BYTES_MAX = 1024 * 1024
-"""A value larger than this stands in no JSON document either."""
+"""A value larger than this is left out of JSON documents too."""
 FILES_SHOWN_MAX = 20
 TRACEBACK_LINES_MAX = 30
 

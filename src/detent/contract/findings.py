@@ -32,7 +32,7 @@ Path: TypeAlias = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something stands in its file; lines and columns count from 1."""
+    """The place of something in its file; lines and columns count from 1."""
 
     line: int
     column: int

@@ -23,7 +23,7 @@ def argument_names(templates: Iterable[str]) -> tuple[str, ...]:
 def filled(template: str, values: Mapping[str, Any]) -> list[str]:
     """A template with the values that are given, which is still a template: names that have none are left.
 
-    A value that is no path (an object, true or false, a number with a fraction) leaves its name, too.
+    A value that is not a path (an object, true or false, a number with a fraction) leaves its name, too.
     """
     texts = {name: _texts(values[name]) for name in argument_names((template,)) if name in values}
     usable = {name: [_escaped(text) for text in some] for name, some in texts.items() if some is not None}
@@ -38,7 +38,7 @@ def paths(templates: Iterable[str], values: Mapping[str, Any]) -> tuple[str, ...
 
 
 def _texts(value: Any) -> list[str] | None:
-    """The paths in a plain value; None when it is no path."""
+    """The paths in a plain value; None when it is not a path."""
     if value is None:
         return []
     if type(value) is str:

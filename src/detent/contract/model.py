@@ -26,7 +26,7 @@ _Made = TypeVar("_Made")
 
 
 class Kind(StrEnum):
-    """What a binding runs. Exactly one of these keys stands in a ``run:`` mapping."""
+    """What a binding runs. A ``run:`` mapping has exactly one of these keys."""
 
     PYTHON = "python"
     """A function of the user's own project: ``module:function`` or ``file.py:function``. Trusted, runs in a process."""

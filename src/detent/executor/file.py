@@ -1,4 +1,4 @@
-"""`detent.File`: bytes that travel between tasks by digest: images, tables, models, anything that is no JSON value (X-170)."""
+"""`detent.File`: bytes that travel between tasks by digest: images, tables, models, anything that is not a JSON value (X-170)."""
 
 from __future__ import annotations
 

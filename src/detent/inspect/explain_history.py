@@ -328,7 +328,7 @@ class _Teller:
         return decision_lines(decision)
 
     def _decision(self, named: bytes | None) -> tuple[Decision | None, str | None]:
-        """The decision record that a record names, and what became of it."""
+        """The decision record that a record names, and whether it can still be read."""
         if named is None:
             return None, None
         became, _ = whereabouts(self._reader, self._content, named)

@@ -55,7 +55,7 @@ class Chapter:
 
 
 def decision_lines(decision: Decision) -> list[str]:
-    """A decision about the job of which everything here is told."""
+    """A decision about the job that is explained here."""
     return explain_lines(decision, subject="It", candidates_max=CANDIDATES_TOLD_MAX)
 
 

@@ -30,7 +30,7 @@ class PriorJob:
     limit_bound: bool = False
     """Other limits might have given another outcome: it failed by RESOURCE_LIMIT, or its output was cut."""
     available: bool = True
-    """Its result and artifacts can still be read; an erased result is no answer."""
+    """Its result and artifacts can still be read; an erased result cannot be an answer."""
 
 
 @dataclass(frozen=True, slots=True)

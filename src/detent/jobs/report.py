@@ -1,4 +1,4 @@
-"""The one form in which executors report: what one attempt came to, bound to that attempt (JOB-083).
+"""The one form in which executors report: the outcome of one attempt, bound to that attempt (JOB-083).
 
 A report's body is a canonical map that names the job, the attempt, the lease and the manifest it answers; the executor
 signs these bytes, so a result fits nowhere else. Work without a document says the rest in the map itself (`WorkReport`); a

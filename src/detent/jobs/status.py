@@ -26,7 +26,7 @@ from detent.kernel.table import State
 
 
 class JobStatus(StrEnum):
-    """Where a job stands in the platform's words (two Ls in CANCELLED)."""
+    """The state of a job in the platform's words (two Ls in CANCELLED)."""
 
     PENDING = "PENDING"
     QUEUED = "QUEUED"

@@ -35,7 +35,7 @@ ORDER_VERSION: Final = 1
 REPORT_VERSION: Final = 1
 WORK_KINDS: Final = ("python", "code", "shell", "job", "map")
 VALUE_INLINE_BYTES_MAX: Final = 8 * 1024
-"""A value up to this size stands in its report; a larger one is content of its own."""
+"""A value up to this size is part of its report; a larger one is stored as content."""
 STREAM_INLINE_BYTES_MAX: Final = 2 * 1024
 """The same for what was written to stdout and stderr."""
 MESSAGE_BYTES_MAX: Final = 4096
@@ -43,7 +43,7 @@ TRACEBACK_BYTES_MAX: Final = 65_536
 FILES_MAX: Final = 1000
 REPORT_BYTES_MAX: Final = 1024 * 1024
 PROCESS: Final = "process"
-"""What stands in a report instead of a sandbox profile when the user's own trusted code ran in a plain process."""
+"""What a report has instead of a sandbox profile when the user's own trusted code ran in a plain process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ def transition_key(tenant_id: str, job_id: str, attempt_id: int, transition_seq:
 def lease_key(tenant_id: str, job_id: str, attempt_id: int, granting_seq: int) -> bytes:
     """Name a job lease by the transition that granted it (X-036).
 
-    Computable by anyone: it says which lease is meant, it is no credential.
+    Computable by anyone: it says which lease is meant, it is not a credential.
     """
     return transition_key(tenant_id, job_id, attempt_id, granting_seq)
 

@@ -2,7 +2,7 @@
 
 The kernel is handed a `JobQueue`. The plain one is a bounded first-in-first-out line for each class; the one of
 `detent.scheduling` also knows pools, replicas, budgets and time limits. Neither changes a job: the kernel asks, moves
-the job, and tells the queue what became of it. A queue is part of the decisions, so its snapshot is part of every
+the job, and tells the queue the outcome. A queue is part of the decisions, so its snapshot is part of every
 checkpoint, and everything it decides from comes in through commands.
 """
 
@@ -73,7 +73,7 @@ class JobQueue(Protocol):
         """Give a job that is tried again the last place of its line; `has_room` has said that there is one."""
 
     def line(self, job_id: str, priority: int) -> Hashable:
-        """Which line a job stands in; jobs of one line compete for the same room."""
+        """Which line a job waits in; jobs of one line compete for the same room."""
 
     def has_room(self, line: Hashable) -> bool:
         """Whether one more job could be put into a line now."""

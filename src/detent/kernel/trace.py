@@ -21,7 +21,7 @@ from detent.kernel.policy import (
 
 
 class IterEvent(NamedTuple):
-    """One request for a transition and what became of it (X-058)."""
+    """One request for a transition and its outcome (X-058)."""
 
     t: int
     tick: int

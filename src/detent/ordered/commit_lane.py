@@ -112,7 +112,7 @@ class CommitLane:
         return self.outstanding()
 
     def summary(self) -> Summary:
-        """What has been committed so far came to this."""
+        """The summary of what has been committed so far."""
         outcomes = self._ledger.terminal_outcome
         cursor = self._ledger.next_commit_seq
         success, skip, fail, cancel = (outcomes.count(code, 0, cursor) for code in TERMINAL)

@@ -42,7 +42,7 @@ def replay(config: OrderedConfig, entries: Iterable[Sequence[object]]) -> tuple[
 
 
 def apply_entry(run: OrderedRun, entry: Sequence[object]) -> list[Action]:
-    """Let one recorded event happen. Refuses what is no event of a run."""
+    """Let one recorded event happen. Refuses anything that is not an event of a run."""
     event, arguments, named = entry
     if event not in EVENTS or not isinstance(arguments, list) or not isinstance(named, dict):
         raise InvalidInput(f"{show(event)} is not an event of an ordered run")

@@ -280,7 +280,7 @@ class OrderedRun:
         return self.commits.envelope_by_seq.get(seq) or Envelope(outcome)
 
     def summary(self) -> Summary:
-        """What has been committed so far came to this; at the end, the terminal summary."""
+        """The summary of what has been committed so far; at the end, the terminal summary."""
         return self.commits.summary()
 
     def snapshot(self) -> Snapshot:

@@ -1,4 +1,4 @@
-"""The terminal summary: what a run came to, with nothing in it that depends on timing (X-077).
+"""The terminal summary: the outcome of a run, with nothing in it that depends on timing (X-077).
 
 Its root is that of a hash tree over blocks of `BLOCK_ITEMS` items, in order. Blocks are cut by seq alone, so neither window
 nor chunk size shows in it. A tree over single items would cost two hashes for each; a block costs two for all of its
@@ -32,7 +32,7 @@ _BLOCK_PREFIX: Final = b"\x00detent/ordered/block/v1\x00"
 class Summary:
     """Totals, and the root over every item's (seq, outcome, payload digest) in order.
 
-    ``failures`` is there to be read and is no part of the digest: with a retry, the code of the last attempt may depend
+    ``failures`` is there to be read and is not part of the digest: with a retry, the code of the last attempt may depend
     on timing.
     """
 

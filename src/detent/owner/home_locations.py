@@ -4,8 +4,8 @@ A home that was copied has the same ledger, keys and tree heads as its original.
 is still where it was. So the owner of a home writes down where that is, under the name the ledger goes by, and looks before it
 writes: a home at another place, while the one that was written down is still there, is a copy.
 
-* A home that was renamed or moved is no copy: nothing is left at its old place.
-* A home restored from a backup to its old place is no copy: it is the original, and its kept tree heads say whether it is older.
+* A home that was renamed or moved is not a copy: nothing is left at its old place.
+* A home restored from a backup to its old place is not a copy: it is the original, and its kept tree heads say whether it is older.
 * A copy with an identity of its own that takes the original's place must hold all that the original was known to hold.
 
 Known weak spot: a copy on another machine, or of another user, finds no note of its original. `detent copy --force` is for those.

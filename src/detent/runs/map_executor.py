@@ -230,7 +230,7 @@ class _Attempt:
         )
 
     def _recalled(self, run_id: str, recorded: RecordedOrdered) -> dict[str, Any]:
-        """What a run came to that had ended before the step could say so."""
+        """The outcome of a run that had ended before the step could report it."""
         summary = recorded.summary or {}
         counts = {name: summary[name] for name in ("total", "success", "skip", "fail", "cancel")}
         return self._ended(run_id, Summary(**counts, root=bytes.fromhex(summary["root"])), ", ended before")

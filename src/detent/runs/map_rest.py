@@ -82,7 +82,7 @@ def rest_of(backend: Backend, order: WorkOrder, inputs: OrderedInputs, target: S
 
 
 def whole(backend: Backend, run_id: str) -> Summary:
-    """What a run came to together with those that it goes on with."""
+    """The outcome of a run together with those that it continues."""
     content = Content(backend.reader, backend.files)
     ended: dict[int, Envelope] = {}
     total, named = 0, run_id

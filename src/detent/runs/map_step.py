@@ -64,7 +64,7 @@ def spec_of(order: WorkOrder) -> OrderedSpec:
 def items_of(backend: Backend, order: WorkOrder, load: Callable[[str], JsonValue]) -> tuple[Items, tuple[str, ...]]:
     """The items of a step, written down, and the digests of the files that they name. ``load`` gives a result's value.
 
-    Raises `InvalidInput` for what is no list.
+    Raises `InvalidInput` for a value that is not a list.
     """
     said, base = order.target, Path(order.base or Path.cwd())
     if "files" in said:
@@ -115,7 +115,7 @@ def runs_of(reader: StoreReader, tenant: str, label: str, status: str | None = N
 def ended_since(backend: Backend, inputs: OrderedInputs, since_tick: int) -> tuple[str, RecordedOrdered] | None:
     """The run that did this very work and ended after that tick, if there is one.
 
-    A process that was killed after its run had ended, and before its step had, finds here what the run came to.
+    A process that was killed after its run had ended, and before its step had, finds the outcome of the run here.
     """
     ended = (
         row for row in runs_of(backend.reader, backend.tenant, inputs.spec.name) if (row.ended_tick or 0) >= since_tick

@@ -142,7 +142,7 @@ class ReplicaSet:
         return refusal
 
     def leave(self, replica_id: str) -> bool:
-        """Let a replica go; False when it is no member."""
+        """Let a replica go; False when it is not a member."""
         if replica_id not in self._members:
             return False
         self._members.discard(replica_id)

@@ -1,7 +1,7 @@
 """The scheduler as a kernel is handed it: queues, fleet, sessions and watchdog behind the kernel's few questions.
 
 It decides who may wait (`admit`), who runs next and where (`take`), and whose time is up (`next_due`). It never changes a
-job: the kernel asks, moves the job, and says what became of it (`leased`, `left`, `forget`). Everything it decides from
+job: the kernel asks, moves the job, and reports the outcome (`leased`, `left`, `forget`). Everything it decides from
 comes in through recorded commands, so a replay asks the same questions and gets the same answers, decision records and all.
 
 It runs in two ways, without a setting. While no replica is registered the pool is open: any worker that claims is given

@@ -170,7 +170,7 @@ class Watchdog:
         return _deadline(job_id, attempt.started_tick, attempt.progress_tick, attempt.limits)
 
     def due(self, tick: int) -> list[Verdict]:
-        """Who is to be aborted at ``tick``, in order. A job of which that is said is no longer watched."""
+        """Who is to be aborted at ``tick``, in order. A job returned here is no longer watched."""
         found: list[Verdict] = []
         while (verdict := self.next_due()) is not None and verdict.due_tick <= tick:
             found.append(verdict)

@@ -40,7 +40,7 @@ class Figures:
     """What became of all jobs, in numbers."""
 
     states: Mapping[str, int]
-    """Jobs by what became of them; every one of `ENDS` is there."""
+    """Jobs by outcome; every one of `ENDS` is there."""
     jobs: int
     waits: Waits
     waits_by_class: Mapping[int, Waits]

@@ -113,7 +113,7 @@ def check_name(name: object, what: str) -> None:
 
 
 def check_duration(what: str, given: object, **limits: int) -> None:
-    """Refuse what is no duration, where it is written: a number of seconds, a text like '5m', or a timedelta."""
+    """Refuse a value that is not a duration, where it is written: a number of seconds, a text like '5m', or a timedelta."""
     if given is not None:
         milliseconds(what, given, **limits)
 

@@ -43,7 +43,7 @@ _NESTED = frozenset({dict, list})
 
 
 class OrderedSummary:
-    """What an ordered run came to."""
+    """The result of an ordered run."""
 
     def __init__(self, result: OrderedResult, home: Path) -> None:
         self._result = result
@@ -128,7 +128,7 @@ class OrderedResults(Iterator[Any]):
 
     @property
     def summary(self) -> OrderedSummary:
-        """What the run came to; only when it has ended."""
+        """The result of the run; only when it has ended."""
         if "summary" not in self._box:
             raise InvalidInput("the run has not ended yet", hint="take all of its results first")
         summary: OrderedSummary = self._box["summary"]

@@ -58,7 +58,7 @@ class Run:
 
     @property
     def steps(self) -> tuple[StepView, ...]:
-        """Every step with what became of it."""
+        """Every step with its state and result."""
         return self._result.view.steps
 
     @property

@@ -19,7 +19,7 @@ def verify(path: str | PathLike[str], root: str | bytes | None = None, *, kept_h
     ``root`` is the digest that the ledger's owner passed on (``sha256:…``, or its 32 bytes). Without it the answer is
     never ``ok``: anybody can make a ledger that agrees with itself. ``kept_heads`` are tree heads kept from an earlier
     look, which the ledger must continue. Memory does not grow with the file. Raises `InvalidInput` when there is no such
-    file or the root is no digest; what is wrong inside the file is a finding.
+    file or the root is not a digest; what is wrong inside the file is a finding.
     """
     # Not at the top: `import detent` and `detent --help` must not load what only this function needs.
     from detent.inspect.signatures import signature_checkers  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""What an attempt came to, as the ledger is told: a signed report, and the commands that close the attempt with it.
+"""The outcome of an attempt, for the ledger: a signed report, and the commands that close the attempt with it.
 
 A worker only says how its work went. Who it was, under which lease, in which environment, and that all of this is so, is said
 and signed here, in the process that supervises it (X-179).
@@ -30,7 +30,7 @@ class Reporter:
         self._worker = worker
 
     def report(self, grant: Grant, one: Finished, witnessed: Witnessed, order: WorkOrder | None = None) -> Reported:
-        """Sign what an attempt came to, in which environment, and whether its code had changed by then."""
+        """Sign the outcome of an attempt, its environment, and whether its code had changed by then."""
         backend = self._backend
         value, value_content, inline = backend.stored_value(one.value)
         stdout, stdout_inline = self._stream(one.stdout, one.stdout_truncated)

@@ -90,6 +90,6 @@ def _build_workflow_context(input_data: ModelOrchestratorInput) -> dict[str, Any
 
 
 def _require(value: object, kind: Any, name: str) -> None:
-    """Refuse a value of another type; a bool is no number."""
+    """Refuse a value of another type; a bool is not a number."""
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise ModelOnexError(f"context.{name} is {a_or_an(type(value))}", context={"field": name})

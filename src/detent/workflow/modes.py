@@ -42,7 +42,7 @@ def mode_fault(value: object) -> str | None:
 
 
 def _validate_execution_mode(execution_mode: EnumExecutionMode) -> None:
-    """Refuse a reserved mode, and what is no mode at all."""
+    """Refuse a reserved mode, and a value that is not a mode."""
     if not isinstance(execution_mode, EnumExecutionMode):
         raise ModelOnexError(
             f"Unknown execution mode {show(execution_mode)}", context={"execution_mode": show(execution_mode)}

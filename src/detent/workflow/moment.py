@@ -21,7 +21,7 @@ def later(moment: Moment, elapsed_ms: int) -> Moment:
 
 
 def as_utc(value: object, name: str) -> Moment:
-    """The same moment in UTC; refuses what is no moment or does not know its zone."""
+    """The same moment in UTC; refuses a value that is not a datetime or has no time zone."""
     if not isinstance(value, datetime) or value.utcoffset() is None:
         raise ModelOnexError(f"{name} must be a datetime with a time zone", context={name: str(value)})
     return value.astimezone(UTC)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from detent.workflow.step import ModelWorkflowStep
 
 HARD_STOPS: Final = (MemoryError, SystemError, RecursionError, InvariantBroken)
-"""What is no failure of a step but of the process, or of ours; it reaches the caller (X-131)."""
+"""Failures of the process, or of ours, and not of a step; they reach the caller (X-131)."""
 
 UNDECIDED, COMPLETED, FAILED, SKIPPED = range(4)
 

@@ -55,7 +55,7 @@ _content: list[str] = []
 
 
 def content() -> str:
-    """The directory of the content store that this worker works for; empty in a process that is no worker."""
+    """The directory of the content store that this worker works for; empty in a process that is not a worker."""
     return _content[-1] if _content else ""
 
 

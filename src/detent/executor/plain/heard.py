@@ -70,7 +70,7 @@ def begun(message: bytes) -> float:
 
 
 def progress(message: bytes) -> Progress | None:
-    """How far a task says it is; None for what is no part of a whole."""
+    """How far a task says it is; None for a value that is not a share from 0 to 1."""
     try:
         task, fraction, text = wire.read_progress(message)
     except struct.error:

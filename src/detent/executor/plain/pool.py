@@ -381,7 +381,7 @@ class Pool:
             raise self._failure
 
     def _bury(self, slot: Slot, said: Mapping[str, Any]) -> None:
-        """A worker is gone: hear its last words, take back what it had not begun, and say what became of the rest."""
+        """A worker is gone: read its last messages, take back what it had not begun, and report how the rest ended."""
         self._hear(slot)
         back = slot.take_back()
         self._finish_half(slot, None)

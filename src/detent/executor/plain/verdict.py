@@ -1,4 +1,4 @@
-"""Decides what a task came to, from what its worker said or from how the worker ended. Pure: it is given all it looks at."""
+"""Decides the outcome of a task, from its worker's message or from how the worker ended. Pure: every input is an argument."""
 
 from __future__ import annotations
 

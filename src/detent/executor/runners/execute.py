@@ -51,7 +51,7 @@ class Execute:
         return Prepared(source, runtime.entrypoint, runtime.parameters, needs=needs, texts=texts)
 
     def judge(self, payload: ObjectExecute, execution: Execution) -> Outcome:
-        """What the code came to. Files that are not what they are named like make it a failure."""
+        """The outcome of the code. A file whose content does not fit its name makes it a failure."""
         wanted = payload.output_spec
         notes: list[Note] = []
         failure = failure_of(replace(execution, message=message_of(execution)))

@@ -84,7 +84,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an execution came to. ``failure`` is None for a success."""
+    """The outcome of an execution. ``failure`` is None for a success."""
 
     failure: Failure | None = None
     result_json: Any = None

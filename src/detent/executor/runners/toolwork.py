@@ -70,7 +70,7 @@ def pixels_max(limits: Limits) -> int:
 
 
 def judge_tool(execution: Execution, expected: Mapping[str, str], kind: str) -> Outcome:
-    """What a tool's execution came to; ``expected`` gives the format that each of its files must turn out to have."""
+    """The outcome of a tool's execution; ``expected`` gives the format that each of its files must turn out to have."""
     failure = failure_of(execution)
     if failure is not None:
         return Outcome(_of_tool(failure, execution))

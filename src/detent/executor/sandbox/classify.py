@@ -51,7 +51,7 @@ class Facts:
     result_cut: bool = False
     too_many_files: bool = False
     escaping_file: str | None = None
-    """Name of an output that is no plain file, or that points elsewhere."""
+    """Name of an output that is not a plain file, or that points elsewhere."""
     invalid_file: str | None = None
     result_fault: str | None = None
     """Why the result is not strict JSON."""

@@ -163,7 +163,7 @@ class Stream:
 
     @property
     def text(self) -> str:
-        """For people and JSON; bytes that are no UTF-8 become replacement characters."""
+        """For people and JSON; bytes that are not UTF-8 become replacement characters."""
         return self.data.decode("utf-8", "replace")
 
 

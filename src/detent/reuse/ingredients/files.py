@@ -3,7 +3,7 @@
 A file looks the same while its times, size and inode are. A file that is changed twice within one tick of its clock looks
 the same after both, so what was hashed within two seconds of its last change is not remembered (git has the same rule).
 
-What is no file (a pipe, a device) is refused without being waited for, and so is a file that keeps changing while it is
+A path that is not a file (a pipe, a device) is refused without waiting, and so is a file that keeps changing while it is
 read. Links are followed: it is the content that counts.
 """
 

@@ -175,7 +175,7 @@ _READ: Final[OrderedDict[tuple[object, ...], Module]] = OrderedDict()
 def read_module(name: str, path: str, *, is_package: bool = False) -> Module:
     """A module by its file; one that has not changed since it was last read is not read again.
 
-    Raises `SourceUnreadable` for what is no Python source, and `OSError` for a file that is gone or closed to us.
+    Raises `SourceUnreadable` for anything that is not Python source, and `OSError` for a file that is gone or closed to us.
     """
     found = os.stat(path)  # noqa: PTH116 - paths are texts here, thousands of them
     mark = _mark(found)

@@ -179,7 +179,7 @@ class ChunkJobs:
         ]
         self.cancel([job_id for job_id in ids if self.opened.pop(job_id, None) is not None])
 
-    # -- what became of them -------------------------------------------------------------------------------------------
+    # -- how they ended ------------------------------------------------------------------------------------------------
 
     def attempted(self, event: Attempted) -> None:
         """An attempt was closed by our supervisor."""

@@ -24,7 +24,7 @@ _OUTCOME: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ChunkResult:
-    """What a chunk came to. ``errors`` has one entry for each failed item, by its place in the chunk."""
+    """The outcome of a chunk. ``errors`` has one entry for each failed item, by its place in the chunk."""
 
     first: int
     outcomes: tuple[SeqState, ...]

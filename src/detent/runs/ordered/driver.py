@@ -437,7 +437,7 @@ class OrderedDriver:
         self._notes.write(SUMMARY, said)
 
     def _end(self, summary: Summary) -> str:
-        """Record what the run came to, then close it."""
+        """Record the outcome of the run, then close it."""
         self._end_note(summary)
         if self._cancelled and summary.cancel:
             status = run_status.CANCELLED

@@ -1,4 +1,4 @@
-"""An ordered run as the ledger tells it, for those who look at it: what it is, how far it came, and what it came to."""
+"""An ordered run as the ledger tells it, for readers: what it is, its progress, and its outcome."""
 
 from __future__ import annotations
 

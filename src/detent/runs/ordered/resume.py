@@ -63,7 +63,7 @@ class Earlier:
         return self.run.status == COMPLETED and self.recorded.summary is not None
 
     def summary(self) -> Summary:
-        """What the run came to."""
+        """The outcome of the run."""
         said: dict[str, Any] = self.recorded.summary or {}
         counts = {name: said[name] for name in ("total", "success", "skip", "fail", "cancel")}
         return Summary(**counts, root=bytes.fromhex(said["root"]), failures=dict(said["failures"]))

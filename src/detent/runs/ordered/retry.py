@@ -36,7 +36,7 @@ class OrderedRetry:
 
 
 def ordered_to_retry(backend: Backend, run: Run) -> OrderedRetry | None:
-    """What to start to retry a run; None when it is no ordered one. Raises `InvalidInput` where that cannot be done."""
+    """What to start to retry a run; None when it is not an ordered run. Raises `InvalidInput` where that cannot be done."""
     try:
         inputs = read_ordered(backend.unsealed(run.inputs_digest))
     except StoreCorrupt:

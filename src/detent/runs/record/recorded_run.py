@@ -218,7 +218,7 @@ class _Reading:
         return None if row is None else RecordedElement(index, row.job_id, row.state, row=row)
 
     def _view(self, step_id: UUID, elements: Mapping[UUID, tuple[RecordedElement, ...]]) -> StepView:
-        """A step by what became of its elements; one without any is waiting until the others are known."""
+        """A step by the outcomes of its elements; one without any is waiting until the others are known."""
         contract = self._inputs.contract
         key, name = contract.keys[step_id], self._names[step_id]
         found = elements[step_id]

@@ -169,7 +169,7 @@ class Binder:
         return Bound(arguments, keywords, env, target)
 
     def items(self, step: StepRun, load: Callable[[bytes], JsonValue]) -> list[JsonValue] | None:
-        """The list that a mapped step goes through, as stored values; None when it is no list.
+        """The list that a mapped step goes through, as stored values; None when it is not a list.
 
         ``load`` gives the stored value of a result by its digest.
         """

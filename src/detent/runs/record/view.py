@@ -107,7 +107,7 @@ class RunView:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Steps by what became of them, and elements over all steps."""
+    """Steps by outcome, and elements over all steps."""
 
     steps: int = 0
     succeeded: int = 0

@@ -8,7 +8,7 @@ what it says, and reports what came of it. The rules:
 * While a run goes on, or one is due and not started, occurrences *overlap*: they are missed (``overlap: skip``), or wait in
   order, at most `WAITING_MAX` of them (``overlap: queue``).
 * Nothing is dropped silently. The inputs of every run name the occurrence it was started for and everything that was
-  missed since the one before it, so the ledger alone tells what became of each occurrence.
+  missed since the one before it, so the ledger alone tells the fate of each occurrence.
 * No occurrence is started twice: a wall clock that is set back only lengthens the sleep.
 
 After a restart the watch goes on from the last occurrence that a run was started for; what passed meanwhile was missed.

@@ -1,6 +1,6 @@
 """The driver: from a contract to finished work, one job for each action (X-023).
 
-It submits what has become ready, hears what became of it, and ends the run when nothing is left. It holds nothing that is not
+It submits what has become ready, waits for the outcomes, and ends the run when nothing is left. It holds nothing that is not
 on the ledger: killed at any moment and started again, it finds the jobs of its run by their ids, which follow from the
 recorded operation, and goes on (X-174). A full queue holds it back (X-031).
 
