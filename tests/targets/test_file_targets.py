@@ -70,7 +70,7 @@ def test_what_is_neither_text_nor_file_is_refused_by_its_seq_and_nothing_is_writ
     value: Value, destination: Destination
 ) -> None:
     target = started(destination.target())
-    with pytest.raises(ValueRefused, match="seq 1 came to") as caught:
+    with pytest.raises(ValueRefused, match="seq 1 returned") as caught:
         target.write(0, ["x", value, "y"])
     assert (caught.value.seq, caught.value.retryable) == (1, False)
     assert target.begin() == Mark(0, 0, sha256(b"").hex())
@@ -122,7 +122,7 @@ def test_a_numbered_line_has_the_seq_beside_the_value(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [float("nan"), object(), {"a": {1, 2}}, {"$result": "sha256:00"}])
 def test_what_is_no_json_is_refused_by_its_seq(value: Value, tmp_path: Path) -> None:
     target = started(json_lines_target("jsonl:a", tmp_path / "a"))
-    with pytest.raises(ValueRefused, match="seq 1 came to"):
+    with pytest.raises(ValueRefused, match="seq 1 returned"):
         target.write(0, ["x", value])
     target.close()
 

@@ -44,7 +44,7 @@ class RenderText:
                 text = []
             elif not isinstance(value, Nothing):
                 raise ValueRefused(
-                    f"seq {seq} came to {_kind(value)}, and {self._spec} holds text and files",
+                    f"seq {seq} returned {_kind(value)}, but {self._spec} holds text and files",
                     spec=self._spec,
                     seq=seq,
                     hint="return text or a File, or use jsonl: for other values",
@@ -68,7 +68,7 @@ class RenderText:
             raise ValueRefused(f"seq {seq} names a file without a digest", spec=self._spec, seq=seq)
         if self._content is None or not self._content.has(digest):
             raise ValueRefused(
-                f"seq {seq} came to a file that is not in the content store ({value[FILE]})",
+                f"seq {seq} returned a file that is not in the content store ({value[FILE]})",
                 spec=self._spec,
                 seq=seq,
                 hint="`detent retry` computes it again",
@@ -131,7 +131,7 @@ def json_of(spec: str, seq: int, value: JsonValue) -> bytes:
         # Only a key can be escaped, and most values have no $ at all: they are written as they are stored.
         return data if b"$" not in data else json_encode_trusted(unescaped(value))
     except (TypeError, ValueError, RecursionError) as exc:
-        raise ValueRefused(f"seq {seq} came to a value that is not strict JSON: {exc}", spec=spec, seq=seq) from exc
+        raise ValueRefused(f"seq {seq} returned a value that is not strict JSON: {exc}", spec=spec, seq=seq) from exc
 
 
 def _plain_lines(values: Sequence[JsonValue | Nothing]) -> bytes | None:
@@ -156,7 +156,7 @@ def _unencodable(spec: str, first_seq: int, values: Sequence[JsonValue | Nothing
     seqs = (seq for seq, value in enumerate(values, first_seq) if type(value) is str and not _is_utf8(value))
     seq = next(seqs, first_seq)
     return ValueRefused(
-        f"seq {seq} came to text with a lone surrogate, which UTF-8 cannot hold",
+        f"seq {seq} returned text with a lone surrogate, which UTF-8 cannot hold",
         spec=spec,
         seq=seq,
         hint="return the bytes as a File",

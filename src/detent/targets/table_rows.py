@@ -58,11 +58,11 @@ class TableRows:
     def _fields(self, seq: int, value: JsonValue) -> dict[str, str | int | float | None]:
         """What goes into which column: texts, numbers and null as they are, anything else as JSON text."""
         if type(value) is not dict:
-            raise self._refused(seq, f"came to {a_or_an(type(value))}, and {self._table} has no column {_VALUE}")
+            raise self._refused(seq, f"returned {a_or_an(type(value))}, but {self._table} has no column {_VALUE}")
         try:
             plain = unescaped(value)
         except ValueError as exc:
-            raise self._refused(seq, f"came to a value that is not strict JSON: {exc}") from exc
+            raise self._refused(seq, f"returned a value that is not strict JSON: {exc}") from exc
         strange = [key for key in plain if key not in self._columns]
         if strange:
             raise self._refused(seq, f"has the key {strange[0]!r:.80}, and {self._table} has no such column to fill")
