@@ -188,8 +188,8 @@ def test_a_task_brings_its_options_along() -> None:
         ([b"1"], functions.square, None, "item 0 is a bytes"),
         ([1], lambda x: x, None, "a lambda"),
         ([1], functions.square, "nowhere", "destination"),
-        ([1], functions.square, 5, "no destination"),
-        ([1], functions.square, "jsonl:nowhere/out.jsonl", "which is no directory"),
+        ([1], functions.square, 5, "not a destination"),
+        ([1], functions.square, "jsonl:nowhere/out.jsonl", "which is not a directory"),
         ([1], functions.as_task.options(resources={"cpu": 2}), None, "declares resources"),
     ],
 )
