@@ -75,8 +75,8 @@ def test_what_is_no_list_fails_the_step(rig: Rig) -> None:
     assert result.status == "failed"
     assert states(result)["each"] == "failed"
     assert states(result)["after"] in {"blocked", "skipped"}
-    assert "is no list" in next(step.message for step in result.view.steps if step.key == "each")
-    assert [(one.step, "is no list" in one.message) for one in result.failed] == [("each", True)]
+    assert "is not a list" in next(step.message for step in result.view.steps if step.key == "each")
+    assert [(one.step, "is not a list" in one.message) for one in result.failed] == [("each", True)]
 
 
 def test_more_elements_than_are_allowed_fail_the_step_before_any_runs(rig: Rig) -> None:
