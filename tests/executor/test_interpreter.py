@@ -118,7 +118,7 @@ def test_a_code_step_runs_with_a_moved_interpreter_and_sees_what_it_sees_with_an
 def test_without_a_root_of_its_own_a_job_runs_with_a_moved_interpreter_too(moved: Moved) -> None:
     script = (
         "from detent.executor.sandbox import *\n"
-        "with Supervisor(required=Profile.NONE, profile=Profile.NONE) as supervisor:\n"
+        "with Sandbox(required=Profile.NONE, profile=Profile.NONE) as supervisor:\n"
         "    source = 'import sys, subprocess\\n'\n"
         '    source += \'subprocess.run([sys.executable, "-S", "-c", "print(6 * 7)"], check=True)\'\n'
         "    execution = supervisor.run(Job(source=source))\n"
@@ -186,8 +186,8 @@ CAP_SYS_ADMIN = 21
 if sys.argv[1:] != ["again"]:
     linux.prctl(linux.PR_CAPBSET_DROP, CAP_SYS_ADMIN)
     os.execv(sys.executable, [sys.executable, sys.argv[0], "again"])
-from detent.executor.sandbox import Job, Supervisor
-with Supervisor(warm=1) as supervisor:
+from detent.executor.sandbox import Job, Sandbox
+with Sandbox(warm=1) as supervisor:
     execution = supervisor.run(Job(source="import sys\\ndef main(): return sys.prefix", entry="main"))
     print(supervisor.profile.value, execution.message, execution.result)
 """

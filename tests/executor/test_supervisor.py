@@ -442,8 +442,8 @@ def test_groups_of_supervisors_that_are_gone_are_swept_away() -> None:
 def test_when_the_caller_dies_everything_dies() -> None:
     script = (
         "import os, sys, time\n"
-        "from detent.executor.sandbox import Supervisor, Job\n"
-        "s = Supervisor(warm=1)\n"
+        "from detent.executor.sandbox import Sandbox, Job\n"
+        "s = Sandbox(warm=1)\n"
         "s.await_warm()\n"
         "print(s._process.pid, s._ready[0].pid, s.staging, flush=True)\n"
         "os.kill(os.getpid(), 9)\n"

@@ -397,15 +397,15 @@ import json, os, sys, tempfile
 from pathlib import Path
 from tests.hostile import as_user
 from detent.executor.runners import missing_tools
-from detent.executor.sandbox import Supervisor
-from tests.executor.runners.rig import desk, execute, export, render, thumbnail
+from detent.executor.sandbox import Sandbox
+from tests.executor.runners.rig import backend, execute, export, render, thumbnail
 
 if os.geteuid() == 0:
     as_user.become_user(as_user.USER)
 with tempfile.TemporaryDirectory(prefix="detent-as-user-") as directory:
     tempfile.tempdir = directory
-    with Supervisor(warm=1) as supervisor:
-        at = desk(supervisor, Path(directory) / "content")
+    with Sandbox(warm=1) as supervisor:
+        at = backend(supervisor, Path(directory) / "content")
         picture = at.put(b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>')
         drafts = [
             execute("def main(): return 1"),

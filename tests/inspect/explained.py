@@ -24,7 +24,7 @@ from detent.scheduling import ReplicaStatus
 from detent.scheduling.request import write_request
 from detent.testing import FakeClock
 from tests.homes import EARLY_MS, Played
-from tests.kernel.builders import TENANT, manifest
+from tests.kernel.builders import NO_PAYLOAD, TENANT, manifest
 from tests.owner.homes import scratch_directory
 
 LEASE_MS = 30_000
@@ -82,7 +82,9 @@ class Stage:
     def submission(
         self, job_id: str, *, key: SigningKey | None = None, asks: dict[str, Any] | None = None, **changes: Any
     ) -> Submit:
-        described = manifest(job_id, **{"job_kind": "inference", "origin": self._origin, **changes})
+        described = manifest(
+            job_id, **{"job_kind": "inference", "payload_digest": NO_PAYLOAD, "origin": self._origin, **changes}
+        )
         request = None if asks is None else write_request(**asks)
         return Submit(0, sign_manifest(described, key or self._key), None, request)
 

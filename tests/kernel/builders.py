@@ -43,6 +43,8 @@ from detent.kernel import (
 from detent.kernel.policy import RULES_ORIGIN_NAMED, UNLIMITED, UNLIMITED_QUOTA
 
 TENANT = "tenant-a"
+NO_PAYLOAD = bytes(32)
+"""The payload digest of jobs in a home that have none: no home looks for its content."""
 SUBMITTER = SigningKey(b"\x01" * 32)
 OWNER_KEY_ID = SigningKey(b"\x02" * 32).key_id
 NO_LEASE = bytes(32)
@@ -77,7 +79,7 @@ def manifest(job_id: str = "job-1", **changes: Any) -> Manifest:
         "tenant_id": TENANT,
         "job_id": job_id,
         "job_kind": "task",
-        "payload_digest": bytes(32),  # The digest of nothing, which no home looks for.
+        "payload_digest": bytes(range(32)),
         "priority": 5,
         "quota_policy_hash": UNLIMITED_QUOTA.hash(),
         "created_tick": 0,

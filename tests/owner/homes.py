@@ -22,7 +22,7 @@ from detent.owner.session import Session
 from detent.owner.socket_messages import Answer
 from detent.owner.wiring import Parts, begin_ledger, load_trust, signing_key
 from detent.store.sqlite import SqliteReader, SqliteStore
-from tests.kernel.builders import manifest
+from tests.kernel.builders import NO_PAYLOAD, manifest
 
 WAIT_SECONDS = 60
 MEMORY = Path("/dev/shm")
@@ -78,7 +78,9 @@ class House:
         if self._key is None:
             trust = self.trust()
             self._key, self._origin = signing_key(self.home, trust, "manifest", 1), trust.origin
-        return sign_manifest(manifest(job_id, **{"origin": self._origin, **changes}), self._key)
+        return sign_manifest(
+            manifest(job_id, **{"payload_digest": NO_PAYLOAD, "origin": self._origin, **changes}), self._key
+        )
 
     def submit(self, job_id: str = "job-1", **changes: Any) -> Submit:
         """Submit an ordinary job."""

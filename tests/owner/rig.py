@@ -36,7 +36,7 @@ from detent.owner.recovery import Recovered, recover
 from detent.owner.turn import Make
 from detent.store.api import Store, TreeHeadRow
 from detent.testing import FakeClock
-from tests.kernel.builders import SUBMITTER, TENANT, config, verified
+from tests.kernel.builders import NO_PAYLOAD, SUBMITTER, TENANT, config, verified
 
 ORIGIN = "detent/0123456789abcdef"
 OWNER_KEY = SigningKey(b"\x02" * 32)
@@ -69,7 +69,7 @@ def stamped(command: Command) -> Make:
 
 def submit(job_id: str = "job-1", *, run_id: str | None = None, **changes: Any) -> Submit:
     """Submit an ordinary job."""
-    return Submit(0, verified(job_id, **changes), run_id)
+    return Submit(0, verified(job_id, **{"payload_digest": NO_PAYLOAD, **changes}), run_id)
 
 
 def finish(grant: Grant, **changes: Any) -> Finish:

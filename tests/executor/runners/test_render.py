@@ -67,10 +67,10 @@ def test_equal_formulas_give_equal_bytes(here: Backend, latex: str) -> None:
 OTHER_PROCESS = """
 import json, sys, tempfile
 from pathlib import Path
-from detent.executor.sandbox import Supervisor
-from tests.executor.runners.rig import desk, render
-with Supervisor() as supervisor, tempfile.TemporaryDirectory() as directory:
-    result = desk(supervisor, Path(directory)).run(render(sys.argv[1]))
+from detent.executor.sandbox import Sandbox
+from tests.executor.runners.rig import backend, render
+with Sandbox() as supervisor, tempfile.TemporaryDirectory() as directory:
+    result = backend(supervisor, Path(directory)).run(render(sys.argv[1]))
     print(json.dumps([one.digest for one in result.artifacts]))
 """
 
