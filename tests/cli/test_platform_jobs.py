@@ -14,12 +14,14 @@ from uuid import UUID
 
 import pytest
 
+from detent.canon import parse_digest
 from detent.contract import load
 from detent.executor.sandbox import Profile, probe, profile_of
 from detent.workflow import ExecutionContext, execute_workflow
 from detent.workflow.identity import uuid8
 from tests.cli.project import Project, detent_home, project
 from tests.executor.runners.rig import execute, render
+from tests.tamper.test_missing_content import delete
 
 __all__ = ["detent_home", "project"]
 
@@ -194,3 +196,15 @@ def test_of_the_operators_limit_and_a_steps_the_smaller_one_holds(project: Proje
     by = [limit["by"] for limit in told["limits"]["wall"]]
     own, operator = "timeout of the step", "watchdog_wall_ms in the settings of this home"
     assert by == ([operator, own] if code == "WATCHDOG_WALL" else [own, operator])
+
+
+@needs_sandbox
+def test_a_deleted_artifact_of_a_platform_job_is_found(project: Project) -> None:
+    """X-196: `artifacts` would say that it is gone, and nothing would say why."""
+    project.checked = False
+    run = project.run(contract(project, render(r"x^2")))
+    assert project.json("verify")["ok"]
+    (artifact, *_) = report_of(project, run)["files"]
+    delete(project, parse_digest(artifact["digest"]))
+    findings = project.json("verify", code=1)["findings"]
+    assert [(finding["code"], finding["job_id"]) for finding in findings] == [("CONTENT_MISSING", job_of(project, run))]

@@ -117,7 +117,8 @@ def _of_report(report: Report) -> Iterator[tuple[str, bytes]]:
     if isinstance(report, PlatformReport):
         yield from (("an artifact,", parse_digest(artifact.digest)) for artifact in report.outcome().artifacts)
         return
-    yield from (("a part of the result,", named) for named in _listed(report.contents))
+    # A platform job's file is its value, too: named twice, and missing once.
+    yield from (("a part of the result,", named) for named in dict.fromkeys(_listed(report.contents)))
 
 
 def _listed(digests: Callable[[], Iterator[str | bytes]]) -> Iterator[bytes]:
