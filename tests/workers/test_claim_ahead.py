@@ -209,7 +209,7 @@ def test_a_request_that_fails_for_good_leaves_the_crew_looking_for_its_lease(
 def test_a_crew_finds_the_leases_whose_answers_were_lost(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """X-173: nothing waits for a lease to run out that is this very supervisor's own."""
     work = rig.work()
-    eventually(lambda: work.supervisor.claim_ahead._vacant > 0, "the crew has offered nothing")
+    eventually(lambda: work.supervisor.claim_ahead._vacant > 0, "the supervisor has offered nothing")
     monkeypatch.setattr(work.supervisor.claim_ahead, "_session", Losing(work, 1))
     made = submissions(work, rig, "job-1")
     work.supervisor.claim_ahead.submit(made, NEVER)
@@ -249,7 +249,7 @@ def lose_claim(work: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work.session, "ask", losing)
 
 
-@pytest.mark.parametrize("whose", ["a submission", "the crew"])
+@pytest.mark.parametrize("whose", ["a submission", "the supervisor"])
 @pytest.mark.parametrize("held", [True, False], ids=["under way", "ended"])
 def test_a_lease_that_is_found_before_its_answer_arrives_is_begun_once(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, whose: str, held: bool
@@ -266,7 +266,7 @@ def test_a_lease_that_is_found_before_its_answer_arrives_is_begun_once(
             look(work)
 
     def meanwhile() -> None:
-        if whose == "the crew":
+        if whose == "the supervisor":
             silent(work).submit(made, NEVER)
             lose_claim(work, monkeypatch)
         else:
@@ -364,7 +364,7 @@ def test_a_crew_that_hears_of_no_commits_claims_what_was_submitted_beside_it(
     monkeypatch.setattr(Supervisor, "_observe", lambda _self, _records: None)
     monkeypatch.setattr("detent.workers.supervisor.LOOK_SECONDS", 3600.0)
     work = rig.work()
-    eventually(lambda: work.supervisor.claim_ahead._vacant > 0, "the crew has offered nothing")
+    eventually(lambda: work.supervisor.claim_ahead._vacant > 0, "the supervisor has offered nothing")
     names = [f"job-{number}" for number in range(work.supervisor.claim_ahead._vacant + 3)]
     made = submissions(work, rig, *names)
     work.supervisor.claim_ahead.submit(made, NEVER)

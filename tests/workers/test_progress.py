@@ -1,4 +1,4 @@
-"""What a running task says of itself: seen while it runs, by whoever looks at the run, and gone when it has ended."""
+"""What a running task says of itself: seen while it runs, by anyone who looks at the run, and gone when it has ended."""
 
 from __future__ import annotations
 

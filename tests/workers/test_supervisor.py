@@ -242,7 +242,7 @@ def test_large_values_and_streams_lie_beside_the_report(rig: Rig) -> None:
 
 
 def test_what_runs_when_a_crew_is_closed_is_given_up_not_failed(rig: Rig) -> None:
-    """X-163: evidence `interrupted`; whoever comes next can have it at once."""
+    """X-163: evidence `interrupted`; another worker can have it at once."""
     rig.lane.held = {"steps:one"}
     work = rig.work()
     submit(work, order(base=str(rig.project)), retries=Retries(0))
@@ -356,7 +356,7 @@ def test_work_that_nobody_told_of_is_found_all_the_same(rig: Rig, monkeypatch: p
     monkeypatch.setattr(Supervisor, "_observe", lambda _self, _records: None)
     monkeypatch.setattr(Supervisor, "wake", lambda _self: None)
     work = rig.work()
-    eventually(lambda: not work.supervisor._maybe_queued, "the crew never found the queue empty")
+    eventually(lambda: not work.supervisor._maybe_queued, "the supervisor never found the queue empty")
     result = rig.handle(work, 'name: quiet\nsteps: [{id: a, run: {python: "steps:one"}}]').run()
     assert result.status == "completed"
 

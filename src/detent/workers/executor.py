@@ -1,7 +1,7 @@
 """Where work runs, by its kind: what a supervisor of workers hands to which executor, and what comes back.
 
 An *executor* takes orders under a number and always gives back one `Finished` for each. There are four: plain
-processes for the user's own functions and commands, the sandbox for code that stands in a contract, the runners for platform
+processes for the user's own functions and commands, the sandbox for code written in a contract, the runners for platform
 jobs, which use the sandbox too, and one that drives the ordered runs of map steps.
 """
 
