@@ -209,8 +209,8 @@ DECLARED = [
     ),
     ("window: {$param: ➤q}", "{p: 5}", "there is no parameter 'q'", "declare it"),
     ("window: {$param: ➤5}", "{p: 5}", "$param needs the name of a parameter, not 5", "write {$param: name}"),
-    ("compute: ➤{$param: p}", "{p: 'm:f'}", "compute cannot be a parameter", "which code runs stands in the contract"),
-    ("filter: ➤{$param: p}", "{p: 'm:f'}", "filter cannot be a parameter", "which code runs stands in the contract"),
+    ("compute: ➤{$param: p}", "{p: 'm:f'}", "compute cannot be a parameter", "the contract must say which code runs"),
+    ("filter: ➤{$param: p}", "{p: 'm:f'}", "filter cannot be a parameter", "the contract must say which code runs"),
     (
         "window: ➤{$from: other}",
         "{p: 5}",

@@ -238,7 +238,7 @@ def test_the_pool_a_job_was_admitted_to_binds_it_like_a_pin() -> None:
     assert counted(decision) == {"pin": 1, "readiness": 1}
 
 
-def test_a_decision_says_why_nobody_took_the_job() -> None:
+def test_a_decision_says_why_no_replica_took_the_job() -> None:
     """CORE-X012"""
     assert place(request(), Fleet()).reason == "NO_FEASIBLE_REPLICA"
     fleet = Fleet([replica("other", model_id="other"), replica("off", ready=False)])

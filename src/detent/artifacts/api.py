@@ -21,7 +21,7 @@ from detent.errors import InvalidInput
 from detent.store.streams import Readable, VerifiedStream
 
 READ_BYTES_MAX: Final = 64 * 1024 * 1024
-"""What `read_bytes` holds in memory at most, unless it is told otherwise; more is read with `open`."""
+"""What `read_bytes` holds in memory at most, unless asked otherwise; more is read with `open`."""
 
 Source: TypeAlias = bytes | Path | Readable
 """Where new content comes from: bytes, a regular file, or an open stream."""

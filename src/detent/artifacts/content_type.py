@@ -8,7 +8,7 @@ Which format bytes have is decided here and nowhere else. What is recorded of a 
 first bytes, is `file_type`'s.
 
 The weak spot: bytes can be two things at once (an image with a script behind it). That is harmless where the type that is sent
-is the one found here and the browser is told not to guess, which is what `headers` says.
+is the one found here; `headers` tells the browser not to guess.
 """
 
 from __future__ import annotations

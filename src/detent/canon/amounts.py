@@ -24,7 +24,7 @@ def name_fault(name: object) -> str | None:
 
 
 def amount_fault(name: str, amount: Any) -> str | None:
-    """Say that this is no amount of a resource, or nothing."""
+    """Say why this is not an amount of a resource, or nothing."""
     if type(amount) is int and 1 <= amount <= AMOUNT_MAX:
         return None
     return f"{name} must be a whole number from 1 to {AMOUNT_MAX:,}, not {amount!r:.40}"

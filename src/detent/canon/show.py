@@ -40,7 +40,7 @@ def place(path: str) -> str:
     if len(path) <= 2 * PLACE_ENDS:
         return path
     first, last = path[:PLACE_ENDS], path[-PLACE_ENDS:]
-    # Whole steps, each of which begins with one of these, unless there is none within reach.
+    # Whole steps, each beginning with one of these, unless there is none within reach.
     end = max(first.rfind("["), first.rfind("."))
     begin = min((at for at in (last.find("["), last.find(".")) if at >= 0), default=0)
     return f"{first[:end] if end > 0 else first}...{last[begin:]}"

@@ -17,7 +17,7 @@ VALUE_LENGTH_MAX = 60
 TEXT_LENGTH_MAX = 400
 """Characters of a whole description: a plan shows what runs, the file has it to the letter."""
 _SAID = frozenset({"compute", "files", "items", "commit"})
-"""Settings of a map that are told in words."""
+"""Settings of a map that are described in words."""
 
 
 def runs_text(binding: Binding, params: Mapping[str, Any]) -> str:

@@ -179,7 +179,7 @@ class OrderedJobs:
         return f"{said}, and {self.notes_text()}" if self.notes else said
 
     def notes_text(self) -> str:
-        """How many notes of which kind."""
+        """How many notes of each kind."""
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(self.notes.values()).items()))
         return f"{count_text(len(self.notes), 'note')} of the run about itself ({kinds})"
 

@@ -46,7 +46,7 @@ MESSAGE_MIN: Final = 16
 NARROW: Final = 60
 """Columns below which `3 of 5` is written `3/5`."""
 WAITED_SHOWN_MS: Final = 1_000
-"""Shorter waits are not told of steps that have ended."""
+"""Shorter waits are not shown for steps that have ended."""
 NEXT_SHOWN: Final = 3
 """Waiting steps that keep a line of their own while the others are folded."""
 

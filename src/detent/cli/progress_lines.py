@@ -1,7 +1,7 @@
 """Progress for pipes, logs and plain terminals: a line when something happened, and never a flood of them.
 
 A fan-out of 10,000 elements says how far it is at every tenth or now and then, not 10,000 times; many short steps that end
-at once are told in one line. Failures are always told.
+at once are summed up in one line. Failures are always shown.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from detent.words.quantities import count_text, short_duration
 from detent.words.states import BLOCKED, CANCELLED, FAILED, OVER, READY, REUSED, RUNNING, SKIPPED
 
 BURST_LINES: Final = 20
-"""Lines that may be written at once before ends are told together."""
+"""Lines that may be written at once before ends are summed up."""
 LINE_EVERY_MS: Final = 500
 """After a burst, one more line may be written each time this much has passed."""
 ELEMENTS_EVERY_MS: Final = 1_000

@@ -38,7 +38,7 @@ NO_RESULT: Final = object()
 def summary_data(
     view: RunView, *, result: Any = NO_RESULT, artifacts: Sequence[Artifact] = (), failures: Sequence[Failure] = ()
 ) -> dict[str, Any]:
-    """The one JSON document of `detent run -o json`; ``result`` stands in it only if the run gives one back."""
+    """The one JSON document of `detent run -o json`; it has ``result`` only if the run returns one."""
     said = counts(view.steps)
     document: dict[str, Any] = {
         "run_id": view.run_id,

@@ -1,4 +1,4 @@
-"""What a job was asked to do and what came of it, for `detent show`: its order and its report as lines and as data."""
+"""What a job was asked to do and its result, for `detent show`: its order and its report as lines and as data."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def order_fields(order: WorkOrder) -> list[tuple[str, Cellish]]:
 
 
 def report_fields(content: Content, report: WorkReport) -> list[tuple[str, Cellish]]:
-    """What came of a job, for a page."""
+    """The result of a job, for a page."""
     from detent.jobs.work import PROCESS  # noqa: PLC0415
     from detent.words.quantities import duration_text  # noqa: PLC0415
 

@@ -36,7 +36,7 @@ def make_binding(checked: Mapping[str, Any], spot: Spot, found: list[Reference])
         return None
     for place in ("args", "with", "job"):
         if place in run:
-            # A list of arguments or a mapping of them is no level of any argument's own.
+            # A list of arguments or a mapping of them does not count as a level of any argument.
             scan(run[place], spot.at("run", place), found, depth=0 if place == "job" else -1)
     if "map" in run:
         for setting, value in run["map"].items():
@@ -302,4 +302,4 @@ BINDING_KEYS: Final[Mapping[str, Check]] = {
     "resources": _resources,
     "shell": shell,
 }
-"""What may stand in a step besides what the planner is told, in both forms."""
+"""What a step may have besides what the planner gets, in both forms."""

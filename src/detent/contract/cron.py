@@ -106,7 +106,7 @@ class Cron:
 
 
 def parse_cron(text: str) -> Cron:
-    """The cron line in a text. Raises ``BadCron``, which names the field and what may stand in it."""
+    """The cron line in a text. Raises ``BadCron``, which names the field and its allowed values."""
     if len(text) > CRON_CHARACTERS_MAX:
         raise BadCron(f"a cron line has at most {CRON_CHARACTERS_MAX} characters", "write several contracts instead")
     written = " ".join(text.split())

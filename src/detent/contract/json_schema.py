@@ -1,6 +1,6 @@
 """The JSON Schema of contract files, for editors: both forms, every key with a line of help.
 
-What the planner is told is generated from its models, one way and never back (WF-107, WF-108). What only the loader
+What the planner gets is generated from its models, one way and never back (WF-107, WF-108). What only the loader
 knows (the short form, bindings, parameters) is written here; a test holds it to the tables that the loader checks by.
 
 A schema cannot say everything: references, cycles and Python targets are left to ``detent validate``.

@@ -72,12 +72,12 @@ def check_declared(binding: Binding | None, spot: Spot, params: Mapping[str, Par
 
 
 def _declared(params: Mapping[str, Param], name: object) -> Param | None:
-    """The parameter of a name; None where none is declared, or what stands for the name is no text."""
+    """The parameter of a name; None where none is declared, or the name is not text."""
     return params.get(name) if type(name) is str else None
 
 
 def misfits(contract: Contract, values: Mapping[str, JsonValue]) -> tuple[Finding, ...]:
-    """What is wrong with the values of parameters where they are settings or the list of a map, or stand in a payload.
+    """What is wrong with the values of parameters where they are settings or the list of a map, or part of a payload.
 
     In the order of the steps.
     """

@@ -1,4 +1,4 @@
-"""``run: {map: ...}``: an ordered run as a step, and what may stand in it.
+"""``run: {map: ...}``: an ordered run as a step, and its keys.
 
 The words are those of ``detent map``: where items come from, what is called on each, where the results go. Nothing is looked
 for or imported here; that a destination can be opened is found out when the step runs.
@@ -34,7 +34,7 @@ NOT_WITH_MAP: Final[Mapping[str, str]] = {
     "resources": "its items take one worker each; remove this",
 }
 """Keys of a step that mean nothing beside ``run: {map: ...}``, with what to do instead."""
-CODE_HINT: Final = "which code runs stands in the contract: write module:function or path/file.py:function"
+CODE_HINT: Final = "the contract must say which code runs: write module:function or path/file.py:function"
 
 
 def map_run(value: Any, spot: Spot) -> Any:
@@ -153,4 +153,4 @@ FUNCTIONS: Final = frozenset({"compute", "filter"})
 MAP_KEYS: Final[Mapping[str, Check]] = {
     key: check if key in FUNCTIONS else partial(_or_param, check=check) for key, check in CHECKS.items()
 }
-"""What may stand in a map: the options of ``detent map``, under their names."""
+"""The keys of a map: the options of ``detent map``, under their names."""

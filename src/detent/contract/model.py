@@ -121,7 +121,7 @@ CheckJob: TypeAlias = "Callable[[Mapping[str, Any], Mapping[str, Any]], Sequence
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Where the steps of a contract stand in its document, for what turns out to be wrong only when a run is given values."""
+    """Where the steps of a contract are in its document, for faults that show only when a run is given values."""
 
     paths: Mapping[UUID, Path]
     locate: Locate | None
@@ -158,7 +158,7 @@ class Contract:
     base: str | None = field(default=None, compare=False)
     """Directory against which paths and modules are resolved; None: the working directory. Never part of a digest."""
     files: Mapping[str, FileSource] = field(default_factory=lambda: MappingProxyType({}), compare=False)
-    """Where the bytes of files come from that stand in it, by digest; what is not here is in the content store already."""
+    """Where the bytes of its files come from, by digest; what is not here is in the content store already."""
     places: Mapping[UUID, Place] = field(default_factory=lambda: MappingProxyType({}), compare=False)
     schedule_place: Place | None = field(default=None, compare=False)
     written: Written | None = field(default=None, compare=False, repr=False)

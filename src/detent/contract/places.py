@@ -1,4 +1,4 @@
-"""Where things stand in a file that turned out to be bad: the second reading that a good file is spared.
+"""Where things are in a file that turned out to be bad: the second reading that a good file is spared.
 
 Both functions walk the events of a text that has been read to its end before, so neither meets a syntax error, and the
 limits on depth and nodes have already held.

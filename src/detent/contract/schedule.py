@@ -2,7 +2,7 @@
 
 A schedule says *when*, never *what*: it is part of neither digest of a contract and of no id made from them. Moving a run
 from six o'clock to seven must not turn its steps into other steps, nor make a stranger who compares two runs believe that
-they ran something else. Which occurrence a run was started for stands in the run's own inputs.
+they ran something else. The run's own inputs say which occurrence it was started for.
 
 This module knows the words and the calendar. It reads no clock and no time zone: `detent.runs.schedules.times` turns a schedule
 into moments.

@@ -46,7 +46,7 @@ def memory_limit_of(
 
 
 def timeout_ms_of(step: PlainStep | ModelWorkflowStep, binding: Binding | None) -> int | None:
-    """The wall limit of one attempt that the contract says, without what stands in a payload; None: it says none."""
+    """The wall limit of one attempt that the contract sets, without the payload's; None: it sets none."""
     return wall_limit_of(step, binding)[0]
 
 

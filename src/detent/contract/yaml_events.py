@@ -148,7 +148,7 @@ _WORDS: Final = (
     ("',' or ']'", False, "the list opened by '[' on line {begun} is not continued here",
      "add the missing ',' or ']'"),
     ("',' or '}'", False, "the mapping opened by '{{' on line {begun} is not continued here",
-     "add the missing ',' or '}'; text with a ': ' in it stands in quotes, and a key has at most 1024 characters"),
+     "add the missing ',' or '}'; text with a ': ' in it needs quotes, and a key has at most 1024 characters"),
     ("expected ':'", False, "the key that begins on line {begun} is not followed by ':'",
      "a key and its ':' stand on one line, at most 1024 characters apart"),
     ("block collection", False, "this line does not fit the list begun on line {begun}",

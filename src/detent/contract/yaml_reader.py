@@ -1,7 +1,7 @@
 """Strict YAML: bytes in, one JSON value out, or every reason why not.
 
 Read are UTF-8 with or without a byte order mark, one document, mappings, lists and scalars. Not read are anchors,
-aliases, tags, merge keys, directives, keys that are no text, a key written twice, and characters that end a line for some readers
+aliases, tags, merge keys, directives, keys that are not text, a key written twice, and characters that end a line for some readers
 (`detent.contract.yaml_doubts`): each lets two readers of the file see two different contracts. What stands where is not kept, but for the beginnings of the uppermost mappings, which are
 the steps: a line is looked up again when it is needed (`detent.contract.places`), and only a bad file needs one.
 
@@ -64,7 +64,7 @@ def read(data: bytes, *, name: str = "contract", pure_python: bool = False) -> T
 
 
 def _refuse_doubts(text: str, faults: _Faults, *, pure_python: bool) -> None:
-    """Refuse what another reader would read differently; a syntax error behind it is told as well."""
+    """Refuse what another reader would read differently; a syntax error after it is reported as well."""
     try:
         for index, message, hint in doubts(text, Events(text, pure_python=pure_python)):
             # Only what will be shown needs its place: a file may be made of nothing else.
@@ -114,7 +114,7 @@ def _text(data: bytes, name: str) -> str:
         raise ContractInvalid([Finding(name, *place(before, len(before)), message, "save the file as UTF-8")]) from exc
     unreadable = _UNREADABLE.search(text)
     if unreadable is not None:
-        message = f"control character U+{ord(unreadable[0]):04X} cannot stand in a contract"
+        message = f"control character U+{ord(unreadable[0]):04X} is not allowed in a contract"
         hint = 'remove it, or write it as an escape in double quotes, such as "\\u0007"'
         raise ContractInvalid([Finding(name, *place(text, unreadable.start()), message, hint)])
     first = _FIRST_CONTENT.search(text)

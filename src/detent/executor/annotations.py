@@ -170,7 +170,7 @@ def _bound(node: ast.stmt) -> Iterator[str]:
 
 
 def _definition(where: str, names: tuple[str, ...], base: str, hops: int) -> tuple[_Module, _Function] | None:
-    """The function that a target means, followed through the modules that hand it on, with the module it stands in."""
+    """The function that a target means, followed through the modules that hand it on, with the module that defines it."""
     path = where if where.endswith(".py") else f"{where.replace('.', '/')}.py"
     inside = f"{path.removesuffix('.py')}/__init__.py"
     for file in (path, inside):

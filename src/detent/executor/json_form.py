@@ -246,7 +246,7 @@ def _has(*names: str) -> Callable[[Any], bool]:
 
 
 def _is_table(value: Any) -> bool:
-    """A table or a column of pandas, Polars or Arrow: rows with labels, of which an array would lose some."""
+    """A table or a column of pandas, Polars or Arrow: rows with labels, some of which an array would lose."""
     return any(hasattr(type(value), name) for name in ("iloc", "to_dicts", "to_pylist"))
 
 

@@ -77,7 +77,7 @@ def remake(reader: StoreReader, partition: int, job_id: str, wanted: Collection[
 
 
 def _kernel(commands: Sequence[Command], history: StoreHistory, job_id: str, found: dict[bytes, Remade]) -> Kernel:
-    """A kernel at the ledger's beginning; its configuration stands in the first epoch."""
+    """A kernel at the ledger's beginning; its configuration is in the first epoch."""
     epochs = [command for command in commands if isinstance(command, RaiseEpoch)]
     config = KernelConfig.decode(epochs[0].config) if epochs else KernelConfig()
     return Kernel(config, make_queue=partial(_Watched, job_id=job_id, found=found), history=history)
@@ -120,7 +120,7 @@ class _Watched(Scheduler):
 
 
 REFUSALS_READ_MAX: Final = 1_000
-"""Newest refusals of one job that are looked at; equal ones in a row are told once."""
+"""Newest refusals of one job that are looked at; equal ones in a row are shown once."""
 REFUSALS_TOLD_MAX: Final = 20
 
 _WHAT: Final[Mapping[str, str]] = {
@@ -198,7 +198,7 @@ def story_of(
 ) -> tuple[tuple[Chapter, ...], str | None]:
     """All chapters in order, and the sentence about the last move; None when nothing has moved the job yet.
 
-    ``remade`` holds decisions that were made again, by digest: they stand in for those that are not here.
+    ``remade`` holds decisions that were made again, by digest: they replace those that are not here.
     """
     teller = _Teller(reader, content, view, remade or {})
     told = [teller.tell(batch) for batch in _batches(records)]

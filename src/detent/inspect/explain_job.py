@@ -66,7 +66,7 @@ class Limited:
 
 
 def limited_by(content: Content, view: JobView, operator_ms: int | None) -> Limited | None:
-    """The limits of a job; ``operator_ms`` is the home's own. None for a job whose order is gone, or that is no step or task."""
+    """The limits of a job; ``operator_ms`` is the home's own. None for a job whose order is gone, or that is neither step nor task."""
     order = order_of(content, view.row) if view.job.job_kind in {"action", "task"} else None
     if order is None:
         return None

@@ -36,7 +36,7 @@ what had been done was erased; it cannot be told any more."""
 CHANGES_TOLD_MAX: Final = 8
 VALUE_COLUMNS_MAX: Final = 60
 ARGUMENT_CHARS_MAX: Final = 2_000
-"""Arguments longer than this are told by digest."""
+"""Arguments longer than this are shown by digest."""
 UNTOLD: Final = "salt"
 """The ingredient whose value is never shown."""
 
@@ -129,9 +129,7 @@ def why_run(
     compared = earlier_jobs.nearest(ingredients, order.index, skip=skip)
     lost_row = earlier_jobs.erased_since(compared, view.job.submitted_tick)
     if lost_row is not None and lost_row.job_id != view.row.job_id:
-        line = (
-            f"It had been done as {_whose(lost_row)}, which was erased on purpose since: there was no result to take."
-        )
+        line = f"It had been done as {_whose(lost_row)}, which was erased on purpose since, so its result could not be reused."
         return WhyRun(LOST, (line,), lost_row.job_id, lost_row.run_id, ingredients=len(ingredients))
     if compared is None:
         return WhyRun(FIRST, ("Nothing of its name had been done here before.",), ingredients=len(ingredients))

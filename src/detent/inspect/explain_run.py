@@ -33,7 +33,7 @@ ASKED: Final[Mapping[str, str]] = {
 }
 """What options mean, for those who read a run later."""
 ELEMENTS_TOLD_MAX: Final = 5
-"""Elements of a mapped step that are told one by one."""
+"""Elements of a mapped step that are listed one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +138,11 @@ def explain_run(
 
 
 def _without_steps(reader: StoreReader, content: Content, view: RunView, step: str | None) -> tuple[str, ...]:
-    """What there is to say of an ordered run; a run of which nothing is known is refused, and so is a step of either."""
+    """Explain an ordered run; an unknown run is refused, and so is an unknown step."""
     from detent.runs.ordered.recorded import recorded_ordered  # noqa: PLC0415 - most runs have steps
 
     run_id = view.row.run_id
-    hint = f"`detent show {run_id}` lists its jobs, and `detent explain JOB` tells of each"
+    hint = f"`detent show {run_id}` lists its jobs, and `detent explain JOB` explains each"
     ordered = recorded_ordered(reader, content, view.run)
     if ordered is None:
         place, _ = whereabouts(reader, content, view.run.inputs_digest)
@@ -240,7 +240,7 @@ class _Teller:
             lines += [f"{who}: {reason[0]}" if reason else f"{who} ran.", *reason[1:]]
         left = known - view.cached - len(ran)
         if left > 0:
-            lines.append(f"{left} more: `detent explain {self._recorded.run.run_id} {step.key}` tells of each.")
+            lines.append(f"{left} more: `detent explain {self._recorded.run.run_id} {step.key}` explains each.")
         if not ran and elements:
             lines.append(f"All were reused; the first: {elements[0].lines[0]}")
         if view.state == FAILED:

@@ -68,7 +68,7 @@ def read_decision(data: object) -> Decision | None:
 
 
 def moment(times: Times, tick: int) -> str:
-    """The time of a tick, as it stands in a sentence."""
+    """The time of a tick, for use in a sentence."""
     return f"{time_text(times.iso(tick))} UTC"
 
 

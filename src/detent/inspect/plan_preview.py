@@ -139,7 +139,7 @@ class _Seer:
         needs = [self._contract.keys[need] for need in step.step.depends_on]
         unsure = tuple(need for need in needs if need in self.told and self.told[need].verdict != REUSE)
         given = step_keys(_written(binding))
-        # A step that only comes after another is told by itself, unless that one may write the files it reads.
+        # A step that only comes after another is shown on its own, unless that one may write the files it reads.
         if unsure and (self._reads(binding) or any(need in given for need in unsure)):
             return StepPreview(
                 DEPENDS, f"depends on {', '.join(unsure)}", None if step.mapped else 1, depends_on=unsure

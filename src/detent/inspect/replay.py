@@ -158,7 +158,7 @@ class _Watch:
             self._differ(f"the row of run {run_id!r} is not what its commands lead to")
 
     def compare_live(self) -> None:
-        """At the end: what has not ended stands in its row as it stands in the kernel."""
+        """At the end: what has not ended has the same state in its row as in the kernel."""
         for partition, kernel in sorted(self._kernels.items()):
             self._partition = partition
             for job in kernel.jobs.values():

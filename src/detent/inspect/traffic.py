@@ -121,7 +121,7 @@ class Estimates:
     stopped: int = 0
     """Jobs that a limit ended: how long they would have run is unknown."""
     unknown: int = 0
-    """Of the jobs that never ran, those for which there was no other job to go by."""
+    """Of the jobs that never ran, those for which no other job gave a clue."""
 
 
 class Recorder:

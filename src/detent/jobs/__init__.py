@@ -1,4 +1,4 @@
-"""Job contracts: what a platform tells an executor, what it is told back, and what it shows of the job meanwhile.
+"""Job contracts: what a platform sends an executor, what it gets back, and what it shows of the job meanwhile.
 
 Pure: payloads and results as models, keys of equal work, the status as a projection of the kernel, and the decisions
 about reuse. Start reading at `status`, then `payload` and `result`. The models need Pydantic, which is loaded when the

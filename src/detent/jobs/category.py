@@ -32,7 +32,7 @@ class ErrorCategory(StrEnum):
 
 
 RETRYABLE_CATEGORIES: Final = frozenset(ErrorCategory(name) for name in RETRY_CATEGORIES_DEFAULT)
-"""What is tried again without anybody asking, within the manifest's bound."""
+"""What is retried automatically, within the manifest's bound."""
 
 INTERNAL_KINDS: Final = JOB_KINDS - {"platform"}
 """Jobs without a document, whose own manifests say which categories are tried again (X-016, X-164)."""

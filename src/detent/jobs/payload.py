@@ -1,4 +1,4 @@
-"""What an executor is told: one envelope with the same head for every job, and four kinds of inputs (JOB-034 to JOB-048).
+"""What an executor is sent: one envelope with the same head for every job, and four kinds of inputs (JOB-034 to JOB-048).
 
 A payload exists in two forms. A *draft* may leave out what the platform knows better: time, requester, limits,
 environment, key, nonce. `detent.jobs.complete` fills these in before anything is signed, and an executor takes complete

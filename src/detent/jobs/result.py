@@ -184,7 +184,7 @@ class JobResult(Part):
             if name not in self.model_fields_set or getattr(self, name) is None:
                 raise Misplaced(name, f"is required when the status is {self.status.value}")
         if self.status is JobStatus.SUCCEEDED and self.error is not None:
-            raise Misplaced("error", "stands in a result that says SUCCEEDED")
+            raise Misplaced("error", "is given in a result that says SUCCEEDED")
         if self.error is not None and (self.error.code in TIMEOUT_CODES) != (self.status is JobStatus.TIMED_OUT):
             raise Misplaced("status", f"{self.status.value} does not fit the code {self.error.code}")
         if moment(self.finished_at) < moment(self.started_at):

@@ -24,7 +24,7 @@ FILE: Final = "$file"
 
 
 def result_reference(digest: str) -> dict[str, str]:
-    """What stands in an argument for the value of a job, by the digest of its signed result."""
+    """The placeholder in an argument for the value of a job, by the digest of its signed result."""
     return {RESULT: digest}
 
 

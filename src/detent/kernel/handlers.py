@@ -47,7 +47,7 @@ CLAIM_LIMIT_MAX = 10_000
 REQUEST_BYTES_MAX = 16 * 1024
 """Size of what a job may ask of the place where it runs."""
 ORDER_BYTES_MAX = 48 * 1024
-"""Size of what a scheduler is told at once."""
+"""The most a scheduler is given at once."""
 
 
 def submit(kernel: PartitionState, command: cmd.Submit, out: Outcome) -> None:

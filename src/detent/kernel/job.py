@@ -76,12 +76,12 @@ class Job:
     exit_seq: int | None = None
     """Sequence of the record by which the last attempt left RUNNING: a repeated result is recognised by it."""
     conflicts: int = 0
-    """Conflicting requests counted at the present sequence; chooses the back-off they are told (X-066)."""
+    """Conflicting requests counted at the present sequence; chooses the back-off in their answers (X-066)."""
     reason_code: str | None = None
     reports: int = 0
     """Usage reports taken under the last lease; the next one has this number."""
     last_report: tuple[int, ...] | None = None
-    """What the last of them said: a repeat of it is told from another report under its number."""
+    """What the last of them said: distinguishes a repeat of it from another report under its number."""
     usage: Usage = field(default_factory=Usage)
 
     @property

@@ -30,7 +30,7 @@ class Enqueued(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """A new job as the queue is told of it."""
+    """A new job as the queue gets it."""
 
     job_id: str
     priority: int

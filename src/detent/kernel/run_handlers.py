@@ -131,7 +131,7 @@ def run_elsewhere(kernel: PartitionState, run_id: str) -> Refused | None:
     """Refuse a run that does not live in this partition.
 
     Runs are placed like jobs, by the digest of their id, so that no two partitions can open one. All jobs of a run are
-    therefore jobs of one partition; with a single partition, as by default, that is no limit at all.
+    therefore jobs of one partition; with a single partition, as by default, that is not a limit at all.
     """
     config = kernel.config
     home = partition_of(run_id, config.partitions)
@@ -248,7 +248,7 @@ def erase(kernel: PartitionState, command: cmd.Erase, out: Outcome) -> None:
     """Record which content was erased, so that its absence is explained for ever after.
 
     Content belongs to no partition, and what was erased may come back. So that the order of both can be read off the
-    ledger, erasures stand in the first partition.
+    ledger, erasures are in the first partition.
     """
     fault = reason_fault(command.reason_code)
     expected = command.expected_erasures

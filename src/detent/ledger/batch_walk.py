@@ -61,7 +61,7 @@ class BatchWalk:
         return None
 
     def partial(self, item: PartialItem) -> None:
-        """Check a batch of which some records are shown, each with its path."""
+        """Check a batch that shows some of its records, each with its path."""
         partition = self.partition
         header = parse_batch(item.body)
         if isinstance(header, TrustFault):

@@ -63,7 +63,7 @@ class Opening:
 
     @property
     def is_of_a_bundle(self) -> bool:
-        """Whether a bundle begins so that was cut off here, or of which not every byte was changed."""
+        """Whether these could be the first bytes of a bundle that was cut off here or partly changed."""
         start = self._start
         if not start or any(mark in start for mark in _MARKS):
             return True
@@ -134,7 +134,7 @@ def read_items(stream: ByteStream, *, bytes_max: int = ITEM_BYTES_MAX) -> Iterat
 
 
 def read_bundle(stream: ByteStream) -> Iterator[Readable]:
-    """Every item of a bundle, as `read_items` gives them; of a file that is no bundle at all, that one finding."""
+    """Every item of a bundle, as `read_items` gives them; for a file that is not a bundle at all, that one finding."""
     opening = Opening(stream)
     for number, item in enumerate(read_items(opening)):
         if not number and isinstance(item, Finding) and not opening.is_of_a_bundle:

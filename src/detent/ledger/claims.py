@@ -183,7 +183,7 @@ def _unnamed(partitions: list[Partition], counts: Mapping[str, int]) -> Iterator
 
 
 def _unsigned(counts: Mapping[str, int], codes: AbstractSet[str]) -> Iterator[str]:
-    """Results of which this verification has seen no signature, and why."""
+    """Results whose signature this verification has not seen, and why."""
     if counts["reports_missing"] and "RESULT_MISSING" not in codes:
         yield (
             f"Which executors signed the {counts['reports_missing']:,} results: the file was exported without their reports. "

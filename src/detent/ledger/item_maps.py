@@ -1,4 +1,4 @@
-"""Items as the maps that stand in a bundle, and back: exact fields, exact types, bounded lists.
+"""Items as the maps of a bundle, and back: exact fields, exact types, bounded lists.
 
 Reading takes the values of a loose decoding and looks at every one of them; the bundle's reader then compares bytes.
 """

@@ -17,7 +17,7 @@ SCOPE_RUN = "run"
 
 
 class HeaderItem(NamedTuple):
-    """What follows: of which ledger, and how much of it."""
+    """What follows: from which ledger, and how much of it."""
 
     origin: str
     partitions: int

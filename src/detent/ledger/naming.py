@@ -1,6 +1,6 @@
 """Which digests a record names: found by the bytes, for every kind of record.
 
-A 32-byte string begins alike wherever it stands in CBOR, also inside a manifest that lies in its envelope as bytes. What is
+A 32-byte string begins alike wherever it is in CBOR, also inside a manifest that lies in its envelope as bytes. What is
 found this way may be more than content (keys, hashes, leases), which is harmless for the one question asked of it: has
 anything named this digest again since it was erased?
 """
@@ -25,7 +25,7 @@ def named_digests(data: bytes) -> Iterator[bytes]:
 
 
 def written_digests(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Every digest that stands in text as ``sha256:`` and 64 digits, also across the pieces that the text comes in."""
+    """Every digest written in text as ``sha256:`` and 64 digits, also across the pieces that the text comes in."""
     rest = b""
     for piece in pieces:
         text = rest + piece

@@ -81,7 +81,7 @@ class Signature:
 
     @property
     def line(self) -> str:
-        """The line as it stands in a note, with its newline."""
+        """The line as written in a note, with its newline."""
         return f"\N{EM DASH} {self.name} {b64encode(self.key_hash + self.value).decode()}\n"
 
 

@@ -136,7 +136,7 @@ def erased(walk: WalkState, fields: Mapping[str, Any], evidence: bytes) -> Itera
     digests, number = fields["digests"], fields["erasure_seq"]
     partition, header = walk.partition, walk.book.header
     if partition.number != 0:
-        yield TrustFault("ERASED_WRONG", f"an erasure in partition {partition.number}; they stand in partition 0")
+        yield TrustFault("ERASED_WRONG", f"an erasure in partition {partition.number}; erasures belong in partition 0")
     whole = header is None or header.scope == SCOPE_LEDGER
     if number < partition.erasures or (whole and number != partition.erasures):
         yield TrustFault("ERASED_WRONG", f"erasure {number} where erasure {partition.erasures} is due")

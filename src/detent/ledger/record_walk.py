@@ -205,7 +205,7 @@ class RecordWalk(WalkState):
         stored = (columns.position, columns.batch_no, columns.kind, columns.transition_seq)
         run_id = fields.get("run_id")
         if kind == "transition":
-            # The run stands in the job's first record alone; the column repeats it for every one.
+            # Only the job's first record names the run; the column repeats it for every one.
             fold = self.book.jobs.get(job_id) if type(job_id) is str else None
             run_id = columns.run_id if fold is None else fold.run_id
         if said != stored or columns.job_id != job_id or columns.run_id != run_id:

@@ -388,7 +388,7 @@ class ErasedTable:
             self._heads.put(_NAMED_SINCE + digest, self._now())
 
     def found(self, holder: bytes, data: bytes) -> None:
-        """Content is here. Whether it may be, and what it says of other content, is told when all has come."""
+        """Content is here. Whether it may be, and what it says about other content, is checked when all has come."""
         if not self.count:
             return
         if holder in self:

@@ -60,7 +60,7 @@ class HeadClaims:
     """Latest time at which each witness cosigned the newest head, by the witness's name."""
 
     def add(self, note: str, *, kept: bool) -> Finding | None:
-        """Take a head in; say why not, if its text is no head at all."""
+        """Take a head in; say why not, if its text is not a head at all."""
         try:
             head = parse_head(parse_note(note).text)
         except NoteInvalid as exc:

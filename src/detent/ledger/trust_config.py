@@ -93,7 +93,7 @@ class KeyEntry:
         return key_id_of(self.public_key)
 
     def to_map(self) -> dict[str, object]:
-        """The entry as it stands in a configuration's body."""
+        """The entry as written in a configuration's body."""
         return {
             "key_id": self.key_id,
             "alg": ALG,
@@ -225,7 +225,7 @@ class TrustConfig:
         keys = tuple(map(KeyEntry.from_map, fields["keys"]))
         config = cls(fields["origin"], keys, fields["version"], fields["prev"], fields.get("copy_of"))
         if config.body() != body:
-            raise TrustError("the keys of a trust configuration stand in the order of their ids")
+            raise TrustError("the keys of a trust configuration must be in the order of their ids")
         return config
 
 

@@ -72,7 +72,7 @@ def verify_bundle(
     """Verify a ``.detent`` file: the report says whether it holds, every finding, what was proved and what was not.
 
     ``root`` is the digest of the ledger's first trust configuration, as its owner passed it on; without it the answer is
-    never green. The other options are those of `verify_items`. Of a file that is no bundle at all, that is the one finding.
+    never green. The other options are those of `verify_items`. A file that is not a bundle at all gives that one finding.
     """
     opening = Opening(stream)
     report = verify_items(

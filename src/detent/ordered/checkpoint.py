@@ -76,7 +76,7 @@ def checkpoint(run: OrderedRun) -> bytes:
 def restore(data: bytes, *, journal: Journal | None = None) -> OrderedRun:
     """A run that stands where the one stood that made ``data``; `begin` makes it go on.
 
-    Raises `StoreCorrupt` for bytes that are no checkpoint of this version, or whose parts contradict each other.
+    Raises `StoreCorrupt` for bytes that are not a checkpoint of this version, or whose parts contradict each other.
     """
     try:
         state = decode(data, bytes_max=CHECKPOINT_BYTES_MAX)

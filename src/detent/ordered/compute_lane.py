@@ -5,7 +5,7 @@ and the bytes held. A place is reserved when a chunk is offered (one count and `
 open seqs), so no answer can ever pass a bound, however large or late it is. Because offers are in order, the chunk that
 the cursor waits for is always the first to get a place; back-pressure cannot starve it.
 
-Retries are the kernel's (X-008). This lane is told how an attempt ended and keeps the same count; an attempt that the
+Retries are the kernel's (X-008). This lane learns how an attempt ended and keeps the same count; an attempt that the
 kernel's bounds do not allow means that the two disagree, and that is a broken invariant. An envelope of an attempt whose
 lease lapsed is late: it changes nothing and is handed back for the audit. A second envelope of an attempt that was closed
 by its first one is not late but impossible (ORD-023).

@@ -149,7 +149,7 @@ class OrderedRun:
 
     @_event
     def heartbeat(self, actions: list[Action], first: int, last: int, owner: str) -> None:
-        """A sign of life for what this owner has in flight (X-078); one from anybody else changes nothing."""
+        """A sign of life for what this owner has in flight (X-078); one from another owner changes nothing."""
         self._within(first, last)
         for begin, end in self.ledger.spans(SeqState.IN_FLIGHT, first, last):
             if self.ledger.lease_owner(begin) == owner:

@@ -15,7 +15,7 @@ from detent.ordered.windows import Window
 
 @dataclass(frozen=True, slots=True)
 class WindowView:
-    """One active window: its boundaries, and how many of its seqs stand in each state."""
+    """One active window: its boundaries, and how many of its seqs are in each state."""
 
     lane: str
     """``W0`` or ``W1``."""

@@ -16,7 +16,7 @@ from detent.kernel.table import State
 
 
 class SeqState(IntEnum):
-    """The code that stands in the dense array."""
+    """The code in the dense array."""
 
     UNSEEN = 0
     DISPATCHED = 1
@@ -37,7 +37,7 @@ TERMINAL: Final = (
 """The four ways a seq can end; a committed seq keeps the one it had in ``terminal_outcome``."""
 
 NO_OUTCOME: Final = 0
-"""What stands in ``terminal_outcome`` while a seq has none."""
+"""The value of ``terminal_outcome`` while a seq has none."""
 
 MOVES: Final[Mapping[SeqState, frozenset[SeqState]]] = {
     SeqState.UNSEEN: frozenset({SeqState.DISPATCHED, SeqState.TERMINAL_SKIP, SeqState.TERMINAL_CANCEL}),
@@ -78,7 +78,7 @@ def seq_state(job_state: str | None, outcome: str | None = None) -> SeqState:
     if job_state is None:
         return SeqState.UNSEEN
     if job_state not in State.__members__:
-        raise InvalidInput(f"{show(job_state)} is no state of a job")
+        raise InvalidInput(f"{show(job_state)} is not a state of a job")
     state = _VIEW[State(job_state)]
     return SeqState.TERMINAL_SKIP if state is SeqState.TERMINAL_SUCCESS and outcome == SKIP else state
 

@@ -69,7 +69,7 @@ class _Ended(NamedTuple):
 
 
 def sign_report(report: Report, key: SigningKey) -> VerifiedReport:
-    """Sign a report as its executor. What this process signed need not be verified again; what is no report is refused."""
+    """Sign a report as its executor. What this process signed need not be verified again; anything but a report is refused."""
     signed = sign_result(report.body(), key)
     envelope = signed.envelope()
     return VerifiedReport(read_report(signed.body), envelope, sha256(envelope), key.key_id)
@@ -128,7 +128,7 @@ def accept(
 
 
 def job_of(report: bytes | VerifiedReport) -> str | None:
-    """The job a report says it is about, whether or not that is to be believed; None for what is no report."""
+    """The job a report says it is about, whether or not that is to be believed; None for anything but a report."""
     if isinstance(report, VerifiedReport):
         return report.report.job_id
     try:

@@ -1,7 +1,7 @@
 """Asking again: for requests that are safe to repeat, while the owner that answers them may come back (X-173).
 
 An owner that ends is replaced within moments, and a failed commit may have been made or not; either way the same request
-again gets the same answer. A disk that stays full does not get better by asking: after a while the caller is told.
+again gets the same answer. A disk that stays full does not get better by asking: after a while the caller gets an error.
 """
 
 from __future__ import annotations

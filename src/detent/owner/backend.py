@@ -138,7 +138,7 @@ class Backend:
         """Close what was opened for reading."""
         with self._lock:
             readers, self._readers = self._readers, []
-            self._closed, self._local = True, threading.local()  # Later callers are told so.
+            self._closed, self._local = True, threading.local()  # Later callers get an error.
         for reader in readers:
             reader.close()
 
@@ -331,7 +331,7 @@ class Backend:
         return {job_id: (digest, report) for job_id, digest, report in reports if report is not None}
 
     def value(self, report: WorkReport) -> JsonValue:
-        """The stored value of a report; see `detent.jobs.values` for what may stand in it."""
+        """The stored value of a report; see `detent.jobs.values` for its forms."""
         return None if (data := self.value_bytes(report)) is None else json_decode_trusted(data)
 
     def value_bytes(self, report: WorkReport) -> bytes | None:

@@ -204,7 +204,7 @@ def _refuse_unless_empty(path: Path) -> None:
         raise no_access(path, "read") from exc
     if any(name != _OF_THE_VOLUME and not _is_building(name, BUILDING) for name in names):
         raise HomeError(
-            f"{path} exists already: it has files in it and is no home, as it has no {_SETTINGS}",
+            f"{path} exists already: it has files in it and is not a home, as it has no {_SETTINGS}",
             hint=f"restore {_SETTINGS} from a copy if it was a home; else empty the directory, or {elsewhere}",
         )
 

@@ -1,4 +1,4 @@
-"""Following the end of a ledger: observers are told of every record that is committed, once and in order.
+"""Following the end of a ledger: observers get every committed record, once and in order.
 
 The owner of a home tells its observers itself, after each commit (`Owner.observers`). Everybody else looks at the ledger's
 end from time to time. A session may be the one now and the other later, so what was told is remembered by position: a gap
@@ -34,7 +34,7 @@ logger = logging.getLogger("detent.owner")
 
 
 class Tail:
-    """The end of a ledger, as far as it was told. ``fed`` says whether an owner in this process tells of its commits."""
+    """The end of a ledger, as far as observers know it. ``fed`` says whether an owner in this process announces its commits."""
 
     def __init__(self, reader: StoreReader, fed: Callable[[], bool]) -> None:
         self._reader = reader

@@ -63,7 +63,7 @@ def try_lock(path: Path) -> OwnerLock | None:
     except OSError as exc:
         os.close(descriptor)
         raise HomeError(f"{path} cannot be locked: {exc.strerror}", hint="a home must lie on a local disk") from exc
-    with contextlib.suppress(OSError):  # It is for messages only; a full disk must not keep anybody from reading.
+    with contextlib.suppress(OSError):  # It is for messages only; a full disk must not block readers.
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode())
     return OwnerLock(descriptor)

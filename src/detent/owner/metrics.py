@@ -49,7 +49,7 @@ class MetricsRegistry:
                 metric.observe(sample.value)
 
     def renew(self, samples: Iterable[Sample]) -> None:
-        """Set gauges of which the samples are the whole: a series that is not among them has ended and disappears."""
+        """Replace all samples of some gauges: a series that is not among them has ended and disappears."""
         whole = list(samples)
         for name in {sample.name for sample in whole}:
             metric = self._metrics.get(name)

@@ -356,7 +356,7 @@ class Owner:
         answers: list[tuple[Request, list[Outcome]]] = []
         beats: dict[str, Outcome] = {}
         while (passing := self._ticker.due(tick)) is not None:
-            # Each lets a bounded part of what is due happen; all of it stands before anybody is answered.
+            # Each lets a bounded part of what is due happen; all of it is recorded before any request is answered.
             turn.add(passing, self._kernel.apply(passing))
             if len(turn.records) >= TURN_RECORDS_MAX:
                 self._settle(turn, [])

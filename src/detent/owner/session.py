@@ -164,7 +164,7 @@ class Session:
             return _answered(lambda: asked.result(timeout), timeout)[-1]  # noqa: B023
 
     def observe(self, observer: Observer) -> Callable[[], None]:
-        """Be told of every record that is committed to the home from now on, in order, under any owner.
+        """Receive every record that is committed to the home from now on, in order, under any owner.
 
         In the owning process it is called within the turn that committed, right after the callers were answered; it may
         take note and wake others, but must not wait for this session. Gives back what ends it.

@@ -125,7 +125,7 @@ class Settings:
             raise self._fault("kernel", exc) from exc
 
     def scheduling_policy(self) -> SchedulingPolicy:
-        """What the scheduler is told to do: the bounds under [queue], all else under [scheduling]."""
+        """The scheduler's configuration: the bounds under [queue], all else under [scheduling]."""
         bounds = dict(self.raw.get("queue", {}))
         capacity = {"capacity": bounds.pop("capacity_per_class")} if "capacity_per_class" in bounds else {}
         try:

@@ -42,7 +42,7 @@ class NotSent(StoreUnavailable):
 class Connection:
     """One connection to the owner of a home. Its requests may be in flight side by side.
 
-    ``on_lost`` is told, on a thread of the connection's own, when the owner goes away.
+    ``on_lost`` is called, on a thread of the connection's own, when the owner goes away.
     """
 
     def __init__(self, path: Path, on_lost: Callable[[Connection], None]) -> None:

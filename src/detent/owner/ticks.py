@@ -97,7 +97,7 @@ class Ticker:
             self._heard.update({grant.job_id: grant.lease_id for grant in grants})
 
     def ms_until_due(self) -> int | None:
-        """Milliseconds until something is due without anybody asking; None when nothing will be.
+        """Milliseconds until something is due without a request; None when nothing will be.
 
         Never as long as a stall: an owner that sleeps until a lease expires could not tell its own sleep from one.
         """

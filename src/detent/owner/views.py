@@ -253,7 +253,7 @@ def timeline_of_run(reader: StoreReader, content: Content, view: RunView) -> lis
 
 
 def state_counts(reader: StoreReader, run_id: str) -> dict[str, int]:
-    """How many jobs of a run stand in each state."""
+    """How many jobs of a run are in each state."""
     counts: dict[str, int] = {}
     for row in reader.jobs(run_id=run_id):
         word = word_of(row.state)

@@ -2,7 +2,7 @@
 
 A path is text, and text counts by its characters: a task that is given ``data.csv`` is not run again when that file
 changes, unless its ``inputs`` name the argument. A task that says nothing about inputs and is given the name of a file that
-exists may mean to read it, so its user is told, once. Only the first elements of a task are looked at, and only what looks
+exists may mean to read it, so its user gets one warning. Only the first elements of a task are looked at, and only what looks
 like a path: a run of 100,000 texts costs no more than one of a few.
 """
 
@@ -41,7 +41,7 @@ def input_paths(
 ) -> tuple[str, ...]:
     """The paths and globs that declared inputs stand for, arguments put in. Values are stored ones.
 
-    An argument that is no path leaves its name in the path, where no file is: the work fails before it begins, and names it.
+    An argument that is not a path leaves its name in the path, where no file is: the work fails before it begins, and names it.
     """
     names = argument_names(templates)
     if not names:

@@ -43,7 +43,7 @@ class CancelledStep:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """What came of a cancellation."""
+    """The result of a cancellation."""
 
     kind: str
     """``run`` or ``job``."""

@@ -1,7 +1,7 @@
 """Which jobs a user means: by job, by run, by a step's name, by a workflow's, or by the beginning of an id.
 
-Steps are not on the ledger; their names stand in the orders of the jobs, so a step is looked for in the newest runs only,
-unless the run is named too. A step that has no job yet stands in the contract that its run was started with.
+Steps are not on the ledger; their names are in the orders of the jobs, so a step is looked for in the newest runs only,
+unless the run is named too. A step that has no job yet is found in the contract that its run was started with.
 """
 
 from __future__ import annotations

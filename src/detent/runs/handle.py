@@ -203,7 +203,7 @@ class RunHandle:
                 self._work.refuse_unfeasible(f"step {contract.keys[step.step_id]!r}", binding.resources)
 
     def _keep_files(self) -> None:
-        """Have the files that stand in the contract in the content store before anything names them."""
+        """Put the files of the contract into the content store before anything names them."""
         kept = self._work.backend.files
         for named, source in self._inputs.contract.files.items():
             if not kept.has(parse_digest(named)) and (mapping := source.keep(kept))["$file"] != named:
@@ -261,7 +261,7 @@ class RunHandle:
             for element in step.elements
             if element.state == FAILED
         )
-        # A step may fail without any job: what it was to go through was no list, or too long.
+        # A step may fail without any job: its `map:` gave something other than a list, or one too long.
         failed += tuple(
             FailedJob(step.key, str(step.action_id), step.message)
             for step in driver.steps
@@ -319,7 +319,7 @@ def step_view(
 ) -> StepView:
     """A step at this moment. Called from another thread than the driver's: what it reads only ever grows or changes.
 
-    ``begun`` are the jobs that workers of this home have now, in any process, and since when. ``progress`` tells of jobs that work through
+    ``begun`` are the jobs that workers of this home have now, in any process, and since when. ``progress`` describes jobs that work through
     items: while such a step runs, its elements are the items. ``told`` has what tasks say of themselves; it is shown for a
     step that is one task.
     """

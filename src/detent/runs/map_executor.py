@@ -43,7 +43,7 @@ UNDER_WAY_MAX: Final = 4
 ITEMS_FAILED: Final = "ITEMS_FAILED"
 WALL: Final = "LIMIT_WALL"
 TOLD_MAX: Final = 10
-"""Failed items that the step's stderr tells of."""
+"""Failed items that the step's stderr lists."""
 
 
 class MapExecutor:

@@ -2,7 +2,7 @@
 
 A decision is a value, made by a pure function from recorded inputs, so the request and the fleet as it was are enough to
 make it again with the same bytes. It is stored as evidence by digest, and therefore bounded: counts for each filter and
-the best few candidates stand in it, the other thousands follow from the fleet whose digest it names (X-181).
+it lists the best few candidates; the other thousands follow from the fleet whose digest it names (X-181).
 
 Refusals make no job and no transition; their decisions go to a log of their own (X-182). Why an attempt was ended or a job
 is tried again needs no record of its own: the evidence of that transition says it, and `explain` reads it there.

@@ -1,7 +1,7 @@
 """A digest of the fleet that costs a few hashes for each replica that has changed, however many there are.
 
 Replicas are spread over 256 buckets by the hash of their id, sixteen times sixteen: a change hashes its bucket, the row of
-sixteen buckets it stands in, and the sixteen rows. The digest depends on the replicas alone, not on the order of events
+sixteen buckets it is in, and the sixteen rows. The digest depends on the replicas alone, not on the order of events
 that led to them; every level has its own label, so nothing can be read as something on another level.
 """
 

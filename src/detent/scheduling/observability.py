@@ -108,7 +108,7 @@ class MetricFamily:
     buckets: tuple[float, ...] = ()
 
     def to_map(self) -> dict[str, object]:
-        """The family as it stands in the contract file."""
+        """The family as written in the contract file."""
         return {
             "name": self.name,
             "type": self.type,

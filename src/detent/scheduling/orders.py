@@ -1,4 +1,4 @@
-"""Orders: what a scheduler is told beside jobs. Each has a name and a canonical map, and is recorded as a command.
+"""Orders: what a scheduler is asked besides running jobs. Each has a name and a canonical map, and is recorded as a command.
 
 Replicas come, change and go; a worker confirms that it has stopped a job that was cut short; sessions get budgets, and
 their use is settled. An order that is refused changes nothing.

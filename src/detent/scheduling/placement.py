@@ -71,7 +71,7 @@ def place(
     kept = _kept_by_affinity(view, fleet, last_good)
     chosen = kept if kept is not None else view.open[0] if view.open else None
     if chosen is None:
-        kind, reason = WAITING, _why_nobody(view)
+        kind, reason = WAITING, _why_no_replica(view)
     else:
         kind, reason = PLACED, FIRST_IN_ORDER if kept is None else SESSION_AFFINITY
     return Decision(
@@ -127,7 +127,7 @@ def _kept_by_affinity(view: View, fleet: Fleet, last_good: str | None) -> Entry 
     return entry if entry is not None and view.stage_of(entry) == PASSED else None
 
 
-def _why_nobody(view: View) -> str:
+def _why_no_replica(view: View) -> str:
     if view.full:
         return NO_FREE_SLOT
     return NOT_READY if view.feasible_unready else NO_FEASIBLE_REPLICA

@@ -95,7 +95,7 @@ class PoolQueues:
     # -- questions -----------------------------------------------------------------------------------------------------
 
     def has_room(self, priority: int, *, pool_id: str = NO_POOL) -> bool:
-        """Whether a job of this class and pool could be enqueued now without anybody losing a place."""
+        """Whether a job of this class and pool could be enqueued now without displacing another."""
         queues = self._pools.get(pool_id)
         if queues is None:
             return id_fault("pool_id", pool_id) is None and type(priority) is int and priority in CLASSES

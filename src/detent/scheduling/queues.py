@@ -204,7 +204,7 @@ class ClassQueues:
     # -- questions -----------------------------------------------------------------------------------------------------
 
     def has_room(self, priority: int) -> bool:
-        """Whether a job of this class could be enqueued now without anybody losing a place."""
+        """Whether a job of this class could be enqueued now without displacing another."""
         if type(priority) is not int or not PRIORITY_MIN <= priority <= PRIORITY_MAX:
             return False
         return self._classes[priority].room > 0 and len(self._places) < self.total
@@ -391,7 +391,7 @@ class ClassQueues:
 
 
 def _turn(place: int) -> tuple[int, int]:
-    """What a place is sorted by when all classes stand in one line."""
+    """The sort key of a place when all classes share one line."""
     return -((place & _LINE_MASK) >> 1), place >> _LINE_BITS
 
 

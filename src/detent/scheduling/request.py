@@ -1,8 +1,8 @@
 """What a job asks of the place where it runs, as a submission carries it: a map in which everything may be left out.
 
-The id, kind, class and pin of a job stand in its signed manifest and nowhere else, so here they are not fields. The rest
+The id, kind, class and pin of a job are in its signed manifest and nowhere else, so here they are not fields. The rest
 is that of `TaskRequest`, and what the job says about its own time: ``wall_ms``, and whether it reports progress, without
-which silence is no reason to end it (X-162).
+which silence does not end it (X-162).
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ class Scheduler:
         if arrival.crowded and not self.queues.has_room(priority, pool_id=pool_id):
             lines = [line for line in arrival.crowded if isinstance(line, tuple) and line[0] == pool_id]
             if lines:
-                message = f"jobs that are tried again wait for room in pool {show(pool_id)} before anybody new"
+                message = f"jobs that are tried again wait for room in pool {show(pool_id)} ahead of new jobs"
                 return Refused("QUEUE_FULL", message, {"lines_crowded": len(lines)})
         return self.queues.enqueue(arrival.job_id, priority, evictable=arrival.evictable, pool_id=pool_id)
 
@@ -160,7 +160,7 @@ class Scheduler:
         return (NO_POOL, priority) if known is None else (known.pool_id, known.priority)
 
     def has_room(self, line: Hashable) -> bool:
-        """Whether one more job could be put into a line now without anybody losing a place."""
+        """Whether one more job could be put into a line now without displacing another."""
         pool_id, priority = line  # type: ignore[misc]
         return self.queues.has_room(priority, pool_id=pool_id)  # type: ignore[has-type]
 

@@ -46,7 +46,7 @@ class Limits:
 def limits_of(
     wall_limits_ms: Iterable[int | None], idle_ms: int | None, *, reports_progress: bool, tick_ms: int = 1
 ) -> Limits:
-    """The limits of one job: the smallest wall limit anybody gave, and the idle limit if the job reports progress.
+    """The limits of one job: the smallest wall limit that applies, and the idle limit if the job reports progress.
 
     A job that never promised to report progress is not idle when it is silent (X-162). A limit is rounded up to whole
     ticks, so that nothing ends early.

@@ -40,7 +40,7 @@ ENDPOINT = "Client.submit"
 MAP_AHEAD = 1000
 """Jobs that `map` submits ahead of the results that were taken."""
 CLOSE_SECONDS = 60.0
-"""How long `Client.close` waits for what was submitted and begun, unless it is told otherwise."""
+"""How long `Client.close` waits for what was submitted and begun, unless asked otherwise."""
 logger = logging.getLogger("detent.client")
 
 

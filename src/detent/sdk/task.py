@@ -26,7 +26,7 @@ _BY_KEYWORD: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter
 
 
 class Task(Generic[P, R]):
-    """A function that records a step when a flow calls it, and runs when anybody else does.
+    """A function that records a step when a flow calls it, and runs when called anywhere else.
 
     Inside a flow the call gives a handle (`detent.sdk.step.Step`) that stands for the result. Type checkers see the
     function's own types in both places: a flow reads like the plain Python that it also is.

@@ -17,7 +17,7 @@ def verify(path: str | PathLike[str], root: str | bytes | None = None, *, kept_h
     """Verify a ``.detent`` file; the report says whether it holds, every finding, what was proved and what was not.
 
     ``root`` is the digest that the ledger's owner passed on (``sha256:…``, or its 32 bytes). Without it the answer is
-    never ``ok``: anybody can make a ledger that agrees with itself. ``kept_heads`` are tree heads kept from an earlier
+    never ``ok``: anyone can make a ledger that agrees with itself. ``kept_heads`` are tree heads kept from an earlier
     look, which the ledger must continue. Memory does not grow with the file. Raises `InvalidInput` when there is no such
     file or the root is not a digest; what is wrong inside the file is a finding.
     """

@@ -263,7 +263,7 @@ class StoreReader(Protocol):
         """Every job's head in canonical order, i.e. by the UTF-8 bytes of its id (X-050)."""
 
     def job_counts(self) -> dict[str, int]:
-        """How many jobs stand in each state."""
+        """How many jobs are in each state."""
 
     def run(self, run_id: str) -> RunRow | None: ...
 

@@ -222,7 +222,7 @@ class ContentFiles:
         path = self.path(digest)
         # Garbage collection leaves young files alone, because the record that names them may be on its way: as here.
         self._files.touch(path)
-        # Its writer may not have reached this line yet, and our caller is told that it is durable.
+        # Its writer may not have reached this line yet, and our caller is promised that it is durable.
         self._files.sync_directory(path.parent)
         self._files.sync_directory(self._directory)
 

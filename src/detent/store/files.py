@@ -1,4 +1,4 @@
-"""The few things the content store asks of a file system, so that a test can stand in for one and cut its power.
+"""The few things the content store asks of a file system, so that a test can replace one and cut its power.
 
 A write is durable when its file has been synced, and a name when its directory has. Nothing else here promises anything.
 """
@@ -68,7 +68,7 @@ class Files(Protocol):
 class _NewDiskFile:
     """A file that is being written; a streamed one goes past the page cache where the file system lets it.
 
-    Everything written here is synced before anybody is told of it, so the cache would only copy the bytes once more and
+    Everything written here is synced before it is announced, so the cache would only copy the bytes once more and
     push out what others use. Measured: storing 1 GiB takes a third of the time that it takes through the cache.
     """
 

@@ -315,7 +315,7 @@ class MemoryStore:
         return iter([JobHead(job.job_id, job.transition_seq, job.head) for job in self.jobs(run_id=run_id)])
 
     def job_counts(self) -> dict[str, int]:
-        """How many jobs stand in each state; states without a job are left out."""
+        """How many jobs are in each state; states without a job are left out."""
         return dict(sorted(Counter(job.state for job in self._jobs.values()).items()))
 
     def run(self, run_id: str) -> RunRow | None:

@@ -44,7 +44,7 @@ def copy_hashed(source: Readable, create: Callable[[bool], NewFile], *, bytes_ma
     """Write what a source gives to a new file and sync it; says its digest and size.
 
     What is hashed is what is written: each byte is read once, so a source that changes meanwhile can only change which
-    content it is. ``create`` makes the file when the first bytes are there and is told whether more follow. A source with
+    content it is. ``create`` makes the file when the first bytes are there and learns whether more follow. A source with
     more than ``bytes_max`` bytes is refused as soon as it gives one too many.
     """
     buffers = [mmap.mmap(-1, BUFFER_BYTES) for _ in range(BUFFER_COUNT)]

@@ -1,4 +1,4 @@
-"""How values stand in a file: as text and bytes (``append:``), or as one line of JSON each (``jsonl:``).
+"""How values are written to a file: as text and bytes (``append:``), or as one line of JSON each (``jsonl:``).
 
 A whole batch is looked at before its first byte is written, so a value that cannot be written leaves nothing behind.
 """
@@ -135,7 +135,7 @@ def json_of(spec: str, seq: int, value: JsonValue) -> bytes:
 
 
 def _plain_lines(values: Sequence[JsonValue | Nothing]) -> bytes | None:
-    """The lines of values of which none has to be looked at by itself; None when one has. Saves a sixth of the time."""
+    """The lines of values that need no individual check; None when one does. Saves a sixth of the time."""
     try:
         data = b"\n".join([json_encode_trusted(value) for value in values])
     except (TypeError, ValueError, RecursionError):

@@ -133,7 +133,7 @@ class SqliteTarget:
         """Insert a batch and move the cursor, in one transaction."""
         if self._rows is None:
             raise InvariantBroken(f"{self.spec} is written to and not open")
-        if self._connection is None:  # The last write failed; whether it was committed stands in the database.
+        if self._connection is None:  # The last write failed; the database knows whether it was committed.
             self._connection = self._opened(self._next_seq)
         due = still_due(self._next_seq, first_seq, values)
         if due:

@@ -1,4 +1,4 @@
-"""How values stand in a table: as JSON text in a column ``value``, or spread over the columns of a table that has none.
+"""How values are stored in a table: as JSON text in a column ``value``, or spread over the columns of a table that has none.
 
 A column ``seq`` and a column ``run_id`` are filled if the table has them. Nothing is added to a table that is there already.
 """

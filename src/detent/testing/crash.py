@@ -4,7 +4,7 @@ An owner passes the same points in every turn: ``decided`` (the kernel has decid
 is signed), ``appended`` (it is durable, not yet answered), ``committed`` (the last moment before the answers). A turn
 without anything to write passes the first and the last.
 
-Raising ends the owner and leaves the test alive: waiting callers are told, and the next request opens the home again. Killing
+Raising ends the owner and leaves the test alive: waiting callers get an error, and the next request opens the home again. Killing
 ends the whole process with SIGKILL, so it belongs into a program that a test starts, not into the test.
 """
 

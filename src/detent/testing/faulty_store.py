@@ -1,4 +1,4 @@
-"""A store whose calls go wrong when they are told to.
+"""A store whose calls fail on demand.
 
 A caller of a store can meet three faults: the call did nothing and said so, it did nothing with an unknown outcome, or it
 took effect with an unknown outcome. Each fault is planned by the name of the call and by how many calls of that name

@@ -108,7 +108,7 @@ class InlineLane:
             self._finished.append(Finished(number=number, status=CANCELLED))
 
     def finished(self) -> Sequence[Finished]:
-        """Run what is not held, one piece each time it is asked, and give back what came of it."""
+        """Run what is not held, one piece for each call, and return the results."""
         ready = next((one for one in self._pending if one.order.target not in self.held), None)
         if ready is not None:
             self._pending.remove(ready)

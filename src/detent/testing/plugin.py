@@ -20,7 +20,7 @@ from detent.testing.home import START_MS, TemporaryHome, temporary_home
 
 @pytest.fixture
 def detent_clock() -> FakeClock:
-    """A clock that stands still at 2024-01-01 00:00 UTC until it is told to jump; `detent_home` then runs on it."""
+    """A clock that stays at 2024-01-01 00:00 UTC until the test moves it; `detent_home` then runs on it."""
     return FakeClock(START_MS)
 
 

@@ -44,7 +44,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """What came of one attempt."""
+    """The result of one attempt."""
 
     number: int
     status: str

@@ -19,7 +19,7 @@ from detent.workers.executor import CANCELLED, FAILED, SUCCEEDED, Finished
 LIMIT_WALL: Final = "LIMIT_WALL"
 LIMIT_MEMORY: Final = "LIMIT_MEMORY"
 OF_TASK: Final = "timeout of the task"
-"""Where the limit of a job was set that is no step; the order of a step says it itself."""
+"""Where the limit of a job without a step was set; the order of a step says it itself."""
 
 
 class Reporter:
@@ -109,7 +109,7 @@ class Reporter:
 
 
 def _limit_named(error: WorkError | None, order: WorkOrder | None) -> WorkError | None:
-    """An error in which a limit that ended an attempt is told with where it was set."""
+    """An error that says where the limit that ended an attempt was set."""
     if error is None or order is None:
         return error
     if error.code == LIMIT_MEMORY and order.memory_by is not None:

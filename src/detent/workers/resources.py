@@ -1,6 +1,6 @@
 """What the processes that work on one home take of what it has: counted things such as ``gpu``, shared by all of them.
 
-How much there is stands in the home's settings. Each resource has a file, and a process that takes some of it locks so many of its
+The home's settings say how much there is. Each resource has a file, and a process that takes some of it locks so many of its
 bytes; the bytes themselves are never written. A lock ends with the process that took it, however that ends, so nothing is
 ever left taken. Nothing waits here: who does not get all of what it needs gets nothing, and asks again.
 

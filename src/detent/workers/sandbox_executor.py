@@ -1,4 +1,4 @@
-"""The executor of the sandbox: code that stands in a contract, and platform jobs. Untrusted, contained, limited.
+"""The executor of the sandbox: code written in a contract, and platform jobs. Untrusted, contained, limited.
 
 The sandbox is started when the first such order comes: most runs have none. Each execution is watched by a thread of the
 executor's own; the supervisor never waits for one.

@@ -126,7 +126,7 @@ class Supervisor:
         self._numbers = 0
         self._revoked: deque[str] = deque()
         self._moved: OrderedDict[str, None] = OrderedDict()
-        """Jobs of which something was recorded lately: one that is cancelled on its way here is not begun unnoticed."""
+        """Jobs with a recent record: one that is cancelled on its way here is not begun unnoticed."""
         self._maybe_queued = True
         self._finished: list[Finished] = []
         self._gathering_since = 0.0

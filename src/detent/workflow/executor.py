@@ -126,7 +126,7 @@ def _result(
 
 
 def _wave_count(walk: _ActionWalk, order: Order) -> int:
-    """Waves out of which an action came. The number is all that is ever said about waves (X-128)."""
+    """The number of waves that gave an action. The number is all that is ever said about waves (X-128)."""
     return sum(
         any(walk.fate[position] == COMPLETED for position in order.positions[start:end])
         for start, end in pairwise((*order.wave_starts, len(order.positions)))

@@ -1,6 +1,6 @@
 """Field types that the models share.
 
-Scalars are strict: a contract that writes ``"100"`` or ``true`` where a number belongs is told so, and nothing is
+Scalars are strict: a contract that writes ``"100"`` or ``true`` where a number belongs gets an error, and nothing is
 coerced. Ids stay lenient, because text is how they are written in a file.
 """
 

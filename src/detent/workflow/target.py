@@ -42,7 +42,7 @@ class ActionLease:
 
 
 class TargetNode:
-    """A node that executes actions under the leases it was told of."""
+    """A node that executes actions under the leases it knows."""
 
     def __init__(self) -> None:
         self._leases: dict[UUID, ActionLease] = {}

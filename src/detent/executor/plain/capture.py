@@ -47,7 +47,7 @@ class Drain:
         self.head_max = bytes_max // 2
         self.end_max = max(1, bytes_max - self.head_max - _GAP_BYTES_MAX)
         self.given_up: int | None = None
-        """Where the task began of which no more is kept, because the disk is full."""
+        """Where the task began whose output is no longer kept, because the disk is full."""
 
     def pump(self) -> bool:
         """Move what waits; False once every writer has closed."""
@@ -70,7 +70,7 @@ class Drain:
         shared, place = self.shared, self.place
         begun = shared[place + 2]
         if self.given_up != begun and not self._written(data, shared[place + 1] - begun):
-            self.given_up = begun  # A full disk: the task goes on, and what it prints is told to be cut.
+            self.given_up = begun  # A full disk: the task goes on, and its output is marked as cut.
             os.ftruncate(self.end, 0)
         shared[place + 1] += len(data)
 
@@ -148,7 +148,7 @@ class Taken:
         return _from_a_character(self._kept(self._written())[0][-bytes_max:])
 
     def _written(self) -> int:
-        """How many bytes this task has written, all of which have arrived."""
+        """How many bytes this task has written; all have arrived."""
         if not self.is_quiet():
             self.settle()
         return self.shared[self.place + 1] - self.shared[self.place + 2]

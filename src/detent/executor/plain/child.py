@@ -1,4 +1,4 @@
-"""What a worker does: takes one task after the other from its socket, runs it, says what came of it.
+"""What a worker does: takes one task after the other from its socket, runs it, reports the result.
 
 The user's code shares this process and is trusted, which does not mean that it is careful. Between two tasks the worker looks
 at what the last one left: a changed environment, directory or standard stream is put back; processes are ended; threads, and
@@ -141,7 +141,7 @@ class Child:
         signal.signal(signal.SIGTERM, self._told_to_stop)
 
     def _told_to_stop(self, *_: object) -> None:
-        """Our own supervisor means one task; anybody else means this process."""
+        """Our own supervisor means one task; any other sender means this process."""
         word = self.shared[wire.CANCEL]
         meant = word - 1
         # No word, no task is meant: at a worker's first task `last` is -1, and so is what a word of 0 would name.
@@ -296,7 +296,9 @@ class Child:
             return b"", _error(_USER, "IMPORT_FAILED", exc.message), b"", None
         said = telling.story(exc.cause, exc.source)
         text = telling.quick_message(exc.cause) or telling.slow_message(exc.cause)
-        message = telling.bounded(f"{exc.message}: {text}", telling.MESSAGE_BYTES_MAX)  # Its type is told beside it.
+        message = telling.bounded(
+            f"{exc.message}: {text}", telling.MESSAGE_BYTES_MAX
+        )  # Its type is reported next to it.
         return b"", _error(_USER, "IMPORT_FAILED", message, text=text, **said), b"", None
 
     def _exited(self, exc: SystemExit) -> tuple[bytes, bytes, bytes, None]:

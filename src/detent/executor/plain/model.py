@@ -125,7 +125,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of one task. There is exactly one for each that was submitted."""
+    """The result of one task. There is exactly one for each that was submitted."""
 
     number: int
     ok: bool

@@ -1,4 +1,4 @@
-"""Keeps what a task leaves behind: declared outputs and `detent.File`, by digest, durable before anybody names them."""
+"""Keeps what a task leaves behind: declared outputs and `detent.File`, by digest, durable before anything names them."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class Pool:
         self.close()
 
     def __len__(self) -> int:
-        """How many tasks are under way: submitted, and not yet told of by `wait`."""
+        """How many tasks are under way: submitted, and not yet returned by `wait`."""
         return len(self._known) + sum(type(told) is Done for told in self._told)
 
     @property
@@ -161,7 +161,7 @@ class Pool:
         os.eventfd_write(self._bell, 1)
 
     def cancel(self, number: int) -> None:
-        """Ask for the end of a task, from any thread; what came of it is told as ever. Unknown numbers are ignored."""
+        """Ask for the end of a task, from any thread; `wait` returns its result as usual. Unknown numbers are ignored."""
         if not self._is_closed:
             self._requests.append(number)
             self.wake()
@@ -191,7 +191,7 @@ class Pool:
         return told
 
     def close(self, grace: float = 0.0) -> list[Done]:
-        """End everything, and leave no process and no file; what was under way is told as cancelled.
+        """End everything, and leave no process and no file; unfinished tasks are reported as cancelled.
 
         What runs may go on for ``grace`` seconds; what waits is not begun any more.
         """

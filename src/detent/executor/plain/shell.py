@@ -15,7 +15,7 @@ from detent.executor.plain.capture import Taken, cut
 from detent.executor.plain.stored import Unfit
 
 STDOUT_BYTES_MAX = 64 * 1024
-"""Of stdout that stand in the value; all that is kept stands beside it."""
+"""Bytes of stdout in the value; everything that is kept is next to it."""
 _TAIL_BYTES = 2000
 _TERM_SECONDS = 30.0
 _UNSAID = ("/bin/sh", "-c")
@@ -37,7 +37,7 @@ def run(
 ) -> dict[str, Any]:
     """The value without its outputs; raises `Unfit` for an exit status that is not 0.
 
-    From ``may_stop`` on, an exception may come at any moment; before that the command could not be told of it.
+    From ``may_stop`` on, an exception may come at any moment; before that the command could not be ended by it.
     """
     words = shell or _UNSAID
     program = shutil.which(words[0])

@@ -2,7 +2,7 @@
 
 ``str(exception)`` runs the user's own method; it may raise, print, or never return. So type and places come first. The message
 follows if it comes in time; one that is stuck in C is ended from outside. A message that is certain to be harmless comes along
-at once; of causes, and of the members of a group, no other message is told.
+at once; for causes and members of a group, no other message is reported.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def _source_line(file: str, line: int) -> str:
 
 
 def _place(frames: list[tuple[str, int, int, str]], source: str | None) -> tuple[int | None, int | None]:
-    """The innermost place in the function's own file; failing that, in any file that is no library's."""
+    """The innermost place in the function's own file; failing that, in any file outside a library."""
     for suits in (lambda file: file == source, lambda file: bool(file) and not is_library(file)):
         for file, line, column, _ in reversed(frames):
             if line > 0 and suits(file):

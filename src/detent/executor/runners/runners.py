@@ -67,7 +67,7 @@ class Runners:
     def run(
         self, payload: JobPayload, *, now: Callable[[], str], nonce: str, attempt: Attempt | None = None
     ) -> JobResult | Refused:
-        """Run a complete payload to its end; ``attempt`` is told what it prints meanwhile, and may be cancelled before it begins.
+        """Run a complete payload to its end; ``attempt`` receives what it prints meanwhile, and may be cancelled before it begins.
 
         ``now`` gives the time as ISO 8601 in UTC, read off the caller's ticks. Refuses with SANDBOX_UNAVAILABLE where
         untrusted code may not run. Raises only when the store of artifacts does.

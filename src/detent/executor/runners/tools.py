@@ -51,7 +51,7 @@ def named(runner: str, python: str, tools: Mapping[str, str]) -> str:
 
 
 def runner_of(job_type: str) -> str:
-    """What runs jobs of this type, with the revision of our own part in what comes of them."""
+    """What runs jobs of this type, with the revision of our own code that affects results."""
     return f"{NAMES[job_type]}@{REVISION}"
 
 

@@ -2,7 +2,7 @@
 
 ``-P -s -S`` and an environment of two words are what ``-I -S`` would be, but for the hash seed: with a fixed one the order
 of a set of texts is the same in every job, and equal inputs can give equal bytes. An interpreter that was moved or brought by
-an environment module may not start without knowing where its libraries and its home are, so it is told.
+an environment module may not start without knowing where its libraries and its home are, so it gets both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def interpreter() -> str:
 
 
 def library_path() -> list[str]:
-    """The directories of ``LD_LIBRARY_PATH``; one that is no full path would mean another place in every process."""
+    """The directories of ``LD_LIBRARY_PATH``; a relative one would mean another place in every process."""
     return [part for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part.startswith("/")]
 
 

@@ -94,7 +94,7 @@ def _violation(facts: Facts) -> Verdict | None:
         where = f" ({seen.path})" if seen.path else ""
         return _registered("SANDBOX_VIOLATION", f"tried to {seen.what}: {seen.syscall}{where}")
     if facts.escaping_file is not None:
-        return _registered("SANDBOX_VIOLATION", f"left something that is no plain file: {facts.escaping_file!r}")
+        return _registered("SANDBOX_VIOLATION", f"left something other than a plain file: {facts.escaping_file!r}")
     return None
 
 

@@ -1,9 +1,9 @@
-"""What runs inside the jail as the guest: takes one job, runs the user's code, says what came of it.
+"""What runs inside the jail as the guest: takes one job, runs the user's code, reports the result.
 
 Everything said here is the guest's own word, since the user's code shares this process: it is a result, or a story about
 an exception, and is read outside with suspicion. The exit status, the time, the memory and the files are others' to say.
 
-An exception is told in two steps. First its type and where it was raised, for which no line of the user's code has to
+An exception is reported in two steps. First its type and where it was raised, for which no line of the user's code has to
 run; then its message, for which one may (``__str__``), and which may never come. Standard library only, and what makes JSON
 of results, which needs no more.
 """
@@ -57,7 +57,7 @@ def _module(job: dict[str, Any]) -> types.ModuleType:
 
 
 def _outcome(job: dict[str, Any], module: types.ModuleType, result: int) -> tuple[int, bytes]:
-    """The exit status and what is left to say; an exception is told at once."""
+    """The exit status and what is left to report; an exception is reported at once."""
     try:
         text = json.dumps(_form(_call(job, module)), allow_nan=False, separators=(",", ":"))
         return 0, RETURNED + text.encode()
@@ -143,7 +143,7 @@ def _exit_status(exc: SystemExit) -> int:
 
 
 def _story(exc: BaseException, filename: str) -> dict[str, Any]:
-    """Types and places of an exception and its causes, read without running anybody's methods."""
+    """Types and places of an exception and its causes, read without running any method of the user's."""
     chain: list[dict[str, Any]] = []
     seen: set[int] = set()
     one: BaseException | None = exc
@@ -236,7 +236,7 @@ def _send(result: int, data: bytes) -> None:
 
 
 def _tidy(module: types.ModuleType) -> None:
-    """Wait for threads that are no daemons, as every program does, and close what was left open.
+    """Wait for non-daemon threads, as every program does, and close what was left open.
 
     Children that still run are ended with the jail.
     """

@@ -53,7 +53,7 @@ def live(settings: dict[str, Any], end: socket.socket, group: str) -> None:
         os._exit(0)
     except BecomeGuest:
         raise
-    except BaseException as exc:  # noqa: BLE001  # the supervisor is told of every failure
+    except BaseException as exc:  # noqa: BLE001  # every failure is reported to the supervisor
         _fail(end, f"{type(exc).__name__}: {exc}")
     try:
         channel.send(end, channel.READY)
@@ -201,7 +201,7 @@ def _arm(
             channel.send(ours, channel.READY, b"1" if stands_still else b"", (listener,))
             os.close(listener)
         ours.detach()
-    except BaseException as exc:  # noqa: BLE001  # init is told of every failure
+    except BaseException as exc:  # noqa: BLE001  # every failure is reported to init
         _report_unarmed(f"{type(exc).__name__}: {exc}")
     raise BecomeGuest(order=4, result=3)
 

@@ -1,7 +1,7 @@
 """Landlock: the second wall around files, and the first where there are no namespaces.
 
 The rules say what a guest may open for reading, run, and write, by directory. Binding and connecting TCP sockets, abstract
-sockets and signals to anybody outside are refused where the kernel knows how.
+sockets and signals to processes outside are refused where the kernel knows how.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEVICE
 _NET_ANY, _SCOPE_ANY = 3, 3
 
 ABI_SIGNALS = 6
-"""From this version on a guest cannot signal anybody outside."""
+"""From this version on a guest cannot signal a process outside."""
 
 
 def abi() -> int:

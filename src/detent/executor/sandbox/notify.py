@@ -105,7 +105,7 @@ class Watch:
         try:
             fcntl.ioctl(self.listener, _RECEIVE, buffer, True)
         except OSError:
-            return None  # The caller of the call was killed before anybody could look.
+            return None  # The caller was killed before we could look.
         notice = Notice(bytes(buffer), self.machine)
         if notice.name == "exit_group" and leaving(notice.pid):
             self.exit_status = (notice.arguments[0] & 0xFF) << 8

@@ -68,7 +68,7 @@ class Spawner:
         _, data, _ = channel.receive(control, bytes_max=REQUEST_BYTES_MAX)
         self.settings: dict[str, Any] = json.loads(data)
         self.jails: dict[int, tuple[int, str]] = {}
-        """For each init's pid: the descriptor on which its end is told, and its control group."""
+        """For each init's pid: the descriptor that reports its end, and its control group."""
         self.leftover: list[str] = []
         self.identity = (os.getuid(), os.getgid())
         for name in self.settings["preload"]:

@@ -52,7 +52,7 @@ class SandboxFailed(DetentError):
 class Sandbox:
     """Owns a spawner and its jails. Use it as a context manager, or close it: nothing is left behind then.
 
-    ``required`` is what untrusted code needs; lowering it is the operator's word and stands in every execution.
+    ``required`` is what untrusted code needs; lowering it is the operator's decision and is recorded in every execution.
     ``profile`` chooses a weaker way than the machine offers, for tests and for machines that lie about themselves.
     """
 

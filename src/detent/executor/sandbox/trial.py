@@ -1,4 +1,4 @@
-"""Tries each primitive that the jail is made of, in a child of its own, and prints what came of it as one JSON object.
+"""Tries each primitive that the jail is made of, in a child of its own, and prints the result as one JSON object.
 
 Run by path like the spawner. An empty text means that the primitive works; any other is the reason why not.
 """

@@ -1,7 +1,7 @@
 """Finds the files a job left in its output directory, and opens each one exactly once.
 
 Runs in the jail's init when no process of the job is left, so nothing moves any more. Even so nothing is followed: every
-name is opened beneath its directory without links, without blocking, and what is not a plain file afterwards is no file.
+name is opened beneath its directory without links, without blocking, and anything that is not a plain file afterwards is ignored.
 The walk keeps a list, not a stack of calls, and gives up at the first entry too many.
 """
 

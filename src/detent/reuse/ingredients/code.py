@@ -28,7 +28,7 @@ VERSION_LABEL: Final = b"detent/code-version/v1\0"
 TOGETHER_LABEL: Final = b"detent/code-together/v1\0"
 SOURCE_LABEL: Final = b"detent/code-source/v1\0"
 SOURCE_NAME: Final = "code"
-"""What parts of source that stands in a contract are called by."""
+"""Prefix for the names of parts of source code written in a contract."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,7 +128,7 @@ def version_digest(target: str, version: str) -> CodeDigest:
 
 
 def source_digest(source: str) -> CodeDigest:
-    """The digest of source that stands in a contract and runs in the sandbox.
+    """The digest of source code that is written in a contract and runs in the sandbox.
 
     All of it counts. It reaches nothing of the project, so that nothing in it is left open: code that it makes at run time
     is made of itself and of its arguments.
@@ -186,7 +186,7 @@ def _nothing(target: str, unknown: Unknown) -> CodeDigest:
 
 
 def _may_have(symbol: Symbol, name: str) -> bool:
-    """Whether a class may have an attribute: one without bases has what stands in it."""
+    """Whether a class may have an attribute: one without bases has only what its body defines."""
     for unit in symbol.module.names.get(symbol.name, []):
         node = unit.node
         if not isinstance(node, ast.ClassDef) or node.bases or node.keywords or node.decorator_list:

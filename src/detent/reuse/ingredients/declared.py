@@ -53,7 +53,7 @@ def inputs_digests(patterns: Iterable[str], directory: str, files: FileDigests) 
 
 
 def absent_inputs(ingredients: Mapping[str, Any]) -> tuple[str, ...]:
-    """Declared inputs of which work found no content, by what it was made of. A glob that stands for nothing is none of them."""
+    """Declared inputs for which the work found no content, read from its ingredients. A glob that matches nothing does not count."""
     if None not in ingredients.values():
         return ()
     names = (
@@ -145,5 +145,5 @@ def list_digest(content: Mapping[str, bytes]) -> str:
 
 
 def _shown(path: str) -> str:
-    """A path as JSON can hold it: bytes that are no text are written as escapes."""
+    """A path as JSON can hold it: bytes that are not text are written as escapes."""
     return path if path.isprintable() and path.isascii() else os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -131,7 +131,7 @@ class FileDigests:
             ) from exc
 
     def load(self, path: Path) -> int:
-        """Read what `save` wrote; returns how many files it tells of. What cannot be read is as good as not there."""
+        """Read what `save` wrote; returns how many files it describes. An unreadable cache counts as empty."""
         try:
             if path.stat().st_size > CACHE_BYTES_MAX:
                 return 0

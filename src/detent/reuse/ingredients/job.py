@@ -97,7 +97,7 @@ def ingredients(work: WorkInputs, value_digest: Callable[[str], bytes]) -> dict[
 
 @lru_cache(maxsize=1024)
 def around(code: CodeDigest | None) -> Surroundings:
-    """What work runs in that is no platform job: the interpreter, and the packages that its code reaches."""
+    """The environment of work other than platform jobs: the interpreter, and the packages that its code reaches."""
     distributions = {} if code is None else code.distributions
     return Surroundings(env_version(distributions), distributions)
 

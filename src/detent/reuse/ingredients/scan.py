@@ -51,13 +51,13 @@ class Use:
     changes_at_import: set[Chain] = field(default_factory=set)
     calls_at_import: set[Chain] = field(default_factory=set)
     computed: dict[Chain, int] = field(default_factory=dict)
-    """Chains of which an attribute is read whose name is computed."""
+    """Chains from which an attribute with a computed name is read."""
     loaders: list[tuple[Chain, str | None, int]] = field(default_factory=list)
     """Calls that look like `importlib.import_module`, each with the name it loads, if that is written there."""
 
 
 class _Seen(NamedTuple):
-    """A part of a statement with where it stands in it."""
+    """A part of a statement, and where in the statement it is."""
 
     node: ast.AST
     scope: Scope

@@ -171,7 +171,7 @@ def _awaited(found: Any) -> Any:
 
 
 def _spooled(content: str, part: dict[str, Any]) -> bytes:
-    """The items of the chunk as they were spooled, a line each, checked against the digest that stands in the order."""
+    """The items of the chunk as they were spooled, a line each, checked against the digest in the order."""
     name = part["items"].removeprefix("sha256:")
     path = os.path.join(content, name[:2], name[2:])
     try:
@@ -279,7 +279,7 @@ def _leaves(first: int, codes: Sequence[str], digests: Sequence[bytes]) -> list[
 
 
 def _root(leaves: list[bytes]) -> bytes:
-    """The root of RFC 6962 over leaf hashes, of which there is at least one."""
+    """The root of RFC 6962 over one or more leaf hashes."""
     while len(leaves) > 1:
         odd = leaves[-1:] if len(leaves) % 2 else []
         pairs = iter(leaves)

@@ -1,4 +1,4 @@
-"""The chunks of a run as jobs of the kernel: submitted in order, found again by their names, told of when they end.
+"""The chunks of a run as jobs of the kernel: submitted in order, found again by their names, reported when they end.
 
 Which chunk comes when is decided by `OrderedRun`. A queue that is full holds chunks back (X-031), and those that a killed run
 had submitted are not submitted again but looked at.
@@ -56,7 +56,7 @@ class Open:
 
 
 class ChunkJobs:
-    """The jobs of one run's open windows. ``do`` takes what `OrderedRun` answers to what became of them.
+    """The jobs of one run's open windows. ``do`` takes what `OrderedRun` answers to their results.
 
     All but `is_news` is for the driver's own thread.
     """
@@ -229,7 +229,7 @@ class ChunkJobs:
                 self._start(opened, job.lease_holder)
 
     def _start(self, opened: Open, owner: str | None = None) -> None:
-        """A worker has the chunk. A chunk whose start was not seen was held by a worker of which only the end is known."""
+        """A worker has the chunk. A chunk whose start was not seen was held by a worker known only by its end."""
         if not opened.started:
             opened.owner = owner or UNKNOWN_OWNER
             self._do(self._run.started(*opened.chunk, opened.attempt, opened.owner))

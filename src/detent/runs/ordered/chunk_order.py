@@ -1,4 +1,4 @@
-"""The order of a chunk: what its worker is told, and how often the kernel tries it."""
+"""The order of a chunk: what its worker gets, and how often the kernel tries it."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ One thread calls `run`. It holds nothing that is not on the ledger: killed at an
 committed, finds the jobs of the two open windows by their names, and goes on at the first seq that is not committed.
 
 Which chunk, how many, when to stop and what to commit is all decided by `OrderedRun`; here its actions are done and its
-events are told. A full queue holds chunks back (X-031), a slow destination holds the windows back.
+events are published. A full queue holds chunks back (X-031), a slow destination holds the windows back.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class HandOver:
             self._put(None)
 
     def leave(self) -> None:
-        """The consumer wants no more: the writer is told so."""
+        """Tell the writer that the consumer wants no more."""
         self._left = True
         while True:
             try:
@@ -81,7 +81,7 @@ class HandOver:
         while not self._left:
             try:
                 self._writes.put(values, timeout=LOOK_SECONDS)
-            except Full:  # Look again whether anybody still wants it.
+            except Full:  # Look again whether it is still wanted.
                 continue
             return
         raise Abandoned

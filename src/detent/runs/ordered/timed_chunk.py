@@ -56,7 +56,7 @@ class ItemDeadline:
         self._told_us = -self._limit_us
 
     def load(self) -> None:
-        """The user's module is about to be loaded, which is no item's fault."""
+        """The user's module is about to be loaded, which counts against no item."""
         self._tell(_now_us(), LOADING_US)
 
     def begin(self) -> int:
@@ -94,7 +94,7 @@ class Judge:
             try:
                 value = self._one(item)
             finally:
-                ended = _now_us()  # To tell of an exception may take longer, which is not the item's fault.
+                ended = _now_us()  # Reporting an exception may take longer, which does not count against the item.
         except stored.Unfit as exc:
             if exc.category == "INTERNAL_ERROR" or not self._give_up:
                 raise

@@ -29,7 +29,7 @@ _ANY_JOB: Final = "00000000-0000-8000-8000-000000000000"
 _IDS: Final = (("job_id",), ("retry_of",))
 """Fields that hold a UUID in its one spelling."""
 _UNKNOWN: Final = "\ue000unknown-"
-"""How a text begins that stands for what is not known yet: it is no name, digest, number or choice."""
+"""The prefix of a placeholder for a value not known yet: it cannot be a name, digest, number or choice."""
 
 
 def job_faults(target: Mapping[str, Any], values: Mapping[str, JsonValue]) -> list[JobFault]:
@@ -67,7 +67,7 @@ def _schema_faults(exc: ValidationError, document: Any, unknown: list[Path]) -> 
         cause = error.get("ctx", {}).get("error")
         if isinstance(cause, Misplaced):
             if unknown:
-                continue  # A rule about several fields, of which one may not be known.
+                continue  # A rule about several fields; one of them may not be known.
             path = (*path, *_steps(cause.path))
         if not any(path[: len(one)] == one or one[: len(path)] == path for one in unknown):
             found.append((path, error))

@@ -163,7 +163,7 @@ def _report_of(content: Content, evidence: bytes) -> WorkReport | None:
 
 
 def _left_at(name: str, order: WorkOrder | None) -> str | None:
-    """The path at which a step left a declared output; None when it is not there any more, or was no declared output."""
+    """The path at which a step left a declared output; None when it is not there any more, or was not a declared output."""
     if order is None or not order.outputs or order.base is None:
         return None
     path = Path(order.base, order.cwd or "", name)

@@ -2,7 +2,7 @@
 
 Steps are not on the ledger. What is: the contract by digest, with the run's inputs as content; the operation id, from which
 every job id follows; the jobs; and a record for each step that took an earlier result. Put together they say of every step
-what became of it, whether its driver still lives or not. Once the inputs were erased only the jobs are left.
+its outcome, whether its driver still lives or not. Once the inputs were erased only the jobs are left.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ GAP_MAX: Final = 1_000
 REPORTS_READ_MAX: Final = 1_000
 """Jobs of a step whose reports are read to learn for how long it ran."""
 _NO_LIST: Final = -1
-"""Stands for the length of something that is known, and is no list."""
+"""The length of a value that is known and not a list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +311,7 @@ class _Reading:
         return told.splitlines()[0] if told else report.error.code
 
     def _settle(self, views: dict[UUID, StepView], elements: Mapping[UUID, tuple[RecordedElement, ...]]) -> None:
-        """Say what became, or becomes, of the steps without a job: the planner decides about the rest after a failure."""
+        """Give the steps without a job their state: the planner decides about the rest after a failure."""
         contract = self._inputs.contract
         failed = {step_id: view.message for step_id, view in views.items() if view.state == FAILED}
         planned = self._planned(failed)

@@ -126,7 +126,7 @@ class StepRun:
 
 
 def list_fault(key: str, length: int | None) -> str | None:
-    """Why a mapped step cannot go through what it was given, by how long that is; None for the length: it is no list."""
+    """Why a mapped step cannot go through what it was given, by its length; None for the length: it is not a list."""
     if length is None:
         return f"what step {key!r} goes through is not a list"
     if length > ELEMENTS_MAX:
@@ -184,7 +184,7 @@ class Binder:
         return value if type(value) is list else None
 
     def stored(self, value: JsonValue) -> JsonValue:
-        """A value of the contract as it stands in an order: references named by digest, parameters put in."""
+        """A value of the contract as an order has it: references named by digest, parameters put in."""
         if type(value) is dict:
             if len(value) == 1:
                 if FROM in value:

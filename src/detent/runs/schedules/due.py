@@ -1,7 +1,7 @@
 """What to do now on a schedule: start a run, note what was missed, or sleep.
 
 A `Watch` starts nothing and waits for nothing. The caller that runs the contract asks `next_action` with the present time, does
-what it says, and reports what came of it. The rules:
+what it says, and reports the result. The rules:
 
 * An occurrence is *due* if it is noticed within `LATE_MS_MAX`, and *missed* if later: a machine that was off at six does
   not do the work of six at noon. Of several that passed unnoticed, only the last can be due.

@@ -51,7 +51,7 @@ class Hands:
 
     clock: Clock
     wait: Callable[[float], None]
-    """Wait for so many seconds, or less when it is told to end."""
+    """Wait for so many seconds, or less when asked to end."""
     drive: Drive
     say: Callable[[str], None]
     ending: Callable[[], bool]

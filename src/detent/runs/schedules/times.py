@@ -27,7 +27,7 @@ from detent.errors import InvalidInput
 
 DAY_MS: Final = 86_400_000
 MOMENT_MS_MAX: Final = 253_370_764_800_000
-"""9999-01-01. What a clock says beyond it is no time that a calendar could hold."""
+"""9999-01-01. No calendar holds a time beyond it."""
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock's; the zone is put on where it is asked
 _MS: Final = timedelta(milliseconds=1)
 

@@ -41,7 +41,7 @@ SQLITE_VERSION_MIN: Final = (3, 51, 3)
 """Versions 3.7.0 to 3.51.2 can lose commits when one process restarts the WAL while another checkpoints it."""
 
 SCHEMA_READABLE_MIN: Final = 1
-"""A ledger from this schema on is read as it is: what came later stands in tables of its own, which a reader can miss."""
+"""A ledger from this schema on is read as it is: later additions have tables of their own, which a reader can do without."""
 
 _WRITER_CACHE_KIB: Final = 32 * 1024
 _READER_CACHE_KIB: Final = 8 * 1024

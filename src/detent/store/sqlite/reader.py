@@ -231,7 +231,7 @@ class SqliteReader:
         return self._rows(_JOB_HEAD, "job_heads_of_run", run_id)
 
     def job_counts(self) -> dict[str, int]:
-        """How many jobs stand in each state; states without a job are left out."""
+        """How many jobs are in each state; states without a job are left out."""
         return dict(self._rows(_pair, "job_counts"))
 
     def run(self, run_id: str) -> RunRow | None:

@@ -21,7 +21,7 @@ class Fault(Exception):
         self.column = column
 
     def answer(self) -> dict[str, Any]:
-        """As it is told outside."""
+        """As it is reported outside."""
         found: dict[str, Any] = {"kind": self.kind, "message": str(self)[:TEXT_MAX]}
         if self.line is not None:
             found["line"] = self.line
