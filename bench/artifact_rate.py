@@ -1,4 +1,4 @@
-"""Storing an artifact beside the least that anybody would have to do: reading it once and hashing it.
+"""Storing an artifact beside the least that has to be done: reading it once and hashing it.
 
 Both sides read the same file, which lies in the page cache, in turns in one run. Storing reads, hashes, writes, syncs, names
 and syncs the directories. What the same copy costs without the last syncs is told beside it, and so is reading back.
@@ -58,7 +58,7 @@ def bare(path: Path) -> bytes:
 
 
 def timed(work: Callable[[], object]) -> float:
-    os.sync()  # What others left to be written would be paid for by whoever comes next.
+    os.sync()  # What others left to be written would be paid for by the next measurement.
     begun = time.perf_counter()
     work()
     return time.perf_counter() - begun

@@ -1,6 +1,6 @@
 """Placement on fleets of 100, 1,000 and 10,000 replicas: a first one, the next ones, and what their records cost.
 
-A *first* placement is one whose demand nobody has had before, so the whole fleet is walked. A *next* one comes after one
+A *first* placement is one whose demand is new, so the whole fleet is walked. A *next* one comes after one
 replica has changed: a lease was granted or given back, or the replica reported other figures; the change itself is measured
 with it. Beside it stands the plain way, which filters every replica and sorts what is left. All times are the processor's,
 the median of many, so that a busy machine does not blur them.

@@ -5,7 +5,7 @@ planner at a tenth of the size, which shows whether it is linear; and `graphlib.
 its dict included, for order and cycle check. Then memory beside the caller's own models, and the contract's own limits.
 
 Both sides of a ratio are measured in turn, and where they are measured several times the best of each counts: on a
-shared machine everything slower than the best is somebody else's work. What a large plan costs more for each step than a
+shared machine everything slower than the best is the work of other processes. What a large plan costs more for each step than a
 small one is the collector's: it goes through the growing heap, and bare models of that number cost it as much.
 """
 

@@ -1,6 +1,6 @@
 """How fast the SQLite store appends, beside the barest loop that writes the same records to the same disk.
 
-The bare loop is what anybody would write first: one transaction for each batch, one insert and one upsert for each record,
+The bare loop is what one would write first: one transaction for each batch, one insert and one upsert for each record,
 nothing checked, no batch record, no index but the two keys. Both sides run in turns in one process and on one directory,
 so the ratios mean something on a busy machine; the rates themselves do not. A sync costs what the disk makes it cost, and
 at batch 1 it is nearly all there is.

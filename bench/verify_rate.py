@@ -64,7 +64,7 @@ def key(role: str) -> SigningKey:
 
 
 class Forgetful(MemoryHistory):
-    """A history for jobs that nobody asks about again."""
+    """A history for jobs that are not asked about again."""
 
     def add_record(self, record: Record) -> None: ...
     def end_job(self, job: Job) -> None: ...

@@ -60,7 +60,7 @@ class Played:
         return Session(self.home, Parts(clock=clock or FakeClock(EARLY_MS + 3_600_000)), environment=self.environment)
 
     def edit(self, change: Callable[[apsw.Connection], object]) -> None:
-        """Change the database behind Detent's back, as whoever has the file can."""
+        """Change the database behind Detent's back, as anyone with the file can."""
         connection = apsw.Connection(str(self.home.ledger))
         try:
             connection.pragma("ignore_check_constraints", 1)
@@ -193,7 +193,7 @@ def _play(hand: Hand, clock: FakeClock) -> None:
     hand.succeed(hand.claim(), LARGE)
     broken = hand.claim()
     hand.ask(Finish(0, broken.job_id, broken.lease_id, ok=False, reason_code="BAD_INPUT", category="VALIDATION_ERROR"))
-    hand.claim()  # slow: nobody is heard of again
+    hand.claim()  # slow: its worker is never heard of again
     hand.ask(Cancel(0, TENANT, "dropped"))
     for _ in range(8):
         clock.jump(5_000)

@@ -12,7 +12,7 @@ from typing import Any
 def lines_run(work: Callable[[], object]) -> int:
     """Run some work and count the lines of Python that took.
 
-    The collector rests meanwhile: what it ends, and whom that tells, was left by somebody else.
+    The collector rests meanwhile: what it ends, and whom that tells, was left by other tests.
     """
     count = 0
 

@@ -60,7 +60,7 @@ BANNED_NAMES: dict[str, frozenset[str]] = {
 }
 BANNED_CALLS = frozenset({"open", "input", "print", "breakpoint", "exec", "eval"})
 # The exceptions, each in one module: the workflow models' default factories draw ids and read the clock (a model is
-# created at load time, by whoever loads), and the facade logs the failures that the pure executor returns.
+# created at load time, by the loader), and the facade logs the failures that the pure executor returns.
 EXCEPTIONS: dict[str, frozenset[str]] = {
     "detent.workflow.defaults": frozenset({"uuid4", "now"}),
     "detent.workflow.facade": frozenset({"logging"}),
@@ -90,7 +90,7 @@ def findings(source: str, module: str, *, is_package: bool = False) -> list[str]
     if room == "__main__":
         return []
     if room not in ROOMS:
-        return [f"{module}: {room} is no room of the house"]
+        return [f"{module}: {room} is not a room of the house"]
     found = [*_room_findings(imports, room), *_folder_findings(imports, module)]
     if room in PURE:
         found += _purity_findings(tree, imports, EXCEPTIONS.get(module, frozenset()))

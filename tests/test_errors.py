@@ -111,7 +111,7 @@ def test_a_broken_invariant_is_caught_neither_as_an_error_nor_as_an_assertion() 
     assert broken.code in CODES
 
 
-def test_a_refusal_is_a_value_that_nobody_can_raise_or_change() -> None:
+def test_a_refusal_is_a_value_that_cannot_be_raised_or_changed() -> None:
     refused = Refused("QUEUE_FULL", "no room", {"capacity": 256})
     assert refused == Refused("QUEUE_FULL", "no room", {"capacity": 256})
     assert refused != Refused("QUEUE_FULL", "no room", {"capacity": 255})

@@ -97,7 +97,7 @@ def test_the_reading_reaches_the_rooms_that_exist() -> None:
         ("detent.runs.record.inputs", "import detent.runs.steps.driver", "runs.record may not import runs.steps"),
         ("detent.runs.ordered.driver", "from detent.runs import handle", "runs.ordered may not import runs.handle"),
         ("detent.reuse.ingredients.code", "import detent.reuse.work_keys", "may not import reuse.work_keys"),
-        ("detent.helpers", "", "helpers is no room of the house"),
+        ("detent.helpers", "", "helpers is not a room of the house"),
     ],
 )
 def test_an_import_that_does_not_fit_is_found(module: str, source: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""State names stand in one table: nowhere else in the source is one written out as a string.
+"""State names have one table: nowhere else in the source is one written out as a string.
 
 The names that are stored (the kernel's states, the recorded statuses of runs, the statuses of reports) come from
 `detent.kernel` and `detent.jobs.status`, the words that people read from `detent.words.states`. A name that is written

@@ -37,7 +37,7 @@ ORDERS = {
     "sweep/sweep.yaml": [["points", "grid"], ["train"], ["best"]],
     "ordered/words.yaml": [["counts"], ["total"]],
 }
-"""Wave by wave. The planner says only the order; the waves are written out here for whoever reads this."""
+"""Wave by wave. The planner says only the order; the waves are written out here for the reader."""
 
 
 def contract_of(example: str) -> Contract:

@@ -369,7 +369,7 @@ def unprivileged(*directories: Path) -> Iterator[None]:
 
 @pytest.fixture
 def open_directory() -> Iterator[Path]:
-    """A directory that anybody may enter, unlike pytest's own."""
+    """A directory that any user may enter, unlike pytest's own."""
     directory = Path(tempfile.mkdtemp(prefix="detent-read-only-"))
     directory.chmod(0o755)
     yield directory

@@ -1,4 +1,4 @@
-"""An S3 server on the loopback, for as long as somebody holds its input open. Prints its port.
+"""An S3 server on the loopback, for as long as its input is held open. Prints its port.
 
 It speaks the protocol; it checks no signature and keeps nothing.
 """

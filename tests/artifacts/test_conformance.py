@@ -173,7 +173,7 @@ def test_what_does_not_fit_into_memory_is_refused_and_still_streamed(store: Arti
 
 
 def test_a_link_a_pipe_a_device_and_a_directory_are_no_artifacts(store: ArtifactStore, tmp_path: Path) -> None:
-    """Opened once, without following and without waiting: a pipe nobody writes to would hold us for ever."""
+    """Opened once, without following and without waiting: a pipe without a writer would hold us for ever."""
     (tmp_path / "secret").write_bytes(b"secret")
     (tmp_path / "link").symlink_to(tmp_path / "secret")
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")

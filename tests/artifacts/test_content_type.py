@@ -1,4 +1,4 @@
-"""What bytes are is read from the bytes: nobody's word for them counts, and nothing that can hold a script is shown."""
+"""The type of content is read from its bytes: no declared type counts, and nothing that can hold a script is shown."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def delete_bucket(server: Server, name: str) -> None:
         pass
 
 
-def test_a_server_that_nobody_runs_is_unavailable_and_worth_another_try() -> None:
+def test_a_server_that_does_not_run_is_unavailable_and_worth_another_try() -> None:
     with pytest.raises(StoreUnavailable, match="s3://bucket-x failed") as error:
         Server("http://127.0.0.1:1").store("bucket-x")
     assert error.value.retryable

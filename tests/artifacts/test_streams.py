@@ -42,7 +42,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_the_end_of_damaged_content_is_never_reached(tmp_path: Path, damage: str) -> None:
-    """JOB-074: whoever reads to the end has read the right bytes."""
+    """JOB-074: a reader that reached the end has read the right bytes."""
     damaged = DAMAGES[damage]
     handed_out: list[bytes] = []
     with damaged_stream(tmp_path, damaged) as stream:

@@ -36,7 +36,7 @@ def test_some_cases_of_each_part_find_nothing_wrong(programme: Programme, part: 
         assert case.outcome
 
 
-def test_a_whole_run_of_hostile_guests_harms_nobody_else(programme: Programme) -> None:
+def test_a_whole_run_of_hostile_guests_harms_no_other(programme: Programme) -> None:
     """C4, C5: through `detent run`, in jails and in plain workers."""
     case = programme.case("guests", SEED * 1_000_000)
     assert case.kind == "guests, detent run"

@@ -125,7 +125,7 @@ def test_points_off_the_curve_are_refused_and_real_keys_are_not() -> None:
 
 
 def test_a_key_with_a_small_order_part_is_refused() -> None:
-    """X-046: verifiers disagree about such keys, so nobody may trust one"""
+    """X-046: verifiers disagree about such keys, so none is trusted"""
     mixed = nacl.bindings.crypto_core_ed25519_add(KEY.public_key, bytes.fromhex(ORDER_2))
     assert mixed != KEY.public_key
     with pytest.raises(BadKey):

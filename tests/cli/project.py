@@ -1,7 +1,7 @@
 """A small project on a home of its own, its commands run in this process or, as from another terminal, in one of their own.
 
-Tasks that have to be caught in their middle write their process id into a named pipe and then wait for another one: whoever
-opens the first knows that they run, whoever opens the second lets them go on. Nothing sleeps.
+Tasks that have to be caught in their middle write their process id into a named pipe and then wait for another one: a test that
+opens the first knows that they run, and opening the second lets them go on. Nothing sleeps.
 """
 
 from __future__ import annotations

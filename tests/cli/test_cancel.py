@@ -85,7 +85,7 @@ def test_what_was_cancelled_before_is_fine_and_what_ended_otherwise_is_not(proje
     assert (said["cancelled"], said["had_ended"], said["jobs_cancelled"]) == (True, True, [])
 
 
-def test_an_id_that_nobody_knows_is_bad_input_and_a_step_is_not_enough(project: Project) -> None:
+def test_an_unknown_id_is_bad_input_and_a_step_is_not_enough(project: Project) -> None:
     result = project("cancel", "nix")
     assert result.code == 2
     assert "there is no job, run or step 'nix'" in result.err
@@ -100,7 +100,7 @@ def test_an_id_that_nobody_knows_is_bad_input_and_a_step_is_not_enough(project: 
 
 
 def test_a_single_job_is_cancelled_alone_and_its_run_goes_on_without_it(project: Project) -> None:
-    """A.9: a job that somebody cancels is a step that did not succeed, and not the end of the run."""
+    """A.9: a job cancelled on its own is a step that did not succeed, and not the end of the run."""
     beside = '  - {id: beside, run: {python: "tasks:double", with: {n: 4}}}\n'
     project.write("slow.yaml", SLOW + beside)
     running = project.terminal("run", "slow.yaml", "-w", "2")

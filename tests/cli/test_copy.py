@@ -216,7 +216,7 @@ def test_a_copy_in_the_place_of_its_original_must_hold_what_that_held(two: Two) 
 
 
 def test_a_tree_head_of_the_original_beyond_the_common_point_contradicts_the_copy(two: Two) -> None:
-    """X-178, X-200: whoever kept one is not told that the copy is the original"""
+    """X-178, X-200: a kept head does not make the copy pass for the original"""
     two.cp()
     two.work(two.project)
     copied = two.adopt()

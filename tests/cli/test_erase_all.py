@@ -159,7 +159,7 @@ def test_what_others_name_stays_and_is_listed_with_who_names_it(work: Project) -
 def test_explain_and_plan_blame_the_erasure_and_not_the_code(work: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """X-171: a step that ran again because its earlier job was erased, although its code had changed before that.
 
-    It leaves the same page again, whose bytes were erased: they are here by right, until somebody else brings them back.
+    It leaves the same page again, whose bytes were erased: they are here by right, until another submission brings them back.
     """
     run(work, "secrets_work.py:shared")
     work.write("secrets_work.py", WORK.replace('"shared page"', '"the page"'))

@@ -67,7 +67,7 @@ def test_json_is_one_document_with_the_same_keys_for_every_state(cli: Cli) -> No
     assert documents["slow"]["waiting"] is None
 
 
-def test_a_job_nobody_knows_is_bad_input_with_a_hint(cli: Cli) -> None:
+def test_an_unknown_job_is_bad_input_with_a_hint(cli: Cli) -> None:
     result = cli("explain", "nix", "-o", "json")
     assert (result.code, result.document["error"]["code"]) == (2, "UNKNOWN_JOB")
     assert "there is no job, run or step 'nix'" in result.err

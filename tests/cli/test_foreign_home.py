@@ -1,7 +1,7 @@
-"""A home that is somebody else's: which one, whose it is, and what to do, whatever command finds it.
+"""A home of another user: which one, whose it is, and what to do, whatever command finds it.
 
 The commands run in children for whom permissions hold. Root is above them, so a child of root gives that up before it begins,
-and the home is another user's; anybody else closes a home of their own.
+and the home is another user's; an ordinary user closes a home of their own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONTRACT = "name: demo\nsteps:\n  - {id: one, run: {shell: 'true'}}\n"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Path]:
-    """A directory with a contract and a home that nobody here may use."""
+    """A directory with a contract and a home that this user may not use."""
     (tmp_path / "demo.yaml").write_text(CONTRACT)
     home = make_home(tmp_path / ".detent", begin_ledger).path
     if IS_ROOT:

@@ -1,4 +1,4 @@
-"""Loading the models of contracts looks for nobody's plugins and leaves the environment as it was."""
+"""Loading the models of contracts looks for no plugins and leaves the environment as it was."""
 
 from __future__ import annotations
 

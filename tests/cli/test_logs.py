@@ -171,7 +171,7 @@ def test_following_waits_for_what_runs(cli: Cli, hand: Printing, monkeypatch: py
     assert waits == [0.1] * 4
 
 
-def test_waiting_for_nobody_is_said_once(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_without_a_worker_is_said_once(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     waits = iter(range(20))
 
     def pause(seconds: float) -> None:

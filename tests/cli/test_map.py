@@ -80,7 +80,7 @@ def test_the_notes_of_a_run_are_counted_and_not_listed_among_its_chunks(project:
 
 
 def test_a_run_of_items_is_explained_and_found_by_the_beginning_of_its_id(project: MapProject) -> None:
-    """Its jobs' ids begin with its own; whoever writes half of it means the run."""
+    """Its jobs' ids begin with its own; half of it means the run."""
     run_id = project.map("words:square", "--commit", "jsonl:out.jsonl", "-o", "json").document["run_id"]
     out = project("explain", run_id[:10]).out
     assert out.splitlines() == [
@@ -251,7 +251,7 @@ def test_an_interrupt_cancels_at_a_boundary(project: MapProject) -> None:
     process = project.start(*line, "--window", "16", "--chunk", "4", "-w", "2", "-o", "json")
     eventually((project.directory / "running").exists, "it does not run")
     process.send_signal(signal.SIGINT)
-    eventually(lambda: opened(project.directory / "gate") or process.poll() is not None, "nobody waits at the gate")
+    eventually(lambda: opened(project.directory / "gate") or process.poll() is not None, "no task waits at the gate")
     out, err = process.communicate(timeout=WAIT_SECONDS)
     assert process.returncode == 130, err
     document = json.loads(out)

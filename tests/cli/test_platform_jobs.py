@@ -67,7 +67,7 @@ def job_of(project: Project, run: dict[str, Any]) -> str:
 
 
 def report_of(project: Project, run: dict[str, Any]) -> dict[str, Any]:
-    """What came of the only step of a run."""
+    """The result of the only step of a run."""
     report: dict[str, Any] = project.json("show", job_of(project, run))["report"]
     return report
 

@@ -164,7 +164,7 @@ def test_only_a_terminal_that_wants_one_gets_a_block(
 
 PROGRAM = """
 import os, select, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # Whoever starts the tests in the background ignores it.
+signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell that starts the tests in the background ignores it.
 from detent.cli.progress import Progress
 from detent.cli.progress_terminal import Console
 from detent.runs.record.view import RunView, StepView

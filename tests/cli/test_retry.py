@@ -156,7 +156,7 @@ def test_a_task_whose_order_was_erased_says_so(project: Project) -> None:
 
 
 def test_what_was_never_stored_is_not_called_erased(project: Project) -> None:
-    """A copy of a ledger without its content, for instance: nobody took anything away."""
+    """A copy of a ledger without its content, for instance: nothing was taken away."""
     job_id = _failed_task(project)
     project.checked = False
     with closing(apsw.Connection(str(project.home.ledger))) as database:
@@ -166,7 +166,7 @@ def test_what_was_never_stored_is_not_called_erased(project: Project) -> None:
     assert "erased" not in told
 
 
-def test_an_id_that_nobody_knows_is_bad_input(project: Project) -> None:
+def test_an_unknown_id_is_bad_input(project: Project) -> None:
     assert run_cli(["retry", "nix"]) == 2
 
 

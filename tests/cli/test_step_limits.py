@@ -176,7 +176,7 @@ def limited(name: str, run: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def reports(project: Project, contract: str, *, code: int) -> dict[str, dict[str, Any]]:
-    """What came of each step of a contract, with one worker."""
+    """The result of each step of a contract, with one worker."""
     project.write("greedy.py", GREEDY)
     run = project.run(project.write("contract.json", contract), code=code)
     steps = project.json("show", run["run_id"])["step_list"]

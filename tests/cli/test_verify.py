@@ -114,7 +114,7 @@ def test_erased_reports_are_said_to_be_erased(cli: Cli) -> None:
 
 
 def test_a_report_that_is_gone_without_an_erasure_makes_verify_red(cli: Cli) -> None:
-    """X-178: nobody can tell a lost report from one that was removed to hide its signature."""
+    """X-178: a lost report looks like one that was removed to hide its signature."""
     reports = [path for path in (cli.played.home.path / "content").rglob("*") if b"manifest_hash" in _bytes(path)]
     assert len(reports) == 1
     reports[0].unlink()

@@ -213,7 +213,7 @@ def test_ctrl_c_during_a_run_ends_the_watch_after_it_and_twice_at_once(project: 
 
 
 def _until_told(watcher: Watcher, first: Callable[[], object] = lambda: None) -> None:
-    """Have a watcher watch until it is told that somebody else was there; ``first`` happens when it first sleeps."""
+    """Have a watcher watch until it learns of another process; ``first`` happens when it first sleeps."""
 
     def wait(seconds: float) -> None:
         if not watcher.waits:

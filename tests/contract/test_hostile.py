@@ -122,7 +122,7 @@ def test_source_that_would_exhaust_a_parser_is_refused(source: str, message: str
     assert finding.message.startswith(message)
 
 
-def test_source_with_odd_escapes_warns_nobody() -> None:
+def test_source_with_odd_escapes_prints_no_warning() -> None:
     assert findings(one_step("""run: {code: 'def main(): return "\\d"'}""")) == []
 
 

@@ -72,7 +72,7 @@ def test_the_short_form_becomes_definition_steps_and_bindings() -> None:
 
 
 def test_what_is_not_written_stays_unset() -> None:
-    """X-162, X-101: a default that nobody wrote must not look like a wish"""
+    """X-162, X-101: a default must not look like a value the user wrote"""
     loaded = contract(SHORT)
     assert loaded.steps[0].model_fields_set == {"step_id", "correlation_id", "step_name", "step_type"}
     assert loaded.steps[1].model_fields_set == loaded.steps[0].model_fields_set | {"depends_on"}

@@ -80,7 +80,7 @@ def test_a_schedule_changes_no_digest_and_no_id() -> None:
         assert timed != plain
 
 
-def test_the_place_of_a_schedule_is_kept_for_whoever_knows_time_zones() -> None:
+def test_the_place_of_a_schedule_is_kept_for_the_reader_of_time_zones() -> None:
     place = load(text("{every: 15m}").encode()).schedule_place
     assert place is not None
     assert (place.line, place.column) == (2, 11)

@@ -121,7 +121,7 @@ class Host:
 
 @dataclass(slots=True)
 class Reader:
-    """Somebody who follows a page, word for word, in an empty directory."""
+    """A reader who follows a page, word for word, in an empty directory."""
 
     directory: Path
     page: str

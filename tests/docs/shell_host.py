@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def start(asked: dict[str, Any]) -> int:
-    # Opened here: whoever asked may let go of its own end of a terminal as soon as it has the answer.
+    # Opened here: the asking process may let go of its own end of a terminal as soon as it has the answer.
     output = os.open(asked["output"], os.O_WRONLY | os.O_NOCTTY)
     pid = os.fork()
     if pid == 0:

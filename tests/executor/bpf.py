@@ -1,6 +1,6 @@
 """A reader of classic BPF: what a filter answers to a call, worked out here instead of by a kernel.
 
-It lets the tests ask the filter of a machine they do not run on, about calls nobody should try.
+It lets the tests ask the filter of a machine they do not run on, about calls that are dangerous to try.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ for _ in range(60):
 """
 
 
-def test_version_2_counts_the_time_of_children_that_nobody_waits_for() -> None:
+def test_version_2_counts_the_time_of_children_that_are_never_waited_for() -> None:
     """JOB-037: by a real group, wherever one can be made; it needs no controller to be turned on."""
     mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines() if " - cgroup2 " in line]
     place = next((Path(words[4]) for words in mounts if os.access(words[4], os.W_OK)), None)

@@ -69,7 +69,7 @@ def test_no_exit_status_makes_more_of_itself_than_the_users_error(status: int) -
     assert classify(Facts(status=status)).category is ErrorCategory.USER_CODE_ERROR
 
 
-def test_a_peak_at_the_limit_counts_only_where_nobody_else_counts() -> None:
+def test_a_peak_at_the_limit_counts_only_without_a_control_group() -> None:
     """JOB-037"""
     assert classify(Facts(status=0, memory_bytes_peak=100, memory_bytes_max=100)).code == "LIMIT_MEMORY"
     assert classify(Facts(status=0, memory_bytes_peak=99, memory_bytes_max=100)).code is None

@@ -138,7 +138,7 @@ def test_a_file_tells_which_libraries_it_needs_and_where_it_looks(tmp_path: Path
 
 
 def test_only_libraries_from_outside_the_system_are_shown(tmp_path: Path) -> None:
-    """A directory of LD_LIBRARY_PATH may be somebody's home: what the interpreter does not load stays out of sight."""
+    """A directory of LD_LIBRARY_PATH may be a user's home: what the interpreter does not load stays out of sight."""
     (name,) = {name for name in needs_of(Path(bare_interpreter())).names if name.startswith("libc.")}
     (tmp_path / "secret.txt").touch()
     (tmp_path / name).touch()

@@ -175,7 +175,7 @@ def test_files_beyond_the_quota_are_reported(machine: Machine) -> None:
 
 
 @machines
-def test_memory_is_asked_about_where_nobody_counts_it(machine: Machine) -> None:
+def test_memory_calls_are_notified_where_no_control_group_counts_memory(machine: Machine) -> None:
     """JOB-037"""
     large, writable = 65 * MB, 3
     assert asked(machine, "mmap", 0, large, writable) == ALLOW

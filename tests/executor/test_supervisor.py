@@ -272,7 +272,7 @@ def test_init_keeps_three_rights_and_cannot_be_looked_into(supervisor: Sandbox) 
     facts = facts_of(supervisor._ready[0].pid or 0)
     assert int(facts["CapEff"], 16) == 1 << 2 | 1 << 5 | 1 << 19
     assert facts["NoNewPrivs"] == "1"
-    # The kernel gives the files of a process that must not be looked into to root, whoever the process is.
+    # The kernel gives the files of a process that must not be looked into to root, whichever user runs the process.
     assert Path(f"/proc/{supervisor._ready[0].pid}/mem").stat().st_uid == 0
 
 

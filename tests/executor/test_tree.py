@@ -50,12 +50,12 @@ def test_who_was_started_last_is_alone(proc: Path, tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("text", ["0.42 0.40 0.38 1/123 3\n", "0.42 0.40 0.38 1/123 22\n", ""])
-def test_who_started_anybody_or_cannot_tell_is_not_alone(proc: Path, tree: Tree, text: str) -> None:
+def test_a_process_that_started_others_or_cannot_tell_is_not_alone(proc: Path, tree: Tree, text: str) -> None:
     (proc / "loadavg").write_text(text)
     assert not tree.is_alone(2)
 
 
-def test_without_a_namespace_of_their_own_nobody_is_alone(proc: Path) -> None:
+def test_without_a_namespace_of_its_own_no_process_is_alone(proc: Path) -> None:
     (proc / "loadavg").write_text("0.42 0.40 0.38 1/123 2\n")
     directory = os.open(proc, os.O_RDONLY | os.O_DIRECTORY)
     assert not Tree(directory, own=False).is_alone(2)
@@ -73,7 +73,7 @@ def test_on_the_hosts_proc_only_descendants_belong_to_the_job(proc: Path) -> Non
 ROLLUP = "5500-7ffd ---p 00000000 00:00 0 [rollup]\nRss: 90 kB\nPss: 60 kB\nPss_Anon: 30 kB\nPss_File: 10 kB\nPss_Shmem: 20 kB\nSwapPss: 4 kB\n"
 
 
-def test_files_in_memory_are_left_to_whoever_counts_them(proc: Path, tree: Tree) -> None:
+def test_files_in_memory_are_left_to_the_control_group(proc: Path, tree: Tree) -> None:
     for pid in (2, 3):
         write_process(proc, pid)
         (proc / str(pid) / "smaps_rollup").write_text(ROLLUP)
@@ -87,7 +87,7 @@ def test_a_process_that_cannot_be_looked_into_counts_for_all_it_holds(proc: Path
     assert tree.proportional_bytes(files_in_memory=False) == 10 * PAGE
 
 
-def test_an_object_of_shared_memory_counts_once_whoever_maps_how_much_of_it(proc: Path, tree: Tree) -> None:
+def test_an_object_of_shared_memory_counts_once_however_it_is_mapped(proc: Path, tree: Tree) -> None:
     line = "7f0000000000-7f0000001000 rw-s 00000000 00:01 {} {}\n"
     for pid, inodes in ((2, (7, 7, 8)), (3, (8,))):
         write_process(proc, pid)

@@ -72,7 +72,7 @@ class Audit:
 
     @property
     def interrupted(self) -> int:
-        """Attempts that ended by nobody's fault."""
+        """Attempts that ended without a fault of the task."""
         return sum(life.interrupted for life in self.jobs.values())
 
     @property

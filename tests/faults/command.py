@@ -89,7 +89,7 @@ class Server:
         say(started=request["number"], pid=pid)
 
     def reap(self) -> None:
-        """Bury whoever has ended, and tell of commands."""
+        """Reap ended processes, and report ended commands."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)

@@ -115,7 +115,7 @@ def can_mount() -> bool:
 
 @contextmanager
 def small_disk(path: Path) -> Iterator[Path]:
-    """A file system in memory with little room. Raises `OSError` where nobody but another user may mount one."""
+    """A file system in memory with little room. Raises `OSError` where this user may not mount one."""
     path.mkdir()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mount(b"disk", os.fsencode(path), b"tmpfs", 0, f"size={DISK_BYTES},mode=700".encode()) != 0:

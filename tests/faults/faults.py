@@ -127,7 +127,7 @@ def kill_host(site: Site, draw: random.Random, cycle: Cycle) -> Command:
 def kill_sandbox(site: Site, draw: random.Random, cycle: Cycle) -> Command:
     """What makes the jails, once or twice in a run; they go with it, and the command goes on.
 
-    A guest that is killed alone has failed by itself, as far as anybody can tell: it may have done it.
+    A guest that is killed alone counts as failed: it may have killed itself.
     """
     command = site.run()
 
@@ -153,7 +153,7 @@ def kill_command(site: Site, draw: random.Random, cycle: Cycle) -> None:
 
 
 def kill_both(site: Site, draw: random.Random, cycle: Cycle) -> None:
-    """The command and everything below it, in any order, so that nobody is left to tidy up."""
+    """The command and everything below it, in any order, so that no process is left to tidy up."""
     command = site.run()
     moment(site, draw, command)
     everybody = [command.pid, *command.tree()]

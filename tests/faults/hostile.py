@@ -1,4 +1,4 @@
-"""Tasks that do harm: to their own process, to what is above and below it, to pipes and to whoever listens."""
+"""Tasks that do harm: to their own process, to what is above and below it, to pipes and to their readers."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ steps:
   run: {python: 'steps:hold', with: {path: ../go}}
   cache: false
 """
-"""One step that does not end before somebody says so."""
+"""One step that does not end until it is released."""
 
 
 class Pipeline(NamedTuple):

@@ -79,7 +79,7 @@ def _arm_owner(crash: Callable[[str], None]) -> None:
     from detent.owner.wiring import Parts
     from detent.runs import runtime
 
-    # What `Work` falls back to when nobody gives it parts, as no command does.
+    # What `Work` falls back to when it is given no parts, which no command does.
     setattr(runtime, "Parts", functools.partial(Parts, crash_point=crash))  # noqa: B010 - mypy holds a class for constant
 
 

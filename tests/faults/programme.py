@@ -1,4 +1,4 @@
-"""The fault programme: every fault again and again, and a table of what became of it.
+"""The fault programme: every fault again and again, and a table of the results.
 
     python -m tests.faults.programme --cycles 1000 --seed 4711
 

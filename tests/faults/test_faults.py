@@ -45,7 +45,7 @@ def test_a_run_survives_kill_9_of_its_command_at_a_named_point(commands: Command
 
 @pytest.mark.parametrize("name", TOGETHER)
 def test_commands_on_one_home_survive_each_other(commands: Commands, name: str) -> None:
-    """X-172: the second goes on when the first is killed. X-179, X-180: leases outlast a stop of whoever is alive."""
+    """X-172: the second goes on when the first is killed. X-179, X-180: leases outlast a stop of a living owner."""
     inject(TOGETHER[name], commands, name, SEED)
 
 
@@ -80,7 +80,7 @@ def test_a_run_survives_a_file_that_may_not_grow(commands: Commands, name: str) 
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_task_that_does_harm_harms_nobody_else(commands: Commands, name: str) -> None:
+def test_a_harmful_task_harms_no_other(commands: Commands, name: str) -> None:
     """X-179: nor does C code that holds the interpreter cost a lease."""
     inject(HOSTILE[name], commands, name, SEED)
 

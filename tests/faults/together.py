@@ -103,9 +103,9 @@ def stop_client(commands: Commands, fault: str, seed: int) -> Cycle:
 
 
 def stop_owner(commands: Commands, fault: str, seed: int) -> Cycle:
-    """The owner is stopped, with its workers, for longer than its leases; whoever comes meanwhile is told, and it goes on.
+    """The owner is stopped, with its workers, for longer than its leases; another command meanwhile gets a clear message, and the owner goes on.
 
-    Nobody can take over from a process that may wake up at any moment. When it does, the leases of its live workers are
+    No process can take over from one that may wake up at any moment. When it does, the leases of its live workers are
     renewed before any of them runs out (X-180).
     """
     cycle, draw = Cycle(fault, seed), random.Random(f"{fault}/{seed}")
@@ -172,7 +172,7 @@ def _held_by(site: Site, pid: int) -> list[str]:
 
 
 def _open_jobs(site: Site) -> bool:
-    """Whether jobs wait that somebody could do: all but the one that holds the owner."""
+    """Whether jobs wait that a worker could do: all but the one that holds the owner."""
     with site.reader() as reader:
         counts = reader.job_counts()
     return counts.get("QUEUED", 0) + counts.get("RETRYING", 0) + counts.get("RUNNING", 0) > 1

@@ -44,7 +44,7 @@ def become_user(uid: int) -> None:
 
 
 def run_all(profile_name: str, *, twice: bool) -> dict[str, object]:
-    """Every payload, as whoever this process is."""
+    """Every payload, as the user of this process."""
     from detent.executor.sandbox import Profile, Sandbox
     from tests.hostile import payloads, rig
 

@@ -1,6 +1,6 @@
 """The hostile payloads: what each one tries, in its own words, and what must come of it.
 
-A payload is the source of a job. Its category is what the supervisor must say, whoever runs it and however often; None
+A payload is the source of a job. Its category is what the supervisor must say, under any user and however often; None
 means that the job ends well because what it tried has no effect. ``returns`` is what the job must have seen.
 """
 
@@ -332,7 +332,7 @@ FILES = [
     ),
     Payload("output directory is gone", "import os\nos.rmdir('/job/out')", None),
     Payload(
-        "artifact nobody may read",
+        "unreadable artifact",
         "import os\nopen('/job/out/x', 'w').write('a')\nos.chmod('/job/out/x', 0)\nos.chmod('/job/out', 0)",
         None,
     ),

@@ -1,4 +1,4 @@
-"""Every payload of the list, in every profile that claims to contain it, as root or whoever runs the tests.
+"""Every payload of the list, in every profile that claims to contain it, as root or the user who runs the tests.
 
 On a machine that offers no such profile there is nothing to run: `test_refused` says what happens there instead.
 """
@@ -218,7 +218,7 @@ def test_a_message_that_never_comes_leaves_type_and_place(supervisor: Sandbox) -
     assert execution.code == "PYTHON_EXCEPTION"
 
 
-def test_an_endless_writer_slows_nobody_else(supervisor: Sandbox) -> None:
+def test_an_endless_writer_slows_no_other_job(supervisor: Sandbox) -> None:
     """JOB-006: another job's result comes while one floods its output."""
     flood = supervisor.start(
         Job(source="import os\nwhile True:\n    os.write(1, b'x' * 65536)", limits=replace(SMALL, wall_ms=60_000))

@@ -61,7 +61,7 @@ FILTERED = [
     *(
         payload
         for payload in PRIVILEGES
-        # Without a namespace of its own a guest may be root by name, where root's interpreter is nobody else's.
+        # Without a namespace of its own a guest may be root by name, where root's interpreter belongs to root alone.
         if payload.category == "SANDBOX_VIOLATION" and not payload.name.startswith(("trace", "become root"))
     ),
 ]

@@ -262,7 +262,7 @@ def test_a_checkpoint_that_is_not_what_its_digest_names_is_found(tmp_path: Path)
 
 
 def test_a_database_page_that_is_damaged_is_a_finding_and_not_an_error(tmp_path: Path) -> None:
-    """Whoever damages the file must not get away with a message about the disk."""
+    """Damage to the file must not pass as a message about the disk."""
     played = fresh(tmp_path)
     played.edit(lambda database: database.pragma("wal_checkpoint", "TRUNCATE"))
     data = bytearray(played.home.ledger.read_bytes())

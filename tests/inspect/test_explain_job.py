@@ -125,7 +125,7 @@ def test_a_job_in_the_open_pool_waits_for_a_worker(tmp_path: Path) -> None:
     assert told.story[0].why[0] == ("It was admitted: no replica is registered, so the first worker to ask takes it.")
 
 
-def test_that_nobody_is_at_work_is_said_of_whatever_would_move(tmp_path: Path) -> None:
+def test_a_waiting_job_without_a_worker_is_explained_so(tmp_path: Path) -> None:
     idle = "No process is working on this home; nothing moves until one opens it."
     with Stage(tmp_path) as stage:
         stage.submit("a", "b")

@@ -174,7 +174,7 @@ def test_the_same_work_again_says_what_spoke_against_the_earlier_result(sums: Pr
 
 
 def test_outputs_that_are_not_as_they_were_are_told_from_force(project: Project) -> None:
-    """Issue 6: which of the two it was stands in the order; nobody has to guess later."""
+    """Issue 6: the order says which of the two it was; no later guess is needed."""
     project.write("in.txt", "a")
     project.write(
         "copy.yaml",

@@ -127,7 +127,7 @@ def test_only_a_whole_first_line_names_a_job(hand: Printing) -> None:
     assert list(live_jobs(hand.home.path)) == ["job-4"]
 
 
-def test_a_home_in_which_nobody_works_has_no_live_jobs(hand: Printing) -> None:
+def test_a_home_without_a_worker_has_no_live_jobs(hand: Printing) -> None:
     assert live_jobs(hand.home.path) == {}
 
 

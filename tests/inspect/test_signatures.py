@@ -1,4 +1,4 @@
-"""Signatures on all processors: whoever checks them, the answers are the same and nobody is left behind."""
+"""Signatures on all processors: whichever process checks them, the answers are the same and none is left behind."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_without_a_process_everything_is_checked_here(tmp_path: Path) -> None:
     assert answers(asked, 0, "/bin/false") == [verify_each(group) for group in asked]
 
 
-def test_a_helper_ends_with_the_checking_although_nobody_wants_its_answers(
+def test_a_helper_ends_with_the_checking_although_its_answers_are_not_wanted(
     started: list[subprocess.Popen[bytes]],
 ) -> None:
     with signature_checkers(helped_after=0) as verify_many:

@@ -78,7 +78,7 @@ def test_only_jobs_that_this_request_submits_are_indexed(rig: Rig) -> None:
 
 
 def test_a_repeated_submission_indexes_its_job_though_it_commits_nothing(rig: Rig) -> None:
-    """X-173: the first request's answer was lost, or it came from somebody who does not index."""
+    """X-173: the first request's answer was lost, or it came from a process that does not index."""
     rig.one(submit())
     size = rig.size
     future = rig.owner.ask([stamped(submit())], work=[work()], answers=[answer()])
@@ -139,7 +139,7 @@ def test_an_answer_that_cannot_be_kept_is_refused_before_anything_happens(rig: R
 
 
 @pytest.mark.parametrize("asker", ["owner", "client"])
-def test_a_session_indexes_work_and_keeps_answers_whoever_owns_the_home(house: House, asker: str) -> None:
+def test_a_session_indexes_work_and_keeps_answers_whichever_process_owns_the_home(house: House, asker: str) -> None:
     """JOB-031: the bytes that were answered are there for a repeat, from any process."""
     with ExitStack() as stack:
         sessions: dict[str, Session] = {name: stack.enter_context(house.session()) for name in ("owner", "client")}

@@ -152,7 +152,7 @@ def test_a_cut_attempt_holds_its_place_until_its_lease_would_have_ended_or_its_w
     house.apply(Heartbeat(90, "beating", grants["beating"].lease_id, progress=True))
     for job_id in grants:
         house.cancel(job_id)
-    # Nobody is registered in this house, so its scheduler holds no place that could be given back; a fleet's does.
+    # No replica is registered in this house, so its scheduler holds no place that could be given back; a fleet's does.
     confirmed = Order(95, "job_stopped", encode({"job_id": "confirmed"}))
     house.items.append(BatchItem(0, b"", b"", encode_commands([confirmed]), []))
     assert house.attempts("silent") == (Attempt(None, "failed", hold_ticks=10),)
@@ -179,7 +179,7 @@ def test_what_never_ran_is_taken_to_need_the_median_of_its_kind() -> None:
     assert (recorder.estimates.never_ran, recorder.estimates.unfinished, recorder.estimates.unknown) == (2, 1, 0)
 
 
-def test_workers_are_there_from_their_first_lease_to_their_last_and_never_is_nobody() -> None:
+def test_workers_count_from_their_first_lease_to_their_last_and_there_is_always_one() -> None:
     house = Taped()
     for number in range(4):
         house.submit(f"job-{number}")

@@ -1,4 +1,4 @@
-"""Whatever stands in a document, reading it ends in a model or in one typed error."""
+"""Whatever a document says, reading it ends in a model or in one typed error."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def decide(stored: StoredAnswer | None = STORED, body: bytes = BODY, now_ms: int
     return decide_idempotency(stored, body_digest=body_digest(body), now_ms=now_ms, **fields)
 
 
-def test_a_key_that_nobody_used_is_fresh() -> None:
+def test_an_unused_key_is_fresh() -> None:
     """JOB-030"""
     assert decide(None) == Fresh()
 

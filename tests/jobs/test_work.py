@@ -1,4 +1,4 @@
-"""Orders and reports: what is asked of a worker and what came of it, as bytes that fit nowhere else."""
+"""Orders and reports: what is asked of a worker and its answer, as bytes that fit nowhere else."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ FAILURE = replace(
 
 
 def test_an_order_is_read_back_as_it_was() -> None:
-    """WF-284: everything that a worker needs stands in it."""
+    """WF-284: it contains everything that a worker needs."""
     assert read_order(ORDER.document()) == ORDER
     assert read_order(WorkOrder(kind="shell", target="true", label="l").document()) == WorkOrder(
         kind="shell", target="true", label="l"

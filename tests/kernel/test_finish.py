@@ -80,7 +80,7 @@ def test_a_result_under_a_lost_lease_is_too_late_even_while_the_job_runs_again()
     assert body_of(scene.records[-1])["attempt_id"] == 1
 
 
-def test_results_for_jobs_nobody_knows_or_nobody_started_are_refused() -> None:
+def test_results_for_unknown_or_unstarted_jobs_are_refused() -> None:
     """PIPE-073"""
     scene = Scene()
     scene.submit()
@@ -117,7 +117,7 @@ def test_a_whole_life_reads_as_the_procedure_of_the_contract() -> None:
     scene = Scene()
     scene.submit()
     scene.claim()
-    scene.at(100)  # nobody beats
+    scene.at(100)  # no heartbeat arrives
     scene.at(110)
     (grant,) = scene.claim()
     for tick in (150, 200, 240):

@@ -212,7 +212,7 @@ def test_bytes_that_are_no_envelope_are_refused(data: bytes) -> None:
 
 
 def test_another_key_makes_another_envelope_of_the_same_manifest() -> None:
-    """PIPE-114: the same job signed by somebody else"""
+    """PIPE-114: the same job signed by another key"""
     mine, other = signed(manifest()), signed(manifest(), SigningKey(b"\x09" * 32))
     assert isinstance(mine, VerifiedManifest)
     assert (mine.hash, mine.envelope() == other.envelope()) == (other.hash, False)

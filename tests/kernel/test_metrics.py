@@ -1,4 +1,4 @@
-"""Metrics: counted as things happen, equal to what the log says, minimal when nobody argues."""
+"""Metrics: counted as things happen, equal to what the log says, minimal without conflicts."""
 
 from __future__ import annotations
 

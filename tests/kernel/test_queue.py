@@ -25,7 +25,7 @@ OPERATIONS = st.lists(
 
 
 class Reference:
-    """A list of (class, arrival, id), sorted when somebody asks."""
+    """A list of (class, arrival, id), sorted on demand."""
 
     def __init__(self, per_class: int, total: int) -> None:
         self.per_class, self.total = per_class, total

@@ -179,7 +179,7 @@ def test_wrong_arguments_are_refused_and_leave_no_trace(changes: dict[str, Any])
 # -- evidence ------------------------------------------------------------------------------------------------------
 
 
-def test_a_reference_to_evidence_nobody_has_is_refused() -> None:
+def test_a_reference_to_missing_evidence_is_refused() -> None:
     """PIPE-081, X-064"""
     for seq in (0, 1, 2**64 - 1):
         changes = {"evidence": None, "evidence_ref": "sha256:" + "00" * 32, "expected_transition_seq": seq}
@@ -256,7 +256,7 @@ def test_a_record_resolves_to_its_evidence_and_repeats_what_it_says() -> None:
 # -- checks 3 and 4: job and owner ---------------------------------------------------------------------------------
 
 
-def test_a_job_nobody_submitted_is_unknown() -> None:
+def test_a_job_that_was_never_submitted_is_unknown() -> None:
     """PIPE-071"""
     scene = Scene()
     assert code_of(scene.transition("job-1", "QUEUED", "RUNNING")) == "UNKNOWN_JOB"

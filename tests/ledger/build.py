@@ -1,7 +1,7 @@
 """Ledgers for tests, in memory: the kernel decides, `seal` signs, the tree grows. No engine, no store.
 
 `Builder` plays scenarios. What it wrote stays available as plain parts (`RawCommit`), so that a tamper test can change any
-of them and, playing somebody who holds the keys, seal everything again.
+of them and, playing an attacker with the keys, seal everything again.
 """
 
 from __future__ import annotations
@@ -425,7 +425,7 @@ def edit(body: bytes, **changes: Any) -> bytes:
 
 
 def resign(item: BatchItem, body: bytes, signer: SigningKey) -> BatchItem:
-    """A batch item with another body, signed by somebody."""
+    """A batch item with another body, signed by any key."""
     signature = signer.sign(b"detent/batch/v1\x00" + body)
     return item._replace(body=body, signature=signature, leaf_hash=batch_leaf(body, signature))
 

@@ -297,7 +297,7 @@ def test_every_finding_code_says_what_it_means_and_what_it_usually_is() -> None:
     assert str(Finding("TRUST_UNPINNED", "why")) == "TRUST_UNPINNED: why"
 
 
-def test_signatures_are_checked_together_by_whoever_is_asked() -> None:
+def test_signatures_are_checked_together_by_the_given_checker() -> None:
     ledger = lively()
     sizes: list[int] = []
 

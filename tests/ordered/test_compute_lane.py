@@ -174,7 +174,7 @@ def test_an_attempt_of_a_chunk_covers_what_has_not_ended() -> None:
     ]
 
 
-def test_the_death_of_the_runtime_costs_nobody_a_retry() -> None:
+def test_the_death_of_the_runtime_costs_no_retry() -> None:
     """X-163"""
     run = flying(6, chunk_size=2, max_retries=0)
     finish(run, [1])

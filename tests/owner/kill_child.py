@@ -3,7 +3,7 @@
 ``talk HOME STATE``: opens a session, says whether it owns the home, then answers one line of JSON for each line it reads.
 
 ``work``: for each line of JSON on its input, forks a child that opens a session on a home and works at random from a
-seed until it is killed, by itself at a named point or by whoever reads what it prints. A fork for each cycle saves
+seed until it is killed, by itself at a named point or by the reader of its output. A fork for each cycle saves
 starting Python thirty times; each child is a process of its own, and SIGKILL ends it as it ends any other.
 
 Before a request is sent its commands are printed as ``try``, and after the answer as ``ack``: what was printed as ``ack``
@@ -196,7 +196,7 @@ class Work:
         return self.random.choice(self.asked)
 
     def new_job(self) -> str:
-        """An id nobody has used."""
+        """An unused id."""
         self.number += 1
         self.jobs.append(f"job-{self.seed}-{self.number}")
         return self.jobs[-1]

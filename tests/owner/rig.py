@@ -149,7 +149,7 @@ class Rig:
     # -- asking --------------------------------------------------------------------------------------------------------
 
     def ask(self, *commands: Command, content: Sequence[tuple[bytes, bytes]] = ()) -> Future[list[Outcome]]:
-        """Put a request into the inbox; nobody has looked at it yet."""
+        """Put a request into the inbox, undecided."""
         return self.owner.ask([stamped(command) for command in commands], content=content)
 
     def do(self, *commands: Command, content: Sequence[tuple[bytes, bytes]] = ()) -> list[Outcome]:
@@ -179,7 +179,7 @@ class Rig:
             ms -= jump
 
     def stall_ms(self, ms: int) -> None:
-        """Let time pass while nobody takes a turn, as for a machine that is asleep."""
+        """Let time pass without a turn, as on a machine that is asleep."""
         self.clock.jump(ms)
 
     # -- looking -------------------------------------------------------------------------------------------------------

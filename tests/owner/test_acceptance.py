@@ -462,7 +462,7 @@ def plant(directory: Path) -> Iterator[Plant]:
 
 
 @pytest.mark.parametrize("hand", ["owner", "client"])
-def test_a_session_hands_in_reports_whoever_owns_the_home(tmp_path: Path, hand: str) -> None:
+def test_a_session_hands_in_reports_whichever_process_owns_the_home(tmp_path: Path, hand: str) -> None:
     """JOB-083"""
     with plant(tmp_path) as made:
         session = made.sessions[hand]

@@ -67,7 +67,9 @@ def test_everybody_in_the_failed_turn_hears_that_the_outcome_is_unknown(store: S
         look.result(timeout=0)
 
 
-def test_whoever_was_not_looked_at_hears_that_nothing_was_done(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_was_not_looked_at_is_answered_that_nothing_was_done(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """X-173"""
     rig, faults = Rig(store), Faults()
     rig.open(store=faulty(store, faults))
@@ -115,7 +117,7 @@ def test_a_bug_in_the_store_is_not_hidden_from_the_caller(store: Store) -> None:
     assert isinstance(rig.owner.failure, InvariantBroken)
 
 
-def test_a_failure_nobody_foresaw_is_an_unknown_outcome_with_its_cause(store: Store) -> None:
+def test_an_unforeseen_failure_is_an_unknown_outcome_with_its_cause(store: Store) -> None:
     rig, faults = Rig(store), Faults()
     rig.open(store=faulty(store, faults))
     faults.fail("append", error=ZeroDivisionError("out of nowhere"))
@@ -127,7 +129,7 @@ def test_a_failure_nobody_foresaw_is_an_unknown_outcome_with_its_cause(store: St
 
 
 def test_an_interrupt_of_the_thread_that_took_the_turn_reaches_it_and_ends_the_owner(store: Store) -> None:
-    """Ctrl-C in the middle of a turn: nobody knows how far it came, and the user wants out."""
+    """Ctrl-C in the middle of a turn: how far it came is unknown, and the user wants out."""
     rig, faults = Rig(store), Faults()
     rig.open(store=faulty(store, faults))
     faults.fail("append", error=KeyboardInterrupt())
@@ -139,7 +141,7 @@ def test_an_interrupt_of_the_thread_that_took_the_turn_reaches_it_and_ends_the_o
 
 
 def test_an_interrupt_ends_the_loop_in_silence(store: Store) -> None:
-    """It was meant for the thread that took the turn; a second traceback would help nobody."""
+    """It was meant for the thread that took the turn; a second traceback would not help."""
     rig, faults = Rig(store), Faults()
     rig.open(store=faulty(store, faults))
     rig.owner.start()
@@ -164,10 +166,10 @@ def test_a_tree_head_that_cannot_be_stored_closes_the_owner(store: Store) -> Non
     assert rig.state() == "QUEUED"
 
 
-def test_a_tree_head_that_cannot_be_stored_while_nobody_asks_closes_the_owner_too(
+def test_a_tree_head_that_cannot_be_stored_between_requests_closes_the_owner_too(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the loop would be gone, and whoever asks from now on would wait for ever."""
+    """Otherwise the loop would be gone, and later callers would wait for ever."""
     monkeypatch.setattr(owner_module, "HEAD_IDLE_MS", 1)
     rig, faults = Rig(store), Faults()
     owner = rig.open(store=faulty(store, faults))
@@ -193,7 +195,7 @@ def test_a_request_given_up_by_its_caller_does_not_disturb_the_bad_news(store: S
 
 
 def test_closing_a_failed_owner_returns_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its loop may be asleep for long; whoever closes must not wait for that."""
+    """Its loop may be asleep for long; closing must not wait for that."""
     monkeypatch.setattr(owner_module, "HEAD_IDLE_MS", 600_000)
     monkeypatch.setattr(owner_module, "LOOK_AGAIN_MS", 600_000)
     rig, faults = Rig(store), Faults()
@@ -315,7 +317,7 @@ def test_a_claim_lost_in_a_crash_is_redelivered_or_never_happened(store: Store, 
     rig.open(crash_point=CrashAt(point, times=2))
     rig.ask(Claim(0, "worker-1"))
     rig.owner.step()
-    assert rig.sent == [], "nobody was told before the crash"
+    assert rig.sent == [], "no caller was answered before the crash"
     rig.open()
     if DURABLE[point]:
         assert [grant.replica_id for grant in rig.sent] == ["worker-1"]

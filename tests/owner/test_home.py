@@ -156,7 +156,7 @@ def test_a_process_killed_while_it_makes_a_home_leaves_none(tmp_path: Path, poin
     assert list(tmp_path.iterdir()) == [path], "what the dead process left has been swept away"
 
 
-def test_a_home_that_somebody_is_making_is_left_alone(tmp_path: Path) -> None:
+def test_a_home_that_another_process_is_making_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / ".detent"
     seen: list[Path] = []
 
@@ -296,7 +296,7 @@ def test_of_two_who_make_one_of_an_empty_directory_the_faster_keeps_its_keys(vol
 
 
 def test_a_home_that_is_being_moved_up_is_waited_for(volume: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of it is in place, and the settings are not: to another process that must not look like somebody's files."""
+    """Half of it is in place, and the settings are not: to another process that must not look like a user's files."""
     rename, flock = Path.rename, fcntl.flock
     second, found, waits = ThreadPoolExecutor(1), list[Future[Home]](), threading.Event()
 
@@ -361,7 +361,7 @@ def test_a_home_without_its_ledger_keeps_its_keys_and_names_the_ways_out(house: 
 
 
 @pytest.mark.skipif(not can_mount(), reason="a read-only file system has to be mounted, which needs root")
-def test_a_home_on_a_read_only_file_system_is_named_whoever_wants_to_write(tmp_path: Path) -> None:
+def test_a_home_on_a_read_only_file_system_is_named_by_every_writer(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         home = make_home(disk, begin_ledger)
         assert ctypes.CDLL(None).mount(None, os.fsencode(disk), None, MS_REMOUNT_READ_ONLY, None) == 0

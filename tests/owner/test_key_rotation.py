@@ -82,7 +82,7 @@ def test_what_the_old_key_signs_after_its_time_is_refused_and_found_where_it_was
         hand._manifest_key = played.home.keyring.find("manifest", old.key_id)
         with pytest.raises(AssertionError, match="KEY_OUT_OF_RANGE"):
             hand.submit("backdated")
-        # An owner that believes what it is handed; whoever verifies does not.
+        # An owner that believes what it is handed; a verifier does not.
         monkeypatch.setattr("detent.owner.session.signer_refusal", lambda *_: None)
         hand.submit("backdated")
     assert "KEY_OUT_OF_RANGE" in verify_home(played.home, environment=played.environment).codes
@@ -144,7 +144,7 @@ def test_a_rotation_cut_short_between_partitions_is_finished_by_the_next_one(tmp
     assert report.ok, report.findings
 
 
-def test_a_home_that_somebody_owns_is_refused(tmp_path: Path) -> None:
+def test_a_home_with_an_owner_is_refused(tmp_path: Path) -> None:
     """X-172"""
     played = fresh(tmp_path)
     with played.session(), pytest.raises(StoreUnavailable, match="owns the home"):
@@ -187,7 +187,7 @@ def test_a_lost_key_is_replaced_as_long_as_root_owner_and_log_are_there(tmp_path
     assert verify_home(played.home, environment=played.environment).ok
 
 
-def test_a_crash_before_the_announcement_leaves_a_file_that_nobody_uses(tmp_path: Path) -> None:
+def test_a_crash_before_the_announcement_leaves_an_unused_file(tmp_path: Path) -> None:
     played = fresh(tmp_path)
     parts = Parts(clock=FakeClock(EARLY_MS + 3_600_000), crash_point=CrashAt("sealed"))
     with pytest.raises(Crash):

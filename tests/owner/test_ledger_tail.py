@@ -1,4 +1,4 @@
-"""Whoever observes a home is told of every record, in order, from whichever process it came and across take-overs."""
+"""An observer of a home gets every record, in order, from any process and across take-overs."""
 
 from __future__ import annotations
 
@@ -113,10 +113,10 @@ def test_what_time_does_is_told_like_what_callers_do(rig: Rig) -> None:
 
 
 @pytest.mark.usefixtures("quiet")
-def test_a_session_that_owns_the_home_is_told_by_whoever_takes_the_turn(
+def test_a_session_that_owns_the_home_is_told_by_the_thread_that_takes_the_turn(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Callers are answered first, so it may be a moment later; nobody looks at the ledger's end for it."""
+    """Callers are answered first, so it may be a moment later; the ledger's end is not read for it."""
     monkeypatch.setattr(Tail, "look", lambda _tail: None)
     with house.session() as session:
         seen = Seen()
@@ -182,7 +182,7 @@ def test_an_observer_that_fails_leaves_session_and_others_alone(house: House, ca
     assert "an observer's own" in caplog.text
 
 
-def test_observing_costs_no_thread_until_somebody_does_and_none_afterwards(house: House) -> None:
+def test_a_thread_exists_only_while_there_are_observers(house: House) -> None:
     def observing() -> bool:
         return any(thread.name == "detent-observe" for thread in threading.enumerate())
 
@@ -235,7 +235,7 @@ def test_an_owner_that_fails_and_becomes_a_client_is_told_of_everything_once(hou
     assert [record.body for record in seen.records] == on_the_ledger(house, first)
 
 
-def test_a_client_sees_across_the_death_of_the_owner_whoever_takes_over(house: House) -> None:
+def test_a_client_sees_across_the_death_of_the_owner_whichever_process_takes_over(house: House) -> None:
     """X-172: what it is told is the ledger."""
     with talking(house) as dying, talking(house) as heir, house.session() as client:
         seen = Seen()
@@ -261,7 +261,7 @@ def session(house: House) -> Iterator[Session]:
 
 
 @pytest.mark.usefixtures("quiet")
-def test_what_nobody_told_is_read_from_the_ledger_before_what_is_told_next(house: House, session: Session) -> None:
+def test_missed_records_are_read_from_the_ledger_before_the_next_announcement(house: House, session: Session) -> None:
     tail = Tail(SqliteStore.open_reader(house.home.ledger), lambda: True)
     seen = Seen()
     tail.add(seen)
@@ -296,7 +296,7 @@ def test_of_what_was_told_in_part_the_rest_is_told(house: House, session: Sessio
 
 @pytest.mark.usefixtures("quiet")
 def test_a_turn_never_waits_for_an_observer_of_another_thread(house: House, session: Session) -> None:
-    """It leaves its records to whoever is telling; they are told afterwards."""
+    """It leaves its records to the thread that is announcing; they follow afterwards."""
     entered, leave = threading.Event(), threading.Event()
     seen, let_go = Seen(), []
 

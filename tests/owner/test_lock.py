@@ -42,7 +42,7 @@ def test_a_place_that_cannot_be_locked_is_named(tmp_path: Path) -> None:
         try_lock(tmp_path / "nowhere" / "owner.lock")
 
 
-def test_nobody_has_locked_what_was_never_there(tmp_path: Path) -> None:
+def test_a_file_that_never_existed_is_not_locked(tmp_path: Path) -> None:
     assert owner_pid(tmp_path / "owner.lock") is None
     assert not is_held(tmp_path / "owner.lock")
     (tmp_path / "owner.lock").write_text("no number")

@@ -158,7 +158,7 @@ def test_partitions_write_side_by_side(house: House) -> None:
 
 @pytest.mark.parametrize("remote", [False, True])
 def test_what_belongs_to_another_partition_is_refused_by_name(house: House, remote: bool) -> None:
-    """PIPE-061, PIPE-062, X-167: a run and its jobs share a partition, and whoever asks otherwise is told so"""
+    """PIPE-061, PIPE-062, X-167: a run and its jobs share a partition, and any other request gets an error"""
     with house.session() as owner, house.session() as client:
         session = client if remote else owner
         run_id, job_id = name("run", 1), name("job", 2)

@@ -1,4 +1,4 @@
-"""Many threads, one owner: whoever takes the turn, each request is decided once and each answer reaches its asker."""
+"""Many threads, one owner: whichever takes the turn, each request is decided once and each answer reaches its asker."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_every_job_is_claimed_once(store: Store) -> None:
     assert checkpoint(rig.recover().kernel) == rig.checkpoint()
 
 
-def test_nobody_waits_for_ever_when_the_owner_closes_meanwhile(store: Store) -> None:
+def test_no_caller_waits_for_ever_when_the_owner_closes_meanwhile(store: Store) -> None:
     rig = Rig(store)
     rig.owner.start()
     begun = threading.Semaphore(0)
@@ -150,7 +150,7 @@ def test_a_call_while_another_holds_the_turn_is_answered_by_the_loop(store: Stor
 
 
 def test_more_requests_than_one_turn_takes_are_all_answered(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever put them in has woken the loop once, and it must not go to sleep over the rest."""
+    """The caller that put them in has woken the loop once, and it must not go to sleep over the rest."""
     monkeypatch.setattr(owner_module, "TURN_ITEMS_MAX", 3)
     rig = Rig(store)
     with rig.owner._turn_lock:
@@ -160,7 +160,7 @@ def test_more_requests_than_one_turn_takes_are_all_answered(store: Store, monkey
     rig.owner.close()
 
 
-def test_a_lease_runs_out_while_nobody_asks_for_anything(store: Store) -> None:
+def test_a_lease_runs_out_without_any_request(store: Store) -> None:
     """The loop looks by itself when something falls due."""
     from detent.kernel import BackoffSchedule, LeasePolicy
     from detent.owner.owner import Owner

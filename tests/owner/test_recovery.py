@@ -183,7 +183,7 @@ def test_a_flipped_bit_of_any_record_is_found(told: Rig, field: str) -> None:
 
 
 def test_other_commands_under_a_fitting_digest_are_found(told: Rig) -> None:
-    """Whoever rewrites the commands and the batch record has to rewrite the records too."""
+    """An attacker who rewrites the commands and the batch record has to rewrite the records too."""
     row = next(row for row in told.store.batches(0) if b"cancel" in row.commands)
     commands = decode(row.commands)
     changed = encode([[*command[:2], *command[2:4], "SUPERSEDED", *command[5:]] for command in commands])

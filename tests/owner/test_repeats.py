@@ -138,7 +138,7 @@ def test_a_reuse_repeated_after_the_end_of_its_run_is_answered_from_the_ledger(s
 
 
 def test_an_erasure_repeated_after_its_content_came_back_takes_nothing_away(store: Store) -> None:
-    """The first wish was fulfilled; the content that is there now was brought by somebody else."""
+    """The first wish was fulfilled; the content that is there now was brought by another request."""
     rig = Rig(store)
     content = (sha256(b"payload"), b"payload")
     command = Erase(0, (content[0],), 0)

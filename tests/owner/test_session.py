@@ -44,7 +44,7 @@ def test_the_first_session_owns_the_home(house: House) -> None:
 
 
 def test_the_socket_is_private_from_its_first_moment(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """X-172: not only after somebody has got round to it."""
+    """X-172: not only at some later request."""
     monkeypatch.setattr(Path, "chmod", lambda *_arguments: None)
     before = os.umask(0)
     try:
@@ -121,7 +121,7 @@ def test_an_embedded_session_reopens_the_ledger_after_an_unknown_outcome(house: 
     assert house.state("job-1") == "QUEUED"
 
 
-def test_a_home_whose_owner_failed_is_served_again_without_anybody_asking_there(house: House) -> None:
+def test_a_home_whose_owner_failed_is_served_again_without_a_request_there(house: House) -> None:
     """X-172, X-173: the failed owner must not sit on the lock."""
     failing = Failing()
     owner, client = house.session(failing.parts()), house.session()
@@ -159,7 +159,7 @@ def test_a_home_that_fails_as_often_as_it_is_opened_is_not_opened_over_and_over(
         assert failed.wait(WAIT_SECONDS)
         eventually(lambda: not is_held(house.home.lock), "the failed owner keeps the lock")
         assert house.epochs() == [1, 2]
-        assert one(session, house.submit()).ok, "somebody asks, and it is opened again"
+        assert one(session, house.submit()).ok, "a request opens it again"
         assert house.epochs()[-1] == 3
 
 
@@ -216,7 +216,7 @@ def test_a_home_that_may_not_be_written_is_told_apart_from_one_that_takes_no_soc
     house.session().close()
 
 
-def test_whoever_waits_for_an_owner_in_another_process_leaves_the_floor_to_others(house: House) -> None:
+def test_a_thread_waiting_for_an_owner_in_another_process_gives_up_its_turn(house: House) -> None:
     """Or those who work beside it in its process would wait for an answer that is not theirs."""
     floor = TurnTaking(patience_seconds=WAIT_SECONDS)
     taken = threading.Event()
@@ -265,7 +265,7 @@ def test_a_home_deep_in_the_file_system_has_a_socket_all_the_same(tmp_path: Path
     assert not house.home.socket.exists()
 
 
-def test_a_socket_left_by_a_dead_owner_is_in_nobodys_way(house: House) -> None:
+def test_a_socket_left_by_a_dead_owner_blocks_no_process(house: House) -> None:
     house.home.socket.write_text("left over")
     with house.session() as owner, house.session() as client:
         assert owner.owns

@@ -1,4 +1,4 @@
-"""The owner's socket and whoever connects to it: whatever is sent, the owner lives on and others are served."""
+"""The owner's socket and its clients: whatever is sent, the owner lives on and others are served."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_what_is_no_message_is_answered_with_an_error_and_the_end(house: House, 
     lives(house, owner)
 
 
-def test_a_client_that_hangs_up_in_the_middle_of_a_message_disturbs_nobody(house: House, owner: Session) -> None:
+def test_a_client_that_hangs_up_in_the_middle_of_a_message_disturbs_no_other(house: House, owner: Session) -> None:
     for data in (b"", b"\x00", b"\x00\x00\x00\x09", b"\x00\x00\x00\x09\xa1"):
         with Raw(house) as raw:
             raw.send(data)
@@ -161,7 +161,7 @@ def test_a_message_that_is_begun_and_not_ended_is_given_up_on(
     lives(house, owner)
 
 
-def test_a_client_that_hangs_up_before_its_answer_disturbs_nobody(house: House, owner: Session) -> None:
+def test_a_client_that_hangs_up_before_its_answer_disturbs_no_other(house: House, owner: Session) -> None:
     for number in range(20):
         with Raw(house) as raw:
             command = command_to_list(house.submit(f"job-{number}"))
@@ -169,7 +169,7 @@ def test_a_client_that_hangs_up_before_its_answer_disturbs_nobody(house: House, 
     lives(house, owner)
 
 
-def test_random_bytes_disturb_nobody(house: House, owner: Session) -> None:
+def test_random_bytes_disturb_no_client(house: House, owner: Session) -> None:
     draw = random.Random(4711)
     for _ in range(60):
         data = draw.randbytes(draw.randint(1, 200))
@@ -371,7 +371,7 @@ def test_no_field_of_any_command_can_end_the_owner(house: House, owner: Session)
 # -- readers that do not read ------------------------------------------------------------------------------------------
 
 
-def test_a_client_that_does_not_read_blocks_nobody_and_is_hung_up_on(
+def test_a_client_that_does_not_read_blocks_no_other_and_is_disconnected(
     house: House, owner: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service_module, "UNSENT_BYTES_MAX", 10_000)
@@ -492,7 +492,7 @@ def test_a_manifest_that_is_none_is_refused_though_its_signature_is_good(house: 
     assert refusals(house) == [(None, "MANIFEST_SCHEMA_INVALID")]
 
 
-def test_a_manifest_that_nobody_verified_is_refused_in_the_owners_process_too(house: House, owner: Session) -> None:
+def test_an_unverified_manifest_is_refused_in_the_owners_process_too(house: House, owner: Session) -> None:
     """X-182"""
     bare: Any = manifest("job-1")
     refused = RefusedManifest(
@@ -504,7 +504,7 @@ def test_a_manifest_that_nobody_verified_is_refused_in_the_owners_process_too(ho
     lives(house, owner)
 
 
-def test_the_decision_log_is_bounded_whoever_fills_it(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_decision_log_is_bounded_whichever_process_fills_it(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """X-182"""
     monkeypatch.setattr("detent.store.sqlite.store.REFUSALS_KEPT_MAX", 5)
     forged = [Submit(0, sign_manifest(manifest(f"job-{n}"), SigningKey(b"\x99" * 32))) for n in range(12)]

@@ -86,7 +86,7 @@ def test_when_the_owner_closes_a_client_takes_over_with_a_higher_epoch(house: Ho
     assert (house.state("job-1"), house.state("job-2")) == ("QUEUED", "QUEUED")
 
 
-def test_a_client_takes_over_even_if_nobody_asks_it_for_anything(house: House) -> None:
+def test_a_client_takes_over_even_without_a_request(house: House) -> None:
     """X-172: leases and retries must be looked after."""
     owner, client = house.session(), house.session()
     owner.close()
@@ -117,7 +117,7 @@ def test_a_chain_of_take_overs_loses_nothing(house: House) -> None:
         sessions.remove(owner)
         owner.close()
         if sessions:
-            eventually(lambda: any(session.owns for session in sessions), "nobody took over")
+            eventually(lambda: any(session.owns for session in sessions), "no process took over")
     assert [house.state(f"job-{number}") for number in range(4)] == ["QUEUED"] * 4
 
 

@@ -1,4 +1,4 @@
-"""Who takes a turn of the owner: its loop, a caller, or whoever has read what others ask for; and who waits meanwhile."""
+"""Who takes a turn of the owner: its loop, a caller, or the thread that has read other requests; and who waits meanwhile."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from detent.owner.turn_taking import TurnTaking
 from tests.owner.rig import Rig, stamped, submit
 
 
-def test_what_was_left_is_decided_together_by_whoever_takes_the_turn(rig: Rig) -> None:
+def test_leftover_requests_are_decided_together_by_the_thread_that_takes_the_turn(rig: Rig) -> None:
     before = rig.size
     left = [rig.owner.ask([stamped(submit(f"job-{n}"))], wake=False) for n in range(3)]
     assert not any(one.done() for one in left)
@@ -32,7 +32,7 @@ def test_while_a_turn_is_under_way_the_loop_takes_the_next_one(rig: Rig, monkeyp
     rig.owner.close()
 
 
-def test_whoever_waits_for_the_turn_of_another_leaves_the_floor_to_others(rig: Rig) -> None:
+def test_a_thread_waiting_for_the_turn_of_another_gives_up_its_turn(rig: Rig) -> None:
     floor = TurnTaking(patience_seconds=60)
     rig.owner.start()
 

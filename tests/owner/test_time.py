@@ -327,7 +327,7 @@ def test_what_fell_due_before_a_new_epoch_is_decided_under_it(rig: Rig) -> None:
 
 
 def test_a_replay_across_a_stall_gives_the_same_state(rig: Rig) -> None:
-    """X-165, X-180: the stall is in the recorded commands, not in the clock of whoever replays."""
+    """X-165, X-180: the stall is in the recorded commands, not in the replayer's clock."""
     living = rig.start("job-1")
     rig.start("job-2")
     rig.stall_ms(HOUR_MS)
@@ -381,7 +381,7 @@ def test_ticks_coarser_than_milliseconds_are_kept(tick_ms: int) -> None:
 # -- many leases at once -----------------------------------------------------------------------------------------------
 
 
-def test_leases_that_end_at_once_are_ended_in_bounded_batches_before_anybody_is_answered(
+def test_leases_that_end_at_once_are_ended_in_bounded_batches_before_any_answer(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PIPE-082, X-065: a batch holds a bounded number of records however many leases run out at one tick"""

@@ -18,7 +18,7 @@ from tests.kernel.builders import OWNER_KEY_ID, config, queue_of
 from tests.owner.rig import Rig, cancel, fail, finish, heartbeat, stamped, submit
 
 
-def test_nobody_is_answered_before_the_turn_has_been_taken(rig: Rig) -> None:
+def test_no_caller_is_answered_before_the_turn_has_been_taken(rig: Rig) -> None:
     future = rig.ask(submit())
     assert not future.done()
     assert rig.state() is None
@@ -79,7 +79,7 @@ def test_a_turn_takes_a_bounded_number_of_commands(rig: Rig, monkeypatch: pytest
 
 
 def test_a_turn_with_many_records_goes_on_in_another_batch(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch holds a bounded number of records, or nobody could verify it in bounded memory."""
+    """A batch holds a bounded number of records, or it could not be verified in bounded memory."""
     monkeypatch.setattr(owner_module, "TURN_RECORDS_MAX", 3)
     before = rig.size
     futures = [rig.ask(submit(f"job-{n}"), submit(f"job-{n}-b")) for n in range(5)]

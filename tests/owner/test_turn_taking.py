@@ -11,7 +11,7 @@ from tests.runs.rig import eventually
 
 
 class Guest(threading.Thread):
-    """Somebody who takes its turn, says so, and keeps it until told."""
+    """A thread that takes its turn, says so, and keeps it until released."""
 
     def __init__(self, floor: TurnTaking, said: list[str], name: str) -> None:
         super().__init__(daemon=True)
@@ -41,13 +41,13 @@ def test_one_has_the_floor_and_the_others_get_it_in_the_order_of_asking() -> Non
     for place, guest in enumerate(guests, start=1):
         guest.may_leave.set()
         assert guest.has_left.wait(10)
-        eventually(lambda place=place: len(said) == min(3, place + 1), "nobody followed")  # type: ignore[misc]
+        eventually(lambda place=place: len(said) == min(3, place + 1), "no thread followed")  # type: ignore[misc]
     assert said == ["a", "b", "c"]
     assert waiting(floor) == 0
 
 
-def test_whoever_has_waited_long_enough_goes_on_without_it() -> None:
-    """It guards nothing: a thread that keeps it for ever holds nobody up, and loses nothing by it."""
+def test_a_thread_that_has_waited_long_enough_goes_on_without_its_turn() -> None:
+    """It guards nothing: a thread that keeps it for ever blocks no other, and loses nothing by it."""
     said: list[str] = []
     floor = TurnTaking(patience_seconds=0)
     rude, other = Guest(floor, said, "rude"), Guest(floor, said, "other")
@@ -65,7 +65,7 @@ def test_whoever_has_waited_long_enough_goes_on_without_it() -> None:
     assert other.has_left.wait(10)
 
 
-def test_whoever_is_interrupted_while_it_waits_leaves_no_place_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_interrupted_while_it_waits_leaves_no_place_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     floor = TurnTaking(patience_seconds=30)
     first, next_one = Guest(floor, said, "first"), Guest(floor, said, "next")
@@ -92,12 +92,12 @@ def test_whoever_is_interrupted_while_it_waits_leaves_no_place_behind(monkeypatc
     next_one.start()
     eventually(lambda: waiting(floor) == 1, "it has not asked")
     first.may_leave.set()
-    eventually(lambda: said == ["first", "next"], "the floor was given to nobody")
+    eventually(lambda: said == ["first", "next"], "no thread got the turn")
     next_one.may_leave.set()
     assert next_one.has_left.wait(10)
 
 
-def test_whoever_steps_aside_lets_the_next_one_go_on_and_takes_nothing_from_it() -> None:
+def test_a_thread_that_steps_aside_lets_the_next_one_go_on_and_takes_nothing_from_it() -> None:
     said: list[str] = []
     floor = TurnTaking(patience_seconds=30)
     second, third = Guest(floor, said, "second"), Guest(floor, said, "third")
@@ -109,9 +109,9 @@ def test_whoever_steps_aside_lets_the_next_one_go_on_and_takes_nothing_from_it()
         eventually(lambda: said == ["first", "second"], "the floor was kept")
         third.start()
         eventually(lambda: waiting(floor) == 1, "it has not asked")
-    assert said == ["first", "second"], "leaving took the floor from whoever had it"
+    assert said == ["first", "second"], "leaving took the turn from the thread that had it"
     second.may_leave.set()
-    eventually(lambda: said == ["first", "second", "third"], "nobody followed")
+    eventually(lambda: said == ["first", "second", "third"], "no thread followed")
     third.may_leave.set()
     assert third.has_left.wait(10)
 

@@ -30,7 +30,7 @@ ALL = ["made", "each", "sum", "apart"]
 
 
 def ran(result: RunResult) -> list[str]:
-    """The steps of which anything was done."""
+    """The steps with any work done."""
     return [step.key for step in result.view.steps if step.state == "succeeded"]
 
 
@@ -335,7 +335,7 @@ def test_many_reuses_are_recorded_in_few_commits(rig: Rig, monkeypatch: pytest.M
 
 
 def reuse_batches(rig: Rig, result: RunResult) -> list[int]:
-    """How many reuses of a run stand in each commit."""
+    """How many reuses of a run are in each commit."""
     with rig.reader() as reader:
         records = [one for one in reader.records_of_run(result.run_id) if one.kind == "step_reused"]
     return list(Counter(one.batch_no for one in records).values())

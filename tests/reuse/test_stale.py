@@ -1,4 +1,4 @@
-"""Source that is edited while a job waits or runs: the result counts for its run, and for nobody else."""
+"""Source that is edited while a job waits or runs: the result counts for its own run only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def slow():
 
 
 def test_a_result_whose_source_changed_while_it_ran_is_not_reused(tmp_path: Path) -> None:
-    """X-176: the key says which code was meant; when another one is there at the end, nobody can tell which one ran."""
+    """X-176: the key says which code was meant; when another one is there at the end, which one ran is unknown."""
     (tmp_path / "edited.py").write_text(BEFORE)
     (tmp_path / "edited.yaml").write_text(FLOW)
     first = detent.run(tmp_path / "edited.yaml", home=tmp_path / "home", workers=1)

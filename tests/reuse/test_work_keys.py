@@ -99,7 +99,7 @@ def test_what_has_no_key_says_why(rig: Rig, wanted: Wanted, why: str) -> None:
 
 
 def test_of_several_successes_the_first_answers(rig: Rig) -> None:
-    """X-149: whoever asks later gets what everybody got."""
+    """X-149: a later caller gets the same result."""
     text = 'name: several\nsteps: [{id: a, run: {python: "steps:one"}}]'
     first = rig.run(text)
     assert rig.run(text, force=True).ok
@@ -137,6 +137,6 @@ def test_a_file_inside_a_large_value_belongs_to_the_result(rig: Rig) -> None:
     assert rig.run(text).view.steps[0].state == "succeeded"
 
 
-def test_results_that_nobody_made_are_a_bug_of_ours(rig: Rig) -> None:
+def test_results_that_no_job_made_are_a_bug_of_ours(rig: Rig) -> None:
     with pytest.raises(InvariantBroken):
         no_results("sha256:0")

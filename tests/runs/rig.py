@@ -244,7 +244,7 @@ def in_thread(function: Callable[[], Any]) -> Callable[[], Any]:
     def run() -> None:
         try:
             box["result"] = function()
-        except BaseException as exc:  # noqa: BLE001 - raised where somebody asks for the result
+        except BaseException as exc:  # noqa: BLE001 - raised where the result is asked for
             box["error"] = exc
 
     thread = threading.Thread(target=run, daemon=True)

@@ -62,7 +62,7 @@ def test_another_process_can_cancel_a_run(rig: Rig) -> None:
 
 
 def test_a_run_that_was_ended_from_elsewhere_between_two_jobs_is_cancelled(rig: Rig) -> None:
-    """X-157: whoever ends it first decides; the driver submits and reuses nothing more."""
+    """X-157: the first end decides; the driver submits and reuses nothing more."""
     work = rig.work()
     handle = rig.handle(work, SLOW)
     run_id = handle.open()
@@ -83,7 +83,7 @@ def test_a_run_that_was_ended_from_elsewhere_between_two_jobs_is_cancelled(rig: 
 
 @pytest.mark.parametrize("before", ["ReuseStep", "EndRun"])
 def test_a_run_ended_from_elsewhere_takes_no_more_results(rig: Rig, before: str) -> None:
-    """X-167: nothing is added to a run that has ended, and it ended as whoever came first said."""
+    """X-167: nothing is added to a run that has ended, and it ended as the first request said."""
     assert rig.run(SLOW).ok
     rig.new_lane()
     work = rig.work()

@@ -133,7 +133,7 @@ def test_a_step_without_anything_to_run_is_refused_before_the_run_begins(rig: Ri
     assert list((rig.home.path / "runs").iterdir()) == []
 
 
-def test_a_disabled_step_is_skipped_and_whoever_needs_it_runs(rig: Rig) -> None:
+def test_a_disabled_step_is_skipped_and_its_dependents_run(rig: Rig) -> None:
     """A.9 line 1: a disabled need counts as met, and gives nothing."""
     result = rig.run(
         LONG.format(

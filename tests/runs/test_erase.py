@@ -70,7 +70,7 @@ def test_large_content_leaves_the_disk(tmp_path: Path) -> None:
 def test_content_that_a_later_job_brings_back_stays_verifies_and_can_be_erased_again(
     tmp_path: Path, value: object
 ) -> None:
-    """What was erased is gone until somebody submits the very same bytes; then it is content like any other."""
+    """What was erased is gone until a job submits the very same bytes; then it is content like any other."""
     played = fresh(tmp_path)
     again = seal_value(value, bytes(16))
     with Session(played.home, Parts(clock=FakeClock(LATE_MS)), environment=played.environment) as session:
@@ -195,7 +195,7 @@ def test_content_that_another_job_names_too_stays(tmp_path: Path) -> None:
     assert content(played, first) is not None
 
 
-def test_an_erasure_goes_through_whoever_owns_the_home(tmp_path: Path) -> None:
+def test_an_erasure_goes_through_whichever_process_owns_the_home(tmp_path: Path) -> None:
     """X-172"""
     played = fresh(tmp_path)
     with played.session() as owner:

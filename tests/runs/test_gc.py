@@ -34,7 +34,7 @@ def littered(tmp_path: Path) -> tuple[Played, Path]:
     """A home with inline content and a file that no record names."""
     played = fresh(tmp_path)
     with played.session() as session:
-        # The claim is granted and commits; the content that came along with it is named by nobody.
+        # The claim is granted and commits; nothing names the content that came along with it.
         session.ask([Claim(0, "worker-a")], content=[(sha256(SMALL), SMALL)])
     files = played.home.content_files()
     files.put(LARGE)
@@ -157,7 +157,7 @@ def test_what_the_wal_alone_has_is_seen(tmp_path: Path) -> None:
     assert collect(left, now_ms=lambda: later(left.content_files().path(digest))).garbage == ()
 
 
-def test_a_home_that_somebody_owns_is_refused(tmp_path: Path) -> None:
+def test_a_home_with_an_owner_is_refused(tmp_path: Path) -> None:
     """X-172"""
     played, path = littered(tmp_path)
     with played.session(), pytest.raises(StoreUnavailable, match="owns the home"):

@@ -199,7 +199,7 @@ def test_a_key_of_the_users_own_that_looks_like_a_file_does_no_harm(tmp_path: Pa
     assert collected(played).garbage == ()
 
 
-def test_young_files_stay_whoever_names_them(tmp_path: Path) -> None:
+def test_young_files_stay_whatever_names_them(tmp_path: Path) -> None:
     played = fresh(tmp_path)
     files = played.home.content_files()
     digest = files.put(ARTIFACT)
@@ -209,7 +209,7 @@ def test_young_files_stay_whoever_names_them(tmp_path: Path) -> None:
 
 
 def test_nothing_is_collected_while_a_report_is_damaged(tmp_path: Path) -> None:
-    """Nobody can say what it named."""
+    """What it named is unknown."""
     played = fresh(tmp_path)
     files = played.home.content_files()
     digest = files.put(ARTIFACT)

@@ -10,7 +10,7 @@ from detent.runs.record.step_run import Element
 from detent.runs.steps.job_waiters import JobWaiters
 
 STEP: Any = None
-"""What an element belongs to; nobody asks here."""
+"""What an element belongs to; these tests do not use it."""
 
 
 def element(job_id: str) -> Element:
@@ -32,7 +32,7 @@ def test_who_waits_for_the_job_of_another_does_not_count_as_one_more_under_way()
     assert awaited.pop("own") == []
 
 
-def test_what_a_job_was_made_of_is_kept_for_those_who_joined_it_and_for_nobody_else() -> None:
+def test_the_work_key_of_a_job_is_kept_only_for_elements_that_joined_it() -> None:
     """X-186: they record it when they take its result. A long run keeps nothing of what has ended."""
     awaited, own, other, made = JobWaiters(), element("own"), element("other"), work_key()
     awaited.add(own, "own", work_key())
@@ -42,7 +42,7 @@ def test_what_a_job_was_made_of_is_kept_for_those_who_joined_it_and_for_nobody_e
     assert awaited.work_key(other) is made
 
 
-def test_a_job_that_has_ended_is_nobodys_same_work_any_more() -> None:
+def test_a_job_that_has_ended_is_not_joined_any_more() -> None:
     """X-186."""
     awaited, own, other = JobWaiters(), element("own"), element("other")
     awaited.add(own, "own", work_key())

@@ -65,7 +65,7 @@ def test_code_without_a_file_is_told_by_its_line(hand: Printing) -> None:
     assert failure.where == "line 12 of its code"
 
 
-def test_an_end_that_nobody_reported_is_told_by_its_reason(hand: Printing) -> None:
+def test_an_unreported_end_is_explained_by_its_reason(hand: Printing) -> None:
     hand.order("a", max_retries=0)
     hand.lose(hand.take("a"))
     with hand.reading() as (reader, content):

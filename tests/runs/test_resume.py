@@ -93,7 +93,7 @@ def test_new_begins_a_new_run_beside_one_that_was_left(rig: Rig) -> None:
 
 
 def test_what_a_run_that_was_left_has_in_the_queue_is_told_to_the_next(rig: Rig) -> None:
-    """X-174: it is worked off first, so whoever waits for another run hears of it, and how to be rid of it."""
+    """X-174: it is worked off first, so a user waiting for another run learns of it, and how to end it."""
     run_id = left(rig, PIPE, "steps:total")
     work = rig.work()
     handle = rig.handle(work, PIPE.replace("pipe", "other"))
@@ -186,7 +186,7 @@ def test_what_was_run_with_code_that_it_was_not_ordered_with_answers_for_neither
     rig.write("def one(): return 'other'\n")
     rig.new_lane()
     work = rig.work()
-    eventually(lambda: rig.jobs()[0].state == "SUCCEEDED", "nobody took it up")
+    eventually(lambda: rig.jobs()[0].state == "SUCCEEDED", "no worker took it up")
     report = rig.report(work, rig.jobs()[0].job_id)
     assert report.stale
     work.close()
@@ -256,7 +256,7 @@ def test_a_failure_before_the_crash_is_a_failure_after_it(rig: Rig) -> None:
 def test_an_owner_that_crashes_under_the_driver_costs_nothing(
     rig: Rig, detent_crash: CrashPoints, point: str, times: int
 ) -> None:
-    """X-173: at every point of every commit; whoever asked asks again, and is answered by what was decided."""
+    """X-173: at every point of every commit; the caller asks again, and is answered by what was decided."""
     rig.new_lane()
     work = rig.work()
     detent_crash.at(point, times=times)
@@ -269,7 +269,7 @@ def test_an_owner_that_crashes_under_the_driver_costs_nothing(
 
 @pytest.mark.parametrize("how", ["fail", "lose", "hide"])
 @pytest.mark.parametrize("after", [0, 1, 2, 4, 6])
-def test_a_commit_whose_outcome_nobody_knows_is_asked_for_again(rig: Rig, how: str, after: int) -> None:
+def test_a_commit_with_an_unknown_outcome_is_asked_for_again(rig: Rig, how: str, after: int) -> None:
     """X-173: nothing lost, nothing twice, whether it took effect or not."""
     faults = Faults()
     rig.new_lane()
@@ -299,7 +299,7 @@ def test_a_process_killed_at_any_commit_is_taken_up_by_the_next(rig: Rig, point:
 
 
 def test_what_a_killed_process_had_taken_is_given_out_again_at_once(rig: Rig) -> None:
-    """X-163: its worker is provably gone, so nobody waits for the lease of thirty seconds."""
+    """X-163: its worker is provably gone, so the run does not wait for the lease of thirty seconds."""
     child = Child(rig, PIPE, held=["steps:total"])
     run_id = child.line()["run_id"]
     assert child.line() == {"held": "steps:total"}

@@ -108,7 +108,7 @@ def test_the_settings_say_how_long_to_pause_after_an_interruption(rig: Rig, dete
 
 
 def test_a_step_without_a_timeout_may_take_all_day(rig: Rig, detent_clock: FakeClock) -> None:
-    """X-162: the models' defaults of 30 s and 600 s bind nobody."""
+    """X-162: the models' defaults of 30 s and 600 s do not bind."""
     rig.new_lane()
     rig.lane.functions["steps:one"] = lambda: detent_clock.jump(20_000)
     work = rig.work()
@@ -202,7 +202,7 @@ def _told(rig: Rig, run_id: str) -> tuple[str, ...]:
 def test_a_run_that_is_taken_up_again_has_no_more_time_than_it_had(
     rig: Rig, detent_clock: FakeClock, *, late: bool
 ) -> None:
-    """X-116, X-174: its limit counts from the recorded start, whoever drove it meanwhile."""
+    """X-116, X-174: its limit counts from the recorded start, whichever process drove it meanwhile."""
     text = """
     name: late
     timeout: 5m

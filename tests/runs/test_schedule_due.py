@@ -131,7 +131,7 @@ def test_an_occurrence_during_a_run_is_skipped_and_recorded() -> None:
     assert run_one(it, 4)["missed"]["reasons"] == {"overlap": 2}
 
 
-def test_what_passed_until_a_run_ended_overlapped_even_if_nobody_looked_meanwhile() -> None:
+def test_occurrences_until_a_run_ended_overlapped_even_if_the_schedule_was_not_checked_meanwhile() -> None:
     it = watch()
     run_one(it, 1)
     assert it.ended(at(1), at(3) + 1) == missed(2, 3, "overlap")

@@ -42,7 +42,7 @@ def texts(schedule: Schedule, after: str, count: int) -> list[str]:
     return [moment_text(moment) for moment in occurrences(schedule, ms(after), MOMENT_MS_MAX, count)]
 
 
-def test_a_period_is_aligned_to_1970_and_not_to_whoever_asks() -> None:
+def test_a_period_is_aligned_to_1970_and_not_to_the_time_of_the_question() -> None:
     quarter = Schedule(Every(900_000))
     assert texts(quarter, "2024-05-01T10:07:31", 2) == ["2024-05-01T10:15:00Z", "2024-05-01T10:30:00Z"]
     assert texts(quarter, "2024-05-01T10:15:00", 1) == ["2024-05-01T10:30:00Z"]

@@ -1,4 +1,4 @@
-"""The class queues as nobody would ship them: one list, searched from end to end at every question."""
+"""The class queues in their simplest form: one list, searched from end to end at every question."""
 
 from __future__ import annotations
 

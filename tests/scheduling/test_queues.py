@@ -79,7 +79,7 @@ def test_a_job_that_may_not_be_evicted_never_is(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", ADMISSION_POLICIES)
 def test_a_job_that_may_not_be_evicted_waits_outside_a_full_queue(policy: str) -> None:
-    """X-031: back-pressure for workflow and ordered work: it loses nothing, and nobody loses anything for it."""
+    """X-031: back-pressure for workflow and ordered work: it loses nothing, and no other job loses its place."""
     queue = filled(ClassQueues(2, 3, policy), ("a", 1), ("b", 5), ("c", 5))
     for priority in (5, 9):
         answer = queue.enqueue("step", priority, evictable=False)
@@ -97,7 +97,7 @@ def test_a_refusal_says_which_bound_was_met() -> None:
     assert answers[0].details["capacity_per_class"] == 1
 
 
-def test_a_blocked_class_holds_back_its_followers_and_nobody_below() -> None:
+def test_a_blocked_class_holds_back_its_followers_but_no_lower_class() -> None:
     """CORE-X016, X-084"""
     queue = filled(ClassQueues(9), ("big", 9), ("small-behind", 9), ("low", 2))
     asked: list[str] = []
@@ -306,7 +306,7 @@ def test_a_snapshot_survives_its_canonical_bytes(policy: str) -> None:
     assert drained(other) == ["b", "c", "d"]
 
 
-def test_a_snapshot_of_the_plain_queue_is_understood_and_nobody_in_it_may_be_evicted() -> None:
+def test_a_snapshot_of_the_plain_queue_is_understood_and_no_job_in_it_may_be_evicted() -> None:
     plain = PriorityFifo()
     for job_id in "ab":
         plain.enqueue(job_id, 5)

@@ -97,7 +97,7 @@ def test_everyone_who_was_offered_is_accounted_for(
                 fate["offered"] += 1
                 fate["refused"] += refused
                 fate["evicted"] += evicted
-                assert refused + evicted == was_full, "somebody is refused whenever it is full, and nobody otherwise"
+                assert refused + evicted == was_full, "a job is refused whenever the queue is full, and never otherwise"
             case "cancel", str() as name:
                 fate["cancelled"] += queue.cancel(names.get(name, name))
             case "take", _:
@@ -109,7 +109,7 @@ def test_everyone_who_was_offered_is_accounted_for(
 
 
 @given(CAPACITY, st.integers(1, 6), POLICY, OPERATIONS)
-def test_retries_that_wait_for_room_get_in_first_and_cost_nobody_a_place(
+def test_retries_that_wait_for_room_get_in_first_and_displace_no_job(
     capacity: dict[int, int], total: int, policy: str, operations: list[tuple[object, ...]]
 ) -> None:
     """X-042: as the kernel does it, settling after every step. Never dropped, never refused, never evicting."""
@@ -174,7 +174,7 @@ def test_a_queue_that_was_filled_under_wider_bounds_obeys_the_tighter_ones_again
     operations: list[tuple[object, ...]],
     more: list[tuple[object, ...]],
 ) -> None:
-    """X-082: nobody is lost by the change itself; a newcomer is only let in together with the bounds."""
+    """X-082: the change itself loses no job; a newcomer is only let in together with the bounds."""
     wide = ClassQueues(wider, None, policy)
     play(wide, operations)
     queue, naive = (
@@ -191,7 +191,7 @@ def test_a_queue_that_was_filled_under_wider_bounds_obeys_the_tighter_ones_again
                 before = naive.entries[:]
                 expected = naive.enqueue(job_id, priority, evictable=evictable)
                 if isinstance(expected, str):
-                    naive.entries = before  # the naive one evicts as it goes; a refusal evicts nobody
+                    naive.entries = before  # the naive one evicts as it goes; a refusal evicts no job
                 answer = said(queue.enqueue(job_id, priority, evictable=evictable))
                 assert answer == expected
                 if isinstance(answer, Enqueued):

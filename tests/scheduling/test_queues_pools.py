@@ -153,8 +153,8 @@ def test_an_unknown_pool_has_room_for_every_class_there_is() -> None:
     ]
 
 
-def test_a_pool_that_nobody_waits_for_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of pools is bounded, and counts only those that somebody waits for."""
+def test_a_pool_without_waiting_jobs_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of pools is bounded, and counts only those with waiting jobs."""
     monkeypatch.setattr(pool_queues, "POOLS_MAX", 2)
     queues = PoolQueues()
     for pool_id in ("one", "two"):

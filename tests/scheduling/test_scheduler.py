@@ -80,7 +80,7 @@ class House(Scene):
 # -- without a fleet ---------------------------------------------------------------------------------------------------
 
 
-def test_without_replicas_whoever_claims_gets_the_next_job_and_the_records_say_so() -> None:
+def test_without_replicas_any_claiming_worker_gets_the_next_job_and_the_records_say_so() -> None:
     """X-007, X-181"""
     house = House()
     house.submit("low", priority=1)
@@ -110,7 +110,7 @@ def test_a_pin_without_a_fleet_is_refused() -> None:
     assert (len(house.kernel.queue), house.kernel.jobs) == (0, {})
 
 
-def test_a_model_that_nobody_serves_is_refused_and_the_refusal_carries_its_decision() -> None:
+def test_a_model_without_a_replica_is_refused_and_the_refusal_carries_its_decision() -> None:
     """X-086, X-182"""
     house = House()
     refusal = house.ask("job-1", requirements=needs()).refusal
@@ -174,7 +174,7 @@ def test_jobs_of_the_open_pool_are_placed_once_there_is_a_fleet() -> None:
     assert house.push() == [("early", "g1")]
 
 
-def test_a_blocked_class_holds_its_own_followers_and_nobody_below() -> None:
+def test_a_blocked_class_holds_its_own_followers_but_no_lower_class() -> None:
     """CORE-X016, X-084"""
     house = House(replica("gpu", max_slots=1), generic("plain", pool_id="pool-a"))
     house.ask("running", requirements=needs())
@@ -292,7 +292,7 @@ def test_workflow_and_ordered_work_is_held_back_and_never_dropped(kind: str) -> 
     assert house.job("kept").state == "QUEUED"
 
 
-def test_nobody_new_takes_the_room_that_a_retry_waits_for() -> None:
+def test_no_new_job_takes_the_room_that_a_retry_waits_for() -> None:
     """X-042"""
     house = House(capacity_total=1, admission_policy="drop-lru")
     grant = house.start("again")
@@ -419,7 +419,7 @@ def test_a_job_that_never_ran_costs_its_session_nothing() -> None:
     (grant,) = house.apply(Dispatch(0, 1)).grants
     house.finish(grant)
     assert house.scheduler.sessions.left("s") == (("tokens", 40),), (
-        "nobody said what it used, so it used what it asked for"
+        "no usage was reported, so it is charged what it asked for"
     )
 
 
@@ -591,7 +591,7 @@ def test_a_session_does_not_stay_where_it_failed() -> None:
 @pytest.mark.parametrize(
     "asked", [{"engine": "llama"}, {"device_mask": "gpu0"}, {"vram_mb": 1}, {"sampler_profile_version": "s1"}]
 )
-def test_a_job_that_needs_a_certain_replica_does_not_go_to_just_anybody(asked: dict[str, Any]) -> None:
+def test_a_job_that_needs_a_certain_replica_goes_to_no_other(asked: dict[str, Any]) -> None:
     """X-086, X-093"""
     house = House()
     assert code_of(house.ask("job-1", **asked)) == "NO_FEASIBLE_POOL"
@@ -625,7 +625,7 @@ class Witness(PriorityFifo):
 
 
 def test_a_queue_hears_of_every_attempt_and_of_no_lease_that_was_never_dispatched() -> None:
-    """X-001: the leases inside a cancel batch are nobody's attempts"""
+    """X-001: the leases inside a cancel batch belong to no attempt"""
     witness = Witness(config())
     scene = Scene(kernel=Kernel(config(), make_queue=lambda _: witness, history=MemoryHistory()))
     scene.finish(scene.start("ran"))

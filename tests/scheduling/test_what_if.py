@@ -200,7 +200,7 @@ def test_attempts_go_as_they_went_and_retries_come_back_after_their_delay() -> N
     assert (fates["again"].state, fates["again"].replicas) == (FAILED, ["w", "w"])
 
 
-def test_a_retry_takes_room_before_anybody_new() -> None:
+def test_a_retry_takes_room_before_new_jobs() -> None:
     """X-042"""
     recorded = traffic(
         WorkerCame(0, "w", 1),
@@ -331,7 +331,7 @@ def test_budgets_are_settled_when_the_job_ends_and_not_by_the_clock() -> None:
     assert ends(simulate(traffic(*inputs))) == {"one": SUCCEEDED, "early": REFUSED, "late": SUCCEEDED}
 
 
-def test_whoever_loses_its_place_gets_its_budget_back() -> None:
+def test_a_job_that_loses_its_place_gets_its_budget_back() -> None:
     """OC-CORE-1023a, CORE-X018"""
     asks: dict[str, Any] = {"session_id": "s", "prompt_tokens": 60}
     inputs: list[Input] = [
@@ -351,7 +351,7 @@ def test_the_recorded_side_follows_a_change_of_policy_and_the_other_does_not() -
     assert ends(simulate(recorded, policy(capacity_total=2)))["job-1"] == SUCCEEDED
 
 
-def test_with_nobody_to_run_it_a_job_waits_and_that_is_counted() -> None:
+def test_without_a_worker_a_job_waits_and_that_is_counted() -> None:
     difference = compared(traffic(came(0, "job")), capacity_total=5)
     assert (difference.before.states["unfinished"], difference.before.waits) == (1, Waits(0, None, None, None, None))
     assert simulate(traffic(came(0, "job")))["job"].state == WAITING

@@ -189,7 +189,7 @@ def test_closing_leaves_what_runs_in_the_queue_for_the_next(home: TemporaryHome,
         handle.result(5)
     marker.unlink()
     with Client(home.path, workers=1) as other:
-        eventually(lambda: marker.exists() and bool(marker.read_text()), "nobody took it up")
+        eventually(lambda: marker.exists() and bool(marker.read_text()), "no worker took it up")
         assert other.handle(handle.job_id).cancel()
     (row,) = jobs(home)
     assert (row.state, Job.decode(row.body).interruptions) == ("CANCELED", 1)
@@ -290,7 +290,7 @@ def test_waiting_for_room_has_an_end(inline: Client, lane: InlineLane, home: Tem
 
 @pytest.mark.parametrize("how", ["fail", "lose", "hide"])
 @pytest.mark.parametrize("after", [0, 1, 2])
-def test_a_submission_whose_outcome_nobody_knows_is_made_once(
+def test_a_submission_with_an_unknown_outcome_is_made_once(
     home: TemporaryHome, lane: InlineLane, monkeypatch: pytest.MonkeyPatch, how: str, after: int
 ) -> None:
     """X-173."""
@@ -359,7 +359,7 @@ def test_erasing_a_job_forgets_the_key_it_was_submitted_under(
 
 
 def test_an_answer_that_names_the_job_of_another_request_is_refused(inline: Client, home: TemporaryHome) -> None:
-    """X-196: answers are signed by nobody; whoever swaps them gives no caller the result of another call."""
+    """X-196: answers are not signed; swapping them gives no caller the result of another call."""
     inline.submit_call(functions.square, [2], idempotency_key="k").result(60)
     inline.submit_call(functions.square, [3], idempotency_key="l").result(60)
     _swap_answers(home)
@@ -478,7 +478,7 @@ def test_a_key_over_work_that_is_done_stands_for_that_job(
 
 
 def test_one_key_at_once_from_many_threads_is_one_job(inline: Client, home: TemporaryHome) -> None:
-    """JOB-031: whoever comes first submits; the others get the same answer."""
+    """JOB-031: the first caller submits; the others get the same answer."""
     gate = threading.Barrier(8)
 
     def submit() -> str:

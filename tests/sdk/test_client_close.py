@@ -104,7 +104,7 @@ def test_a_client_that_reads_takes_no_leftover_work(detent_home: TemporaryHome, 
         assert client._work._pool is None
         with pytest.raises(TimeoutError):
             handle.result(0)
-        assert (client._work._pool is None) is (workers == 0), "whoever waits for a result takes part in the work"
+        assert (client._work._pool is None) is (workers == 0), "a caller waiting for a result takes part in the work"
 
 
 def test_a_client_without_workers_leaves_its_work_to_others(detent_home: TemporaryHome) -> None:

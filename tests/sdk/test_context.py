@@ -38,7 +38,7 @@ def test_inside_a_task_it_names_the_work_and_reports_progress() -> None:
         theirs.close()
 
 
-def test_progress_never_waits_for_anybody() -> None:
+def test_progress_never_waits_for_a_reader() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     running = current.Running(1, b"", theirs, memoryview(bytearray(8)).cast("Q"))
     for _ in range(5000):

@@ -221,7 +221,7 @@ def test_a_file_that_starts_work_when_it_is_imported_is_refused(project: Path, l
 
 
 def test_lines_that_run_without_being_imported_may_start_work() -> None:
-    """A program that is handed over as text, as a test runner's workers are, is nobody's module."""
+    """A program that is handed over as text, as a test runner's workers are, belongs to no module."""
     code = compile("refuse('starts a run')", "handed_over.py", "exec")
     with loading():
         exec(code, {"__name__": "handed over", "refuse": refuse_while_loading})

@@ -1,7 +1,7 @@
 """A small world on one thread, from one seed: an owner, workers, a lossy way between them, a faulty store, a moving clock.
 
 Every choice is drawn from one generator, so a seed is a whole history and can be played again. Messages are delayed,
-repeated and lost, and so are answers; whoever gets none asks again, as the contract says he may. The owner crashes at its
+repeated and lost, and so are answers; a caller without one asks again, as the contract allows. The owner crashes at its
 crash points, its store fails or leaves everybody in the dark, time jumps, the wall clock is set wrong.
 
 What must hold after every step is in `Truth`, which knows only what was acknowledged and what the ledger says.
@@ -36,7 +36,7 @@ RESTARTS_MAX = 20
 
 @dataclass(slots=True)
 class Message:
-    """A request on its way, from somebody who will ask again until he is answered."""
+    """A request on its way, from a caller that asks again until it is answered."""
 
     sender: str
     commands: tuple[Command, ...]
@@ -135,7 +135,7 @@ class World:
             else:
                 self.hear(message, future.result(timeout=0))
         if self.rig.owner.closed:
-            assert not self.in_flight, "somebody still waits for an owner that is gone"
+            assert not self.in_flight, "a caller still waits for an owner that is gone"
             self.restart()
 
     def hear(self, message: Message, outcomes: list[Outcome]) -> None:
@@ -159,7 +159,7 @@ class World:
             del self.held[worker][job_id]
 
     def crash(self, *, in_peace: bool = False) -> None:
-        """The owner's process ends: nobody is told anything."""
+        """The owner's process ends without a word to any caller."""
         self.network += [message for message, _ in self.in_flight]
         self.in_flight = []
         self.restart(in_peace=in_peace)
@@ -183,7 +183,7 @@ class World:
         self.beat()
 
     def stall(self) -> None:
-        """A lot, while nobody is awake."""
+        """A lot, while no process is awake."""
         self.rig.clock.jump(self.random.choice([200, 5_000, 3_600_000]))
         self.beat()
 
@@ -282,12 +282,12 @@ class World:
         return self.random.choice(choices) if choices else None
 
     def send_cancel(self) -> None:
-        """Somebody cancels a job, perhaps one that nobody knows yet."""
+        """Cancel a job, perhaps one that is not known yet."""
         if self.jobs:
             self.send("user", cancel(self.random.choice(self.jobs)))
 
     def send_ghost(self) -> None:
-        """Somebody asks for what must be refused."""
+        """Ask for something that must be refused."""
         self.number += 1
         ghost = f"ghost-{self.number}"
         self.truth.ghosts.add(ghost)
@@ -356,7 +356,7 @@ class World:
                 return
             self.deliver()
             self.turn()
-        raise AssertionError("somebody is never answered")
+        raise AssertionError("a caller is never answered")
 
     def bytes(self) -> Iterator[bytes]:
         """Everything that was written, for comparing two histories."""

@@ -24,7 +24,7 @@ class Ledger:
 
 
 def opened(path: Path) -> dict[str, object]:
-    """What the ledger holds when somebody opens it afresh, and that it is sound."""
+    """What the ledger holds when it is opened afresh, and that it is sound."""
     store = SqliteStore.open(path)
     try:
         assert store.damage() == []

@@ -121,7 +121,7 @@ def test_a_job_submitted_before_is_indexed_outside_a_commit(writer: Writer, stor
     assert store.head(0) == head
 
 
-def test_work_of_a_job_nobody_submitted_is_a_broken_invariant(writer: Writer, store: Store) -> None:
+def test_work_of_a_job_that_was_never_submitted_is_a_broken_invariant(writer: Writer, store: Store) -> None:
     writer.submit("a")
     with pytest.raises(InvariantBroken):
         store.append_beside([work("a"), work("nobody")], [])
@@ -131,7 +131,7 @@ def test_work_of_a_job_nobody_submitted_is_a_broken_invariant(writer: Writer, st
 
 
 def test_the_key_of_work_goes_with_the_payload_it_was_made_from(writer: Writer, store: Store) -> None:
-    """X-171: no key finds it any more; that a job of its label did it stays known, for whoever asks why it ran again."""
+    """X-171: no key finds it any more; that a job of its label did it stays known, so that `explain` can say why it ran again."""
     writer.append([submitted("a"), submitted("b")], [job("a"), job("b")], content=[content("payload of a")])
     store.append_beside([work("a"), work("b")], [])
     writer.append(erased=[digest("payload of a"), digest("something else")])
@@ -160,7 +160,7 @@ def test_an_answer_that_counts_is_never_replaced(writer: Writer, store: Store) -
 
 
 def test_an_answer_goes_with_the_payload_of_its_job(writer: Writer, store: Store) -> None:
-    """X-171: whoever can guess a request can test it against the digest that the answer is kept with"""
+    """X-171: an attacker who guesses a request can test it against the digest that the answer is kept with"""
     bodies = {name: encode({"payload_digest": digest(f"payload of {name}")}) for name in ("a", "b")}
     writer.append([submitted("a"), submitted("b")], [job(name, body=body) for name, body in bodies.items()])
     kept = [answer("one", response=b"a"), answer("again", response=b"a"), answer("two", response=b"b")]
@@ -247,7 +247,7 @@ def test_a_ledger_of_the_first_schema_is_read_as_it_is(old: Path) -> None:
     assert old.read_bytes() == before
 
 
-def test_whoever_owns_an_old_ledger_brings_the_index_and_its_readers_find_it(old: Path) -> None:
+def test_the_owner_of_an_old_ledger_adds_the_index_and_its_readers_find_it(old: Path) -> None:
     reader = SqliteStore.open_reader(old)
     assert list(reader.work("here", digest("key"))) == []
     store = SqliteStore.open(old)

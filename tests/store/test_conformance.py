@@ -77,7 +77,7 @@ def test_the_states_a_store_accepts_are_those_of_the_kernel() -> None:
 # Heads, epochs, order
 
 
-def test_a_new_ledger_is_empty_and_nobody_owns_it(store: Store) -> None:
+def test_a_new_ledger_is_empty_and_has_no_owner(store: Store) -> None:
     assert (store.origin, store.partitions) == (ORIGIN, PARTITIONS)
     assert [store.head(partition) for partition in range(PARTITIONS)] == [
         LedgerHead(0, 0, bytes(32), 0, 0)
@@ -168,7 +168,7 @@ def test_a_deposed_owner_writes_nothing(ledger: Ledger) -> None:
     assert [record.job_id for record in ledger.store.records(0)] == ["a", "b"]
 
 
-def test_nobody_writes_before_taking_ownership(store: Store) -> None:
+def test_no_process_writes_before_taking_ownership(store: Store) -> None:
     writer = Writer(store, 1)
     commit = writer.commit()
     _refuse(store, commit._replace(batch=commit.batch._replace(partition=0)), EpochLost)
@@ -289,7 +289,7 @@ WRONG: dict[str, Callable[[Commit], Commit]] = {
     "transition without sequence": _record(kind="transition"),
     "transition with a negative sequence": _record(kind="transition", transition_seq=-1),
     "transition without job": _record(kind="transition", transition_seq=0, job_id=None),
-    "transition of a job nobody submitted": _record(kind="transition", transition_seq=0, job_id="nobody"),
+    "transition of a job that was never submitted": _record(kind="transition", transition_seq=0, job_id="nobody"),
     "job of another partition": _job(partition=1),
     "job without id": _job(job_id=""),
     "job without tenant": _job(tenant_id=""),
@@ -319,7 +319,7 @@ WRONG: dict[str, Callable[[Commit], Commit]] = {
     "tree head of batches to come": _with(tree_head=TreeHeadRow(0, 3, "note")),
     "tree head over nothing": _with(tree_head=TreeHeadRow(0, 0, "note")),
     "tree head without note": _with(tree_head=TreeHeadRow(0, 1, "")),
-    "work of a job nobody submitted": _with(work=[work("nobody")]),
+    "work of a job that was never submitted": _with(work=[work("nobody")]),
     "work without workspace": _with(work=[work("a", workspace="")]),
     "work without label": _with(work=[work("a", label="")]),
     "work with a short key": _with(work=[work("a", execution_key=bytes(31))]),

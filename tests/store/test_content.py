@@ -381,7 +381,7 @@ def test_on_a_disk_that_does_not_sync_directories_the_same_cuts_lose_content() -
 
 
 def test_what_a_dead_process_was_writing_is_swept_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
-    """Beside it lies what nobody can tell: it stays for garbage collection, which goes by age."""
+    """An unknown file beside it stays for garbage collection, which goes by age."""
     files = ContentFiles(tmp_path / "content")
     script = "import sys; from detent.store.content import marked_name; print(marked_name())"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

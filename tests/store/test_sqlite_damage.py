@@ -46,7 +46,7 @@ def _damage(path: Path, page: int) -> None:
         ("jobs_by_state", lambda store: store.job_counts()),
     ],
 )
-def test_a_damaged_page_is_reported_by_whoever_reads_it(
+def test_a_damaged_page_is_reported_by_every_reader(
     path: Path, table: str, question: Callable[[SqliteReader], object]
 ) -> None:
     _damage(path, _root_pages(path)[table])

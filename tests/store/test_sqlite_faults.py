@@ -61,7 +61,7 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     assert path.read_text().startswith("a letter")
 
 
-def test_somebody_elses_database_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_foreign_database_is_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     other = apsw.Connection(str(path))
     other.execute("CREATE TABLE t (a)")

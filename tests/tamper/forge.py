@@ -1,4 +1,4 @@
-"""The hands of whoever tampers: with a text editor only, or with the owner's key.
+"""The attacker's tools: a text editor only, or the owner's key.
 
 Every function insists that it changed something. A test that tampered with nothing would pass over a verifier that finds
 nothing.
@@ -19,7 +19,7 @@ from tests.ledger.build import Builder, RawCommit
 
 ALWAYS = {"ok": True}
 LEASE = b"l" * 32
-"""A lease that nobody gave, and a digest of nothing."""
+"""A lease that was never granted, and a digest of nothing."""
 
 
 class Remembering:
@@ -36,7 +36,7 @@ class Remembering:
 
 
 def check(ledger: Builder, items: Sequence[Item] | None = None, **options: Any) -> Report:
-    """Verify a ledger, or what somebody made of it."""
+    """Verify a ledger, or a tampered copy."""
     return verify_items(ledger.items() if items is None else items, **({"root": ledger.root} | options))
 
 

@@ -95,7 +95,7 @@ def test_a_changed_time_of_an_answer_is_found(
 def test_deleted_answers_are_counted_under_not_proved(
     client: Client, detent_home: TemporaryHome, detent_clock: FakeClock
 ) -> None:
-    """X-196: nobody can tell a deleted answer from one that expired under another setting."""
+    """X-196: a deleted answer looks like one that expired under another setting."""
     twice(client, detent_clock)
     assert not any("What became of" in sentence for sentence in verified(detent_home).not_proved)
     edit(detent_home, "DELETE FROM answers")

@@ -71,7 +71,7 @@ def test_a_dropped_guard_of_the_history_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("epoch", ["0", "epoch - 1", "epoch + 1000000", "1 << 62"])
 def test_a_changed_epoch_is_found(tmp_path: Path, epoch: str) -> None:
-    """X-196, X-172: under a lower one no owner can begin, under a higher one somebody pretends to have been one."""
+    """X-196, X-172: under a lower one no owner can begin, under a higher one an owner seems to have existed that never did."""
     report = edited(tmp_path, f"UPDATE partitions SET epoch = {epoch}")
     assert codes(report) == {"STORED_COLUMN_DIFFERS"}
     assert "epoch" in report.findings[0].message
@@ -92,7 +92,7 @@ def test_deleted_decisions_and_reports_are_found(tmp_path: Path, change: str) ->
 
 
 def test_a_changed_tick_in_a_bundles_header_is_said_not_to_be_proved(tmp_path: Path) -> None:
-    """X-196: nobody signs the header; everything else in it is compared with the batches."""
+    """X-196: the header is not signed; everything else in it is compared with the batches."""
     played = fresh(tmp_path)
     path = tmp_path / "whole.detent"
     export(played.home, path, environment=played.environment)

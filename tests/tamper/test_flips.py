@@ -187,7 +187,7 @@ def test_every_shorter_file_is_found() -> None:
             assert "BUNDLE_TRUNCATED" in report.codes, length
 
 
-def test_a_flipped_bit_is_found_even_by_whoever_writes_the_file_anew_around_it() -> None:
+def test_a_flipped_bit_is_found_even_if_the_file_is_rewritten_around_it() -> None:
     """The end item is no signature: what is inside has to hold by itself, in a run's bundle too."""
     ledger = LEDGER
     items = ledger.run_items("run-1")

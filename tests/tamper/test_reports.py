@@ -1,4 +1,4 @@
-"""Tampering with executors' reports: by an owner that names forged ones, and by whoever takes one out or changes it."""
+"""Tampering with executors' reports: by an owner that names forged ones, and by an attacker who removes or changes one."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_a_rewritten_history_is_only_found_by_a_tree_head_kept_elsewhere_or_a_wi
     finding = found(check(forger, kept_heads=[kept]), "LEDGER_FORKED")
     assert finding.batch_no == 2
     assert "has root sha256:" in finding.message
-    assert "the batches sha256:" in finding.message, "both roots stand in it: proof that somebody signed both"
+    assert "the batches sha256:" in finding.message, "it contains both roots: proof that both were signed"
     assert found(check(forger, witnesses_min=1), "HEAD_NOT_WITNESSED").partition == 0
 
 

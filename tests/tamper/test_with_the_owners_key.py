@@ -1,4 +1,4 @@
-"""Tampering by whoever holds the owner's key, with the records of jobs: every signature is good, and the rules still find it.
+"""Tampering by an attacker with the owner's key, with the records of jobs: every signature is good, and the rules still find it.
 
 Runs, owners and erasures have `test_with_the_owners_key_beside_jobs`; what even they do not find, `test_what_no_rule_finds`.
 """

@@ -1,4 +1,4 @@
-"""Tampering by whoever holds the owner's key, with what is no record of a job: runs, owners, configurations, erasures."""
+"""Tampering by an attacker with the owner's key, with other records than those of jobs: runs, owners, configurations, erasures."""
 
 from __future__ import annotations
 

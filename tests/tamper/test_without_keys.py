@@ -1,4 +1,4 @@
-"""Tampering with an editor: whoever holds no key changes, drops, moves, repeats or splices, and is found."""
+"""Tampering with an editor: an attacker without keys changes, drops, moves, repeats or splices, and is found."""
 
 from __future__ import annotations
 

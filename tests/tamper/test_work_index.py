@@ -88,7 +88,7 @@ def test_a_plan_does_not_promise_the_result_of_another_step(done: Project) -> No
 
 
 def test_a_job_row_that_names_another_payload_gives_no_step_a_wrong_result(done: Project) -> None:
-    """X-196: a job's row is signed by nobody either; the manifest that its submitter signed says what it was asked."""
+    """X-196: a job's row is not signed either; the manifest that its submitter signed says what it was asked."""
 
     def swap(database: apsw.Connection) -> None:
         swap_keys(database)

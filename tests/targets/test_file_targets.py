@@ -189,7 +189,7 @@ def test_the_bytes_before_the_run_belong_to_what_is_compared(destination: Destin
         destination.target().open(RUN, mark)
 
 
-def test_what_somebody_added_after_the_crash_is_set_aside(destination: Destination) -> None:
+def test_bytes_added_after_the_crash_are_set_aside(destination: Destination) -> None:
     drive(destination, destination.target(), VALUES)
     with destination.path.open("ab") as file:
         file.write(b"by hand\n")
@@ -249,7 +249,7 @@ def test_a_change_while_the_run_has_the_file_is_found_before_the_next_batch(
     assert destination.held() == held
 
 
-def test_bytes_that_somebody_adds_in_the_middle_of_a_batch_are_found_and_kept(destination: Destination) -> None:
+def test_bytes_added_by_another_program_in_the_middle_of_a_batch_are_found_and_kept(destination: Destination) -> None:
     class Interrupted(Disk):
         def write(self, handle: int, data: memoryview) -> int:
             add(destination.path)

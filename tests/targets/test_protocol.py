@@ -53,7 +53,7 @@ def test_a_write_that_was_not_recorded_is_there_once_after_a_resume(destination:
     target = destination.target()
     assert target.open(RUN, recorded) == 3
     target.write(3, VALUES[3:])
-    target.close()  # Nobody wrote this mark down.
+    target.close()  # This mark was not recorded.
     target = destination.target()
     next_seq = target.open(RUN, recorded)
     assert next_seq == (6 if destination.kind == "sqlite" else 3)

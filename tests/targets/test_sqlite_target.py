@@ -92,7 +92,7 @@ def test_a_table_that_was_dropped_is_not_made_again(path: Path) -> None:
     assert sql(path, "SELECT name FROM sqlite_schema WHERE name = 'items'") == []
 
 
-def test_a_cursor_that_somebody_moved_stops_the_run(path: Path, opened: SqliteTarget) -> None:
+def test_a_cursor_moved_from_outside_stops_the_run(path: Path, opened: SqliteTarget) -> None:
     opened.write(0, ["a"])
     sql(path, "UPDATE detent_commits SET next_seq = 5")
     with pytest.raises(DestinationChanged, match="cursor"):

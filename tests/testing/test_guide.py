@@ -1,4 +1,4 @@
-"""docs/testing.md: its examples are a project, and pytest runs it as anybody's."""
+"""docs/testing.md: its examples are a project, and pytest runs it as any user's."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def silent(work: Runtime, session: Asks | None = None) -> ClaimAhead:
-    """Claims ahead of a supervisor that nobody wakes."""
+    """Claims ahead of a supervisor that is never woken."""
     return ClaimAhead(session or work.session, work.supervisor.identity, rouse=lambda: None, look=lambda: None)
 
 
@@ -213,7 +213,7 @@ def test_a_crew_finds_the_leases_whose_answers_were_lost(rig: Rig, monkeypatch: 
     monkeypatch.setattr(work.supervisor.claim_ahead, "_session", Losing(work, 1))
     made = submissions(work, rig, "job-1")
     work.supervisor.claim_ahead.submit(made, NEVER)
-    eventually(lambda: states(rig, "job-1") == ["SUCCEEDED"], "nobody ran it")
+    eventually(lambda: states(rig, "job-1") == ["SUCCEEDED"], "no worker ran it")
     assert rig.job("job-1").attempt_id == 0
 
 
@@ -339,7 +339,7 @@ def test_what_was_leased_for_a_crew_that_closes_is_given_up(rig: Rig, monkeypatc
 def test_what_is_leased_for_a_crew_that_has_closed_meanwhile_is_given_up_at_once(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """X-163: the claim was on its way when the supervisor ended; nobody waits for the lease to run out."""
+    """X-163: the claim was on its way when the supervisor ended; the job does not wait for the lease to run out."""
     quiet(monkeypatch)
     work = rig.work()
     claim_ahead = silent(work)
@@ -368,7 +368,7 @@ def test_a_crew_that_hears_of_no_commits_claims_what_was_submitted_beside_it(
     names = [f"job-{number}" for number in range(work.supervisor.claim_ahead._vacant + 3)]
     made = submissions(work, rig, *names)
     work.supervisor.claim_ahead.submit(made, NEVER)
-    eventually(lambda: set(states(rig, *names)) == {"SUCCEEDED"}, "nobody looked into the queue")
+    eventually(lambda: set(states(rig, *names)) == {"SUCCEEDED"}, "no worker looked into the queue")
 
 
 def test_a_closed_session_says_so(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -400,7 +400,7 @@ def fill(work: Runtime, rig: Rig, claim_ahead: ClaimAhead) -> list[Submission]:
 
 
 def test_a_full_queue_is_asked_again_for_what_has_left_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """X-182, X-187: the decision log is for refusals that somebody wants to know of; it has an end."""
+    """X-182, X-187: the decision log is for refusals worth knowing; it is bounded."""
     quiet(monkeypatch)
     work = rig.work()
     claim_ahead = silent(work)

@@ -129,7 +129,7 @@ def test_the_lease_of_a_worker_that_may_live_is_left_alone(rig: Rig) -> None:
 
 
 def test_a_job_whose_lease_was_lost_is_ended_and_its_report_refused(rig: Rig, detent_clock: FakeClock) -> None:
-    """JOB-083, A.6: somebody else has it by then."""
+    """JOB-083, A.6: another worker has it by then."""
     rig.lane.held = {"steps:one"}
     work = rig.work()
     submit(work, order(base=str(rig.project)), retries=Retries(9))
@@ -148,7 +148,7 @@ def test_a_job_whose_lease_was_lost_is_ended_and_its_report_refused(rig: Rig, de
 
 
 def test_work_of_an_unknown_kind_fails_and_says_so(rig: Rig) -> None:
-    """JOB-060: DEPENDENCY_ERROR, and nobody tries it again."""
+    """JOB-060: DEPENDENCY_ERROR, and it is not retried."""
     work = rig.work()
     submit(work, WorkOrder(kind="shell", target="true", label="l"))
     assert ended(rig) == "FAILED"
@@ -160,7 +160,7 @@ def test_work_of_an_unknown_kind_fails_and_says_so(rig: Rig) -> None:
 
 
 def test_a_payload_that_is_no_order_fails_its_job(rig: Rig) -> None:
-    """X-016: what somebody else put into the queue is refused, not choked on."""
+    """X-016: a foreign entry in the queue is refused, not choked on."""
     work = rig.work()
     data = seal_value({"version": 9}, bytes(16), name="payload")
     backend = work.backend
@@ -337,7 +337,7 @@ def test_when_the_owner_is_killed_another_process_takes_over_and_finishes_both_r
 
     rig.lane.on_idle = idle
     assert handle.run().status == "completed"
-    eventually(lambda: work.session.owns, "nobody took over")
+    eventually(lambda: work.session.owns, "no process took over")
     eventually(lambda: all(row.state == "SUCCEEDED" for row in rig.jobs()), "the dead one's job was left")
     assert sorted(rig.calls()) == ["a", "a"]
 
@@ -350,7 +350,7 @@ def test_the_crew_s_parts_can_be_chosen(rig: Rig) -> None:
     assert work.supervisor.failure is None
 
 
-def test_work_that_nobody_told_of_is_found_all_the_same(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unannounced_work_is_found_all_the_same(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wake-up may be lost; a job in the queue must not wait for the next one."""
     monkeypatch.setattr("detent.workers.supervisor.LOOK_SECONDS", 0.02)
     monkeypatch.setattr(Supervisor, "_observe", lambda _self, _records: None)

@@ -1,6 +1,6 @@
 """The contract's own conformance suite: its eight groups, one test for each case it names.
 
-Everything here is asked of the public names alone, as somebody else's suite would.
+Everything here is asked of the public names alone, as a foreign suite would.
 """
 
 from __future__ import annotations

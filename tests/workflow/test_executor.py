@@ -380,7 +380,7 @@ def test_time_is_up_at_the_bound_and_not_before() -> None:
     ("given_ms", "declared", "bound"),
     [(None, {"timeout_ms": 5000}, 5000), (200, {"timeout_ms": 5000}, 200), (None, {}, None), (200, {}, 200)],
 )
-def test_a_timeout_binds_only_if_somebody_wrote_it_down(
+def test_a_timeout_binds_only_if_the_contract_sets_it(
     given_ms: int | None, declared: dict[str, Any], bound: int | None
 ) -> None:
     """WF-132, WF-180, X-115, X-162"""
@@ -559,7 +559,7 @@ def test_the_graph_is_never_consulted(caplog: pytest.LogCaptureFixture) -> None:
 
     class Poisoned:
         def __getattribute__(self, name: str) -> Any:
-            raise AssertionError(f"somebody read {name}")
+            raise AssertionError(f"{name} was read")
 
     made = definition()
     poisoned = ModelWorkflowDefinition.model_construct(**{**made.__dict__, "execution_graph": Poisoned()})

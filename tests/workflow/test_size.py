@@ -81,7 +81,7 @@ def test_the_contracts_limits_are_kept_by_the_number_of_lines_run() -> None:
 def test_the_work_for_each_step_is_the_same_at_ten_times_the_size(shape: str) -> None:
     """WF-037, WF-277, WF-278"""
     per_step = []
-    plan_workflow(definition(), workflow(shape, 1), WORKFLOW)  # What is loaded or made once is nobody's step.
+    plan_workflow(definition(), workflow(shape, 1), WORKFLOW)  # What is loaded or made once counts for no step.
     for count in (400, 4000):  # The first layer of 50 needs nothing: an eighth of the small one, not a quarter.
         steps = workflow(shape, count)
         planned = lines_run(lambda steps=steps: plan_workflow(definition(), steps, WORKFLOW))  # type: ignore[misc]

@@ -68,7 +68,7 @@ def test_no_character_is_cut_in_two_and_the_mark_says_how_much_is_missing(text: 
     if truncated:
         (mark,) = re.findall(rb" ([0-9]+) bytes left out", kept)
         before, after = GAP.split(kept)
-        assert len(before) == HEAD  # Whoever has seen that much goes on with the mark.
+        assert len(before) == HEAD  # A reader that has seen that much goes on with the mark.
         assert data.endswith(after)
         assert int(mark) + len(after) + HEAD == len(data)
 

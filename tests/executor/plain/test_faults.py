@@ -117,7 +117,7 @@ def test_import_errors_say_what_and_where(rig: Rig, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_worker_that_is_killed_is_lost_and_nobodys_failure(rig: Rig, number: int) -> None:
+def test_a_worker_that_is_killed_is_lost_and_its_task_has_not_failed(rig: Rig, number: int) -> None:
     """X-163"""
     task = rig.submit("begin_and_wait")
     rig.begun()

@@ -1,4 +1,4 @@
-"""What is told of the causes and the members of an exception: their messages too, unless that would run somebody's code."""
+"""What is told of the causes and the members of an exception: their messages too, unless that would run user code."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def named_oddly() -> OSError:
     ],
     ids=["plain", "inherited", "file", "connection", "acts", "argument", "disguised", "file name", "empty", "long"],
 )
-def test_a_cause_is_told_with_its_message_where_that_runs_nobodys_code(
+def test_a_cause_is_reported_with_its_message_where_that_runs_no_user_code(
     cause: Callable[[], BaseException], said: str
 ) -> None:
     first, _, _ = told(cause()).partition("\n\nwhich led to:\n")

@@ -69,7 +69,7 @@ def test_a_bounded_text_keeps_to_its_bytes(text: str, size: int) -> None:
     assert len(telling.bounded(text, size).encode()) <= size
 
 
-def test_only_messages_that_run_nobodys_code_are_quick() -> None:
+def test_only_messages_that_run_no_user_code_are_quick() -> None:
     class Evil(ValueError):
         def __str__(self) -> str:
             raise AssertionError

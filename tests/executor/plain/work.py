@@ -306,7 +306,7 @@ if __name__ == "__main__":
 
 
 def loaded(name: str) -> bool:
-    """Whether a module was there before anybody asked for it."""
+    """Whether a module was loaded before it was asked for."""
     return name in sys.modules
 
 

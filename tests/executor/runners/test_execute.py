@@ -41,7 +41,7 @@ def test_the_code_blocks_of_a_blockdoc_are_one_program(here: Backend) -> None:
     assert here.run(execute({"blocks": blocks})).outputs.result_json == 42
 
 
-def test_streams_and_json_that_nobody_asked_for_are_left_out(here: Backend) -> None:
+def test_streams_and_json_that_were_not_requested_are_left_out(here: Backend) -> None:
     """JOB-042"""
     draft = execute("def main():\n    print('x' * 5000)\n    return 1", limits={"max_output_kb": 1})
     draft["output_spec"] = {"return_stdout": False, "return_stderr": False, "formats": ["png"]}

@@ -161,7 +161,7 @@ def test_a_document_that_is_not_understood_is_refused_by_the_path(here: Backend,
 
 
 def test_an_export_without_a_document_and_an_unknown_view_are_refused(here: Backend) -> None:
-    """JOB-009, JOB-043, JOB-060: nobody is called back for what the payload lacks."""
+    """JOB-009, JOB-043, JOB-060: the platform is not called back for what the payload lacks."""
     bare = here.run(EXPORT)
     assert bare.error is not None
     assert bare.error.message.startswith("payload.inputs.content: is missing")

@@ -193,7 +193,7 @@ def test_cancel_ends_a_running_job_at_once_from_another_thread(here: Backend) ->
 
 
 class CancelsWhileStoring:
-    """A store that is slow enough for somebody to change their mind."""
+    """A store that is slow enough for a cancellation to arrive in time."""
 
     def __init__(self, here: Backend) -> None:
         self.here = here
@@ -217,8 +217,8 @@ def test_a_job_cancelled_before_it_starts_never_ran(here: Backend) -> None:
     assert (result.status, result.resource_usage) == (JobStatus.CANCELLED, None)
 
 
-def test_an_attempt_cancelled_before_anybody_knew_of_it_never_ran(here: Backend) -> None:
-    """JOB-068: whoever cancels need not know whether it has begun"""
+def test_an_attempt_cancelled_before_it_was_known_never_ran(here: Backend) -> None:
+    """JOB-068: the canceller need not know whether it has begun"""
     attempt = Attempt()
     attempt.cancel()
     payload = here.payload(execute("while True: pass"))

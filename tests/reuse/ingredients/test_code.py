@@ -340,7 +340,7 @@ CASES = {
         [("pipeline.py", "size = 1", "size = 9")],
         [("pipeline.py", "size = 2", "size = 9")],
     ),
-    "settings of somebody else's module": Case(
+    "settings of another project's module": Case(
         {
             "pipeline.py": """
                 import decimal

@@ -1,4 +1,4 @@
-"""Source that nobody should write, and files that do not stay: no crash, no endless wait, no wrong reuse."""
+"""Perverse source code, and files that do not stay: no crash, no endless wait, no wrong reuse."""
 
 from __future__ import annotations
 

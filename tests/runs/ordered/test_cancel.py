@@ -37,7 +37,7 @@ def test_the_outcome_depends_on_the_boundary_alone(rig: OrderedRig, window: int,
 
 
 def test_a_second_cancellation_at_the_same_place_changes_nothing(rig: OrderedRig) -> None:
-    """X-069: a boundary is recorded once, by whoever came first."""
+    """X-069: a boundary is recorded once, by the first to ask."""
     with rig.work() as work:
         handle = rig.ordered(work, range(50), "square", ListTarget(), window=8, chunk=4)
         handle.open()
@@ -104,7 +104,7 @@ def test_a_boundary_survives_the_runtime(rig: OrderedRig) -> None:
     assert (result.status, target.values) == ("cancelled", [x * x for x in range(42)])
 
 
-def test_a_job_that_somebody_cancels_is_its_items_outcome(rig: OrderedRig) -> None:
+def test_a_cancelled_job_is_its_items_outcome(rig: OrderedRig) -> None:
     """ORD-054: CANCELED is TERMINAL_CANCEL; the cursor passes it and the others are committed."""
     target = ListTarget()
     rig.lane.held = {COMPUTE_CHUNK}

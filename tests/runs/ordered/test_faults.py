@@ -164,7 +164,7 @@ def test_one_slow_item_holds_back_two_windows_and_no_more(rig: OrderedRig) -> No
 def test_an_item_that_a_worker_has_is_in_flight_although_nothing_follows_from_that(
     rig: OrderedRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ORD-048: who looks at what the cursor waits for sees that somebody is at it."""
+    """ORD-048: what the cursor waits for is seen to be in flight."""
     monkeypatch.setattr("detent.runs.ordered.driver.LOOK_SECONDS", 10 * WAIT_SECONDS)
     rig.write("def waits(x): return open('gate').read()\n")
     os.mkfifo(rig.project / "gate")
@@ -174,7 +174,7 @@ def test_an_item_that_a_worker_has_is_in_flight_although_nothing_follows_from_th
         driver = handle._driver
         assert driver is not None
         running = in_thread(handle.run)
-        eventually(lambda: driver.ordered.ledger.in_flight_count == 1, "nobody is seen to be at it")
+        eventually(lambda: driver.ordered.ledger.in_flight_count == 1, "it is not seen to be in flight")
         blocked = driver.ordered.snapshot().oldest_blocked
         assert blocked is not None
         assert blocked.state == "IN_FLIGHT"
@@ -235,7 +235,7 @@ def mapped_files(
 
 
 def test_items_that_were_tampered_with_fail(rig: OrderedRig) -> None:
-    """A chunk's order has the digest of its part: other bytes are nobody's items."""
+    """A chunk's order has the digest of its part: other bytes are refused."""
     with rig.work() as work:
         handle = rig.ordered(work, [1, 2, 3], "same", ListTarget(), chunk=3, on_error="continue")
         path = work.backend.files.path(handle.inputs.items)

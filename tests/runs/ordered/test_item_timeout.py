@@ -189,7 +189,7 @@ def test_without_a_slow_item_nothing_is_computed_twice(project: OrderedRig) -> N
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Microseconds that stand still until somebody adds to them."""
+    """Microseconds that move only when a test adds to them."""
     now = [1_000_000_000]
     monkeypatch.setattr(timed_chunk, "_now_us", lambda: now[0])
     return now

@@ -96,7 +96,7 @@ def test_each_item_is_there_once_however_often_the_run_was_killed(
 
 
 def test_a_function_gets_each_item_at_least_once_and_its_token_tells_a_repeat(rig: OrderedRig) -> None:
-    """ORD-034: repeats have the seq they had before, so whoever keeps the tokens has each item once, in order."""
+    """ORD-034: repeats have the seq they had before, so a consumer that keeps the tokens has each item once, in order."""
     answer = killed(rig, "steps.py:keep", seed=3)
     assert answer["status"] == "completed"
     kept = [line.split() for line in (rig.project / "kept").read_text().splitlines()]
@@ -130,7 +130,7 @@ def test_a_killed_runtime_with_real_workers_leaves_nothing_behind(rig: OrderedRi
     assert from_json_lines(rig.project / "out.jsonl") == SQUARES[:60]
 
 
-def test_a_killed_worker_costs_nobody_anything(rig: OrderedRig) -> None:
+def test_a_killed_worker_costs_no_item(rig: OrderedRig) -> None:
     """ORD-027, X-163: the chunk is tried again at once, and its items are there once."""
     rig.write("import os, pathlib, signal\ndef deadly(x):\n"
               "    if x == 7 and not pathlib.Path('died').exists():\n"
@@ -145,7 +145,7 @@ def test_a_killed_worker_costs_nobody_anything(rig: OrderedRig) -> None:
 
 
 def test_a_second_process_does_not_drive_the_same_run(rig: OrderedRig) -> None:
-    """X-174: the run that is under way is left to whoever drives it."""
+    """X-174: the run that is under way is left to its driver."""
     rig.lane.held = {COMPUTE_CHUNK}
     work = rig.work()
     first = rig.ordered(work, range(4), "same", ListTarget())

@@ -114,7 +114,7 @@ def test_what_such_a_step_left_is_cancelled_when_other_items_come(project: Order
     assert lines(project.project / "squares.jsonl") == [9]
 
 
-def test_what_such_a_step_left_is_cancelled_too_when_it_goes_elsewhere_and_nobody_will_go_on_with_it(
+def test_what_such_a_step_left_is_cancelled_too_when_it_goes_elsewhere_and_cannot_be_continued(
     project: OrderedRig,
 ) -> None:
     (project.project / "squares.jsonl").mkdir()

@@ -78,13 +78,13 @@ def test_cancelling_the_run_cancels_the_ordered_one_where_its_destination_stands
     assert {row.state for row in project.jobs(ordered)} == {"SUCCEEDED", "CANCELED"}
 
 
-def test_cancelling_a_run_that_nobody_drives_ends_its_ordered_run_too(project: OrderedRig) -> None:
+def test_cancelling_an_interrupted_run_ends_its_ordered_run_too(project: OrderedRig) -> None:
     cancelled(project, left(project, LONG, 5))
     assert ordered_runs(project) == [("flow/squares", "cancelled")]
 
 
 def cancelled(project: OrderedRig, run_id: str) -> None:
-    """Cancel a run that nobody drives."""
+    """Cancel a run without a driver."""
     with project.reader() as reader:
         assert Canceller(project.home.home, project.home.session(), reader).run(run_id).status == "cancelled"
 
@@ -103,7 +103,7 @@ def two_left(project: OrderedRig) -> tuple[str, str]:
     return first, second.run_id
 
 
-def test_cancelling_a_run_that_nobody_drives_leaves_the_ordered_run_of_another_one_alone(project: OrderedRig) -> None:
+def test_cancelling_an_interrupted_run_leaves_the_ordered_run_of_another_one_alone(project: OrderedRig) -> None:
     first, second = two_left(project)
     assert destinations(project) == {"jsonl:squares.jsonl": "running", "jsonl:b.jsonl": "running"}
     cancelled(project, first)
