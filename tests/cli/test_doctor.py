@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 
 from detent.executor.sandbox import Capabilities, Profile, probe, profile_of
 from detent.executor.sandbox.capabilities import WORDS
-from detent.inspect.doctor import space_of
+from detent.inspect.doctor import bytecode_of, interpreter_of, space_of
 from detent.inspect.sandbox import sandbox_view
 from detent.owner.kept_heads import KeptHeads, state_directory
 from tests.cli.conftest import Cli, Result
@@ -29,14 +31,44 @@ def text_of(result: Result, name: str) -> str:
 def test_a_healthy_home_is_called_healthy(cli: Cli) -> None:
     result = cli("doctor", "-o", "json")
     assert result.code == 0
-    # What the machine lacks for a sandbox is no fault of the home.
-    assert {status for name, status in statuses(result).items() if not name.startswith("sandbox")} == {"ok"}
+    # What the machine lacks is not a fault of the home.
+    machine = ("sandbox", "interpreter", "bytecode")
+    assert {status for name, status in statuses(result).items() if not name.startswith(machine)} == {"ok"}
     assert text_of(result, "database").startswith("SQLite 3.")
     assert "journal wal" in text_of(result, "database")
     assert "6 batches" not in text_of(result, "ledger")
     assert "2 in files" in text_of(result, "content")
     assert str(cli.played.state) in text_of(result, "kept tree head")
     assert text_of(result, "owner") == "no process owns the home now"
+
+
+def test_the_way_the_interpreter_was_built_is_named(cli: Cli) -> None:
+    text = text_of(cli("doctor", "--quick", "-o", "json"), "interpreter")
+    assert text.startswith("built ")
+    assert interpreter_of("'--enable-optimizations' '--with-lto'", "/opt/python").status == "ok"
+    assert interpreter_of("'--enable-shared'", "/usr").text == "built by the distribution"
+    plain = interpreter_of("'--enable-shared'", "/opt/python")
+    assert plain.status == "note"
+    assert "without PGO" in plain.text
+
+
+@pytest.mark.parametrize(("kept", "status"), [("1", "note"), ("", "ok")])
+def test_a_start_without_compiled_modules_is_called_slow(cli: Cli, kept: str, status: str) -> None:
+    command = [sys.executable, "-m", "detent", "doctor", "--home", str(cli.played.home.path), "--quick", "-o", "json"]
+    environment = {
+        **os.environ,
+        "PYTHONDONTWRITEBYTECODE": kept,
+        "PYTHONPYCACHEPREFIX": str(cli.played.home.path.parent),
+    }
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    found = {check["name"]: check for check in json.loads(done.stdout)["checks"]}["bytecode"]
+    assert found["status"] == status
+    assert ("PYTHONDONTWRITEBYTECODE" in (found["hint"] or "")) is (status == "note")
+
+
+def test_an_unwritable_place_for_compiled_modules_is_named(tmp_path: Path) -> None:
+    assert bytecode_of(tmp_path).status == "ok"
+    assert bytecode_of(Path("/proc/1")).status == "note"
 
 
 def test_an_owner_at_work_is_named(cli: Cli) -> None:
