@@ -1,4 +1,4 @@
-"""How hypothesis runs here, and the time limit that every test has.
+"""How hypothesis runs here, the time limit that every test has, and the marker of the doors.
 
 `quick` is for a person at work: few examples, new ones each time. `ci` draws the same ones each time, so that a red build
 is red for everybody. `soak` looks long. `HYPOTHESIS_PROFILE` chooses; otherwise `CI` does.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.time_limit"]
@@ -19,3 +20,10 @@ settings.register_profile("quick", _UNHURRIED, max_examples=40)
 settings.register_profile("ci", _UNHURRIED, max_examples=40, derandomize=True, print_blob=True)
 settings.register_profile("soak", _UNHURRIED, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "quick"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker that tools/doors.py reads."""
+    config.addinivalue_line(
+        "markers", "door(name): the setting, contract key or route at which the test shows a requirement"
+    )

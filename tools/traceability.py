@@ -1,12 +1,17 @@
-"""Write docs/traceability.md: for every row of the contracts, the tests that name it.
+"""Write docs/traceability.md: for every row of the contracts, the tests that name it and the doors they go through.
 
 The rows come from docs/contracts/*.md, the names from the text of tests/**/*.py: docstrings, comments and strings alike.
 An id belongs to the innermost test function, test class or test module around it. A run of ids is written
 `PIPE-050..PIPE-055`, both ends in full; any other way of writing one is reported, because half of it would be lost
-silently. docs/contracts/waiting.toml says which rows wait for a part that is not built yet.
+silently. tools/doors.py reads which door a test goes through: a command, an SDK call, the workflow library, a marker.
+
+A row without a door is listed in docs/contracts/waiting.toml: it waits for a part that is not built, it is a rule about the
+source that no door can show, or it has no door yet. That last list can only shrink: this program takes a row off it when
+a door arrives, and never puts one on it.
 
 With --check nothing is written. The exit code is 1 when the page on disk differs, when a test or waiting.toml names an
-id that no contract has, when a range is miswritten, or when a PIPE row has neither a test nor an entry in waiting.toml.
+id that no contract has, when a range is miswritten, when a row has no test and waits for nothing, or when a row has
+neither a door nor an entry in waiting.toml.
 
 Known weak spot: a mention is taken at its word. Whether the test would fail if the row were broken, only a reader can say.
 """
@@ -18,14 +23,22 @@ import ast
 import re
 import sys
 import tomllib
-from collections import defaultdict
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tools.doors import LIBRARY, Doors, Names, package_names
+
 CONTRACTS = ("pipeline.md", "ordered.md", "core.md", "workflow.md", "jobs.md", "decisions.md")
-MUST_BE_COVERED = "PIPE-"
+PARTS = ("server", "fleet", "PostgreSQL", "signed sheets")
+"""What a row may wait for."""
 TEXT_CHARS_MAX = 100
 TESTS_SHOWN_MAX = 3
+DOORS_SHOWN_MAX = 3
 
 _ID = r"(?:(?:PIPE|ORD|WF|JOB|X)-\d{3}|OC-CORE-\d{4}[a-z]?|CORE-X\d{3})"
 _MENTION = re.compile(rf"(?<![\w-])(?P<first>{_ID})(?:\.\.(?P<last>{_ID}))?(?!\w)")
@@ -63,15 +76,39 @@ class Matrix:
     titles: dict[str, str]
     rows: dict[str, Row]
     tests: dict[str, list[Test]]
-    waiting: dict[str, str]
+    waiting: Waiting
     problems: list[str]
+    doors: dict[str, list[str]] = field(default_factory=dict)
+    """By row: its doors, those that most tests go through first."""
 
-    def open_rows(self) -> list[str]:
+    def untested(self) -> list[str]:
         """Return the ids that have neither a test nor a part they wait for."""
-        return [row_id for row_id in self.rows if row_id not in self.tests and row_id not in self.waiting]
+        return [row_id for row_id in self.rows if row_id not in self.tests and row_id not in self.waiting.parts]
+
+    def closed(self) -> list[str]:
+        """Return the ids that have neither a door nor an entry in waiting.toml."""
+        listed = {*self.doors, *self.waiting.parts, *self.waiting.source, *self.waiting.no_door_yet}
+        return [row_id for row_id in self.rows if row_id not in listed]
+
+    def column(self, row_id: str) -> str:
+        """Name the column of the summary that counts a row."""
+        if row_id in self.doors:
+            return "library" if all(_is_library(door) for door in self.doors[row_id]) else "door"
+        if row_id in self.waiting.parts:
+            return "waiting"
+        return "source" if row_id in self.waiting.source else "no door yet"
 
 
-def read_matrix(root: Path) -> Matrix:
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """docs/contracts/waiting.toml: what rows wait for, those that speak of the source, those without a door yet."""
+
+    parts: dict[str, str] = field(default_factory=dict)
+    source: dict[str, str] = field(default_factory=dict)
+    no_door_yet: tuple[str, ...] = ()
+
+
+def read_matrix(root: Path, names: Names | None = None) -> Matrix:
     """Read contracts, waiting list and tests below a repository root."""
     contracts = root / "docs" / "contracts"
     titles: dict[str, str] = {}
@@ -86,10 +123,14 @@ def read_matrix(root: Path) -> Matrix:
             rows[row.id] = row
     waiting = _read_waiting(contracts / "waiting.toml", rows, problems)
     tests = _read_tests(root, rows, problems)
-    matrix = Matrix(titles, rows, tests, waiting, problems)
-    uncovered = [row_id for row_id in matrix.open_rows() if row_id.startswith(MUST_BE_COVERED)]
-    if uncovered:
-        problems.append(f"no test and no entry in docs/contracts/waiting.toml: {_runs(uncovered, matrix)}")
+    doors = _read_doors(tests, Doors(root, names or package_names()))
+    matrix = Matrix(titles, rows, tests, waiting, problems, doors)
+    if matrix.untested():
+        problems.append(
+            f"no test and no part to wait for in docs/contracts/waiting.toml: {_runs(matrix.untested(), rows)}"
+        )
+    if matrix.closed():
+        problems.append(f"no door and no entry in docs/contracts/waiting.toml: {_runs(matrix.closed(), rows)}")
     return matrix
 
 
@@ -144,21 +185,26 @@ def render(matrix: Matrix) -> str:
         "# Traceability",
         "",
         "Generated by `make docs` from the ids in `docs/contracts/` and `tests/`; do not edit.",
-        "[contracts/README.md](contracts/README.md) says how to write ids.",
+        "[contracts/README.md](contracts/README.md) says how to write ids, and what counts as a door.",
         "",
-        "| contract | rows | with a test | waiting, no test | open |",
-        "|---|---|---|---|---|",
+        "| contract | rows | with a test | with a door | by the library alone | of the source | waiting | no door yet |",
+        "|---|---|---|---|---|---|---|---|",
     ]
+    total: Counter[str] = Counter()
     sections: list[str] = []
     for contract, title in matrix.titles.items():
         ids = [row.id for row in matrix.rows.values() if row.contract == contract]
-        tested = [row_id for row_id in ids if row_id in matrix.tests]
-        unmet = [row_id for row_id in matrix.open_rows() if row_id in ids]
-        waiting = len(ids) - len(tested) - len(unmet)
-        lines.append(f"| [{title}](contracts/{contract}) | {len(ids)} | {len(tested)} | {waiting} | {len(unmet)} |")
-        sections += ["", f"## {title}", "", "| id | requirement | tests |", "|---|---|---|"]
-        sections += [f"| {row_id} | {_short(matrix.rows[row_id].text)} | {_cell(row_id, matrix)} |" for row_id in ids]
-    return "\n".join([*lines, *sections, *_untested(matrix), ""])
+        count = Counter(matrix.column(row_id) for row_id in ids)
+        count.update(rows=len(ids), test=sum(row_id in matrix.tests for row_id in ids))
+        total += count
+        lines.append(f"| [{title}](contracts/{contract}) | {_figures(count)} |")
+        sections += ["", f"## {title}", "", "| id | requirement | door | tests |", "|---|---|---|---|"]
+        sections += [
+            f"| {row_id} | {_short(matrix.rows[row_id].text)} | {_door_cell(row_id, matrix)} | {_cell(row_id, matrix)} |"
+            for row_id in ids
+        ]
+    lines.append(f"| all | {_figures(total)} |")
+    return "\n".join([*lines, *sections, *_without_door(matrix), ""])
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -171,8 +217,12 @@ def main(arguments: list[str] | None = None) -> int:
     matrix = read_matrix(options.root)
     text = render(matrix)
     problems = list(matrix.problems)
+    opened = [row_id for row_id in matrix.waiting.no_door_yet if matrix.column(row_id) != "no door yet"]
     if not options.check:
         page.write_text(text, encoding="utf-8")
+        strike(options.root / "docs" / "contracts" / "waiting.toml", opened)
+    elif opened:
+        problems.append(f"docs/contracts/waiting.toml still lists {', '.join(opened)}: run `make docs`")
     elif not page.is_file() or page.read_text(encoding="utf-8") != text:
         problems.append("docs/traceability.md is not what the contracts and tests give: run `make docs`")
     for problem in problems:
@@ -180,15 +230,44 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if problems and options.check else 0
 
 
-def _read_waiting(path: Path, rows: dict[str, Row], problems: list[str]) -> dict[str, str]:
-    waiting: dict[str, str] = {}
-    for key, part in tomllib.loads(path.read_text(encoding="utf-8"))["rows"].items():
+def strike(path: Path, ids: Iterable[str]) -> None:
+    """Take rows off the list of those without a door; each has a line of its own there."""
+    gone = {f'"{row_id}",' for row_id in ids}
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if line.strip() not in gone), encoding="utf-8")
+
+
+def _read_waiting(path: Path, rows: dict[str, Row], problems: list[str]) -> Waiting:
+    document = tomllib.loads(path.read_text(encoding="utf-8"))
+
+    def ids_of(key: str) -> list[str]:
         match = _MENTION.fullmatch(key)
         ids = expand(match["first"], match["last"], rows) if match else []
         if not ids:
             problems.append(f"docs/contracts/waiting.toml: {key} names no row")
-        waiting.update(dict.fromkeys(ids, part))
-    return waiting
+        return ids
+
+    parts = {row_id: part for key, part in document.get("rows", {}).items() for row_id in ids_of(key)}
+    problems += [
+        f"docs/contracts/waiting.toml: {row_id} waits for {part!r}, which is none of {', '.join(PARTS)}"
+        for row_id, part in parts.items()
+        if part not in PARTS
+    ]
+    source = {row_id: reason for key, reason in document.get("source", {}).items() for row_id in ids_of(key)}
+    yet = tuple(row_id for key in document.get("no_door_yet", ()) for row_id in ids_of(key))
+    return Waiting(parts, source, yet)
+
+
+def _read_doors(tests: dict[str, list[Test]], doors: Doors) -> dict[str, list[str]]:
+    """Count the doors of each row's tests, and put the tests that go through one first."""
+    found: dict[str, list[str]] = {}
+    for row_id, named in tests.items():
+        opened = {test: doors.of(test.path, test.name.replace("::", ".")) for test in named}
+        count = Counter(door for through in opened.values() for door in through)
+        named.sort(key=lambda test: (not opened[test], all(_is_library(door) for door in opened[test]), test))
+        if count:
+            found[row_id] = sorted(count, key=lambda door: (_is_library(door), -count[door], door))
+    return found
 
 
 def _read_tests(root: Path, rows: dict[str, Row], problems: list[str]) -> dict[str, list[Test]]:
@@ -233,13 +312,30 @@ def _test_scopes(tree: ast.Module, path: str) -> list[tuple[int, int, Test]]:
 
 
 def _cell(row_id: str, matrix: Matrix) -> str:
-    tests = matrix.tests.get(row_id, [])
-    shown = [str(test) for test in tests[:TESTS_SHOWN_MAX]]
-    if len(tests) > TESTS_SHOWN_MAX:
-        shown.append(f"and {len(tests) - TESTS_SHOWN_MAX} more")
-    if row_id in matrix.waiting:
-        shown.append(f"{'the rest ' if tests else ''}waits for: {matrix.waiting[row_id]}")
-    return "<br>".join(shown) or "**none**"
+    return _first([str(test) for test in matrix.tests.get(row_id, [])], TESTS_SHOWN_MAX) or "**none**"
+
+
+def _door_cell(row_id: str, matrix: Matrix) -> str:
+    doors = [door if " [" in door else f"`{door}`" for door in matrix.doors.get(row_id, [])]
+    shown = _first(doors, DOORS_SHOWN_MAX)
+    if row_id in matrix.waiting.parts:
+        return "<br>".join([shown, "the rest "][: 2 if shown else 0]) + f"waits for: {matrix.waiting.parts[row_id]}"
+    if not shown and row_id in matrix.waiting.source:
+        return f"the source: {matrix.waiting.source[row_id]}"
+    return shown or "**none yet**"
+
+
+def _first(items: list[str], most: int) -> str:
+    return "<br>".join([*items[:most], *([f"and {len(items) - most} more"] if len(items) > most else [])])
+
+
+def _figures(count: Counter[str]) -> str:
+    columns = ("rows", "test", "door", "library", "source", "waiting", "no door yet")
+    return " | ".join(str(count[name]) for name in columns)
+
+
+def _is_library(door: str) -> bool:
+    return door.startswith(f"{LIBRARY}.")
 
 
 def _short(text: str) -> str:
@@ -253,20 +349,22 @@ def _short(text: str) -> str:
     return cut + " …"
 
 
-def _untested(matrix: Matrix) -> list[str]:
+def _without_door(matrix: Matrix) -> list[str]:
     parts: dict[str, list[str]] = defaultdict(list)
-    for row_id, part in matrix.waiting.items():
-        if row_id not in matrix.tests:
+    for row_id, part in matrix.waiting.parts.items():
+        if row_id not in matrix.doors:
             parts[part].append(row_id)
-    lines = ["", "## Rows without a test", "", "Waiting for a part that is not built yet:", ""]
-    lines += [f"- {part}: {_runs(ids, matrix)}" for part, ids in sorted(parts.items())] or ["- none"]
-    lines += ["", "Open, waiting for nothing:", "", f"- {_runs(matrix.open_rows(), matrix) or 'none'}"]
+    lines = ["", "## Rows without a door", "", "Waiting for a part that is not built yet:", ""]
+    lines += [f"- {part}: {_runs(ids, matrix.rows)}" for part, ids in sorted(parts.items())] or ["- none"]
+    yet = [row_id for row_id in matrix.rows if matrix.column(row_id) == "no door yet"]
+    lines += ["", "No door yet:", "", f"- {_runs(yet, matrix.rows) or 'none'}"]
+    lines += ["", "Without a test:", "", f"- {_runs(matrix.untested(), matrix.rows) or 'none'}"]
     return lines
 
 
-def _runs(ids: list[str], matrix: Matrix) -> str:
+def _runs(ids: list[str], rows: dict[str, Row]) -> str:
     """Join ids that follow each other in their contract into ranges."""
-    place = {row_id: index for index, row_id in enumerate(matrix.rows)}
+    place = {row_id: index for index, row_id in enumerate(rows)}
     runs: list[list[str]] = []
     for row_id in sorted(ids, key=place.__getitem__):
         if runs and place[row_id] == place[runs[-1][-1]] + 1 and _series(row_id) == _series(runs[-1][0]):

@@ -26,14 +26,24 @@ def repository(tmp_path: Path) -> Path:
     table = "| ID | Level | Requirement | How |\n|---|---|---|---|\n"
     rows = "".join(f"| {row_id} | MUST | Says \\| {row_id}. | Look. |\n" for row_id in (ONE, TWO, THREE, FOUR))
     (contracts / "pipeline.md").write_text(f"# Pipeline\n\n{table}{rows}", encoding="utf-8")
-    rows = "".join(f"| {row_id} | MUST | Says. | Look. |\n" for row_id in (f"{CORE}-1001a", OTHER, f"{CORE}-1001b"))
+    core = (f"{CORE}-1001a", OTHER, f"{CORE}-1001b")
+    rows = "".join(f"| {row_id} | MUST | Says. | Look. |\n" for row_id in core)
     (contracts / "core.md").write_text(f"# Core\n\n{table}{rows}", encoding="utf-8")
-    (contracts / "waiting.toml").write_text(f'[rows]\n"{FOUR}" = "the moon"\n', encoding="utf-8")
+    write_waiting(tmp_path, yet=(ONE, TWO, THREE), fleet=(FOUR, *core))
     return tmp_path
 
 
+def write_waiting(repository: Path, *, yet: tuple[str, ...] = (), fleet: tuple[str, ...] = ()) -> Path:
+    path = repository / "docs" / "contracts" / "waiting.toml"
+    lines = ["no_door_yet = [", *(f'    "{row_id}",' for row_id in yet), "]", "", "[rows]"]
+    path.write_text("\n".join([*lines, *(f'"{row_id}" = "fleet"' for row_id in fleet), ""]), encoding="utf-8")
+    return path
+
+
 def write_test(repository: Path, source: str, name: str = "test_one.py") -> None:
-    (repository / "tests" / name).write_text(source, encoding="utf-8")
+    file = repository / "tests" / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(source, encoding="utf-8")
 
 
 def named(repository: Path, row_id: str) -> list[str]:
@@ -41,7 +51,7 @@ def named(repository: Path, row_id: str) -> list[str]:
 
 
 def test_the_page_on_disk_is_what_contracts_and_tests_give(capsys: pytest.CaptureFixture[str]) -> None:
-    """CORE-X006, CORE-X007: the ids are linted, and a map leads from each of them to its tests."""
+    """CORE-X006, CORE-X007, X-188: the ids are linted, and a map leads from each of them to its tests and doors."""
     status = traceability.main(["--check"])
     assert (status, capsys.readouterr().err) == (0, "")
 
@@ -115,7 +125,7 @@ def test_check_refuses_an_id_that_no_contract_has(repository: Path, unknown: str
     ]
 
 
-def test_check_refuses_an_uncovered_pipe_row_and_accepts_one_that_waits(
+def test_check_refuses_a_row_without_a_test_and_accepts_one_that_waits(
     repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_test(repository, f"def test_claim():\n    pass  # {ONE}\n")
@@ -123,7 +133,34 @@ def test_check_refuses_an_uncovered_pipe_row_and_accepts_one_that_waits(
     assert traceability.main(arguments) == 0
     capsys.readouterr()
     assert traceability.main([*arguments, "--check"]) == 1
-    assert capsys.readouterr().err == f"no test and no entry in docs/contracts/waiting.toml: {TWO}..{THREE}\n"
+    assert capsys.readouterr().err == (
+        f"no test and no part to wait for in docs/contracts/waiting.toml: {TWO}..{THREE}\n"
+    )
+
+
+def test_check_refuses_a_row_that_has_neither_a_door_nor_an_entry(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """X-188"""
+    write_waiting(repository, yet=(ONE,), fleet=(FOUR, f"{CORE}-1001a", OTHER, f"{CORE}-1001b"))
+    write_test(repository, f"def test_claim():\n    pass  # {ONE}..{THREE}\n")
+    write_test(repository, f"import detent\ndef test_door():\n    detent.run()  # {TWO}\n", name="test_two.py")
+    assert traceability.main(["--root", str(repository), "--check"]) == 1
+    assert f"no door and no entry in docs/contracts/waiting.toml: {THREE}\n" in capsys.readouterr().err
+
+
+def test_a_row_leaves_the_list_of_those_without_a_door_when_one_arrives(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_test(repository, f"def test_claim():\n    pass  # {ONE}..{THREE}\n")
+    write_test(repository, f"import detent\ndef test_door():\n    detent.run()  # {TWO}\n", name="test_two.py")
+    arguments = ["--root", str(repository)]
+    assert traceability.main([*arguments, "--check"]) == 1
+    assert f"still lists {TWO}: run `make docs`" in capsys.readouterr().err
+    assert traceability.main(arguments) == 0
+    assert traceability.main([*arguments, "--check"]) == 0
+    listed = (repository / "docs" / "contracts" / "waiting.toml").read_text(encoding="utf-8")
+    assert [row_id in listed for row_id in (ONE, TWO, THREE)] == [True, False, True]
 
 
 def test_check_refuses_a_stale_page(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,8 +180,15 @@ def test_check_refuses_a_row_that_is_defined_twice(repository: Path) -> None:
 
 
 def test_check_refuses_a_waiting_entry_without_a_row(repository: Path) -> None:
-    (repository / "docs" / "contracts" / "waiting.toml").write_text(f'[rows]\n"PIPE-{777}" = "?"\n', encoding="utf-8")
+    write_waiting(repository, fleet=(f"PIPE-{777}",))
     assert traceability.read_matrix(repository).problems[0] == f"docs/contracts/waiting.toml: PIPE-{777} names no row"
+
+
+def test_check_refuses_a_part_that_is_not_known(repository: Path) -> None:
+    path = write_waiting(repository, fleet=(FOUR,))
+    path.write_text(path.read_text(encoding="utf-8").replace("fleet", "the moon"), encoding="utf-8")
+    expected = f"docs/contracts/waiting.toml: {FOUR} waits for 'the moon', which is none of server, fleet"
+    assert traceability.read_matrix(repository).problems[0].startswith(expected)
 
 
 def test_the_page_shows_three_tests_the_rest_as_a_number_and_what_a_row_waits_for(repository: Path) -> None:
@@ -152,15 +196,24 @@ def test_the_page_shows_three_tests_the_rest_as_a_number_and_what_a_row_waits_fo
     write_test(repository, tests)
     page = traceability.render(traceability.read_matrix(repository)).splitlines()
     shown = "<br>".join(f"`tests/test_one.py::test_{letter}`" for letter in "abc") + "<br>and 2 more"
-    assert f"| {ONE} | Says \\| {ONE}. | {shown} |" in page
-    assert f"| {FOUR} | Says \\| {FOUR}. | {shown}<br>the rest waits for: the moon |" in page
-    assert f"| {TWO} | Says \\| {TWO}. | **none** |" in page
-    assert "- the moon: " not in page
-    assert f"- {TWO}..{THREE}, {CORE}-1001a, {OTHER}, {CORE}-1001b" in page
+    assert f"| {ONE} | Says \\| {ONE}. | **none yet** | {shown} |" in page
+    assert f"| {FOUR} | Says \\| {FOUR}. | waits for: fleet | {shown} |" in page
+    assert f"| {TWO} | Says \\| {TWO}. | **none yet** | **none** |" in page
+    assert f"- fleet: {FOUR}, {CORE}-1001a, {OTHER}, {CORE}-1001b" in page
+    assert f"- {ONE}..{THREE}" in page
+
+
+def test_the_summary_counts_doors_apart_from_the_library(repository: Path) -> None:
+    write_test(repository, f"import detent\ndef test_door():\n    detent.run()  # {ONE}\n")
+    source = f"from detent.workflow import plan_workflow\ndef test_library():\n    plan_workflow()  # {TWO}\n"
+    write_test(repository, source, name="test_two.py")
+    write_test(repository, f"def test_inside():\n    pass  # {THREE}\n", name="test_three.py")
+    page = traceability.render(traceability.read_matrix(repository)).splitlines()
+    assert "| [Pipeline](contracts/pipeline.md) | 4 | 3 | 1 | 1 | 0 | 1 | 1 |" in page
 
 
 def test_a_shortened_requirement_closes_what_it_opens() -> None:
     text = "word " * 18 + "`code that is cut " + "off` and more"
     row = traceability.Row(ONE, text, "pipeline.md")
-    matrix = traceability.Matrix({"pipeline.md": "Pipeline"}, {ONE: row}, {}, {}, [])
-    assert f"| {ONE} | {('word ' * 18).rstrip()} … | **none** |" in traceability.render(matrix)
+    matrix = traceability.Matrix({"pipeline.md": "Pipeline"}, {ONE: row}, {}, traceability.Waiting(), [])
+    assert f"| {ONE} | {('word ' * 18).rstrip()} … | **none yet** | **none** |" in traceability.render(matrix)
