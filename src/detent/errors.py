@@ -318,6 +318,7 @@ class Refused:
 def error_of(refusal: Refused, *, hint: str | None = None) -> DetentError:
     """A refusal as the error that a caller is given: of its own class where it has one, else by what its exit code says."""
     details = dict(refusal.details)
+    hint = hint or _HINTS.get(refusal.code)
     own = _REFUSALS.get(refusal.code)
     if own is not None:
         return own(refusal.message, hint=hint, details=details)
@@ -326,6 +327,11 @@ def error_of(refusal: Refused, *, hint: str | None = None) -> DetentError:
 
 
 _REFUSALS: Final = {kind.code: kind for kind in (QueueFull, InboxFull, IdempotencyKeysFull)}
+
+_HINTS: Final = dict.fromkeys(
+    ("NO_FEASIBLE_POOL", "POOL_UNREADY"),
+    "`detent replicas` lists the registered replicas; while there is one, only registered replicas get jobs",
+)
 
 
 def registered(code: str) -> Code:

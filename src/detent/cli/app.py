@@ -51,6 +51,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "keys": "Show who may sign what, or rotate a key.",
         "copy": "Give a copied home its own name and keys.",
         "doctor": "Check the home and report problems.",
+        "replicas": "List registered replicas, or remove one.",
         "erase": "Erase content permanently; the history still verifies.",
         "gc": "Remove content that no record refers to.",
     },

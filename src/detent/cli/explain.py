@@ -110,10 +110,15 @@ def _explain_job(shell: Shell, home: Home, reader: StoreReader, content: Content
 
 def _explain_run(shell: Shell, home: Home, reader: StoreReader, content: Content, run_id: str, step: str | None) -> int:
     from detent.inspect.explain_run import explain_run  # noqa: PLC0415
+    from detent.inspect.replicas import standstill  # noqa: PLC0415
     from detent.runs.record.inputs import is_driven  # noqa: PLC0415
 
     told = explain_run(reader, content, run_id, step, driven=is_driven(home.path, run_id))
-    return shell.answer(told.to_map(), lambda page: _draw_run(page, told))
+    waits = standstill(reader) if told.view.row.ended_tick is None else None
+    code = shell.answer(told.to_map(), lambda page: _draw_run(page, told))
+    if waits is not None:
+        shell.note(waits)
+    return code
 
 
 def _draw_run(page: Page, told: RunExplanation) -> None:

@@ -61,7 +61,8 @@ class JobState(click.ParamType[str]):
 @with_shell
 def command(shell: Shell, *, show_jobs: bool, run_id: str | None, state: str | None, limit: int | None) -> int:
     """List runs or jobs."""
-    from detent.owner import views  # noqa: PLC0415 - keeps `--help` fast
+    from detent.inspect.replicas import standstill  # noqa: PLC0415 - keeps `--help` fast
+    from detent.owner import views  # noqa: PLC0415
     from detent.owner.content import Content  # noqa: PLC0415
     from detent.owner.ticks import SystemClock  # noqa: PLC0415
     from detent.owner.wiring import Parts  # noqa: PLC0415
@@ -77,6 +78,7 @@ def command(shell: Shell, *, show_jobs: bool, run_id: str | None, state: str | N
         jobs = list(views.jobs(reader, run_id=run_id, state=state, limit=fetch)) if by_job else []
         runs = [] if by_job else list(views.runs(reader, limit=fetch))
         jobs_total = 0 if jobs or runs else sum(reader.job_counts().values())
+        waits = standstill(reader)
         content = Content(reader, home.content_files())
         steps = _steps(content, jobs[:most])
         document: list[dict[str, object]] = [
@@ -99,6 +101,8 @@ def command(shell: Shell, *, show_jobs: bool, run_id: str | None, state: str | N
     code = shell.answer(document, draw)
     if most is not None and len(runs) + len(jobs) > most:
         shell.note(f"only the first {count_text(most, 'row')}; --limit 0 shows all")
+    if waits is not None:
+        shell.note(waits)
     return code
 
 

@@ -120,12 +120,14 @@ def drive(
     handle.open()
     with (catching or interrupts)(handle):
         if quiet or shell.format == JSON:
+            work.tell = shell.note
             ended = handle.run()
         else:
             from detent.cli.progress import Progress  # noqa: PLC0415
             from detent.cli.progress_terminal import Console  # noqa: PLC0415
 
-            with Progress(handle.view, Console.of(sys.stderr, os.environ)):
+            with Progress(handle.view, Console.of(sys.stderr, os.environ)) as progress:
+                work.tell = progress.say
                 ended = handle.run()
     said: dict[str, Any] = {"result": ended.value if ended.ok and ended.gives_result else NO_RESULT}
     if ended.made or ended.failed:

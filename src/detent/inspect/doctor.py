@@ -24,6 +24,7 @@ from typing import Final
 from detent.canon import digest_text
 from detent.canon.late import dataclass
 from detent.errors import DetentError
+from detent.inspect.replicas import HINT, registered, registered_text
 from detent.inspect.sandbox import SandboxView, sandbox_view
 from detent.owner.home import Home
 from detent.owner.home_locations import ledger_name, refuse_copy
@@ -92,6 +93,7 @@ def examine(
         yield from _answered("keys", lambda: _keys(home, reader))
         yield from _answered("ledger", lambda: _ledger(reader))
         yield from _answered("content", lambda: _content(home, reader))
+        yield from _answered("replicas", lambda: _replicas(reader))
         identity = list(_answered("identity", lambda: _identity(home, reader, environment)))
         yield from identity
         for partition in range(reader.partitions):
@@ -280,6 +282,18 @@ def _content(home: Home, reader: StoreReader) -> Check:
         "content",
         OK,
         f"{len(inline):,} in the database ({sum(inline):,} bytes), {len(sizes):,} in files ({sum(sizes):,} bytes), {erased} erased",
+    )
+
+
+def _replicas(reader: StoreReader) -> Check:
+    replicas = registered(reader)
+    if not replicas:
+        return Check("replicas", OK, "none is registered: this home's own workers run its jobs")
+    return Check(
+        "replicas",
+        NOTE,
+        f"{registered_text([one.status for one in replicas])}; the workers of `detent run` get none",
+        HINT,
     )
 
 

@@ -13,6 +13,7 @@ from detent.canon.late import dataclass
 from detent.errors import CODES, InvalidInput, StoreCorrupt
 from detent.inspect.explain_history import named_decision, refusals_of, remake, story_of, why_final
 from detent.inspect.explain_words import CANDIDATES_TOLD_MAX, Chapter, moment, plain_decision
+from detent.inspect.replicas import HINT, registered_text
 from detent.kernel import Job, Kernel, KernelConfig
 from detent.kernel.table import State
 from detent.owner.content import Content, order_of
@@ -187,6 +188,9 @@ def _queued(scheduler: Scheduler, job: Job, idle: tuple[str, ...]) -> Present:
     lines = waiting_lines(waiting, candidates_max=CANDIDATES_TOLD_MAX)
     if head is not None:
         lines.append(f"The first of its class is job {head.job_id}: {because(head)}.")
+    if scheduler.fleet and scheduler.suits_any(job.job_id):
+        lines.append(f"{registered_text(list(scheduler.fleet))}: the workers of `detent run` get none.")
+        lines.append(f"To change that, {HINT}.")
     if job.attempt_id:
         lines.append(f"It has been tried before: this is for attempt {job.attempt_id + 1}.")
     ahead = tuple(scheduler.ahead(job.job_id, AHEAD_MAX))

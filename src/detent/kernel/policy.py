@@ -47,7 +47,9 @@ RULES_STALE_TRACED = 2
 """From these rules on a stale or contradicting result leaves its trace event and counts as ambiguous (PIPE-007)."""
 RULES_ORIGIN_NAMED = 3
 """From these rules on every new job's manifest names its ledger (X-197)."""
-RULES = RULES_ORIGIN_NAMED
+RULES_POOL_OPENED = 4
+"""From these rules on a fleet without replicas is the open pool for jobs that were admitted to one of its pools, too."""
+RULES = RULES_POOL_OPENED
 
 
 def _exact_fields(what: str, value: object, names: tuple[str, ...]) -> dict[str, object]:

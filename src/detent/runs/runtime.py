@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 MakeExecutors: TypeAlias = Callable[[Backend], tuple[Mapping[str, Executor], Sleeper]]
 """Makes the executors of a supervisor, by the kinds of work they do, and what the supervisor sleeps on."""
 
+logger = logging.getLogger("detent.runs")
+
+NO_WORK_HINT: Final = "`detent replicas` lists the registered replicas, `detent replicas remove REPLICA` removes one"
 LIVE: Final = "live"
 WORKERS_MAX: Final = 1024
 LOADED_BY_TASKS: Final = (
@@ -89,6 +93,8 @@ class Runtime:
         """Of jobs that drive an ordered run here: how to ask for items committed, failed and to be done."""
         self.told: dict[str, tuple[float, str]] = {}
         """Of tasks that run here and say how far they are (`detent.context().progress`): the share, and what they say."""
+        self.tell: Callable[[str], None] = logger.warning
+        """Tells the person who waits for this process what holds its work up."""
         self.parts = parts or Parts()
         self._listeners: list[Callable[[Sequence[Attempted]], None]] = [] if on_attempted is None else [on_attempted]
         self._listening = threading.Lock()
@@ -170,6 +176,9 @@ class Runtime:
             witness=WorkKeys(self.backend).witness,  # Of its own: the other one is the driver's thread's.
             lease_ms=lease.lease_ttl_ticks,
             on_attempted=self._attempted,
+            on_refused=lambda refusal: self.tell(
+                f"no work for the workers of this process: {refusal.message}; {NO_WORK_HINT}"
+            ),
         )
 
     def refuse_unfeasible(self, what: str, needs: Mapping[str, int]) -> None:

@@ -6,7 +6,8 @@ comes in through recorded commands, so a replay asks the same questions and gets
 
 It runs in two ways, without a setting. While no replica is registered the pool is open: any worker that claims is given
 the next job, as on a single machine. From the first registered replica on, jobs are placed, and only registered replicas get
-any. Jobs admitted to the open pool wait for any pool; their line is ``NO_POOL``.
+any. Jobs admitted to the open pool wait for any pool; their line is ``NO_POOL``. When the last replica is removed the pool is
+open again, also for jobs that wait for one of the fleet's pools and need no particular replica.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput, InvariantBroken, Refused
 from detent.kernel import Arrival, Due, Enqueued, KernelConfig, Placed
+from detent.kernel.policy import RULES_POOL_OPENED
 from detent.scheduling import orders
 from detent.scheduling.admission import admit
 from detent.scheduling.decisions import (
@@ -80,6 +82,7 @@ class Scheduler:
         self.known: dict[str, Known] = {}
         self._lapses: list[tuple[int, str]] = []
         self._no_limit = self.policy.watchdog_wall_ms is None
+        self._opens_pools = config.rules >= RULES_POOL_OPENED
 
     def _make_queues(self, _: object) -> ClassQueues:
         return ClassQueues(self.policy.capacity(), self.policy.capacity_total, self.policy.admission_policy)
@@ -180,7 +183,7 @@ class Scheduler:
         asking gives the same history as being told (X-007, X-084).
         """
         if not self.fleet:
-            job_id = None if replica_id is None else self.queues.dequeue(pool_id=NO_POOL)
+            job_id = None if replica_id is None else self._dequeue_open()
             if job_id is None or replica_id is None:
                 return None
             return Placed(job_id, replica_id, placed_on_asker(job_id, replica_id))
@@ -210,6 +213,17 @@ class Scheduler:
         (decision,) = found
         assert decision.replica_id is not None
         return Placed(job_id, decision.replica_id, decision.encode())
+
+    def _dequeue_open(self) -> str | None:
+        """The next job of the open pool, and of those that waited for a pool whose replicas are all gone."""
+        if not self._opens_pools:
+            return self.queues.dequeue(pool_id=NO_POOL)
+        return self.queues.dequeue(self.suits_any)
+
+    def suits_any(self, job_id: str) -> bool:
+        """Whether any worker would do for a job."""
+        known = self.known.get(job_id)
+        return known is None or known.asked.demands_nothing
 
     def placement(self, job_id: str) -> Decision:
         """Where a job would run if it ran now, or why it would not."""
@@ -325,7 +339,7 @@ class Scheduler:
         pool_id = self.queues.pool_of(job_id)
         if position.place > 1:
             return waits_behind(job_id, pool_id or None, position)
-        if not self.fleet and not pool_id:
+        if not self.fleet and (not pool_id or (self._opens_pools and self.suits_any(job_id))):
             return Decision(WAITING, job_id, ANY_WORKER, queue=position)
         return replace(self.placement(job_id), queue=position)
 

@@ -45,8 +45,17 @@ class Asks(Protocol):
 class ClaimAhead:
     """How many jobs a supervisor could begin now, and what was leased for it by others. Safe for several threads."""
 
-    def __init__(self, session: Asks, worker: str, *, rouse: Callable[[], None], look: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        session: Asks,
+        worker: str,
+        *,
+        rouse: Callable[[], None],
+        look: Callable[[], None],
+        on_refused: Callable[[Refused], None] = lambda _refusal: None,
+    ) -> None:
         self._session = session
+        self._on_refused = on_refused
         self._worker = worker
         self._rouse = rouse
         """Have the supervisor take what was leased for it."""
@@ -61,6 +70,7 @@ class ClaimAhead:
         """Leases that submissions under way ask for: each may fill a worker as soon as it is answered."""
         self._granted: deque[Grant] = deque()
         self._lost = False
+        self._refused = False
 
     def offer(self, vacant: int) -> None:
         """How many jobs the supervisor could begin from now on, beside what was or is being leased for it already."""
@@ -114,6 +124,14 @@ class ClaimAhead:
             self._closed, self._vacant = True, 0
         return self.granted()
 
+    def hear(self, answer: Answer) -> Sequence[Grant]:
+        """What a claim was granted. A claim that is refused is told once: from outside, waiting for ever looks like waiting."""
+        refusal = answer.refusal
+        if refusal is not None and not self._refused:
+            self._on_refused(refusal)
+        self._refused = refusal is not None
+        return answer.grants
+
     def leased(self, count: int) -> None:
         """So many jobs have left the queue for the supervisor."""
         with self._lock:
@@ -164,7 +182,7 @@ class ClaimAhead:
             answered = ask_again(lambda: self._session.ask(commands, **beside), stop, before_again=again)
             if claim is None:
                 return answered, self._count(answered, 0), 0
-            answered, grants = answered[:-1], answered[-1].grants
+            answered, grants = answered[:-1], self.hear(answered[-1])
             taken = self._count(answered, len(grants))
             self._hand_over(claim, grants)
         except BaseException:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from detent.canon.late import dataclass
-from detent.errors import DetentError, InvalidInput
+from detent.errors import DetentError, InvalidInput, Refused
 from detent.jobs.work import WorkError, WorkOrder, WorkReport
 from detent.kernel import Claim, Command, Finish, Grant, Heartbeat, Job
 from detent.kernel.history import Record
@@ -109,6 +109,7 @@ class Supervisor:
         witness: Callable[[WorkOrder, float], Witnessed],
         lease_ms: int,
         on_attempted: Callable[[Sequence[Attempted]], None] | None = None,
+        on_refused: Callable[[Refused], None] = lambda _refusal: None,
     ) -> None:
         self.identity = str(worker_identity(backend.random(4).hex()))
         self._backend = backend
@@ -119,7 +120,9 @@ class Supervisor:
         self._beat_seconds = lease_ms / 1000 / BEATS_PER_LEASE
         self._on_attempted = on_attempted or (lambda _attempted: None)
         self._witness = witness
-        self.claim_ahead = ClaimAhead(backend.session, self.identity, rouse=self._rouse, look=self.wake)
+        self.claim_ahead = ClaimAhead(
+            backend.session, self.identity, rouse=self._rouse, look=self.wake, on_refused=on_refused
+        )
         """For a submitter: what it submits may be leased for this supervisor in the same commit."""
         self._held: dict[int, HeldLease] = {}
         self._number_of: dict[str, int] = {}
@@ -282,7 +285,7 @@ class Supervisor:
             self._forget(number)
         self._tell(self._became(held.grant.job_id, answers[place], reported) for _, place, held, reported in closing)
         if wanted:
-            grants = answers[-1].grants
+            grants = self.claim_ahead.hear(answers[-1])
             self.claim_ahead.leased(len(grants))
             if len(grants) == wanted:
                 self._maybe_queued = True
