@@ -12,7 +12,7 @@ from detent.canon import decode, encode, sha256
 from detent.errors import InvalidInput
 from detent.kernel import RECORD_FIELDS, Evidence, KernelConfig, Manifest
 from detent.kernel import evidence as ev
-from detent.ledger import TrustFault, sign_manifest
+from detent.ledger import TrustFault, sign_own_manifests
 from detent.ledger.schema import (
     _CHECKS,
     Grounds,
@@ -89,12 +89,12 @@ def test_two_holes_that_overlap_are_no_form() -> None:
     assert fast(broken) == strict(broken)
 
 
-def signed(**changes: Any) -> bytes:
+def signed(together: int = 1, **changes: Any) -> bytes:
+    """A manifest, signed alone or together with some others."""
     fields: dict[str, Any] = {"job_id": "job-1", "payload_digest": digest_of("p"), "priority": 5, "created_tick": 0}
     quota = KernelConfig().quota_policies[0].hash()
-    return sign_manifest(
-        Manifest("acme", job_kind="task", quota_policy_hash=quota, **(fields | changes)), key("manifest")
-    ).envelope()
+    manifest = Manifest("acme", job_kind="task", quota_policy_hash=quota, **(fields | changes))
+    return sign_own_manifests([manifest] * together, key("manifest"))[-1].envelope()
 
 
 @pytest.mark.parametrize(
@@ -124,6 +124,7 @@ def test_a_signed_manifest_is_read_whatever_rare_fields_it_has(changes: dict[str
 
 manifests = st.builds(
     signed,
+    together=st.sampled_from([1, 2, 3, 33, 300]),
     job_id=st.one_of(
         st.text("abü-", min_size=1, max_size=100), st.sampled_from(["created_tick", "lcreated_tick\u0661"])
     ),
@@ -171,9 +172,10 @@ def test_a_tick_or_a_name_with_a_longer_head_than_needed_is_refused() -> None:
         assert same_answer(data)
 
 
-def test_every_single_flip_in_a_signed_manifest_is_refused_or_shows() -> None:
+@pytest.mark.parametrize("together", [1, 2, 100])
+def test_every_single_flip_in_a_signed_manifest_is_refused_or_shows(together: int) -> None:
     """X-046, X-047: whatever is still readable has another body, key or signature"""
-    data = signed()
+    data = signed(together)
     original = read_submitted(data)
     for place in range(len(data)):
         for bit in range(8):

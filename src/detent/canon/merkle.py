@@ -169,14 +169,21 @@ def root_at(size: int, node: NodeSource) -> bytes:
 
 def verify_inclusion(leaf: bytes, index: int, size: int, path: Sequence[bytes], root: bytes) -> bool:
     """Whether ``path`` proves that ``leaf`` (a leaf hash) is leaf ``index`` of the tree with this size and root."""
-    if not (_is_size(index) and _is_size(size) and index < size and _are_hashes((leaf, root, *path))):
+    if not (_is_size(index) and _is_size(size) and _are_hashes((leaf, root, *path))):
         return False
+    return root_on_path(leaf, index, size, path) == root
+
+
+def root_on_path(leaf: bytes, index: int, size: int, path: Sequence[bytes]) -> bytes | None:
+    """The root that ``path`` leads to from leaf ``index`` of a tree of ``size`` leaves; None for a path that is too short or too long."""
+    if not 0 <= index < size:
+        return None
     # As in RFC 9162, 2.1.3.2: `place` and `last` walk up together until the right edge has been passed.
     place, last = index, size - 1
     node = leaf
     for sibling in path:
         if last == 0:
-            return False
+            return None
         if place & 1 or place == last:
             node = node_hash(sibling, node)
             while place and not place & 1:
@@ -186,7 +193,7 @@ def verify_inclusion(leaf: bytes, index: int, size: int, path: Sequence[bytes], 
             node = node_hash(node, sibling)
         place >>= 1
         last >>= 1
-    return last == 0 and node == root
+    return node if last == 0 else None
 
 
 def verify_consistency(size1: int, root1: bytes, size2: int, root2: bytes, path: Sequence[bytes]) -> bool:

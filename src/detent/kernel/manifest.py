@@ -12,6 +12,7 @@ from operator import attrgetter
 from detent.canon import UINT64_MAX, NotCanonical, decode, encode, encode_trusted, sha256
 from detent.canon.late import dataclass
 from detent.canon.priority import PRIORITY_MAX, PRIORITY_MIN
+from detent.canon.shared_signature import is_signature
 from detent.canon.show import show
 from detent.errors import Refused
 from detent.kernel.policy import KernelConfig
@@ -201,8 +202,10 @@ def open_envelope(data: bytes) -> tuple[bytes, bytes, bytes] | Refused:
     if block["alg"] != SIGNATURE_ALG:
         message = f"signature algorithm {show(block['alg'])} is not {SIGNATURE_ALG}"
         return Refused("MANIFEST_SIGNATURE_INVALID", message)
-    if digest_fault("key_id", block["key_id"]) or type(block["sig"]) is not bytes or len(block["sig"]) != 64:
-        return _invalid("a manifest's signature block holds a 32-byte key_id and a 64-byte sig")
+    if digest_fault("key_id", block["key_id"]) or not is_signature(block["sig"]):
+        return _invalid(
+            "a manifest's signature block holds a 32-byte key_id and a sig of 64 bytes, or of 64 bytes and a path"
+        )
     return body, block["key_id"], block["sig"]
 
 

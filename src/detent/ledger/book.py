@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 from detent.canon import verify
 from detent.canon.late import dataclass
 from detent.canon.merkle import Frontier
+from detent.canon.shared_signature import signed_text
 from detent.kernel import KernelConfig
 from detent.ledger.batch import NO_BATCH
 from detent.ledger.findings import Finding, Findings
@@ -73,14 +74,19 @@ class Book:
         self.versions: dict[int, bytes] = {}
         """Digest of each trust version, over all partitions."""
         self._verify_many = verify_many
-        self._pending: list[Signed] = []
-        self._otherwise: list[Otherwise] = []
-        self._asked: deque[tuple[Iterable[bool], list[Otherwise]]] = deque()
+        self._pending: dict[Signed, list[Otherwise]] = {}
+        """Signatures to be checked, each once, and what depends on it: messages that were signed together share one."""
+        self._asked: deque[tuple[Iterable[bool], list[list[Otherwise]]]] = deque()
 
     def signature(self, signed: Signed, otherwise: Otherwise) -> None:
         """Have a signature checked, sooner or later; ``otherwise`` are the parts of the finding if it does not verify."""
-        self._pending.append(signed)
-        self._otherwise.append(otherwise)
+        self.counts["signatures"] += 1
+        public_key, message, signature = signed
+        text = signed_text(message, signature)
+        if text is None:
+            self._add(otherwise)
+            return
+        self._pending.setdefault((public_key, *text), []).append(otherwise)
         if len(self._pending) >= SIGNATURES_GATHERED:
             self._ask()
             if len(self._asked) > GROUPS_ASKED_MAX:
@@ -94,18 +100,21 @@ class Book:
             self._hear()
 
     def _ask(self) -> None:
-        self._asked.append((self._verify_many(self._pending), self._otherwise))
-        self.counts["signatures"] += len(self._pending)
-        self._pending, self._otherwise = [], []
+        self._asked.append((self._verify_many(list(self._pending)), list(self._pending.values())))
+        self._pending = {}
 
     def _hear(self) -> None:
-        answers, others = self._asked.popleft()
-        for good, otherwise in zip(answers, others, strict=True):
+        answers, dependents = self._asked.popleft()
+        for good, others in zip(answers, dependents, strict=True):
             if good is not True:
-                code, message, partition, batch_no, position, job_id, executor = otherwise
-                self.findings.add(Finding(code, message, partition, batch_no, position, job_id))
-                if executor is not None:
-                    self.executors[executor] -= 1
+                for otherwise in others:
+                    self._add(otherwise)
+
+    def _add(self, otherwise: Otherwise) -> None:
+        code, message, partition, batch_no, position, job_id, executor = otherwise
+        self.findings.add(Finding(code, message, partition, batch_no, position, job_id))
+        if executor is not None:
+            self.executors[executor] -= 1
 
 
 @dataclass(slots=True)

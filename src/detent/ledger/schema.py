@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from detent.canon import RECORD_BYTES_MAX, UINT64_MAX, NotCanonical, decode
+from detent.canon.shared_signature import is_signature
 from detent.errors import InvalidInput, Refused
 from detent.kernel import RECORD_FIELDS, RUN_STATUSES, Evidence, Manifest, State, open_envelope
 from detent.kernel import evidence as ev
@@ -108,8 +108,10 @@ def _read_evidence_slowly(data: bytes) -> Grounds | TrustFault:
     )
 
 
-_ENVELOPE: Final = (b"\xa2\x63sig\xa3\x63alg\x67Ed25519\x63sig\x58\x40", b"\x66key_id\x58\x20", b"\x64body")
-_envelope: Final = Struct("24s64s9s32s5s")
+_SIG: Final = b"\xa2\x63sig\xa3\x63alg\x67Ed25519\x63sig"
+_KEY_ID: Final = b"\x66key_id\x58\x20"
+_BODY: Final = b"\x64body\x59"
+_SIG_SIZE: Final = len(_SIG)
 
 
 def read_submitted(data: bytes) -> SubmittedManifest | TrustFault:
@@ -117,14 +119,19 @@ def read_submitted(data: bytes) -> SubmittedManifest | TrustFault:
 
     The envelope's encoding is a fixed text with three holes: signature, key id and, at the end, the body.
     """
-    place = _envelope.size
-    if place + 3 < len(data) <= EVIDENCE_BYTES_MAX:
-        first, signature, second, key_id, third = _envelope.unpack_from(data)
+    if len(data) <= EVIDENCE_BYTES_MAX and data.startswith(_SIG):
+        # A plain signature has 64 bytes, a shared one more; either is written behind the size of its size.
+        head = data[_SIG_SIZE : _SIG_SIZE + 1]
+        wide = head == b"\x59"
+        begin = _SIG_SIZE + 2 + wide
+        end = begin + int.from_bytes(data[_SIG_SIZE + 1 : begin], "big")
+        signature, key_id, place = data[begin:end], data[end + 9 : end + 41], end + 47
         # A manifest has between 256 and 65535 bytes; one that has not is sent the slow way.
-        if (first, second, third) == _ENVELOPE and data[place] == 0x59:
-            body = data[place + 3 :]
-            size = data[place + 1] << 8 | data[place + 2]
-            if len(body) == size > 255 and (known := _read_manifest(body)) is not None:
+        if data[end : end + 9] == _KEY_ID and data[end + 41 : place] == _BODY and is_signature(signature):
+            body = data[place + 2 :]
+            size = int.from_bytes(data[place : place + 2], "big")
+            minimal = end - begin > 255 if wide else head == b"\x58"
+            if minimal and len(body) == size > 255 and (known := _read_manifest(body)) is not None:
                 return SubmittedManifest(body, key_id, signature, *known)
     return _read_submitted_slowly(data)
 

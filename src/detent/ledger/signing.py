@@ -6,10 +6,11 @@ because this process made the signature itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from detent.canon import NotCanonical, SigningKey, decode, encode, verify
-from detent.canon.ed25519 import SIGNATURE_BYTES
+from detent.canon import NotCanonical, SigningKey, decode, encode
+from detent.canon.shared_signature import is_signature, sign_together, verify_signature
 from detent.errors import InvalidInput, Refused
 from detent.kernel import MANIFEST_LABEL, Manifest, VerifiedManifest, open_envelope
 from detent.ledger.schema import parse_manifest
@@ -29,10 +30,12 @@ def sign_manifest(manifest: Manifest, key: SigningKey) -> VerifiedManifest:
     return VerifiedManifest(parsed, body, key.key_id, key.sign(MANIFEST_LABEL + body))
 
 
-def sign_own_manifest(manifest: Manifest, key: SigningKey) -> VerifiedManifest:
-    """Sign a manifest that this program put together out of checked parts: it is not read back to be checked again."""
-    body = manifest.body_trusted()
-    return VerifiedManifest(manifest, body, key.key_id, key.sign(MANIFEST_LABEL + body))
+def sign_own_manifests(manifests: Sequence[Manifest], key: SigningKey) -> list[VerifiedManifest]:
+    """Sign manifests that this program put together out of checked parts, together: they are not read back to be checked again."""
+    bodies = [manifest.body_trusted() for manifest in manifests]
+    signatures = sign_together(key, [MANIFEST_LABEL + body for body in bodies])
+    signed = zip(manifests, bodies, signatures, strict=True)
+    return [VerifiedManifest(manifest, body, key.key_id, signature) for manifest, body, signature in signed]
 
 
 def verify_manifest(
@@ -50,7 +53,7 @@ def verify_manifest(
     entry = trust.entry(key_id, MANIFEST, position)
     if isinstance(entry, TrustFault):
         return _refused(entry)
-    if not verify(entry.public_key, MANIFEST_LABEL + body, signature):
+    if not verify_signature(entry.public_key, MANIFEST_LABEL + body, signature):
         return Refused("MANIFEST_SIGNATURE_INVALID", "the manifest's signature does not verify")
     manifest = parse_manifest(body)
     if isinstance(manifest, Refused):
@@ -91,16 +94,24 @@ class SignedResult(NamedTuple):
         if not isinstance(block, dict) or block.keys() != {"alg", "key_id", "sig"} or block["alg"] != ALG:
             raise InvalidInput(f"a signed result is a map of body and sig, signed with {ALG}")
         body, key_id, signature = fields["body"], block["key_id"], block["sig"]
-        if not all(isinstance(value, bytes) for value in (body, key_id, signature)):
+        if not isinstance(body, bytes) or not isinstance(key_id, bytes):
             raise InvalidInput("a signed result holds bytes")
-        if len(key_id) != 32 or len(signature) != SIGNATURE_BYTES:
-            raise InvalidInput("a signature block holds a 32-byte key_id and a 64-byte sig")
+        if len(key_id) != 32 or not is_signature(signature):
+            raise InvalidInput(
+                "a signature block holds a 32-byte key_id and a sig of 64 bytes, or of 64 bytes and a path"
+            )
         return cls(body, key_id, signature)
 
 
 def sign_result(body: bytes, key: SigningKey) -> SignedResult:
-    """Sign a result as its executor."""
-    return SignedResult(body, key.key_id, key.sign(RESULT_LABEL + body))
+    """Sign one result as its executor."""
+    return sign_results([body], key)[0]
+
+
+def sign_results(bodies: Sequence[bytes], key: SigningKey) -> list[SignedResult]:
+    """Sign results as their executor, together."""
+    signatures = sign_together(key, [RESULT_LABEL + body for body in bodies])
+    return [SignedResult(body, key.key_id, signature) for body, signature in zip(bodies, signatures, strict=True)]
 
 
 def result_signature(

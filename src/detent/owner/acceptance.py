@@ -17,8 +17,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
-from detent.canon import SigningKey, sha256, verify
+from detent.canon import SigningKey, sha256
 from detent.canon.late import dataclass
+from detent.canon.shared_signature import verify_signature
 from detent.errors import InvalidInput, Refused
 from detent.jobs.category import ErrorCategory, category_of
 from detent.jobs.report import Report, read_report
@@ -90,7 +91,7 @@ def verify_report(trust: Trust, envelope: bytes, position: int) -> VerifiedRepor
     entry = trust.entry(signed.key_id, RESULT, position)
     if isinstance(entry, TrustFault):
         return _unsigned(entry.message, digest, signed.body, fault=entry.code)
-    if not verify(entry.public_key, RESULT_LABEL + signed.body, signed.signature):
+    if not verify_signature(entry.public_key, RESULT_LABEL + signed.body, signed.signature):
         return _unsigned("the result's signature does not verify", digest, signed.body)
     try:
         return VerifiedReport(read_report(signed.body), envelope, digest, signed.key_id)

@@ -24,7 +24,7 @@ from detent.kernel import Job, Manifest, Submit
 from detent.kernel.evidence import detail_of
 from detent.kernel.manifest import EVICTABLE_KINDS, MAX_RETRIES_DEFAULT, RETRY_CATEGORIES_DEFAULT
 from detent.kernel.policy import UNLIMITED_QUOTA
-from detent.ledger import sign_own_manifest, sign_result
+from detent.ledger import sign_own_manifests, sign_result
 from detent.ledger.schema import SubmittedManifest, read_submitted
 from detent.owner.content import NONCE_BYTES, Content, open_value, seal_trusted, seal_value
 from detent.owner.home import Home
@@ -247,7 +247,8 @@ class Backend:
             origin=self._origin,
         )
         work = None if key is None else WorkRow(self.tenant, parse_digest(key), job_id, order.label, now)
-        return Submission(Submit(0, sign_own_manifest(manifest, self._manifest_key), run_id), inline, work)
+        (signed,) = sign_own_manifests([manifest], self._manifest_key)
+        return Submission(Submit(0, signed, run_id), inline, work)
 
     def order(self, payload_digest: bytes) -> WorkOrder:
         """The order that a job's payload is."""
