@@ -16,6 +16,7 @@ from detent.canon.merkle import (
     inclusion_path,
     leaf_hash,
     node_hash,
+    root_and_paths,
     root_of,
     verify_consistency,
     verify_inclusion,
@@ -422,3 +423,12 @@ def test_asking_for_a_path_outside_the_tree_is_a_broken_invariant(index: int, si
         inclusion_path(index, size, TREE.node)
     with pytest.raises(InvariantBroken):
         consistency_path(size + 1, size, TREE.node)
+
+
+@given(st.lists(st.binary(max_size=4), min_size=1, max_size=70))
+def test_the_paths_of_all_leaves_at_once_are_those_of_each(data: list[bytes]) -> None:
+    leaves = [leaf_hash(one) for one in data]
+    tree = Tree(leaves)
+    root, paths = root_and_paths(leaves)
+    assert root == tree.root()
+    assert paths == [b"".join(tree.inclusion_path(index)) for index in range(tree.size)]

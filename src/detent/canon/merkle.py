@@ -48,6 +48,22 @@ def root_of(leaf_hashes: Iterable[bytes]) -> bytes:
     return level[0]
 
 
+def root_and_paths(leaf_hashes: Iterable[bytes]) -> tuple[bytes, list[bytes]]:
+    """The root over one or more leaf hashes, and the path of each leaf to it, nearest hash first, as one piece of bytes."""
+    levels = [list(leaf_hashes)]
+    while len(below := levels[-1]) > 1:
+        pairs = iter(below)
+        level = [sha256(b"\x01" + left + right).digest() for left, right in zip(pairs, pairs, strict=False)]
+        levels.append(level + below[-1:] if len(below) & 1 else level)
+    (root,) = levels.pop()
+    paths = [b""]
+    for level in reversed(levels):
+        last = len(level) - 1
+        siblings = (level[index ^ 1] if index < last or index & 1 else b"" for index in range(last + 1))
+        paths = [sibling + paths[index >> 1] for index, sibling in enumerate(siblings)]
+    return root, paths
+
+
 class Frontier:
     """The right edge of a growing tree: one hash for each one bit of its size, the largest subtree first.
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from detent.canon.ed25519 import SIGNATURE_BYTES, SigningKey, verify
-from detent.canon.merkle import HASH_BYTES, Tree, leaf_hash, root_on_path
+from detent.canon.merkle import HASH_BYTES, leaf_hash, root_and_paths, root_on_path
 from detent.errors import InvalidInput
 
 ROOT_LABEL: Final = b"detent/signed_together/v1\x00"
@@ -32,10 +32,10 @@ def sign_together(key: SigningKey, messages: Sequence[bytes]) -> list[bytes]:
         return [key.sign(message) for message in messages]
     if len(messages) > MESSAGES_MAX:
         raise InvalidInput(f"one signature covers at most {MESSAGES_MAX} messages, not {len(messages)}")
-    tree = Tree(map(leaf_hash, messages))
-    size = tree.size.to_bytes(4, "big")
-    head = key.sign(ROOT_LABEL + size + tree.root()) + size
-    return [b"".join((head, place.to_bytes(4, "big"), *tree.inclusion_path(place))) for place in range(len(messages))]
+    root, paths = root_and_paths(map(leaf_hash, messages))
+    size = len(messages).to_bytes(4, "big")
+    head = key.sign(ROOT_LABEL + size + root) + size
+    return [head + place.to_bytes(4, "big") + path for place, path in enumerate(paths)]
 
 
 def is_signature(value: object) -> bool:
