@@ -130,6 +130,9 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         "VALIDATION_ERROR": Code(
             "workflow", "the contract or payload is not valid", EXIT_INVALID, 400, False, _VALIDATION
         ),
+        "POLICY_UNKNOWN": Code(
+            "engine", "the settings define no such quota, lease or backoff", EXIT_INVALID, 422, False, _VALIDATION
+        ),
         "URL_INVALID": Code("artifacts", "the signed URL is not valid", EXIT_REFUSED, 403, False, None),
         "IDEMPOTENCY_KEY_REUSED": Code(
             "jobs", "the idempotency key was used before with another body", EXIT_INVALID, 422, False, None

@@ -9,7 +9,7 @@ import pytest
 from detent.errors import HomeError
 from detent.executor.sandbox import DEFAULT_REQUIRED, Profile
 from detent.kernel import BackoffSchedule, KernelConfig, LeasePolicy, QuotaPolicy
-from detent.kernel.policy import INTERRUPTION_PAUSES, RULES
+from detent.kernel.policy import DEFAULT_BACKOFF, DEFAULT_LEASE, INTERRUPTION_PAUSES, RULES
 from detent.owner.settings import SANDBOX_PROFILES, SANDBOX_REQUIRED, TEMPLATE, read_settings
 from detent.scheduling import SchedulingPolicy
 
@@ -78,8 +78,8 @@ runtime_class = "GPU"
 """
     config = config_of(tmp_path, text)
     assert (config.queue.capacity_per_class, config.queue.capacity_total) == (3, 7)
-    assert config.lease_policies == (LeasePolicy("long", 60_000, 20_000),)
-    assert config.backoff_schedules == (BackoffSchedule("slow", (1, 2)), INTERRUPTION_PAUSES)
+    assert config.lease_policies == (DEFAULT_LEASE, LeasePolicy("long", 60_000, 20_000))
+    assert config.backoff_schedules == (DEFAULT_BACKOFF, BackoffSchedule("slow", (1, 2)), INTERRUPTION_PAUSES)
     assert config.quota_policies[1:] == (QuotaPolicy(1, 2, 3, 4),)
     assert (config.seed, config.on_quota_running, config.environment["runtime_class"]) == (11, "cancel", "GPU")
 
@@ -106,7 +106,12 @@ runtime_class = "GPU"
         ("[backoffs]\ndefault = ['1']\n", "backoffs.default"),
         ("[quotas.small]\ngpu = 1\n", "quotas.small"),
         ("[quotas]\nsmall = 1\n", "quotas.small"),
-        ("[quotas.small]\ngpu_time_budget_ms = 1\n", "quotas.small"),
+        ("[quotas.small]\ngpu_time_budget_ms = -1\n", "quotas.small"),
+        ("[quotas.small]\nevaluation_rule_id = 'LE_SOME'\n", "quotas.small"),
+        ("[quotas.'two words']\ngpu_time_budget_ms = 1\n", "two words"),
+        ("[backoffs.slow]\ndelays = [1]\n", "backoffs.slow"),
+        ("[tenants.local]\nquota = 'large'\n", "tenants.local: quota 'large' is not configured"),
+        ("[tenants.local]\nbudget = 'small'\n", "tenants.local"),
         ("[kernel]\nseed = 'x'\n", "seed"),
         ("[kernel]\non_quota_running = 'explode'\n", "on_quota_running"),
         ("[kernel]\nruntime_class = 1\n", "runtime_class"),

@@ -121,3 +121,16 @@ def counted_numbers(count: int) -> Any:
 @detent.flow
 def failing_flow() -> Any:
     return detent.task(boom)("no luck")
+
+
+@detent.task(quota="tiny")
+def frugal(cpu_ms: int) -> int:
+    end = time.process_time() + cpu_ms / 1000
+    while time.process_time() < end:
+        pass
+    return cpu_ms
+
+
+@detent.task(retries=1, retry_on=["USER_CODE_ERROR"])
+def unlucky() -> None:
+    raise RuntimeError("not today")

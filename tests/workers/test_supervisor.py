@@ -14,6 +14,7 @@ from detent.errors import StoreUnavailable
 from detent.executor.plain import Pool
 from detent.jobs.work import WorkOrder
 from detent.kernel import Claim, Finish, Manifest, Submit
+from detent.kernel.policy import UNLIMITED_QUOTA
 from detent.ledger import sign_manifest
 from detent.owner.backend import Retries
 from detent.owner.content import seal_value
@@ -165,7 +166,7 @@ def test_a_payload_that_is_no_order_fails_its_job(rig: Rig) -> None:
     data = seal_value({"version": 9}, bytes(16), name="payload")
     backend = work.backend
     manifest = Manifest(
-        "local", "odd", "task", sha256(data), 5, backend.quota, backend.now_ms(), origin=backend._origin
+        "local", "odd", "task", sha256(data), 5, UNLIMITED_QUOTA.hash(), backend.now_ms(), origin=backend._origin
     )
     command = Submit(0, sign_manifest(manifest, backend._manifest_key))
     work.session.ask([command], content=[(sha256(data), data)])
@@ -179,7 +180,14 @@ def test_a_payload_that_was_never_stored_is_a_missing_dependency(rig: Rig) -> No
     work = rig.work()
     backend = work.backend
     manifest = Manifest(
-        "local", "bare", "task", sha256(b"nobody has it"), 5, backend.quota, backend.now_ms(), origin=backend._origin
+        "local",
+        "bare",
+        "task",
+        sha256(b"nobody has it"),
+        5,
+        UNLIMITED_QUOTA.hash(),
+        backend.now_ms(),
+        origin=backend._origin,
     )
     work.session.ask([Submit(0, sign_manifest(manifest, backend._manifest_key))])
     assert ended(rig, "bare") == "FAILED"

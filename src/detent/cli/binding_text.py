@@ -50,6 +50,8 @@ def limits_text(step: ModelWorkflowStep, binding: Binding | None) -> str:
         words.append(f"priority {step.priority}")
     if binding is not None and binding.resources:
         words.append("takes " + " and ".join(f"{amount:,} {name}" for name, amount in binding.resources.items()))
+    if binding is not None:
+        words += [f"{kind} {name}" for kind, name in binding.policies.items()]
     return ", ".join(words)
 
 

@@ -151,6 +151,19 @@ def _checked(contract: Contract) -> Contract:
     return contract
 
 
+def refuse_policies(contract: Contract, home_option: Path | None = None) -> None:
+    """Refuse names of policies that the home does not define; without a home there is nothing to compare them with."""
+    from detent.contract.step_limits import names_policies, refuse_unknown_policies  # noqa: PLC0415
+
+    if not names_policies(contract):
+        return
+    from detent.owner.home import find_home  # noqa: PLC0415 - for contracts that name policies alone
+
+    home = find_home(Path.cwd(), os.environ, home_option)
+    if home is not None:
+        refuse_unknown_policies(contract, home.settings().policies().known)
+
+
 def _meant(path: Path) -> str:
     """A file beside the one that cannot be read, whose name is nearly or all but its suffix the same, for a hint."""
     from difflib import get_close_matches  # noqa: PLC0415 - for mistakes alone

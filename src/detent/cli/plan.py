@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from detent.cli.coming import coming_of
-from detent.cli.contract_file import STANDARD_INPUT, STANDARD_INPUT_NAME, read_contract, refused
+from detent.cli.contract_file import STANDARD_INPUT, STANDARD_INPUT_NAME, read_contract, refuse_policies, refused
 from detent.cli.plan_page import SHOWN_MAX, draw_plan
 from detent.cli.planned import Planned, plan_map, planned
 from detent.cli.shell import JSON, Shell, teaching, with_shell
@@ -50,6 +50,7 @@ def command(shell: Shell, file: str, assignments: tuple[str, ...], *, show_all: 
             refuse_returns(contract)
         else:
             contract = read_contract(file)
+        refuse_policies(contract, shell.home_option)
     except ContractInvalid as exc:
         return refused(shell, exc)
     plan = planned(contract, assignments)

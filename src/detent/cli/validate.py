@@ -13,6 +13,7 @@ from detent.cli.contract_file import (
     finding_map,
     findings_map,
     read_contract,
+    refuse_policies,
     without_home,
 )
 from detent.cli.page import Cell, Page
@@ -49,7 +50,9 @@ def command(shell: Shell, files: tuple[str, ...]) -> int:
     checked: list[tuple[str, Contract | ContractInvalid]] = []
     for file in files:
         try:
-            checked.append((file, read_contract(file)))
+            contract = read_contract(file)
+            refuse_policies(contract)
+            checked.append((file, contract))
         except ContractInvalid as exc:
             checked.append((file, exc))
     invalid = [outcome for _, outcome in checked if isinstance(outcome, ContractInvalid)]

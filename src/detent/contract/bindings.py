@@ -7,12 +7,13 @@ from typing import Any, Final
 
 from detent.canon.amounts import RESOURCE_HINT, RESOURCES_MAX, amount_fault, name_fault
 from detent.canon.look_alike import first_alike, has_hidden
+from detent.canon.policies import POLICY_SECTIONS, policies_named
 from detent.contract.findings import Spot
 from detent.contract.input_templates import argument_names
 from detent.contract.map_run import map_run, refuse_beside
 from detent.contract.model import RETRY_ON_OWN_FAILURES, Binding, Kind, Retry
 from detent.contract.references import FROM, PARAM, Reference, scan
-from detent.contract.shapes import BAD, Check, check_keys, choice, duration, flag, mapping, text, texts
+from detent.contract.shapes import BAD, Check, check_keys, choice, duration, flag, mapping, policy, text, texts
 from detent.contract.shells import shell
 from detent.contract.source import check_source
 from detent.contract.words import ENVIRONMENT_NAME, is_obeyed, is_python_name, python_target_fault, shown
@@ -66,6 +67,7 @@ def make_binding(checked: Mapping[str, Any], spot: Spot, found: list[Reference])
         cache=checked.get("cache", True),
         map=checked.get("map"),
         resources=checked.get("resources", {}),
+        policies=policies_named(checked),
         shell=_shell_of(kind, checked, spot),
     )
 
@@ -300,6 +302,7 @@ BINDING_KEYS: Final[Mapping[str, Check]] = {
     "cache": flag,
     "map": _map,
     "resources": _resources,
+    **dict.fromkeys(POLICY_SECTIONS, policy),
     "shell": shell,
 }
 """What a step may have besides what the planner gets, in both forms."""

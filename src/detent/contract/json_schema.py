@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from detent.canon.amounts import AMOUNT_MAX, RESOURCE, RESOURCES_MAX
+from detent.canon.policies import POLICY, POLICY_SECTIONS
 from detent.canon.priority import PRIORITY_DEFAULT, PRIORITY_MAX, PRIORITY_MIN, PRIORITY_NAMES
 from detent.contract.bindings import CATEGORIES, RETRY_MAX
 from detent.contract.cron import MACROS
@@ -189,6 +190,14 @@ _BINDING: Final[Mapping[str, Any]] = {
         "propertyNames": {"pattern": _anchored(RESOURCE.pattern)},
         "additionalProperties": {"type": "integer", "minimum": 1, "maximum": AMOUNT_MAX},
         "description": "What one attempt takes of cpu, and of what config.toml counts under [resources].",
+    },
+    **{
+        kind: {
+            "type": "string",
+            "pattern": _anchored(POLICY.pattern),
+            "description": f"The {kind} of the step's jobs: a name under [{section}] in config.toml.",
+        }
+        for kind, section in POLICY_SECTIONS.items()
     },
     "shell": {**_SHELL, "description": "The shell of a step that runs a command; the contract's, if left out."},
 }

@@ -257,7 +257,9 @@ class _Loader:
         )
 
     def _written(self, ids: Sequence[UUID], drafts: Sequence[Draft]) -> Written | None:
-        if not any(has_params(draft.binding) for draft in drafts):
+        if not any(
+            draft.binding is not None and (has_params(draft.binding) or draft.binding.policies) for draft in drafts
+        ):
             return None
         paths = {one: draft.spot.path for one, draft in zip(ids, drafts, strict=True)}
         return Written(paths, self.locate, self.check_job)

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from detent.canon.destinations import FORMS, destination_fault
+from detent.canon.policies import POLICY_SECTIONS
 from detent.contract.durations import BadDuration, parse_duration
 from detent.contract.findings import Spot
 from detent.contract.references import FROM, PARAM
@@ -32,6 +33,7 @@ NOT_WITH_MAP: Final[Mapping[str, str]] = {
     "map": "a map step goes through its own items: write them under `run: {map: {items: ...}}`",
     "retry": "write `retries:` inside map: an item is tried again, not all of them",
     "resources": "its items take one worker each; remove this",
+    **dict.fromkeys(POLICY_SECTIONS, "its items are jobs of their own: write it under [tenants.local] in config.toml"),
 }
 """Keys of a step that mean nothing beside ``run: {map: ...}``, with what to do instead."""
 CODE_HINT: Final = "the contract must say which code runs: write module:function or path/file.py:function"

@@ -103,6 +103,8 @@ class Binding:
     """(name, list): run once for each element of the list, handed over as the keyword ``name`` (X-185)."""
     resources: Mapping[str, int] = field(default_factory=dict)
     """What one attempt takes of the things that a home counts, such as ``cpu``: it begins when so much of each is free."""
+    policies: Mapping[str, str] = field(default_factory=dict)
+    """The quota, lease and backoff that hold for its jobs, by kind; the home's settings define them."""
     shell: tuple[str, ...] = ()
     """The words before the command line; ``shell`` only. Empty: the default of where it runs (X-189)."""
 

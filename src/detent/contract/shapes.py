@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
+from detent.canon.policies import POLICY_HINT, policy_name_fault
 from detent.contract.durations import BadDuration, parse_duration
 from detent.contract.findings import Spot, path_text
 from detent.contract.words import KEY, KEY_HINT, shown
@@ -105,6 +106,14 @@ def key(value: Any, spot: Spot) -> Any:
         return value
     spot.fault(f"{named(spot)} cannot be {shown(value)}", KEY_HINT)
     return BAD
+
+
+def policy(value: Any, spot: Spot) -> Any:
+    """The name of a quota, lease or backoff. Which there are is the home's to say: see `step_limits.refuse_unknown_policies`."""
+    if fault := policy_name_fault(str(spot.path[-1]), value):
+        spot.fault(fault, f"write {POLICY_HINT}")
+        return BAD
+    return value
 
 
 def texts(value: Any, spot: Spot) -> Any:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from detent.canon.policies import unknown_policies
 from detent.canon.priority import PRIORITY_DEFAULT, PRIORITY_NAMES
-from detent.contract.model import RETRY_ON_DEFAULT, Binding, Kind
+from detent.contract.findings import ContractInvalid, Report, Spot, invalid
+from detent.contract.model import RETRY_ON_DEFAULT, Binding, Contract, Kind
 from detent.workflow.plain import PlainStep
 from detent.workflow.routes import priority_of as action_priority_of
 
@@ -79,3 +82,21 @@ def retries_of(step: PlainStep | ModelWorkflowStep, binding: Binding | None) -> 
     if binding is not None and binding.retry is not None:
         return binding.retry.max, binding.retry.on
     return (step.retry_count, RETRY_ON_DEFAULT) if "retry_count" in step.model_fields_set else None
+
+
+def names_policies(contract: Contract) -> bool:
+    """Whether a step names a quota, lease or backoff, which the home's settings must define."""
+    return any(binding.policies for binding in contract.bindings.values())
+
+
+def refuse_unknown_policies(contract: Contract, known: Mapping[str, Sequence[str]]) -> None:
+    """Refuse steps that name a quota, lease or backoff which is not ``known``, each with its line."""
+    report = Report()
+    for step_id, binding in contract.bindings.items():
+        path = () if contract.written is None else contract.written.paths[step_id]
+        for kind, message, hint in unknown_policies(binding.policies, known):
+            what = f"step {contract.keys[step_id]!r}: {message}"
+            Spot(report, path).at(kind).fault(what, hint)
+    if report.count:
+        found = invalid(report, contract.name, None if contract.written is None else contract.written.locate)
+        raise ContractInvalid([replace(one, code="POLICY_UNKNOWN") for one in found.findings], found.more)

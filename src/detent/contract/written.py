@@ -65,6 +65,7 @@ def binding_document(binding: Binding) -> dict[str, JsonValue]:
     if binding.map is not None:
         written["map"] = {binding.map[0]: binding.map[1]}
     _put(written, "resources", dict(binding.resources))
+    written.update(binding.policies)
     _put(written, "shell", list(binding.shell))
     return written
 

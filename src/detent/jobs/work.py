@@ -84,6 +84,8 @@ class WorkOrder:
     """What one attempt takes of what its home counts. No ingredient: what comes of it is the same."""
     again: str | None = None
     """Why the result of earlier work of the same key was not taken, as it was found when this was submitted."""
+    policies: Mapping[str, str] = field(default_factory=dict)
+    """The quota, lease and backoff that the work itself names, by kind; for other kinds its tenant's hold, or the home's."""
     shell: tuple[str, ...] = ()
     """The words before the command line of a ``shell``; orders of before X-189 have none and mean ``/bin/sh -c``."""
 
@@ -134,6 +136,7 @@ _ORDER_DEFAULTS: Final[dict[str, Any]] = {
     "ingredients": {},
     "resources": {},
     "again": None,
+    "policies": {},
     "shell": (),
 }
 

@@ -76,6 +76,8 @@ class Grant(NamedTuple):
     replica_id: str
     job_manifest_hash: bytes
     payload_digest: bytes
+    lease_policy_id: str = "default"
+    quota_policy_hash: bytes = b""
 
     @classmethod
     def of(cls, job: Job) -> Grant:
@@ -91,6 +93,8 @@ class Grant(NamedTuple):
             job.lease_holder or "",
             job.manifest_hash,
             job.payload_digest,
+            job.lease_policy_id,
+            job.quota_policy_hash,
         )
 
 

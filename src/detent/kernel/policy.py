@@ -6,7 +6,6 @@ which goes into the replay token, so two runs that could differ never claim to b
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import field
 from functools import cached_property
@@ -14,6 +13,7 @@ from typing import Final
 
 from detent.canon import PRNG_FAMILY, UINT64_MAX, NotCanonical, check_uint64, decode, encode, ms_to_ticks, sha256
 from detent.canon.late import dataclass
+from detent.canon.policies import POLICY
 from detent.canon.show import show
 from detent.errors import InvalidInput
 from detent.kernel.identity import ORCHESTRATOR_VERSION
@@ -31,12 +31,10 @@ UNLIMITED = UINT64_MAX
 RULE_LE_ALL = "LE_ALL_v1"
 RULE_LE_ALL_RETRY = "LE_ALL_RETRY_v1"
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,99}")
-
 
 def check_name(field_name: str, value: object) -> str:
     """Accept a short identifier without blanks; refuse anything else by the name of its field."""
-    if not isinstance(value, str) or not _NAME.fullmatch(value):
+    if not isinstance(value, str) or not POLICY.fullmatch(value):
         raise InvalidInput(f"{field_name} must be 1 to 100 letters, digits or ._:/- characters, not {value!r}")
     return value
 

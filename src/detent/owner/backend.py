@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
@@ -23,11 +23,11 @@ from detent.jobs.work import VALUE_INLINE_BYTES_MAX, WorkOrder, WorkReport, read
 from detent.kernel import Job, Manifest, Submit
 from detent.kernel.evidence import detail_of
 from detent.kernel.manifest import EVICTABLE_KINDS, MAX_RETRIES_DEFAULT, RETRY_CATEGORIES_DEFAULT
-from detent.kernel.policy import UNLIMITED_QUOTA
 from detent.ledger import sign_own_manifests, sign_result
 from detent.ledger.schema import SubmittedManifest, read_submitted
 from detent.owner.content import NONCE_BYTES, Content, open_value, seal_trusted, seal_value
 from detent.owner.home import Home
+from detent.owner.policies import Chosen
 from detent.owner.session import Session
 from detent.owner.turn_taking import TurnTaking
 from detent.owner.wiring import Parts, load_trust, signing_key
@@ -103,12 +103,14 @@ class Backend:
         self._cache: OrderedDict[bytes, bytes] = OrderedDict()
         self._orders: OrderedDict[bytes, WorkOrder] = OrderedDict()
         self._reports: OrderedDict[bytes, WorkReport] = OrderedDict()
-        trust, size = load_trust(self.reader, home.settings()), self.reader.head(0).size
+        settings = home.settings()
+        trust, size = load_trust(self.reader, settings), self.reader.head(0).size
         # From the chain of trust that the home's settings pin, so nothing on the other side of a socket can tell another.
         self._origin = trust.origin
         self._manifest_key = signing_key(home, trust, "manifest", size)
         self._result_key = signing_key(home, trust, "result", size)
-        self.quota = UNLIMITED_QUOTA.hash()
+        self.policies = settings.policies()
+        self._chosen: dict[tuple[str, tuple[tuple[str, str], ...]], Chosen] = {}
 
     @property
     def reader(self) -> StoreReader:
@@ -231,14 +233,17 @@ class Backend:
         if len(self._orders) > CACHED_MAX:
             self._orders.popitem(last=False)
         now = self.now_ms()
+        chosen = self.chosen(order.policies)
         manifest = Manifest(
             self.tenant,
             job_id,
             job_kind,
             digest,
             priority,
-            self.quota,
+            chosen.quota_policy_hash,
             now,
+            chosen.lease_policy_id,
+            chosen.backoff_schedule_id,
             max_retries=retries.max,
             retry_categories=tuple(sorted(set(retries.on))),
             # All that comes this way waits for room in a full queue, so nothing of it may be dropped (X-187). Kinds that
@@ -249,6 +254,15 @@ class Backend:
         work = None if key is None else WorkRow(self.tenant, parse_digest(key), job_id, order.label, now)
         (signed,) = sign_own_manifests([manifest], self._manifest_key)
         return Submission(Submit(0, signed, run_id), inline, work)
+
+    def chosen(self, names: Mapping[str, str], tenant: str | None = None) -> Chosen:
+        """The policies of a tenant's job that names these; refuses a name that the settings do not define."""
+        owner = tenant or self.tenant
+        key = (owner, tuple(names.items()))
+        chosen = self._chosen.get(key)
+        if chosen is None:
+            chosen = self._chosen[key] = self.policies.chosen(names, owner)
+        return chosen
 
     def order(self, payload_digest: bytes) -> WorkOrder:
         """The order that a job's payload is."""

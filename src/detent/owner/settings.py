@@ -7,17 +7,27 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from detent.canon import ms_to_ticks, parse_digest
+from detent.canon import parse_digest
 from detent.canon.amounts import CPU, RESOURCE_HINT, amount_fault, name_fault
 from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import DetentError, HomeError, InvalidInput
 from detent.jobs.idempotency import IdempotencyLimits
-from detent.kernel import BackoffSchedule, KernelConfig, LeasePolicy, QuotaPolicy
-from detent.kernel.policy import INTERRUPTION_PAUSES, INTERRUPTIONS, RULES, UNLIMITED_QUOTA
+from detent.kernel import KernelConfig
+from detent.kernel.policy import RULES
+from detent.owner.policies import (
+    DURATION_MS_MAX,
+    Policies,
+    backoff_schedule,
+    lease_policy,
+    quota_policy,
+    tenant_policies,
+    with_defaults,
+)
 from detent.scheduling.policy import SchedulingPolicy
 from detent.store.no_follow import read_no_follow
 
@@ -49,6 +59,11 @@ default = [1000, 2000, 4000]
 # Pauses after an attempt whose process was killed from outside, as the kernel does when memory runs out.
 # interruptions = [0, 0, 1000, 2000, 4000, 8000, 16000, 32000, 60000]
 
+# A budget of a job over all its attempts, for work that names it (quota = "small"). [quotas.default] holds for all other work.
+# [quotas.small]
+# cpu_time_budget_ms = 60000
+# memory_bytes_budget = 1073741824
+
 [sandbox]
 # What untrusted code needs to be run at all: "full", "full-rootless", "kernel-filter" or "none". `detent doctor` says what
 # this machine has. Where it has less, such code is refused; lowering this lets it run, and every result says so.
@@ -70,6 +85,7 @@ _SECTIONS: dict[str, frozenset[str] | None] = {
     "leases": None,
     "backoffs": None,
     "quotas": None,
+    "tenants": None,
     "kernel": frozenset({"seed", "on_quota_running", "runtime_class"}),
     "sandbox": frozenset({"required"}),
     "idempotency": frozenset({"window_ms", "keys_max"}),
@@ -79,10 +95,8 @@ SANDBOX_PROFILES = ("full", "full-rootless", "kernel-filter", "none")
 """How well untrusted code can be contained, strongest first: the names of the sandbox's profiles."""
 SANDBOX_REQUIRED = "full-rootless"
 """What such code needs unless the settings say otherwise."""
-DURATION_MS_MAX = 100 * 366 * 24 * 3_600_000
 _IDEMPOTENCY_MAX = {"window_ms": DURATION_MS_MAX, "keys_max": 2**40}
-_LEASE_KEYS = frozenset({"ttl_ms", "heartbeat_ms"})
-_Policy = TypeVar("_Policy")
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,32 +111,36 @@ class Settings:
     def kernel_config(self, *, partitions: int, partition_id: int, environment: Mapping[str, str]) -> KernelConfig:
         """The kernel's configuration for one partition; a fault names the file and the key."""
         kernel = self.raw.get("kernel", {})
-        leases = self._each("leases", _lease)
-        backoffs = self._each("backoffs", lambda name, delays: BackoffSchedule(name, tuple(map(_duration_ms, delays))))
-        backoffs = backoffs or KernelConfig().backoff_schedules
-        if all(schedule.backoff_schedule_id != INTERRUPTIONS for schedule in backoffs):
-            backoffs = (*backoffs, INTERRUPTION_PAUSES)
-        quotas = self._each("quotas", lambda _name, fields: QuotaPolicy(**fields))
         runtime_class = kernel.get("runtime_class", "CPU-only")
         if not isinstance(runtime_class, str):
             raise self._fault("kernel.runtime_class", "must be a text")
-        policy = self.scheduling_policy()
+        policy, policies = self.scheduling_policy(), self.policies()
         try:
             return KernelConfig(
                 partitions=partitions,
                 partition_id=partition_id,
-                lease_policies=leases or KernelConfig().lease_policies,
-                backoff_schedules=backoffs,
-                quota_policies=(UNLIMITED_QUOTA, *quotas),
                 queue=policy.queue_policy(),
                 scheduling=policy.to_map(),
                 on_quota_running=kernel.get("on_quota_running", "fail"),
                 seed=kernel.get("seed", 0),
                 environment={"runtime_class": runtime_class, **environment},
                 rules=RULES,
+                lease_policies=policies.lease_policies,
+                backoff_schedules=policies.backoff_schedules,
+                quota_policies=policies.quota_policies,
             )
         except DetentError as exc:
             raise self._fault("kernel", exc) from exc
+
+    def policies(self) -> Policies:
+        """The quotas, leases and backoffs that jobs may name, and the tenants' own choices; a fault names file and key."""
+        defined = with_defaults(
+            self._each("quotas", quota_policy),
+            self._each("leases", lease_policy),
+            self._each("backoffs", backoff_schedule),
+        )
+        tenants = self._each("tenants", lambda _name, entry: tenant_policies(defined, entry))
+        return replace(defined, tenants=tenants)
 
     def scheduling_policy(self) -> SchedulingPolicy:
         """The scheduler's configuration: the bounds under [queue], all else under [scheduling]."""
@@ -150,38 +168,23 @@ class Settings:
         resources: Mapping[str, int] = self.raw.get("resources", {})
         return resources
 
-    def _each(self, section: str, make: Callable[[str, Any], _Policy]) -> tuple[_Policy, ...]:
-        """The policies of a section, by name."""
-        made = []
+    def _each(self, section: str, make: Callable[[str, Any], _Made]) -> dict[str, _Made]:
+        """What the entries of a section define, by name."""
+        made = {}
         for name, entry in sorted(self.raw.get(section, {}).items()):
             try:
-                made.append(make(name, entry))
+                made[name] = make(name, entry)
             except (DetentError, TypeError) as exc:
                 raise self._fault(f"{section}.{name}", exc) from exc
-        return tuple(made)
+        return made
 
     def _fault(self, key: str, what: object) -> HomeError:
         return HomeError(f"{self.path}: {key}: {what}", hint="correct the setting and start again")
 
 
-def _lease(name: str, entry: Mapping[str, int]) -> LeasePolicy:
-    return LeasePolicy(name, _duration_ms(entry["ttl_ms"]), _duration_ms(entry["heartbeat_ms"]))
-
-
-def _duration_ms(value: int) -> int:
-    """A duration in ticks, which are milliseconds; one so long that a sum with it would not fit is a slip of the pen."""
-    ticks = ms_to_ticks(value, 1)
-    if ticks > DURATION_MS_MAX:
-        raise InvalidInput(f"{value} ms are more than a hundred years")
-    return ticks
-
-
 def read_settings(path: Path) -> Settings:
     """Read a home's settings; every fault names the file and the key."""
     tables = _read_tables(path, _SECTIONS, read_no_follow)
-    for name, lease in tables.get("leases", {}).items():
-        if not isinstance(lease, dict) or lease.keys() != _LEASE_KEYS:
-            raise HomeError(f"{path}: leases.{name} needs exactly ttl_ms and heartbeat_ms")
     required = tables.get("sandbox", {}).get("required", SANDBOX_REQUIRED)
     if required not in SANDBOX_PROFILES:
         raise HomeError(
@@ -203,7 +206,9 @@ def read_settings(path: Path) -> Settings:
         ) from exc
     if not isinstance(origin, str):
         raise HomeError(f"{path}: ledger.origin must be a text")
-    return Settings(path, origin, root, tables)
+    settings = Settings(path, origin, root, tables)
+    settings.policies()
+    return settings
 
 
 def _check_resources(path: Path, resources: Mapping[str, Any]) -> None:

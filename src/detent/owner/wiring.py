@@ -23,6 +23,7 @@ from detent.owner.home_locations import displaced_heads, forget_bound_heads, set
 from detent.owner.kept_heads import KeptHeads, state_directory
 from detent.owner.lock import OwnerLock
 from detent.owner.owner import Owner
+from detent.owner.policies import carried_over
 from detent.owner.recovery import recover, tree_node
 from detent.owner.settings import Settings
 from detent.owner.socket_server import SocketServer
@@ -297,6 +298,7 @@ def _owner(  # noqa: PLR0913 - the parts an owner is wired from
         )
     config = _config(settings, store, partition)
     recovered = recover(store, partition, config, make_queue=parts.make_queue)
+    config = carried_over(config, recovered.kernel.config, recovered.kernel.jobs.values())
     size = recovered.tail.size
     keep: Callable[[TreeHeadRow], None] | None = None
     if keeper is not None:

@@ -85,11 +85,21 @@ class Limits:
     retries_max: int
     retries_on: tuple[str, ...]
     resources: tuple[tuple[str, int], ...]
+    policies: tuple[tuple[str, str], ...]
 
 
-def limits_of(wall_ms: int | None, memory_mb: int | None, retries: Retries, resources: Mapping[str, int]) -> Limits:
+def limits_of(
+    wall_ms: int | None,
+    memory_mb: int | None,
+    retries: Retries,
+    resources: Mapping[str, int],
+    policies: Mapping[str, str],
+) -> Limits:
     """The limits of a job as they are compared."""
-    return Limits(wall_ms, memory_mb, retries.max, tuple(sorted(set(retries.on))), tuple(sorted(resources.items())))
+    again = tuple(sorted(set(retries.on)))
+    return Limits(
+        wall_ms, memory_mb, retries.max, again, tuple(sorted(resources.items())), tuple(sorted(policies.items()))
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,7 +324,7 @@ class WorkKeys:
         except DetentError:
             return None
         retries = Retries(job.max_retries, job.retry_categories)
-        return limits_of(order.wall_ms, order.memory_mb, retries, order.resources)
+        return limits_of(order.wall_ms, order.memory_mb, retries, order.resources, order.policies)
 
     def _earlier(self, keys: Sequence[ExecutionKey]) -> dict[ExecutionKey, list[_Earlier]]:
         """The jobs under each key, in the order of their submission, in as few reads as it takes for one key."""

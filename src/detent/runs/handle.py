@@ -15,6 +15,7 @@ from uuid import UUID
 from detent.canon import parse_digest
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
+from detent.contract.step_limits import refuse_unknown_policies
 from detent.errors import DetentError, InvariantBroken
 from detent.executor.annotations import refuse_returns
 from detent.kernel.run import COMPLETED
@@ -197,6 +198,7 @@ class RunHandle:
 
     def _refuse_unfeasible(self) -> None:
         contract = self._inputs.contract
+        refuse_unknown_policies(contract, self._work.backend.policies.known)
         for step in contract.plain_steps:
             binding = contract.bindings.get(step.step_id)
             if binding is not None and binding.resources and step.enabled:

@@ -170,11 +170,9 @@ class Runtime:
             listener(attempted)
 
     def _make_supervisor(self) -> Supervisor:
-        lease = self._settings.kernel_config(partitions=1, partition_id=0, environment={}).leases["default"]
         return Supervisor(
             self.backend,
             witness=WorkKeys(self.backend).witness,  # Of its own: the other one is the driver's thread's.
-            lease_ms=lease.lease_ttl_ticks,
             on_attempted=self._attempted,
             on_refused=lambda refusal: self.tell(
                 f"no work for the workers of this process: {refusal.message}; {NO_WORK_HINT}"
@@ -191,6 +189,18 @@ class Runtime:
                 hint=f"this home has {have}; [resources] in {self._settings.path} names more, --workers gives more {CPU}",
                 details={"needs": dict(needs), "has": dict(self.resources)},
             )
+
+    def refuse_unknown_policies(self, what: str, names: Mapping[str, str]) -> None:
+        """Refuse work that names a quota, lease or backoff which the home's settings do not define."""
+        try:
+            self.backend.chosen(names)
+        except InvalidInput as exc:
+            raise InvalidInput(
+                f"{what}: {exc} in {self._settings.path}",
+                code=exc.code,
+                hint=exc.hint,
+                details={"policies": dict(names)},
+            ) from exc
 
     def _make_pool(self) -> Pool:
         from detent.executor.plain import Pool, sweep_orphans  # noqa: PLC0415 - `import detent` stays cheap

@@ -65,6 +65,8 @@ class Call:
     retries: Retries = Retries()
     priority: int = PRIORITY_DEFAULT
     resources: Mapping[str, int] = field(default_factory=dict)
+    policies: Mapping[str, str] = field(default_factory=dict)
+    """The quota, lease and backoff that it names."""
     reuse: bool = False
     """Whether an earlier result, or equal work under way, may answer for it (X-190)."""
 
@@ -156,6 +158,8 @@ class SingleJobs:
         for call in calls:
             if call.resources:
                 self._work.refuse_unfeasible(call.label, call.resources)
+            if call.policies:
+                self._work.refuse_unknown_policies(call.label, call.policies)
         if scope is not None:
             return [self._submit_once(calls, scope, deadline)]
         tickets: list[Ticket] = []
@@ -372,6 +376,7 @@ class SingleJobs:
             wall_ms=call.wall_ms,
             ingredients=work_key.ingredients,
             resources=call.resources,
+            policies=call.policies,
             again=None if again is None else again.why or None,
         )
 

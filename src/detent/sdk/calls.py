@@ -18,7 +18,7 @@ from detent.sdk.recording import Recording
 from detent.sdk.task import Task
 from detent.store.content import ContentFiles
 
-MakeCall: TypeAlias = Callable[[Sequence[Any], dict[str, Any], bool | None], Call]
+MakeCall: TypeAlias = Callable[[Sequence[Any], dict[str, Any], bool | None, Mapping[str, str]], Call]
 
 
 def caller(function: Callable[..., Any], files: ContentFiles) -> MakeCall:
@@ -35,14 +35,15 @@ def caller(function: Callable[..., Any], files: ContentFiles) -> MakeCall:
     said = retries_of(step, binding)
     retries = Retries() if said is None else Retries(*said)
     wall_ms = timeout_ms_of(step, binding)
-    limits = limits_of(wall_ms, None, retries, binding.resources)
+    limits = limits_of(wall_ms, None, retries, binding.resources, binding.policies)
     reuses = task.options_of().cache is True
     priority = priority_of(step, binding)
     env = dict(binding.env)
     label = str(binding.target)
     refuse_return(label, contract.base)
 
-    def call(args: Sequence[Any], kwargs: dict[str, Any], reuse: bool | None) -> Call:
+    def call(args: Sequence[Any], kwargs: dict[str, Any], reuse: bool | None, named: Mapping[str, str]) -> Call:
+        policies = {**binding.policies, **named} if named else binding.policies
         positional, keywords = task.arguments(tuple(args), kwargs)
         stored_args = tuple(
             stored_value(value, f"{task.__name__}(#{place + 1})", files) for place, value in enumerate(positional)
@@ -63,9 +64,10 @@ def caller(function: Callable[..., Any], files: ContentFiles) -> MakeCall:
             cache=binding.cache,
             inputs=_inputs(task, stored_args, stored_keywords),
             outputs=binding.outputs,
-            limits=limits,
+            limits=limits_of(wall_ms, None, retries, binding.resources, policies) if named else limits,
         )
-        return Call(wanted, label, wall_ms, retries, priority, binding.resources, reuses if reuse is None else reuse)
+        reused = reuses if reuse is None else reuse
+        return Call(wanted, label, wall_ms, retries, priority, binding.resources, policies, reused)
 
     return call
 
@@ -85,6 +87,11 @@ def bound_alone(function: Callable[..., Any]) -> BoundAlone:
     contract = from_document(recording.document(), name=task.__name__, base=recording.base)
     (step,) = contract.plain_steps
     binding = contract.bindings[step.step_id]
+    if binding.policies:
+        raise InvalidInput(
+            f"task {task.__name__!r} names a {next(iter(binding.policies))}, but the chunks of an ordered run are jobs of the run",
+            hint="leave it out there, as in task.options(quota=None), and write it under [tenants.local] in config.toml",
+        )
     if binding.resources:
         raise InvalidInput(
             f"task {task.__name__!r} declares resources, but an ordered run hands out items in chunks and ignores them",

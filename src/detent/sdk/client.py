@@ -16,14 +16,14 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from detent.errors import DetentError, InvalidInput
-from detent.sdk.options import Duration, not_ended, waiting_seconds
+from detent.sdk.options import Duration, check_policies, not_ended, waiting_seconds
 from detent.words.quantities import count_text
 
 if TYPE_CHECKING:
@@ -188,6 +188,9 @@ class Client:
         *args: Any,
         reuse: bool | None = None,
         idempotency_key: str | None = None,
+        quota: str | None = None,
+        lease: str | None = None,
+        backoff: str | None = None,
         **kwargs: Any,
     ) -> Handle: ...
 
@@ -198,6 +201,9 @@ class Client:
         *args: Any,
         reuse: bool | None = None,
         idempotency_key: str | None = None,
+        quota: str | None = None,
+        lease: str | None = None,
+        backoff: str | None = None,
         **kwargs: Any,
     ) -> Any:
         """Submit one call; when this returns it is durable. A full queue makes it wait.
@@ -205,10 +211,13 @@ class Client:
         A function runs each time, unless ``reuse=True`` or its task's ``cache=True`` lets an earlier result answer, or the
         same ``idempotency_key`` was given before (see `submit_call`). A flow begins a run, which reuses as flows do, or
         takes up the unfinished run of the same flow with the same arguments.
+
+        ``quota``, ``lease`` and ``backoff`` name policies of the home's ``config.toml`` for this job, instead of its task's.
         """
         from detent.sdk.flow import Flow  # noqa: PLC0415 - `import detent` stays cheap
 
-        options = {"reuse": reuse, "idempotency_key": idempotency_key}
+        policies = {"quota": quota, "lease": lease, "backoff": backoff}
+        options = {"reuse": reuse, "idempotency_key": idempotency_key, **policies}
         given = {name: value for name, value in options.items() if value is not None}
         if given:
             _refuse_ambiguous(function, given)
@@ -219,9 +228,9 @@ class Client:
                     hint="leave it out: a flow reuses what its steps did before",
                 )
             return self._submit_flow(function, args, kwargs)
-        return self.submit_call(function, args, kwargs, reuse=reuse, idempotency_key=idempotency_key)
+        return self.submit_call(function, args, kwargs, reuse=reuse, idempotency_key=idempotency_key, **policies)
 
-    def submit_call(
+    def submit_call(  # noqa: PLR0913 - options, all by name
         self,
         function: Callable[..., Any],
         args: Sequence[Any] = (),
@@ -229,6 +238,9 @@ class Client:
         *,
         reuse: bool | None = None,
         idempotency_key: str | None = None,
+        quota: str | None = None,
+        lease: str | None = None,
+        backoff: str | None = None,
         timeout: Duration | None = None,
     ) -> Handle:
         """Like `submit`, with the arguments in one place and options beside them.
@@ -242,7 +254,8 @@ class Client:
         from detent.jobs.idempotency import IdempotencyScope, parse_idempotency_key  # noqa: PLC0415
 
         seconds = waiting_seconds("timeout", timeout)
-        call = self._call(function, args, {} if kwargs is None else kwargs, reuse)
+        policies = _named(quota=quota, lease=lease, backoff=backoff)
+        call = self._call(function, args, {} if kwargs is None else kwargs, reuse, policies)
         scope = None
         if idempotency_key is not None:
             key = parse_idempotency_key(idempotency_key)
@@ -256,6 +269,9 @@ class Client:
         calls: Iterable[Sequence[Any]],
         *,
         reuse: bool | None = None,
+        quota: str | None = None,
+        lease: str | None = None,
+        backoff: str | None = None,
         timeout: Duration | None = None,
     ) -> list[Handle]:
         """Submit one call for each tuple of arguments, many in one commit; the handles in the same order.
@@ -263,7 +279,8 @@ class Client:
         Each is run, or reused, as `submit` would do it.
         """
         seconds = waiting_seconds("timeout", timeout)
-        prepared = [self._call(function, args, {}, reuse) for args in calls]
+        policies = _named(quota=quota, lease=lease, backoff=backoff)
+        prepared = [self._call(function, args, {}, reuse, policies) for args in calls]
         return [Handle(self, ticket) for ticket in self._submitted(prepared, seconds)]
 
     def map(
@@ -388,14 +405,19 @@ class Client:
         return handle
 
     def _call(
-        self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], reuse: bool | None
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        reuse: bool | None,
+        policies: Mapping[str, str],
     ) -> Call:
         known = self._calls.get(id(function))
         if known is None or known[0] is not function:
             from detent.sdk.calls import caller  # noqa: PLC0415
 
             known = self._calls[id(function)] = (function, caller(function, self._work.backend.files))
-        return known[1](args, kwargs, reuse)
+        return known[1](args, kwargs, reuse, policies)
 
     def _status(self, job_id: str) -> JobStatus:
         from detent.jobs.status import project_job  # noqa: PLC0415
@@ -427,6 +449,13 @@ class Client:
 
 def _left(deadline: float | None) -> float:
     return threading.TIMEOUT_MAX if deadline is None else max(0.0, deadline - time.monotonic())
+
+
+def _named(**policies: str | None) -> dict[str, str]:
+    """The policies that a submission names itself."""
+    named = {kind: name for kind, name in policies.items() if name is not None}
+    check_policies(named)
+    return named
 
 
 def _refuse_ambiguous(function: Any, given: dict[str, Any]) -> None:

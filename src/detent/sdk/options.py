@@ -17,6 +17,8 @@ from detent.errors import InvalidInput
 RETRIES_MAX: Final = 10
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
 ON_ERROR: Final = ("stop", "continue")
+POLICIES: Final = ("quota", "lease", "backoff")
+"""The kinds of policies that a task may name: the keys of `detent.canon.policies`, which tasks alone need not load."""
 
 Duration = int | float | str | timedelta
 
@@ -38,6 +40,9 @@ class TaskOptions(TypedDict, total=False):
     on_error: str | None
     skip_on_failure: bool
     resources: Mapping[str, int] | None
+    quota: str | None
+    lease: str | None
+    backoff: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +64,9 @@ class Options:
     on_error: str | None = None
     skip_on_failure: bool = False
     resources: Mapping[str, int] | None = None
+    quota: str | None = None
+    lease: str | None = None
+    backoff: str | None = None
 
     def __post_init__(self) -> None:
         if self.name is not None:
@@ -78,6 +86,7 @@ class Options:
             _wrong("on_error", self.on_error, "'stop' or 'continue'")
         check_duration("timeout", self.timeout)
         _check_resources(self.resources)
+        check_policies(self.policies)
 
     def keys(self) -> dict[str, Any]:
         """The options as keys of a step in the short form; those that were not given are left out."""
@@ -103,7 +112,12 @@ class Options:
             keys["skip_on_failure"] = True
         if self.resources:
             keys["resources"] = dict(self.resources)
-        return keys
+        return keys | self.policies
+
+    @property
+    def policies(self) -> dict[str, str]:
+        """The quota, lease and backoff that are named."""
+        return {kind: name for kind in POLICIES if (name := getattr(self, kind)) is not None}
 
 
 def check_name(name: object, what: str) -> None:
@@ -192,6 +206,17 @@ def _check_resources(given: object) -> None:
             raise InvalidInput(f"resources={given!r:.80}: {fault}", hint=RESOURCE_HINT)
         if fault := amount_fault(name, amount):
             raise InvalidInput(f"resources={given!r:.80}: {fault}", hint="say how much one attempt takes: {'cpu': 2}")
+
+
+def check_policies(names: Mapping[str, str]) -> None:
+    """Refuse what cannot name a policy; which there are is the home's to say."""
+    if not names:
+        return
+    from detent.canon.policies import POLICY_HINT, policy_name_fault  # noqa: PLC0415 - most tasks name none
+
+    for kind, name in names.items():
+        if policy_name_fault(kind, name):
+            _wrong(kind, name, POLICY_HINT)
 
 
 def _check_type(name: str, given: object, kind: type) -> None:

@@ -269,6 +269,9 @@ def task(function: Callable[P, R] | None = None, /, **options: Unpack[TaskOption
     * ``resources={"cpu": 2, "gpu": 1}``: what one attempt takes; it begins when so much of each is free. ``cpu`` counts
       worker processes; work takes one unless it asks for more. Other resources are declared under ``[resources]`` in the
       home's ``config.toml``, and are counted, not measured
+    * ``quota``, ``lease``, ``backoff``: names of policies that the home's ``config.toml`` defines under ``[quotas.NAME]``,
+      ``[leases.NAME]`` and ``[backoffs.NAME]``: what its jobs may use over all attempts, how long a worker may be silent, and
+      how long to wait before each retry
     * ``on_error="continue"``: its failure does not stop the run; ``skip_on_failure``: skip it once a step has failed
 
     Refuses what cannot be called by name in another process: classes, methods of objects, ``functools.partial``.

@@ -24,6 +24,10 @@ _FINAL_WITHOUT_REPORT: Final[Mapping[str, str]] = {
     " memory, or run fewer workers at once",
     # A job's own limits are its executor's to enforce (LIMIT_WALL); the watchdog has the operator's.
     "WATCHDOG_WALL": "it ran longer than watchdog_wall_ms under [scheduling] in config.toml allows an attempt",
+    "QUOTA_GPU_TIME": "it used more GPU time than its quota allows",
+    "QUOTA_CPU_TIME": "it used more CPU time than its quota allows",
+    "QUOTA_IO_BYTES": "it read and wrote more bytes than its quota allows",
+    "QUOTA_MEMORY_BYTES": "it held more memory than its quota allows",
     "WATCHDOG_IDLE": "it reported no progress for longer than watchdog_idle_ms under [scheduling] in config.toml allows",
 }
 

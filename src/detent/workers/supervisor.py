@@ -72,6 +72,9 @@ class HeldLease:
     grant: Grant
     lane: Executor
     order: WorkOrder
+    beat_seconds: float
+    beat_at: float
+    """When its lease is extended next."""
     finishing: bool = False
     revoked: bool = False
 
@@ -107,7 +110,6 @@ class Supervisor:
         backend: Backend,
         *,
         witness: Callable[[WorkOrder, float], Witnessed],
-        lease_ms: int,
         on_attempted: Callable[[Sequence[Attempted]], None] | None = None,
         on_refused: Callable[[Refused], None] = lambda _refusal: None,
     ) -> None:
@@ -117,7 +119,11 @@ class Supervisor:
         self._all_lanes: tuple[Executor, ...] = ()
         self._sleeper: Sleeper = Asleep()
         self._reporter = Reporter(backend, self.identity)
-        self._beat_seconds = lease_ms / 1000 / BEATS_PER_LEASE
+        self._beat_seconds = {
+            name: min(policy.lease_ttl_ticks, policy.heartbeat_extension_ticks) / 1000 / BEATS_PER_LEASE
+            for name, policy in backend.policies.leases.items()
+        }
+        """How often each lease is extended, by the name of its policy."""
         self._on_attempted = on_attempted or (lambda _attempted: None)
         self._witness = witness
         self.claim_ahead = ClaimAhead(
@@ -336,7 +342,11 @@ class Supervisor:
         except DetentError as exc:
             self._refuse(grant, WorkError("DEPENDENCY_ERROR", exc.code, str(exc)))
             return
-        self._held[number] = HeldLease(grant, lane, order)
+        # A policy that the settings have dropped since: the shortest is safe.
+        beat_seconds = self._beat_seconds.get(grant.lease_policy_id) or min(self._beat_seconds.values())
+        beat_at = time.monotonic() + beat_seconds
+        self._held[number] = HeldLease(grant, lane, order, beat_seconds, beat_at)
+        self._next_beat = min(self._next_beat, beat_at)
         self._number_of[grant.job_id] = number
         if grant.job_id in self._moved:  # After it became known under its number: later events find it there.
             self._moved.pop(grant.job_id, None)
@@ -432,8 +442,13 @@ class Supervisor:
             self._tell([self._ended_otherwise(held.grant.job_id)])
 
     def _beat(self) -> None:
-        self._next_beat = time.monotonic() + self._beat_seconds
-        held = [one for one in self._held.values() if not one.revoked and not one.finishing]
+        now = time.monotonic()
+        live = [one for one in self._held.values() if not one.revoked and not one.finishing]
+        # With those that are due, the ones that soon will be: one commit serves them all.
+        held = [one for one in live if one.beat_at - now <= one.beat_seconds / 2]
+        for one in held:
+            one.beat_at = now + one.beat_seconds
+        self._next_beat = min((one.beat_at for one in live), default=now + max(self._beat_seconds.values()))
         if not held:
             return
         answers = self._ask([Heartbeat(0, one.grant.job_id, one.grant.lease_id) for one in held], [])

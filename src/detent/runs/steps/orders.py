@@ -46,6 +46,7 @@ def wanted_of(step: StepRun, bound: Bound, base: str | None, load: Callable[[str
             memory_limit_of(step.step, payload)[0],
             retries_for(step),
             binding.resources,
+            binding.policies,
         ),
     )
 
@@ -148,6 +149,7 @@ class Orders:
             index=element.index,
             ingredients=work_key.ingredients,
             resources=step.binding.resources,
+            policies=step.binding.policies,
             again=element.again,
             shell=wanted.shell,
         )

@@ -1,0 +1,138 @@
+"""Quotas, leases and backoffs by name: defined in the home's settings, named by steps of contracts, seen at the command line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.cli.project import Project, detent_home, project
+
+__all__ = ["detent_home", "project"]
+
+BURN = """
+import time
+
+def burn(ms=230):
+    end = time.process_time() + ms / 1000
+    while time.process_time() < end:
+        pass
+    return "burnt"
+"""
+TINY = "\n[quotas.tiny]\ncpu_time_budget_ms = 1\n"
+BURNING = """\
+name: burning
+steps:
+  - id: burn
+    run: {python: "burn:burn"}
+    quota: tiny
+"""
+
+
+def configured(project: Project, text: str) -> None:
+    """Add to the settings of the home."""
+    path = project.home.path / "config.toml"
+    path.write_text(path.read_text() + text)
+
+
+def burning(project: Project, contract: str = BURNING) -> str:
+    """A project with a step that uses 230 ms of CPU time; the contract's file."""
+    project.write("burn.py", BURN)
+    return project.write("burning.yaml", contract)
+
+
+def job_of(project: Project, name: str) -> Any:
+    """What `show` says of the job of a step."""
+    (job,) = [one for one in project.json("list", "--jobs") if one["step"] == name]
+    return project.json("show", job["job_id"])
+
+
+def test_a_budget_of_1_ms_of_cpu_ends_a_step_that_uses_230_ms(project: Project) -> None:
+    """PIPE-099, PIPE-101, PIPE-103, PIPE-104, PIPE-106: typed code, no retry, and a history that verifies and replays."""
+    configured(project, TINY)
+    project.run(burning(project), code=1)
+    job = job_of(project, "burn")
+    assert (job["state"], job["reason_code"], job["category"]) == ("failed", "QUOTA_CPU_TIME", "RESOURCE_LIMIT")
+    assert job["attempts"] == 1
+    assert project("replay").code == 0
+
+
+def test_a_budget_that_is_not_reached_changes_nothing(project: Project) -> None:
+    """PIPE-106: what is left out of a quota is unlimited."""
+    configured(project, "\n[quotas.tiny]\ncpu_time_budget_ms = 60000\n")
+    project.run(burning(project))
+    assert job_of(project, "burn")["state"] == "succeeded"
+
+
+def test_a_tenant_and_the_home_have_a_quota_for_steps_that_name_none(project: Project) -> None:
+    """PIPE-099: the step's own name comes first, then the tenant's, then the default."""
+    file = burning(project, BURNING.replace("    quota: tiny\n", ""))
+    configured(project, TINY + "[tenants.local]\nquota = 'tiny'\n")
+    project.run(file, code=1)
+    assert job_of(project, "burn")["reason_code"] == "QUOTA_CPU_TIME"
+    burning(project, BURNING.replace("tiny", "default"))
+    project.run(file)
+    settings = project.home.path / "config.toml"
+    settings.write_text(
+        settings.read_text().replace("[tenants.local]\nquota = 'tiny'\n", "[quotas.default]\nio_bytes_budget = 0\n")
+    )
+    assert project("run", file, "--force").code == 0  # Nothing is read or written.
+
+
+@pytest.mark.parametrize("command", ["validate", "plan", "run"])
+@pytest.mark.parametrize(
+    ("kind", "name", "known"),
+    [("quota", "tinny", "default, tiny"), ("lease", "tiny", "default, fast"), ("backoff", "fast", "default, slow")],
+)
+def test_an_unknown_name_is_refused_with_its_line_and_the_known_names(
+    project: Project, command: str, kind: str, name: str, known: str
+) -> None:
+    """PIPE-086, PIPE-092, PIPE-099"""
+    configured(project, TINY + "[leases.fast]\nttl_ms = 5000\nheartbeat_ms = 5000\n[backoffs.slow]\ndelays_ms = [1]\n")
+    file = burning(project, BURNING.replace("quota: tiny", f"{kind}: {name}"))
+    result = project(command, file)
+    assert result.code == 2
+    said = result.out + result.err
+    assert f"{file}:5:" in said
+    assert f"step 'burn': {kind} '{name}' is not configured" in said
+    assert f"known: {known}" in said
+    assert project.json("list", "--jobs") == []
+
+
+def test_a_misspelt_key_is_told_with_the_one_that_is_meant(project: Project) -> None:
+    result = project("validate", burning(project, BURNING.replace("quota:", "quotta:")))
+    assert result.code == 2
+    assert "did you mean 'quota'?" in result.out
+
+
+def test_a_name_that_no_policy_can_have_is_refused_without_a_home(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DETENT_HOME", str(project.directory / "none"))
+    assert project("validate", burning(project)).code == 0  # There is nothing to compare the name with.
+    result = project("validate", burning(project, BURNING.replace("tiny", "'two words'")))
+    assert "quota cannot be 'two words'" in result.out
+
+
+def test_an_ordered_run_is_told_where_its_quota_belongs(project: Project) -> None:
+    contract = 'name: m\nsteps:\n  - id: m\n    run: {map: {items: [1], compute: "burn:burn", commit: "jsonl:out"}}\n    quota: tiny\n'
+    result = project("validate", burning(project, contract))
+    assert result.code == 2
+    assert "[tenants.local]" in result.out
+
+
+def test_a_quota_that_changes_while_jobs_go_by_it_does_not_lock_the_home(project: Project) -> None:
+    """PIPE-099, PIPE-100: a live job keeps the policy that it was submitted under, a new one gets the new policy."""
+    configured(project, TINY + "[backoffs.later]\ndelays_ms = [3600000]\n")
+    contract = (
+        "name: waits\nsteps:\n  - id: wait\n    run: {python: 'tasks:wait'}\n    quota: tiny\n    backoff: later\n"
+    )
+    terminal = project.terminal("run", project.write("waits.yaml", contract))
+    project.wait_running()
+    terminal.kill()
+    settings = project.home.path / "config.toml"
+    settings.write_text(
+        settings.read_text().replace(TINY, "\n[quotas.tiny]\ncpu_time_budget_ms = 9000\n").replace("later", "sooner")
+    )
+    project.write("go", "")
+    assert project("run", project.write("waits.yaml", contract.replace("later", "sooner")), "-w", "1").code == 0
