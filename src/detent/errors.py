@@ -142,6 +142,8 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         "NOT_CANONICAL": Code("canon", "not deterministic CBOR of our profile", EXIT_INVALID, 400, False, _VALIDATION),
         "NOT_STRICT_JSON": Code("canon", "not a strict JSON value", EXIT_INVALID, 400, False, _VALIDATION),
         "KEY_INVALID": Code("canon", "not a usable Ed25519 public key", EXIT_INVALID, 400, False, None),
+        "TRACE_INVALID": Code("inspect", "the trace is damaged or not a trace", EXIT_INVALID, 400, False, None),
+        "NOT_COMPARABLE": Code("inspect", "the two histories have different origins", EXIT_INVALID, 409, False, None),
         "NOTE_INVALID": Code("ledger", "the signed note is not valid", EXIT_FAILED, 400, False, None),
         # Trust, home, store, owner.
         "TRUST_INVALID": Code("ledger", "the trust configuration is not valid", EXIT_INVALID, 500, False, None),

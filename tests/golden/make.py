@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from detent.canon import sha256
+from detent.canon import encode, sha256
 from detent.kernel import (
     ChangeTrust,
     Claim,
@@ -34,7 +34,6 @@ from detent.kernel import (
     transition_log_hash,
 )
 from detent.kernel.policy import RULE_LE_ALL_RETRY
-from detent.kernel.trace import encode_trace
 from tests.kernel.builders import NO_LEASE, OWNER_KEY_ID, TENANT, Scene, body_of, config, manifest, queue_of, quota
 from tests.ledger.build import ORIGIN, Builder
 
@@ -229,10 +228,10 @@ def _name_of(record: Record) -> str:
 
 def _trace_of(scene: Scene) -> Iterator[tuple[str, bytes]]:
     settings = scene.kernel.config
-    yield "trace run_header", encode_trace([run_header(settings)])
+    yield "trace run_header", encode(run_header(settings))
     for event in scene.events:
-        yield f"trace {_event_name(event)}", encode_trace([event.to_map()])
-    yield "trace run_end", encode_trace([run_end(settings, len(scene.events), log_hash_of(scene))])
+        yield f"trace {_event_name(event)}", encode(event.to_map())
+    yield "trace run_end", encode(run_end(settings, len(scene.events), log_hash_of(scene)))
 
 
 def _event_name(event: IterEvent) -> str:

@@ -20,7 +20,6 @@ from detent.kernel import (
     LogEntry,
     Submit,
     Transition,
-    canonical_order,
     compare_logs,
     transition_log_hash,
 )
@@ -149,6 +148,10 @@ def lives(order: list[str], ticks: dict[str, int]) -> list[Command]:
     return commands
 
 
+def entry_of(job_id: str, transition_seq: int, body: bytes) -> LogEntry:
+    return LogEntry(job_id, transition_seq, cbor2.loads(body), body)
+
+
 def log_of(commands: list[Command]) -> tuple[bytes, list[LogEntry]]:
     """The log hash and the canonical log after some commands."""
     kernel = Kernel(config())
@@ -157,13 +160,13 @@ def log_of(commands: list[Command]) -> tuple[bytes, list[LogEntry]]:
         outcome = kernel.apply(command)
         assert outcome.ok
         entries += [
-            LogEntry(record.job_id or "", record.transition_seq or 0, record.body)
+            entry_of(record.job_id or "", record.transition_seq or 0, record.body)
             for record in outcome.records
             if record.kind == "transition"
         ]
     history: Any = kernel.history
     heads = sorted((job_id, job.transition_seq, job.head) for job_id, job in history.jobs.items())
-    return transition_log_hash(len(heads), heads), canonical_order(entries)
+    return transition_log_hash(len(heads), heads), sorted(entries, key=lambda entry: entry.place)
 
 
 JOBS = ["job-1", "job-10", "job-2", "Job-3", "job-é"]
@@ -179,7 +182,7 @@ def test_the_arrival_of_independent_jobs_does_not_show_in_the_log(seed: int) -> 
     found_hash, found_log = log_of(lives(shuffled, same_ticks))
     assert found_hash == expected_hash
     assert found_log == expected_log
-    assert compare_logs(expected_log, found_log) is None
+    assert compare_logs(expected_log, found_log) == (None, None)
 
 
 def test_the_canonical_log_is_ordered_by_the_bytes_of_the_id_and_then_by_sequence() -> None:
@@ -205,7 +208,7 @@ def test_any_edit_drop_or_insertion_changes_the_log_hash() -> None:
         for job_id, group in groupby(entries, key=lambda entry: entry.job_id):
             head, count = b"", 0
             for entry in group:
-                body: Any = decode(entry.body)
+                body: Any = decode(entry.body or b"")
                 head = sha256(
                     cbor2.dumps({**body, "prev_chain_hash": head or body["prev_chain_hash"]}, canonical=True)
                 ).digest()
@@ -216,8 +219,8 @@ def test_any_edit_drop_or_insertion_changes_the_log_hash() -> None:
     original = rebuilt(log)
     seen = {original}
     for index, entry in enumerate(log):
-        body: Any = decode(entry.body)
-        edited = LogEntry(*entry[:2], cbor2.dumps({**body, "tick": body["tick"] + 1}, canonical=True))
+        body: Any = decode(entry.body or b"")
+        edited = entry_of(*entry[:2], cbor2.dumps({**body, "tick": body["tick"] + 1}, canonical=True))
         for other in (
             [*log[:index], edited, *log[index + 1 :]],
             [*log[:index], *log[index + 1 :]],

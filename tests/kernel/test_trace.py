@@ -6,17 +6,16 @@ import cbor2
 import pytest
 
 from detent.canon import decode, sha256
-from detent.errors import InvalidInput
-from detent.kernel import IterEvent, run_end, run_header
+from detent.kernel import run_end, run_header
 from detent.kernel.outcome import STATUSES
 from detent.kernel.trace import (
+    OriginDigest,
     TraceOrigin,
-    check_comparable,
-    encode_trace,
+    incomparable,
+    run_commit,
     run_commit_record_hash,
-    trace_difference,
 )
-from tests.kernel.builders import Scene, config, queue_of, quota, scene_in
+from tests.kernel.builders import Scene, config, scene_in
 from tests.kernel.walk import walked
 
 LOG_HASH = b"\x44" * 32
@@ -72,7 +71,9 @@ def test_the_end_has_the_log_hash_and_only_if_given_the_commit_record() -> None:
         "job_count": 3,
         "replay_token": settings.replay_token,
     }
-    commit = run_commit_record_hash("run-1", LOG_HASH, 3, settings.replay_token)
+    line = run_commit("run-1", LOG_HASH, 3, settings.replay_token)
+    assert line == {"kind": "run_commit", **record}
+    commit = run_commit_record_hash(line)
     assert commit == sha256(cbor2.dumps(record, canonical=True))
     assert run_end(settings, 7, LOG_HASH, commit) == {**plain, "run_commit_record_hash": commit}
 
@@ -113,59 +114,46 @@ def test_all_lines_of_a_trace_carry_the_same_token() -> None:
     assert {line["replay_token"] for line in lines} | {error.replay_token} == {scene.kernel.config.replay_token}
 
 
-def test_a_trace_is_a_sequence_of_canonical_items() -> None:
-    """PIPE-110, PIPE-122"""
-    scene = scene_in("SUCCEEDED")
-    lines = [run_header(scene.kernel.config), *(event.to_map() for event in scene.events)]
-    data = encode_trace(lines)
-    assert data == b"".join(cbor2.dumps(line, canonical=True) for line in lines)
-
-
 # -- comparing -----------------------------------------------------------------------------------------------------
 
 
-ORIGIN = TraceOrigin(b"\x01" * 32, ("job-1", "job-2"), frozenset({b"\x02" * 64}))
+ORIGIN = TraceOrigin("v1", "table", "ledger", None, (b"\x01" * 32,), 2, b"\x02" * 32, b"\x03" * 32)
 
 
 def test_traces_of_one_policy_arrival_and_signatures_are_comparable() -> None:
     """PIPE-114"""
-    check_comparable(ORIGIN, TraceOrigin(*ORIGIN))
+    assert incomparable(ORIGIN, TraceOrigin(*ORIGIN)) is None
 
 
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"queue_policy_hash": bytes(32)}, "queue policies"),
-        ({"arrivals": ("job-2", "job-1")}, "order of arrival"),
-        ({"arrivals": ("job-1",)}, "order of arrival"),
-        ({"manifest_signatures": frozenset({bytes(64)})}, "signatures"),
+        ({"orchestrator_version": "v2"}, "different versions of the orchestrator ('v1' and 'v2')"),
+        ({"table_digest": "other"}, "states and transitions"),
+        ({"ledger": "another"}, "different ledgers ('ledger' and 'another')"),
+        ({"run_id": "run-1"}, "different runs"),
+        ({"queue_policies": (bytes(32),)}, "queue policies"),
+        ({"jobs": 3}, "number of jobs (2 and 3)"),
+        ({"arrivals": bytes(32)}, "order of arrival"),
+        ({"manifest_signatures": bytes(32)}, "signatures"),
     ],
 )
-def test_traces_that_differ_in_one_of_the_three_are_not_compared(change: dict[str, object], text: str) -> None:
+def test_traces_that_differ_in_their_origin_are_not_compared(change: dict[str, object], text: str) -> None:
     """PIPE-114"""
-    with pytest.raises(InvalidInput, match=text):
-        check_comparable(ORIGIN, ORIGIN._replace(**change))  # type: ignore[arg-type]
+    assert text in str(incomparable(ORIGIN, ORIGIN._replace(**change)))  # type: ignore[arg-type]
 
 
-def story(*, refusal: bool = False, priority: int = 5, failing: bool = False) -> list[IterEvent]:
-    scene = Scene(config(quota(cpu_time_budget_ms=1), queue=queue_of(9)))
-    grant = scene.start("job-1")
-    scene.submit("job-2", priority=priority)
-    if refusal:
-        scene.transition("job-1", "QUEUED", "FAILED")
-    (scene.fail if failing else scene.finish)(grant)
-    scene.claim()
-    return scene.events
+def test_the_origin_tells_apart_other_jobs_another_order_and_other_manifests() -> None:
+    """PIPE-114"""
 
+    def digested(*arrivals: tuple[str, bytes]) -> tuple[bytes, bytes]:
+        origin = OriginDigest()
+        for arrival in arrivals:
+            origin.arrive(*arrival)
+        return origin.arrivals, origin.manifest_signatures
 
-def test_only_committed_events_count_when_traces_are_compared() -> None:
-    """PIPE-114, X-058: a refusal in between shifts ``t`` and changes nothing"""
-    assert trace_difference(story(), story(refusal=True)) is None
-    assert trace_difference(story(), story()) is None
-
-
-def test_the_first_event_that_differs_is_named_by_its_index() -> None:
-    """PIPE-114, PIPE-118"""
-    assert trace_difference(story(), story(failing=True)) == 1
-    assert trace_difference(story(), story()[:-1]) == 2
-    assert trace_difference([], story()) == 0
+    plain = digested(("a", b"1"), ("b", b"2"))
+    assert plain == digested(("a", b"1"), ("b", b"2"))
+    assert plain[0] != digested(("b", b"2"), ("a", b"1"))[0]
+    assert plain[1] != digested(("a", b"1"), ("b", b"3"))[1]
+    assert digested(("ab", b""))[0] != digested(("a", b""), ("b", b""))[0]

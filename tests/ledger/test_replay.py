@@ -145,7 +145,7 @@ def test_nothing_at_all_is_not_a_replay() -> None:
 def test_the_trace_is_handed_on_and_the_history_is_the_callers() -> None:
     """PIPE-110"""
     ledger = lively()
-    events: list[tuple[int, IterEvent]] = []
+    events: list[IterEvent] = []
     histories: list[MemoryHistory] = []
 
     def make_history(partition: int) -> MemoryHistory:
@@ -153,9 +153,11 @@ def test_the_trace_is_handed_on_and_the_history_is_the_callers() -> None:
         histories.append(MemoryHistory())
         return histories[-1]
 
-    report = replay_items(ledger.items(), make_history=make_history, trace=lambda *event: events.append(event))
+    report = replay_items(
+        ledger.items(), make_history=make_history, after_command=lambda _, __, outcome: events.extend(outcome.events)
+    )
     assert report.ok
-    committed = [event for _, event in events if event.status == "COMMITTED"]
+    committed = [event for event in events if event.status == "COMMITTED"]
     assert len(committed) == ledger.verify().counts["transitions"]
     assert set(histories[0].jobs) == {job_id for job_id, job in ledger.rows.items() if job.terminal}
 

@@ -45,6 +45,8 @@ COMMANDS: dict[str, dict[str, str]] = {
         "export": "Export the ledger, or one run, to a file that others can check.",
         "verify": "Check that a history is complete and untouched.",
         "replay": "Replay the recorded commands and compare every byte.",
+        "trace": "Write the decisions of a run, or of the whole ledger, line by line.",
+        "compare": "Compare two histories and name the first difference, or rank runs.",
     },
     "Keep": {
         "init": "Create a home here; in an empty directory, an example project too.",

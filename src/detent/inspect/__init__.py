@@ -7,6 +7,8 @@
   reads what jobs were asked to do, `missing_content` finds content that is named and neither here nor erased, `checkpoints` compares
   checkpoints with the commands before them, `signatures` checks many signatures on all processors.
 - `replay` decides everything again; `export` writes a bundle.
+- `trace` writes a replay's decisions line by line; `trace_lines` has the form of the lines, `trace_file` reads and checks them.
+  `compare` holds two histories against each other, `rank` sorts runs by metrics.
 - `traffic` reads a recorded ledger as load; `what_if` puts it through another scheduling policy.
 - `doctor` looks a home over, `sandbox` says what this machine can contain.
 """

@@ -99,8 +99,7 @@ def export(
     Refuses a run that is not on the ledger, and a place inside the home. Batches that no tree head covers yet get a fresh
     one, for which the home's log key is needed; a ledger that is older than a tree head kept elsewhere gets none.
     """
-    if home.path.resolve() in target.resolve().parents:
-        raise InvalidInput(f"{target} lies inside the home", hint="write the bundle somewhere else")
+    refuse_inside(home, target)
     with (parts or Parts()).open_snapshot(home.ledger) as reader:
         if run_id is not None and reader.run(run_id) is None:
             raise InvalidInput(f"there is no run {run_id!r}", code="UNKNOWN_RUN", hint="`detent list` shows the runs")
@@ -111,7 +110,7 @@ def export(
         items = bundle_items(
             home, reader, heads, run_id=run_id, with_content=with_content, with_reports=with_reports, tally=tally
         )
-        with _new_file(target) as file:
+        with new_file(target) as file:
             writer = BundleWriter()
             for item in items:
                 file.write(writer.write(item))
@@ -284,8 +283,14 @@ def _content_items(
         yield ContentItem(digest, data)
 
 
+def refuse_inside(home: Home, target: Path) -> None:
+    """Refuse to write a file into a home, where it would be taken for a part of it."""
+    if home.path.resolve() in target.resolve().parents:
+        raise InvalidInput(f"{target} lies inside the home", hint="write the file somewhere else")
+
+
 @contextmanager
-def _new_file(target: Path) -> Iterator[BinaryIO]:
+def new_file(target: Path) -> Iterator[BinaryIO]:
     """A file that appears under its name whole and synced, or not at all."""
     temporary = target.with_name(f"{target.name}.{secrets.token_hex(4)}.new")
     try:

@@ -20,7 +20,7 @@ from detent.kernel.partition_state import MakeQueue
 from detent.ledger.bundle import read_bundle
 from detent.ledger.findings import Finding
 from detent.ledger.items import HeaderItem, Readable, batch_item
-from detent.ledger.replay import DIFFERENCES_MAX, Difference, ReplayReport, replay_items
+from detent.ledger.replay import DIFFERENCES_MAX, AfterCommand, Difference, ReplayReport, replay_items
 from detent.owner.home import Home
 from detent.owner.store_history import StoreHistory
 from detent.owner.wiring import Parts
@@ -48,18 +48,22 @@ def replay_home(home: Home, *, parts: Parts | None = None) -> ReplayReport:
     chosen = parts or Parts()
     try:
         with chosen.open_snapshot(home.ledger) as reader:
-            return _replay(reader, chosen.make_queue)
+            return replay_reader(reader, chosen.make_queue)
     except StoreCorrupt as exc:
         return replay_items([Finding("STORE_DAMAGED", str(exc))])
 
 
-def _replay(reader: StoreReader, make_queue: MakeQueue) -> ReplayReport:
+def replay_reader(
+    reader: StoreReader, make_queue: MakeQueue, after_command: AfterCommand | None = None
+) -> ReplayReport:
+    """Replay the ledger that a reader stands still on; ``after_command`` is handed the outcome of every command."""
     watch = _Watch(reader)
     report = replay_items(
         watch.items(),
         make_history=watch.history,
         ended_heads=watch.heads_of,
         make_queue=make_queue,
+        after_command=after_command,
         after_batch=watch.after_batch,
     )
     if report.ok:

@@ -30,7 +30,7 @@ from detent.kernel.commands import (
     decode_commands,
     encode_commands,
 )
-from detent.kernel.compare import LogDifference, LogEntry, canonical_order, compare_logs
+from detent.kernel.compare import LogComparison, LogDifference, LogEntry, compare_logs
 from detent.kernel.evidence import Evidence, evidence_ref
 from detent.kernel.history import History, MemoryHistory, Record
 from detent.kernel.identity import OPERATORS, ORCHESTRATOR_VERSION, Operator
@@ -97,6 +97,7 @@ __all__ = [
     "Kernel",
     "KernelConfig",
     "LeasePolicy",
+    "LogComparison",
     "LogDifference",
     "LogEntry",
     "Manifest",
@@ -122,7 +123,6 @@ __all__ = [
     "Transition",
     "Usage",
     "VerifiedManifest",
-    "canonical_order",
     "chain_genesis",
     "checkpoint",
     "checkpoint_digest",

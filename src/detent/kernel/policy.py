@@ -314,20 +314,13 @@ class KernelConfig:
     @cached_property
     def replay_token(self) -> bytes:
         """The token every trace record of a run carries; known before the first command (X-051)."""
-        return sha256(
-            encode(
-                [
-                    "UML_OS.ReplayToken_v1",
-                    ORCHESTRATOR_VERSION,
-                    self.seed,
-                    PRNG_FAMILY,
-                    NUMERIC_POLICY_ID,
-                    ORDERING_POLICY_ID,
-                    PARALLEL_POLICY_ID,
-                    self.environment_policy_hash,
-                    self.queue_policy_hash,
-                ]
-            )
+        return replay_token_of(
+            ORCHESTRATOR_VERSION,
+            self.seed,
+            PRNG_FAMILY,
+            (NUMERIC_POLICY_ID, ORDERING_POLICY_ID, PARALLEL_POLICY_ID),
+            self.environment_policy_hash,
+            self.queue_policy_hash,
         )
 
     def to_map(self) -> dict[str, object]:
@@ -378,3 +371,17 @@ class KernelConfig:
             environment=fields["environment"],
             rules=fields.get("rules", RULES_FIRST),  # type: ignore[arg-type]
         )
+
+
+def replay_token_of(
+    orchestrator_version: str,
+    seed: int,
+    prng_family: str,
+    policy_ids: tuple[str, str, str],
+    environment_policy_hash: bytes,
+    queue_policy_hash: bytes,
+) -> bytes:
+    """The replay token of all that a replay needs beside the commands: what a run header says, in the order of X-051."""
+    label = "UML_OS.ReplayToken_v1"
+    policies = [*policy_ids, environment_policy_hash, queue_policy_hash]
+    return sha256(encode([label, orchestrator_version, seed, prng_family, *policies]))

@@ -6,11 +6,12 @@ checked: replaying the recorded commands gives the same trace again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import hashlib
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from detent.canon import PRNG_FAMILY, encode, sha256
-from detent.errors import InvalidInput
+from detent.canon.show import show
 from detent.kernel.identity import ORCHESTRATOR_VERSION
 from detent.kernel.policy import (
     NUMERIC_POLICY_ID,
@@ -46,7 +47,7 @@ class IterEvent(NamedTuple):
 def run_header(config: KernelConfig, t: int = 0) -> dict[str, object]:
     """The first line of a trace: all that a replay needs beside the commands (PIPE-011, PIPE-111).
 
-    ``t`` numbers the `iter` events: here it is that of the first one to follow, in `run_end` their number.
+    ``t`` numbers the `iter` events: here it is that of the first one to follow, in `run_end` one more than that of the last.
     """
     return {
         "kind": "run_header",
@@ -78,44 +79,91 @@ def run_end(
     return end
 
 
-def run_commit_record_hash(run_id: str, log_hash: bytes, job_count: int, replay_token: bytes) -> bytes:
-    """The hash a run commit record is named by, where one is written (X-059)."""
-    body = {"run_id": run_id, "transition_log_hash": log_hash, "job_count": job_count, "replay_token": replay_token}
-    return sha256(encode(body))
+def run_commit(run_id: str, log_hash: bytes, job_count: int, replay_token: bytes) -> dict[str, object]:
+    """The commit record of a run that has ended, as a trace line (X-059)."""
+    return {
+        "kind": "run_commit",
+        "run_id": run_id,
+        "transition_log_hash": log_hash,
+        "job_count": job_count,
+        "replay_token": replay_token,
+    }
 
 
-def encode_trace(lines: Iterable[Mapping[str, object]]) -> bytes:
-    """A trace as a CBOR sequence, one item for each line."""
-    return b"".join(encode(dict(line)) for line in lines)
+def run_commit_record_hash(record: Mapping[str, object]) -> bytes:
+    """The hash that names a commit record: over its four fields, without the kind of the line (X-059)."""
+    return sha256(encode({name: value for name, value in record.items() if name != "kind"}))
 
 
 class TraceOrigin(NamedTuple):
     """What must agree before two traces may be compared (PIPE-114)."""
 
-    queue_policy_hash: bytes
-    arrivals: tuple[str, ...]
-    """Job ids in the order in which they were submitted."""
-    manifest_signatures: frozenset[bytes]
+    orchestrator_version: str
+    table_digest: str
+    ledger: str
+    run_id: str | None
+    """The run that was traced; None for a whole ledger."""
+    queue_policies: tuple[bytes, ...]
+    """The `queue_policy_hash` in force at the committed transitions, in order, without repeats in a row."""
+    jobs: int
+    arrivals: bytes
+    """Digest of the job ids in the order in which they were submitted."""
+    manifest_signatures: bytes
+    """Digest of the jobs' signed manifests, in the same order."""
 
 
-def check_comparable(left: TraceOrigin, right: TraceOrigin) -> None:
-    """Refuse to compare traces that different policies, arrivals or manifests would have made different anyway."""
-    if left.queue_policy_hash != right.queue_policy_hash:
-        raise InvalidInput("the traces were made under different queue policies")
-    if left.arrivals != right.arrivals:
-        raise InvalidInput("the traces have different jobs or another order of arrival")
-    if left.manifest_signatures != right.manifest_signatures:
-        raise InvalidInput("the traces' job manifests carry different signatures")
+class OriginDigest:
+    """Gathers a `TraceOrigin` from a ledger, one job and one transition at a time, without holding them."""
+
+    __slots__ = ("_arrivals", "_policies", "_signatures", "jobs")
+
+    def __init__(self) -> None:
+        self.jobs = 0
+        self._policies: list[bytes] = []
+        self._arrivals = hashlib.sha256(b"detent/trace-arrivals/v1\0")
+        self._signatures = hashlib.sha256(b"detent/trace-signatures/v1\0")
+
+    def arrive(self, job_id: str, signed_manifest: bytes) -> None:
+        """Take the next job that was submitted, with its signed manifest."""
+        self.jobs += 1
+        self._arrivals.update(encode(job_id))
+        self._signatures.update(encode(signed_manifest))
+
+    def decide(self, queue_policy_hash: bytes) -> None:
+        """Take the policy under which the next transition was committed."""
+        if self._policies[-1:] != [queue_policy_hash]:
+            self._policies.append(queue_policy_hash)
+
+    @property
+    def arrivals(self) -> bytes:
+        """Digest of the job ids so far."""
+        return self._arrivals.digest()
+
+    @property
+    def manifest_signatures(self) -> bytes:
+        """Digest of the signed manifests so far."""
+        return self._signatures.digest()
+
+    @property
+    def queue_policies(self) -> tuple[bytes, ...]:
+        """The policies so far."""
+        return tuple(self._policies)
 
 
-def trace_difference(left: Iterable[IterEvent], right: Iterable[IterEvent]) -> int | None:
-    """Index of the first committed event in which two comparable traces differ; None when they agree.
-
-    ``t`` does not count: it also numbers the refusals in between, and only what was committed is compared (X-058).
-    """
-    pairs = [[event for event in events if event.status == "COMMITTED"] for events in (left, right)]
-    for index, (one, other) in enumerate(zip(*pairs, strict=False)):
-        if one[1:] != other[1:]:
-            return index
-    shorter, longer = sorted(map(len, pairs))
-    return None if shorter == longer else shorter
+def incomparable(left: TraceOrigin, right: TraceOrigin) -> str | None:
+    """Why two traces differ before the first decision: another version, ledger, policy, arrival or manifest; None: they may be compared."""
+    for name, what in (
+        ("orchestrator_version", "they were written by different versions of the orchestrator"),
+        ("table_digest", "their states and transitions are not the same"),
+        ("ledger", "they belong to different ledgers"),
+        ("run_id", "they are about different runs"),
+        ("jobs", "they have a different number of jobs"),
+        ("arrivals", "they have different jobs or another order of arrival"),
+        ("manifest_signatures", "their job manifests carry different signatures"),
+        ("queue_policies", "they were decided under different queue policies"),
+    ):
+        ours, theirs = getattr(left, name), getattr(right, name)
+        if ours != theirs:
+            shown = "" if isinstance(ours, bytes | tuple) else f" ({show(ours)} and {show(theirs)})"
+            return what + shown
+    return None

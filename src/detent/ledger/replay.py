@@ -15,7 +15,6 @@ from detent.canon import digest_text
 from detent.canon.late import dataclass
 from detent.kernel import (
     History,
-    IterEvent,
     Kernel,
     KernelConfig,
     MemoryHistory,
@@ -90,7 +89,7 @@ class ReplayReport:
 
 
 MakeHistory = Callable[[int], History]
-Trace = Callable[[int, IterEvent], None]
+AfterCommand = Callable[[int, Kernel, Outcome], None]
 LogHeads = Callable[[int, History], Iterable[tuple[str, int, bytes]]]
 AfterBatch = Callable[[int, int, Kernel], None]
 
@@ -101,18 +100,22 @@ def replay_items(
     make_history: MakeHistory | None = None,
     ended_heads: LogHeads | None = None,
     make_queue: MakeQueue = plain_queue,
-    trace: Trace | None = None,
+    after_command: AfterCommand | None = None,
     after_batch: AfterBatch | None = None,
 ) -> ReplayReport:
     """Replay a whole ledger.
 
     ``make_history`` gives each partition's kernel its past; in memory by default. A history that is not a `MemoryHistory`
-    comes with ``ended_heads``, which lists the (job id, transitions, head) of the jobs that ended in it. ``trace`` is handed
-    every event with its partition, ``after_batch`` the kernel as it stands after each batch, to look at and nothing else.
+    comes with ``ended_heads``, which lists the (job id, transitions, head) of the jobs that ended in it. ``after_command`` is
+    handed the outcome of every command, ``after_batch`` the kernel as it stands after each batch, to look at and nothing else.
     The bundle of a run holds no commands: that is said in the report, which is not ok.
     """
     replay = _Replay(
-        make_history or (lambda _: MemoryHistory()), ended_heads or _memory_heads, make_queue, trace, after_batch
+        make_history or (lambda _: MemoryHistory()),
+        ended_heads or _memory_heads,
+        make_queue,
+        after_command,
+        after_batch,
     )
     for item in items:
         replay.take(item)
@@ -136,7 +139,7 @@ class _Replay:
     make_history: MakeHistory
     ended_heads: LogHeads
     make_queue: MakeQueue
-    trace: Trace | None
+    after_command: AfterCommand | None
     after_batch: AfterBatch | None
     lanes: dict[int, _Lane] = field(default_factory=dict)
     differences: list[Difference] = field(default_factory=list)
@@ -196,7 +199,8 @@ class _Replay:
             outcome = lane.kernel.apply(command)
             made += [(record.body, record.evidence) for record in outcome.records]
             ticks.append(lane.kernel.tick)
-            self._hand_on(lane, outcome)
+            if self.after_command is not None:
+                self.after_command(lane.number, lane.kernel, outcome)
         lane.kernel.drain_touched()
         self.commands += len(commands)
         self.records += len(made)
@@ -205,11 +209,6 @@ class _Replay:
             self._differ(lane, header.batch_no, None, f"the replay went from tick {ticks[0]} to {ticks[-1]}")
         if self.after_batch is not None:
             self.after_batch(lane.number, header.batch_no, lane.kernel)
-
-    def _hand_on(self, lane: _Lane, outcome: Outcome) -> None:
-        if self.trace is not None:
-            for event in outcome.events:
-                self.trace(lane.number, event)
 
     def _compare(
         self, lane: _Lane, header: BatchHeader, item: BatchItem, made: list[tuple[bytes, bytes | None]]
