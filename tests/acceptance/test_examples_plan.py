@@ -16,8 +16,8 @@ import pytest
 
 from detent.cli.app import run
 from detent.contract import Contract, Kind, load
-from detent.contract.references import resolve
 from detent.workflow.executor import plan_workflow
+from tests.contract.resolved import resolved
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -155,12 +155,12 @@ def played(example: str, params: dict[str, Any]) -> dict[str, Any]:
             exec(binding.target, space)
             function = space[binding.entrypoint]
         assert function is not None
-        keywords = resolve(dict(binding.keywords), results, values)
+        keywords = resolved(dict(binding.keywords), results, values)
         if binding.map is None:
             value = function(**keywords)
         else:
             name, items = binding.map
-            value = [function(**{name: item}, **keywords) for item in resolve(items, results, values)]
+            value = [function(**{name: item}, **keywords) for item in resolved(items, results, values)]
         results[key] = json.loads(json.dumps(value, allow_nan=False))
     return results
 

@@ -16,10 +16,10 @@ import pytest
 from detent.canon import json_decode, json_encode
 from detent.cli.app import run
 from detent.contract import Contract, Kind, load
-from detent.contract.references import resolve
 from detent.jobs.payload import ObjectRender, read_payload
 from detent.reuse.ingredients import default_shell
 from detent.workflow.executor import plan_workflow
+from tests.contract.resolved import resolved
 
 PIPELINE = Path(__file__).resolve().parents[2] / "examples" / "pipeline"
 ORDER = ["gauges", "formula", "highest", "fetch", "clean", "trend", "report"]
@@ -56,7 +56,7 @@ def played(directory: Path, **params: Any) -> dict[str, Any]:
     for action in plan.actions_emitted:
         step_id = steps[action.payload["step_id"]]
         key, binding = described.keys[step_id], described.bindings[step_id]
-        keywords = resolve(dict(binding.keywords), results, values)
+        keywords = resolved(dict(binding.keywords), results, values)
         if binding.kind is Kind.JOB:
             results[key] = {"formula.svg": Drawn(), "formula.png": Drawn()}
             continue
@@ -76,7 +76,7 @@ def played(directory: Path, **params: Any) -> dict[str, Any]:
             value = function(**keywords)
         else:
             name, items = binding.map
-            value = [function(**{name: item}, **keywords) for item in resolve(items, results, values)]
+            value = [function(**{name: item}, **keywords) for item in resolved(items, results, values)]
         results[key] = json_decode(json_encode(value))
     return results
 

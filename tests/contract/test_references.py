@@ -10,8 +10,8 @@ from hypothesis import given
 from detent.contract import references
 from detent.contract.findings import Report, Spot
 from detent.contract.limits import VALUE_DEPTH_MAX
-from detent.errors import InvalidInput
 from tests.contract.contracts import findings, values
+from tests.contract.resolved import resolved
 
 VALUE = {
     "rows": {"$from": "extract"},
@@ -29,21 +29,21 @@ def test_the_names_in_a_value_come_once_and_in_order() -> None:
 
 def test_references_are_replaced_and_nothing_else_is() -> None:
     """X-177: no expressions, nothing inside text"""
-    resolved = references.resolve(VALUE, {"extract": [1, 2], "load": None}, {"count": 3})
-    assert resolved == {"rows": [1, 2], "n": [3, None, [1, 2]], "text": "$from"}
+    found = resolved(VALUE, {"extract": [1, 2], "load": None}, {"count": 3})
+    assert found == {"rows": [1, 2], "n": [3, None, [1, 2]], "text": "$from"}
 
 
 def test_a_doubled_dollar_is_the_key_with_one_less() -> None:
     """X-177: `$$` escapes"""
     value = {"a": {"$$from": "x"}, "$$$b": 1, "c$": 2}
     assert references.step_keys(value) == ()
-    assert references.resolve(value, {}, {}) == {"a": {"$from": "x"}, "$$b": 1, "c$": 2}
+    assert resolved(value, {}, {}) == {"a": {"$from": "x"}, "$$b": 1, "c$": 2}
 
 
 def test_data_with_a_key_from_passes_unchanged() -> None:
     """X-177"""
     value = {"from": "x", "param": {"from": ["y"]}}
-    assert references.resolve(value, {"x": 1}, {}) == value
+    assert resolved(value, {"x": 1}, {}) == value
 
 
 FILE = {"$file": "sha256:" + "ab" * 32, "size": 3, "name": "a.txt", "type": "text/plain"}
@@ -56,7 +56,7 @@ def test_a_file_stands_as_it_is() -> None:
     report = Report()
     references.scan(value, Spot(report), found)
     assert (report.faults, [one.name for one in found]) == ([], ["a"])
-    assert references.resolve(value, {"a": 1}, {}) == {"text": FILE, "more": [FILE, 1]}
+    assert resolved(value, {"a": 1}, {}) == {"text": FILE, "more": [FILE, 1]}
 
 
 @pytest.mark.parametrize(
@@ -78,16 +78,7 @@ def test_a_value_without_dollars_resolves_to_itself(value: Any) -> None:
     report = Report()
     references.scan(value, Spot(report), found)
     assert (found, report.faults) == ([], [])
-    assert references.resolve(value, {}, {}) == value
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [({"$from": "x"}, "there is no result of step 'x'"), ({"$param": "x"}, "there is no parameter 'x'")],
-)
-def test_a_name_that_is_missing_at_run_time_is_named(value: Any, message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
-        references.resolve(value, {}, {})
+    assert resolved(value, {}, {}) == value
 
 
 def test_a_value_may_be_as_deep_as_the_long_form_can_hold() -> None:

@@ -18,13 +18,14 @@ from detent.executor.sandbox import Execution, Job, Sandbox
 from detent.jobs.work import WorkError, WorkReport
 from detent.kernel import Cancel, Claim, Evidence, Grant
 from detent.kernel import Job as KernelJob
-from detent.owner.acceptance import VerifiedReport, sign_report
+from detent.owner.acceptance import VerifiedReport
 from detent.owner.session import Session
 from detent.owner.wiring import signing_key
 from tests.hostile.payloads import SMALL
 from tests.hostile.rig import run
 from tests.kernel.builders import TENANT
 from tests.owner.homes import House
+from tests.owner.reports import signed
 
 
 class Plant:
@@ -48,7 +49,7 @@ class Plant:
         if not execution.ok:
             error = WorkError(str(execution.category), str(execution.code), execution.message)
         value = execution.result if execution.ok else None
-        return sign_report(
+        return signed(
             WorkReport(
                 job_id=grant.job_id,
                 attempt_id=grant.attempt_id,

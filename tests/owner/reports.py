@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from detent.canon import SigningKey, json_digest
+from detent.canon import SigningKey, json_digest, sha256
 from detent.jobs.report import PlatformReport
 from detent.jobs.result import encode_result
 from detent.jobs.work import WorkError, WorkReport
 from detent.kernel import Grant
-from detent.owner.acceptance import VerifiedReport, sign_report
+from detent.ledger import sign_result
+from detent.owner.acceptance import VerifiedReport
 from tests.jobs.envelopes import result
 
 NONCE = bytes(16)
@@ -47,4 +48,5 @@ def platform_report(grant: Grant, **changes: Any) -> PlatformReport:
 
 def signed(report: WorkReport | PlatformReport, key: SigningKey) -> VerifiedReport:
     """The report as its executor hands it in."""
-    return sign_report(report, key)
+    made = sign_result(report.body(), key)
+    return VerifiedReport(report, made.envelope(), sha256(made.envelope()), key.key_id)

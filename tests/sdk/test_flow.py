@@ -21,11 +21,11 @@ import detent
 from detent.canon import NotStrictJson
 from detent.contract import contract_digest, load, long_form
 from detent.contract.model import Kind, Retry
-from detent.contract.references import resolve
 from detent.errors import InvalidInput
 from detent.sdk.flow import Flow
 from detent.sdk.recording import Recording, recording_of
 from detent.sdk.step import Step
+from tests.contract.resolved import resolved
 
 RAN: list[Any] = []
 
@@ -185,7 +185,7 @@ def test_a_users_own_dollar_keys_pass_unchanged() -> None:
     value = {"$from": "x", "$param": 1, "$$odd": {"$": 2}, "from": "y", "plain$": 3}
     (step,) = keeping(value).steps
     assert step["run"]["with"]["value"] == {"$$from": "x", "$$param": 1, "$$$odd": {"$$": 2}, "from": "y", "plain$": 3}
-    assert resolve(step["run"]["with"]["value"], {}, {}) == value
+    assert resolved(step["run"]["with"]["value"], {}, {}) == value
 
 
 _JSON = st.recursive(
@@ -205,7 +205,7 @@ _JSON = st.recursive(
 def test_every_json_value_reaches_the_task_as_it_is(value: Any) -> None:
     """X-170, X-177"""
     document = keeping(value).steps[0]["run"]["with"]["value"]
-    assert resolve(document, {}, {}) == value
+    assert resolved(document, {}, {}) == value
 
 
 Point = namedtuple("Point", "x y")  # noqa: PYI024

@@ -18,7 +18,6 @@ from detent.canon.strict_json import JsonValue
 from detent.contract.findings import Path, Spot
 from detent.contract.limits import VALUE_DEPTH_MAX
 from detent.contract.words import shown
-from detent.errors import InvalidInput
 
 FROM: Final = "$from"
 PARAM: Final = "$param"
@@ -46,19 +45,6 @@ def step_keys(value: JsonValue) -> tuple[str, ...]:
 def param_names(value: JsonValue) -> tuple[str, ...]:
     """The names of the parameters that ``value`` needs, each once, in the order they appear."""
     return tuple(dict.fromkeys(name for word, name in _found(value) if word == PARAM))
-
-
-def resolve(value: JsonValue, results: Mapping[str, JsonValue], params: Mapping[str, JsonValue]) -> JsonValue:
-    """The value with every reference replaced and every ``$$`` key written plain. Raises ``InvalidInput`` by name."""
-    known = {FROM: results, PARAM: params}
-
-    def replace(word: str, name: str) -> JsonValue:
-        if name not in known[word]:
-            what = "result of step" if word == FROM else "parameter"
-            raise InvalidInput(f"there is no {what} {name!r}", details={word: name})
-        return known[word][name]
-
-    return replaced(value, replace)
 
 
 def scan(value: JsonValue, spot: Spot, found: list[Reference], depth: int = 0) -> None:

@@ -26,7 +26,7 @@ from detent.errors import HomeCopied, HomeError, InvalidInput, StoreCorrupt, Sto
 from detent.inspect.audit import commits
 from detent.kernel import Run
 from detent.ledger.batch import tree_origin
-from detent.ledger.bundle import ITEM_BYTES_MAX, BundleWriter
+from detent.ledger.bundle import ITEM_BYTES_MAX, write_bundle
 from detent.ledger.items import (
     SCOPE_LEDGER,
     SCOPE_RUN,
@@ -111,11 +111,9 @@ def export(
             home, reader, heads, run_id=run_id, with_content=with_content, with_reports=with_reports, tally=tally
         )
         with new_file(target) as file:
-            writer = BundleWriter()
-            for item in items:
-                file.write(writer.write(item))
-                tally["items"] += 1
-            file.write(writer.end())
+            for count, piece in enumerate(write_bundle(items)):  # noqa: B007 - the last piece marks the end: not an item
+                file.write(piece)
+            tally["items"] = count
         scope = SCOPE_LEDGER if run_id is None else SCOPE_RUN
         size = target.stat().st_size
         return Exported(target, scope, run_id, trust.origin, root, size, dict(sorted(tally.items())), heads)

@@ -24,8 +24,6 @@ from detent.ledger.items import BatchItem, Item, Readable
 from detent.ledger.loose import loose
 
 BUNDLE_LABEL: Final = b"detent/bundle/v1\x00"
-BUNDLE_VERSION: Final = 1
-SUFFIX: Final = ".detent"
 ITEM_BYTES_MAX: Final = 16 * CANON_ITEM_BYTES_MAX
 """Size of one item. A commit of a hundred thousand records stays below it."""
 

@@ -249,12 +249,6 @@ def _is_uint64(value: object) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def is_id(value: str) -> bool:
-    """Whether a text may name a job, tenant, run, replica or policy."""
-    return id_fault("id", value) is None
-
-
-@lru_cache(maxsize=4096)
 def is_reason(value: str) -> bool:
     """Whether a text may be a reason code."""
     return ev.reason_fault(value) is None

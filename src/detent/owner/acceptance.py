@@ -6,8 +6,7 @@ comes in time, or again, is for the kernel to say, which alone knows the lease i
 the same one again gets the answer it got before. A refused result leaves its digest in the decision log and nothing
 else: no state, no content (X-157, X-182). A late or contradicting one also counts as an ambiguous transition (PIPE-007).
 
-"Verified" is a type here, too: a `VerifiedReport` comes from `verify_report`, which checked the signature, or from
-`sign_report`, which made it.
+"Verified" is a type here, too: a `VerifiedReport` comes from `verify_report`, which checked the signature.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
-from detent.canon import SigningKey, sha256
+from detent.canon import sha256
 from detent.canon.late import dataclass
 from detent.canon.shared_signature import verify_signature
 from detent.errors import InvalidInput, Refused
@@ -30,7 +29,7 @@ from detent.kernel.evidence import REASON_COMPLETED, reason_fault
 from detent.kernel.job import Usage
 from detent.kernel.outcome import JobState
 from detent.kernel.table import State
-from detent.ledger import SignedResult, Trust, TrustFault, sign_result
+from detent.ledger import SignedResult, Trust, TrustFault
 from detent.ledger.signing import RESULT_LABEL
 from detent.ledger.trust_config import RESULT
 from detent.owner.turn import Judge
@@ -45,7 +44,7 @@ Pairs: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class VerifiedReport:
-    """A report that a trusted executor signed; made by `sign_report` and `verify_report` alone."""
+    """A report that a trusted executor signed; made by `verify_report` alone."""
 
     report: Report
     envelope: bytes
@@ -67,13 +66,6 @@ class _Ended(NamedTuple):
     used: Usage
     code: str | None
     category: str | None
-
-
-def sign_report(report: Report, key: SigningKey) -> VerifiedReport:
-    """Sign a report as its executor. What this process signed need not be verified again; anything but a report is refused."""
-    signed = sign_result(report.body(), key)
-    envelope = signed.envelope()
-    return VerifiedReport(read_report(signed.body), envelope, sha256(envelope), key.key_id)
 
 
 def verify_report(trust: Trust, envelope: bytes, position: int) -> VerifiedReport | Refused:

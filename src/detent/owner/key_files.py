@@ -17,7 +17,6 @@ from detent.store.files import DISK
 from detent.store.no_follow import open_no_follow
 
 ROLES = ("root", "manifest", "transition", "result", "log")
-SEED_BYTES = 32
 KEY_FILE_CHARS_MAX = 1024
 """Far more than a key file has."""
 

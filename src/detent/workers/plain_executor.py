@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from detent.canon import json_decode, json_encode_trusted
 from detent.canon.strict_json import JsonValue
@@ -15,8 +15,6 @@ from detent.jobs.values import restored
 from detent.jobs.work import WorkError, WorkFile
 from detent.reuse.ingredients import absent_inputs
 from detent.workers.executor import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, Assignment, Finished, variables
-
-SHELL: Final = "shell"
 
 
 class PlainExecutor:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from detent.reuse.ingredients import CodeReader, code_digest, source_digest
+from detent.reuse.ingredients import CodeReader, source_digest
 from tests.reuse.ingredients.projects import edit, look, resolved, write
 
 PIPELINE = """
@@ -538,11 +538,11 @@ def test_parts_say_what_changed(tmp_path: Path) -> None:
 
 def test_with_a_version_nothing_is_read(tmp_path: Path) -> None:
     """X-176"""
-    first = code_digest("nowhere:step", tmp_path, version="1")
+    first = CodeReader(tmp_path).digest("nowhere:step", version="1")
     assert first.digest is not None
-    assert first.digest == code_digest("nowhere:step", tmp_path, version="1").digest
-    assert first.digest != code_digest("nowhere:step", tmp_path, version="2").digest
-    assert first.digest != code_digest("nowhere:other", tmp_path, version="1").digest
+    assert first.digest == CodeReader(tmp_path).digest("nowhere:step", version="1").digest
+    assert first.digest != CodeReader(tmp_path).digest("nowhere:step", version="2").digest
+    assert first.digest != CodeReader(tmp_path).digest("nowhere:other", version="1").digest
 
 
 def test_functions_of_python_itself_count_by_name(tmp_path: Path) -> None:

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from detent.canon import NotStrictJson, digest_text, json_digest, json_encode
-from detent.contract.model import Binding, Kind
 from detent.jobs import input_hash, work_key
 from detent.jobs.values import result_reference
 from detent.reuse.ingredients import (
     CodeDigest,
-    CodeReader,
-    FileDigests,
     Unresolved,
     WorkInputs,
     binding_digest,
     changed,
     describe,
     env_version,
-    gather,
     ingredients,
     key_of_work,
     never_reused,
@@ -31,7 +26,6 @@ from detent.reuse.ingredients import (
     version_digest,
 )
 from detent.reuse.ingredients import job as work_module
-from tests.reuse.ingredients.projects import edit, write
 
 VALUES = {"sha256:first": b"\1" * 32, "sha256:second": b"\1" * 32, "sha256:third": b"\3" * 32}
 CODE = CodeDigest(b"\7" * 32, {"lib:f": b"\10" * 32}, {"numpy": "2.1"}, (), {"lib:f": "function"})
@@ -189,33 +183,3 @@ def test_work_that_is_never_reused_says_why() -> None:
         "eval (a.py:3) runs code that is made at run time; give it a version= to reuse it anyway"
     )
     assert never_reused(replace(PYTHON, code=version_digest("lib:f", "1"))) is None
-
-
-def test_a_binding_is_gathered_from_its_files_and_code(tmp_path: Path) -> None:
-    """X-175, X-176"""
-    write(tmp_path, {"lib.py": "def f(x):\n    return x\n", "sub/load.sql": "select 1"})
-    bindings = [
-        Binding(Kind.PYTHON, "lib:f", keywords={"x": {"$from": "a"}}, inputs=("sub/*.sql",)),
-        Binding(Kind.SHELL, "sqlite3 < load.sql", cwd="sub", inputs=("load.sql",), outputs={"db": "out.db"}),
-        Binding(Kind.CODE, "def main():\n    return 1\n"),
-        Binding(Kind.CODE, "def main():\n    return 1\n", version="1"),
-        Binding(Kind.JOB, {"job_type": "render"}),
-    ]
-
-    def look() -> list[WorkInputs]:
-        reader, files = CodeReader(tmp_path, path=()), FileDigests()
-        return [gather(each, str(tmp_path), reader, files, keywords={"x": 1}) for each in bindings]
-
-    before = look()
-    assert before[0].keywords == {"x": 1}
-    assert list(before[0].inputs) == ["sub/load.sql"]
-    assert list(before[1].inputs) == ["load.sql"]
-    assert before[1].code is None
-    keys = [key(each) for each in before]
-    assert len(set(keys)) == 5
-    assert [key(each) for each in look()] == keys
-    edit(tmp_path, "sub/load.sql", "1", "2")
-    assert [new != old for new, old in zip(map(key, look()), keys, strict=True)] == [True, True, False, False, False]
-    edit(tmp_path, "sub/load.sql", "2", "1")
-    edit(tmp_path, "lib.py", "return x", "return x + 1")
-    assert [new != old for new, old in zip(map(key, look()), keys, strict=True)] == [True, False, False, False, False]

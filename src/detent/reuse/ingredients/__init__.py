@@ -8,7 +8,7 @@ which `changes` compares. docs/reuse.md tells users how it decides.
 from __future__ import annotations
 
 from detent.reuse.ingredients.changes import ABSENT, Change, changed, describe
-from detent.reuse.ingredients.code import CodeDigest, CodeReader, code_digest, source_digest, together, version_digest
+from detent.reuse.ingredients.code import CodeDigest, CodeReader, source_digest, together, version_digest
 from detent.reuse.ingredients.declared import OutputFault, absent_inputs, inputs_digests, outputs_digests, outputs_match
 from detent.reuse.ingredients.environment import (
     Surroundings,
@@ -23,7 +23,6 @@ from detent.reuse.ingredients.job import (
     WorkInputs,
     around,
     binding_digest,
-    gather,
     ingredients,
     is_same_request,
     is_same_work,
@@ -49,11 +48,9 @@ __all__ = [
     "around",
     "binding_digest",
     "changed",
-    "code_digest",
     "default_shell",
     "describe",
     "env_version",
-    "gather",
     "ingredients",
     "inputs_digests",
     "is_same_request",

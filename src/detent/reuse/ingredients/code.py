@@ -64,11 +64,6 @@ def together(codes: Mapping[str, CodeDigest]) -> CodeDigest:
     return CodeDigest(whole, parts, distributions, tuple(unresolved), kinds)
 
 
-def code_digest(target: str, base: str | os.PathLike[str] | None, *, version: str | None = None) -> CodeDigest:
-    """The digest of one function, ``module:name`` or ``path/file.py:name``, in a fresh look at the project."""
-    return CodeReader(base).digest(target, version=version)
-
-
 class CodeReader:
     """One look at the code under a base directory. Change something, and it takes a new reader to see it.
 

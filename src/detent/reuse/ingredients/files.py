@@ -10,23 +10,17 @@ read. Links are followed: it is the content that counts.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import stat
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from detent.errors import DetentError
 
 RACY_NS: Final = 2_000_000_000
-ENTRIES_MAX: Final = 100_000
-"""Files that are remembered; beyond that the least used go first."""
 TRIES: Final = 3
 """How often a file is read again that changed meanwhile."""
-CACHE_VERSION: Final = 1
-CACHE_BYTES_MAX: Final = 64 * 1024 * 1024
 _CHUNK_BYTES: Final = 1 << 20
 
 
@@ -64,7 +58,6 @@ class FileDigests:
     def __init__(self, *, now_ns: Callable[[], int] = time.time_ns) -> None:
         self._now_ns = now_ns
         self._known: dict[str, tuple[_Look, bytes]] = {}
-        self._asked: set[str] = set()
         self.hashed = 0
         """How many files were read so far."""
 
@@ -77,7 +70,6 @@ class FileDigests:
         try:
             known = self._known.get(name)
             if known is not None and known[0] == _look(os.stat(name)):  # noqa: PTH116 - thousands of texts, no paths are made of them
-                self._asked.add(name)
                 return known[1]
             return self._hash(name)
         except (FileNotFoundError, NotADirectoryError):
@@ -110,40 +102,8 @@ class FileDigests:
                 if size == before.st_size and look == _look(os.fstat(handle)):
                     if max(look.mtime_ns, look.ctime_ns) < begun_ns - RACY_NS:
                         self._known[name] = (look, found)
-                        self._asked.add(name)
                     return found
         raise FileUnsettled(name)
-
-    def save(self, path: Path) -> None:
-        """Write down what is known, for `load` in another process. Written whole or not at all."""
-        names = sorted(self._known, key=lambda name: (name not in self._asked, name))[:ENTRIES_MAX]
-        entries = [[name, *self._known[name][0], self._known[name][1].hex()] for name in names]
-        temporary = path.with_name(f"{path.name}.{os.getpid()}")
-        try:
-            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with open(handle, "wb") as file:  # noqa: PTH123
-                file.write(json.dumps({"version": CACHE_VERSION, "files": entries}).encode("ascii"))
-            temporary.replace(path)
-        except OSError as exc:
-            temporary.unlink(missing_ok=True)
-            raise FileUnreadable(
-                f"{path} cannot be written: {exc.strerror or exc}", details={"path": str(path), "errno": exc.errno}
-            ) from exc
-
-    def load(self, path: Path) -> int:
-        """Read what `save` wrote; returns how many files it describes. An unreadable cache counts as empty."""
-        try:
-            if path.stat().st_size > CACHE_BYTES_MAX:
-                return 0
-            document = json.loads(path.read_bytes())
-            if document["version"] != CACHE_VERSION:
-                return 0
-            read = {name: (_Look(*look), bytes.fromhex(found)) for name, *look, found in document["files"]}
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):
-            return 0
-        usable = {name: entry for name, entry in read.items() if type(name) is str and len(entry[1]) == 32}
-        self._known = usable | self._known
-        return len(usable)
 
 
 def _read(read_into: Callable[[memoryview], int | None]) -> tuple[bytes, int]:

@@ -26,7 +26,6 @@ content, not by its name (JOB-023).
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
@@ -40,16 +39,14 @@ from detent.errors import InvalidInput
 from detent.jobs.keys import ExecutionKey, hash_of_ingredients, work_key
 from detent.jobs.values import FILE, RESULT, is_file, is_result
 from detent.jobs.work import WorkOrder
-from detent.reuse.ingredients.code import CodeDigest, CodeReader, source_digest, version_digest
-from detent.reuse.ingredients.declared import INPUT, inputs_digests
+from detent.reuse.ingredients.code import CodeDigest
+from detent.reuse.ingredients.declared import INPUT
 from detent.reuse.ingredients.environment import Surroundings, env_version
-from detent.reuse.ingredients.files import FileDigests
 
 if TYPE_CHECKING:  # A contract's models bring Pydantic, which tasks without a contract do not need.
-    from detent.contract.model import Binding
+    pass
 
 BINDING_LABEL: Final = b"detent/binding/v1\0"
-_SAID_BY_BINDING: Final = ("version", "arguments", "keywords", "entrypoint", "env", "cwd", "outputs", "shell")
 PARTS_MAX: Final = 60
 """Parts of the code that are named one by one; of more, each module counts as one."""
 _USUAL: Final = 1 << 63
@@ -100,34 +97,6 @@ def around(code: CodeDigest | None) -> Surroundings:
     """The environment of work other than platform jobs: the interpreter, and the packages that its code reaches."""
     distributions = {} if code is None else code.distributions
     return Surroundings(env_version(distributions), distributions)
-
-
-def gather(
-    binding: Binding,
-    base: str | None,
-    reader: CodeReader,
-    files: FileDigests,
-    **given: Any,
-) -> WorkInputs:
-    """What a binding of a contract is made of: its code read, its declared inputs hashed.
-
-    ``given`` replaces fields of the binding by what they came to: arguments, keywords and env with values in the place of
-    references. Inputs and outputs are relative to the working directory.
-    """
-    code = None
-    if binding.kind.value == "python":
-        code = reader.digest(binding.target, version=binding.version)
-    elif binding.kind.value == "code":
-        code = source_digest(binding.target) if binding.version is None else version_digest("code", binding.version)
-    directory = os.path.join(base or "", binding.cwd or "")  # noqa: PTH118
-    said: dict[str, Any] = {
-        "kind": binding.kind.value,
-        "target": binding.target,
-        "code": code,
-        "inputs": inputs_digests(binding.inputs or (), directory, files),
-        **{name: getattr(binding, name) for name in _SAID_BY_BINDING},
-    }
-    return WorkInputs(**{**said, **given})
 
 
 class Bound(Protocol):

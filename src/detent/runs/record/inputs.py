@@ -30,7 +30,6 @@ __all__ = [
     "digests_of",
     "is_driven",
     "parse_inputs",
-    "read_inputs",
     "unfinished",
 ]
 RETRY_OF: Final = "retry_of"
@@ -80,11 +79,6 @@ def check_job(target: Mapping[str, Any], values: Mapping[str, JsonValue]) -> Seq
     from detent.runs.record.job_check import job_faults  # noqa: PLC0415 - the runners, for contracts that have one
 
     return job_faults(target, values)
-
-
-def read_inputs(backend: Backend, run: Run) -> RunInputs:
-    """What a recorded run was started with; `StoreCorrupt` when that was erased."""
-    return parse_inputs(backend.unsealed(run.inputs_digest), run.run_id)
 
 
 def parse_inputs(document: Any, run_id: str) -> RunInputs:
