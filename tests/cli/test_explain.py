@@ -16,7 +16,7 @@ from tests.scheduling.fleets import needs, replica
 __all__ = ["detent_home", "project"]
 
 KEYS = ["job_id", "state", "as_of", "now", "waiting", "head", "ahead", "ahead_total", "story", "reuse", "reason"]
-KEYS += ["resources", "limits"]
+KEYS += ["resources", "limits", "ledger"]
 CHAPTER_KEYS = [
     *("tick", "at", "what", "why", "attempt", "records", "times"),
     *("decision_digest", "decision_content", "decision", "replicas"),

@@ -57,6 +57,36 @@ def test_a_budget_of_1_ms_of_cpu_ends_a_step_that_uses_230_ms(project: Project) 
     assert project("replay").code == 0
 
 
+def test_show_has_the_ledger_of_a_job_and_explain_the_line_of_the_quota_that_decided(project: Project) -> None:
+    """PIPE-097, PIPE-102, PIPE-105"""
+    configured(project, TINY)
+    project.run(burning(project), code=1)
+    job = job_of(project, "burn")
+    used = job["usage"]
+    assert used["cpu_time_ms"] >= 230
+    assert used.keys() == {
+        *("bytes_allocated", "peak_bytes", "io_bytes_read", "io_bytes_written", "gpu_time_ms", "cpu_time_ms")
+    }
+    assert (job["quota"]["name"], job["quota"]["by"]) == ("tiny", "named by the step")
+    assert (job["quota"]["cpu_time_budget_ms"], job["quota"]["verdict"]) == (1, "QUOTA_CPU_TIME")
+    page = project("show", job["job_id"]).out
+    assert f"{used['cpu_time_ms']} ms of CPU time" in page
+    assert "tiny (named by the step, QUOTA_CPU_TIME)" in page
+    told = " ".join(project("explain", job["job_id"]).out.split())
+    where = f"[quotas.tiny] in {project.home.path}/config.toml, named by the step"
+    assert f"cpu_time_budget_ms = 1 of {where} decided: {used['cpu_time_ms']} ms of 1 ms of CPU time used" in told
+
+
+def test_a_job_keeps_the_quota_that_the_settings_have_changed_since(project: Project) -> None:
+    """PIPE-100: its manifest names a policy by what it allows, and the ledger has that."""
+    configured(project, TINY)
+    project.run(burning(project), code=1)
+    settings = project.home.path / "config.toml"
+    settings.write_text(settings.read_text().replace("cpu_time_budget_ms = 1", "cpu_time_budget_ms = 2"))
+    quota = job_of(project, "burn")["quota"]
+    assert (quota["name"], quota["cpu_time_budget_ms"]) == (None, 1)
+
+
 def test_a_budget_that_is_not_reached_changes_nothing(project: Project) -> None:
     """PIPE-106: what is left out of a quota is unlimited."""
     configured(project, "\n[quotas.tiny]\ncpu_time_budget_ms = 60000\n")

@@ -86,6 +86,7 @@ def _explain_job(shell: Shell, home: Home, reader: StoreReader, content: Content
         taken_by,
     )
     from detent.inspect.explain_reuse import why_run  # noqa: PLC0415
+    from detent.inspect.job_ledger import ledger_of  # noqa: PLC0415
     from detent.owner.lock import is_held  # noqa: PLC0415
     from detent.owner.views import job_view  # noqa: PLC0415
     from detent.runs.cancel import given_reason  # noqa: PLC0415
@@ -95,7 +96,9 @@ def _explain_job(shell: Shell, home: Home, reader: StoreReader, content: Content
     why = None if view is None else why_run(reader, content, view)
     reason = None if view is None else given_reason(reader, content, view.row)
     taken = None if view is None else taken_by(reader, content, view, home.path)
-    operator_ms = home.settings().scheduling_policy().watchdog_wall_ms
+    settings = home.settings()
+    ledger = None if view is None else ledger_of(reader, content, view, settings.policies(), settings.path)
+    operator_ms = settings.scheduling_policy().watchdog_wall_ms
     limited = None if view is None else limited_by(content, view, operator_ms)
     document = {
         **told.to_map(),
@@ -103,8 +106,9 @@ def _explain_job(shell: Shell, home: Home, reader: StoreReader, content: Content
         "reason": reason,
         "resources": None if taken is None else taken.to_map(),
         "limits": None if limited is None else limited.to_map(),
+        "ledger": None if ledger is None else ledger.to_map(),
     }
-    beside = (*(() if limited is None else limited.lines), *(() if taken is None else taken.lines))
+    beside = [line for one in (ledger, limited, taken) if one is not None for line in one.lines]
     return shell.answer(document, lambda page: _draw(page, told, why, reason, beside))
 
 

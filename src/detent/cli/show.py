@@ -167,6 +167,7 @@ def _states_text(states: Mapping[str, int]) -> str:
 
 def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, view: JobView) -> int:
     from detent.cli.work_page import draw_error, order_fields, order_map, report_fields, report_map  # noqa: PLC0415
+    from detent.inspect.job_ledger import ledger_of  # noqa: PLC0415
     from detent.inspect.logs import attempts_of, job_times  # noqa: PLC0415
     from detent.jobs.status import project_job  # noqa: PLC0415
     from detent.owner import views  # noqa: PLC0415
@@ -182,7 +183,8 @@ def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, v
     order, report = order_of(content, view.row), report_of(reader, content, view.row)
     reason = given_reason(reader, content, view.row)
     place, size = views.whereabouts(reader, content, view.job.payload_digest)
-    job = view.job
+    job, settings = view.job, home.settings()
+    ledger = ledger_of(reader, content, view, settings.policies(), settings.path)
     attempts = sum(1 for record in records if record.fields.get("dispatch") is True)
     since_ms = live_since(home.path).get(view.row.job_id)
     waited_ms, ran_ms = job_times(view, attempts_of(reader, content, view), since_ms, SystemClock().wall_ms())
@@ -210,6 +212,7 @@ def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, v
             **view.times.to_map("expiry", job.lease_expiry),
         },
         **view.times.to_map("ready", job.ready_tick),
+        **ledger.to_map(),
         "order": order_map(order),
         "report": report_map(content, report),
         "reason": reason,
@@ -225,6 +228,8 @@ def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, v
             ("kind", f"{job.job_kind}, priority {job.priority}"),
             ("attempts", f"{attempts} ({spent}, {count_text(job.interruptions, 'interruption')})"),
             ("time", f"waited {duration_text(waited_ms)}, ran {duration_text(ran_ms)}"),
+            ("used", ledger.used_text),
+            *([("quota", ledger.quota_text)] if ledger.limited else []),
             ("payload", _payload_cell(str(document["payload"]["digest"]), place, size)),
         ]
         if document["lease"] is not None:
