@@ -313,7 +313,8 @@ def test_runs_are_ranked_by_their_ambiguous_transitions_the_fewest_first(cli: Cl
         hand.succeed(grant)
         session.ask([Finish(0, grant.job_id, grant.lease_id, ok=False, reason_code="LATE")])
     document = cli.json("compare", "--rank", "run-2", "run-1")
-    assert (document["sense"], document["metrics"]) == ("MINIMIZE", ["ambiguous_transitions"])
+    assert (document["sense"], document["objective_type"]) == ("MINIMIZE", "Scalar")
+    assert document["metrics"] == ["ambiguous_transitions"]
     assert [(row["rank"], row["run_id"], row["values"]) for row in document["ranking"]] == [
         (1, "run-1", [0]),
         (2, "run-2", [1]),

@@ -171,13 +171,15 @@ def _level(level: str, what: str) -> Cell:
 
 
 def _rank(shell: Shell, names: tuple[str, ...], by: str | None) -> int:
-    from detent.inspect.rank import DEFAULT_METRICS, check_metrics, rank, tally_all  # noqa: PLC0415 - keeps `--help` fast
+    from detent.canon.tolerance import OBJECTIVE_TYPE, SENSE  # noqa: PLC0415 - keeps `--help` fast
+    from detent.inspect.rank import DEFAULT_METRICS, check_metrics, rank, tally_all  # noqa: PLC0415
 
     metrics = DEFAULT_METRICS if by is None else tuple(name.strip() for name in by.split(","))
     check_metrics(metrics)
     ranked = rank(tally_all(names, shell.home), metrics)
     document = {
-        "sense": "MINIMIZE",
+        "sense": SENSE,
+        "objective_type": OBJECTIVE_TYPE,
         "metrics": list(metrics),
         "ranking": [
             {

@@ -13,7 +13,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Final
 
-from detent.canon import approx_equal, rank_key
+from detent.canon import approx_equal, compare, rank_key
 from detent.canon.late import dataclass
 from detent.canon.tolerance import Number, RankKey
 from detent.errors import InvalidInput, StoreCorrupt
@@ -100,8 +100,8 @@ def rank(tallies: Iterable[Tally], metrics: Sequence[str]) -> list[Ranked]:
         rows.append((rank_key(values), tally, values))
     rows.sort(key=lambda row: row[0])
     ranked: list[Ranked] = []
-    for place, (key, tally, values) in enumerate(rows):
-        tied = place > 0 and rows[place - 1][0] == key
+    for place, (_, tally, values) in enumerate(rows):
+        tied = place > 0 and compare(rows[place - 1][2], values) == 0
         close = place > 0 and not tied and _close(rows[place - 1][2], values)
         ranked.append(Ranked(ranked[-1].rank if tied else place + 1, tally, values, close))
     return ranked

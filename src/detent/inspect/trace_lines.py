@@ -32,8 +32,6 @@ from detent.kernel.table import State
 TRACE_VERSION: Final = 1
 LINE_BYTES_MAX: Final = RECORD_BYTES_MAX
 """Size of one line, in either form."""
-NDJSON, CBOR = "ndjson", "cbor"
-FORMATS: Final = (NDJSON, CBOR)
 HEADER, ITER, COMMIT, END = "run_header", "iter", "run_commit", "run_end"
 
 _LABEL: Final = b"detent/trace/v1\0"
