@@ -45,7 +45,8 @@ def _template() -> Path:
 class Stage:
     """A home that this process owns. Its methods ask for one thing each, so a test reads as the story it tells.
 
-    ``settings`` change `config.toml`: a line takes the place of the one that sets the same key, more than a line is added.
+    ``settings`` change `config.toml`: a line takes the place of the one that sets the same key, or shows how to; more than
+    a line is added.
     """
 
     def __init__(self, directory: Path, *settings: str, checkpoint_records: int | None = None) -> None:
@@ -155,6 +156,6 @@ def _configure(path: Path, settings: tuple[str, ...]) -> None:
             text += setting
             continue
         key = setting.partition(" ")[0]
-        text, found = re.subn(rf"^{key} = .*$", setting, text, flags=re.MULTILINE)
+        text, found = re.subn(rf"^(?:# )?{key} = .*$", setting, text, flags=re.MULTILINE)
         assert found == 1, f"config.toml does not set {key} once"
     path.write_text(text)

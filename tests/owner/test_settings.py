@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from detent.errors import HomeError
 from detent.executor.sandbox import DEFAULT_REQUIRED, Profile
 from detent.kernel import BackoffSchedule, KernelConfig, LeasePolicy, QuotaPolicy
 from detent.kernel.policy import DEFAULT_BACKOFF, DEFAULT_LEASE, INTERRUPTION_PAUSES, RULES
-from detent.owner.settings import SANDBOX_PROFILES, SANDBOX_REQUIRED, TEMPLATE, read_settings
+from detent.owner.settings import _SECTIONS, SANDBOX_PROFILES, SANDBOX_REQUIRED, TEMPLATE, read_settings
 from detent.scheduling import SchedulingPolicy
 
 LEDGER = '[ledger]\norigin = "detent/00"\nroot = "sha256:' + "ab" * 32 + '"\n'
@@ -163,3 +164,13 @@ def test_a_missing_file_and_one_that_is_no_text_are_told_apart(tmp_path: Path) -
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(HomeError, match="cannot be read"):
         read_settings(path)
+
+
+def test_the_page_on_settings_names_every_section_and_key() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
+    rows = {
+        found.partition(".")[0]: line for line in page.splitlines() for found in re.findall(r"^\| `\[([^]]+)\]`", line)
+    }
+    assert rows.keys() == _SECTIONS.keys()
+    for section, keys in _SECTIONS.items():
+        assert all(f"`{key}`" in rows[section] for key in keys or ())

@@ -14,15 +14,16 @@ from detent.canon import json_decode
 from detent.errors import CODES, InvalidInput, Refused
 from detent.kernel import Enqueued, QueuePolicy
 from detent.scheduling import METRIC_FAMILIES, JobFacts, PoolQueues, Sample, log_fields
+from detent.scheduling.attempts import ALL_FAMILIES, contract_map
 from detent.scheduling.observability import (
     DROP_REASONS,
     REJECT_CODES,
     ReplicaLoad,
     admission_samples,
-    contract_map,
     latency_samples,
     load_samples,
     preload_sample,
+    queue_depths,
     queue_samples,
 )
 
@@ -112,7 +113,7 @@ def test_every_quantity_of_the_contract_has_a_family() -> None:
     ]
 
 
-@pytest.mark.parametrize("family", METRIC_FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize("family", ALL_FAMILIES, ids=lambda family: family.name)
 def test_a_family_is_named_as_scrapers_expect(family: Any) -> None:
     """CORE-X010"""
     assert re.fullmatch(r"detent_[a-z]+(_[a-z]+)*", family.name)
@@ -134,7 +135,7 @@ def test_depths_are_told_for_every_class_of_every_pool_in_use() -> None:
     queues = PoolQueues(QueuePolicy(9, 90))
     queues.enqueue("a", 5, pool_id="gpu")
     queues.enqueue("b", 5, pool_id="gpu")
-    samples = list(queue_samples(queues))
+    samples = list(queue_samples(queue_depths(queues)))
     assert len(samples) == 20
     assert [sample for sample in samples if sample.value] == [
         Sample("detent_queue_depth", 2, {"pool_id": "gpu", "priority": "5"})

@@ -40,6 +40,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "show": "Show a run or job: its state and its history.",
         "logs": "Print the output of jobs, for every attempt; -f follows it.",
         "explain": "Explain why a job or step waits, ran, was reused, retried, refused or dropped.",
+        "metrics": "Print the metrics of this home for Prometheus.",
     },
     "Prove": {
         "export": "Export the ledger, or one run, to a file that others can check.",

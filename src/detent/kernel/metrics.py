@@ -20,6 +20,10 @@ class Metrics:
     ambiguous: int = 0
     """Refused or conflicting transition requests: the quantity a run minimises (PIPE-007)."""
 
+    def copy(self) -> Metrics:
+        """The same counts, which do not change any more."""
+        return Metrics(Counter(self.states), Counter(self.transitions), self.ambiguous)
+
     def job_success_rate(self) -> float:
         """Succeeded jobs among those that ended; 0.0 before any has (X-061)."""
         succeeded = self.states["SUCCEEDED"]

@@ -18,6 +18,6 @@ Where to begin reading:
 - `content` stores payloads and results by digest; `views` reads rows and records as plain data; `ledger_tail` follows new records.
 - `wiring` picks the concrete parts. `backend` is an open home as clients, runs and workers use it: session, keys, content, orders
   and reports.
-
-`metrics` registers the metric families of the contract. No command shows them yet; the HTTP server will.
+- `metrics` holds the values of the metric families, `home_metrics` follows a ledger with them; `telemetry` keeps the metrics file and
+  writes the lines that `structured_log` makes of commits.
 """

@@ -1,90 +1,179 @@
-"""The metrics of a process: every family of the contract, registered with prometheus-client and ready to be scraped.
+"""The metrics of a home: values for every declared family, and the text that a scraper reads.
 
-Which families there are is data in the scheduling room; here they get a registry of their own, so that two owners in one
-process, or two tests, do not share counts. Only declared families, labels and values pass: a typing error in a label would
-otherwise be a new series that no dashboard shows.
+Which families there are is data in the scheduling room; here they get values. Only declared families, labels and values pass: a
+typing error in a label would otherwise be a new series that no dashboard shows. The values are plain data, so that a registry can
+be kept in a file and taken up again: counts go on where they stood, whichever process asks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
 from math import isfinite
-from typing import Final
+from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
+from detent.canon.late import dataclass
 from detent.errors import InvalidInput, InvariantBroken
-from detent.scheduling.observability import METRIC_FAMILIES, MetricFamily, Sample
+from detent.scheduling.attempts import ALL_FAMILIES
+from detent.scheduling.observability import MetricFamily, Sample
 
 SERIES_MAX: Final = 10_000
 """Most series of one family. Past that, what has no closed list of values is counted as `OTHER`."""
 OTHER: Final = "other"
 
 
-class MetricsRegistry:
-    """Every declared family, registered. Values come in as `Sample`, text for a scraper goes out."""
+@dataclass(slots=True)
+class Distribution:
+    """A histogram's series: how many observations each bucket took, and their sum."""
 
-    def __init__(self, families: Sequence[MetricFamily] = METRIC_FAMILIES) -> None:
-        self.collectors = CollectorRegistry()
+    counts: list[int]
+    """One for each bucket, and one for what is above the last."""
+    total: float = 0.0
+
+    def observe(self, value: float, buckets: Sequence[float]) -> None:
+        """Count one observation."""
+        self.counts[bisect_left(buckets, value)] += 1
+        self.total += value
+
+
+@dataclass(slots=True)
+class Series:
+    """A family with the values of its series, by the values of their labels."""
+
+    family: MetricFamily
+    values: dict[tuple[str, ...], float] = field(default_factory=dict)
+    distributions: dict[tuple[str, ...], Distribution] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.values) + len(self.distributions)
+
+    def take(self, key: tuple[str, ...], value: float, *, add: bool) -> None:
+        """Set or raise a value, or observe one."""
+        if self.family.type == "histogram":
+            known = self.distributions.get(key)
+            if known is None:
+                known = self.distributions[key] = Distribution([0] * (len(self.family.buckets) + 1))
+            known.observe(value, self.family.buckets)
+        else:
+            self.values[key] = value + (self.values.get(key, 0) if add else 0)
+
+    def shown(self) -> Metric:
+        """As the text format's library wants it."""
+        name, text, labels = self.family.name, self.family.help, list(self.family.labels)
+        if self.family.type == "histogram":
+            shown = HistogramMetricFamily(name, text, labels=labels)
+            bounds = [*map(floatToGoString, self.family.buckets), "+Inf"]
+            for key, one in sorted(self.distributions.items()):
+                up_to = [sum(one.counts[: place + 1]) for place in range(len(bounds))]
+                shown.add_metric(list(key), list(zip(bounds, up_to, strict=True)), one.total)
+            return shown
+        plain = CounterMetricFamily if self.family.type == "counter" else GaugeMetricFamily
+        metric = plain(name, text, labels=labels)
+        for key, value in sorted(self.values.items()):
+            metric.add_metric(list(key), value)
+        return metric
+
+
+class MetricsRegistry(Collector):
+    """Every declared family. Values come in as `Sample`, text for a scraper goes out."""
+
+    def __init__(self, families: Sequence[MetricFamily] = ALL_FAMILIES) -> None:
         self.families = {family.name: family for family in families}
         if len(self.families) != len(families):
             raise InvariantBroken("two metric families have one name")
-        self._metrics = {family.name: self._register(family) for family in families}
-        self._series: dict[str, set[tuple[str, ...]]] = {family.name: set() for family in families}
+        self._series = {family.name: Series(family) for family in families}
+        self.collectors = CollectorRegistry()
+        self.collectors.register(self)
 
     def record(self, *samples: Sample) -> None:
         """Set a gauge, raise a counter or observe a duration; refuse what the contract does not declare."""
         for sample in samples:
-            family = self.families.get(sample.name)
-            if family is None:
-                raise InvalidInput(f"there is no metric family {sample.name!r}")
-            if not isfinite(sample.value) or sample.value < 0:
-                raise InvalidInput(f"{sample.name} cannot be {sample.value}")
-            metric = self._metrics[family.name].labels(**self._labels(family, sample.labels))
-            if isinstance(metric, Gauge):
-                metric.set(sample.value)
-            elif isinstance(metric, Counter):
-                metric.inc(sample.value)
-            else:
-                metric.observe(sample.value)
+            series = self._of(sample)
+            series.take(self._key(series, sample.labels), sample.value, add=series.family.type == "counter")
 
     def renew(self, samples: Iterable[Sample]) -> None:
-        """Replace all samples of some gauges: a series that is not among them has ended and disappears."""
+        """Set gauges to the whole of what there is: a series that is not among the samples has ended and disappears."""
         whole = list(samples)
-        for name in {sample.name for sample in whole}:
-            metric = self._metrics.get(name)
-            if not isinstance(metric, Gauge):
-                raise InvalidInput(f"{name} is not a gauge: what was counted stays counted")
-            metric.clear()
-            self._series[name].clear()
-        self.record(*whole)
+        self._set(whole, ("gauge",), "is not a gauge: what was counted stays counted")
+
+    def total(self, samples: Iterable[Sample]) -> None:
+        """Set gauges and counters whose whole is counted elsewhere."""
+        self._set(list(samples), ("gauge", "counter"), "is observed one by one")
 
     def missing(self) -> list[str]:
-        """Declared families that nothing has been recorded for, by name."""
+        """Declared families without any series, by name."""
         return sorted(name for name, series in self._series.items() if not series)
 
     def exposition(self) -> bytes:
         """All metrics as text for a scraper."""
         return generate_latest(self.collectors)
 
-    def _register(self, family: MetricFamily) -> Gauge | Counter | Histogram:
-        labels = tuple(family.labels)
-        if family.type == "gauge":
-            return Gauge(family.name, family.help, labels, registry=self.collectors)
-        if family.type == "counter":
-            return Counter(family.name, family.help, labels, registry=self.collectors)
-        return Histogram(family.name, family.help, labels, registry=self.collectors, buckets=family.buckets)
+    def collect(self) -> Iterator[Metric]:
+        """Every family, for the text format's library."""
+        for series in self._series.values():
+            yield series.shown()
 
-    def _labels(self, family: MetricFamily, given: Mapping[str, str]) -> Mapping[str, str]:
+    # -- keeping -------------------------------------------------------------------------------------------------------
+
+    def kept(self) -> dict[str, Any]:
+        """Everything counted and observed as plain JSON; gauges are asked for again and not kept."""
+        return {
+            name: [[list(key), value] for key, value in sorted(series.values.items())]
+            + [[list(key), [one.counts, one.total]] for key, one in sorted(series.distributions.items())]
+            for name, series in self._series.items()
+            if series.family.type != "gauge"
+        }
+
+    def take_up(self, kept: Mapping[str, Any]) -> None:
+        """Go on from what `kept` gave; refuses what does not fit the families of this version."""
+        for name, entries in kept.items():
+            series = self._series.get(name)
+            if series is None:
+                raise InvalidInput(f"there is no metric family {name!r}")
+            for labels, value in entries:
+                key = self._key(series, dict(zip(series.family.labels, labels, strict=True)))
+                if series.family.type != "histogram":
+                    series.values[key] = float(value)
+                    continue
+                counts, total = value
+                if len(counts) != len(series.family.buckets) + 1:
+                    raise InvalidInput(f"{name} has other buckets now")
+                series.distributions[key] = Distribution([int(count) for count in counts], float(total))
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _set(self, samples: Sequence[Sample], types: tuple[str, ...], fault: str) -> None:
+        for name in {sample.name for sample in samples}:
+            series = self._series.get(name)
+            if series is None or series.family.type not in types:
+                raise InvalidInput(f"{name} {fault}")
+            series.values.clear()
+        for sample in samples:
+            series = self._of(sample)
+            series.take(self._key(series, sample.labels), sample.value, add=False)
+
+    def _of(self, sample: Sample) -> Series:
+        series = self._series.get(sample.name)
+        if series is None:
+            raise InvalidInput(f"there is no metric family {sample.name!r}")
+        if not isfinite(sample.value) or sample.value < 0:
+            raise InvalidInput(f"{sample.name} cannot be {sample.value}")
+        return series
+
+    def _key(self, series: Series, given: Mapping[str, str]) -> tuple[str, ...]:
+        family = series.family
         if given.keys() != family.labels.keys():
             raise InvalidInput(f"{family.name} has the labels {', '.join(family.labels)}, not {', '.join(given)}")
         for label, values in family.labels.items():
             if values is not None and given[label] not in values:
                 raise InvalidInput(f"{family.name} has no {label} {given[label]!r}", details={"values": list(values)})
-        series = self._series[family.name]
         key = tuple(given[label] for label in family.labels)
-        if key not in series and len(series) >= SERIES_MAX:
-            given = {label: OTHER if family.labels[label] is None else value for label, value in given.items()}
-            key = tuple(given[label] for label in family.labels)
-        series.add(key)
-        return given
+        if key not in series.values and key not in series.distributions and len(series) >= SERIES_MAX:
+            return tuple(OTHER if family.labels[label] is None else given[label] for label in family.labels)
+        return key

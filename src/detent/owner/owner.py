@@ -139,6 +139,11 @@ class Owner:
         self._closing = threading.Event()
 
     @property
+    def kernel(self) -> Kernel:
+        """The state that it decides from: for observers to read, within a turn."""
+        return self._kernel
+
+    @property
     def epoch(self) -> int:
         """The epoch under which this owner writes."""
         return self._log_writer.epoch

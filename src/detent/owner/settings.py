@@ -74,6 +74,14 @@ required = "full-rootless"
 window_ms = 86400000
 keys_max = 1000000
 
+[metrics]
+# Keep a file of metrics for node_exporter's textfile collector; `detent metrics` prints the same.
+# textfile = "/var/lib/node_exporter/textfile/detent.prom"
+
+[log]
+# Write a JSON line for every attempt that is dispatched or over: to "stderr", or to a file.
+# to = "/var/log/detent.jsonl"
+
 [resources]
 # What this machine has besides processors, in whole numbers, for steps that say what they take: gpu = 1, memory_mb = 16000.
 """
@@ -90,7 +98,11 @@ _SECTIONS: dict[str, frozenset[str] | None] = {
     "sandbox": frozenset({"required"}),
     "idempotency": frozenset({"window_ms", "keys_max"}),
     "resources": None,
+    "metrics": frozenset({"textfile"}),
+    "log": frozenset({"to"}),
 }
+STDERR = "stderr"
+"""The destination of the log that is not a file."""
 SANDBOX_PROFILES = ("full", "full-rootless", "kernel-filter", "none")
 """How well untrusted code can be contained, strongest first: the names of the sandbox's profiles."""
 SANDBOX_REQUIRED = "full-rootless"
@@ -168,6 +180,21 @@ class Settings:
         resources: Mapping[str, int] = self.raw.get("resources", {})
         return resources
 
+    @property
+    def textfile(self) -> Path | None:
+        """The file that metrics are kept in, if any."""
+        return self._path("metrics", "textfile")
+
+    @property
+    def log(self) -> Path | str | None:
+        """Where the structured log goes: ``stderr``, a file, or nowhere."""
+        return STDERR if self.raw.get("log", {}).get("to") == STDERR else self._path("log", "to")
+
+    def _path(self, section: str, key: str) -> Path | None:
+        """A path that a setting names; a relative one starts at the home."""
+        said = self.raw.get(section, {}).get(key)
+        return None if said is None else self.path.parent / Path(said).expanduser()
+
     def _each(self, section: str, make: Callable[[str, Any], _Made]) -> dict[str, _Made]:
         """What the entries of a section define, by name."""
         made = {}
@@ -197,6 +224,8 @@ def read_settings(path: Path) -> Settings:
                 f"{path}: idempotency.{name}: {show(value)} is not a whole number from 1 to {_IDEMPOTENCY_MAX[name]:,}",
                 hint="correct the setting and start again",
             )
+    for section, key in (("metrics", "textfile"), ("log", "to")):
+        _check_path(path, f"{section}.{key}", tables.get(section, {}).get(key))
     ledger = tables.get("ledger", {})
     try:
         origin, root = ledger["origin"], parse_digest(ledger["root"])
@@ -209,6 +238,20 @@ def read_settings(path: Path) -> Settings:
     settings = Settings(path, origin, root, tables)
     settings.policies()
     return settings
+
+
+def _check_path(path: Path, key: str, said: object) -> None:
+    if said is None:
+        return
+    if not isinstance(said, str) or not said or "\0" in said:
+        raise HomeError(f"{path}: {key}: {show(said)} is not a path", hint="correct the setting and start again")
+    if said.startswith("~"):
+        try:
+            Path(said).expanduser()
+        except RuntimeError:
+            raise HomeError(
+                f"{path}: {key}: {show(said)} names a home directory that is not known", hint="write the path out"
+            ) from None
 
 
 def _check_resources(path: Path, resources: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import field
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from detent.canon import SigningKey, digest_text
 from detent.canon.late import dataclass
@@ -33,6 +34,9 @@ from detent.scheduling.scheduler import Scheduler
 from detent.store.api import Store, StoreReader, TreeHeadRow
 from detent.store.sqlite import SqliteStore
 from detent.store.sqlite.database import Options
+
+if TYPE_CHECKING:
+    from detent.owner.telemetry import Telemetry
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,7 @@ class OwnedHome:
         stores: list[Store],
         trusts: list[Trust],
         service: SocketServer | None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self.home = home
         self.owners = owners
@@ -114,6 +119,7 @@ class OwnedHome:
         self._lock = lock
         self._stores = stores
         self._service = service
+        self._telemetry = telemetry
 
     @property
     def trust(self) -> Trust:
@@ -140,6 +146,8 @@ class OwnedHome:
             owner.close()
         for store in self._stores:
             store.close()
+        if self._telemetry is not None:
+            self._telemetry.close()
         with suppress(StoreUnavailable):  # The next owner tries again; what is closed stays closed.
             self.home.content_files().sweep_abandoned()
         self._lock.release()
@@ -178,7 +186,7 @@ def open_owned(
         files = home.content_files()
         files.sweep_abandoned()
         Content(first, files).sweep()
-        service = None
+        service, telemetry = None, _telemetry(home, settings, owners, parts)
         if listen:
             # Before the owners' loops: if the socket cannot be opened, nothing runs yet that would have to be stopped.
             service = SocketServer(
@@ -187,12 +195,28 @@ def open_owned(
             service.start()
         for owner in owners:
             owner.start()
-        return OwnedHome(home, lock, owners, opened, trusts, service)
+        if telemetry is not None:
+            telemetry.start()
+        return OwnedHome(home, lock, owners, opened, trusts, service, telemetry)
     except BaseException:
         for store in opened:
             store.close()
         lock.release()
         raise
+
+
+def _telemetry(home: Home, settings: Settings, owners: Sequence[Owner], parts: Parts) -> Telemetry | None:
+    """What tells monitoring of this home, attached to its owners; None where the settings ask for nothing."""
+    if settings.textfile is None and settings.log is None:
+        return None
+    from detent.owner.telemetry import Telemetry  # noqa: PLC0415 - most homes need none of it
+
+    telemetry = Telemetry(
+        home.path, partial(parts.read_ledger, home.ledger), textfile=settings.textfile, log=settings.log
+    )
+    for owner in owners:
+        telemetry.attach(owner)
+    return telemetry
 
 
 def begin_ledger(home: Home, signed: SignedTrust, *, parts: Parts | None = None) -> None:

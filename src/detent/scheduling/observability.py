@@ -238,11 +238,21 @@ class ReplicaLoad:
             raise InvalidInput(f"gpu_busy_permille {self.gpu_busy_permille} is above 1000")
 
 
-def queue_samples(queues: PoolQueues) -> Iterator[Sample]:
-    """Depth of every class of every pool with waiting jobs, and always of the nameless pool."""
-    depths = {"": dict.fromkeys(CLASSES, 0)} | {pool_id: pool.depths() for pool_id, pool in queues.pools().items()}
-    for pool_id, classes in depths.items():
-        for priority, depth in classes.items():
+Depths: TypeAlias = Mapping[str, Mapping[int, int]]
+"""How many jobs wait, by pool and class."""
+
+
+def queue_depths(queues: PoolQueues) -> Depths:
+    """The depth of every class of every pool with waiting jobs."""
+    return {pool_id: pool.depths() for pool_id, pool in queues.pools().items()}
+
+
+def queue_samples(*partitions: Depths) -> Iterator[Sample]:
+    """The depth of every class of every pool with waiting jobs, and always of the nameless pool, over all partitions."""
+    pools = dict.fromkeys(["", *(pool_id for depths in partitions for pool_id in depths)])
+    for pool_id in pools:
+        for priority in CLASSES:
+            depth = sum(depths.get(pool_id, {}).get(priority, 0) for depths in partitions)
             yield Sample("detent_queue_depth", depth, {"pool_id": pool_id, "priority": str(priority)})
 
 
@@ -281,8 +291,3 @@ def preload_sample(pool_id: str, replica_id: str, outcome: str) -> Sample:
         raise InvalidInput(f"the outcome of a preload is one of {', '.join(PRELOAD_OUTCOMES)}, not {outcome!r}")
     labels = {"pool_id": check_id("pool_id", pool_id), "replica_id": check_id("replica_id", replica_id)}
     return Sample("detent_preload_total", 1, {**labels, "outcome": outcome})
-
-
-def contract_map() -> dict[str, object]:
-    """The metrics contract as the file holds it."""
-    return {"version": 1, "requirement": "OC-CORE-1041", "families": [family.to_map() for family in METRIC_FAMILIES]}

@@ -329,6 +329,23 @@ class Scheduler:
             raise InvalidInput(f"a request in a scheduler's snapshot cannot be read: {asked.message}")
         return Known(arrival, asked, pool_id, own, ran)
 
+    def facts(self, job_id: str, replica_id: str) -> dict[str, object]:
+        """What a log line says of a job on its replica beside names and times (OC-CORE-1040); nothing of a plain job."""
+        known, status = self.known.get(job_id), self.fleet.get(replica_id)
+        facts: dict[str, object] = {}
+        if status is not None:
+            facts |= {"engine": status.placement.engine, "pool_id": status.placement.pool_id}
+            facts |= {"model_id": status.model_id}
+        if known is not None:
+            task = known.asked.task
+            if task.requirements is not None:
+                needs = task.requirements
+                facts |= {"model_id": needs.model_id, "quant": needs.quant, "ctx": needs.ctx_max}
+            if task.session_id is not None:
+                last_good = known.asked.last_good or self.sessions.last_good(task.session_id)
+                facts |= {"session_id": task.session_id, "kv_warmth": last_good == replica_id}
+        return facts
+
     # -- for people ----------------------------------------------------------------------------------------------------
 
     def waiting(self, job_id: str) -> Decision | None:
