@@ -6,7 +6,7 @@ Time and chance come in as arguments. The bytes made here are what the manifest'
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from detent.canon import json_encode
 from detent.canon.priority import PRIORITY_NAMES
@@ -17,10 +17,8 @@ from detent.jobs.inputs import DatasetDependency, ExecuteInputs
 from detent.jobs.keys import ExecutionKey, execution_key, input_hash
 from detent.jobs.limits import Limits
 from detent.jobs.payload import JobPayload, ObjectExecute, read_payload
+from detent.jobs.platform_order import FILLED_IN
 from detent.kernel.manifest import MAX_RETRIES_DEFAULT, Manifest
-
-FILLED_IN: Final = ("created_at", "execution_key", "requested_by", "nonce")
-"""Fields without a default that a complete payload has."""
 
 
 def complete_payload(draft: JobPayload, *, created_at: str, user_id: str, env_version: str, nonce: str) -> JobPayload:

@@ -226,6 +226,8 @@ class WorkReport:
     memory_bytes_peak: int = 0
     io_bytes_read: int = 0
     io_bytes_written: int = 0
+    envelope: bytes | None = None
+    """Digest of the content that holds the contract's result envelope (`JobResult`), of a platform job."""
 
     @property
     def ok(self) -> bool:
@@ -257,7 +259,7 @@ class WorkReport:
 
     def contents(self) -> Iterator[bytes]:
         """Digests of the content that belongs to this report: garbage collection must keep it, erasing must find it."""
-        for named in (self.value_content, self.stdout.content, self.stderr.content):
+        for named in (self.value_content, self.stdout.content, self.stderr.content, self.envelope):
             if named is not None:
                 yield named
         for file in self.files:
@@ -318,7 +320,7 @@ class WorkReport:
         return self._content_fault()
 
     def _content_fault(self) -> str | None:
-        for name in ("value_content", "value_digest"):
+        for name in ("value_content", "value_digest", "envelope"):
             if getattr(self, name) is not None and (fault := digest_fault(name, getattr(self, name))):
                 return fault
         if (self.value is not None or self.value_content is not None) != (self.value_digest is not None):

@@ -64,6 +64,8 @@ class Finished:
     memory_bytes_peak: int = 0
     io_bytes_read: int = 0
     io_bytes_written: int = 0
+    envelope: bytes | None = None
+    """The contract's result envelope of a platform job, as it is stored."""
     lost: bool = False
     """The worker was ended from outside while it had this: not a failure of the work, which is retried (X-163)."""
 

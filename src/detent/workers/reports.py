@@ -35,6 +35,7 @@ class Reporter:
         value, value_content, inline = backend.stored_value(one.value)
         stdout, stdout_inline = self._stream(one.stdout, one.stdout_truncated)
         stderr, stderr_inline = self._stream(one.stderr, one.stderr_truncated)
+        envelope, envelope_inline = (None, ()) if one.envelope is None else backend.store(one.envelope)
         # A worker may say CANCELLED only as an answer to a cancel, and then its report is no longer awaited (X-158).
         status, error = one.status, _limit_named(one.error, order)
         if status == CANCELLED:
@@ -67,11 +68,11 @@ class Reporter:
                 memory_bytes_peak=one.memory_bytes_peak,
                 io_bytes_read=one.io_bytes_read,
                 io_bytes_written=one.io_bytes_written,
+                envelope=envelope,
             )
         )
-        if not (inline or stdout_inline or stderr_inline):
-            return reported
-        return Reported(reported.digest, reported.report, (*reported.inline, *inline, *stdout_inline, *stderr_inline))
+        beside = (*inline, *stdout_inline, *stderr_inline, *envelope_inline)
+        return Reported(reported.digest, reported.report, (*reported.inline, *beside)) if beside else reported
 
     def _signed(self, report: WorkReport) -> Reported:
         """A signed report. One that cannot be written holds something of the work's own that has no form in a record.
@@ -94,6 +95,7 @@ class Reporter:
             value_digest=None,
             error=error,
             files=(),
+            envelope=None,
             cpu_ms=0,
             memory_bytes_peak=0,
             io_bytes_read=0,

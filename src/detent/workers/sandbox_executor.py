@@ -21,11 +21,13 @@ from detent.errors import DetentError, InvalidInput, Refused
 from detent.executor.plain.sweep import Presence
 from detent.executor.sandbox import Execution, Input, Job, Limits, OnOutput, Running, Sandbox, SandboxFailed
 from detent.executor.sandbox.missing import message_of
-from detent.jobs.complete import complete_payload
+from detent.jobs.bounds import DEFAULT_BOUNDS, Bounds
+from detent.jobs.complete import complete_payload, read_complete_payload
 from detent.jobs.limits import MB
 from detent.jobs.limits import Limits as PayloadLimits
-from detent.jobs.payload import LOCAL_USER, read_payload
-from detent.jobs.result import JobResult, ResourceUsage
+from detent.jobs.payload import LOCAL_USER, JobPayload, read_payload
+from detent.jobs.platform_order import is_platform_order
+from detent.jobs.result import JobResult, ResourceUsage, encode_result
 from detent.jobs.status import TIMEOUT_CODES
 from detent.jobs.values import FILE, escaped, escaped_key, file_reference, restored
 from detent.jobs.work import WorkError, WorkFile, WorkOrder
@@ -65,11 +67,12 @@ class HomeFiles:
 class SandboxExecutor:
     """Runs orders of kind ``code`` in jails."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts that it is wired from
         self,
         start: Callable[[], Sandbox],
         files: HomeFiles,
         *,
+        bounds: Bounds = DEFAULT_BOUNDS,
         threads: int,
         wake: Callable[[], None],
         clock_ms: Callable[[], int],
@@ -80,6 +83,7 @@ class SandboxExecutor:
         self._start = start
         self._presence = None if live is None else Presence(live)
         self._files = files
+        self._bounds = bounds
         self._wake = wake
         self._clock_ms = clock_ms
         self._random = random
@@ -225,20 +229,12 @@ class SandboxExecutor:
                 del self._running[number]
 
     def _platform_job(self, assignment: Assignment, on_output: OnOutput | None) -> Finished:
-        """A whole payload: completed as the platform does it, run, and its result read back (X-152)."""
+        """A whole payload: run, and its result read back."""
         from detent.executor.runners import Attempt  # noqa: PLC0415 - most runs have no platform jobs
 
         runners = self._job_runners()
-        order = assignment.order
-        draft = limited(restored(order.target, _loader(assignment.values), lambda file: file), order)
         try:
-            payload = complete_payload(
-                read_payload({**draft, "job_id": assignment.job_id}),
-                created_at=self._now(),
-                user_id=LOCAL_USER,
-                env_version=runners.env_version(str(draft.get("job_type"))),
-                nonce=self._nonce(),
-            )
+            payload = self._payload(assignment, runners)
         except DetentError as exc:
             return self._failed(assignment.number, WorkError("VALIDATION_ERROR", "VALIDATION_ERROR", str(exc)))
         started_ms = self._clock_ms()
@@ -252,13 +248,27 @@ class SandboxExecutor:
             return self._failed(assignment.number, WorkError("VALIDATION_ERROR", result.code, result.message))
         return finished_of(assignment.number, result, started_ms, self._clock_ms())
 
+    def _payload(self, assignment: Assignment, runners: Runners) -> JobPayload:
+        """The complete payload: as it was submitted, or the draft of a step with what the platform fills in (X-152)."""
+        order = assignment.order
+        if is_platform_order(order):
+            return read_complete_payload(order.target)
+        draft = limited(restored(order.target, _loader(assignment.values), lambda file: file), order)
+        return complete_payload(
+            read_payload({**draft, "job_id": assignment.job_id}),
+            created_at=self._now(),
+            user_id=LOCAL_USER,
+            env_version=runners.env_version(str(draft.get("job_type"))),
+            nonce=self._nonce(),
+        )
+
     def _job_runners(self) -> Runners:
         from detent.executor.runners import Runners  # noqa: PLC0415 - most runs have no platform jobs
 
         supervisor = self._sandbox()
         with self._lock:
             if self._runners is None:
-                self._runners = Runners(supervisor, self._files.store)
+                self._runners = Runners(supervisor, self._files.store, bounds=self._bounds)
             return self._runners
 
     def _now(self) -> str:
@@ -396,6 +406,7 @@ def finished_of(number: int, result: JobResult, started_ms: int, finished_ms: in
         memory_bytes_peak=usage.memory_mb_peak * MB,
         io_bytes_read=usage.io_bytes_read,
         io_bytes_written=usage.io_bytes_written,
+        envelope=encode_result(result),
     )
 
 

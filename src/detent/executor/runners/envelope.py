@@ -12,7 +12,7 @@ from detent.artifacts.api import Stored
 from detent.canon import digest_text
 from detent.executor.runners.model import Failure, Made, Note, Outcome
 from detent.executor.sandbox import Execution
-from detent.jobs.bounds import bound_result, limit_code
+from detent.jobs.bounds import DEFAULT_BOUNDS, Bounds, bound_result, limit_code
 from detent.jobs.category import ErrorCategory, code_fault
 from detent.jobs.fields import EnvelopeInvalid, moment, validate
 from detent.jobs.limits import MB
@@ -37,6 +37,7 @@ def envelope(
     *,
     times: Times,
     nonce: str,
+    bounds: Bounds = DEFAULT_BOUNDS,
 ) -> JobResult:
     """The result of an attempt that was not cancelled: bounded, and valid even for a hostile guest."""
     try:
@@ -48,7 +49,7 @@ def envelope(
     except EnvelopeInvalid as exc:
         failure = Failure(ErrorCategory.VALIDATION_ERROR, "OUTPUT_INVALID", f"the outputs do not fit a result: {exc}")
         result = _build(payload, Outcome(failure), execution, (), times, nonce)
-    return bound_result(result, payload.limits)
+    return bound_result(result, payload.limits, bounds)
 
 
 def cancelled(payload: JobPayload, execution: Execution | None, *, times: Times, nonce: str) -> JobResult:

@@ -35,6 +35,7 @@ from detent.executor.sandbox import (
     SandboxFailed,
     limits_of,
 )
+from detent.jobs.bounds import DEFAULT_BOUNDS, Bounds
 from detent.jobs.category import ErrorCategory, category_of
 from detent.jobs.complete import missing_field
 from detent.jobs.payload import JobPayload
@@ -54,7 +55,8 @@ RUNNERS: Final[Mapping[str, Runner]] = {
 class Runners:
     """Runs platform jobs in a supervisor's jails and keeps their files in a store. Threads may run jobs side by side."""
 
-    def __init__(self, supervisor: Sandbox, artifacts: Artifacts) -> None:
+    def __init__(self, supervisor: Sandbox, artifacts: Artifacts, *, bounds: Bounds = DEFAULT_BOUNDS) -> None:
+        self._bounds = bounds
         self._supervisor = supervisor
         self._artifacts = artifacts
         self._lock = threading.Lock()
@@ -88,7 +90,7 @@ class Runners:
         times = envelope.Times(started_at, now())
         if attempt.cancelled:
             return envelope.cancelled(payload, execution, times=times, nonce=nonce)
-        return envelope.envelope(payload, outcome, execution, stored, times=times, nonce=nonce)
+        return envelope.envelope(payload, outcome, execution, stored, times=times, nonce=nonce, bounds=self._bounds)
 
     def cancel(self, job_id: str) -> bool:
         """End a running job's whole tree now; False when no such job runs here."""
