@@ -202,11 +202,15 @@ def outside(*arguments: str, home: Path, output: IO[str] | None = None) -> subpr
     )
 
 
-@pytest.mark.parametrize(("command", "code"), [("list", 0), ("verify", 1)])
-def test_a_reader_that_closes_early_changes_nothing_about_the_verdict(cli: Cli, command: str, code: int) -> None:
-    """`detent list | head -1` is no failure, and `detent verify | head -1` must not look green."""
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(("command", "code"), [("list", 0), ("trace --all", 0), ("verify", 1)])
+def test_a_reader_that_closes_early_changes_nothing_about_the_verdict(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, command: str, code: int, unbuffered: str
+) -> None:
+    """`detent list | head -1` does not fail, and `detent verify | head -1` must not look green."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     cli.played.edit(lambda database: database.execute("UPDATE runs SET name = 'another'"))
-    process = outside(command, home=cli.played.home.path)
+    process = outside(*command.split(), home=cli.played.home.path)
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.close()
@@ -216,7 +220,7 @@ def test_a_reader_that_closes_early_changes_nothing_about_the_verdict(cli: Cli, 
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("words", [("list",), ("verify", "-o", "json")])
+@pytest.mark.parametrize("words", [("list",), ("trace", "--all"), ("verify", "-o", "json")])
 def test_output_that_finds_no_room_is_named(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], unbuffered: str
 ) -> None:

@@ -122,6 +122,14 @@ def replay_items(
     return replay.report()
 
 
+class _ObserverFailed(Exception):
+    """The caller's own function failed, not the replay."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
 @dataclass(slots=True)
 class _Lane:
     """The replay of one partition."""
@@ -178,6 +186,8 @@ class _Replay:
             return
         try:
             self._apply(lane, header, item)
+        except _ObserverFailed as failed:
+            raise failed.cause from None  # A full disk or a closed pipe of the caller's says nothing about the ledger.
         except Exception as exc:  # noqa: BLE001 - commands are foreign bytes here, and any failure of the kernel on them is a difference
             self._differ(lane, header.batch_no, None, f"the commands cannot be applied: {type(exc).__name__}: {exc}")
             lane.lost = True
@@ -200,7 +210,10 @@ class _Replay:
             made += [(record.body, record.evidence) for record in outcome.records]
             ticks.append(lane.kernel.tick)
             if self.after_command is not None:
-                self.after_command(lane.number, lane.kernel, outcome)
+                try:
+                    self.after_command(lane.number, lane.kernel, outcome)
+                except Exception as exc:
+                    raise _ObserverFailed(exc) from exc
         lane.kernel.drain_touched()
         self.commands += len(commands)
         self.records += len(made)
