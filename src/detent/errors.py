@@ -137,6 +137,11 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         "IDEMPOTENCY_KEY_REUSED": Code(
             "jobs", "the idempotency key was used before with another body", EXIT_INVALID, 422, False, None
         ),
+        "PLAN_EXCEEDED": Code(
+            "jobs", "the payload asks for more than its workspace's plan allows", EXIT_REFUSED, 403, False, None
+        ),
+        "RESULT_NOT_READY": Code("jobs", "the job has not ended yet", EXIT_UNAVAILABLE, 409, True, None),
+        "CONTENT_GONE": Code("jobs", "the content was erased or is not stored here", EXIT_FAILED, 404, False, None),
         "IDEMPOTENCY_KEYS_FULL": Code("jobs", "too many idempotency keys are stored", EXIT_REFUSED, 429, True, None),
         # Bytes and keys.
         "NOT_CANONICAL": Code("canon", "not deterministic CBOR of our profile", EXIT_INVALID, 400, False, _VALIDATION),

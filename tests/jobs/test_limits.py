@@ -43,8 +43,10 @@ def test_limits_above_the_plan_are_refused_by_name(name: str) -> None:
     most = getattr(Limits(), name)
     refused = check_plan(Limits.model_validate({name: most + 1}), Environment(), plan)
     assert isinstance(refused, Refused)
-    assert refused.code == "VALIDATION_ERROR"
-    assert refused.details == {"path": f"limits.{name}", "asked": most + 1, "allowed": most}
+    assert refused.code == "PLAN_EXCEEDED"
+    message = f"limits.{name} is {most + 1}; the plan 'default' allows {most}"
+    fault = {"path": f"limits.{name}", "message": message, "asked": most + 1, "allowed": most}
+    assert refused.details["errors"] == [fault]
 
 
 def test_network_access_needs_the_plans_grant_and_an_explicit_wish() -> None:
@@ -52,7 +54,7 @@ def test_network_access_needs_the_plans_grant_and_an_explicit_wish() -> None:
     asked = Environment(network_access="enabled")
     refused = check_plan(Limits(), asked, Plan())
     assert isinstance(refused, Refused)
-    assert refused.details == {"path": "environment.network_access"}
+    assert refused.details["path"] == "environment.network_access"
     assert check_plan(Limits(), asked, Plan(network_access=True)) is None
     assert Environment().network_access == "disabled"
 

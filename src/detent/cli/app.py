@@ -27,6 +27,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     "Run": {
         "run": "Run a pipeline; an interrupted run resumes where it stopped.",
         "map": "Call a function on every file or row; commit results in order, exactly once.",
+        "submit": "Submit a platform job: a payload with its limits, checked whole.",
         "cancel": "Cancel a run or a job, in this process or another.",
         "retry": "Run the failed and cancelled parts of a run again.",
     },
@@ -38,6 +39,8 @@ COMMANDS: dict[str, dict[str, str]] = {
     "Look": {
         "list": "List the runs of this home, newest first, or its jobs.",
         "show": "Show a run or job: its state and its history.",
+        "result": "Print the signed result of a platform job, checked.",
+        "artifacts": "List the files that a platform job made, or copy them into a directory.",
         "logs": "Print the output of jobs, for every attempt; -f follows it.",
         "explain": "Explain why a job or step waits, ran, was reused, retried, refused or dropped.",
         "metrics": "Print the metrics of this home for Prometheus.",

@@ -36,7 +36,7 @@ class Failure:
     def lines(self, *, named: bool = True) -> list[str]:
         """For people; an error with several reasons has a line for each. ``named``: with the code behind it."""
         listed = self.details.get("errors")
-        reasons = [str(one) for one in listed] if isinstance(listed, list) else []
+        reasons = [_reason(one) for one in listed] if isinstance(listed, list) else []
         code = f" ({self.code})" if named else ""
         several = bool(reasons) and "\n".join(reasons) == self.message
         said = [f"error: {reason}{code}" for reason in (reasons if several else [self.message])]
@@ -58,6 +58,11 @@ class Failure:
     def json(self) -> str:
         """The one document."""
         return json.dumps(self.document(), indent=2, default=str)
+
+
+def _reason(one: object) -> str:
+    """One of several reasons; a fault of a document is told with its path."""
+    return f"{one['path']}: {one['message']}" if isinstance(one, Mapping) and "path" in one else str(one)
 
 
 def wants_json(words: Sequence[str]) -> bool:

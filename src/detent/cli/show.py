@@ -11,7 +11,7 @@ from detent.cli.page import Cell, Cellish, Page, state_cell
 from detent.cli.shell import Shell, teaching, with_shell
 from detent.cli.terminal import BAD, FAINT, STRONG, WARN, short
 from detent.words.quantities import count_text, size_text, time_text
-from detent.words.states import FAILED, SUCCEEDED, word_of
+from detent.words.states import FAILED, QUEUED, RUNNING, SUCCEEDED, word_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -173,7 +173,7 @@ def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, v
     from detent.owner import views  # noqa: PLC0415
     from detent.owner.content import order_of  # noqa: PLC0415
     from detent.owner.ticks import SystemClock  # noqa: PLC0415
-    from detent.runs.cancel import given_reason  # noqa: PLC0415
+    from detent.runs.cancel import cancel_note  # noqa: PLC0415
     from detent.runs.record.recorded_run import report_of  # noqa: PLC0415
     from detent.words.quantities import duration_text  # noqa: PLC0415
     from detent.workers.live_output import live_since  # noqa: PLC0415
@@ -181,7 +181,8 @@ def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, v
 
     records = views.timeline_of_job(reader, content, view)
     order, report = order_of(content, view.row), report_of(reader, content, view.row)
-    reason = given_reason(reader, content, view.row)
+    note = cancel_note(reader, content, view.row)
+    times = _times(records, view)
     place, size = views.whereabouts(reader, content, view.job.payload_digest)
     job, settings = view.job, home.settings()
     ledger = ledger_of(reader, content, view, settings.policies(), settings.path)
@@ -215,7 +216,9 @@ def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, v
         **ledger.to_map(),
         "order": order_map(order),
         "report": report_map(content, report),
-        "reason": reason,
+        "reason": note.get("reason"),
+        "superseded_by": note.get("superseded_by"),
+        "timeline": times,
         "records": [record.to_map() for record in records],
     }
 
@@ -236,8 +239,10 @@ def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, v
             fields.append(("lease", f"{job.lease_holder} until {time_text(str(document['lease']['expiry_at']))}"))
         if job.ready_tick is not None:
             fields.append(("retry at", time_text(str(document["ready_at"]))))
-        if reason is not None:
-            fields.append(("reason", reason))
+        if times is not None:
+            fields.append(("status", _times_text(times)))
+        if "reason" in note:
+            fields.append(("reason", note["reason"]))
         if failed is not None:
             said = unreported(failed, "it ended without a report")
             fields.append(("error", f"{failed} ({unreported_category(failed)}): {said}"))
@@ -250,6 +255,31 @@ def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, v
         _draw_timeline(page, records)
 
     return shell.answer(document, draw)
+
+
+def _times(records: list[RecordView], view: JobView) -> dict[str, Any] | None:
+    """The statuses that a platform job has had, with their times, by its records alone; None for another kind of job."""
+    if view.job.job_kind != "platform" or not all(record.fields for record in records):
+        return None
+    from detent.jobs.timeline import timeline  # noqa: PLC0415
+
+    told = timeline(record.fields for record in records)
+    answer = told.answer(tick_ms=view.times.tick_ms, epoch_base_ms=view.times.epoch_base_ms)
+    return {**answer, "history": [word_of(status) for status in told.history], "status": word_of(told.status)}
+
+
+def _times_text(times: Mapping[str, Any]) -> str:
+    """The way of a job through its statuses in one line: ``queued 10:00:00.000, running, succeeded``."""
+    at = {
+        QUEUED: times["submitted_at"],
+        RUNNING: times["first_started_at"],
+        times["history"][-1]: times["finished_at"],
+    }
+    way = [f"{word} {time_text(str(at[word]))[11:]}" if at.get(word) else word for word in times["history"]]
+    again = (
+        f"; attempt {times['attempt'] + 1} began {time_text(str(times['started_at']))[11:]}" if times["attempt"] else ""
+    )
+    return f"{' > '.join(way)}{again}"
 
 
 def _payload_cell(digest: str, place: str, size: int | None) -> Cell:

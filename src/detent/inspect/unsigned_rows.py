@@ -171,9 +171,9 @@ def _key(order: WorkOrder) -> ExecutionKey | None:
 
 
 def _is_under_some_key(job: Job) -> bool:
-    """Whether a job was submitted under an idempotency key: of tasks outside of runs, those alone have derived ids."""
+    """Whether a job was submitted under an idempotency key: of tasks and platform jobs, those alone have derived ids."""
     try:
-        return job.run_id is None and job.job_kind == "task" and UUID(job.job_id).version == UUID_DERIVED
+        return job.run_id is None and job.job_kind in {"task", "platform"} and UUID(job.job_id).version == UUID_DERIVED
     except ValueError:
         return False
 

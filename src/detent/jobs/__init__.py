@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         resubmit,
     )
     from detent.jobs.fields import EnvelopeInvalid
-    from detent.jobs.limits import Environment, Limits, Plan, check_plan
+    from detent.jobs.limits import Environment, Limits
     from detent.jobs.payload import (
         DocumentExport,
         JobPayload,
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         ThumbnailGenerate,
         read_payload,
     )
+    from detent.jobs.plans import Plan, check_plan
     from detent.jobs.result import (
         Artifact,
         JobError,
@@ -155,9 +156,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from detent.jobs import bounds, closing, complete, fields, limits, payload, result, schema  # noqa: PLC0415
+        from detent.jobs import bounds, closing, complete, fields, limits, payload, plans, result, schema  # noqa: PLC0415
 
-        for module in (bounds, closing, complete, fields, limits, payload, result, schema):
+        for module in (bounds, closing, complete, fields, limits, payload, plans, result, schema):
             if name in vars(module):
                 globals()[name] = vars(module)[name]
                 return globals()[name]

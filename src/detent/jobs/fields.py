@@ -121,6 +121,14 @@ Read = TypeVar("Read", bound=Part)
 
 def read(model: type[Read], data: bytes | Mapping[str, Any], *, name: str, bytes_max: int, upgrades: Upgrades) -> Read:
     """Read an envelope from strict JSON bytes or from a plain document; refuse it by the path of what is wrong."""
+    document = read_document(data, name=name, bytes_max=bytes_max)
+    if fault := version_fault(document.get("schema_version")):
+        raise EnvelopeInvalid(f"{name}.schema_version {fault}", details={"path": "schema_version"})
+    return validate(model, upgrade(document, upgrades), name=name)
+
+
+def read_document(data: bytes | Mapping[str, Any], *, name: str, bytes_max: int) -> Document:
+    """The JSON object in some bytes, or a plain document, as strict JSON has it; its fields are not looked at."""
     try:
         document = json_decode(
             data if isinstance(data, bytes) else _plain(data, name, bytes_max), name=name, bytes_max=bytes_max
@@ -130,9 +138,7 @@ def read(model: type[Read], data: bytes | Mapping[str, Any], *, name: str, bytes
         raise EnvelopeInvalid(str(exc), hint=exc.hint, details={"path": path}) from exc
     if not isinstance(document, dict):
         raise EnvelopeInvalid(f"{name} must be a JSON object", details={"path": ""})
-    if fault := version_fault(document.get("schema_version")):
-        raise EnvelopeInvalid(f"{name}.schema_version {fault}", details={"path": "schema_version"})
-    return validate(model, upgrade(document, upgrades), name=name)
+    return document
 
 
 def _plain(data: object, name: str, bytes_max: int) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final, NewType
 
-from detent.canon import check_uint64, digest
+from detent.canon import check_uint64, digest, encode_trusted
 from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput, Refused
@@ -20,6 +20,7 @@ IDEMPOTENCY_KEYS_MAX: Final = 1_000_000
 """Keys that are remembered at once unless the settings say otherwise: more than eleven new ones a second, for a day."""
 KEY_CHARS_MAX: Final = 255
 BODY_LABEL: Final = b"detent/request_body/v1\0"
+SCOPE_LABEL: Final = b"detent/idempotency_scope/v1\0"
 
 ClientIdempotencyKey = NewType("ClientIdempotencyKey", str)
 
@@ -35,6 +36,10 @@ class IdempotencyScope:
     endpoint: str
     """Method and route, such as ``POST /v1/jobs``."""
     key: ClientIdempotencyKey
+
+    def digest(self) -> bytes:
+        """By which the answer to a request under this key is found."""
+        return digest(SCOPE_LABEL, encode_trusted([self.workspace_id, self.user_id, self.endpoint, self.key]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How much a platform job may use, and how much its plan lets it ask for (JOB-036 to JOB-041, X-032)."""
+"""How much a platform job may use, and what runs it (JOB-036 to JOB-041). What it may ask for is its plan's: `plans`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Field
 
-from detent.errors import Refused
 from detent.jobs.fields import Id, Name, Part
 
 KB: Final = 1024
@@ -51,33 +50,3 @@ class Environment(Part):
     env_version: Id | None = None
     """Image or runtime, such as ``py-executor@2026.01.10``; the platform fills it in."""
     network_access: NetworkAccess = "disabled"
-
-
-class Plan(Part):
-    """What a workspace may ask for at most."""
-
-    limits: Limits = Limits(
-        timeout_ms=TIME_MS_MAX,
-        cpu_ms=TIME_MS_MAX,
-        memory_mb=MEMORY_MB_MAX,
-        max_output_kb=OUTPUT_KB_MAX,
-        max_artifacts=ARTIFACTS_MAX,
-    )
-    network_access: bool = False
-    """Whether jobs may be given network access; it still has to be asked for."""
-
-
-def check_plan(limits: Limits, environment: Environment, plan: Plan) -> Refused | None:
-    """Refuse limits above the plan's, and network access the plan does not grant; None when all is well."""
-    for name in Limits.model_fields:
-        asked, most = getattr(limits, name), getattr(plan.limits, name)
-        if asked > most:
-            return Refused(
-                "VALIDATION_ERROR",
-                f"limits.{name} is {asked}; the plan allows {most}",
-                {"path": f"limits.{name}", "asked": asked, "allowed": most},
-            )
-    if environment.network_access == "enabled" and not plan.network_access:
-        path = "environment.network_access"
-        return Refused("VALIDATION_ERROR", f"{path}: the plan grants no network access", {"path": path})
-    return None

@@ -215,7 +215,7 @@ class Backend:
 
     # -- orders --------------------------------------------------------------------------------------------------------
 
-    def submission(
+    def submission(  # noqa: PLR0913 - everything that a job is made of
         self,
         order: WorkOrder,
         *,
@@ -225,17 +225,19 @@ class Backend:
         retries: Retries,
         key: ExecutionKey | None,
         run_id: str | None = None,
+        tenant: str | None = None,
     ) -> Submission:
-        """Make a job of an order: payload stored, manifest signed."""
+        """Make a job of an order: payload stored, manifest signed. ``tenant`` is the home's own unless it is given."""
+        tenant = tenant or self.tenant
         # Everything in an order was checked where it came in: the contract when it was loaded, results by their worker.
         digest, inline = self.store(seal_trusted(order.document(), self.random(NONCE_BYTES)))
         self._orders[digest] = order
         if len(self._orders) > CACHED_MAX:
             self._orders.popitem(last=False)
         now = self.now_ms()
-        chosen = self.chosen(order.policies)
+        chosen = self.chosen(order.policies, tenant)
         manifest = Manifest(
-            self.tenant,
+            tenant,
             job_id,
             job_kind,
             digest,
@@ -251,7 +253,7 @@ class Backend:
             evictable=job_kind not in EVICTABLE_KINDS,
             origin=self._origin,
         )
-        work = None if key is None else WorkRow(self.tenant, parse_digest(key), job_id, order.label, now)
+        work = None if key is None else WorkRow(tenant, parse_digest(key), job_id, order.label, now)
         (signed,) = sign_own_manifests([manifest], self._manifest_key)
         return Submission(Submit(0, signed, run_id), inline, work)
 

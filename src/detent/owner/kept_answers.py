@@ -13,6 +13,7 @@ from typing import Final
 from detent.canon import digest, json_encode
 from detent.errors import Refused
 from detent.jobs.idempotency import IdempotencyLimits, body_digest
+from detent.jobs.platform_order import is_platform_order, request_of
 from detent.jobs.work import WorkOrder
 from detent.store.api import AnswerRow, Store
 from detent.workflow.identity import uuid8
@@ -22,7 +23,7 @@ JOB_LABEL: Final = b"detent/idempotent_job/v1\0"
 
 def request_digest(order: WorkOrder) -> bytes:
     """What a request under an idempotency key is recognised by: its order, without what was found out for it."""
-    said = replace(order, ingredients={}, again=None)
+    said = replace(request_of(order) if is_platform_order(order) else order, ingredients={}, again=None)
     return body_digest(json_encode({**said.document(), "ingredients": {}}, name=order.label))
 
 

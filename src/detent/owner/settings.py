@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from detent.canon import parse_digest
 from detent.canon.amounts import CPU, RESOURCE_HINT, amount_fault, name_fault
@@ -17,6 +17,7 @@ from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import DetentError, HomeError, InvalidInput
 from detent.jobs.idempotency import IdempotencyLimits
+from detent.jobs.supersede import SUPERSEDE_DEFAULT
 from detent.kernel import KernelConfig
 from detent.kernel.policy import RULES
 from detent.owner.policies import (
@@ -30,6 +31,10 @@ from detent.owner.policies import (
 )
 from detent.scheduling.policy import SchedulingPolicy
 from detent.store.no_follow import read_no_follow
+
+if TYPE_CHECKING:
+    from detent.jobs.bounds import Bounds
+    from detent.jobs.plans import Plans
 
 TEMPLATE = """\
 # The settings of this Detent home. Times are milliseconds. What is decided by them is hashed into every run's records,
@@ -82,6 +87,18 @@ keys_max = 1000000
 # Write a JSON line for every attempt that is dispatched or over: to "stderr", or to a file.
 # to = "/var/log/detent.jsonl"
 
+[jobs]
+# Platform jobs: whether a job for a newer revision of a document cancels unfinished ones for older revisions.
+supersede = false
+# How much of its log and of its error a result keeps:
+# max_log_entries = 200
+# max_log_message_bytes = 4096
+# max_error_details_bytes = 65536
+# A workspace may ask for what its plan allows; the plan "default" is for every workspace that no plan names:
+# [plans.default]
+# timeout_ms = 60000
+# memory_mb = 1024
+
 [resources]
 # What this machine has besides processors, in whole numbers, for steps that say what they take: gpu = 1, memory_mb = 16000.
 """
@@ -100,6 +117,8 @@ _SECTIONS: dict[str, frozenset[str] | None] = {
     "resources": None,
     "metrics": frozenset({"textfile"}),
     "log": frozenset({"to"}),
+    "plans": None,
+    "jobs": frozenset({"supersede", "max_log_entries", "max_log_message_bytes", "max_error_details_bytes"}),
 }
 STDERR = "stderr"
 """The destination of the log that is not a file."""
@@ -175,6 +194,32 @@ class Settings:
         return IdempotencyLimits(**self.raw.get("idempotency", {}))
 
     @property
+    def plans(self) -> Plans:
+        """What each workspace may ask for."""
+        from detent.jobs.plans import read_plans  # noqa: PLC0415 - loads Pydantic, which most work never needs
+
+        try:
+            return read_plans(self.raw.get("plans", {}))
+        except InvalidInput as exc:
+            raise HomeError(f"{self.path}: {exc}", hint="correct the setting and start again") from exc
+
+    @property
+    def supersede(self) -> bool:
+        """Whether a platform job for a newer revision cancels unfinished ones for older revisions."""
+        return bool(self.raw.get("jobs", {}).get("supersede", SUPERSEDE_DEFAULT))
+
+    @property
+    def bounds(self) -> Bounds:
+        """How much a platform job's result keeps of its log and of its error."""
+        from detent.jobs.bounds import Bounds  # noqa: PLC0415 - loads Pydantic, which most work never needs
+
+        said = {name: value for name, value in self.raw.get("jobs", {}).items() if name != "supersede"}
+        try:
+            return Bounds(**said)
+        except InvalidInput as exc:
+            raise self._fault("jobs", exc) from exc
+
+    @property
     def resources(self) -> Mapping[str, int]:
         """What the home counts besides its workers, with how much there is of each."""
         resources: Mapping[str, int] = self.raw.get("resources", {})
@@ -226,6 +271,7 @@ def read_settings(path: Path) -> Settings:
             )
     for section, key in (("metrics", "textfile"), ("log", "to")):
         _check_path(path, f"{section}.{key}", tables.get(section, {}).get(key))
+    _check_jobs(path, tables)
     ledger = tables.get("ledger", {})
     try:
         origin, root = ledger["origin"], parse_digest(ledger["root"])
@@ -252,6 +298,21 @@ def _check_path(path: Path, key: str, said: object) -> None:
             raise HomeError(
                 f"{path}: {key}: {show(said)} names a home directory that is not known", hint="write the path out"
             ) from None
+
+
+def _check_jobs(path: Path, tables: Mapping[str, Any]) -> None:
+    for name, value in tables.get("jobs", {}).items():
+        wanted = bool if name == "supersede" else int
+        if type(value) is not wanted:
+            said = "true or false" if wanted is bool else "a whole number"
+            raise HomeError(
+                f"{path}: jobs.{name}: {show(value)} is not {said}", hint="correct the setting and start again"
+            )
+    settings = Settings(path, "", b"", tables)
+    if tables.get("plans"):
+        _ = settings.plans
+    if tables.get("jobs", {}).keys() - {"supersede"}:
+        _ = settings.bounds
 
 
 def _check_resources(path: Path, resources: Mapping[str, Any]) -> None:

@@ -200,14 +200,18 @@ class Canceller:
 
 def given_reason(reader: StoreReader, content: Content, row: JobRow) -> str | None:
     """The reason a user gave for cancelling a job; None when none was given, or it was erased."""
+    return cancel_note(reader, content, row).get("reason")
+
+
+def cancel_note(reader: StoreReader, content: Content, row: JobRow) -> dict[str, str]:
+    """What was said when a job was cancelled: a ``reason``, and the job that it was ``superseded_by``; as far as it is here."""
     record = reader.transition(row.job_id, row.transition_seq - 1) if row.state == State.CANCELED else None
     if record is None or record.evidence is None:
-        return None
+        return {}
     try:
         digest = Evidence.decode(record.evidence).detail_digest
         data = None if digest is None else content.get(digest)
         said = None if data is None else open_value(data)
     except DetentError:
-        return None
-    reason = said.get("reason") if isinstance(said, dict) else None
-    return reason if isinstance(reason, str) else None
+        return {}
+    return {name: text for name, text in said.items() if isinstance(text, str)} if isinstance(said, dict) else {}

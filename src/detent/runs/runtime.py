@@ -110,11 +110,11 @@ class Runtime:
             self._close_pool()
             raise
         try:
-            self._settings = home.settings()
+            self.settings = home.settings()
             # Without workers of its own it cannot know how many others have.
-            self.resources: Mapping[str, int] = {CPU: self.workers or WORKERS_MAX, **self._settings.resources}
+            self.resources: Mapping[str, int] = {CPU: self.workers or WORKERS_MAX, **self.settings.resources}
             """What there is for work to take, of each kind."""
-            self.idempotency = self._settings.idempotency
+            self.idempotency = self.settings.idempotency
             self.backend = Backend(home, self.session, parts=self.parts)
             self.work_keys = WorkKeys(self.backend)
             self.supervisor = self._make_supervisor()
@@ -186,7 +186,7 @@ class Runtime:
             raise RequestRefused(
                 f"{what} can never run here: {fault}",
                 code="NO_FEASIBLE_POOL",
-                hint=f"this home has {have}; [resources] in {self._settings.path} names more, --workers gives more {CPU}",
+                hint=f"this home has {have}; [resources] in {self.settings.path} names more, --workers gives more {CPU}",
                 details={"needs": dict(needs), "has": dict(self.resources)},
             )
 
@@ -196,7 +196,7 @@ class Runtime:
             self.backend.chosen(names)
         except InvalidInput as exc:
             raise InvalidInput(
-                f"{what}: {exc} in {self._settings.path}",
+                f"{what}: {exc} in {self.settings.path}",
                 code=exc.code,
                 hint=exc.hint,
                 details={"policies": dict(names)},
@@ -224,7 +224,7 @@ class Runtime:
         plain = PlainExecutor(self._pool, self.told)
         sandboxed = LazyExecutor(lambda: self._sandbox_executor(plain.wake), self.workers)
         executors: dict[str, Executor] = {"python": plain, "shell": plain, "code": sandboxed, "job": sandboxed}
-        taken = Resources(self.home.path, self._settings.resources, self.workers)
+        taken = Resources(self.home.path, self.settings.resources, self.workers)
         return dict.fromkeys(executors, ResourceGate(executors, taken, self.backend.now_ms)), plain
 
     def _map_executor(self, wake: Callable[[], None]) -> Executor:
@@ -237,8 +237,9 @@ class Runtime:
         from detent.workers.sandbox_executor import HomeFiles, SandboxExecutor  # noqa: PLC0415
 
         return SandboxExecutor(
-            lambda: Sandbox(required=Profile(self._settings.sandbox_required), warm=1),
+            lambda: Sandbox(required=Profile(self.settings.sandbox_required), warm=1),
             HomeFiles(self.backend.files),
+            bounds=self.settings.bounds,
             threads=self.workers,
             wake=wake,
             clock_ms=self.backend.now_ms,

@@ -16,7 +16,6 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final
 
-from detent.canon import digest, encode_trusted
 from detent.canon.late import dataclass
 from detent.canon.priority import PRIORITY_DEFAULT
 from detent.errors import (
@@ -50,7 +49,6 @@ LOOK_SECONDS: Final = 1.0
 """How often the ledger is asked for the end of a job when no news comes."""
 ROOM_SECONDS: Final = 0.05
 """How often a submission that waits for room tries again when it is not told of any."""
-SCOPE_LABEL: Final = b"detent/idempotency_scope/v1\0"
 EACH_TIME: Final = Miss("reuse was not asked for")
 """Why an earlier result does not answer for a call that says nothing of reuse."""
 
@@ -190,7 +188,8 @@ class SingleJobs:
         row = self._backend.reader.job(ticket.job_id)
         if row is not None and row.state in TERMINAL:
             return False
-        (answer,) = self._asked([Cancel(0, self._backend.tenant, ticket.job_id)])
+        tenant = self._backend.tenant if row is None else row.tenant_id
+        (answer,) = self._asked([Cancel(0, tenant, ticket.job_id)])
         if answer.refusal is not None:
             return False
         self._look(ticket.job_id)
@@ -285,7 +284,7 @@ class SingleJobs:
             self._work.work_keys.refresh()
             work_key = self._work_key(call)
         body = request_digest(self._order(call, work_key))
-        named = digest(SCOPE_LABEL, encode_trusted([scope.workspace_id, scope.user_id, scope.endpoint, scope.key]))
+        named = scope.digest()
         while True:
             # Before the look at the answers: the process that takes it leaves one.
             job_id = free_job_id(named, lambda taken: self._backend.reader.job(taken) is not None)

@@ -27,6 +27,8 @@ from detent.sdk.options import Duration, check_policies, not_ended, waiting_seco
 from detent.words.quantities import count_text
 
 if TYPE_CHECKING:
+    from detent.inspect.fetch_artifacts import Fetched
+    from detent.inspect.job_results import JobResultView
     from detent.jobs.idempotency import IdempotencyScope
     from detent.jobs.status import JobStatus
     from detent.runs.runtime import Runtime
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from detent.sdk.calls import MakeCall
     from detent.sdk.flow import Flow
     from detent.sdk.flow_handle import FlowHandle
+    from detent.sdk.platform_jobs import JobHandle
 
 USER = "local"
 ENDPOINT = "Client.submit"
@@ -317,6 +320,51 @@ class Client:
             yield handles[taken].result(timeout)
             handles[taken] = None  # type: ignore[call-overload]  # a long map holds no results it has given out
             taken += 1
+
+    def submit_job(
+        self,
+        payload: bytes | Mapping[str, Any],
+        *,
+        user_id: str | None = None,
+        idempotency_key: str | None = None,
+        reuse_failed: bool = False,
+        join: bool = False,
+        files: Sequence[str | Path] = (),
+        timeout: Duration | None = None,
+    ) -> JobHandle:
+        """Submit a platform job: a payload as docs/jobs.md describes it, as a dict or as the bytes of a JSON document.
+
+        The payload is checked whole and held to the plan of its workspace; every fault is told at once (`EnvelopeInvalid`,
+        or `RequestRefused` with ``PLAN_EXCEEDED``). Equal work that succeeded before answers for it; ``reuse_failed`` accepts
+        an earlier failure, too, and ``join`` a job that is still under way. ``files`` are those that the payload names by
+        digest. ``user_id`` is who asks, unless the payload says it.
+        """
+        from detent.sdk.platform_jobs import submit_job  # noqa: PLC0415 - `import detent` stays cheap
+
+        self._work.start()
+        options = {
+            "user_id": user_id,
+            "idempotency_key": idempotency_key,
+            "reuse_failed": reuse_failed,
+            "in_flight_policy": "join" if join else "new",
+            "files": files,
+            "timeout": timeout,
+        }
+        return submit_job(self._work, self._tasks, payload, options)
+
+    def result_of(self, job: str | JobHandle, timeout: Duration | None = None) -> JobResultView:
+        """The result envelope of a platform job, with its proof; waits for the job's end. See `JobHandle.outcome`."""
+        from detent.sdk.platform_jobs import result_of  # noqa: PLC0415
+
+        return result_of(self._work, self._tasks, job if isinstance(job, str) else job.job_id, timeout)
+
+    def fetch_artifacts(
+        self, job: str | JobHandle, directory: str | Path, ids: Sequence[str] = (), *, force: bool = False
+    ) -> list[Fetched]:
+        """Copy the artifacts of a platform job into a directory; existing files are kept unless ``force`` is set."""
+        from detent.sdk.platform_jobs import fetch_of  # noqa: PLC0415
+
+        return fetch_of(self._work, self.result_of(job), directory, ids, force=force)
 
     def handle(self, job_id: str) -> Handle:
         """A handle for a job that was submitted earlier, by any process."""

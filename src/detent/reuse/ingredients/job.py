@@ -37,6 +37,7 @@ from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.errors import InvalidInput
 from detent.jobs.keys import ExecutionKey, hash_of_ingredients, work_key
+from detent.jobs.platform_order import is_platform_order
 from detent.jobs.values import FILE, RESULT, is_file, is_result
 from detent.jobs.work import WorkOrder
 from detent.reuse.ingredients.code import CodeDigest
@@ -155,6 +156,11 @@ def _given(ingredients: Mapping[str, Any]) -> dict[str, Any]:
 def key_of_order(order: WorkOrder) -> ExecutionKey | None:
     """The key that an order's own ingredients lead to; None for one that is never reused, or was made from other tools."""
     try:
+        if is_platform_order(order):
+            from detent.jobs.complete import key_of  # noqa: PLC0415 - loads Pydantic, which most work never needs
+            from detent.jobs.payload import read_payload  # noqa: PLC0415
+
+            return key_of(read_payload(order.target))
         surroundings = env_version_of(order.ingredients, order.target if order.kind == "job" else None)
         if not order.ingredients or surroundings is None:
             return None

@@ -7,7 +7,7 @@ when the step runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -41,15 +41,27 @@ def job_faults(target: Mapping[str, Any], values: Mapping[str, JsonValue]) -> li
 
     document = replaced(dict(target), replace)
     unknown = list(_unknown(document, ()))
+    faults, payload = schema_faults(document, unknown)
+    if payload is None or unknown:
+        return faults
+    if payload.requested_by is not None and payload.requested_by.user_id != LOCAL_USER:
+        said = f"the user who asks is {LOCAL_USER!r} in every home"
+        faults = [JobFault(("requested_by", "user_id"), said, "leave requested_by out")]
+    return [*faults, *platform_faults(payload)]
+
+
+def schema_faults(
+    document: Mapping[str, Any], unknown: Sequence[Path] = ()
+) -> tuple[list[JobFault], JobPayload | None]:
+    """The payload of a document, or what its schema says against it; a job's id is the platform's to give."""
     if fault := _type_fault(document):
-        return [fault]
+        return [fault], None
     if ("schema_version",) not in unknown and (said := version_fault(document.get("schema_version"))):
-        return [JobFault(("schema_version",), f"schema_version {said}", 'write schema_version: "1.0"')]
+        return [JobFault(("schema_version",), f"schema_version {said}", 'write schema_version: "1.0"')], None
     try:
-        payload = JobPayload.model_validate({"job_id": _ANY_JOB, **document})
+        return [], JobPayload.model_validate({"job_id": _ANY_JOB, **document})
     except ValidationError as exc:
-        return list(_schema_faults(exc, document, unknown))
-    return [] if unknown else [*_platform_faults(payload)]
+        return list(_schema_faults(exc, document, unknown)), None
 
 
 def _type_fault(document: Mapping[str, Any]) -> JobFault | None:
@@ -57,10 +69,11 @@ def _type_fault(document: Mapping[str, Any]) -> JobFault | None:
     job_type = document.get("job_type")
     if job_type in known:
         return None
-    return JobFault(("job_type",), f"there is no job type {shown(job_type)}", f"one of {', '.join(known)}")
+    said = f"there is no job type {shown(job_type)}" if "job_type" in document else "job_type is missing"
+    return JobFault(("job_type",), said, f"one of {', '.join(known)}")
 
 
-def _schema_faults(exc: ValidationError, document: Any, unknown: list[Path]) -> Iterator[JobFault]:
+def _schema_faults(exc: ValidationError, document: Any, unknown: Sequence[Path]) -> Iterator[JobFault]:
     found = []
     for error in exc.errors(include_url=False):
         path = place_of(document, error["loc"])
@@ -87,11 +100,8 @@ def _name(path: Path) -> str:
     return path_text(path[names[-1] :]) if names else "job"
 
 
-def _platform_faults(payload: JobPayload) -> Iterator[JobFault]:
-    if payload.requested_by is not None and payload.requested_by.user_id != LOCAL_USER:
-        yield JobFault(
-            ("requested_by", "user_id"), f"the user who asks is {LOCAL_USER!r} in every home", "leave requested_by out"
-        )
+def platform_faults(payload: JobPayload) -> Iterator[JobFault]:
+    """What the runners of this machine do not take."""
     if payload.environment.network_access != "disabled":
         where = ("environment", "network_access")
         yield JobFault(where, "no job gets a network here", "leave it out, and fetch what is needed in a step before")

@@ -1,0 +1,373 @@
+"""Platform jobs, submitted whole: validated, held to a plan, completed, compared with earlier work, signed, queued (JOB-081).
+
+A payload that does not fit is refused with all of its faults at once, before anything is written. Equal work that succeeded
+before answers for a new job (JOB-026). A request under an idempotency key is answered once (JOB-031). Where the settings say
+so, a job for a newer revision cancels those for older ones (X-034).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from detent.artifacts.directory import DirectoryStore
+from detent.canon import digest_text, json_digest, json_encode, parse_digest, tick_to_iso
+from detent.canon.late import dataclass
+from detent.canon.priority import PRIORITY_NAMES
+from detent.canon.strict_json import JSON_BYTES_MAX
+from detent.contract.findings import path_text
+from detent.contract.model import JobFault
+from detent.errors import IdempotencyKeysFull, InvalidInput, QueueFull, Refused, StoreCorrupt, error_of
+from detent.jobs.category import ErrorCategory
+from detent.jobs.complete import complete_payload, ingredients
+from detent.jobs.dedupe import DedupeRequest, InFlight, PriorJob, Run, dedupe
+from detent.jobs.fields import EnvelopeInvalid, read_document
+from detent.jobs.idempotency import (
+    IdempotencyScope,
+    Repeated,
+    StoredAnswer,
+    decide_idempotency,
+    parse_idempotency_key,
+)
+from detent.jobs.keys import ExecutionKey, input_hash
+from detent.jobs.payload import LOCAL_USER, JobPayload, ObjectExecute, read_payload
+from detent.jobs.plans import check_plan, within_plan
+from detent.jobs.platform_order import is_platform_order, platform_order
+from detent.jobs.status import TERMINAL_STATUSES, project_job
+from detent.jobs.supersede import SUPERSEDED, Revised, superseded_by
+from detent.jobs.work import WorkOrder, WorkReport
+from detent.kernel import Cancel, Job
+from detent.kernel.table import OPEN
+from detent.owner.ask_again import ask_again
+from detent.owner.backend import Retries
+from detent.owner.kept_answers import free_job_id, request_digest
+from detent.reuse.ingredients import key_of_order
+from detent.reuse.work_keys import Wanted, surroundings_of
+from detent.runs.record.job_check import platform_faults, schema_faults
+from detent.runs.runtime import Runtime
+from detent.store.api import AnswerRow
+from detent.workers.claim_ahead import FULL
+
+ENDPOINT: Final = "jobs"
+"""The endpoint of an idempotency key, for every way to submit a platform job."""
+ROOM_SECONDS: Final = 0.05
+"""How often a submission that waits for room in a full queue tries again."""
+REVISION_NUMBER: Final = "document_revision_number"
+"""An optional field of a payload: the place of its revision in the document's history."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedJob:
+    """The answer to a submission: the job that does the work, or did it before."""
+
+    job_id: str
+    job_type: str
+    workspace_id: str
+    user_id: str
+    execution_key: str
+    plan: str
+    """The name of the plan that the payload was held to."""
+    deduplicated: bool = False
+    """Whether the job was submitted before: it is equal work, or answers the same request under an idempotency key."""
+    superseded: tuple[str, ...] = ()
+    """The jobs for older revisions that were cancelled for this one."""
+
+    def to_map(self) -> dict[str, Any]:
+        """As data."""
+        return {**{name: getattr(self, name) for name in self.__slots__}, "superseded": list(self.superseded)}
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """What a caller says beside the payload."""
+
+    user_id: str | None = None
+    """Who asks; None: the user that the payload names, else the home's own."""
+    idempotency_key: str | None = None
+    reuse_failed: bool = False
+    in_flight_policy: InFlight = "new"
+    files: tuple[Path, ...] = ()
+    """Files that the payload names by digest, to be stored before the job is submitted."""
+    timeout: float | None = None
+    """Seconds to wait for room in a full queue; None: as long as it takes."""
+
+
+class PlatformJobs:
+    """Submits platform jobs to one home. Safe for several threads."""
+
+    def __init__(self, work: Runtime) -> None:
+        self._work = work
+        self._backend = work.backend
+        self._closing = threading.Event()
+
+    def submit(self, payload: bytes | Mapping[str, Any], options: JobOptions | None = None) -> SubmittedJob:
+        """Submit one payload, draft or complete; the job is durable when this returns.
+
+        Raises `EnvelopeInvalid` with every fault of the payload, `RequestRefused` (``PLAN_EXCEEDED``) for one that asks for
+        more than its workspace's plan allows, and `QueueFull` when there was no room in time.
+        """
+        options = options or JobOptions()
+        deadline = None if options.timeout is None else time.monotonic() + options.timeout
+        given = read_document(payload, name="payload", bytes_max=JSON_BYTES_MAX)
+        plan, document, draft = self._checked(given)
+        self._store(options.files, document)
+        user_id = options.user_id or (LOCAL_USER if draft.requested_by is None else draft.requested_by.user_id)
+        scope = None
+        if options.idempotency_key is not None:
+            key = parse_idempotency_key(options.idempotency_key)
+            scope = IdempotencyScope(draft.workspace_id, user_id, ENDPOINT, key).digest()
+        while True:
+            job_id = str(given.get("job_id") or self._new_id(scope))
+            whole = self._completed({**document, "job_id": job_id}, user_id)
+            order = platform_order(whole, _ingredients(whole))
+            said = (whole.job_type, whole.workspace_id, user_id, str(whole.execution_key), plan)
+            known = self._kept(scope, order) or self._answered(whole, options)
+            if known is not None:
+                return SubmittedJob(self._keep(scope, order, known), *said, deduplicated=True)
+            refusal = self._offer(order, whole, scope)
+            if refusal is None:
+                return SubmittedJob(job_id, *said, superseded=self._supersede(whole))
+            if refusal.code in FULL:
+                self._wait_for_room(deadline)
+            elif refusal.code != "CONFLICT" or self._kept(scope, order) is None:
+                raise _error(refusal)  # Else an equal request came first, and left an answer.
+
+    # -- before anything is written ------------------------------------------------------------------------------------
+
+    def _checked(self, given: Mapping[str, Any]) -> tuple[str, dict[str, Any], JobPayload]:
+        """The plan's name, the document with the limits that it leaves open, and the draft that it is."""
+        name, plan = self._work.settings.plans.of(str(given.get("workspace_id")))
+        document = within_plan(given, plan)
+        faults, draft = schema_faults(document)
+        if draft is None:
+            raise _invalid(faults)
+        if refused := check_plan(draft.limits, draft.environment, plan, name=name):
+            settings = self._work.home.path / "config.toml"
+            raise error_of(refused, hint=f"ask for less, or raise [plans.{name}] in {settings}")
+        if faults := list(platform_faults(draft)):
+            raise _invalid(faults)
+        return name, document, draft
+
+    def _store(self, files: Sequence[Path], document: Mapping[str, Any]) -> None:
+        """Keep files that the payload names by digest; refuse one that it does not name."""
+        written = json_encode(dict(document)).decode()
+        for path in files:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").digest()
+            if digest_text(digest) not in written:
+                raise InvalidInput(
+                    f"the payload does not name the file {path}",
+                    hint=f"the payload names files by digest; this one is {digest_text(digest)}",
+                    details={"path": str(path), "digest": digest_text(digest)},
+                )
+            DirectoryStore(self._backend.files).put(path, digest=digest)
+
+    def _completed(self, document: Mapping[str, Any], user_id: str) -> JobPayload:
+        from detent.executor.runners import tools  # noqa: PLC0415 - reads what is installed
+
+        draft = read_payload(document)
+        here = tools.env_version(draft.job_type)
+        if draft.environment.env_version not in (None, here):
+            said = f"asks for {draft.environment.env_version!r}; this machine has {here!r}"
+            raise _invalid([JobFault(("environment", "env_version"), said, "leave it out to use what is here")])
+        return complete_payload(
+            draft,
+            created_at=tick_to_iso(self._backend.now_ms(), 1, 0),
+            user_id=user_id,
+            env_version=here,
+            nonce=self._backend.random(16).hex(),
+        )
+
+    # -- equal requests and equal work ---------------------------------------------------------------------------------
+
+    def _new_id(self, scope: bytes | None) -> str:
+        if scope is None:
+            return self._backend.new_uuid()
+        return free_job_id(scope, lambda taken: self._backend.reader.job(taken) is not None)
+
+    def _kept(self, scope: bytes | None, order: WorkOrder) -> str | None:
+        """The job that an idempotency key stands for; refuses another body under the same key (JOB-032)."""
+        row = None if scope is None else self._backend.reader.answer(scope)
+        if row is None:
+            return None
+        stored = StoredAnswer(row.body_digest, row.response, row.stored_at_ms)
+        now_ms, window_ms = self._backend.now_ms(), self._work.idempotency.window_ms
+        decided = decide_idempotency(stored, body_digest=request_digest(order), now_ms=now_ms, window_ms=window_ms)
+        if isinstance(decided, Refused):
+            raise error_of(decided, hint="use another key for another request")
+        if not isinstance(decided, Repeated):
+            return None
+        job_id = decided.response.decode()
+        submitted = self._backend.submitted([job_id]).get(job_id)
+        # Answers are not signed (X-196); what was signed is its own job, or one that had done the same work before.
+        if submitted is None or not (
+            request_digest(submitted.order) == stored.body_digest
+            or key_of_order(submitted.order) == key_of_order(order)
+        ):
+            raise StoreCorrupt(
+                f"the answer kept for this idempotency key names job {job_id!r}, which was asked to do something else",
+                hint="run `detent verify`; use another idempotency key to have the work done",
+                details={"job_id": job_id},
+            )
+        return job_id
+
+    def _keep(self, scope: bytes | None, order: WorkOrder, job_id: str) -> str:
+        """Remember which job answers a request under a key; the job that does, if an equal request came first."""
+        if scope is None:
+            return job_id
+        row = AnswerRow(scope, request_digest(order), job_id.encode(), self._backend.now_ms())
+        for answer in ask_again(lambda: self._work.session.ask([], answers=[row]), self._closing):
+            if answer.refusal is not None:
+                raise _error(answer.refusal)
+        return self._kept(scope, order) or job_id
+
+    def _answered(self, payload: JobPayload, options: JobOptions) -> str | None:
+        """A job that does, or did, the same work and may answer for it (JOB-026 to JOB-028)."""
+        key, workspace = ExecutionKey(str(payload.execution_key)), payload.workspace_id
+        prior = list(self._prior(key, workspace))
+        limits = payload.limits.model_dump(mode="json")
+        request = DedupeRequest(workspace, key, options.reuse_failed, options.in_flight_policy, limits)
+        decided = dedupe(request, prior)
+        return None if isinstance(decided, Run) else decided.job_id
+
+    def _prior(self, key: ExecutionKey, workspace: str) -> Iterator[PriorJob]:
+        backend = self._backend
+        rows = [(row, Job.read(row.body)) for _, row in backend.reader.work_of_keys(workspace, [parse_digest(key)])]
+        reports = backend.reports_of([job for _, job in rows])
+        submitted = backend.submitted([job.job_id for _, job in rows])
+        for row, job in rows:
+            asked, reported = submitted.get(job.job_id), reports.get(job.job_id)
+            # The index is not signed. It leads here; what was signed decides (X-196).
+            if asked is None or job.tenant_id != workspace or key_of_order(asked.order) != key:
+                continue
+            status = project_job(job).status
+            report = None if reported is None else reported[1]
+            if report is not None and report.manifest_hash != asked.manifest_hash:
+                continue
+            yield PriorJob(
+                workspace,
+                key,
+                job.job_id,
+                status,
+                row.tick if status in TERMINAL_STATUSES else job.submitted_tick,
+                asked.order.target.get("limits"),
+                report is not None and _is_limit_bound(report),
+                report is not None and not report.stale and backend.is_whole(report),
+            )
+
+    # -- submitting ----------------------------------------------------------------------------------------------------
+
+    def _offer(self, order: WorkOrder, payload: JobPayload, scope: bytes | None) -> Refused | None:
+        """Submit the job; why it was refused, or nothing."""
+        backend = self._backend
+        submission = backend.submission(
+            order,
+            job_id=payload.job_id,
+            job_kind="platform",
+            priority=PRIORITY_NAMES[payload.priority],
+            retries=Retries(),
+            key=ExecutionKey(str(payload.execution_key)),
+            tenant=payload.tenant_id,
+        )
+        answers = []
+        if scope is not None:
+            answers = [AnswerRow(scope, request_digest(order), payload.job_id.encode(), backend.now_ms())]
+        (answer,) = self._work.supervisor.claim_ahead.submit([submission], self._closing, answers=answers)
+        return answer.refusal
+
+    def _wait_for_room(self, deadline: float | None) -> None:
+        if (failure := self._work.supervisor.failure) is not None:
+            raise failure  # No more room will be made.
+        left = ROOM_SECONDS if deadline is None else min(ROOM_SECONDS, deadline - time.monotonic())
+        if left <= 0:
+            raise QueueFull("the queue had no room in time", hint="wait for results, then submit again")
+        self._closing.wait(left)
+
+    # -- newer revisions -----------------------------------------------------------------------------------------------
+
+    def _supersede(self, payload: JobPayload) -> tuple[str, ...]:
+        """Cancel the open jobs that this one replaces, if the settings say so; the jobs that were cancelled."""
+        if not self._work.settings.supersede:
+            return ()
+        new, others = self._revised(payload)
+        replaced = superseded_by(new, others, enabled=True)
+        if not replaced:
+            return ()
+        said = {"reason": f"superseded by job {payload.job_id}", "superseded_by": payload.job_id}
+        digest, inline = self._backend.sealed(said, name="reason")
+        commands = [Cancel(0, payload.tenant_id, job_id, SUPERSEDED, detail_digest=digest) for job_id in replaced]
+        answers = ask_again(lambda: self._work.session.ask(commands, content=inline), self._closing)
+        return tuple(job_id for job_id, answer in zip(replaced, answers, strict=True) if answer.refusal is None)
+
+    def _revised(self, payload: JobPayload) -> tuple[Revised, list[Revised]]:
+        """A new job and the open ones of its workspace, with how new their revisions are.
+
+        By the numbers that payloads give their revisions. Without a number in the new one, a revision counts as newer than
+        another if it was submitted later.
+        """
+        reader = self._backend.reader
+        rows = [row for state in OPEN for row in reader.jobs(state=state) if row.tenant_id == payload.tenant_id]
+        jobs = sorted((Job.read(row.body) for row in rows), key=lambda job: (job.submitted_tick, job.job_id))
+        submitted = self._backend.submitted([job.job_id for job in jobs if job.job_id != payload.job_id])
+        numbered = getattr(payload, REVISION_NUMBER, None)
+        seen: dict[str, int] = {}
+        others = []
+        for job in jobs:
+            asked = submitted.get(job.job_id)
+            if asked is None or not is_platform_order(asked.order):
+                continue
+            document = asked.order.target
+            number = seen.setdefault(document["document_revision_id"], len(seen))
+            if numbered is not None:
+                number = document.get(REVISION_NUMBER, numbered)
+            others.append(_revised(read_payload(document), number, job))
+        if numbered is None:
+            numbered = seen.setdefault(payload.document_revision_id, len(seen))
+        return _revised(payload, numbered, None), others
+
+
+def _revised(payload: JobPayload, number: int, job: Job | None) -> Revised:
+    return Revised(
+        payload.workspace_id,
+        payload.job_id,
+        payload.job_type,
+        payload.document_id,
+        frozenset(payload.object_ids),
+        number,
+        project_job(job).status,
+    )
+
+
+def _ingredients(payload: JobPayload) -> dict[str, Any]:
+    """What goes into the work by name, for `explain`: the inputs, each parameter, and the tools (JOB-021)."""
+    around = surroundings_of(Wanted(kind="job", target={"job_type": payload.job_type}), None)
+    given = payload.inputs.object.runtime.parameters if isinstance(payload, ObjectExecute) else {}
+    parameters = {f"argument:{name}": digest_text(json_digest(json_encode(value))) for name, value in given.items()}
+    found = {"payload": input_hash(ingredients(payload), name="payload"), **parameters, **around.ingredients()}
+    return dict(sorted(found.items()))
+
+
+def _is_limit_bound(report: WorkReport) -> bool:
+    """Whether other limits might have given another outcome."""
+    failed = report.error is not None and report.error.category == ErrorCategory.RESOURCE_LIMIT.value
+    return failed or report.stdout.truncated or report.stderr.truncated
+
+
+def _invalid(faults: Sequence[JobFault]) -> EnvelopeInvalid:
+    """One error for all faults of a payload."""
+    errors = [{"path": path_text(fault.path), "message": fault.message, "hint": fault.hint} for fault in faults]
+    return EnvelopeInvalid(
+        "\n".join(f"{error['path']}: {error['message']}" for error in errors),
+        hint=faults[0].hint if len(faults) == 1 else "docs/jobs.md says what a payload holds",
+        details={"path": errors[0]["path"], "errors": errors},
+    )
+
+
+def _error(refusal: Refused) -> Exception:
+    if refusal.code != IdempotencyKeysFull.code:
+        return error_of(refusal)
+    return error_of(refusal, hint="try again when the oldest key expires, or raise idempotency.keys_max in config.toml")
