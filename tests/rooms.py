@@ -34,7 +34,10 @@ EFFECTS = (
     *("sdk", "serve", "cli", "testing"),
 )
 # The folders of a room in their order, where it has several; the modules beside them may import them all and not the reverse.
-FOLDERS: dict[str, tuple[str, ...]] = {"reuse": ("ingredients",), "runs": ("record", "ordered", "steps", "schedules")}
+FOLDERS: dict[str, tuple[str, ...]] = {
+    "reuse": ("ingredients",),
+    "runs": ("submit", "record", "ordered", "steps", "schedules"),
+}
 TOP = "detent"
 ROOMS: dict[str, frozenset[str]] = PURE | {
     room: frozenset({TOP, *PURE, *EFFECTS[:place]}) for place, room in enumerate(EFFECTS)

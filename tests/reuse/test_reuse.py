@@ -11,7 +11,7 @@ from detent.canon import digest_text
 from detent.reuse.work_keys import WorkKey, WorkKeys
 from detent.runs.erase import erase_job
 from detent.runs.handle import RunResult
-from detent.runs.steps import reusing
+from detent.runs.record import requests
 from detent.store.api import JobRow, WorkRow
 from detent.store.sqlite.reader import SqliteReader
 from tests.runs.rig import Rig, states
@@ -219,7 +219,7 @@ def test_a_result_whose_file_is_gone_is_a_miss_that_says_so(rig: Rig) -> None:
     work = rig.work()
     handle = rig.handle(work, text)
     assert ran(handle.run()) == ["a"]
-    assert list(handle._driver.reasons.values()) == ["a part of its result is gone"]  # type: ignore[union-attr]
+    assert list(handle._driver.progress.reasons.values()) == ["a part of its result is gone"]  # type: ignore[union-attr]
     assert digest_text(bytes.fromhex(digest.removeprefix("sha256:"))) == digest
 
 
@@ -241,7 +241,7 @@ def test_a_miss_says_which_ingredient_changed(rig: Rig) -> None:
     work = rig.work()
     handle = rig.handle(work, PIPE)
     handle.run()
-    assert list(handle._driver.reasons.values()) == ["function steps:one changed"]  # type: ignore[union-attr]
+    assert list(handle._driver.progress.reasons.values()) == ["function steps:one changed"]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("how", ["delete", "change"])
@@ -328,9 +328,9 @@ def test_many_reuses_are_recorded_in_few_commits(rig: Rig, monkeypatch: pytest.M
     """Bounded by their number and by what their ingredients take."""
     rig.run(wide(12))
     assert reuse_batches(rig, rig.run(wide(12))) == [12]
-    monkeypatch.setattr(reusing, "REUSES_MAX", 5)
+    monkeypatch.setattr(requests, "REUSES_MAX", 5)
     assert reuse_batches(rig, rig.run(wide(12))) == [5, 5, 2]
-    monkeypatch.setattr(reusing, "REUSE_BYTES_MAX", 1)
+    monkeypatch.setattr(requests, "REUSE_BYTES_MAX", 1)
     assert reuse_batches(rig, rig.run(wide(12))) == [1] * 12
 
 

@@ -43,6 +43,7 @@ def main(task: dict[str, Any]) -> None:
                     say(held=target)
 
         lane.on_idle = idle
+        lane.wake()  # A job that was left may have begun already.
         result = handle.run()
     say(status=result.status, value=result.value, run_id=result.run_id, calls=[a.order.step for a in lane.began])
 

@@ -47,7 +47,7 @@ def test_what_is_tried_again_waits_until_a_worker_has_begun_it(rig: Rig) -> None
     ended = in_thread(handle.run)
     eventually(lambda: rig.lane.waiting("steps:one") == 1, "it did not begin")
     assert handle._driver is not None
-    (step,) = handle._driver.steps
+    (step,) = handle._driver.progress.steps
     (element,) = step.elements
     element.attempts = 1
     shown = [step_view(step, begun, 0) for begun in ({}, {element.job_id: 0})]

@@ -1,11 +1,12 @@
 """Runs: from a contract, an ordered map or a single call to finished work.
 
-Four folders, each importing only those before it, and the modules beside them, which may import all four:
+Five folders, each importing only those before it, and the modules beside them, which may import all five:
 
-1. `record` is what the ledger says about a run: its inputs, its identity and lock, its steps, its outcome.
-2. `ordered` runs maps whose results are committed strictly in order, each exactly once.
-3. `steps` drives a contract: `driver` submits what is ready, looks for earlier results, and waits.
-4. `schedules` decides when a contract with a schedule is run, and runs it.
+1. `submit` is what every kind of run does with its jobs: it knows what waits for which job.
+2. `record` is what the ledger says about a run: its inputs, its identity and lock, its steps, its outcome.
+3. `ordered` runs maps whose results are committed strictly in order, each exactly once.
+4. `steps` drives a contract: `next_work` decides about each element, the driver carries it out and waits.
+5. `schedules` decides when a contract with a schedule is run, and runs it.
 
 Beside them: `runtime` wires one process to a home (session, backend, supervisor, executors); `handle` decides which run is meant and
 who drives it; `single_jobs` is what `detent.Client` stands on; `map_step` and `map_executor` run a map as a step of a contract;

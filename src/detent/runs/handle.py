@@ -124,7 +124,7 @@ class RunHandle:
         self.open()
         try:
             if self._driver is not None:
-                self._driver.begin()
+                self._driver.progress.begin()
         except BaseException:
             self._let_go()
             raise
@@ -140,10 +140,10 @@ class RunHandle:
                 status = driver.run()
             finally:
                 self._let_go()
-            if driver.superseded is None or status == "stopped" or self._cancel is not None:
+            if driver.progress.superseded is None or status == "stopped" or self._cancel is not None:
                 return self._result(driver, status)
             # What was done so far was done with other code or inputs. What still holds is found by content.
-            self._note = f"started anew: {driver.superseded}"
+            self._note = f"started anew: {driver.progress.superseded}"
             self._new = True
 
     def _let_go(self) -> None:
@@ -179,14 +179,14 @@ class RunHandle:
             driver.identity.run_id,
             self._inputs.name,
             driver.status,
-            tuple(step_view(step, begun, now, work.progress, work.told) for step in driver.steps),
-            driver.started_ms,
+            tuple(step_view(step, begun, now, work.progress, work.told) for step in driver.progress.steps),
+            driver.progress.started_ms,
             now,
             work.workers,
             str(work.home.path),
             ended_ms=driver.ended_ms,
             resumed=driver.identity.resumed,
-            note="; ".join(said for said in (self._note, driver.message) if said),
+            note="; ".join(said for said in (self._note, driver.progress.message) if said),
             warnings=self._work_keys.path_arguments.warnings,
         )
 
@@ -242,7 +242,7 @@ class RunHandle:
             options=self._options,
             claim_ahead=work.supervisor.claim_ahead,
         )
-        driver.watch_crew(lambda: work.supervisor.failure, work.supervisor.holds)
+        driver.watch_supervisor(lambda: work.supervisor.failure, work.supervisor.holds)
         unlisten, unobserve = work.listen(driver.attempted), work.session.observe(driver.observe)
 
         def leave() -> None:
@@ -259,25 +259,25 @@ class RunHandle:
     def _result(self, driver: Driver, status: str) -> RunResult:
         failed = tuple(
             FailedJob(step.key, element.source or element.job_id, element.message)
-            for step in driver.steps
+            for step in driver.progress.steps
             for element in step.elements
             if element.state == FAILED
         )
         # A step may fail without any job: its `map:` gave something other than a list, or one too long.
         failed += tuple(
             FailedJob(step.key, str(step.action_id), step.message)
-            for step in driver.steps
+            for step in driver.progress.steps
             if step.state == FAILED and all(element.state not in {FAILED, CANCELLED} for element in step.elements)
         )
         made = {
             step.key: tuple(element.source or element.job_id for element in step.elements if element.left_files)
-            for step in driver.steps
+            for step in driver.progress.steps
         }
         return RunResult(
             driver.identity.run_id,
             self._inputs.name,
             status,
-            driver.message,
+            driver.progress.message,
             driver.result(self._file) if status == COMPLETED else None,
             self.view(),
             failed,

@@ -7,16 +7,19 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from detent.errors import error_of
-from detent.kernel import Cancel, Command, EndRun, StartRun
+from detent.errors import Refused, error_of
+from detent.kernel import Cancel, Command, EndRun, ReuseStep, StartRun
 from detent.kernel.table import TERMINAL
 from detent.owner.ask_again import ask_again
-from detent.owner.backend import Backend
+from detent.owner.backend import Backend, Inline, joined
 from detent.owner.socket_messages import Answer
 from detent.runs.record.inputs import RunIdentity, RunInputs, digests_of
 
 CANCELS_MAX: Final = 200
 """Jobs cancelled in one commit."""
+REUSES_MAX: Final = 1_000
+REUSE_BYTES_MAX: Final = 1024 * 1024
+"""Reuses recorded in one commit, and how much their ingredients may take."""
 END_TRIES: Final = 3
 CANCELLED_WITH_RUN: Final = "WORKFLOW_CANCELLED"
 RUN_TIMEOUT: Final = "RUN_TIMEOUT"
@@ -32,6 +35,8 @@ class Requests:
         self._identity = identity
         self._stop = stop
         self.partition = backend.session.partition(identity.run_id)
+        self._reuses: list[tuple[ReuseStep, Inline]] = []
+        self._reuse_bytes = 0
 
     def ask(self, commands: Sequence[Command], content: Sequence[tuple[bytes, bytes]] = ()) -> list[Answer]:
         """Have commands decided. What may or may not have been done is asked for again, which is safe (X-173)."""
@@ -62,6 +67,24 @@ class Requests:
         for start in range(0, len(job_ids), CANCELS_MAX):
             some = job_ids[start : start + CANCELS_MAX]
             self.ask([Cancel(0, self._backend.tenant, job_id, reason_code) for job_id in some])
+
+    def reuse(self, step: ReuseStep, inline: Inline) -> None:
+        """Note that an element took an earlier result; `record_reuses` tells the ledger."""
+        self._reuses.append((step, inline))
+        self._reuse_bytes += sum(len(data) for _, data in inline)
+
+    @property
+    def reuses_are_due(self) -> bool:
+        """Whether what was noted fills a commit."""
+        return len(self._reuses) >= REUSES_MAX or self._reuse_bytes >= REUSE_BYTES_MAX
+
+    def record_reuses(self) -> list[Refused]:
+        """Record what was noted since the last time, in one commit; returns the refusals."""
+        reuses, self._reuses, self._reuse_bytes = self._reuses, [], 0
+        if not reuses:
+            return []
+        answers = self.ask([step for step, _ in reuses], joined(inline for _, inline in reuses))
+        return [answer.refusal for answer in answers if answer.refusal is not None]
 
     def end(self, status: str, reason_code: str | None = None) -> tuple[str, bool]:
         """Record the end of the run; how it ended, and whether that was decided elsewhere before."""

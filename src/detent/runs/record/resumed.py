@@ -7,16 +7,29 @@ from contextlib import suppress
 from typing import Final
 
 from detent.canon import decode
+from detent.canon.late import dataclass
 from detent.errors import DetentError
 from detent.kernel import Job
 from detent.kernel.history import STEP_REUSED
 from detent.kernel.table import TERMINAL, State
 from detent.owner.backend import Backend
-from detent.reuse.work_keys import WorkKey, WorkKeys
+from detent.reuse.work_keys import Found, WorkKey, WorkKeys
 from detent.runs.record.step_run import Element, StepRun
 from detent.store.api import JobRow
 
 GONE: Final = "its result is gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What the ledger says of an element that an earlier process of its run began."""
+
+    state: str
+    """Of its own job, or of the job whose result it took."""
+    change: str = ""
+    """What is not as it was then, in words; the run cannot go on from it."""
+    taken: Found | None = None
+    """The job whose result it took, if it took one."""
 
 
 class Past:
@@ -26,7 +39,6 @@ class Past:
         self._backend = backend
         self._work_keys = work_keys
         self._reused: dict[str, str] = {}
-        self._begun: frozenset[str] | None = None
         self.jobs: dict[str, JobRow] = {}
         self.started_ms: int | None = None
 
@@ -41,9 +53,16 @@ class Past:
             if isinstance(body, dict):
                 self._reused[str(body["step_id"])] = str(body["job_id"])
 
-    def source(self, element: Element) -> str | None:
-        """The job whose result an element took, if it took one."""
-        return self._reused.get(element.step.element_id(element.index)) if self._reused else None
+    def recorded(self, element: Element, work_key: WorkKey) -> Recorded | None:
+        """What an earlier process did of an element; None when it had not begun it."""
+        source = self._reused.get(element.step.element_id(element.index)) if self._reused else None
+        row = self.jobs.get(element.job_id) if source is None else self._backend.reader.job(source)
+        if source is None:
+            return None if row is None else Recorded(row.state, self._changed_since(row, work_key))
+        found = self._backend.report_of(source)
+        if row is None or found is None:
+            return Recorded("", GONE)
+        return Recorded(row.state, self._changed_since(row, work_key), Found(source, False, row.state, *found))
 
     def is_open(self, job_id: str) -> bool:
         """Whether the run left this job unfinished."""
@@ -56,16 +75,14 @@ class Past:
 
     def begun(self, steps: Iterable[StepRun]) -> frozenset[str]:
         """Ids of the steps that were under way when the run was left; those are not stopped any more."""
-        if self._begun is None:
-            begun = {name.partition("[")[0] for name in self._reused}
-            keys = {step.key: step.step_id for step in steps}
-            for row in self.jobs.values():
-                with suppress(DetentError):  # Its payload was erased: whose it was is not known any more.
-                    begun.add(keys.get(self._backend.order(Job.decode(row.body).payload_digest).step or "", ""))
-            self._begun = frozenset(begun)
-        return self._begun
+        begun = {name.partition("[")[0] for name in self._reused}
+        keys = {step.key: step.step_id for step in steps}
+        for row in self.jobs.values():
+            with suppress(DetentError):  # Its payload was erased: whose it was is not known any more.
+                begun.add(keys.get(self._backend.order(Job.decode(row.body).payload_digest).step or "", ""))
+        return frozenset(begun)
 
-    def changed_since(self, row: JobRow, work_key: WorkKey) -> str:
+    def _changed_since(self, row: JobRow, work_key: WorkKey) -> str:
         """What is not any more as it was when a job did this work, in words; empty when all of it is."""
         try:
             order = self._backend.order(Job.decode(row.body).payload_digest)

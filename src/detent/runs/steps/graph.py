@@ -43,7 +43,7 @@ class RunGraph:
         self.failed: dict[UUID, str] = {}
         self.ending = False
         """Nothing begins any more: the run is cancelled, or its time is over."""
-        self.begun: Callable[[], frozenset[str]] = frozenset
+        self.begun: frozenset[str] = frozenset()
         """Ids of steps that were under way when a run that is taken up was left."""
         self._empty: deque[StepRun] = deque()
 
@@ -159,7 +159,7 @@ class RunGraph:
         result = plan(self._inputs, self._identity, self.failed)
         failed, skipped = set(result.failed), set(result.skipped)
         for other in self.steps:
-            if other.state == RUNNING or other.state in OVER or other.step_id in self.begun():
+            if other.state == RUNNING or other.state in OVER or other.step_id in self.begun:
                 continue
             if other.step_id in failed:
                 other.state, other.message = BLOCKED, "a step it needs did not succeed"

@@ -1,0 +1,377 @@
+"""A run on its way: what is offered, submitted and waited for, and what the end of each job means for the rest.
+
+`graph` knows which steps may begin. `candidates` reads what is known about an element whose turn it is, and `next_work` decides what
+is done about it, which is carried out here. `orders` makes jobs of elements, `submit.waiters` knows what waits for which job.
+
+It belongs to the thread that drives the run.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from itertools import islice
+from typing import Final
+
+from detent.errors import error_of
+from detent.jobs.work import WorkReport
+from detent.kernel import Job, ReuseStep
+from detent.kernel import run as run_status
+from detent.kernel.table import TERMINAL, State
+from detent.owner.backend import Backend, Submission
+from detent.reuse.work_keys import Found, Options, WorkKeys
+from detent.runs.record.inputs import RunIdentity, RunInputs
+from detent.runs.record.requests import CANCELLED_WITH_RUN, ENDED_ELSEWHERE, RUN_TIMEOUT, Requests, out_of_time
+from detent.runs.record.resumed import GONE, Past
+from detent.runs.record.step_run import Element
+from detent.runs.steps.candidates import Candidates
+from detent.runs.steps.graph import RunGraph
+from detent.runs.steps.next_work import (
+    Adopt,
+    Candidate,
+    Decision,
+    Drop,
+    Fail,
+    Join,
+    Offer,
+    Reuse,
+    Submit,
+    Supersede,
+    after_join,
+    may_begin,
+    next_work,
+    resumed,
+    room,
+)
+from detent.runs.steps.orders import Orders
+from detent.runs.steps.plan import steps_of
+from detent.runs.submit.waiters import Waiters
+from detent.words.states import CANCELLED, FAILED, REUSED, RUNNING, SUCCEEDED, WAITING
+from detent.workers.claim_ahead import FULL, ClaimAhead
+from detent.workers.next_attempt import next_attempt, unreported, why_failed
+
+RUN_CANCELLED: Final = "the run was cancelled"
+OFFER_MAX: Final = 200
+"""Jobs submitted in one commit; below what one class of the queue holds by default."""
+
+
+class RunProgress:
+    """Where one run stands, and what is done about it."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        inputs: RunInputs,
+        identity: RunIdentity,
+        work_keys: WorkKeys,
+        options: Options,
+        claim_ahead: ClaimAhead,
+        stop: threading.Event,
+    ) -> None:
+        self._backend = backend
+        self._inputs = inputs
+        self._identity = identity
+        self._work_keys = work_keys
+        self._options = options
+        self._claim_ahead = claim_ahead
+        self._stop = stop
+        self._requests = Requests(backend, identity, stop)
+        self.steps = steps_of(inputs, identity)
+        self.orders = Orders(backend, inputs, identity.run_id, work_keys, self.steps, options.salt)
+        self.waiters: Waiters[Candidate] = Waiters()
+        """The elements that wait for jobs."""
+        self._graph = RunGraph(inputs, identity, self.steps, self.orders.items, backend.now_ms)
+        self._past = Past(backend, work_keys)
+        self._candidates = Candidates(self.orders, work_keys, self._past, options)
+        self.started_ms = backend.now_ms()
+        """When the run began, which for one that is taken up was in another process."""
+        self.message = ""
+        """Why nothing begins any more, when that is so."""
+        self.reasons: dict[str, str] = {}
+        """Why an element ran although its label had run before, by job id."""
+        self.superseded: str | None = None
+        """Why a run that was to be taken up cannot be: its code or its inputs have changed since."""
+        self._timeout_ms = inputs.contract.outline.timeout_ms
+        self._cancelled = self._is_late = self._begun = False
+
+    def begin(self) -> None:
+        """Open the run, or take it up where it was left; it is durable then. Once more does nothing."""
+        if self._begun:
+            return
+        if self._identity.resumed:
+            self._past.recall(self._identity.run_id)
+            self.started_ms = self._past.started_ms or self.started_ms
+            self._graph.begun = self._past.begun(self.steps)
+        else:
+            self._requests.begin(self._inputs)
+        self._graph.open_all()
+        self._begun = True
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is under way and nothing could begin."""
+        return not self.waiters and not self._graph.has_more
+
+    # -- what comes next -----------------------------------------------------------------------------------------------
+
+    def offer(self) -> None:
+        """Submit what is ready, as far as there is room, and take earlier results where there are some."""
+        graph = self._graph
+        while graph.has_more:
+            graph.close_empty()
+            batch = self._next_batch()
+            if graph.ending:
+                for decision in batch:
+                    self.waiters.withdraw(decision.candidate, decision.candidate.element.job_id)
+                    graph.drop(decision.candidate.element)
+                self._leave_foreign()
+                break
+            if (
+                batch and not self._submit([(one.candidate, self._prepared(one)) for one in batch])
+            ) or not self._room():
+                break
+        self._candidates.forget()
+        self._record_reuses()
+
+    def take_past(self) -> None:
+        """Put all that an earlier process began of this run where the ledger says it is; begin nothing else."""
+        graph, unbegun = self._graph, []
+        while graph.has_more:
+            graph.close_empty()
+            if graph.offers:
+                candidate = self._candidates.begun(graph.offers.popleft())
+                if candidate.recorded is None:
+                    unbegun.append(candidate.element)
+                else:
+                    self._carry_out(resumed(candidate, candidate.recorded))
+        graph.offers.extend(unbegun)
+
+    def _next_batch(self) -> list[Submit]:
+        """The next jobs to submit; their elements wait for them from now on. All else that is decided is done."""
+        batch: list[Submit] = []
+        offers = self._graph.offers
+        while offers and (count := min(OFFER_MAX - len(batch), self._room())):
+            element = offers.popleft()
+            if not may_begin(element, left_open=self._past.is_open(element.job_id)):
+                self._carry_out(Drop(element))
+                continue
+            candidate = self._candidates.of(element, islice(offers, count - 1), since_ms=self.started_ms)
+            decision = next_work(candidate, self.waiters.under_way)
+            if isinstance(decision, Submit):
+                # Before it is submitted: equal work in the same batch joins it.
+                self.waiters.add(candidate, element.job_id, own=True, flight=candidate.flight)
+                batch.append(decision)
+            else:
+                self._carry_out(decision)
+        return batch
+
+    def _room(self) -> int:
+        waiters, one_by_one = self.waiters, self._graph.one_by_one
+        return room(
+            most=self._options.max_parallel, one_by_one=one_by_one, own=len(waiters.own), open_jobs=len(waiters)
+        )
+
+    def _carry_out(self, decision: Decision | Offer | Drop) -> None:
+        """Do what was decided about an element; what needs a job is submitted with others."""
+        match decision:
+            case Join(candidate, job_id):
+                self._join(candidate, job_id)
+            case Reuse(candidate, found, is_recorded):
+                self._reuse(candidate, found, is_recorded=is_recorded)
+            case Fail(candidate, found):
+                element = candidate.element
+                element.state, element.source, element.digest = FAILED, found.job_id, found.digest
+                element.message = why_failed(found.report)
+                self._graph.begin(element)
+                self._graph.end(element)
+            case Adopt(candidate, state):
+                element = candidate.element
+                element.state = RUNNING
+                self._graph.begin(element)
+                self.waiters.add(candidate, element.job_id, own=True, flight=candidate.flight)
+                if state in TERMINAL:
+                    self.ended(element.job_id, state)
+            case Supersede(candidate, change):
+                self.superseded = f"{candidate.element.step.key}: {change}"
+                self._graph.drop(candidate.element)
+                self.cancel(f"changed since it began: {self.superseded}")
+            case Offer(element):
+                element.state, element.source = WAITING, None
+                self._graph.offer([element])
+            case Drop(element):
+                self._graph.drop(element)
+                for joined in self.waiters.pop(element.job_id):  # Its job is never submitted.
+                    self._carry_out(Offer(joined.element))
+
+    def _join(self, candidate: Candidate, job_id: str) -> None:
+        element = candidate.element
+        element.state, element.source = RUNNING, job_id
+        self.waiters.add(candidate, job_id)
+        self._graph.begin(element)
+        row = self._backend.reader.job(job_id)
+        if row is not None and row.state in TERMINAL:  # It ended before it was waited for.
+            self.ended(job_id, row.state)
+
+    def _reuse(self, candidate: Candidate, found: Found, *, is_recorded: bool) -> None:
+        element = candidate.element
+        if not is_recorded:
+            named, inline = self.orders.about_reuse(element, candidate.work_key)
+            element_id = element.step.element_id(element.index)
+            self._requests.reuse(ReuseStep(0, self._identity.run_id, element_id, found.job_id, named), inline)
+        element.state, element.source, element.digest = REUSED, found.job_id, found.digest
+        self._graph.begin(element)
+        self.orders.learn(element, found.report)
+        self._graph.end(element)
+        if self._requests.reuses_are_due:
+            self._record_reuses()
+
+    def _record_reuses(self) -> None:
+        for refusal in self._requests.record_reuses():
+            if refusal.code != "UNKNOWN_RUN":
+                raise error_of(refusal)
+            self.cancel(ENDED_ELSEWHERE)
+
+    def _prepared(self, decision: Submit) -> Submission:
+        """The job of an element that needs one."""
+        candidate = decision.candidate
+        element, work_key = candidate.element, candidate.work_key
+        if candidate.prepared is not None:
+            return candidate.prepared
+        element.again = why = decision.again or None
+        if why is None and work_key.key is not None and element.index is None:
+            why = self._work_keys.because(self.orders.label(element.step), work_key, self.started_ms)
+        if why:
+            self.reasons[element.job_id] = why
+        return self.orders.submission(element, work_key)
+
+    def _submit(self, batch: Sequence[tuple[Candidate, Submission]]) -> bool:
+        """Submit a batch; False when the queue is full: what was not taken is offered again when something has ended."""
+        submissions = [submission for _, submission in batch]
+        answers = self._claim_ahead.submit(submissions, self._stop, partition=self._requests.partition)
+        ended = False
+        returned: list[Element] = []
+        for (candidate, submission), answer in zip(batch, answers, strict=True):
+            element = candidate.element
+            if answer.refusal is None:
+                element.state = RUNNING
+                self._graph.begin(element)
+                continue
+            self.waiters.withdraw(candidate, element.job_id)
+            if answer.refusal.code in FULL:
+                returned.append(element)
+                self._candidates.keep(candidate, submission)
+            elif answer.refusal.code == "UNKNOWN_RUN":
+                ended = True
+                self._graph.drop(element)
+            else:
+                raise error_of(answer.refusal)
+        self._graph.offers.extendleft(reversed(returned))
+        if ended:
+            self.cancel(ENDED_ELSEWHERE)
+        return not returned
+
+    # -- what happened -------------------------------------------------------------------------------------------------
+
+    def ended(self, job_id: str, state: str, digest: bytes | None = None, report: WorkReport | None = None) -> None:
+        """A job that elements wait for has ended, or has not and is tried again."""
+        if state not in TERMINAL:
+            if state == State.RETRYING:
+                self._repeated(job_id, report)
+            return
+        waiting = self.waiters.pop(job_id)
+        if waiting and report is None:
+            found = self._backend.report_of(job_id)
+            digest, report = found if found is not None else (digest, None)
+        for candidate in waiting:
+            element = candidate.element
+            if report is not None:
+                element.step.attempted(report, joined=element.job_id != job_id)
+            if element.job_id == job_id:
+                self._settle(element, state, digest, report)
+            else:
+                done = Found(job_id, False, state, digest, report)
+                self._carry_out(after_join(candidate, done, ending=self._graph.ending))
+
+    def _repeated(self, job_id: str, report: WorkReport | None) -> None:
+        """An attempt ended and another one follows."""
+        row = self._backend.reader.job(job_id)
+        for candidate in self.waiters.of(job_id):
+            element = candidate.element
+            if report is not None:
+                element.step.attempted(report, joined=element.job_id != job_id)
+            element.attempts += 1
+            element.next_attempt = None if row is None else next_attempt(row, report, self._backend.now_ms())
+
+    def _settle(self, element: Element, state: str, digest: bytes | None, report: WorkReport | None) -> None:
+        """One element whose own job has ended."""
+        element.digest = digest
+        if state == State.SUCCEEDED and report is not None:
+            element.state = SUCCEEDED
+            self.orders.learn(element, report)
+        elif state == State.SUCCEEDED:
+            element.state, element.message = FAILED, GONE
+        elif state == State.CANCELED and self._is_late:
+            element.state, element.message = FAILED, self.message
+        elif state == State.CANCELED:
+            element.state, element.message = CANCELLED, CANCELLED
+            if not self._graph.ending:
+                self._cancelled_from_elsewhere(element)
+        else:
+            element.state, element.message = FAILED, why_failed(report)
+            if report is None and (row := self._backend.reader.job(element.job_id)) is not None:
+                element.message = unreported(Job.decode(row.body).reason_code, element.message)
+        self._graph.end(element)
+
+    def _cancelled_from_elsewhere(self, element: Element) -> None:
+        """A job of ours was cancelled: with the whole run, or alone, which is the end of its step."""
+        row = self._backend.reader.job(element.job_id)
+        reason = None if row is None else Job.decode(row.body).reason_code
+        if reason == CANCELLED_WITH_RUN:
+            self.cancel(RUN_CANCELLED)
+        else:
+            element.message = f"cancelled ({reason})"
+
+    # -- ends ----------------------------------------------------------------------------------------------------------
+
+    def cancel(self, reason: str) -> None:
+        """Have the run end as cancelled; nothing is done about one that is ending already."""
+        if not self._graph.ending:
+            self._cancelled = True
+            self._wind_up(reason)
+
+    @property
+    def time_is_over(self) -> bool:
+        """Whether the run has had its time: from its recorded start on, also when it is taken up again (X-116)."""
+        return self._timeout_ms is not None and self._backend.now_ms() - self.started_ms >= self._timeout_ms
+
+    def check_time(self) -> None:
+        """Have the run end when it has had its time."""
+        if self._timeout_ms is not None and self.time_is_over and not self._graph.ending:
+            self._is_late = True
+            self._wind_up(out_of_time(self._timeout_ms), RUN_TIMEOUT)
+
+    def end(self) -> str:
+        """Close the run and return its status."""
+        self._graph.conclude()
+        stopped = self._graph.failed or self._graph.ending
+        status = run_status.CANCELLED if self._cancelled else run_status.FAILED if stopped else run_status.COMPLETED
+        status, elsewhere = self._requests.end(status, RUN_TIMEOUT if self._is_late else None)
+        if elsewhere:
+            self.message = self.message or ENDED_ELSEWHERE
+        return status
+
+    def _wind_up(self, why: str, reason_code: str = CANCELLED_WITH_RUN) -> None:
+        """Nothing begins any more; cancel the run's own open jobs. Those it only joined belong to others."""
+        self._graph.ending = True
+        self.message = why
+        # Of a run that is taken up, some jobs may not have had their turn yet.
+        later = [job_id for job_id in self._past.open_jobs() if job_id not in self.waiters]
+        self._graph.drop_offers()
+        self._requests.cancel([*self.waiters.own, *later], reason_code)
+        self._leave_foreign()
+
+    def _leave_foreign(self) -> None:
+        """Wait no longer for jobs that others submitted, or that will never be submitted."""
+        for job_id in self.waiters.foreign:
+            for candidate in self.waiters.pop(job_id):
+                self._graph.drop(candidate.element)
