@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from detent.jobs.order import Call
 from detent.reuse.ingredients import (
     CodeReader,
     FileDigests,
-    WorkInputs,
     env_version,
     ingredients,
     inputs_digests,
@@ -78,8 +78,8 @@ def keys(base: Path) -> None:
     code = reader.digest("pipeline:step_9")
     version = env_version(code.distributions)
     for index in range(STEPS):
-        work = WorkInputs(kind="python", target="pipeline:step_9", code=code, keywords={"rows": [index, 2, 3]})
-        key_of_work("action", b"\0" * 32, ingredients(work, lambda _: b""), version)
+        call = Call(kind="python", target="pipeline:step_9", keywords={"rows": [index, 2, 3]})
+        key_of_work("action", b"\0" * 32, ingredients(call, lambda _: b"", code=code), version)
 
 
 def age(*paths: Path) -> None:

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from detent.jobs.work import STREAM_INLINE_BYTES_MAX, WorkError, WorkFile, WorkOrder, WorkReport, WorkStream
+from detent.jobs.order import read_order
+from detent.jobs.work import STREAM_INLINE_BYTES_MAX, WorkError, WorkFile, WorkReport, WorkStream
 from detent.kernel import Claim, Finish, Grant, ReuseStep
 from detent.ledger import sign_result
 from detent.owner.content import Content
@@ -30,8 +31,15 @@ class Printing(Hand):
         self, job_id: str, run_id: str | None = None, *, step: str | None = None, max_retries: int = 1, **order: Any
     ) -> None:
         """Submit a job with a work order."""
-        order = {"kind": "python", "target": "etl:run", "label": step or job_id, "run_id": run_id, "step": step} | order
-        self.submit(job_id, WorkOrder(**order).document(), run_id, max_retries=max_retries)
+        said = {
+            "version": 1,
+            "kind": "python",
+            "target": "etl:run",
+            "label": step or job_id,
+            "run_id": run_id,
+            "step": step,
+        } | order
+        self.submit(job_id, read_order(said).document(), run_id, max_retries=max_retries)
 
     def take(self, job_id: str) -> Grant:
         """Lease a job; whatever goes before it in the queue is leased too, and kept for later."""

@@ -12,34 +12,33 @@ from hypothesis import strategies as st
 from detent.canon import decode, encode, json_digest, json_encode, sha256
 from detent.errors import InvalidInput
 from detent.jobs.category import ErrorCategory
+from detent.jobs.order import Call, JobLimits, Order, Origin, read_order
 from detent.jobs.work import (
     FILES_MAX,
     REPORT_BYTES_MAX,
     WorkError,
     WorkFile,
-    WorkOrder,
     WorkReport,
     WorkStream,
-    read_order,
 )
 
 DIGEST = sha256(b"content")
-ORDER = WorkOrder(
-    kind="python",
-    target="steps:load",
-    label="etl/load",
-    arguments=(1, {"$result": "sha256:a"}),
-    keywords={"file": {"$file": "sha256:f"}, "rows": {"$result": "sha256:b"}},
-    base="/project",
-    cwd="data",
-    env={"TOTAL": {"$result": "sha256:c"}},
-    outputs={"page": "out/*.html"},
-    wall_ms=1000,
-    run_id="run-1",
-    step="load",
-    index=3,
-    ingredients={"code": "sha256:0"},
+ORDER = Order(
+    Call(
+        kind="python",
+        target="steps:load",
+        arguments=(1, {"$result": "sha256:a"}),
+        keywords={"file": {"$file": "sha256:f"}, "rows": {"$result": "sha256:b"}},
+        base="/project",
+        cwd="data",
+        env={"TOTAL": {"$result": "sha256:c"}},
+        outputs={"page": "out/*.html"},
+    ),
+    "etl/load",
+    JobLimits(wall_ms=1000, wall_by="timeout of the step", resources={"gpu": 1}),
+    Origin(run_id="run-1", step="load", index=3, ingredients={"code": "sha256:0"}),
 )
+PLAIN = Order(Call(kind="shell", target="true"), "l")
 REPORT = WorkReport(
     job_id="job-1",
     attempt_id=2,
@@ -73,13 +72,12 @@ FAILURE = replace(
 def test_an_order_is_read_back_as_it_was() -> None:
     """WF-284: it contains everything that a worker needs."""
     assert read_order(ORDER.document()) == ORDER
-    assert read_order(WorkOrder(kind="shell", target="true", label="l").document()) == WorkOrder(
-        kind="shell", target="true", label="l"
-    )
+    assert read_order(ORDER.document()).limits.wall_by == "timeout of the step"
+    assert read_order(PLAIN.document()) == PLAIN
 
 
 def test_an_order_says_only_what_is_not_the_default() -> None:
-    assert WorkOrder(kind="shell", target="true", label="l").document() == {
+    assert PLAIN.document() == {
         "version": 1,
         "kind": "shell",
         "target": "true",
@@ -89,9 +87,9 @@ def test_an_order_says_only_what_is_not_the_default() -> None:
 
 def test_an_order_names_the_results_and_files_it_is_given() -> None:
     """X-167: by digest, wherever they stand."""
-    assert list(ORDER.results()) == ["sha256:a", "sha256:b", "sha256:c"]
-    assert list(ORDER.files()) == ["sha256:f"]
-    payload = WorkOrder(kind="job", target={"inputs": {"x": {"$result": "sha256:j"}}}, label="l")
+    assert list(ORDER.call.results()) == ["sha256:a", "sha256:b", "sha256:c"]
+    assert list(ORDER.call.files()) == ["sha256:f"]
+    payload = Call(kind="job", target={"inputs": {"x": {"$result": "sha256:j"}}})
     assert list(payload.results()) == ["sha256:j"]
 
 

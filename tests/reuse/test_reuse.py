@@ -226,7 +226,7 @@ def test_a_result_whose_file_is_gone_is_a_miss_that_says_so(rig: Rig) -> None:
 def test_an_erased_job_is_no_answer(rig: Rig) -> None:
     """X-171: erasing takes the row out of the index; the work is done again."""
     rig.run(PIPE)
-    apart = next(one.job_id for one in rig.lane.began if one.order.step == "apart")
+    apart = next(one.job_id for one in rig.lane.began if one.order.origin.step == "apart")
     erase_job(rig.home.home, apart, environment=rig.home.environment)
     assert rig.run(PIPE).ok
     assert rig.calls() == ["apart"]

@@ -9,25 +9,26 @@ import pytest
 
 from detent.canon import decode, sha256
 from detent.errors import InvariantBroken
+from detent.jobs.order import Call
 from detent.reuse.ingredients import around, env_version
-from detent.reuse.work_keys import Found, Miss, Options, Wanted, WorkKey, no_results
+from detent.reuse.work_keys import Found, Miss, Options, WorkKey, no_results
 from tests.runs.rig import Rig
 
-SHELL = Wanted(kind="shell", target="cat a.txt", inputs=("a.txt",), outputs={"out": "b.txt"}, env={"X": "1"}, cwd=".")
-PYTHON = Wanted(kind="python", target="steps:add", arguments=(1,), keywords={"b": 2})
-CODE = Wanted(kind="code", target="def main(x):\n    return x\n", keywords={"x": 1})
+SHELL = Call(kind="shell", target="cat a.txt", inputs=("a.txt",), outputs={"out": "b.txt"}, env={"X": "1"}, cwd=".")
+PYTHON = Call(kind="python", target="steps:add", arguments=(1,), keywords={"b": 2})
+CODE = Call(kind="code", target="def main(x):\n    return x\n", keywords={"x": 1})
 
 
-def work_key(rig: Rig, wanted: Wanted, **more: Any) -> WorkKey:
+def work_key(rig: Rig, call: Call, **more: Any) -> WorkKey:
     work = rig.work(idle=True)
     try:
-        return work.work_keys.of(replace(wanted, base=str(rig.project)), no_results, **more)
+        return work.work_keys.of(replace(call, base=str(rig.project)), no_results, **more)
     finally:
         work.close()
 
 
 @pytest.mark.parametrize(
-    ("wanted", "change", "said"),
+    ("call", "change", "said"),
     [
         (PYTHON, {"arguments": (2,)}, "argument"),
         (PYTHON, {"keywords": {"b": 3}}, "argument b"),
@@ -44,17 +45,17 @@ def work_key(rig: Rig, wanted: Wanted, **more: Any) -> WorkKey:
         (CODE, {"entrypoint": "other"}, "entrypoint"),
     ],
 )
-def test_every_ingredient_counts_and_is_named(rig: Rig, wanted: Wanted, change: dict[str, Any], said: str) -> None:
+def test_every_ingredient_counts_and_is_named(rig: Rig, call: Call, change: dict[str, Any], said: str) -> None:
     """JOB-023, JOB-025, X-176, X-175: another key, and `explain` can say why."""
     rig.write("a\n", "a.txt")
     rig.write("c\n", "c.txt")
-    first, second = work_key(rig, wanted), work_key(rig, replace(wanted, **change))
+    first, second = work_key(rig, call), work_key(rig, replace(call, **change))
     assert first.key is not None
     assert second.key is not None
     assert first.key != second.key
     work = rig.work()
     assert said in work.work_keys.difference(first.ingredients, second.ingredients)
-    assert work_key(rig, wanted).key == first.key
+    assert work_key(rig, call).key == first.key
 
 
 def test_a_salt_is_an_ingredient(rig: Rig) -> None:
@@ -80,7 +81,7 @@ def test_the_environment_is_part_of_the_key(rig: Rig, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("wanted", "why"),
+    ("call", "why"),
     [
         (replace(SHELL, inputs=None), "declares no inputs"),
         (replace(SHELL, outputs={}), "declares no outputs"),
@@ -88,10 +89,10 @@ def test_the_environment_is_part_of_the_key(rig: Rig, monkeypatch: pytest.Monkey
         (replace(PYTHON, target="nowhere:f"), "nowhere"),
     ],
 )
-def test_what_has_no_key_says_why(rig: Rig, wanted: Wanted, why: str) -> None:
+def test_what_has_no_key_says_why(rig: Rig, call: Call, why: str) -> None:
     """X-175, X-176: done every time, and the reason is kept."""
     rig.write("a\n", "a.txt")
-    found = work_key(rig, wanted)
+    found = work_key(rig, call)
     assert found.key is None
     assert why in found.why
     work = rig.work()
@@ -114,7 +115,7 @@ def test_another_workspace_s_results_are_not_ours(rig: Rig) -> None:
     """X-148, JOB-085."""
     rig.run('name: mine\nsteps: [{id: a, run: {python: "steps:one"}}]')
     work = rig.work()
-    found = work.work_keys.of(Wanted(kind="python", target="steps:one", base=str(rig.project)), no_results)
+    found = work.work_keys.of(Call(kind="python", target="steps:one", base=str(rig.project)), no_results)
     assert isinstance(work.work_keys.find(found, Options(), since_ms=0), Found)
     work.backend.tenant = "other"
     assert isinstance(work.work_keys.find(found, Options(), since_ms=0), Miss)

@@ -189,7 +189,7 @@ class Rig:
 
     def calls(self) -> list[str]:
         """The steps that were begun, one entry for each attempt."""
-        return [str(one.order.step or one.order.label) for one in self.lane.began]
+        return [str(one.order.origin.step or one.order.label) for one in self.lane.began]
 
     def report(self, work: Runtime, job_id: str) -> WorkReport:
         """The report that ended a job."""

@@ -45,7 +45,7 @@ def main(task: dict[str, Any]) -> None:
         lane.on_idle = idle
         lane.wake()  # A job that was left may have begun already.
         result = handle.run()
-    say(status=result.status, value=result.value, run_id=result.run_id, calls=[a.order.step for a in lane.began])
+    say(status=result.status, value=result.value, run_id=result.run_id, calls=[a.order.origin.step for a in lane.began])
 
 
 def say(**words: Any) -> None:

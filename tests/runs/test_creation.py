@@ -9,17 +9,18 @@ import pytest
 
 from detent.canon import parse_digest
 from detent.errors import DetentError
+from detent.jobs.order import Call
 from detent.kernel import Job
-from detent.reuse.work_keys import Wanted, no_results
-from detent.runs.single_jobs import Call, SingleJobs
+from detent.reuse.work_keys import no_results
+from detent.runs.single_jobs import JobRequest, SingleJobs
 from detent.testing import CrashPoints
 from tests.runs.rig import Rig
 
 
-def call(rig: Rig, number: int = 1) -> Call:
+def call(rig: Rig, number: int = 1) -> JobRequest:
     """One task of the rig's project."""
-    wanted = Wanted(kind="python", target="steps:double", base=str(rig.project), arguments=(number,))
-    return Call(wanted, "steps:double")
+    work = Call(kind="python", target="steps:double", base=str(rig.project), arguments=(number,))
+    return JobRequest(work, "steps:double")
 
 
 @pytest.mark.parametrize("point", ["sealed", "appended", "committed"])
@@ -39,7 +40,7 @@ def test_a_job_is_made_whole_or_not_at_all_and_the_same_again_makes_it_once(
     assert [row.job_id for row in rows] == [ticket.job_id]
     job = Job.decode(rows[0].body)
     assert work.backend.content(job.payload_digest) is not None
-    key = work.work_keys.of(call(rig).wanted, no_results).key
+    key = work.work_keys.of(call(rig).call, no_results).key
     assert key is not None
     with rig.reader() as reader:
         (row,) = reader.work("local", parse_digest(key))
@@ -64,7 +65,7 @@ def test_a_refused_admission_leaves_no_job_no_payload_and_no_key(rig: Rig) -> No
         tasks.submit([call(rig, 3)], timeout=0.01)
     assert refused.value.code == "QUEUE_FULL"
     assert len(rig.jobs()) == before
-    key = work.work_keys.of(call(rig, 3).wanted, no_results).key
+    key = work.work_keys.of(call(rig, 3).call, no_results).key
     assert key is not None
     with rig.reader() as reader:
         assert list(reader.work("local", parse_digest(key))) == []

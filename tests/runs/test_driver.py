@@ -69,7 +69,7 @@ def test_a_job_carries_its_action_s_retries_limit_and_priority(rig: Rig) -> None
     )
     job = rig.job(rig.jobs(result.run_id)[0].job_id)
     assert (job.max_retries, job.priority) == (4, 3)
-    assert rig.lane.began[0].order.wall_ms == 5000
+    assert rig.lane.began[0].order.limits.wall_ms == 5000
 
 
 def test_a_diamond_waits_for_both_sides(rig: Rig) -> None:

@@ -10,8 +10,9 @@ import pytest
 from detent.canon import digest_text, encode, json_digest, json_encode, sha256
 from detent.errors import StoreCorrupt
 from detent.inspect.audit import verify_home
+from detent.jobs.order import Call, Order
 from detent.jobs.values import escaped
-from detent.jobs.work import WorkFile, WorkOrder, WorkReport, WorkStream
+from detent.jobs.work import WorkFile, WorkReport, WorkStream
 from detent.kernel import Finish, Grant, StartRun
 from detent.ledger import sign_result
 from detent.ledger.naming import written_digests
@@ -137,14 +138,14 @@ def test_files_in_the_arguments_of_an_order_are_kept_while_its_payload_is(tmp_pa
     files = played.home.content_files()
     digests = [files.put(ARTIFACT + b"%d" % number) for number in range(3)]
     first, second, third = (file_value(digest) for digest in digests)
-    order = WorkOrder(
+    call = Call(
         kind="python",
         target={"module": "m", "data": third},
-        label="l",
         arguments=([first],),
         keywords={"deep": {"er": second}},
     )
-    assert [*order.files()] == [digest_text(digest) for digest in digests]
+    order = Order(call, "l")
+    assert [*order.call.files()] == [digest_text(digest) for digest in digests]
     with played.session() as session:
         hand = Hand(played.home, session)
         hand.submit(MAKER, order.document())

@@ -117,7 +117,7 @@ def test_a_thousand_elements_pass_through_a_queue_of_256(rig: Rig) -> None:
 def test_an_element_s_job_is_named_by_its_action_and_its_place(rig: Rig) -> None:
     """X-185: UUIDv8 of (action id, index)."""
     rig.run('name: ids\nsteps: [{id: a, map: {x: [5, 6]}, run: {python: "steps:double"}}]')
-    jobs = {one.job_id: one.order.index for one in rig.lane.began}
+    jobs = {one.job_id: one.order.origin.index for one in rig.lane.began}
     assert sorted(jobs.values()) == [0, 1]  # type: ignore[type-var]
     assert {UUID(job).version for job in jobs} == {8}
     # The action's own id is drawn from the operation, so here the formula is put to a known one.

@@ -199,7 +199,7 @@ def test_what_was_run_with_code_that_it_was_not_ordered_with_answers_for_neither
 def test_a_run_whose_result_is_gone_is_begun_anew(rig: Rig) -> None:
     """X-171: an erased result is no result, in the middle of a run as well."""
     run_id = left(rig, PIPE, "steps:total")
-    made = next(one.job_id for one in rig.lane.began if one.order.step == "made")
+    made = next(one.job_id for one in rig.lane.began if one.order.origin.step == "made")
     erase_job(rig.home.home, made, environment=rig.home.environment)
     result = rig.run(PIPE)
     assert (result.status, result.value) == ("completed", 12)

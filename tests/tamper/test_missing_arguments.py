@@ -9,7 +9,7 @@ import pytest
 import detent
 from detent.canon import parse_digest
 from detent.inspect.audit import verify_home
-from detent.jobs.work import read_order
+from detent.jobs.order import read_order
 from detent.kernel import Job
 from detent.owner.content import open_value
 from detent.owner.wiring import Parts
@@ -37,7 +37,7 @@ def test_a_deleted_file_among_the_arguments_is_found(
         (row,) = reader.jobs()
         data = reader.content(Job.decode(row.body).payload_digest)
         assert data is not None
-        (named,) = read_order(open_value(data)).files()
+        (named,) = read_order(open_value(data)).call.files()
     assert verify_home(detent_home.home, environment=detent_home.environment).ok
     files = [path for path in (detent_home.path / "content").rglob("*") if path.is_file()]
     (stored,) = [path for path in files if parse_digest(named).hex() in "".join(path.parts)]

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from detent.errors import OutcomeUnknown, StoreUnavailable
-from detent.jobs.work import WorkOrder
+from detent.jobs.order import Call, Order
 from detent.kernel import Claim, Command, Grant
-from detent.owner.backend import Retries, Submission
+from detent.owner.backend import Submission
 from detent.owner.socket_messages import Answer
-from detent.reuse.work_keys import Wanted
 from detent.runs.runtime import Runtime
-from detent.runs.single_jobs import Call, SingleJobs
+from detent.runs.single_jobs import JobRequest, SingleJobs
 from detent.testing import FakeClock
 from detent.workers.claim_ahead import Asks, ClaimAhead, given_up
 from detent.workers.supervisor import Supervisor
@@ -25,11 +24,8 @@ NEVER = threading.Event()
 
 
 def submissions(work: Runtime, rig: Rig, *names: str) -> list[Submission]:
-    order = WorkOrder(kind="python", target="steps:one", label="label", base=str(rig.project))
-    return [
-        work.backend.submission(order, job_id=name, job_kind="task", priority=5, retries=Retries(), key=None)
-        for name in names
-    ]
+    order = Order(Call(kind="python", target="steps:one", base=str(rig.project)), "label")
+    return [work.backend.submission(order, job_id=name, job_kind="task", priority=5, key=None) for name in names]
 
 
 def states(rig: Rig, *names: str) -> list[str]:
@@ -433,7 +429,7 @@ def test_a_crew_tells_what_it_has_taken_from_the_queue(rig: Rig) -> None:
     """X-182: more work than the queue holds is refused once, not again and again."""
     work = rig.work()
     tasks = SingleJobs(work)
-    wanted = Wanted(kind="python", target="steps:one", base=str(rig.project), cache=False)
-    for ticket in tasks.submit([Call(wanted, f"job-{number}") for number in range(1000)]):
+    call = Call(kind="python", target="steps:one", base=str(rig.project), cache=False)
+    for ticket in tasks.submit([JobRequest(call, f"job-{number}") for number in range(1000)]):
         assert tasks.wait(ticket, WAIT_SECONDS)
     assert refusals(work) <= 250

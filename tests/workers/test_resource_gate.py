@@ -10,10 +10,10 @@ import pytest
 from detent.errors import RequestRefused
 from detent.inspect.explain_job import taken_by
 from detent.inspect.explain_run import explain_run
+from detent.jobs.order import Call, JobLimits
 from detent.owner.content import Content
 from detent.owner.views import job_view
-from detent.reuse.work_keys import Wanted
-from detent.runs.single_jobs import Call, SingleJobs
+from detent.runs.single_jobs import JobRequest, SingleJobs
 from detent.store.sqlite import SqliteStore
 from tests.runs.rig import Rig, eventually
 
@@ -81,9 +81,10 @@ def test_what_takes_more_than_there_is_is_refused_before_anything_runs(rig: Rig)
             """,
         ).run()
     assert no.value.code == "NO_FEASIBLE_POOL"
-    call = Call(Wanted(kind="python", target="steps:one", base=str(rig.project)), "one", resources={"gpu": 1})
+    one = Call(kind="python", target="steps:one", base=str(rig.project))
+    request = JobRequest(one, "one", JobLimits(resources={"gpu": 1}))
     with pytest.raises(RequestRefused, match="a resource that this home does not have") as no:
-        SingleJobs(work).submit([call])
+        SingleJobs(work).submit([request])
     assert no.value.code == "NO_FEASIBLE_POOL"
     assert list(work.backend.reader.jobs()) == []
 
@@ -105,11 +106,11 @@ def test_explain_tells_what_a_step_takes_and_that_it_waits_for_it(rig: Rig, tmp_
     work, gate = rig.pool(workers=2), tmp_path / "gate"
     tasks = SingleJobs(work)
 
-    def call(place: Path) -> Call:
-        wanted = Wanted(
+    def call(place: Path) -> JobRequest:
+        work = Call(
             kind="python", target="steps:waits", base=str(rig.project), keywords={"place": str(place)}, cache=False
         )
-        return Call(wanted, "waits", resources={"gpu": 1})
+        return JobRequest(work, "waits", JobLimits(resources={"gpu": 1}))
 
     first, second = tasks.submit([call(gate), call(gate)])
     eventually(lambda: {rig.job(one.job_id).state for one in (first, second)} == {"RUNNING"}, "not claimed")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from detent.errors import InvalidInput
-from detent.jobs.work import WorkOrder, read_order
+from detent.jobs.order import Call, JobLimits, Order, read_order
 from detent.workers.executor import CANCELLED, FAILED, SUCCEEDED, Assignment, Finished
 from detent.workers.resource_gate import WAITING_MAX, ResourceGate, feasible_fault
 from detent.workers.resources import Resources
@@ -61,7 +61,7 @@ class Behind:
 
 
 def assignment(number: int, **resources: int) -> Assignment:
-    order = WorkOrder(kind="python", target="steps:one", label="one", resources=resources)
+    order = Order(Call(kind="python", target="steps:one"), "one", JobLimits(resources=resources))
     return Assignment(number, f"job-{number}", 0, order, {})
 
 

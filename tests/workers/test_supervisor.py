@@ -12,11 +12,10 @@ import pytest
 from detent.canon import sha256
 from detent.errors import StoreUnavailable
 from detent.executor.plain import Pool
-from detent.jobs.work import WorkOrder
+from detent.jobs.order import Call, JobLimits, Order, Retries
 from detent.kernel import Claim, Finish, Manifest, Submit
 from detent.kernel.policy import UNLIMITED_QUOTA
 from detent.ledger import sign_manifest
-from detent.owner.backend import Retries
 from detent.owner.content import seal_value
 from detent.runs.erase import erase_job
 from detent.runs.runtime import Runtime
@@ -30,15 +29,14 @@ from tests.runs.rig import Child, Rig, eventually
 GONE = WorkerIdentity(ProcessMark("0", "0", 4_000_000, "1"), "x")
 
 
-def order(target: str = "steps:one", **more: object) -> WorkOrder:
-    return WorkOrder(kind="python", target=target, label="label", **more)  # type: ignore[arg-type]
+def order(target: str = "steps:one", *, retries: Retries | None = None, **more: Any) -> Order:
+    call = Call(kind="python", target=target, **more)
+    return Order(call, "label", JobLimits(retries=retries or Retries()))
 
 
-def submit(work: Runtime, given: WorkOrder, job_id: str = "job-1", *, retries: Retries | None = None) -> str:
+def submit(work: Runtime, given: Order, job_id: str = "job-1") -> str:
     """Submit a job beside any run."""
-    made = work.backend.submission(
-        given, job_id=job_id, job_kind="task", priority=5, retries=retries or Retries(), key=None
-    )
+    made = work.backend.submission(given, job_id=job_id, job_kind="task", priority=5, key=None)
     (answer,) = work.session.ask([made.command], content=made.inline)
     assert answer.ok, answer
     return job_id
@@ -133,7 +131,7 @@ def test_a_job_whose_lease_was_lost_is_ended_and_its_report_refused(rig: Rig, de
     """JOB-083, A.6: another worker has it by then."""
     rig.lane.held = {"steps:one"}
     work = rig.work()
-    submit(work, order(base=str(rig.project)), retries=Retries(9))
+    submit(work, order(base=str(rig.project), retries=Retries(9)))
     eventually(lambda: rig.lane.waiting("steps:one") == 1, "it was not taken")
     lease = rig.job("job-1").lease_id
     rig.home._sessions.append(work.session)
@@ -151,7 +149,7 @@ def test_a_job_whose_lease_was_lost_is_ended_and_its_report_refused(rig: Rig, de
 def test_work_of_an_unknown_kind_fails_and_says_so(rig: Rig) -> None:
     """JOB-060: DEPENDENCY_ERROR, and it is not retried."""
     work = rig.work()
-    submit(work, WorkOrder(kind="shell", target="true", label="l"))
+    submit(work, Order(Call(kind="shell", target="true"), "l"))
     assert ended(rig) == "FAILED"
     report = rig.report(work, "job-1")
     assert report.error is not None
@@ -226,7 +224,7 @@ def test_a_worker_that_says_cancelled_unasked_is_tried_again_and_bounded(rig: Ri
     rig.lane = Odd(content=rig.home.path / "content")
     rig.time_passes()
     work = rig.work()
-    submit(work, order(base=str(rig.project)), retries=Retries(2))
+    submit(work, order(base=str(rig.project), retries=Retries(2)))
     assert ended(rig) == "FAILED"
     assert len(rig.lane.began) == 3
     assert rig.job("job-1").reason_code == "CANCELLED_UNASKED"
@@ -253,7 +251,7 @@ def test_what_runs_when_a_crew_is_closed_is_given_up_not_failed(rig: Rig) -> Non
     """X-163: evidence `interrupted`; another worker can have it at once."""
     rig.lane.held = {"steps:one"}
     work = rig.work()
-    submit(work, order(base=str(rig.project)), retries=Retries(0))
+    submit(work, order(base=str(rig.project), retries=Retries(0)))
     eventually(lambda: rig.lane.waiting("steps:one") == 1, "it was not taken")
     work.close()
     job = rig.job("job-1")
@@ -318,7 +316,7 @@ def test_a_worker_process_that_is_killed_is_replaced_and_its_work_done(rig: Rig)
         """
     )
     work = rig.pool()
-    submit(work, order("steps:stuck", base=str(rig.project)), retries=Retries(0))
+    submit(work, order("steps:stuck", base=str(rig.project), retries=Retries(0)))
     eventually(lambda: marker.exists() and bool(marker.read_text()), "it did not begin")
     os.kill(int(marker.read_text()), signal.SIGKILL)
     assert ended(rig) == "SUCCEEDED"

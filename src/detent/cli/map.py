@@ -114,7 +114,7 @@ def command(  # noqa: PLR0913 - a command's options
 ) -> int:
     """Map a function over items."""
     from detent.contract.words import python_target_fault  # noqa: PLC0415 - keeps `--help` fast
-    from detent.owner.backend import Retries  # noqa: PLC0415
+    from detent.jobs.order import Retries  # noqa: PLC0415
     from detent.runs.ordered.resume import Beginning  # noqa: PLC0415
     from detent.runs.ordered.spec import WINDOW, OrderedSpec  # noqa: PLC0415
     from detent.runs.runtime import Runtime, home_at  # noqa: PLC0415

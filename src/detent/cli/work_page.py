@@ -13,7 +13,8 @@ from detent.words.quantities import count_text, size_text
 from detent.words.states import FAILED, word_of
 
 if TYPE_CHECKING:
-    from detent.jobs.work import WorkOrder, WorkReport, WorkStream
+    from detent.jobs.order import Order
+    from detent.jobs.work import WorkReport, WorkStream
     from detent.owner.content import Content
 
 TEXT_MAX = 300
@@ -24,7 +25,7 @@ FILES_SHOWN_MAX = 20
 TRACEBACK_LINES_MAX = 30
 
 
-def order_map(order: WorkOrder | None) -> dict[str, Any] | None:
+def order_map(order: Order | None) -> dict[str, Any] | None:
     """An order as data."""
     if order is None:
         return None
@@ -72,16 +73,23 @@ def report_map(content: Content, report: WorkReport | None) -> dict[str, Any] | 
     }
 
 
-def order_fields(order: WorkOrder) -> list[tuple[str, Cellish]]:
+def order_fields(order: Order) -> list[tuple[str, Cellish]]:
     """What a job was asked to do, for a page."""
     fields: list[tuple[str, Cellish]] = [("work", call_text(order))]
-    if order.step is not None:
-        fields.append(("step", order.step if order.index is None else f"{order.step}, element {order.index}"))
+    if order.origin.step is not None:
+        fields.append(
+            (
+                "step",
+                order.origin.step
+                if order.origin.index is None
+                else f"{order.origin.step}, element {order.origin.index}",
+            )
+        )
     else:
         fields.append(("name", order.label))
-    if order.retry_of is not None:
-        fields.append(("retry of", order.retry_of))
-    where = order.base if order.cwd is None else f"{order.base or '.'}/{order.cwd}"
+    if order.origin.retry_of is not None:
+        fields.append(("retry of", order.origin.retry_of))
+    where = order.call.base if order.call.cwd is None else f"{order.call.base or '.'}/{order.call.cwd}"
     return [*fields, ("in", where)] if where is not None else fields
 
 
@@ -132,23 +140,27 @@ def draw_error(page: Page, report: WorkReport) -> None:
         page.line("  ", Cell(line, FAINT))
 
 
-def call_text(order: WorkOrder) -> str:
+def call_text(order: Order) -> str:
     """What is called with which arguments: ``python tasks:square(4, factor=2)``; a result is ``<result>``."""
-    arguments = [_written(value) for value in order.arguments]
-    arguments += [f"{name}={_written(value)}" for name, value in order.keywords.items()]
-    if order.kind == "python":
-        return _cut(f"python {order.target}({', '.join(arguments)})")
-    if order.kind == "code":
-        return _cut(f"code {order.entrypoint}({', '.join(arguments)})")
-    if order.kind == "shell":
-        lines = str(order.target).strip().splitlines()
+    arguments = [_written(value) for value in order.call.arguments]
+    arguments += [f"{name}={_written(value)}" for name, value in order.call.keywords.items()]
+    if order.call.kind == "python":
+        return _cut(f"python {order.call.target}({', '.join(arguments)})")
+    if order.call.kind == "code":
+        return _cut(f"code {order.call.entrypoint}({', '.join(arguments)})")
+    if order.call.kind == "shell":
+        lines = str(order.call.target).strip().splitlines()
         more = f" (and {count_text(len(lines) - 1, 'more line')})" if len(lines) > 1 else ""
-        env = " ".join(f"{name}={_written(value)}" for name, value in order.env.items())
+        env = " ".join(f"{name}={_written(value)}" for name, value in order.call.env.items())
         return _cut(f"shell {lines[0] if lines else ''}{more}" + (f" with {env}" if env else ""))
-    if order.kind == "map":
-        source = ", ".join(order.target["files"]) if "files" in order.target else _written(order.keywords.get("items"))
-        return _cut(map_text(order.target, source, {}))
-    kind = order.target.get("job_type") if isinstance(order.target, dict) else None
+    if order.call.kind == "map":
+        source = (
+            ", ".join(order.call.target["files"])
+            if "files" in order.call.target
+            else _written(order.call.keywords.get("items"))
+        )
+        return _cut(map_text(order.call.target, source, {}))
+    kind = order.call.target.get("job_type") if isinstance(order.call.target, dict) else None
     return f"job {kind or ''}".strip()
 
 

@@ -72,11 +72,13 @@ def limited_by(content: Content, view: JobView, operator_ms: int | None) -> Limi
     if order is None:
         return None
     wall = []
-    if order.wall_ms is not None:
-        wall.append(Limit(order.wall_ms, order.wall_by or OF_TASK))
+    if order.limits.wall_ms is not None:
+        wall.append(Limit(order.limits.wall_ms, order.limits.wall_by or OF_TASK))
     if operator_ms is not None:
         wall.append(Limit(operator_ms, OPERATOR))
-    memory = None if order.memory_mb is None else Limit(order.memory_mb, order.memory_by or "the task")
+    memory = (
+        None if order.limits.memory_mb is None else Limit(order.limits.memory_mb, order.limits.memory_by or "the task")
+    )
     return Limited(tuple(sorted(wall, key=lambda limit: limit.amount)), memory)
 
 
@@ -101,16 +103,18 @@ class Taken:
 def taken_by(reader: StoreReader, content: Content, view: JobView, home: Path) -> Taken | None:
     """What a job takes; None when it declares nothing, or when its order is gone."""
     order = order_of(content, view.row) if view.job.job_kind in {"action", "task"} else None
-    if order is None or not order.resources:
+    if order is None or not order.limits.resources:
         return None
-    said = takes_text(order.resources)
+    said = takes_text(order.limits.resources)
     if view.job.state == State.RUNNING and view.row.job_id not in live_jobs(home):
         return Taken(
-            order.resources, True, (said, "It was claimed and waits for these resources; no worker has begun it yet.")
+            order.limits.resources,
+            True,
+            (said, "It was claimed and waits for these resources; no worker has begun it yet."),
         )
     waited = _waited_ms(reader, content, view)
     lines = (said,) if waited < WAITED_MS_MIN else (said, f"Its last attempt waited {duration_text(waited)} for them.")
-    return Taken(order.resources, False, lines)
+    return Taken(order.limits.resources, False, lines)
 
 
 def takes_text(resources: Mapping[str, int]) -> str:

@@ -16,8 +16,8 @@ from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import DetentError, InvalidInput
 from detent.inspect.explain_words import moment
+from detent.jobs.order import Call, Order
 from detent.jobs.values import restored
-from detent.jobs.work import WorkOrder
 from detent.kernel import Job
 from detent.kernel.table import State
 from detent.owner.content import Content, open_value, order_of
@@ -85,13 +85,13 @@ def change_map(change: Change) -> dict[str, object]:
     return said
 
 
-def change_text(change: Change, content: Content, old: WorkOrder, new: WorkOrder | None) -> str:
+def change_text(change: Change, content: Content, old: Call, new: Call | None) -> str:
     """A change with what it was and what it is: arguments by their values where these are short, the rest by digest."""
     told = describe(change)
     if change.old is ABSENT or change.new is ABSENT or " -> " in told or change.name == UNTOLD:
         return told
     if new is not None and change.name.startswith("argument:"):
-        values = [_argument(content, order, change.name.removeprefix("argument:")) for order in (old, new)]
+        values = [_argument(content, call, change.name.removeprefix("argument:")) for call in (old, new)]
         if None not in values and values[0] != values[1]:
             return f"{told}: {values[0]} -> {values[1]}"
     return f"{told}: {_short(change.old)} -> {_short(change.new)}"
@@ -112,7 +112,7 @@ def why_run(
         if lost is None:
             return None  # A payload of an unknown kind.
         return WhyRun(UNKNOWN, (f"Why it ran cannot be told: what it was asked to do {lost}.",))
-    ingredients = order.ingredients
+    ingredients = order.origin.ingredients
     if why := _never(order):
         return WhyRun(NEVER, (f"It is done every time: {why}.",), ingredients=len(ingredients))
     known = {} if known is None else known
@@ -126,14 +126,16 @@ def why_run(
     def skip(one: EarlierJob) -> bool:
         return one.row.job_id == view.row.job_id or one.submitted_tick > view.job.submitted_tick
 
-    compared = earlier_jobs.nearest(ingredients, order.index, skip=skip)
+    compared = earlier_jobs.nearest(ingredients, order.origin.index, skip=skip)
     lost_row = earlier_jobs.erased_since(compared, view.job.submitted_tick)
     if lost_row is not None and lost_row.job_id != view.row.job_id:
         line = f"It had been done as {_whose(lost_row)}, which was erased on purpose since, so its result could not be reused."
         return WhyRun(LOST, (line,), lost_row.job_id, lost_row.run_id, ingredients=len(ingredients))
     if compared is None:
         return WhyRun(FIRST, ("Nothing of its name had been done here before.",), ingredients=len(ingredients))
-    texts = [change_text(change, content, compared.order, order) for change in compared.changes[:CHANGES_TOLD_MAX]]
+    texts = [
+        change_text(change, content, compared.order.call, order.call) for change in compared.changes[:CHANGES_TOLD_MAX]
+    ]
     return _changed(compared, len(ingredients), texts, view.times)
 
 
@@ -158,12 +160,12 @@ def taken_ingredients(content: Content, ingredients_digest: bytes | None) -> Map
     return found if isinstance(found, dict) else {}
 
 
-def _never(order: WorkOrder) -> str | None:
+def _never(order: Order) -> str | None:
     """Why an order is never reused, as far as it says so itself."""
-    ingredients = order.ingredients
+    ingredients = order.origin.ingredients
     if not ingredients:
         return "its cache is turned off, or its code or inputs could not be read when it was submitted"
-    if order.kind == "shell":
+    if order.call.kind == "shell":
         kinds = {name.partition(":")[0] for name in ingredients}
         lacking = [word for word in ("input", "output") if word not in kinds]
         if lacking:
@@ -173,19 +175,19 @@ def _never(order: WorkOrder) -> str | None:
     return None
 
 
-def _unread(order: WorkOrder) -> str:
+def _unread(order: Order) -> str:
     """Which part of the code cannot be read, as the source stands now."""
-    if order.kind not in CODED:
+    if order.call.kind not in CODED:
         return ""
-    called = order.target["compute"] if order.kind == "map" else order.target
+    called = order.call.target["compute"] if order.call.kind == "map" else order.call.target
     try:
-        unresolved = CodeReader(order.base).digest(str(called)).unresolved
+        unresolved = CodeReader(order.call.base).digest(str(called)).unresolved
     except DetentError:
         return ""
     return f" ({unresolved[0].what} at {unresolved[0].where} {unresolved[0].why})" if unresolved else ""
 
 
-def _same_work(reader: StoreReader, content: Content, view: JobView, own: WorkRow, order: WorkOrder) -> WhyRun | None:
+def _same_work(reader: StoreReader, content: Content, view: JobView, own: WorkRow, order: Order) -> WhyRun | None:
     """Whether an earlier job had the very same key, and what spoke against its result."""
     before: JobRow | None = None
     for row in reader.work(own.workspace, own.execution_key):
@@ -193,14 +195,18 @@ def _same_work(reader: StoreReader, content: Content, view: JobView, own: WorkRo
             break
         earlier = reader.job(row.job_id)
         asked = None if earlier is None else order_of(content, earlier)
-        if asked is None or is_same_work(asked, order, order.ingredients):
+        if asked is None or is_same_work(asked, order.call, order.origin.ingredients):
             before = earlier or before
     if before is None:
-        return None if order.again is None else WhyRun(AGAIN, (f"No earlier result was taken: {order.again}.",))
+        return (
+            None
+            if order.origin.again is None
+            else WhyRun(AGAIN, (f"No earlier result was taken: {order.origin.again}.",))
+        )
     what = f"Job {before.job_id}" + ("" if before.run_id is None else f" of run {before.run_id}")
     report = report_of(reader, content, before)
-    if order.again is not None:  # As it was found when the job was submitted; older orders do not say.
-        why = f"its result was not taken: {order.again}"
+    if order.origin.again is not None:  # As it was found when the job was submitted; older orders do not say.
+        why = f"its result was not taken: {order.origin.again}"
     elif before.state == State.FAILED:
         why = "had failed, and failures are not reused unless `--reuse-failed` asks for it"
     elif before.state == State.CANCELED:
@@ -209,12 +215,12 @@ def _same_work(reader: StoreReader, content: Content, view: JobView, own: WorkRo
         why = "had not ended yet"
     elif report is None or not all(map(content.has, report.contents())):
         why = "had done it, but a part of its result is gone"
-    elif order.outputs:
+    elif order.call.outputs:
         why = "had done it; its outputs were not there as it had left them, or `--force` asked for it again"
     else:
         why = "had done it, and `--force` asked for it again"
     line = f"{what} was the same work and {why}."
-    return WhyRun(AGAIN, (line,), before.job_id, before.run_id, ingredients=len(order.ingredients))
+    return WhyRun(AGAIN, (line,), before.job_id, before.run_id, ingredients=len(order.origin.ingredients))
 
 
 def _whose(row: JobRow) -> str:
@@ -237,12 +243,12 @@ def _changed(compared: Compared, ingredients: int, texts: Sequence[str], times: 
     return WhyRun(CHANGED, tuple(lines), row.job_id, row.run_id, tuple(changes), ingredients)
 
 
-def _argument(content: Content, order: WorkOrder, name: str) -> str | None:
-    """An argument of an order as short text; None when it is long, or what it names is gone."""
-    if name in order.keywords:
-        value = order.keywords[name]
-    elif name.isdecimal() and 0 < int(name) <= len(order.arguments):
-        value = order.arguments[int(name) - 1]
+def _argument(content: Content, call: Call, name: str) -> str | None:
+    """An argument of a call as short text; None when it is long, or what it names is gone."""
+    if name in call.keywords:
+        value = call.keywords[name]
+    elif name.isdecimal() and 0 < int(name) <= len(call.arguments):
+        value = call.arguments[int(name) - 1]
     else:
         return None
     if len(text := json.dumps(value, ensure_ascii=False)) > ARGUMENT_CHARS_MAX:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from detent.canon.late import dataclass
 from detent.canon.policies import POLICY_SECTIONS
 from detent.errors import DetentError
-from detent.jobs.work import WorkOrder
+from detent.jobs.order import Order
 from detent.kernel import Job, KernelConfig, QuotaPolicy
 from detent.kernel.policy import QUOTA_OK, UNLIMITED
 from detent.kernel.quota import quota_verdict
@@ -158,13 +158,13 @@ def ledger_of(reader: StoreReader, content: Content, view: JobView, policies: Po
     return JobLedger(job, _recorded_quota(reader, view), name, _chosen_by(order, job, policies), settings)
 
 
-def _named(order: WorkOrder | None) -> str | None:
-    return None if order is None else order.policies.get("quota")
+def _named(order: Order | None) -> str | None:
+    return None if order is None else order.limits.policies.get("quota")
 
 
-def _chosen_by(order: WorkOrder | None, job: Job, policies: Policies) -> str:
+def _chosen_by(order: Order | None, job: Job, policies: Policies) -> str:
     if order is not None and _named(order) is not None:
-        return "named by the step" if order.step is not None else "named by the task or its submission"
+        return "named by the step" if order.origin.step is not None else "named by the task or its submission"
     if "quota" in policies.tenants.get(job.tenant_id, {}):
         return f"by [tenants.{job.tenant_id}]"
     return f"the default of [{POLICY_SECTIONS['quota']}]"

@@ -123,7 +123,7 @@ def _insist_on_platform_job(content: Content, row: JobRow) -> None:
     order = order_of(content, row)
     if order is None and content.reader.is_erased(Job.decode(row.body).payload_digest):
         raise DetentError(f"job {row.job_id} was erased", code="CONTENT_GONE", details={"job_id": row.job_id})
-    if order is None or order.kind != "job":
+    if order is None or order.call.kind != "job":
         raise InvalidInput(
             f"job {row.job_id} is not a platform job", hint=f"`detent show {row.job_id}` shows its result"
         )
@@ -164,7 +164,7 @@ def _envelope(content: Content, row: JobRow, report: WorkReport, digest: bytes) 
     order = order_of(content, row)
     fault = None
     if order is not None and is_platform_order(order):
-        fault = answer_fault(read_payload(order.target), result)
+        fault = answer_fault(read_payload(order.call.target), result)
     if fault is not None or result.status.value != report.status:
         fault = fault or f"it says {result.status.value}, the signed report {report.status}"
         raise StoreCorrupt(f"the result of job {row.job_id} is not the answer to its payload: {fault}", hint=DAMAGED)

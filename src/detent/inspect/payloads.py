@@ -7,7 +7,7 @@ from typing import Any
 
 from detent.canon import NotCanonical, decode
 from detent.errors import DetentError, InvariantBroken
-from detent.jobs.work import WorkOrder, read_order
+from detent.jobs.order import Order, read_order
 from detent.kernel import Job
 from detent.ledger.schema import SubmittedManifest, read_submitted
 from detent.owner.content import Content, open_value
@@ -22,7 +22,7 @@ def job_of(row: JobRow | None) -> Job | None:
         return None
 
 
-def order_of(content: Content, job: Job) -> WorkOrder | None:
+def order_of(content: Content, job: Job) -> Order | None:
     """The order that a job's payload is; None also for a payload of another kind."""
     said = opened(content, job.payload_digest)
     try:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Final, cast
 
-from detent.canon import digest_text, parse_digest
+from detent.canon import digest_text
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.contract import Contract
@@ -20,7 +20,7 @@ from detent.contract.model import REFERRING, Binding, Kind
 from detent.contract.references import param_names, step_keys
 from detent.errors import DetentError
 from detent.inspect.explain_reuse import change_map, change_text
-from detent.jobs.work import WorkOrder
+from detent.jobs.order import Call, Order
 from detent.owner.backend import Backend
 from detent.owner.content import Content
 from detent.owner.home import Home
@@ -28,10 +28,10 @@ from detent.owner.session import Session
 from detent.owner.wiring import Parts
 from detent.reuse.earlier_jobs import EarlierJobs
 from detent.reuse.ingredients import Change, describe
-from detent.reuse.work_keys import Found, Miss, Options, Wanted, WorkKey, WorkKeys
+from detent.reuse.work_keys import Found, Miss, Options, WorkKey, WorkKeys
 from detent.runs.record.inputs import RunInputs, unfinished
-from detent.runs.record.step_run import Binder, Bound, Element, StepRun
-from detent.runs.steps.orders import wanted_of
+from detent.runs.record.step_run import Binder, Element, StepRun
+from detent.runs.steps.orders import limits_of
 from detent.words.states import REUSED, SUCCEEDED, word_of
 from detent.workflow.ordering import get_execution_order
 
@@ -124,7 +124,7 @@ class _Seer:
             for step in contract.plain_steps
             if step.enabled and step.step_id in contract.bindings
         }
-        self._binder = Binder(params, self.steps)
+        self._binder = Binder(params, self.steps, base=contract.base, load=self._load)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -153,7 +153,7 @@ class _Seer:
         return bool(binding.inputs) or (binding.kind is Kind.MAP and may_read(binding.target, self._params))
 
     def _elements(self, step: StepRun) -> StepPreview:
-        items = self._binder.items(step, self._load) if step.mapped else [None]
+        items = self._binder.items(step) if step.mapped else [None]
         if items is None:
             return StepPreview(UNKNOWN, "what it goes through is not a list", None)
         if len(items) > ELEMENTS_LOOKED_MAX:
@@ -165,7 +165,7 @@ class _Seer:
         misses: list[tuple[Element, WorkKey, Miss]] = []
         running = 0
         for element in step.elements:
-            work_key = self._work_key(step, self._binder.bind(element))
+            work_key = self._work_key(element)
             found = self._work_keys.find(work_key, Options(), since_ms=0)
             if isinstance(found, Miss):
                 misses.append((element, work_key, found))
@@ -210,29 +210,24 @@ class _Seer:
         if not changes:
             return f"job {compared.row.job_id} of the same work ended as {word_of(compared.row.state)}", ()
         more = f" and {len(changes) - CHANGES_TOLD_MAX} more" if len(changes) > CHANGES_TOLD_MAX else ""
-        told = (self._told(change, compared.order, work_key.wanted) for change in changes[:CHANGES_TOLD_MAX])
+        told = (self._told(change, compared.order, work_key.call) for change in changes[:CHANGES_TOLD_MAX])
         return "; ".join(told) + more, changes
 
-    def _told(self, change: Change, old: WorkOrder, wanted: Wanted) -> str:
+    def _told(self, change: Change, old: Order, call: Call) -> str:
         """A change in a few words: arguments with their values, the rest without digests."""
         if not change.name.startswith("argument:"):
             return describe(change)
-        new = WorkOrder(
-            kind=wanted.kind, target="", label="", arguments=wanted.arguments, keywords=dict(wanted.keywords)
-        )
-        return change_text(change, self._content, old, new)
+        return change_text(change, self._content, old.call, call)
 
-    def _work_key(self, step: StepRun, bound: Bound) -> WorkKey:
-        wanted = wanted_of(step, bound, self._contract.base, self._value)
-        return self._work_keys.of(wanted, self._values.__getitem__, load=self._value)
+    def _work_key(self, element: Element) -> WorkKey:
+        call = self._binder.call(element)
+        limits = limits_of(element.step, call)
+        return self._work_keys.of(call, self._values.__getitem__, limits=limits, load=self._binder.value)
 
     def _keep(self, element: Element, found: Found) -> None:
         element.state, element.digest = REUSED, found.digest
         if found.digest is not None and found.report is not None and found.report.value_digest is not None:
             self._values[digest_text(found.digest)] = found.report.value_digest
-
-    def _value(self, named: str) -> JsonValue:
-        return self._load(parse_digest(named))
 
     def _load(self, digest: bytes) -> JsonValue:
         report = self._backend.report(digest)

@@ -15,7 +15,7 @@ from detent.canon import parse_digest
 from detent.inspect.payloads import created_ms, fields_of, job_of, opened, order_of
 from detent.jobs.idempotency import IDEMPOTENCY_WINDOW_MS
 from detent.jobs.keys import ExecutionKey
-from detent.jobs.work import WorkOrder
+from detent.jobs.order import Order
 from detent.kernel import Job
 from detent.kernel.history import STEP_REUSED
 from detent.ledger.findings import Finding
@@ -110,7 +110,7 @@ class Beside:
         key = None if order is None else _key(order)
         if order is None or key is None:
             return
-        if order.kind == "shell" and not any(name.startswith(INPUT) for name in order.ingredients):
+        if order.call.kind == "shell" and not any(name.startswith(INPUT) for name in order.origin.ingredients):
             self._unsure += 1  # Commands that declare that they read no file are reused, others are not.
             return
         yield Finding("WORK_INDEX_WRONG", "the job's work can be reused, and its row is missing", job_id=job.job_id)
@@ -153,7 +153,7 @@ def _reuse(content: Content, record: RecordRow) -> Iterator[Finding]:
     order = None if job is None else order_of(content, job)
     if order is None or said is None:
         return
-    if said.get("ingredients") != order.ingredients:
+    if said.get("ingredients") != order.origin.ingredients:
         message = f"step {fields.get('step_id')!r} of run {fields.get('run_id')!r} took the result of other work"
         place = (record.partition, record.batch_no, record.position, fields["job_id"])
         yield Finding("REUSE_MISMATCH", message, *place)
@@ -163,10 +163,10 @@ def _wrong_answer(what: str, job_id: str | None = None) -> Finding:
     return Finding("ANSWER_WRONG", f"the answer kept for an idempotency key {what}", job_id=job_id)
 
 
-def _key(order: WorkOrder) -> ExecutionKey | None:
+def _key(order: Order) -> ExecutionKey | None:
     """The key of work that is reused; None for work that is done every time, as far as its order tells."""
-    unread = "code" in order.ingredients and order.ingredients["code"] is None
-    undeclared = order.kind == "shell" and not order.outputs
+    unread = "code" in order.origin.ingredients and order.origin.ingredients["code"] is None
+    undeclared = order.call.kind == "shell" and not order.call.outputs
     return None if unread or undeclared else key_of_order(order)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from detent.jobs.work import WorkOrder
+from detent.jobs.order import Call, JobLimits, Order, Origin
 
 if TYPE_CHECKING:
     from detent.jobs.payload import JobPayload
@@ -21,31 +21,32 @@ TIMEOUT_BY: Final = "limits.timeout_ms of the payload"
 MEMORY_BY: Final = "limits.memory_mb of the payload"
 
 
-def platform_order(payload: JobPayload, ingredients: Mapping[str, Any]) -> WorkOrder:
+def platform_order(payload: JobPayload, ingredients: Mapping[str, Any]) -> Order:
     """The order of a platform job, from its complete payload. ``ingredients`` name the tools that it will run with."""
     objects = ",".join(payload.object_ids)
-    return WorkOrder(
-        kind="job",
-        target=payload.document(),
-        label=f"{payload.document_id}/{objects}" if objects else payload.document_id,
-        wall_ms=payload.limits.timeout_ms,
-        wall_by=TIMEOUT_BY,
-        memory_mb=payload.limits.memory_mb,
-        memory_by=MEMORY_BY,
-        retry_of=payload.retry_of,
-        ingredients=ingredients,
+    return Order(
+        Call(kind="job", target=payload.document()),
+        f"{payload.document_id}/{objects}" if objects else payload.document_id,
+        JobLimits(
+            wall_ms=payload.limits.timeout_ms,
+            wall_by=TIMEOUT_BY,
+            memory_mb=payload.limits.memory_mb,
+            memory_by=MEMORY_BY,
+        ),
+        Origin(retry_of=payload.retry_of, ingredients=ingredients),
     )
 
 
-def is_platform_order(order: WorkOrder) -> bool:
+def is_platform_order(order: Order) -> bool:
     """Whether an order is a platform job that was submitted whole, and not a step of a contract."""
-    return order.kind == "job" and order.step is None and isinstance(order.target, dict)
+    call = order.call
+    return call.kind == "job" and order.origin.step is None and isinstance(call.target, dict)
 
 
-def request_of(order: WorkOrder) -> WorkOrder:
+def request_of(order: Order) -> Order:
     """A platform job's order without what the platform filled in: what two equal requests have in common (JOB-031)."""
     from dataclasses import replace  # noqa: PLC0415 - only requests under an idempotency key ask
 
-    target = {name: value for name, value in order.target.items() if name not in {*FILLED_IN, "job_id"}}
+    target = {name: value for name, value in order.call.target.items() if name not in {*FILLED_IN, "job_id"}}
     environment = {name: value for name, value in target.get("environment", {}).items() if name != "env_version"}
-    return replace(order, target={**target, "environment": environment})
+    return replace(order, call=replace(order.call, target={**target, "environment": environment}))

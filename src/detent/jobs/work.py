@@ -1,15 +1,14 @@
-"""Work without a document: what a step of a workflow or a task of a user's own is asked to do, and what came of it.
+"""What came of work: the report of one attempt.
 
-An *order* is the payload of an ``action`` or ``task`` job: everything a worker needs, so that it never has to ask back. A
-*report* is the answer, made by the worker's supervisor and signed with the executor's key: it names the job, the attempt,
-the lease and the manifest it answers, so that it fits nowhere else (JOB-083). Both are content; records name them by
-digest only, and both carry a nonce, because what they hold can often be guessed (X-171).
+A *report* answers an order (`detent.jobs.order`). The worker's supervisor makes it and signs it with the executor's key: it names
+the job, the attempt, the lease and the manifest it answers, so that it fits nowhere else (JOB-083). Reports are content; records
+name them by digest only, and they carry a nonce, because what they hold can often be guessed (X-171).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import field, fields
+from collections.abc import Iterator
+from dataclasses import fields
 from operator import attrgetter
 from typing import Any, Final
 
@@ -28,12 +27,10 @@ from detent.canon.show import show
 from detent.errors import InvalidInput
 from detent.jobs.category import ErrorCategory
 from detent.jobs.status import TERMINAL_STATUSES, TIMEOUT_CODES, JobStatus
-from detent.jobs.values import files_named, results_named
+from detent.jobs.values import files_named
 from detent.kernel.manifest import digest_fault, id_fault
 
-ORDER_VERSION: Final = 1
 REPORT_VERSION: Final = 1
-WORK_KINDS: Final = ("python", "code", "shell", "job", "map")
 VALUE_INLINE_BYTES_MAX: Final = 8 * 1024
 """A value up to this size is part of its report; a larger one is stored as content."""
 STREAM_INLINE_BYTES_MAX: Final = 2 * 1024
@@ -44,118 +41,6 @@ FILES_MAX: Final = 1000
 REPORT_BYTES_MAX: Final = 1024 * 1024
 PROCESS: Final = "process"
 """What a report has instead of a sandbox profile when the user's own trusted code ran in a plain process."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkOrder:
-    """What one job has to do. Values are stored ones: see `detent.jobs.values` for what may stand in them."""
-
-    kind: str
-    """``python``, ``code``, ``shell``, ``job`` or ``map``: what `target` is."""
-    target: Any
-    label: str
-    """Names the work for people and across runs: ``workflow/step``, or a task's name."""
-    arguments: tuple[Any, ...] = ()
-    keywords: Mapping[str, Any] = field(default_factory=dict)
-    entrypoint: str = "main"
-    base: str | None = None
-    """Directory that modules and paths start from."""
-    cwd: str | None = None
-    """Working directory, relative to `base`."""
-    env: Mapping[str, Any] = field(default_factory=dict)
-    outputs: Mapping[str, str] = field(default_factory=dict)
-    """Paths or globs that the work leaves behind, by name, relative to the working directory."""
-    wall_ms: int | None = None
-    """Limit of one attempt's time: the smallest that anybody gave (A.6)."""
-    wall_by: str | None = None
-    """Which of several limits that is, in words."""
-    memory_mb: int | None = None
-    """Limit of the memory of one attempt with everything it starts, in units of 2^20 bytes."""
-    memory_by: str | None = None
-    run_id: str | None = None
-    step: str | None = None
-    index: int | None = None
-    """Place in the list that a mapped step goes through."""
-    retry_of: str | None = None
-    """The job that ended otherwise and that this one does again (X-154)."""
-    ingredients: Mapping[str, Any] = field(default_factory=dict)
-    """What the execution key was made of, by name: digests and versions; empty when the work is never reused."""
-    resources: Mapping[str, int] = field(default_factory=dict)
-    """What one attempt takes of what its home counts. No ingredient: what comes of it is the same."""
-    again: str | None = None
-    """Why the result of earlier work of the same key was not taken, as it was found when this was submitted."""
-    policies: Mapping[str, str] = field(default_factory=dict)
-    """The quota, lease and backoff that the work itself names, by kind; for other kinds its tenant's hold, or the home's."""
-    shell: tuple[str, ...] = ()
-    """The words before the command line of a ``shell``; orders of before X-189 have none and mean ``/bin/sh -c``."""
-
-    def __post_init__(self) -> None:
-        if self.kind not in WORK_KINDS:
-            raise InvalidInput(f"work of kind {show(self.kind)} is unknown", details={"path": "kind"})
-
-    def document(self) -> dict[str, Any]:
-        """As plain JSON; what has its default is left out."""
-        said: dict[str, Any] = {"version": ORDER_VERSION}
-        for (name, default), value in zip(_ORDER_DEFAULTS.items(), _order_values(self), strict=True):
-            if value is not default and value != default:
-                said[name] = list(value) if type(value) is tuple else value
-        return said
-
-    def results(self) -> Iterator[str]:
-        """The digests of the results of other jobs that this one is given."""
-        for value in (*self.arguments, *self.keywords.values(), *self.env.values(), self.target):
-            if type(value) in _CONTAINERS:
-                yield from results_named(value)
-
-    def files(self) -> Iterator[str]:
-        """The digests of the files that stand in the arguments themselves."""
-        for value in (list(self.arguments), dict(self.keywords), self.target):
-            yield from files_named(value)
-
-
-_CONTAINERS: Final = frozenset({dict, list})
-_ORDER_DEFAULTS: Final[dict[str, Any]] = {
-    "kind": None,
-    "target": None,
-    "label": None,
-    "arguments": (),
-    "keywords": {},
-    "entrypoint": "main",
-    "base": None,
-    "cwd": None,
-    "env": {},
-    "outputs": {},
-    "wall_ms": None,
-    "wall_by": None,
-    "memory_mb": None,
-    "memory_by": None,
-    "run_id": None,
-    "step": None,
-    "index": None,
-    "retry_of": None,
-    "ingredients": {},
-    "resources": {},
-    "again": None,
-    "policies": {},
-    "shell": (),
-}
-
-
-_order_values: Final = attrgetter(*_ORDER_DEFAULTS)
-
-
-def read_order(document: object) -> WorkOrder:
-    """An order from its plain JSON. Raises `InvalidInput` for what `WorkOrder.document` did not make."""
-    if not isinstance(document, dict) or document.get("version") != ORDER_VERSION:
-        raise InvalidInput(f"a work order is a mapping of version {ORDER_VERSION}, not {show(document)}")
-    said = {name: value for name, value in document.items() if name != "version"}
-    if unknown := said.keys() - _ORDER_DEFAULTS.keys():
-        raise InvalidInput(f"a work order has no {min(unknown)!r:.80}")
-    if missing := {"kind", "target", "label"} - said.keys():
-        raise InvalidInput(f"a work order lacks {min(missing)}")
-    for name in said.keys() & {"arguments", "shell"}:
-        said[name] = tuple(said[name])
-    return WorkOrder(**said)
 
 
 @dataclass(frozen=True, slots=True)

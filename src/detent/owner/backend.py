@@ -18,11 +18,12 @@ from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.errors import DetentError, InvalidInput, StoreCorrupt, StoreUnavailable
 from detent.jobs.keys import ExecutionKey
+from detent.jobs.order import Order, read_order
 from detent.jobs.values import files_named
-from detent.jobs.work import VALUE_INLINE_BYTES_MAX, WorkOrder, WorkReport, read_order
+from detent.jobs.work import VALUE_INLINE_BYTES_MAX, WorkReport
 from detent.kernel import Job, Manifest, Submit
 from detent.kernel.evidence import detail_of
-from detent.kernel.manifest import EVICTABLE_KINDS, MAX_RETRIES_DEFAULT, RETRY_CATEGORIES_DEFAULT
+from detent.kernel.manifest import EVICTABLE_KINDS
 from detent.ledger import sign_own_manifests, sign_result
 from detent.ledger.schema import SubmittedManifest, read_submitted
 from detent.owner.content import NONCE_BYTES, Content, open_value, seal_trusted, seal_value
@@ -41,14 +42,6 @@ CACHED_BYTES_MAX: Final = 64 * 1024
 """Content up to this size is kept in the cache, at most so many pieces of it."""
 
 Inline = tuple[tuple[bytes, bytes], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Retries:
-    """How often a job is tried again, and after which categories of failure (X-164)."""
-
-    max: int = MAX_RETRIES_DEFAULT
-    on: tuple[str, ...] = RETRY_CATEGORIES_DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +66,7 @@ class Submitted(NamedTuple):
     """What a job was asked to do, and the hash of the signed manifest that says so."""
 
     manifest_hash: bytes
-    order: WorkOrder
+    order: Order
 
 
 class Backend:
@@ -101,7 +94,7 @@ class Backend:
         self._lock = threading.Lock()
         self.floor = TurnTaking()
         self._cache: OrderedDict[bytes, bytes] = OrderedDict()
-        self._orders: OrderedDict[bytes, WorkOrder] = OrderedDict()
+        self._orders: OrderedDict[bytes, Order] = OrderedDict()
         self._reports: OrderedDict[bytes, WorkReport] = OrderedDict()
         settings = home.settings()
         trust, size = load_trust(self.reader, settings), self.reader.head(0).size
@@ -215,14 +208,13 @@ class Backend:
 
     # -- orders --------------------------------------------------------------------------------------------------------
 
-    def submission(  # noqa: PLR0913 - everything that a job is made of
+    def submission(
         self,
-        order: WorkOrder,
+        order: Order,
         *,
         job_id: str,
         job_kind: str,
         priority: int,
-        retries: Retries,
         key: ExecutionKey | None,
         run_id: str | None = None,
         tenant: str | None = None,
@@ -234,8 +226,8 @@ class Backend:
         self._orders[digest] = order
         if len(self._orders) > CACHED_MAX:
             self._orders.popitem(last=False)
-        now = self.now_ms()
-        chosen = self.chosen(order.policies, tenant)
+        now, retries = self.now_ms(), order.limits.retries
+        chosen = self.chosen(order.limits.policies, tenant)
         manifest = Manifest(
             tenant,
             job_id,
@@ -247,7 +239,7 @@ class Backend:
             chosen.lease_policy_id,
             chosen.backoff_schedule_id,
             max_retries=retries.max,
-            retry_categories=tuple(sorted(set(retries.on))),
+            retry_categories=retries.on,
             # All that comes this way waits for room in a full queue, so nothing of it may be dropped (X-187). Kinds that
             # are never dropped need not say so.
             evictable=job_kind not in EVICTABLE_KINDS,
@@ -266,7 +258,7 @@ class Backend:
             chosen = self._chosen[key] = self.policies.chosen(names, owner)
         return chosen
 
-    def order(self, payload_digest: bytes) -> WorkOrder:
+    def order(self, payload_digest: bytes) -> Order:
         """The order that a job's payload is."""
         order = self._orders.pop(payload_digest, None)  # A worker asks once; a second attempt can read it.
         if order is not None:
@@ -288,7 +280,7 @@ class Backend:
         orders = ((job_id, signed, self._readable_order(signed.payload_digest)) for job_id, signed in found.items())
         return {job_id: Submitted(sha256(signed.body), order) for job_id, signed, order in orders if order is not None}
 
-    def _readable_order(self, payload_digest: bytes) -> WorkOrder | None:
+    def _readable_order(self, payload_digest: bytes) -> Order | None:
         known = self._orders.get(payload_digest)
         if known is not None:
             return known

@@ -25,7 +25,7 @@ from detent.canon import (
 )
 from detent.canon.late import dataclass
 from detent.errors import DetentError, InvalidInput, StoreCorrupt
-from detent.jobs.work import WorkOrder, read_order
+from detent.jobs.order import Order, read_order
 from detent.kernel import Evidence, Job, Run
 from detent.ledger.naming import named_digests, written_digests
 from detent.store.api import CONTENT_INLINE_BYTES_MAX, JobRow, StoreReader
@@ -233,7 +233,7 @@ def unreferenced(
     ]
 
 
-def order_of(content: Content, row: JobRow) -> WorkOrder | None:
+def order_of(content: Content, row: JobRow) -> Order | None:
     """A job's order; None when it is erased, or when the job is of a kind that has none."""
     try:
         data = content.get(Job.decode(row.body).payload_digest)

@@ -13,17 +13,18 @@ from typing import Final
 from detent.canon import digest, json_encode
 from detent.errors import Refused
 from detent.jobs.idempotency import IdempotencyLimits, body_digest
+from detent.jobs.order import Order
 from detent.jobs.platform_order import is_platform_order, request_of
-from detent.jobs.work import WorkOrder
 from detent.store.api import AnswerRow, Store
 from detent.workflow.identity import uuid8
 
 JOB_LABEL: Final = b"detent/idempotent_job/v1\0"
 
 
-def request_digest(order: WorkOrder) -> bytes:
+def request_digest(order: Order) -> bytes:
     """What a request under an idempotency key is recognised by: its order, without what was found out for it."""
-    said = replace(request_of(order) if is_platform_order(order) else order, ingredients={}, again=None)
+    asked = request_of(order) if is_platform_order(order) else order
+    said = replace(asked, origin=replace(order.origin, ingredients={}, again=None))
     return body_digest(json_encode({**said.document(), "ingredients": {}}, name=order.label))
 
 

@@ -12,7 +12,7 @@ from itertools import chain, islice
 from typing import Any, Final
 
 from detent.canon.late import dataclass
-from detent.jobs.work import WorkOrder
+from detent.jobs.order import Order
 from detent.kernel import Job
 from detent.owner.content import Content, order_of
 from detent.reuse.ingredients import Change, changed
@@ -32,7 +32,7 @@ class EarlierJob:
 
     row: JobRow
     submitted_tick: int
-    order: WorkOrder
+    order: Order
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Compared:
     """An earlier job of the same name, and what differs."""
 
     row: JobRow
-    order: WorkOrder
+    order: Order
     changes: list[Change]
 
 
@@ -108,7 +108,7 @@ class EarlierJobs:
         if self._placed is None:
             self._placed = {}
             for one in islice(self, READ_MAX):
-                self._placed.setdefault(one.order.index, []).append(one)
+                self._placed.setdefault(one.order.origin.index, []).append(one)
         return self._placed.get(index, [])
 
     def _read_one(self) -> bool:
@@ -126,4 +126,4 @@ class EarlierJobs:
 
 
 def _compared(one: EarlierJob, ingredients: Mapping[str, Any]) -> Compared:
-    return Compared(one.row, one.order, changed(one.order.ingredients, ingredients))
+    return Compared(one.row, one.order, changed(one.order.origin.ingredients, ingredients))

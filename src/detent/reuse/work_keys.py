@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -24,17 +24,17 @@ from detent.executor.own_targets import COMPUTE_CHUNK
 from detent.jobs.category import ErrorCategory
 from detent.jobs.dedupe import DedupeRequest, Join, PriorJob, Reuse, dedupe
 from detent.jobs.keys import ExecutionKey
+from detent.jobs.order import Call, JobLimits, Order, Retries, read_order
 from detent.jobs.status import TERMINAL_STATUSES, JobStatus, project_job
-from detent.jobs.work import WorkOrder, WorkReport, read_order
+from detent.jobs.work import WorkReport
 from detent.kernel import Job
 from detent.kernel.table import State
-from detent.owner.backend import Backend, Retries, Submitted
+from detent.owner.backend import Backend, Submitted
 from detent.reuse.ingredients import (
     CodeDigest,
     CodeReader,
     FileDigests,
     Surroundings,
-    WorkInputs,
     around,
     binding_digest,
     changed,
@@ -76,58 +76,9 @@ class Options:
     """Jobs of the run under way at once (X-138)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a job may take and how often it is tried: work under way with other limits may end otherwise (X-190)."""
-
-    wall_ms: int | None
-    memory_mb: int | None
-    retries_max: int
-    retries_on: tuple[str, ...]
-    resources: tuple[tuple[str, int], ...]
-    policies: tuple[tuple[str, str], ...]
-
-
-def limits_of(
-    wall_ms: int | None,
-    memory_mb: int | None,
-    retries: Retries,
-    resources: Mapping[str, int],
-    policies: Mapping[str, str],
-) -> Limits:
-    """The limits of a job as they are compared."""
-    again = tuple(sorted(set(retries.on)))
-    return Limits(
-        wall_ms, memory_mb, retries.max, again, tuple(sorted(resources.items())), tuple(sorted(policies.items()))
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """A piece of work as far as reuse is concerned. Values are stored ones, see `detent.jobs.values`."""
-
-    kind: str
-    target: Any
-    base: str | None = None
-    arguments: tuple[Any, ...] = ()
-    keywords: Mapping[str, Any] = field(default_factory=dict)
-    env: Mapping[str, Any] = field(default_factory=dict)
-    entrypoint: str = "main"
-    cwd: str | None = None
-    version: str | None = None
-    cache: bool = True
-    inputs: tuple[str, ...] | None = None
-    """Paths and globs; None when nothing was said about them."""
-    outputs: Mapping[str, str] = field(default_factory=dict)
-    shell: tuple[str, ...] = ()
-    """Of ``shell`` work: the words before its command line."""
-    limits: Limits | None = None
-    """What work under way must have been given, too, to be waited for."""
-
-    @property
-    def directory(self) -> str:
-        """Where it runs."""
-        return os.path.join(self.base or os.getcwd(), self.cwd or "")  # noqa: PTH109, PTH118 - texts, as they are written
+def directory_of(call: Call) -> str:
+    """Where a call runs."""
+    return os.path.join(call.base or os.getcwd(), call.cwd or "")  # noqa: PTH109, PTH118 - texts, as they are written
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +87,15 @@ class WorkKey:
 
     key: ExecutionKey | None
     ingredients: Mapping[str, Any]
-    wanted: Wanted
+    call: Call
+    limits: JobLimits | None = None
+    """What work under way must have been given, too, to be waited for."""
     why: str = ""
 
     @property
-    def flight(self) -> tuple[ExecutionKey | None, Limits | None]:
+    def flight(self) -> tuple[ExecutionKey | None, JobLimits | None]:
         """What work under way must be equal in to be waited for."""
-        return self.key, self.wanted.limits
+        return self.key, self.limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +141,7 @@ class _Earlier(NamedTuple):
         """
         if self.submitted is None or self.job.tenant_id != workspace:
             return False
-        if not is_same_work(self.submitted.order, work_key.wanted, work_key.ingredients):
+        if not is_same_work(self.submitted.order, work_key.call, work_key.ingredients):
             return False
         if self.report is None:
             return True
@@ -215,48 +168,33 @@ class WorkKeys:
 
     def of(
         self,
-        wanted: Wanted,
+        call: Call,
         value_digest: Callable[[str], bytes],
         *,
+        limits: JobLimits | None = None,
         salt: str | None = None,
         load: Callable[[str], JsonValue] = no_value,
         warns: bool = True,
     ) -> WorkKey:
-        """The work key of a piece of work. ``value_digest`` gives the digest of a result's value by the result's digest,
-        ``load`` the value itself. Work that is done anyway ``warns`` of nothing that only reuse makes doubtful.
+        """The work key of a call. ``value_digest`` gives the digest of a result's value by the result's digest, ``load`` the
+        value itself. Work that is done anyway ``warns`` of nothing that only reuse makes doubtful.
         """
-        if not wanted.cache:
-            return WorkKey(None, {}, wanted, "its cache is turned off")
-        if warns and wanted.kind == "python" and wanted.inputs is None:
+        if not call.cache:
+            return WorkKey(None, {}, call, limits, never_reused(call) or "")
+        if warns and call.kind == "python" and call.inputs is None:
             self.path_arguments.look(
-                str(wanted.target), wanted.arguments, wanted.keywords, wanted.outputs, wanted.directory, load
+                str(call.target), call.arguments, call.keywords, call.outputs, directory_of(call), load
             )
         try:
-            code = self._code(wanted)
-            inputs = inputs_digests(wanted.inputs, wanted.directory, self._files) if wanted.inputs else {}
+            code = self._code(call, call.version)
+            inputs = inputs_digests(call.inputs, directory_of(call), self._files) if call.inputs else {}
         except DetentError as exc:
-            return WorkKey(None, {}, wanted, str(exc))
-        surroundings = surroundings_of(wanted, code)
-        work = WorkInputs(
-            kind=wanted.kind,
-            target=wanted.target,
-            code=code,
-            version=wanted.version,
-            arguments=wanted.arguments,
-            keywords=wanted.keywords,
-            entrypoint=wanted.entrypoint,
-            env=wanted.env,
-            cwd=wanted.cwd,
-            inputs=inputs,
-            outputs=wanted.outputs,
-            shell=wanted.shell,
-            around=surroundings,
-            salt=salt,
-        )
-        made = ingredients(work, value_digest)
-        if (why := never_reused(work, declares_inputs=wanted.inputs is not None)) is not None:
-            return WorkKey(None, made, wanted, why)
-        return WorkKey(key_of_work("action", binding_digest(work), made, surroundings.env_version), made, wanted)
+            return WorkKey(None, {}, call, limits, str(exc))
+        surroundings = surroundings_of(call, code)
+        made = ingredients(call, value_digest, code=code, inputs=inputs, surroundings=surroundings, salt=salt)
+        if (why := never_reused(call, code)) is not None:
+            return WorkKey(None, made, call, limits, why)
+        return WorkKey(key_of_work("action", binding_digest(call), made, surroundings.env_version), made, call, limits)
 
     def refresh(self) -> None:
         """Forget what was read of source that has been edited since: the next work key describes the code as it is now."""
@@ -291,24 +229,24 @@ class WorkKeys:
                 continue
             status, available, limit_bound = project_job(job).status, True, False
             found = reported if status in KEPT_JOBS else None
-            if status is JobStatus.SUCCEEDED and found is not None and not self.fault(work_key.wanted, found[1]):
+            if status is JobStatus.SUCCEEDED and found is not None and not self.fault(work_key.call, found[1]):
                 # They come in the order of their submission, and the first success is the answer.
                 return Found(row.job_id, False, job_row.state, *found)
             if status in KEPT_JOBS:
-                fault = "its result is gone" if found is None else self.fault(work_key.wanted, found[1])
+                fault = "its result is gone" if found is None else self.fault(work_key.call, found[1])
                 available, why = not fault, fault or why
                 error = None if found is None else found[1].error
                 limit_bound = error is not None and error.category == ErrorCategory.RESOURCE_LIMIT.value
                 if limit_bound and options.reuse_failed:
                     why = why or LIMIT_BOUND
             limits = self._limits(job) if limit_bound or status not in TERMINAL_STATUSES else None
-            if status not in TERMINAL_STATUSES and limits != work_key.wanted.limits:
+            if status not in TERMINAL_STATUSES and limits != work_key.limits:
                 passed_over = OTHER_LIMITS
             known[row.job_id] = (job_row.state, *(found or (None, None)))
             prior.append(
                 PriorJob(backend.tenant, work_key.key, row.job_id, status, position, limits, limit_bound, available)
             )
-        request = DedupeRequest(backend.tenant, work_key.key, options.reuse_failed, "join", work_key.wanted.limits)
+        request = DedupeRequest(backend.tenant, work_key.key, options.reuse_failed, "join", work_key.limits)
         answer = dedupe(request, prior)
         if isinstance(answer, Reuse):
             state, digest, report = known[answer.job_id]
@@ -317,14 +255,13 @@ class WorkKeys:
             return Found(answer.job_id, True)
         return Miss(why or passed_over)
 
-    def _limits(self, job: Job) -> Limits | None:
+    def _limits(self, job: Job) -> JobLimits | None:
         """The limits that a job was given; None when its order is gone."""
         try:
             order = read_order(self._backend.unsealed(job.payload_digest))
         except DetentError:
             return None
-        retries = Retries(job.max_retries, job.retry_categories)
-        return limits_of(order.wall_ms, order.memory_mb, retries, order.resources, order.policies)
+        return replace(order.limits, retries=Retries(job.max_retries, job.retry_categories))
 
     def _earlier(self, keys: Sequence[ExecutionKey]) -> dict[ExecutionKey, list[_Earlier]]:
         """The jobs under each key, in the order of their submission, in as few reads as it takes for one key."""
@@ -352,7 +289,7 @@ class WorkKeys:
             if submitted is None and self._backend.reader.is_erased(Job.decode(job_row.body).payload_digest):
                 return f"job {row.job_id}, which did it before, was erased"
             if submitted is not None and submitted.order.label == label:
-                return self.difference(submitted.order.ingredients, work_key.ingredients)
+                return self.difference(submitted.order.origin.ingredients, work_key.ingredients)
         return ""
 
     @staticmethod
@@ -362,21 +299,22 @@ class WorkKeys:
         more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
         return "; ".join(describe(change) for change in changes[:3]) + more
 
-    def witness(self, order: WorkOrder, since: float) -> Witnessed:
+    def witness(self, order: Order, since: float) -> Witnessed:
         """What an attempt at an order ran in, and whether that and its code are still what the order was made from.
 
         By a look not older than ``since``. What came of an order that has changed meanwhile may be of either; it would stand
         under the key of the one that was meant, and answer for that.
         """
-        made_from = order.ingredients
+        call, made_from = order.call, order.origin.ingredients
         keyed = bool(made_from) and made_from.get("code", "") is not None
-        wanted = Wanted(kind=order.kind, target=order.target, base=order.base, version=made_from.get("version"))
         try:
-            called = _chunk_calls(order)
-            code = self._code(wanted, since if keyed else None) if called is None else self.together(called, order.base)
+            if (called := _chunk_calls(call)) is None:
+                code = self._code(call, made_from.get("version"), since if keyed else None)
+            else:
+                code = self.together(called, call.base)
         except DetentError:
             return Witnessed(self.env_version, keyed)
-        surroundings = surroundings_of(wanted, code)
+        surroundings = surroundings_of(call, code)
         if not keyed:
             return Witnessed(surroundings.env_version, stale=False)
         digest = None if code is None or code.digest is None else digest_text(code.digest)
@@ -398,20 +336,20 @@ class WorkKeys:
             reader = self._reader(base, since)
             return together({name: reader.digest(name, version=version) for name in called})
 
-    def _code(self, wanted: Wanted, since: float | None = None) -> CodeDigest | None:
-        if wanted.kind == "code":
-            known = self._sources.get(wanted.target)
+    def _code(self, call: Call, version: str | None, since: float | None = None) -> CodeDigest | None:
+        if call.kind == "code":
+            known = self._sources.get(call.target)
             if known is None:
                 with PARSING:
-                    known = self._sources[wanted.target] = source_digest(wanted.target)
+                    known = self._sources[call.target] = source_digest(call.target)
             return known
-        if wanted.kind not in CODED:
+        if call.kind not in CODED:
             return None
-        if wanted.kind != "map":
-            return self.together((str(wanted.target),), wanted.base, wanted.version, since)
+        if call.kind != "map":
+            return self.together((str(call.target),), call.base, version, since)
         from detent.contract.map_words import called  # noqa: PLC0415 - a mapped step has loaded a contract
 
-        return self.together(called(wanted.target), wanted.base, wanted.version, since)
+        return self.together(called(call.target), call.base, version, since)
 
     def _reader(self, base: str | None, since: float | None) -> CodeReader:
         now = time.monotonic()
@@ -421,31 +359,31 @@ class WorkKeys:
             self._readers[base] = (now, reader)
         return reader
 
-    def fault(self, wanted: Wanted, report: WorkReport) -> str:
+    def fault(self, call: Call, report: WorkReport) -> str:
         """What speaks against taking an earlier result: something of it is gone, or an output is not as it was left."""
         if report.stale:
             return "its code, its packages or its tools were changed while it ran"
         if not self._backend.is_whole(report):
             erased = any(map(self._backend.reader.is_erased, report.contents()))
             return "a part of its result was erased" if erased else "a part of its result is gone"
-        if wanted.kind == "map" and (fault := _map_fault(wanted.target, wanted.directory, self._backend.value(report))):
+        if call.kind == "map" and (fault := _map_fault(call.target, directory_of(call), self._backend.value(report))):
             return fault
-        if not wanted.outputs:
+        if not call.outputs:
             return ""
         recorded: dict[str, dict[str, str]] = {}
         for file in report.files:
             if file.output is not None:
                 recorded.setdefault(file.output, {})[file.name] = digest_text(file.digest)
         try:
-            faults = outputs_match(recorded, wanted.outputs, wanted.directory, self._files)
+            faults = outputs_match(recorded, call.outputs, directory_of(call), self._files)
         except DetentError as exc:
             return str(exc)
         return "; ".join(f"its output {fault.path} is {fault.fault}" for fault in faults[:3])
 
 
-def surroundings_of(wanted: Wanted, code: CodeDigest | None) -> Surroundings:
+def surroundings_of(call: Call, code: CodeDigest | None) -> Surroundings:
     """What work runs in at this moment: a platform job in its runner, all else in the interpreter with what its code reaches."""
-    job_type = wanted.target.get("job_type") if wanted.kind == "job" else None
+    job_type = call.target.get("job_type") if call.kind == "job" else None
     if job_type is None:
         return around(code)
     from detent.executor.runners import tools  # noqa: PLC0415 - most runs have no platform jobs
@@ -455,11 +393,11 @@ def surroundings_of(wanted: Wanted, code: CodeDigest | None) -> Surroundings:
     return Surroundings(tools.env_version(job_type), runner=tools.runner_of(job_type), tools=tools.versions(job_type))
 
 
-def _chunk_calls(order: WorkOrder) -> tuple[str, ...] | None:
-    """The functions of the user's own that a chunk of an ordered run calls; None for any other order."""
-    if order.kind != "python" or order.target != COMPUTE_CHUNK:
+def _chunk_calls(call: Call) -> tuple[str, ...] | None:
+    """The functions of the user's own that a chunk of an ordered run calls; None for any other call."""
+    if call.kind != "python" or call.target != COMPUTE_CHUNK:
         return None
-    work = order.arguments[0]
+    work = call.arguments[0]
     return tuple(name for name in (work["compute"], work.get("filter")) if name is not None)
 
 

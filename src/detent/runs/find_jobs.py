@@ -141,7 +141,7 @@ def _found(content: Content, row: JobRow, *, reused: bool = False) -> FoundJob:
     order = order_of(content, row)
     if order is None:
         return FoundJob(row.job_id, "", None, reused)
-    return FoundJob(row.job_id, order.step or order.label, order.index, reused)
+    return FoundJob(row.job_id, order.origin.step or order.label, order.origin.index, reused)
 
 
 def _planned(content: Content, row: RunRow) -> dict[str, str]:

@@ -118,7 +118,7 @@ class _Attempt:
         self._handle: OrderedHandle | None = None
         self._cancelled = self._left = self._timed_out = False
         self._thread = threading.Thread(target=self._run, name="detent-map", daemon=True)
-        wall_ms = assignment.order.wall_ms
+        wall_ms = assignment.order.limits.wall_ms
         self._timer = None if wall_ms is None else threading.Timer(wall_ms / 1000, self._time_over)
 
     def start(self) -> None:
@@ -209,15 +209,15 @@ class _Attempt:
         )
 
     def _target(self, **said: Any) -> StepTarget:
-        base = Path(self._order.base or Path.cwd())
-        return parse_target(self._order.target["commit"], base=base, content=self._work.backend.files, **said)
+        base = Path(self._order.call.base or Path.cwd())
+        return parse_target(self._order.call.target["commit"], base=base, content=self._work.backend.files, **said)
 
     def _handle_of(
         self, spec: OrderedSpec, items: Items, target: CommitTarget, files: tuple[str, ...]
     ) -> OrderedHandle:
         order = self._order
-        kept = {name: order.ingredients[name] for name in map_step.KEPT if name in order.ingredients}
-        limit = order.target.get("commit_timeout")
+        kept = {name: order.origin.ingredients[name] for name in map_step.KEPT if name in order.origin.ingredients}
+        limit = order.call.target.get("commit_timeout")
         return OrderedHandle(
             self._work,
             spec,
@@ -225,7 +225,7 @@ class _Attempt:
             target,
             files=files,
             ingredients=kept or None,
-            step_of=order.run_id,
+            step_of=order.origin.run_id,
             commit_ms=None if limit is None else parse_duration(limit),
         )
 
@@ -253,7 +253,7 @@ class _Attempt:
             for one in failures[:TOLD_MAX]
         ).encode("utf-8", "backslashreplace")
         said: dict[str, Any] = {"stdout": stdout, "stderr": stderr}
-        if not came_to.cancel and (not came_to.fail or order.target.get("on_error") == "continue"):
+        if not came_to.cancel and (not came_to.fail or order.call.target.get("on_error") == "continue"):
             file = map_step.left_file(self._work.backend, order)
             value = json_encode_trusted(map_step.result_of(order, counts, came_to.digest().hex(), file))
             return {**said, "status": SUCCEEDED, "value": value, "files": () if file is None else (file,)}
@@ -266,7 +266,7 @@ class _Attempt:
                 end_run(self._work.backend, run_id, "the step was cancelled")
             return {"status": CANCELLED}
         if self._timed_out:
-            wall = f"ran longer than its limit of {self._order.wall_ms} ms; the next attempt goes on where it stands"
+            wall = f"ran longer than its limit of {self._order.limits.wall_ms} ms; the next attempt goes on where it stands"
             return {"status": TIMED_OUT, "error": WorkError("RESOURCE_LIMIT", WALL, wall)}
         return {"status": FAILED, "lost": True}
 

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from detent.canon.destinations import file_of
 from detent.canon.late import dataclass
 from detent.errors import DetentError, StoreCorrupt
-from detent.jobs.work import WorkOrder
+from detent.jobs.order import Order
 from detent.kernel import Run
 from detent.kernel.run import RUNNING
 from detent.ordered import Envelope, SeqState, Summary
@@ -60,7 +60,7 @@ class Rest:
     """The numbers of the items in the step; none when a retry by hand has done them all."""
 
 
-def rest_of(backend: Backend, order: WorkOrder, inputs: OrderedInputs, target: StepTarget) -> Rest | None:
+def rest_of(backend: Backend, order: Order, inputs: OrderedInputs, target: StepTarget) -> Rest | None:
     """The rest of a step; None where all of it is to be done: nothing was done before, or what was done is gone or unwanted."""
     if not _is_wanted(backend, order) or _is_open(backend, inputs):
         return None
@@ -73,7 +73,7 @@ def rest_of(backend: Backend, order: WorkOrder, inputs: OrderedInputs, target: S
         rest = _rest(backend, earlier)
         if rest is None or _is_open(backend, replace(inputs, spec=rest.spec, items=rest.items.digest)):
             return rest
-        path = file_of(order.target["commit"])
+        path = file_of(order.call.target["commit"])
         if path is not None and _size(Path(inputs.spec.base or "", expanded(path))) != mark.offset:
             return None
         if target.holds(earlier.run.run_id, mark, earlier.delivered):
@@ -140,13 +140,15 @@ def _origin(backend: Backend, earlier: Earlier) -> Earlier | None:
     return None if run is None or recorded is None else Earlier(run, recorded, earlier.delivered)
 
 
-def _is_wanted(backend: Backend, order: WorkOrder) -> bool:
+def _is_wanted(backend: Backend, order: Order) -> bool:
     """Whether what was done before may stay: in a retry always, else unless the step is never reused, or `--force` was given."""
-    row = None if order.run_id is None else backend.reader.run(order.run_id)
+    row = None if order.origin.run_id is None else backend.reader.run(order.origin.run_id)
     said: Any = None if row is None else backend.unsealed(Run.decode(row.body).inputs_digest)
     if not isinstance(said, dict):
         return False
-    return RETRY_OF in said.get("about", {}) or (bool(order.ingredients) and not said.get("options", {}).get("force"))
+    return RETRY_OF in said.get("about", {}) or (
+        bool(order.origin.ingredients) and not said.get("options", {}).get("force")
+    )
 
 
 def _is_open(backend: Backend, inputs: OrderedInputs) -> bool:

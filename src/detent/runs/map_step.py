@@ -19,11 +19,12 @@ from detent.canon.strict_json import JsonValue
 from detent.contract.durations import parse_duration
 from detent.errors import InvalidInput
 from detent.executor.file import type_of
+from detent.jobs.order import Order, Retries
 from detent.jobs.values import RESULT, file_reference, files_named, is_result
-from detent.jobs.work import WorkFile, WorkOrder
+from detent.jobs.work import WorkFile
 from detent.kernel import Run
 from detent.kernel.run import RUNNING
-from detent.owner.backend import Backend, Retries
+from detent.owner.backend import Backend
 from detent.owner.content import Content
 from detent.reuse.path_arguments import expanded
 from detent.reuse.work_keys import WorkKeys
@@ -41,13 +42,13 @@ KEPT: Final = ("code", "version")
 DESTINATION: Final = "destination"
 
 
-def spec_of(order: WorkOrder) -> OrderedSpec:
+def spec_of(order: Order) -> OrderedSpec:
     """The ordered run that a step's order asks for, the items apart."""
-    said: Mapping[str, Any] = order.target
+    said: Mapping[str, Any] = order.call.target
     retries = said.get("retries", 0)
     return OrderedSpec(
         compute=said["compute"],
-        base=order.base or str(Path.cwd()),
+        base=order.call.base or str(Path.cwd()),
         filter=said.get("filter"),
         commit=said["commit"],
         files="files" in said,
@@ -61,15 +62,15 @@ def spec_of(order: WorkOrder) -> OrderedSpec:
     )
 
 
-def items_of(backend: Backend, order: WorkOrder, load: Callable[[str], JsonValue]) -> tuple[Items, tuple[str, ...]]:
+def items_of(backend: Backend, order: Order, load: Callable[[str], JsonValue]) -> tuple[Items, tuple[str, ...]]:
     """The items of a step, written down, and the digests of the files that they name. ``load`` gives a result's value.
 
     Raises `InvalidInput` for a value that is not a list.
     """
-    said, base = order.target, Path(order.base or Path.cwd())
+    said, base = order.call.target, Path(order.call.base or Path.cwd())
     if "files" in said:
         return spool(backend.files, file_lines(matched_files(said["files"], base), base)), ()
-    listed = order.keywords["items"]
+    listed = order.call.keywords["items"]
     if type(listed) is str:
         try:
             with (base / listed).open("rb") as stream:
@@ -80,7 +81,9 @@ def items_of(backend: Backend, order: WorkOrder, load: Callable[[str], JsonValue
             ) from exc
     listed = _inlined(listed, load)
     if type(listed) is not list:
-        raise InvalidInput(f"what step {order.step!r} goes through is not a list", hint="items needs a list of values")
+        raise InvalidInput(
+            f"what step {order.origin.step!r} goes through is not a list", hint="items needs a list of values"
+        )
     files: dict[str, None] = {}
     return spool(backend.files, _lines(listed, files)), tuple(files)
 
@@ -126,7 +129,7 @@ def ended_since(backend: Backend, inputs: OrderedInputs, since_tick: int) -> tup
     return None
 
 
-def outdated(backend: Backend, order: WorkOrder, inputs: OrderedInputs) -> list[str]:
+def outdated(backend: Backend, order: Order, inputs: OrderedInputs) -> list[str]:
     """The runs of the step that have not ended and never will be gone on with: something about the step has changed.
 
     Two runs of one workflow that differ in a parameter may have a destination each, and what another open one needs is left to
@@ -137,14 +140,14 @@ def outdated(backend: Backend, order: WorkOrder, inputs: OrderedInputs) -> list[
         for run, began, needed_by in _open(backend.reader, Content(backend.reader, backend.files), _workflow(order))
         if (run.name, run.tenant_id) == (order.label, backend.tenant)
         and not _is_same(run, began, inputs)
-        and (began.spec.commit == order.target["commit"] or needed_by <= {order.run_id})
+        and (began.spec.commit == order.call.target["commit"] or needed_by <= {order.origin.run_id})
     ]
 
 
-def open_runs(backend: Backend, order: WorkOrder) -> list[str]:
+def open_runs(backend: Backend, order: Order) -> list[str]:
     """The runs of the step that have not ended, and that no other open run needs."""
     content = Content(backend.reader, backend.files)
-    return left_open(backend.reader, content, _workflow(order), order.run_id or "", order.label)
+    return left_open(backend.reader, content, _workflow(order), order.origin.run_id or "", order.label)
 
 
 def left_open(reader: StoreReader, content: Content, workflow: str, run_id: str, label: str | None = None) -> list[str]:
@@ -169,8 +172,8 @@ def _open(
             yield run, began, {one for one in parents if is_step_of(reader, run, began, one)}
 
 
-def _workflow(order: WorkOrder) -> str:
-    return order.label.removesuffix(f"/{order.step}")
+def _workflow(order: Order) -> str:
+    return order.label.removesuffix(f"/{order.origin.step}")
 
 
 def _recorded(backend: Backend, rows: Iterable[RunRow]) -> Iterator[tuple[Run, RecordedOrdered]]:
@@ -195,31 +198,31 @@ def anew(backend: Backend, label: str) -> Anew:
     return left_by(backend, lambda: runs_of(backend.reader, backend.tenant, label))
 
 
-def make_directory(order: WorkOrder) -> None:
+def make_directory(order: Order) -> None:
     """Make the directory of a destination, if it is not there: in a fresh project ``out`` does not exist yet."""
-    written: str = order.target["commit"]
+    written: str = order.call.target["commit"]
     kind, _, rest = written.partition(":")
     path = file_of(written) or (rest.rpartition("#")[0] if kind == SQLITE else None)
     if path is not None:
         with suppress(OSError):  # Opening the destination reports what is in the way.
-            (Path(order.base or Path.cwd()) / expanded(path)).parent.mkdir(parents=True, exist_ok=True)
+            (Path(order.call.base or Path.cwd()) / expanded(path)).parent.mkdir(parents=True, exist_ok=True)
 
 
-def left_file(backend: Backend, order: WorkOrder) -> WorkFile | None:
+def left_file(backend: Backend, order: Order) -> WorkFile | None:
     """The file that a step has filled, kept as content like any declared output; None for another destination."""
-    written = file_of(order.target["commit"])
+    written = file_of(order.call.target["commit"])
     if written is None:
         return None
     path = os.path.normpath(expanded(written))
     try:
-        with (Path(order.base or Path.cwd()) / path).open("rb", buffering=0) as file:
+        with (Path(order.call.base or Path.cwd()) / path).open("rb", buffering=0) as file:
             digest, size = backend.files.put_from(file)
     except OSError as exc:
         raise InvalidInput(f"the destination {path} cannot be read: {exc.strerror}", code="DEPENDENCY_MISSING") from exc
     return WorkFile(os.fsencode(path).decode("utf-8", "backslashreplace"), digest, size, type_of(path), DESTINATION)
 
 
-def result_of(order: WorkOrder, counts: Mapping[str, int], digest: str, file: WorkFile | None) -> dict[str, Any]:
+def result_of(order: Order, counts: Mapping[str, int], digest: str, file: WorkFile | None) -> dict[str, Any]:
     """What a step gives: the same for every run that comes to the same, so it names no run."""
     said: dict[str, Any] = {
         "total": counts["total"],
@@ -227,7 +230,7 @@ def result_of(order: WorkOrder, counts: Mapping[str, int], digest: str, file: Wo
         "skipped": counts["skip"],
         "failed": counts["fail"],
         "digest": f"sha256:{digest}",
-        DESTINATION: order.target["commit"],
+        DESTINATION: order.call.target["commit"],
     }
     if file is not None:
         name = os.path.basename(file.name)  # noqa: PTH119

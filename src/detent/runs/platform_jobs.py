@@ -34,19 +34,19 @@ from detent.jobs.idempotency import (
     parse_idempotency_key,
 )
 from detent.jobs.keys import ExecutionKey, input_hash
+from detent.jobs.order import Call, Order
 from detent.jobs.payload import LOCAL_USER, JobPayload, ObjectExecute, read_payload
 from detent.jobs.plans import check_plan, within_plan
 from detent.jobs.platform_order import is_platform_order, platform_order
 from detent.jobs.status import TERMINAL_STATUSES, project_job
 from detent.jobs.supersede import SUPERSEDED, Revised, superseded_by
-from detent.jobs.work import WorkOrder, WorkReport
+from detent.jobs.work import WorkReport
 from detent.kernel import Cancel, Job
 from detent.kernel.table import OPEN
 from detent.owner.ask_again import ask_again
-from detent.owner.backend import Retries
 from detent.owner.kept_answers import free_job_id, request_digest
 from detent.reuse.ingredients import key_of_order
-from detent.reuse.work_keys import Wanted, surroundings_of
+from detent.reuse.work_keys import surroundings_of
 from detent.runs.record.job_check import platform_faults, schema_faults
 from detent.runs.runtime import Runtime
 from detent.store.api import AnswerRow
@@ -189,7 +189,7 @@ class PlatformJobs:
             return self._backend.new_uuid()
         return free_job_id(scope, lambda taken: self._backend.reader.job(taken) is not None)
 
-    def _kept(self, scope: bytes | None, order: WorkOrder) -> str | None:
+    def _kept(self, scope: bytes | None, order: Order) -> str | None:
         """The job that an idempotency key stands for; refuses another body under the same key (JOB-032)."""
         row = None if scope is None else self._backend.reader.answer(scope)
         if row is None:
@@ -215,7 +215,7 @@ class PlatformJobs:
             )
         return job_id
 
-    def _keep(self, scope: bytes | None, order: WorkOrder, job_id: str) -> str:
+    def _keep(self, scope: bytes | None, order: Order, job_id: str) -> str:
         """Remember which job answers a request under a key; the job that does, if an equal request came first."""
         if scope is None:
             return job_id
@@ -254,14 +254,14 @@ class PlatformJobs:
                 job.job_id,
                 status,
                 row.tick if status in TERMINAL_STATUSES else job.submitted_tick,
-                asked.order.target.get("limits"),
+                asked.order.call.target.get("limits"),
                 report is not None and _is_limit_bound(report),
                 report is not None and not report.stale and backend.is_whole(report),
             )
 
     # -- submitting ----------------------------------------------------------------------------------------------------
 
-    def _offer(self, order: WorkOrder, payload: JobPayload, scope: bytes | None) -> Refused | None:
+    def _offer(self, order: Order, payload: JobPayload, scope: bytes | None) -> Refused | None:
         """Submit the job; why it was refused, or nothing."""
         backend = self._backend
         submission = backend.submission(
@@ -269,7 +269,6 @@ class PlatformJobs:
             job_id=payload.job_id,
             job_kind="platform",
             priority=PRIORITY_NAMES[payload.priority],
-            retries=Retries(),
             key=ExecutionKey(str(payload.execution_key)),
             tenant=payload.tenant_id,
         )
@@ -320,7 +319,7 @@ class PlatformJobs:
             asked = submitted.get(job.job_id)
             if asked is None or not is_platform_order(asked.order):
                 continue
-            document = asked.order.target
+            document = asked.order.call.target
             number = seen.setdefault(document["document_revision_id"], len(seen))
             if numbered is not None:
                 number = document.get(REVISION_NUMBER, numbered)
@@ -344,7 +343,7 @@ def _revised(payload: JobPayload, number: int, job: Job | None) -> Revised:
 
 def _ingredients(payload: JobPayload) -> dict[str, Any]:
     """What goes into the work by name, for `explain`: the inputs, each parameter, and the tools (JOB-021)."""
-    around = surroundings_of(Wanted(kind="job", target={"job_type": payload.job_type}), None)
+    around = surroundings_of(Call(kind="job", target={"job_type": payload.job_type}), None)
     given = payload.inputs.object.runtime.parameters if isinstance(payload, ObjectExecute) else {}
     parameters = {f"argument:{name}": digest_text(json_digest(json_encode(value))) for name, value in given.items()}
     found = {"payload": input_hash(ingredients(payload), name="payload"), **parameters, **around.ingredients()}

@@ -20,13 +20,13 @@ from detent.contract import ContractInvalid, load
 from detent.contract.limits import BYTES_MAX
 from detent.errors import DetentError, InvalidInput, OutcomeUnknown, RequestRefused, StoreUnavailable, error_of
 from detent.jobs.keys import ExecutionKey
-from detent.jobs.work import WorkOrder, WorkReport
+from detent.jobs.order import Call, Order, Retries
+from detent.jobs.work import WorkReport
 from detent.kernel import Job, Run
 from detent.kernel.run import RUNNING
 from detent.kernel.table import TERMINAL, State
-from detent.owner.backend import Backend, Retries
+from detent.owner.backend import Backend
 from detent.reuse.ingredients import default_shell
-from detent.reuse.work_keys import Wanted
 from detent.runs.record.inputs import RETRY_OF, RunIdentity, RunInputs, RunLock, digests_of, parse_inputs
 from detent.runs.runtime import Runtime
 from detent.store.api import JobRow
@@ -94,12 +94,14 @@ def retry_job(work: Runtime, row: JobRow) -> RetriedJob:
     """Run a task's job again, as a new one, and wait for its end. Raises `InvalidInput` where that cannot be done."""
     job = Job.decode(row.body)
     order = _order(work.backend, job)
-    if order.base is None:
-        # Its module was found on the path of the program that submitted it; from a terminal, this directory stands for it.
-        order = replace(order, base=str(Path.cwd()))
-    wanted = _wanted(order)
-    work_key = work.work_keys.of(wanted, _value_digests(work.backend), salt=order.ingredients.get("salt"))
-    again = replace(order, ingredients=work_key.ingredients, retry_of=job.job_id, again=None)
+    call, salt = _call(order), order.origin.ingredients.get("salt")
+    work_key = work.work_keys.of(call, _value_digests(work.backend), salt=salt)
+    again = Order(
+        replace(call, shell=order.call.shell),
+        order.label,
+        replace(order.limits, retries=Retries(job.max_retries, job.retry_categories)),
+        replace(order.origin, ingredients=work_key.ingredients, retry_of=job.job_id, again=None),
+    )
     ended = threading.Event()
     job_id = work.backend.new_uuid()
 
@@ -120,11 +122,8 @@ def retry_job(work: Runtime, row: JobRow) -> RetriedJob:
     return RetriedJob(job_id, job.job_id, order.label, state, None if found is None else found[1])
 
 
-def _submit(work: Runtime, order: WorkOrder, job: Job, job_id: str, key: ExecutionKey | None) -> None:
-    retries = Retries(job.max_retries, job.retry_categories)
-    submission = work.backend.submission(
-        order, job_id=job_id, job_kind=job.job_kind, priority=job.priority, retries=retries, key=key
-    )
+def _submit(work: Runtime, order: Order, job: Job, job_id: str, key: ExecutionKey | None) -> None:
+    submission = work.backend.submission(order, job_id=job_id, job_kind=job.job_kind, priority=job.priority, key=key)
     rows = () if submission.work is None else (submission.work,)
     partition, pause = work.session.partition(job_id), threading.Event()
     while True:
@@ -158,7 +157,7 @@ def _inputs(backend: Backend, run: Run) -> RunInputs:
         ) from exc
 
 
-def _order(backend: Backend, job: Job) -> WorkOrder:
+def _order(backend: Backend, job: Job) -> Order:
     if job.job_kind not in {"task", "action"}:
         raise InvalidInput(
             f"job {job.job_id!r} is of kind {job.job_kind!r}, and only tasks and steps can be retried from here",
@@ -174,23 +173,17 @@ def _order(backend: Backend, job: Job) -> WorkOrder:
         ) from exc
 
 
-def _wanted(order: WorkOrder) -> Wanted:
-    """What decides about reuse, read back from an order: its inputs are the files that were found then."""
-    said = order.ingredients
-    return Wanted(
-        kind=order.kind,
-        target=order.target,
-        base=order.base,
-        arguments=order.arguments,
-        keywords=order.keywords,
-        env=order.env,
-        entrypoint=order.entrypoint,
-        cwd=order.cwd,
+def _call(order: Order) -> Call:
+    """An order's call with what decides about its reuse, read back: its inputs are the files that were found then."""
+    call, said = order.call, order.origin.ingredients
+    return replace(
+        call,
+        # Its module was found on the path of the program that submitted it; from a terminal, this directory stands for it.
+        base=str(Path.cwd()) if call.base is None else call.base,
         version=said.get("version"),
         cache=bool(said),
         inputs=tuple(name.removeprefix("input:") for name in said if name.startswith("input:")),
-        outputs=order.outputs,
-        shell=(order.shell or default_shell()) if order.kind == "shell" else (),
+        shell=(call.shell or default_shell()) if call.kind == "shell" else (),
     )
 
 

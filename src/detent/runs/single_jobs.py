@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import field
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final
@@ -29,16 +28,17 @@ from detent.errors import (
 )
 from detent.jobs.idempotency import IdempotencyScope, Repeated, StoredAnswer, decide_idempotency
 from detent.jobs.keys import ExecutionKey
-from detent.jobs.work import WorkOrder, WorkReport
+from detent.jobs.order import Call, JobLimits, Order, Origin
+from detent.jobs.work import WorkReport
 from detent.kernel import Cancel, Command
 from detent.kernel.history import Record
 from detent.kernel.table import TERMINAL, State
 from detent.owner.ask_again import ask_again
-from detent.owner.backend import Retries, Submission
+from detent.owner.backend import Submission
 from detent.owner.kept_answers import free_job_id, request_digest
 from detent.owner.socket_messages import Answer
-from detent.reuse.ingredients import WorkInputs, is_same_request
-from detent.reuse.work_keys import Limits, Miss, Options, Wanted, WorkKey, no_results
+from detent.reuse.ingredients import is_same_request
+from detent.reuse.work_keys import Miss, Options, WorkKey, no_results
 from detent.runs.runtime import Runtime
 from detent.store.api import AnswerRow
 from detent.workers.claim_ahead import FULL
@@ -54,17 +54,13 @@ EACH_TIME: Final = Miss("reuse was not asked for")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class JobRequest:
     """One piece of work to submit."""
 
-    wanted: Wanted
+    call: Call
     label: str
-    wall_ms: int | None = None
-    retries: Retries = Retries()
+    limits: JobLimits = JobLimits()
     priority: int = PRIORITY_DEFAULT
-    resources: Mapping[str, int] = field(default_factory=dict)
-    policies: Mapping[str, str] = field(default_factory=dict)
-    """The quota, lease and backoff that it names."""
     reuse: bool = False
     """Whether an earlier result, or equal work under way, may answer for it (X-190)."""
 
@@ -101,9 +97,9 @@ class SingleJobs:
         """Held while a work key is made: its readers of code and files are for one thread at a time."""
         self._room = threading.Condition(self._lock)
         self._tickets: dict[str, list[Ticket]] = {}
-        self._flights: dict[tuple[ExecutionKey | None, Limits | None], str] = {}
+        self._flights: dict[tuple[ExecutionKey | None, JobLimits | None], str] = {}
         """Jobs of this process that are under way, by execution key and limits."""
-        self._flight_of: dict[str, tuple[ExecutionKey | None, Limits | None]] = {}
+        self._flight_of: dict[str, tuple[ExecutionKey | None, JobLimits | None]] = {}
         self._own: set[str] = set()
         """Jobs submitted here that have not ended."""
         self._started_ms = self._backend.now_ms()
@@ -141,7 +137,7 @@ class SingleJobs:
 
     def submit(
         self,
-        calls: Sequence[Call],
+        requests: Sequence[JobRequest],
         *,
         timeout: float | None = None,
         scope: IdempotencyScope | None = None,
@@ -153,16 +149,16 @@ class SingleJobs:
         within ``timeout`` seconds; what was submitted before that stays.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        for call in calls:
-            if call.resources:
-                self._work.refuse_unfeasible(call.label, call.resources)
-            if call.policies:
-                self._work.refuse_unknown_policies(call.label, call.policies)
+        for request in requests:
+            if request.limits.resources:
+                self._work.refuse_unfeasible(request.label, request.limits.resources)
+            if request.limits.policies:
+                self._work.refuse_unknown_policies(request.label, request.limits.policies)
         if scope is not None:
-            return [self._submit_once(calls, scope, deadline)]
+            return [self._submit_once(requests, scope, deadline)]
         tickets: list[Ticket] = []
-        for start in range(0, len(calls), BATCH):
-            tickets += self._submit_batch(calls[start : start + BATCH], deadline)
+        for start in range(0, len(requests), BATCH):
+            tickets += self._submit_batch(requests[start : start + BATCH], deadline)
         return tickets
 
     def wait(self, ticket: Ticket, timeout: float | None = None) -> bool:
@@ -207,12 +203,12 @@ class SingleJobs:
 
     # -- submitting ----------------------------------------------------------------------------------------------------
 
-    def _submit_batch(self, calls: Sequence[Call], deadline: float | None) -> list[Ticket]:
-        tickets: list[Ticket | None] = [None] * len(calls)
+    def _submit_batch(self, requests: Sequence[JobRequest], deadline: float | None) -> list[Ticket]:
+        tickets: list[Ticket | None] = [None] * len(requests)
         waiting: list[tuple[int, Submission, WorkKey]] = []
         try:
             with self._backend.floor:
-                self._prepare(calls, tickets, waiting)
+                self._prepare(requests, tickets, waiting)
             while waiting:
                 waiting = self._offer(waiting, tickets, deadline)
         except BaseException:
@@ -223,18 +219,21 @@ class SingleJobs:
         return [ticket for ticket in tickets if ticket is not None]
 
     def _prepare(
-        self, calls: Sequence[Call], tickets: list[Ticket | None], waiting: list[tuple[int, Submission, WorkKey]]
+        self,
+        requests: Sequence[JobRequest],
+        tickets: list[Ticket | None],
+        waiting: list[tuple[int, Submission, WorkKey]],
     ) -> None:
-        """Find or make the ticket of every call; what has to be submitted is added to ``waiting``."""
-        own: dict[tuple[ExecutionKey | None, Limits | None], Ticket] = {}
+        """Find or make the ticket of every request; what has to be submitted is added to ``waiting``."""
+        own: dict[tuple[ExecutionKey | None, JobLimits | None], Ticket] = {}
         try:
-            for place, (call, work_key) in enumerate(zip(calls, self._recipes_of(calls), strict=True)):
-                known = (own.get(work_key.flight) if call.reuse else None) or self._answered(call, work_key)
+            for place, (request, work_key) in enumerate(zip(requests, self._recipes_of(requests), strict=True)):
+                known = (own.get(work_key.flight) if request.reuse else None) or self._answered(request, work_key)
                 if isinstance(known, Ticket):
                     tickets[place] = self._twin(known)
                     continue
                 ticket = tickets[place] = Ticket(self._backend.new_uuid())
-                submission = self._submission(call, work_key, ticket.job_id, known)
+                submission = self._submission(request, work_key, ticket.job_id, known)
                 if work_key.key is not None:
                     own[work_key.flight] = ticket
                 self._await(ticket, own=True)
@@ -242,16 +241,20 @@ class SingleJobs:
         finally:
             self._work.work_keys.look_away()
 
-    def _recipes_of(self, calls: Sequence[Call]) -> list[WorkKey]:
-        """The work keys of some calls; what was done of them before is read at once."""
+    def _recipes_of(self, requests: Sequence[JobRequest]) -> list[WorkKey]:
+        """The work keys of some requests; what was done of them before is read at once."""
         with self._reading:
             self._work.work_keys.refresh()
-            work_keys = [self._work_key(call) for call in calls]
-            self._work.work_keys.look(work_key for call, work_key in zip(calls, work_keys, strict=True) if call.reuse)
+            work_keys = [self._work_key(request) for request in requests]
+            self._work.work_keys.look(
+                work_key for request, work_key in zip(requests, work_keys, strict=True) if request.reuse
+            )
         return work_keys
 
-    def _work_key(self, call: Call) -> WorkKey:
-        return self._work.work_keys.of(call.wanted, no_results, salt=self._options.salt, warns=call.reuse)
+    def _work_key(self, request: JobRequest) -> WorkKey:
+        return self._work.work_keys.of(
+            request.call, no_results, limits=request.limits, salt=self._options.salt, warns=request.reuse
+        )
 
     def _offer(
         self, waiting: list[tuple[int, Submission, WorkKey]], tickets: list[Ticket | None], deadline: float | None
@@ -276,30 +279,30 @@ class SingleJobs:
             self._wait_for_room(deadline)
         return left
 
-    def _submit_once(self, calls: Sequence[Call], scope: IdempotencyScope, deadline: float | None) -> Ticket:
-        if len(calls) != 1:
+    def _submit_once(self, requests: Sequence[JobRequest], scope: IdempotencyScope, deadline: float | None) -> Ticket:
+        if len(requests) != 1:
             raise InvalidInput("an idempotency key stands for one submission")
-        (call,) = calls
+        (request,) = requests
         with self._reading:
             self._work.work_keys.refresh()
-            work_key = self._work_key(call)
-        body = request_digest(self._order(call, work_key))
+            work_key = self._work_key(request)
+        body = request_digest(self._order(request, work_key))
         named = scope.digest()
         while True:
             # Before the look at the answers: the process that takes it leaves one.
             job_id = free_job_id(named, lambda taken: self._backend.reader.job(taken) is not None)
             if (job := self._answer_kept(named, body)) is not None:
-                self._insist_on_answer(job, call, body)
+                self._insist_on_answer(job, request, body)
                 return self.ticket(job)
-            known = self._answered(call, work_key)
+            known = self._answered(request, work_key)
             if isinstance(known, Ticket):
                 _insist_on_kept(self._ask([], [AnswerRow(named, body, known.job_id.encode(), self._backend.now_ms())]))
                 first = self._answer_kept(named, body) or known.job_id
                 if first == known.job_id:
                     return self._twin(known)
-                self._insist_on_answer(first, call, body)
+                self._insist_on_answer(first, request, body)
                 return self.ticket(first)
-            submission = self._submission(call, work_key, job_id, known)
+            submission = self._submission(request, work_key, job_id, known)
             ticket = Ticket(job_id)
             self._await(ticket, own=True)
             (answer,) = self._ask([submission], [AnswerRow(named, body, job_id.encode(), self._backend.now_ms())])
@@ -322,20 +325,12 @@ class SingleJobs:
             raise error_of(decided, hint="use another key for another request")
         return decided.response.decode() if isinstance(decided, Repeated) else None
 
-    def _insist_on_answer(self, job_id: str, call: Call, body: bytes) -> None:
+    def _insist_on_answer(self, job_id: str, request: JobRequest, body: bytes) -> None:
         """Refuse a kept answer that names a job of another request: answers are not signed (X-196)."""
-        submitted, wanted = self._backend.submitted([job_id]).get(job_id), call.wanted
-        asked = WorkInputs(
-            kind=wanted.kind,
-            target=wanted.target,
-            arguments=wanted.arguments,
-            keywords=wanted.keywords,
-            env=wanted.env,
-            entrypoint=wanted.entrypoint,
-        )
+        submitted = self._backend.submitted([job_id]).get(job_id)
         # Its own job, or one that had done the same before and was found by its key.
         if submitted is None or not (
-            request_digest(submitted.order) == body or is_same_request(submitted.order, asked, no_results)
+            request_digest(submitted.order) == body or is_same_request(submitted.order, request.call, no_results)
         ):
             raise StoreCorrupt(
                 f"the answer kept for this idempotency key names job {job_id!r}, which was asked to do something else",
@@ -359,41 +354,24 @@ class SingleJobs:
         with self._room:
             self._room.wait(ROOM_SECONDS if left is None else min(ROOM_SECONDS, left))
 
-    def _order(self, call: Call, work_key: WorkKey, again: Miss | None = None) -> WorkOrder:
-        wanted = call.wanted
-        return WorkOrder(
-            kind=wanted.kind,
-            target=wanted.target,
-            label=call.label,
-            arguments=wanted.arguments,
-            keywords=wanted.keywords,
-            entrypoint=wanted.entrypoint,
-            base=wanted.base,
-            cwd=wanted.cwd,
-            env=wanted.env,
-            outputs=wanted.outputs,
-            wall_ms=call.wall_ms,
-            ingredients=work_key.ingredients,
-            resources=call.resources,
-            policies=call.policies,
-            again=None if again is None else again.why or None,
-        )
+    def _order(self, request: JobRequest, work_key: WorkKey, again: Miss | None = None) -> Order:
+        origin = Origin(again=None if again is None else again.why or None, ingredients=work_key.ingredients)
+        return Order(request.call, request.label, request.limits, origin)
 
-    def _submission(self, call: Call, work_key: WorkKey, job_id: str, again: Miss) -> Submission:
+    def _submission(self, request: JobRequest, work_key: WorkKey, job_id: str, again: Miss) -> Submission:
         return self._backend.submission(
-            self._order(call, work_key, again),
+            self._order(request, work_key, again),
             job_id=job_id,
             job_kind="task",
-            priority=call.priority,
-            retries=call.retries,
+            priority=request.priority,
             key=work_key.key,
         )
 
-    def _answered(self, call: Call, work_key: WorkKey) -> Ticket | Miss:
+    def _answered(self, request: JobRequest, work_key: WorkKey) -> Ticket | Miss:
         """A ticket for a job that does, or did, the same work; else why there is none."""
         if work_key.key is None:
             return Miss()
-        if not call.reuse:
+        if not request.reuse:
             return EACH_TIME
         with self._lock:
             job_id = self._flights.get(work_key.flight)

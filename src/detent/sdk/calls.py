@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from detent.contract import from_document
 from detent.contract.step_limits import priority_of, retries_of, timeout_ms_of
 from detent.errors import InvalidInput
 from detent.executor.annotations import refuse_return
-from detent.owner.backend import Retries
+from detent.jobs.order import Call, JobLimits, Retries
 from detent.reuse.path_arguments import input_paths
-from detent.reuse.work_keys import Wanted, limits_of
-from detent.runs.single_jobs import Call
+from detent.runs.single_jobs import JobRequest
 from detent.sdk.bound import BoundAlone, stored_value
 from detent.sdk.recording import Recording
 from detent.sdk.task import Task
 from detent.store.content import ContentFiles
 
-MakeCall: TypeAlias = Callable[[Sequence[Any], dict[str, Any], bool | None, Mapping[str, str]], Call]
+MakeCall: TypeAlias = Callable[[Sequence[Any], dict[str, Any], bool | None, Mapping[str, str]], JobRequest]
 
 
 def caller(function: Callable[..., Any], files: ContentFiles) -> MakeCall:
@@ -33,17 +33,21 @@ def caller(function: Callable[..., Any], files: ContentFiles) -> MakeCall:
     (step,) = contract.plain_steps
     binding = contract.bindings[step.step_id]
     said = retries_of(step, binding)
-    retries = Retries() if said is None else Retries(*said)
-    wall_ms = timeout_ms_of(step, binding)
-    limits = limits_of(wall_ms, None, retries, binding.resources, binding.policies)
+    limits = JobLimits(
+        wall_ms=timeout_ms_of(step, binding),
+        retries=Retries() if said is None else Retries(*said),
+        resources=binding.resources,
+        policies=binding.policies,
+    )
     reuses = task.options_of().cache is True
     priority = priority_of(step, binding)
     env = dict(binding.env)
     label = str(binding.target)
     refuse_return(label, contract.base)
 
-    def call(args: Sequence[Any], kwargs: dict[str, Any], reuse: bool | None, named: Mapping[str, str]) -> Call:
-        policies = {**binding.policies, **named} if named else binding.policies
+    def request(
+        args: Sequence[Any], kwargs: dict[str, Any], reuse: bool | None, named: Mapping[str, str]
+    ) -> JobRequest:
         positional, keywords = task.arguments(tuple(args), kwargs)
         stored_args = tuple(
             stored_value(value, f"{task.__name__}(#{place + 1})", files) for place, value in enumerate(positional)
@@ -52,7 +56,7 @@ def caller(function: Callable[..., Any], files: ContentFiles) -> MakeCall:
             f"${name}" if name[:1] == "$" else name: stored_value(value, f"{task.__name__}({name}=)", files)
             for name, value in keywords.items()
         }
-        wanted = Wanted(
+        call = Call(
             kind=binding.kind.value,
             target=binding.target,
             base=contract.base,
@@ -64,12 +68,11 @@ def caller(function: Callable[..., Any], files: ContentFiles) -> MakeCall:
             cache=binding.cache,
             inputs=_inputs(task, stored_args, stored_keywords),
             outputs=binding.outputs,
-            limits=limits_of(wall_ms, None, retries, binding.resources, policies) if named else limits,
         )
-        reused = reuses if reuse is None else reuse
-        return Call(wanted, label, wall_ms, retries, priority, binding.resources, policies, reused)
+        held = replace(limits, policies={**binding.policies, **named}) if named else limits
+        return JobRequest(call, label, held, priority, reuses if reuse is None else reuse)
 
-    return call
+    return request
 
 
 def _inputs(task: Task[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[str, ...] | None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from detent.jobs.idempotency import IdempotencyScope
     from detent.jobs.status import JobStatus
     from detent.runs.runtime import Runtime
-    from detent.runs.single_jobs import Call, SingleJobs, Ticket
+    from detent.runs.single_jobs import JobRequest, SingleJobs, Ticket
     from detent.sdk.calls import MakeCall
     from detent.sdk.flow import Flow
     from detent.sdk.flow_handle import FlowHandle
@@ -409,7 +409,7 @@ class Client:
         self.close(now=kind is not None)
 
     def _submitted(
-        self, calls: Sequence[Call], timeout: float | None, scope: IdempotencyScope | None = None
+        self, calls: Sequence[JobRequest], timeout: float | None, scope: IdempotencyScope | None = None
     ) -> list[Ticket]:
         self._work.start()
         tickets = self._tasks.submit(calls, timeout=timeout, scope=scope)
@@ -459,7 +459,7 @@ class Client:
         kwargs: dict[str, Any],
         reuse: bool | None,
         policies: Mapping[str, str],
-    ) -> Call:
+    ) -> JobRequest:
         known = self._calls.get(id(function))
         if known is None or known[0] is not function:
             from detent.sdk.calls import caller  # noqa: PLC0415

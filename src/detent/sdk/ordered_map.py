@@ -269,7 +269,7 @@ class _Request:
 
     def spec(self, commit: str | None) -> OrderedSpec:
         """What is asked for, without the items."""
-        from detent.owner.backend import Retries  # noqa: PLC0415 - `import detent` stays cheap
+        from detent.jobs.order import Retries  # noqa: PLC0415 - `import detent` stays cheap
         from detent.runs.ordered.spec import OrderedSpec  # noqa: PLC0415
 
         bound = _bound(self._compute)

@@ -109,7 +109,7 @@ class InlineLane:
 
     def finished(self) -> Sequence[Finished]:
         """Run what is not held, one piece for each call, and return the results."""
-        ready = next((one for one in self._pending if one.order.target not in self.held), None)
+        ready = next((one for one in self._pending if one.order.call.target not in self.held), None)
         if ready is not None:
             self._pending.remove(ready)
             self._finished.append(self._run(ready))
@@ -118,7 +118,7 @@ class InlineLane:
 
     def run_one(self, target: str) -> None:
         """Run the oldest assignment of a held target; for `on_idle`, which is called on the supervisor's own thread."""
-        ready = next(one for one in self._pending if one.order.target == target)
+        ready = next(one for one in self._pending if one.order.call.target == target)
         self._pending.remove(ready)
         self._finished.append(self._run(ready))
         self.wake()
@@ -134,11 +134,11 @@ class InlineLane:
 
     def waiting_jobs(self, target: str) -> list[str]:
         """Their jobs."""
-        return [one.job_id for one in list(self._pending) if one.order.target == target]
+        return [one.job_id for one in list(self._pending) if one.order.call.target == target]
 
     def wait(self, timeout: float) -> None:
         """Sleep until `wake`, unless there is work."""
-        if any(one.order.target not in self.held for one in self._pending):
+        if any(one.order.call.target not in self.held for one in self._pending):
             return
         self.on_idle()
         self._bell.wait(timeout)
@@ -167,7 +167,7 @@ class InlineLane:
             error = WorkError(exc.category, exc.code, exc.message)
         except Exception as exc:  # noqa: BLE001 - any exception of the user's code is its outcome
             error = WorkError("USER_CODE_ERROR", "PYTHON_EXCEPTION", str(exc), type(exc).__name__)
-        finished_ms, wall_ms = self._clock_ms(), assignment.order.wall_ms
+        finished_ms, wall_ms = self._clock_ms(), assignment.order.limits.wall_ms
         if wall_ms is not None and finished_ms - started_ms > wall_ms:
             value, error = None, WorkError("RESOURCE_LIMIT", "LIMIT_WALL", f"its {wall_ms} ms had elapsed")
         status = SUCCEEDED
@@ -193,8 +193,8 @@ class InlineLane:
         def seen(value: Any) -> Any:
             return restored(value, load, lambda file: File.kept(file, self.content))
 
-        function = self._function(order.base, str(order.target))
-        given = function(*(seen(value) for value in order.arguments), **seen(dict(order.keywords)))
+        function = self._function(order.call.base, str(order.call.target))
+        given = function(*(seen(value) for value in order.call.arguments), **seen(dict(order.call.keywords)))
         if iscoroutine(given):
             import asyncio  # noqa: PLC0415 - only where a function is async
 

@@ -13,8 +13,9 @@ from typing import Any, Final, Protocol
 
 from detent.canon import json_encode
 from detent.canon.late import dataclass
+from detent.jobs.order import Order
 from detent.jobs.status import JobStatus
-from detent.jobs.work import PROCESS, WorkError, WorkFile, WorkOrder
+from detent.jobs.work import PROCESS, WorkError, WorkFile
 
 SUCCEEDED: Final = JobStatus.SUCCEEDED.value
 FAILED: Final = JobStatus.FAILED.value
@@ -37,7 +38,7 @@ class Assignment:
     number: int
     job_id: str
     attempt_id: int
-    order: WorkOrder
+    order: Order
     values: Mapping[str, bytes | Path]
     """The stored values of the results that the order names, by digest: their strict JSON, or the file that holds it."""
 

@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Final
 
 from detent.canon import NotCanonical, json_digest
-from detent.jobs.work import PROCESS, STREAM_INLINE_BYTES_MAX, WorkError, WorkOrder, WorkReport, WorkStream
+from detent.jobs.order import Order
+from detent.jobs.work import PROCESS, STREAM_INLINE_BYTES_MAX, WorkError, WorkReport, WorkStream
 from detent.kernel import Command, Finish, Grant, ReportUsage
 from detent.owner.backend import Backend, Inline, Reported
 from detent.reuse.work_keys import Witnessed
@@ -29,7 +30,7 @@ class Reporter:
         self._backend = backend
         self._worker = worker
 
-    def report(self, grant: Grant, one: Finished, witnessed: Witnessed, order: WorkOrder | None = None) -> Reported:
+    def report(self, grant: Grant, one: Finished, witnessed: Witnessed, order: Order | None = None) -> Reported:
         """Sign the outcome of an attempt, its environment, and whether its code had changed by then."""
         backend = self._backend
         value, value_content, inline = backend.stored_value(one.value)
@@ -110,17 +111,19 @@ class Reporter:
         return WorkStream(b"", digest, truncated), inline
 
 
-def _limit_named(error: WorkError | None, order: WorkOrder | None) -> WorkError | None:
+def _limit_named(error: WorkError | None, order: Order | None) -> WorkError | None:
     """An error that says where the limit that ended an attempt was set."""
     if error is None or order is None:
         return error
-    if error.code == LIMIT_MEMORY and order.memory_by is not None:
-        return replace(error, message=f"{error.message}: the limit is {order.memory_mb} MB ({order.memory_by})")
-    wall_by = order.wall_by or (OF_TASK if order.step is None else None)
+    if error.code == LIMIT_MEMORY and order.limits.memory_by is not None:
+        return replace(
+            error, message=f"{error.message}: the limit is {order.limits.memory_mb} MB ({order.limits.memory_by})"
+        )
+    wall_by = order.limits.wall_by or (OF_TASK if order.origin.step is None else None)
     if error.code != LIMIT_WALL or wall_by is None:
         return error
     _, colon, tail = error.message.partition(";")
-    return replace(error, message=f"ran longer than its limit of {order.wall_ms} ms ({wall_by}){colon}{tail}")
+    return replace(error, message=f"ran longer than its limit of {order.limits.wall_ms} ms ({wall_by}){colon}{tail}")
 
 
 def closing_commands(grant: Grant, one: Finished, reported: Reported | None) -> list[Command]:

@@ -48,10 +48,10 @@ class ResourceGate:
 
     def take(self, assignment: Assignment) -> None:
         """Hand an assignment on, or keep it until what it takes is free. Refuses what can never be."""
-        if not assignment.order.resources and not self._waiting and not self._large:
+        if not assignment.order.limits.resources and not self._waiting and not self._large:
             self._hand_on(assignment, 1)
             return
-        if fault := feasible_fault(assignment.order.resources, self._resources.totals):
+        if fault := feasible_fault(assignment.order.limits.resources, self._resources.totals):
             raise InvalidInput(fault)
         self._waiting[assignment.number] = assignment
         self._admit()
@@ -86,7 +86,7 @@ class ResourceGate:
     def _admit(self) -> None:
         short: set[str] = set()
         for number, assignment in list(self._waiting.items()):
-            needs = dict(assignment.order.resources)
+            needs = dict(assignment.order.limits.resources)
             workers = needs.pop(CPU, 1)
             missing = self._missing(number, workers, needs, short)
             if missing:
@@ -113,7 +113,7 @@ class ResourceGate:
         return set() if lacking is None else {lacking}
 
     def _hand_on(self, assignment: Assignment, workers: int) -> None:
-        lane, number = self._executors[assignment.order.kind], assignment.number
+        lane, number = self._executors[assignment.order.call.kind], assignment.number
         self._under_way[number] = (lane, workers)
         self._workers_taken += workers
         self._large += workers > 1

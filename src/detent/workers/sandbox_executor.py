@@ -25,12 +25,13 @@ from detent.jobs.bounds import DEFAULT_BOUNDS, Bounds
 from detent.jobs.complete import complete_payload, read_complete_payload
 from detent.jobs.limits import MB
 from detent.jobs.limits import Limits as PayloadLimits
+from detent.jobs.order import Order
 from detent.jobs.payload import LOCAL_USER, JobPayload, read_payload
 from detent.jobs.platform_order import is_platform_order
 from detent.jobs.result import JobResult, ResourceUsage, encode_result
 from detent.jobs.status import TIMEOUT_CODES
 from detent.jobs.values import FILE, escaped, escaped_key, file_reference, restored
-from detent.jobs.work import WorkError, WorkFile, WorkOrder
+from detent.jobs.work import WorkError, WorkFile
 from detent.store.content import ContentFiles
 from detent.workers.executor import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, Assignment, Finished, variables
 from detent.workers.live_output import LiveOutput
@@ -184,7 +185,7 @@ class SandboxExecutor:
         with self._lock:
             if self._closing or assignment.number in self._cancelled:
                 return Finished(number=assignment.number, status=CANCELLED)
-        if assignment.order.kind == "job":
+        if assignment.order.call.kind == "job":
             return self._platform_job(assignment, on_output)
         started_ms = self._clock_ms()
         try:
@@ -252,8 +253,8 @@ class SandboxExecutor:
         """The complete payload: as it was submitted, or the draft of a step with what the platform fills in (X-152)."""
         order = assignment.order
         if is_platform_order(order):
-            return read_complete_payload(order.target)
-        draft = limited(restored(order.target, _loader(assignment.values), lambda file: file), order)
+            return read_complete_payload(order.call.target)
+        draft = limited(restored(order.call.target, _loader(assignment.values), lambda file: file), order)
         return complete_payload(
             read_payload({**draft, "job_id": assignment.job_id}),
             created_at=self._now(),
@@ -294,8 +295,8 @@ class SandboxExecutor:
             return f"{INPUTS}/{name}"
 
         load = _loader(assignment.values)
-        keywords = restored(dict(order.keywords), load, mounted)
-        env = variables({name: restored(value, load, mounted) for name, value in order.env.items()})
+        keywords = restored(dict(order.call.keywords), load, mounted)
+        env = variables({name: restored(value, load, mounted) for name, value in order.call.env.items()})
         if missing:
             return WorkError("DEPENDENCY_ERROR", "INPUT_MISSING", f"the file {missing[0]} is gone")
         if unfit := [name for name, value in env.items() if "\0" in value]:
@@ -303,13 +304,13 @@ class SandboxExecutor:
                 "VALIDATION_ERROR", "VALIDATION_ERROR", f"env {unfit[0]!r} must not hold the character U+0000"
             )
         return Job(
-            source=order.target,
-            entry=order.entrypoint,
+            source=order.call.target,
+            entry=order.call.entrypoint,
             parameters=keywords,
             inputs=inputs,
             env=env,
             limits=limits_of_order(order),
-            filename=f"{order.step or 'code'}.py",
+            filename=f"{order.origin.step or 'code'}.py",
         )
 
     def _finished(self, number: int, execution: Execution, started_ms: int) -> Finished:
@@ -410,12 +411,12 @@ def finished_of(number: int, result: JobResult, started_ms: int, finished_ms: in
     )
 
 
-def limited(draft: dict[str, Any], order: WorkOrder) -> dict[str, Any]:
+def limited(draft: dict[str, Any], order: Order) -> dict[str, Any]:
     """A payload with the limits that its step adds: of each limit the smaller one holds (X-019)."""
     limits = draft.get("limits", {})
     if type(limits) is not dict:
         return draft  # Refused where it is read.
-    asked = {"timeout_ms": order.wall_ms, "memory_mb": order.memory_mb}
+    asked = {"timeout_ms": order.limits.wall_ms, "memory_mb": order.limits.memory_mb}
     own = {name: limits.get(name, getattr(DEFAULT_LIMITS, name)) for name in asked}
     smaller = {
         name: most for name, most in asked.items() if most is not None and type(own[name]) is int and most < own[name]
@@ -423,10 +424,10 @@ def limited(draft: dict[str, Any], order: WorkOrder) -> dict[str, Any]:
     return {**draft, "limits": {**limits, **smaller}} if smaller else draft
 
 
-def limits_of_order(order: WorkOrder) -> Limits:
+def limits_of_order(order: Order) -> Limits:
     """The limits of code in a contract."""
-    memory_bytes = CODE_LIMITS.memory_bytes if order.memory_mb is None else order.memory_mb * MB
-    return replace(CODE_LIMITS, wall_ms=order.wall_ms, memory_bytes=memory_bytes)
+    memory_bytes = CODE_LIMITS.memory_bytes if order.limits.memory_mb is None else order.limits.memory_mb * MB
+    return replace(CODE_LIMITS, wall_ms=order.limits.wall_ms, memory_bytes=memory_bytes)
 
 
 def _loader(values: Mapping[str, bytes | Path]) -> Callable[[str], Any]:

@@ -18,7 +18,8 @@ from typing import Final, Protocol
 
 from detent.canon.late import dataclass
 from detent.errors import DetentError, InvalidInput, Refused
-from detent.jobs.work import WorkError, WorkOrder, WorkReport
+from detent.jobs.order import Order
+from detent.jobs.work import WorkError, WorkReport
 from detent.kernel import Claim, Command, Finish, Grant, Heartbeat, Job
 from detent.kernel.history import Record
 from detent.kernel.table import TERMINAL, State
@@ -71,7 +72,7 @@ class HeldLease:
 
     grant: Grant
     lane: Executor
-    order: WorkOrder
+    order: Order
     beat_seconds: float
     beat_at: float
     """When its lease is extended next."""
@@ -109,7 +110,7 @@ class Supervisor:
         self,
         backend: Backend,
         *,
-        witness: Callable[[WorkOrder, float], Witnessed],
+        witness: Callable[[Order, float], Witnessed],
         on_attempted: Callable[[Sequence[Attempted]], None] | None = None,
         on_refused: Callable[[Refused], None] = lambda _refusal: None,
     ) -> None:
@@ -332,11 +333,11 @@ class Supervisor:
         number = self._numbers
         try:
             order = self._backend.order(grant.payload_digest)
-            lane = self._executors.get(order.kind)
+            lane = self._executors.get(order.call.kind)
             if lane is None:
-                raise InvalidInput(f"no worker here runs work of kind {order.kind!r}")
+                raise InvalidInput(f"no worker here runs work of kind {order.call.kind!r}")
             values = {}
-            for named in order.results():
+            for named in order.call.results():
                 if named not in values:
                     values[named] = self._backend.result_value(named)
         except DetentError as exc:
@@ -358,7 +359,7 @@ class Supervisor:
             self._refuse(grant, WorkError("VALIDATION_ERROR", "VALIDATION_ERROR", str(exc)), order)
             self._forget(number)
 
-    def _refuse(self, grant: Grant, error: WorkError, order: WorkOrder | None = None) -> None:
+    def _refuse(self, grant: Grant, error: WorkError, order: Order | None = None) -> None:
         """Fail an attempt that cannot even begin; without an order, because that cannot be read."""
         now = self._backend.now_ms()
         failed = Finished(number=0, status=FAILED, error=error, started_ms=now, finished_ms=now)

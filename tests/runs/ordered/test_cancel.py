@@ -33,7 +33,7 @@ def test_the_outcome_depends_on_the_boundary_alone(rig: OrderedRig, window: int,
     assert (result.status, target.values) == ("cancelled", [x * x for x in range(42)])
     assert (result.summary.success, result.summary.cancel) == (42, 58)
     assert said == {"boundary": 42, "requested": 42, "reason": "enough"}
-    assert all(one.order.index < 42 for one in rig.lane.began if one.order.index is not None)
+    assert all(one.order.origin.index < 42 for one in rig.lane.began if one.order.origin.index is not None)
 
 
 def test_a_second_cancellation_at_the_same_place_changes_nothing(rig: OrderedRig) -> None:

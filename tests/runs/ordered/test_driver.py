@@ -9,11 +9,11 @@ import pytest
 
 from detent.canon import digest_text, json_digest, json_encode
 from detent.errors import InvalidInput
+from detent.jobs.order import Retries
 from detent.kernel import Run
 from detent.ordered import ChunkOutcomes, ItemProof, SeqState, chunk_job_id, plan_chunks
 from detent.ordered.outcomes import item_bytes
 from detent.ordered.summary import BlockTree
-from detent.owner.backend import Retries
 from detent.runs.ordered.notes import note, notes_of
 from detent.runs.ordered.recovery import envelopes_of
 from tests.homes import retry_at_once

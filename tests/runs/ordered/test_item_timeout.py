@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from detent.executor.plain import stored
-from detent.owner.backend import Retries
+from detent.jobs.order import Retries
 from detent.owner.wiring import Parts
 from detent.runs.ordered import timed_chunk
 from detent.runs.ordered.handle import OrderedResult

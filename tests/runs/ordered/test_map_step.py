@@ -19,7 +19,7 @@ def test_a_step_maps_over_what_another_returned_and_gives_its_summary_to_the_nex
 def test_the_steps_job_names_its_ordered_run_and_the_chunks_are_jobs_of_that_run(project: OrderedRig) -> None:
     result = project.run(SQUARES)
     (ordered,) = [row for row in project.runs() if row.name == "flow/squares"]
-    step = next(job for job in project.jobs(result.run_id) if order(project, job.job_id).step == "squares")
+    step = next(job for job in project.jobs(result.run_id) if order(project, job.job_id).origin.step == "squares")
     with project.work() as work:
         report = project.report(work, step.job_id)
     assert report.stdout.data.decode() == f"ordered run {ordered.run_id}: 20 committed, of 20 items\n"

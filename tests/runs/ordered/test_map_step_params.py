@@ -31,7 +31,7 @@ def test_settings_may_be_parameters_and_come_to_what_they_would_come_to_written_
     assert lines(project.project / "b.jsonl") == [{"seq": 0, "value": 1}, {"seq": 2, "value": 3}]
     assert not (project.project / "a.jsonl").exists()
     (step,) = [job.job_id for job in project.jobs(result.run_id)]
-    assert order(project, step).target == {
+    assert order(project, step).call.target == {
         "compute": "steps.py:fails_at_two",
         "commit": "jsonl+seq:b.jsonl",
         "window": 4,
@@ -43,7 +43,7 @@ def test_settings_may_be_parameters_and_come_to_what_they_would_come_to_written_
     chunk = next(
         job for job in project.jobs(ordered.run_id) if "commit" not in job.job_id and "begin" not in job.job_id
     )
-    assert order(project, chunk.job_id).arguments[0]["retries"] == 1
+    assert order(project, chunk.job_id).call.arguments[0]["retries"] == 1
 
 
 def test_the_value_of_a_parameter_decides_about_reuse_as_if_it_were_written_there(project: OrderedRig) -> None:

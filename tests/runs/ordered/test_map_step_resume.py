@@ -48,7 +48,11 @@ def test_a_run_that_was_left_goes_on_with_the_same_ordered_run(project: OrderedR
     result = project.run(LONG)
     assert (result.run_id, result.status) == (run_id, "completed")
     assert [row.run_id for row in project.runs() if row.name == "flow/squares"] == [ordered]
-    assert min(one.order.index or 0 for one in project.lane.began if one.order.target == CHUNK) >= committed >= 11
+    assert (
+        min(one.order.origin.index or 0 for one in project.lane.began if one.order.call.target == CHUNK)
+        >= committed
+        >= 11
+    )
     assert lines(project.project / "squares.jsonl") == [x * x for x in range(40)]
 
 
@@ -169,7 +173,7 @@ def test_a_run_that_ended_before_its_step_could_say_so_is_not_done_again(
     tell = work.supervisor._reporter.report
 
     def report(grant: Any, finished: Any, *more: Any) -> Any:
-        if work.backend.order(grant.payload_digest).kind == "map":
+        if work.backend.order(grant.payload_digest).call.kind == "map":
             raise RuntimeError("killed")
         return tell(grant, finished, *more)
 
@@ -181,7 +185,7 @@ def test_a_run_that_ended_before_its_step_could_say_so_is_not_done_again(
     result = project.run(LONG)
     assert result.status == "completed"
     assert ordered_runs(project) == [("flow/squares", "completed")]
-    assert [one.order.target for one in project.lane.began if one.order.target == CHUNK] == []
+    assert [one.order.call.target for one in project.lane.began if one.order.call.target == CHUNK] == []
     assert result.value["succeeded"] == 40
 
 

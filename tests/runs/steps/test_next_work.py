@@ -9,8 +9,9 @@ import pytest
 
 from detent.contract.model import Binding, Kind
 from detent.jobs.keys import ExecutionKey
+from detent.jobs.order import Call
 from detent.jobs.work import WorkReport
-from detent.reuse.work_keys import Found, Miss, Wanted, WorkKey
+from detent.reuse.work_keys import Found, Miss, WorkKey
 from detent.runs.record.resumed import GONE, Recorded
 from detent.runs.record.step_run import Element, StepRun
 from detent.runs.steps.next_work import (
@@ -33,8 +34,8 @@ from detent.words.states import BLOCKED, FAILED, READY, RUNNING, SKIPPED, WAITIN
 
 PLAIN_STEP: Any = None
 REPORT: Any = object.__new__(WorkReport)
-KEY = WorkKey(ExecutionKey("sha256:1"), {}, Wanted(kind="python", target="steps:one"))
-NO_KEY = WorkKey(None, {}, Wanted(kind="python", target="steps:one"), "its cache is turned off")
+KEY = WorkKey(ExecutionKey("sha256:1"), {}, Call(kind="python", target="steps:one"))
+NO_KEY = WorkKey(None, {}, Call(kind="python", target="steps:one"), why="its cache is turned off")
 DONE = Found("earlier", False, "SUCCEEDED", b"result", REPORT)
 FAILED_BEFORE = Found("earlier", False, "FAILED", b"result", REPORT)
 RUNNING_ELSEWHERE = Found("elsewhere", True)

@@ -20,7 +20,6 @@ from detent.reuse.ingredients.environment import (
 )
 from detent.reuse.ingredients.files import FileDigests, FileUnreadable, FileUnsettled
 from detent.reuse.ingredients.job import (
-    WorkInputs,
     around,
     binding_digest,
     ingredients,
@@ -43,7 +42,6 @@ __all__ = [
     "OutputFault",
     "Surroundings",
     "Unresolved",
-    "WorkInputs",
     "absent_inputs",
     "around",
     "binding_digest",

@@ -28,26 +28,22 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final
 
 from detent.canon import digest, digest_text, json_digest, json_encode
-from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.errors import InvalidInput
 from detent.jobs.keys import ExecutionKey, hash_of_ingredients, work_key
+from detent.jobs.order import Call, Order
 from detent.jobs.platform_order import is_platform_order
 from detent.jobs.values import FILE, RESULT, is_file, is_result
-from detent.jobs.work import WorkOrder
 from detent.reuse.ingredients.code import CodeDigest
 from detent.reuse.ingredients.declared import INPUT
 from detent.reuse.ingredients.environment import Surroundings, env_version
 
-if TYPE_CHECKING:  # A contract's models bring Pydantic, which tasks without a contract do not need.
-    pass
-
 BINDING_LABEL: Final = b"detent/binding/v1\0"
+NO_INPUTS: Final[Mapping[str, str | None]] = {}
 PARTS_MAX: Final = 60
 """Parts of the code that are named one by one; of more, each module counts as one."""
 _USUAL: Final = 1 << 63
@@ -55,41 +51,30 @@ RESULT_BY_VALUE: Final = "$value"
 """What stands for a result inside an argument; no user's key looks like it, theirs have a second ``$``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkInputs:
-    """What one job is made of. Values are stored ones, see `detent.jobs.values`."""
+def ingredients(
+    call: Call,
+    value_digest: Callable[[str], bytes],
+    *,
+    code: CodeDigest | None = None,
+    inputs: Mapping[str, str | None] = NO_INPUTS,
+    surroundings: Surroundings | None = None,
+    salt: str | None = None,
+) -> dict[str, JsonValue]:
+    """The named ingredients of a call. ``value_digest`` gives the digest of the value of a result, by the result's digest.
 
-    kind: str
-    target: Any
-    code: CodeDigest | None = None
-    """Of ``python`` and ``code`` work."""
-    version: str | None = None
-    arguments: tuple[Any, ...] = ()
-    keywords: Mapping[str, Any] = field(default_factory=dict)
-    entrypoint: str = "main"
-    env: Mapping[str, Any] = field(default_factory=dict)
-    cwd: str | None = None
-    inputs: Mapping[str, str | None] = field(default_factory=dict)
-    """What `inputs_digests` found."""
-    outputs: Mapping[str, str] = field(default_factory=dict)
-    shell: tuple[str, ...] = ()
-    around: Surroundings | None = None
-    """What it runs in; None for the interpreter with what its code reaches."""
-    salt: str | None = None
-
-
-def ingredients(work: WorkInputs, value_digest: Callable[[str], bytes]) -> dict[str, JsonValue]:
-    """The named ingredients of a job. ``value_digest`` gives the digest of the value of a result, by the result's digest."""
+    ``code`` is that of ``python``, ``map`` and ``code`` work, ``inputs`` what `inputs_digests` found, ``surroundings`` what it
+    runs in: without any, the interpreter with what its code reaches.
+    """
     found: dict[str, JsonValue] = {}
-    _put_code(found, work)
-    for index, value in enumerate(work.arguments):
+    _put_code(found, call, code)
+    for index, value in enumerate(call.arguments):
         found[f"argument:{index + 1}"] = _value(value, value_digest, f"argument {index + 1}")
-    found.update({f"argument:{name}": _value(value, value_digest, name) for name, value in work.keywords.items()})
-    found.update({f"env:{name}": _value(value, value_digest, f"env {name}") for name, value in work.env.items()})
-    found.update({f"{INPUT}{name}": content for name, content in work.inputs.items()})
-    found.update({f"output:{name}": pattern for name, pattern in work.outputs.items()})
-    found.update({key: said for key, said in (("cwd", work.cwd), ("salt", work.salt)) if said is not None})
-    found.update((work.around or around(work.code)).ingredients())
+    found.update({f"argument:{name}": _value(value, value_digest, name) for name, value in call.keywords.items()})
+    found.update({f"env:{name}": _value(value, value_digest, f"env {name}") for name, value in call.env.items()})
+    found.update({f"{INPUT}{name}": content for name, content in inputs.items()})
+    found.update({f"output:{name}": pattern for name, pattern in call.outputs.items()})
+    found.update({key: said for key, said in (("cwd", call.cwd), ("salt", salt)) if said is not None})
+    found.update((surroundings or around(code)).ingredients())
     return dict(sorted(found.items()))
 
 
@@ -100,24 +85,13 @@ def around(code: CodeDigest | None) -> Surroundings:
     return Surroundings(env_version(distributions), distributions)
 
 
-class Bound(Protocol):
-    """A piece of work by what it calls: `WorkInputs` and `Wanted` before it is submitted, its order afterwards."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def target(self) -> Any: ...
-    @property
-    def entrypoint(self) -> str: ...
-
-
-def binding_digest(work: Bound) -> bytes:
+def binding_digest(call: Call) -> bytes:
     """What work is bound to: the name that is called, not how often it may be tried or how long it may take.
 
     What the name stands for is said by the ingredients.
     """
-    called = work.target["compute"] if work.kind == "map" else work.target if work.kind == "python" else None
-    return _binding_digest(work.kind, called, work.entrypoint)
+    called = call.target["compute"] if call.kind == "map" else call.target if call.kind == "python" else None
+    return _binding_digest(call.kind, called, call.entrypoint)
 
 
 @lru_cache(maxsize=1024)
@@ -131,19 +105,19 @@ def key_of_work(job_type: str, binding_digest: bytes, ingredients: Mapping[str, 
     return work_key(job_type, binding_digest, hash_of_ingredients(ingredients), env_version)
 
 
-def is_same_work(order: WorkOrder, wanted: Bound, ingredients: Mapping[str, Any]) -> bool:
+def is_same_work(order: Order, call: Call, ingredients: Mapping[str, Any]) -> bool:
     """Whether an order was made from these ingredients and calls the same: then, and only then, the keys are equal."""
     try:
-        return binding_digest(order) == binding_digest(wanted) and order.ingredients == ingredients
+        return binding_digest(order.call) == binding_digest(call) and order.origin.ingredients == ingredients
     except (TypeError, KeyError):
         return False  # An order that no release has written.
 
 
-def is_same_request(order: WorkOrder, wanted: WorkInputs, value_digest: Callable[[str], bytes]) -> bool:
+def is_same_request(order: Order, call: Call, value_digest: Callable[[str], bytes]) -> bool:
     """Whether an order calls the same with the same arguments, in any code and environment."""
     try:
-        return binding_digest(order) == binding_digest(wanted) and _given(order.ingredients) == _given(
-            ingredients(wanted, value_digest)
+        return binding_digest(order.call) == binding_digest(call) and _given(order.origin.ingredients) == _given(
+            ingredients(call, value_digest)
         )
     except (TypeError, KeyError):
         return False
@@ -153,18 +127,19 @@ def _given(ingredients: Mapping[str, Any]) -> dict[str, Any]:
     return {name: said for name, said in ingredients.items() if name.startswith(("argument:", "env:"))}
 
 
-def key_of_order(order: WorkOrder) -> ExecutionKey | None:
+def key_of_order(order: Order) -> ExecutionKey | None:
     """The key that an order's own ingredients lead to; None for one that is never reused, or was made from other tools."""
+    call, made_from = order.call, order.origin.ingredients
     try:
         if is_platform_order(order):
             from detent.jobs.complete import key_of  # noqa: PLC0415 - loads Pydantic, which most work never needs
             from detent.jobs.payload import read_payload  # noqa: PLC0415
 
-            return key_of(read_payload(order.target))
-        surroundings = env_version_of(order.ingredients, order.target if order.kind == "job" else None)
-        if not order.ingredients or surroundings is None:
+            return key_of(read_payload(call.target))
+        surroundings = env_version_of(made_from, call.target if call.kind == "job" else None)
+        if not made_from or surroundings is None:
             return None
-        return key_of_work("action", binding_digest(order), order.ingredients, surroundings)
+        return key_of_work("action", binding_digest(call), made_from, surroundings)
     except (TypeError, KeyError, InvalidInput):
         return None
 
@@ -188,42 +163,38 @@ def _listed(ingredients: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, 
     return ((name.removeprefix(prefix), str(said)) for name, said in ingredients.items() if name.startswith(prefix))
 
 
-def never_reused(work: WorkInputs, *, cache: bool = True, declares_inputs: bool | None = None) -> str | None:
-    """Why work is done every time, in words; None for work that may be reused (X-175, X-176).
-
-    ``declares_inputs`` says whether inputs were declared, if only that there are none; left out, some have to be there.
-    """
-    if not cache:
+def never_reused(call: Call, code: CodeDigest | None = None) -> str | None:
+    """Why work is done every time, in words; None for work that may be reused (X-175, X-176)."""
+    if not call.cache:
         return "its cache is turned off"
-    declared = bool(work.inputs) if declares_inputs is None else declares_inputs
-    if work.kind == "shell" and not (declared and work.outputs):
-        lacking = " and ".join(name for name, said in (("inputs", declared), ("outputs", work.outputs)) if not said)
+    if call.kind == "shell" and (call.inputs is None or not call.outputs):
+        lacking = " and ".join(
+            name for name, declared in (("inputs", call.inputs is not None), ("outputs", call.outputs)) if not declared
+        )
         return f"a command that declares no {lacking} may depend on anything"
-    if work.code is not None and work.code.digest is None:
-        first = work.code.unresolved[0]
-        more = f" and {len(work.code.unresolved) - 1} more" if len(work.code.unresolved) > 1 else ""
+    if code is not None and code.digest is None:
+        first = code.unresolved[0]
+        more = f" and {len(code.unresolved) - 1} more" if len(code.unresolved) > 1 else ""
         return f"{first.what} ({first.where}) {first.why}{more}; give it a version= to reuse it anyway"
     return None
 
 
-def _put_code(found: dict[str, JsonValue], work: WorkInputs) -> None:
-    if work.version is not None:
-        found["version"] = work.version
-    if work.kind == "shell":
-        found["command"] = _plain(work.target, "command")
-        if work.shell:
-            found["shell"] = shlex.join(work.shell)
-    elif work.kind == "job":
-        found["payload"] = _plain(work.target, "job")
-    elif work.kind == "map":
+def _put_code(found: dict[str, JsonValue], call: Call, code: CodeDigest | None) -> None:
+    if call.version is not None:
+        found["version"] = call.version
+    if call.kind == "shell":
+        found["command"] = _plain(call.target, "command")
+        if call.shell:
+            found["shell"] = shlex.join(call.shell)
+    elif call.kind == "job":
+        found["payload"] = _plain(call.target, "job")
+    elif call.kind == "map":
         # How far is computed ahead, in which pieces and how often it is tried: what a finished run came to is the same.
-        found["destination"] = work.target["commit"]
-    if work.entrypoint != "main":
-        found["entrypoint"] = work.entrypoint
-    code = work.code
-    if code is None:
-        return
-    found.update(_of_code(code))
+        found["destination"] = call.target["commit"]
+    if call.entrypoint != "main":
+        found["entrypoint"] = call.entrypoint
+    if code is not None:
+        found.update(_of_code(code))
 
 
 @lru_cache(maxsize=1024)

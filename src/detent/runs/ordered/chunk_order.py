@@ -6,9 +6,9 @@ from typing import Final
 
 from detent.canon.priority import PRIORITY_DEFAULT
 from detent.executor.own_targets import COMPUTE_CHUNK
-from detent.jobs.work import WorkOrder
+from detent.jobs.order import Call, JobLimits, Order, Origin, Retries
 from detent.ordered import Chunk, chunk_job_id
-from detent.owner.backend import Backend, Retries, Submission
+from detent.owner.backend import Backend, Submission
 from detent.runs.ordered.items import Items
 from detent.runs.ordered.spec import OrderedInputs
 from detent.runs.ordered.timed_chunk import CATEGORY as OVER_TIME
@@ -38,23 +38,25 @@ def chunk_submission(
             work["over_time_again"] = True
         else:
             again = (*again, OVER_TIME)  # The attempt that finds out which item it was, see `timed_chunk`.
-    order = WorkOrder(
-        kind="python",
-        target=COMPUTE_CHUNK,
-        label=f"{spec.name}/chunk",
-        arguments=(work, items.part(chunk.first, last)),
-        base=spec.base,
-        wall_ms=None if spec.item_ms is None else wall_ms(spec.item_ms),
-        run_id=run_id,
-        step="chunk",
-        index=chunk.first,
+    order = Order(
+        Call(
+            kind="python",
+            target=COMPUTE_CHUNK,
+            arguments=(work, items.part(chunk.first, last)),
+            base=spec.base,
+        ),
+        f"{spec.name}/chunk",
+        JobLimits(
+            wall_ms=None if spec.item_ms is None else wall_ms(spec.item_ms),
+            retries=Retries(inputs.config.max_retries, again),
+        ),
+        Origin(run_id=run_id, step="chunk", index=chunk.first),
     )
     return backend.submission(
         order,
         job_id=chunk_job_id(run_id, *chunk),
         job_kind="seq",
         priority=PRIORITY_DEFAULT,
-        retries=Retries(inputs.config.max_retries, again),
         key=None,
         run_id=run_id,
     )

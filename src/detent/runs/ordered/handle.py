@@ -19,6 +19,7 @@ from detent.canon.destinations import function_of
 from detent.canon.late import dataclass
 from detent.errors import DetentError, InvalidInput, RequestRefused, error_of
 from detent.executor.annotations import refuse_return
+from detent.jobs.order import Call
 from detent.kernel import Run, StartRun
 from detent.kernel.run import COMPLETED, RUNNING
 from detent.ordered import Summary
@@ -26,7 +27,7 @@ from detent.owner.ask_again import ask_again
 from detent.owner.backend import Backend
 from detent.owner.home import Home
 from detent.owner.session import Session
-from detent.reuse.work_keys import Wanted, WorkKeys, no_results
+from detent.reuse.work_keys import WorkKeys, no_results
 from detent.runs.ordered.close import end_run
 from detent.runs.ordered.driver import OrderedDriver
 from detent.runs.ordered.items import Items, shown_name
@@ -376,7 +377,7 @@ class OrderedHandle:
                 yield run, inputs
 
     def _made_of(self, function: str, base: str | None) -> Mapping[str, Any]:
-        return self._work.work_keys.of(Wanted(kind="python", target=function, base=base), no_results).ingredients
+        return self._work.work_keys.of(Call(kind="python", target=function, base=base), no_results).ingredients
 
     def _start(self) -> None:
         backend, inputs = self._work.backend, self.inputs

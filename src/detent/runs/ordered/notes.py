@@ -20,14 +20,15 @@ from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.errors import error_of
 from detent.executor.own_targets import STATED
+from detent.jobs.order import Call, JobLimits, Order, Origin, Retries
 from detent.jobs.status import JobStatus
-from detent.jobs.work import WorkOrder, WorkReport
+from detent.jobs.work import WorkReport
 from detent.kernel import Command, Evidence, Finish, Transition
 from detent.kernel.evidence import DISPATCH, REASON_DISPATCHED
 from detent.kernel.keys import lease_key
 from detent.kernel.table import State
 from detent.owner.ask_again import ask_again
-from detent.owner.backend import Backend, Retries, joined
+from detent.owner.backend import Backend, joined
 from detent.store.api import StoreReader
 from detent.workers.claim_ahead import FULL
 
@@ -91,20 +92,18 @@ class Notes:
         A note of this name that is there already stays as it is, and the answer is False; for a commit that is an error.
         """
         backend, job_id = self._backend, f"{self._run_id}/{name}"
-        order = WorkOrder(
-            kind="python",
-            target=STATED,
-            label=f"{self._label}/{name.partition('-')[0]}",
-            arguments=(name,),
-            run_id=self._run_id,
-            step=name.partition("-")[0],
+        step = name.partition("-")[0]
+        order = Order(
+            Call(kind="python", target=STATED, arguments=(name,)),
+            f"{self._label}/{step}",
+            JobLimits(retries=Retries(0, ())),
+            Origin(run_id=self._run_id, step=step),
         )
         submission = backend.submission(
             order,
             job_id=job_id,
             job_kind="seq",
             priority=PRIORITY,
-            retries=Retries(0, ()),
             key=None,
             run_id=self._run_id,
         )

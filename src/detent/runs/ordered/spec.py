@@ -14,9 +14,9 @@ from typing import Any, Final
 from detent.canon import digest, digest_text, json_encode_trusted, parse_digest
 from detent.canon.late import dataclass
 from detent.errors import InvalidInput, StoreCorrupt
+from detent.jobs.order import Retries
 from detent.ordered import FAILURE_POLICIES, OrderedConfig
 from detent.ordered.windows import ACTIVE_MAX
-from detent.owner.backend import Retries
 
 VERSION: Final = 1
 WINDOW: Final = 2048

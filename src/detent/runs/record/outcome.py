@@ -11,7 +11,8 @@ from detent.canon import digest_text
 from detent.canon.late import dataclass
 from detent.errors import DetentError, InvalidInput, StoreCorrupt
 from detent.jobs.category import ErrorCategory
-from detent.jobs.work import WorkError, WorkOrder, WorkReport
+from detent.jobs.order import Order
+from detent.jobs.work import WorkError, WorkReport
 from detent.kernel import Evidence
 from detent.ledger import SignedResult
 from detent.owner.content import Content, order_of
@@ -69,7 +70,7 @@ def failures_of(reader: StoreReader, content: Content, failed: Iterable[tuple[st
             continue
         row = view.row
         order = order_of(content, row)
-        index = None if order is None else order.index
+        index = None if order is None else order.origin.index
         records = timeline_of_job(reader, content, view)
         attempts = sum(1 for record in records if record.fields.get("dispatch") is True)
         last = records[-1].evidence if records else None
@@ -91,17 +92,17 @@ def failures_of(reader: StoreReader, content: Content, failed: Iterable[tuple[st
 
 
 def failure_of(
-    step: str, error: WorkError, *, job_id: str | None = None, attempts: int = 1, order: WorkOrder | None = None
+    step: str, error: WorkError, *, job_id: str | None = None, attempts: int = 1, order: Order | None = None
 ) -> Failure:
     """A failure as a report tells it, with the line of the user's own code."""
-    base = None if order is None else order.base
+    base = None if order is None else order.call.base
     where = users_line(error.traceback, base) if error.traceback else None
     if where is None and error.line is not None:
         where = f"line {error.line} of its code"
     message = error.message
     if error.type is not None and not message.startswith(error.type):
         message = f"{error.type}: {message}" if message else error.type
-    index = None if order is None else order.index
+    index = None if order is None else order.origin.index
     return Failure(step, error.category, error.code, message, job_id, where, attempts, index)
 
 
@@ -162,11 +163,11 @@ def _report_of(content: Content, evidence: bytes) -> WorkReport | None:
     return None if digest is None else read_report(content, digest)
 
 
-def _left_at(name: str, order: WorkOrder | None) -> str | None:
+def _left_at(name: str, order: Order | None) -> str | None:
     """The path at which a step left a declared output; None when it is not there any more, or was not a declared output."""
-    if order is None or not order.outputs or order.base is None:
+    if order is None or not order.call.outputs or order.call.base is None:
         return None
-    path = Path(order.base, order.cwd or "", name)
+    path = Path(order.call.base, order.call.cwd or "", name)
     return str(path) if path.is_file() else None
 
 

@@ -79,7 +79,7 @@ class Past:
         keys = {step.key: step.step_id for step in steps}
         for row in self.jobs.values():
             with suppress(DetentError):  # Its payload was erased: whose it was is not known any more.
-                begun.add(keys.get(self._backend.order(Job.decode(row.body).payload_digest).step or "", ""))
+                begun.add(keys.get(self._backend.order(Job.decode(row.body).payload_digest).origin.step or "", ""))
         return frozenset(begun)
 
     def _changed_since(self, row: JobRow, work_key: WorkKey) -> str:
@@ -88,9 +88,9 @@ class Past:
             order = self._backend.order(Job.decode(row.body).payload_digest)
         except DetentError:
             return GONE
-        if change := self._work_keys.difference(order.ingredients, work_key.ingredients):
+        if change := self._work_keys.difference(order.origin.ingredients, work_key.ingredients):
             return change
         if row.state != State.SUCCEEDED:
             return ""
         found = self._backend.report_of(row.job_id)
-        return GONE if found is None else self._work_keys.fault(work_key.wanted, found[1])
+        return GONE if found is None else self._work_keys.fault(work_key.call, found[1])

@@ -12,14 +12,17 @@ from dataclasses import field
 from typing import Any, Final
 from uuid import UUID
 
-from detent.canon import digest_text, encode_trusted, sha256
+from detent.canon import digest_text, encode_trusted, parse_digest, sha256
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.contract import map_words
 from detent.contract.model import REFERRING, Binding, Kind
 from detent.contract.references import FROM, PARAM
+from detent.jobs.order import Call
 from detent.jobs.values import escaped, result_reference
 from detent.jobs.work import WorkReport
+from detent.reuse.ingredients import default_shell
+from detent.reuse.path_arguments import expanded, input_paths
 from detent.runs.record.view import Spans
 from detent.words.states import WAITING
 from detent.workers.next_attempt import NextAttempt
@@ -134,25 +137,27 @@ def list_fault(key: str, length: int | None) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """A step's arguments as they are stored in an order."""
-
-    arguments: tuple[Any, ...]
-    keywords: dict[str, Any]
-    env: dict[str, Any]
-    target: Any
-
-
 class Binder:
-    """Puts arguments together for one run: parameters and the results of steps in the place of references."""
+    """Makes the calls of one run: parameters and the results of steps in the place of references.
 
-    def __init__(self, params: Mapping[str, JsonValue], steps: Mapping[str, StepRun]) -> None:
+    ``load`` gives the stored value of a result by its digest.
+    """
+
+    def __init__(
+        self,
+        params: Mapping[str, JsonValue],
+        steps: Mapping[str, StepRun],
+        *,
+        base: str | None,
+        load: Callable[[bytes], JsonValue],
+    ) -> None:
         self._params = {name: escaped(value) for name, value in params.items()}
         self._steps = steps
+        self._base = base
+        self._load = load
 
-    def bind(self, element: Element) -> Bound:
-        """The arguments of one element."""
+    def call(self, element: Element) -> Call:
+        """What one element has to do: what its step says, with the arguments put together."""
         binding = element.step.binding
         stored = self.stored
         keywords = {name: stored(value) for name, value in binding.keywords.items()}
@@ -166,22 +171,47 @@ class Binder:
                 # What it goes through is an argument like any other: it counts, is looked up and is shown as one.
                 keywords["items"] = target.pop("items")
         arguments = tuple([stored(value) for value in binding.arguments]) if binding.arguments else ()
-        return Bound(arguments, keywords, env, target)
+        return Call(
+            kind=binding.kind.value,
+            target=target,
+            base=self._base,
+            arguments=arguments,
+            keywords=keywords,
+            env=env,
+            entrypoint=binding.entrypoint,
+            cwd=binding.cwd,
+            version=binding.version,
+            cache=binding.cache,
+            inputs=self._reads(binding, target, arguments, env if binding.kind is Kind.SHELL else keywords),
+            outputs=_leaves(binding, target),
+            shell=(binding.shell or default_shell()) if binding.kind is Kind.SHELL else (),
+        )
 
-    def items(self, step: StepRun, load: Callable[[bytes], JsonValue]) -> list[JsonValue] | None:
-        """The list that a mapped step goes through, as stored values; None when it is not a list.
+    def _reads(
+        self, binding: Binding, target: Any, arguments: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> tuple[str, ...] | None:
+        """Paths or globs whose content decides about reuse: the declared ones, and those that a map goes through."""
+        if binding.kind is Kind.MAP:
+            return (*(binding.inputs or ()), *map_words.reads(target, named.get("items")))
+        if not binding.inputs:
+            return binding.inputs
+        return input_paths(binding.inputs, arguments, named, self.value)
 
-        ``load`` gives the stored value of a result by its digest.
-        """
+    def items(self, step: StepRun) -> list[JsonValue] | None:
+        """The list that a mapped step goes through, as stored values; None when it is not a list."""
         listed = step.binding.map[1] if step.binding.map is not None else None
         if type(listed) is dict and FROM in listed:
             source = self._steps.get(listed[FROM])
             if source is not None and not source.mapped:
                 digest = source.elements[0].digest if source.elements else None
-                listed = None if digest is None else load(digest)
+                listed = None if digest is None else self._load(digest)
                 return listed if type(listed) is list else None
         value = self.stored(listed)
         return value if type(value) is list else None
+
+    def value(self, named: str) -> JsonValue:
+        """The stored value of a result, by the digest's text."""
+        return self._load(parse_digest(named))
 
     def stored(self, value: JsonValue) -> JsonValue:
         """A value of the contract as an order has it: references named by digest, parameters put in."""
@@ -196,3 +226,13 @@ class Binder:
         if type(value) in (list, tuple):
             return [self.stored(item) for item in value]
         return value
+
+
+def _leaves(binding: Binding, target: Any) -> Mapping[str, str]:
+    """Files or globs that are left behind: the declared ones, or the file that a map fills.
+
+    The home directory in a destination is the user's of this process, as where it is opened.
+    """
+    if binding.kind is not Kind.MAP:
+        return dict(binding.outputs)
+    return {name: expanded(path) for name, path in map_words.leaves(target).items()}

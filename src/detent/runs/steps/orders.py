@@ -2,79 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from detent.canon import digest_text, parse_digest
+from detent.canon import digest_text
 from detent.canon.strict_json import JsonValue
-from detent.contract import map_words
-from detent.contract.model import Binding, Kind
 from detent.contract.step_limits import memory_limit_of, retries_of, wall_limit_of
+from detent.jobs.order import Call, JobLimits, Order, Origin, Retries
 from detent.jobs.values import restored
-from detent.jobs.work import WorkOrder, WorkReport
-from detent.owner.backend import Backend, Inline, Retries, Submission
-from detent.reuse.ingredients import default_shell
-from detent.reuse.path_arguments import expanded, input_paths
-from detent.reuse.work_keys import Wanted, WorkKey, WorkKeys, limits_of
+from detent.jobs.work import WorkReport
+from detent.owner.backend import Backend, Inline, Submission
+from detent.reuse.work_keys import WorkKey, WorkKeys
 from detent.runs.record.inputs import RunInputs
-from detent.runs.record.step_run import Binder, Bound, Element, StepRun
+from detent.runs.record.step_run import Binder, Element, StepRun
 
 
-def wanted_of(step: StepRun, bound: Bound, base: str | None, load: Callable[[str], JsonValue]) -> Wanted:
-    """The work of one element: what its step says, with the arguments put together.
-
-    ``load`` gives the stored value of a result by its digest, for inputs that name an argument which is one.
-    """
-    binding = step.binding
-    payload = bound.target if binding.kind is Kind.JOB else None
-    return Wanted(
-        kind=binding.kind.value,
-        target=bound.target,
-        base=base,
-        arguments=bound.arguments,
-        keywords=bound.keywords,
-        env=bound.env,
-        entrypoint=binding.entrypoint,
-        cwd=binding.cwd,
-        version=binding.version,
-        cache=binding.cache,
-        inputs=_reads(binding, bound, load),
-        outputs=_leaves(binding, bound),
-        shell=(binding.shell or default_shell()) if binding.kind is Kind.SHELL else (),
-        limits=limits_of(
-            wall_limit_of(step.step, binding, payload)[0],
-            memory_limit_of(step.step, payload)[0],
-            retries_for(step),
-            binding.resources,
-            binding.policies,
-        ),
-    )
-
-
-def retries_for(step: StepRun) -> Retries:
-    """How often a step is tried again, and after what."""
+def limits_of(step: StepRun, call: Call) -> JobLimits:
+    """What a job of a step may take and how often it is tried, with where each limit was set."""
+    payload = call.target if call.kind == "job" else None
+    wall_ms, wall_by = wall_limit_of(step.step, step.binding, payload)
+    memory_mb, memory_by = memory_limit_of(step.step, payload)
     retries = retries_of(step.step, step.binding)
-    return Retries() if retries is None else Retries(*retries)
-
-
-def _reads(binding: Binding, bound: Bound, load: Callable[[str], JsonValue]) -> tuple[str, ...] | None:
-    """Paths or globs whose content decides about reuse: the declared ones, and those that a map goes through."""
-    if binding.kind is Kind.MAP:
-        return (*(binding.inputs or ()), *map_words.reads(bound.target, bound.keywords.get("items")))
-    if not binding.inputs:
-        return binding.inputs
-    given = bound.env if binding.kind is Kind.SHELL else bound.keywords
-    return input_paths(binding.inputs, bound.arguments, given, load)
-
-
-def _leaves(binding: Binding, bound: Bound) -> Mapping[str, str]:
-    """Files or globs that are left behind: the declared ones, or the file that a map fills.
-
-    The home directory in a destination is the user's of this process, as where it is opened.
-    """
-    if binding.kind is not Kind.MAP:
-        return binding.outputs
-    return {name: expanded(path) for name, path in map_words.leaves(bound.target).items()}
+    return JobLimits(
+        wall_ms=wall_ms,
+        wall_by=wall_by,
+        memory_mb=memory_mb,
+        memory_by=memory_by,
+        retries=Retries() if retries is None else Retries(*retries),
+        resources=step.binding.resources,
+        policies=step.binding.policies,
+    )
 
 
 class Orders:
@@ -94,7 +51,10 @@ class Orders:
         self._run_id = run_id
         self._work_keys = work_keys
         self._salt = salt
-        self._binder = Binder(inputs.params, {step.key: step for step in steps})
+        self._binder = Binder(
+            inputs.params, {step.key: step for step in steps}, base=inputs.contract.base, load=self._load
+        )
+        self._step_limits: dict[str, JobLimits] = {}
         self._value_digests: dict[str, bytes] = {}
         """What the values of this run's results are, by the digests of their reports."""
 
@@ -106,18 +66,32 @@ class Orders:
 
     def items(self, step: StepRun) -> list[JsonValue] | None:
         """What a mapped step goes through; None when it is to go through something that is no list."""
-        return self._binder.items(step, self._load)
+        return self._binder.items(step)
 
     def result(self, file: Callable[[dict[str, Any]], Any]) -> Any:
         """What the whole run gives back, as the contract says; ``file`` makes of a file's mapping what files are."""
         value = self._binder.stored(self._inputs.contract.result)
-        return restored(value, self._value, file)
+        return restored(value, self._binder.value, file)
 
     def work_key(self, element: Element) -> WorkKey:
         """What an element's work is made of."""
-        bound, base = self._binder.bind(element), self._inputs.contract.base
-        wanted = wanted_of(element.step, bound, base, self._value)
-        return self._work_keys.of(wanted, self._value_digests.__getitem__, salt=self._salt, load=self._value)
+        call = self._binder.call(element)
+        return self._work_keys.of(
+            call,
+            self._value_digests.__getitem__,
+            limits=self._limits(element.step, call),
+            salt=self._salt,
+            load=self._binder.value,
+        )
+
+    def _limits(self, step: StepRun, call: Call) -> JobLimits:
+        """The limits of a step's jobs: one for all of its elements, unless each has a payload that may say others."""
+        if call.kind == "job":
+            return limits_of(step, call)
+        known = self._step_limits.get(step.key)
+        if known is None:
+            known = self._step_limits[step.key] = limits_of(step, call)
+        return known
 
     def submissions(self, chosen: Sequence[tuple[Element, WorkKey]]) -> list[Submission]:
         """The elements as jobs, in their order."""
@@ -125,40 +99,20 @@ class Orders:
 
     def submission(self, element: Element, work_key: WorkKey) -> Submission:
         """The element as a job."""
-        step, wanted = element.step, work_key.wanted
-        payload = wanted.target if wanted.kind == "job" else None
-        wall_ms, wall_by = wall_limit_of(step.step, step.binding, payload)
-        memory_mb, memory_by = memory_limit_of(step.step, payload)
-        order = WorkOrder(
-            kind=wanted.kind,
-            target=wanted.target,
-            label=self.label(step),
-            arguments=wanted.arguments,
-            keywords=wanted.keywords,
-            entrypoint=wanted.entrypoint,
-            base=wanted.base,
-            cwd=wanted.cwd,
-            env=wanted.env,
-            outputs=dict(wanted.outputs),
-            wall_ms=wall_ms,
-            wall_by=wall_by,
-            memory_mb=memory_mb,
-            memory_by=memory_by,
+        step = element.step
+        origin = Origin(
             run_id=self._run_id,
             step=step.key,
             index=element.index,
-            ingredients=work_key.ingredients,
-            resources=step.binding.resources,
-            policies=step.binding.policies,
             again=element.again,
-            shell=wanted.shell,
+            ingredients=work_key.ingredients,
         )
+        limits = work_key.limits or self._limits(step, work_key.call)
         return self._backend.submission(
-            order,
+            Order(work_key.call, self.label(step), limits, origin),
             job_id=element.job_id,
             job_kind="action",
             priority=step.priority,
-            retries=retries_for(step),
             key=work_key.key,
             run_id=self._run_id,
         )
@@ -172,9 +126,6 @@ class Orders:
     def label(self, step: StepRun) -> str:
         """What the step's work is called across runs."""
         return f"{self._inputs.name}/{step.key}"
-
-    def _value(self, named: str) -> JsonValue:
-        return self._load(parse_digest(named))
 
     def _load(self, digest: bytes) -> JsonValue:
         report = self._backend.report(digest)

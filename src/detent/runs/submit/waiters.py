@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Generic, TypeAlias, TypeVar
 
 from detent.jobs.keys import ExecutionKey
-from detent.reuse.work_keys import Limits
+from detent.jobs.order import JobLimits
 
-Flight: TypeAlias = tuple[ExecutionKey | None, Limits | None]
+Flight: TypeAlias = tuple[ExecutionKey | None, JobLimits | None]
 """What work under way must be equal in to be waited for: its key and its limits."""
 
 W = TypeVar("W")

@@ -1,0 +1,189 @@
+"""What work is asked for: a call, and the order that makes one job of it.
+
+A *call* says what is to be done: a function, code, a command, a payload or an ordered map, with its arguments. It is made once,
+from a step or a task, and the same call goes into the key of equal work, into the order, to the worker and into its pool. An
+*order* is a call with what makes it one job of its own: its label, its limits, and where it comes from. It is the payload of an
+``action``, ``task`` or ``seq`` job: everything a worker needs, so that it never has to ask back. Orders are content; records
+name them by digest only, under a nonce, because what they hold can often be guessed (X-171).
+
+An order is stored as one flat mapping, whatever its parts are called here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import field
+from operator import attrgetter
+from typing import Any, Final
+
+from detent.canon.late import dataclass
+from detent.canon.show import show
+from detent.errors import InvalidInput
+from detent.jobs.values import files_named, results_named
+from detent.kernel.manifest import MAX_RETRIES_DEFAULT, RETRY_CATEGORIES_DEFAULT
+
+ORDER_VERSION: Final = 1
+WORK_KINDS: Final = ("python", "code", "shell", "job", "map")
+_CONTAINERS: Final = frozenset({dict, list})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What is to be done. Values are stored ones, see `detent.jobs.values`."""
+
+    kind: str
+    """``python``, ``code``, ``shell``, ``job`` or ``map``: what `target` is."""
+    target: Any
+    arguments: tuple[Any, ...] = ()
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+    entrypoint: str = "main"
+    base: str | None = None
+    """Directory that modules and paths start from."""
+    cwd: str | None = None
+    """Working directory, relative to `base`."""
+    env: Mapping[str, Any] = field(default_factory=dict)
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    """Paths or globs that the work leaves behind, by name, relative to the working directory."""
+    shell: tuple[str, ...] = ()
+    """The words before the command line of a ``shell``; orders of before X-189 have none and mean ``/bin/sh -c``."""
+    version: str | None = None
+    """The user's own word for "the code is the same". It and the next two decide about reuse; an order does not hold them."""
+    cache: bool = True
+    inputs: tuple[str, ...] | None = None
+    """Paths and globs whose content counts; None when nothing was said about them."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in WORK_KINDS:
+            raise InvalidInput(f"work of kind {show(self.kind)} is unknown", details={"path": "kind"})
+
+    def results(self) -> Iterator[str]:
+        """The digests of the results of other jobs that this one is given."""
+        for value in (*self.arguments, *self.keywords.values(), *self.env.values(), self.target):
+            if type(value) in _CONTAINERS:
+                yield from results_named(value)
+
+    def files(self) -> Iterator[str]:
+        """The digests of the files that stand in the arguments themselves."""
+        for value in (list(self.arguments), dict(self.keywords), self.target):
+            yield from files_named(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """How often a job is tried again, and after which categories of failure (X-164)."""
+
+    max: int = MAX_RETRIES_DEFAULT
+    on: tuple[str, ...] = RETRY_CATEGORIES_DEFAULT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLimits:
+    """What a job may take and how often it is tried. Equal work under other limits may end otherwise (X-190).
+
+    Two are equal when they allow the same, no matter where that was set.
+    """
+
+    wall_ms: int | None = None
+    """Limit of one attempt's time: the smallest that was given (A.6)."""
+    wall_by: str | None = field(default=None, compare=False)
+    """Which of several limits that is, in words."""
+    memory_mb: int | None = None
+    """Limit of the memory of one attempt with everything it starts, in units of 2^20 bytes."""
+    memory_by: str | None = field(default=None, compare=False)
+    retries: Retries = Retries()
+    """Stated by the job's manifest, not by its order: an order that was read back has the default here."""
+    resources: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """What one attempt takes of what its home counts. No ingredient: what comes of it is the same."""
+    policies: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """The quota, lease and backoff that the work itself names, by kind; for other kinds its tenant's hold, or the home's."""
+
+    def __post_init__(self) -> None:
+        if (categories := tuple(sorted(set(self.retries.on)))) != self.retries.on:  # As a manifest writes them.
+            object.__setattr__(self, "retries", Retries(self.retries.max, categories))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where an order comes from: the place in its run, the job it repeats, and what its key was made of."""
+
+    run_id: str | None = None
+    step: str | None = None
+    index: int | None = None
+    """Place in the list that a mapped step goes through."""
+    retry_of: str | None = None
+    """The job that ended otherwise and that this one does again (X-154)."""
+    again: str | None = None
+    """Why the result of earlier work of the same key was not taken, as it was found when this was submitted."""
+    ingredients: Mapping[str, Any] = field(default_factory=dict)
+    """What the execution key was made of, by name: digests and versions; empty when the work is never reused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What one job has to do."""
+
+    call: Call
+    label: str
+    """Names the work for people and across runs: ``workflow/step``, or a task's name."""
+    limits: JobLimits = JobLimits()
+    origin: Origin = Origin()
+
+    def document(self) -> dict[str, Any]:
+        """As plain JSON; what has its default is left out."""
+        said: dict[str, Any] = {"version": ORDER_VERSION}
+        for (name, default), value in zip(_STORED, _values(self), strict=True):
+            if value is not default and value != default:
+                said[name] = list(value) if type(value) is tuple else value
+        return said
+
+
+_CALL: Final[dict[str, Any]] = {
+    "kind": None,
+    "target": None,
+    "arguments": (),
+    "keywords": {},
+    "entrypoint": "main",
+    "base": None,
+    "cwd": None,
+    "env": {},
+    "outputs": {},
+    "shell": (),
+}
+_LIMITS: Final[dict[str, Any]] = {
+    "wall_ms": None,
+    "wall_by": None,
+    "memory_mb": None,
+    "memory_by": None,
+    "resources": {},
+    "policies": {},
+}
+_ORIGIN: Final[dict[str, Any]] = {
+    "run_id": None,
+    "step": None,
+    "index": None,
+    "retry_of": None,
+    "again": None,
+    "ingredients": {},
+}
+_STORED: Final[list[tuple[str, Any]]] = [("label", None), *_CALL.items(), *_LIMITS.items(), *_ORIGIN.items()]
+"""The fields of a stored order, each with the default that is not written."""
+_values: Final = attrgetter(
+    "label",
+    *(f"call.{name}" for name in _CALL),
+    *(f"limits.{name}" for name in _LIMITS),
+    *(f"origin.{name}" for name in _ORIGIN),
+)
+_TUPLES: Final = frozenset({"arguments", "shell"})
+
+
+def read_order(document: object) -> Order:
+    """An order from its plain JSON. Raises `InvalidInput` for what `Order.document` did not make."""
+    if not isinstance(document, dict) or document.get("version") != ORDER_VERSION:
+        raise InvalidInput(f"a work order is a mapping of version {ORDER_VERSION}, not {show(document)}")
+    if unknown := document.keys() - {"version", *(name for name, _ in _STORED)}:
+        raise InvalidInput(f"a work order has no {min(unknown)!r:.80}")
+    if missing := {"kind", "target", "label"} - document.keys():
+        raise InvalidInput(f"a work order lacks {min(missing)}")
+    said: dict[str, Any] = {name: tuple(value) if name in _TUPLES else value for name, value in document.items()}
+    call, limits, origin = ({name: said[name] for name in part if name in said} for part in (_CALL, _LIMITS, _ORIGIN))
+    return Order(Call(**call), said["label"], JobLimits(**limits), Origin(**origin))
