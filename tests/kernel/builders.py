@@ -261,3 +261,9 @@ def scene_in(state: str, **changes: Any) -> Scene:
         scene.cancel()
     assert scene.job().state == state
     return scene
+
+
+def waiting_retries(kernel: Kernel) -> int:
+    """Jobs whose backoff is over and that wait for room in the queue."""
+    waiting = [(job_id, seq) for line in kernel._waiting.values() for _, job_id, seq in line]
+    return sum(job_id in kernel.jobs and kernel.jobs[job_id].transition_seq == seq for job_id, seq in waiting)

@@ -23,7 +23,7 @@ from detent.kernel import (
     restore,
 )
 from detent.kernel.checkpoint import FIELDS
-from tests.kernel.builders import OWNER_KEY_ID, TENANT, Scene, config, queue_of
+from tests.kernel.builders import OWNER_KEY_ID, TENANT, Scene, config, queue_of, waiting_retries
 from tests.kernel.walk import walked
 
 
@@ -131,7 +131,7 @@ def test_a_retry_that_waits_for_room_still_waits_after_a_restore() -> None:
     scene.fail(grant)
     scene.at(10)
     kernel = restore(checkpoint(scene.kernel), history=scene.history)
-    assert (kernel.waiting_retries(), kernel.next_due()) == (1, None)
+    assert (waiting_retries(kernel), kernel.next_due()) == (1, None)
 
 
 def test_a_retry_without_delay_keeps_its_turn_over_a_restore() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from detent.errors import Refused
 from detent.kernel import Kernel
-from tests.kernel.builders import TENANT
+from tests.kernel.builders import TENANT, waiting_retries
 from tests.kernel.model import ENDED, Model
 from tests.kernel.walk import NUMBER_MAX, NUMBERS_PER_STEP, Numbers, Walk, numbers_from, walk_config
 
@@ -40,7 +40,7 @@ def kernel_view(kernel: Kernel, job_ids: list[str]) -> dict[str, Any]:
         "jobs": jobs,
         "queue": [job_id for _, line in snapshot[1] for _, job_id in line],
         "next_due": kernel.next_due(),
-        "waiting": kernel.waiting_retries(),
+        "waiting": waiting_retries(kernel),
         "states": {state: count for state, count in metrics["jobs"].items() if count},
         "edges": {edge: count for edge, count in metrics["transitions"].items() if count},
         "queue_depth": metrics["queue_depth"],

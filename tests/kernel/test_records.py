@@ -24,7 +24,7 @@ from detent.kernel import (
     transition_log_hash,
 )
 from detent.kernel.evidence import Evidence
-from tests.kernel.builders import TENANT, Scene, body_of, config, verified
+from tests.kernel.builders import TENANT, Scene, body_of, config, verified, waiting_retries
 from tests.kernel.walk import Walk, walked
 
 
@@ -257,7 +257,7 @@ def test_a_claim_is_a_function_of_the_queue_alone() -> None:
     for _ in range(3):
         curious.kernel.next_due()
         curious.kernel.metrics_snapshot()
-        curious.kernel.waiting_retries()
+        waiting_retries(curious.kernel)
         curious.apply(Claim(0, "", 1))
     assert [curious.claim(), quiet.claim()] == [curious.outcomes[-1].grants] * 2
     assert curious.records == quiet.records

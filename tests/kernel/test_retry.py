@@ -10,7 +10,18 @@ import pytest
 from detent.kernel import AdvanceTick, BackoffSchedule, Claim, Finish, Grant, Kernel, KernelConfig, LeasePolicy, Submit
 from detent.kernel.manifest import MAX_INTERRUPTIONS_DEFAULT
 from detent.kernel.policy import INTERRUPTION_PAUSES
-from tests.kernel.builders import BACKOFF, Scene, body_of, code_of, config, edges_of, evidence_of, queue_of, verified
+from tests.kernel.builders import (
+    BACKOFF,
+    Scene,
+    body_of,
+    code_of,
+    config,
+    edges_of,
+    evidence_of,
+    queue_of,
+    verified,
+    waiting_retries,
+)
 
 NO_DELAY = BackoffSchedule("default", (0,))
 
@@ -227,10 +238,10 @@ def test_a_retry_waits_for_room_and_is_never_dropped() -> None:
     scene.fail(grant)
     scene.at(10)
     scene.at(5_000)
-    assert (scene.job("job-1").state, len(scene.kernel.queue), scene.kernel.waiting_retries()) == ("RETRYING", 1, 1)
+    assert (scene.job("job-1").state, len(scene.kernel.queue), waiting_retries(scene.kernel)) == ("RETRYING", 1, 1)
     scene.claim()  # takes job-2, and the place goes to job-1 in the same command
     assert edges_of(scene.outcomes[-1].records) == ["QUEUED->RUNNING", "RETRYING->QUEUED"]
-    assert (scene.job("job-1").state, scene.kernel.waiting_retries()) == ("QUEUED", 0)
+    assert (scene.job("job-1").state, waiting_retries(scene.kernel)) == ("QUEUED", 0)
 
 
 def test_a_waiting_retry_takes_room_before_anyone_new() -> None:
@@ -249,7 +260,7 @@ def test_a_waiting_retry_can_be_canceled_and_gives_its_turn_to_the_next() -> Non
     scene.fail(grant)
     scene.at(10)
     scene.cancel("job-1")
-    assert (scene.job("job-1").state, scene.kernel.waiting_retries()) == ("CANCELED", 0)
+    assert (scene.job("job-1").state, waiting_retries(scene.kernel)) == ("CANCELED", 0)
     (second,) = scene.claim()
     scene.submit("job-3")
     scene.fail(second)
@@ -267,10 +278,10 @@ def test_a_canceled_retry_in_the_middle_of_the_line_is_passed_over() -> None:
         scene.fail(grant)
     scene.at(10)
     scene.cancel("job-2")
-    assert scene.kernel.waiting_retries() == 2
+    assert waiting_retries(scene.kernel) == 2
     served = [scene.claim()[0].job_id for _ in range(3)]
     assert served == ["blocker", "job-1", "job-3"]
-    assert scene.kernel.waiting_retries() == 0
+    assert waiting_retries(scene.kernel) == 0
 
 
 def test_waiting_retries_go_by_ready_tick_then_class_then_id() -> None:
@@ -283,7 +294,7 @@ def test_waiting_retries_go_by_ready_tick_then_class_then_id() -> None:
         scene.tick = tick
         scene.fail(grants[job_id])
     scene.at(50)
-    assert scene.kernel.waiting_retries() == 4
+    assert waiting_retries(scene.kernel) == 4
     served = []
     for _ in range(5):
         (grant,) = scene.claim()

@@ -28,7 +28,18 @@ from detent.kernel import (
 )
 from detent.kernel.policy import UNLIMITED_QUOTA
 from detent.kernel.records import DIGESTS_PER_ERASED_MAX
-from tests.kernel.builders import OWNER_KEY_ID, TENANT, Scene, body_of, code_of, config, queue_of, quota, verified
+from tests.kernel.builders import (
+    OWNER_KEY_ID,
+    TENANT,
+    Scene,
+    body_of,
+    code_of,
+    config,
+    queue_of,
+    quota,
+    verified,
+    waiting_retries,
+)
 from tests.kernel.walk import walked
 
 START = StartRun(3, TENANT, "run-1", "nightly", b"\x01" * 32, b"\x02" * 32, b"\x03" * 32, "op-1")
@@ -309,7 +320,7 @@ def test_a_new_epoch_may_bring_another_configuration_and_keeps_all_state() -> No
     scene.submit("job-2")
     scene.fail(grant)
     scene.apply(AdvanceTick(10))
-    assert scene.kernel.waiting_retries() == 1
+    assert waiting_retries(scene.kernel) == 1
     wider = config(queue=queue_of(5), lease_policies=(LeasePolicy("default", 7, 7),))
     outcome = raise_epoch(scene, 1, wider, tick=11)
     assert [record.kind for record in outcome.records] == ["owner_epoch", "transition"]  # there is room at once

@@ -6,7 +6,7 @@ import pytest
 
 from detent.kernel import Kernel, MemoryHistory, QueuePolicy, checkpoint, restore
 from detent.scheduling import Scheduler
-from tests.kernel.builders import Scene, config
+from tests.kernel.builders import Scene, config, waiting_retries
 
 
 def scene_with(policy: QueuePolicy) -> Scene:
@@ -48,7 +48,7 @@ def test_a_retry_gets_the_first_free_place_and_keeps_it(policy: str) -> None:
     scene.submit("waiting")
     scene.fail(first)
     scene.at(50)
-    assert (scene.job("retried").state, scene.kernel.waiting_retries()) == ("RETRYING", 1)
+    assert (scene.job("retried").state, waiting_retries(scene.kernel)) == ("RETRYING", 1)
     (grant,) = scene.claim()
     assert grant.job_id == "waiting"
     assert scene.job("retried").state == "QUEUED"

@@ -27,7 +27,7 @@ from detent.kernel import (
 from detent.scheduling import Decision, Position, ReplicaStatus, Scheduler, SchedulingPolicy, TaskRequest
 from detent.scheduling.decisions import admitted_to_open_pool, placed_on_asker
 from detent.scheduling.request import write_request
-from tests.kernel.builders import LEASE, Scene, body_of, code_of, config, evidence_of, quota, verified
+from tests.kernel.builders import LEASE, Scene, body_of, code_of, config, evidence_of, quota, verified, waiting_retries
 from tests.scheduling.fleets import generic, needs, replica
 
 
@@ -299,7 +299,7 @@ def test_no_new_job_takes_the_room_that_a_retry_waits_for() -> None:
     house.fail(grant)
     house.submit("queued")
     house.at(10)
-    assert (house.job("again").state, house.kernel.waiting_retries()) == ("RETRYING", 1)
+    assert (house.job("again").state, waiting_retries(house.kernel)) == ("RETRYING", 1)
     assert code_of(house.submit("pushy")) == "QUEUE_FULL"
     assert house.job("queued").state == "QUEUED"
     assert house.pull("worker-1", 1) == ["queued"]

@@ -26,7 +26,7 @@ _STYLES: Mapping[str, str] = {"ok": GOOD, "note": WARN, "wrong": BAD}
     help=teaching(
         """Check the home: SQLite and its settings, the file system, space, permissions, keys, the owner process, the size of the
 ledger, the newest tree head and the one kept outside the home. Each problem comes with what to do about it, and makes the
-exit code 1. Nothing is changed.
+exit code 1. Nothing is changed. -o json also has what the kernel calls itself, its operators and its table of states.
 
 It also tests which sandbox features this machine has, names the resulting profile, and says whether untrusted code runs
 here or is refused; sandbox.required in config.toml decides that.
@@ -44,7 +44,7 @@ a tree head kept elsewhere is newer. It asks, then drops that tree head.""",
 @with_shell
 def command(shell: Shell, *, quick: bool, accept_rollback: bool, yes: bool) -> int:
     """Check the home."""
-    from detent.inspect.doctor import WRONG, examine, sandbox_of  # noqa: PLC0415 - keeps `--help` fast
+    from detent.inspect.doctor import WRONG, examine, kernel_view, sandbox_of  # noqa: PLC0415 - keeps `--help` fast
 
     home = shell.home()
     forgotten = _forget(shell, yes=yes) if accept_rollback else None
@@ -54,6 +54,7 @@ def command(shell: Shell, *, quick: bool, accept_rollback: bool, yes: bool) -> i
     document = {
         "home": str(home.path),
         "ok": not wrong,
+        "kernel": kernel_view(),
         "sandbox": sandbox.to_map(),
         "checks": [check.to_map() for check in checks],
         "forgotten": forgotten,

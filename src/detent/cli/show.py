@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -36,6 +37,7 @@ RECORDS_SHOWN_MAX = 50
   detent show prices              the newest run of that name
   detent show JOB -o json
   detent show --job NAME          when a run has the same name
+  detent show JOB --raw           every field of its signed records, and its signed manifest
   detent show RUN --snapshot      the progress of a run of `detent map`, and what it waits for
 """,
     ),
@@ -43,9 +45,12 @@ RECORDS_SHOWN_MAX = 50
 @click.argument("identifier", metavar="ID")
 @click.option("--job", "what", flag_value="job", help="Treat ID as a job.")
 @click.option("--run", "what", flag_value="run", help="Treat ID as a run.")
+@click.option(
+    "--raw", is_flag=True, help="Show every field of the signed records, under the names they are signed with."
+)
 @click.option("--snapshot", is_flag=True, help="For an unfinished run of `detent map`: show its diagnostics snapshot.")
 @with_shell
-def command(shell: Shell, identifier: str, what: str | None, *, snapshot: bool) -> int:
+def command(shell: Shell, identifier: str, what: str | None, *, raw: bool, snapshot: bool) -> int:
     """Show one run or job."""
     from detent.errors import InvalidInput  # noqa: PLC0415
     from detent.owner import views  # noqa: PLC0415 - keeps `--help` fast
@@ -67,7 +72,9 @@ def command(shell: Shell, identifier: str, what: str | None, *, snapshot: bool) 
         if run is not None:
             if what is None and reader.job(identifier) is not None:
                 shell.note(f"there is also a job {identifier!r}: `detent show --job`")
-            return _show_run(shell, home, reader, content, run)
+            return _show_run(shell, home, reader, content, run) if not raw else _show_raw(shell, reader, content, run)
+        if job is not None and raw:
+            return _show_raw(shell, reader, content, job)
         if job is not None:
             return _show_job(shell, home, reader, content, job)
     raise InvalidInput(
@@ -157,6 +164,27 @@ def _show_run(shell: Shell, home: Home, reader: StoreReader, content: Content, v
         _draw_timeline(page, records[:RECORDS_SHOWN_MAX], {} if steps is None else steps.names)
         if len(records) > RECORDS_SHOWN_MAX:
             page.line(Cell(f"... and {len(records) - RECORDS_SHOWN_MAX:,} more: `-o json` has all", FAINT))
+
+    return shell.answer(document, draw)
+
+
+def _show_raw(shell: Shell, reader: StoreReader, content: Content, view: RunView | JobView) -> int:
+    from detent.owner import views  # noqa: PLC0415
+
+    if isinstance(view, views.RunView):
+        kind, records = "run", views.timeline_of_run(reader, content, view)
+    else:
+        kind, records = "job", views.timeline_of_job(reader, content, view)
+    shown = [{**record.to_map(), **record.raw()} for record in records]
+    document = {"kind": kind, **view.to_map(), "records": shown}
+
+    def draw(page: Page) -> None:
+        for record in records:
+            page.line(Cell(f"record {record.row.position}, {record.row.kind}", STRONG))
+            for part, fields in record.raw().items():
+                page.fields(
+                    [(f"{part}.{name}", json.dumps(value)) for name, value in sorted(fields.items())], indent="  "
+                )
 
     return shell.answer(document, draw)
 

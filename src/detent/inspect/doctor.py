@@ -15,7 +15,7 @@ import stat
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,8 @@ from detent.canon.late import dataclass
 from detent.errors import DetentError
 from detent.inspect.replicas import HINT, registered, registered_text
 from detent.inspect.sandbox import SandboxView, sandbox_view
+from detent.kernel.identity import EQC_COMPLIANCE, OPERATORS, ORCHESTRATOR_VERSION, SPEC_AUTHOR, SPEC_DATE
+from detent.kernel.table import TABLE_DIGEST, TABLE_MAJOR, TRANSITIONS, State, table_digest, table_faults
 from detent.owner.home import Home
 from detent.owner.home_locations import ledger_name, refuse_copy
 from detent.owner.home_permissions import user_name
@@ -76,6 +78,7 @@ def examine(
     yield Check("detent", OK, f"{__version__}, Python {platform.python_version()}, {platform.system()}")
     yield interpreter_of(str(sysconfig.get_config_var("CONFIG_ARGS") or ""), sys.base_prefix)
     yield bytecode_of(None if sys.dont_write_bytecode else Path(__file__).parent)
+    yield kernel_of(TRANSITIONS)
     yield Check("home", OK, str(home.path))
     yield from _answered("file system", lambda: _file_system(home.path))
     yield from _answered("space", lambda: space_of(os.statvfs(home.path)))
@@ -115,6 +118,42 @@ def interpreter_of(configured: str, prefix: str) -> Check:
         return Check("interpreter", OK, "built by the distribution")
     hint = "use the distribution's Python, or build it with --enable-optimizations"
     return Check("interpreter", NOTE, "built without PGO: jobs cost 10 to 20 % more CPU than necessary", hint)
+
+
+def kernel_of(transitions: Mapping[State, Iterable[State]]) -> Check:
+    """Whether a table of states and moves is the closed one of the contract, and the one that its major version is for."""
+    found = table_digest(transitions)
+    faults = table_faults(transitions)
+    if faults or found != TABLE_DIGEST:
+        text = "; ".join(faults) or f"the table's digest is {found}, but major version {TABLE_MAJOR} has {TABLE_DIGEST}"
+        return Check("kernel", WRONG, text, "install Detent again: its table of states was changed")
+    return Check("kernel", OK, f"{ORCHESTRATOR_VERSION}, states and moves of version {TABLE_MAJOR} ({found})")
+
+
+def kernel_view() -> dict[str, object]:
+    """What the kernel calls itself, its operators and its table: the object `kernel` of `detent doctor -o json`."""
+    return {
+        "orchestrator_version": ORCHESTRATOR_VERSION,
+        "spec_date": SPEC_DATE,
+        "spec_author": SPEC_AUTHOR,
+        "compliance": EQC_COMPLIANCE,
+        "operators": [
+            {
+                "name": operator.name,
+                "inputs": list(operator.inputs),
+                "outputs": list(operator.outputs),
+                "category": operator.category,
+                "purity": operator.purity,
+                "determinism": operator.determinism,
+            }
+            for operator in OPERATORS.values()
+        ],
+        "table": {
+            "major": TABLE_MAJOR,
+            "digest": TABLE_DIGEST,
+            "moves": {source.value: sorted(target.value for target in TRANSITIONS[source]) for source in State},
+        },
+    }
 
 
 def bytecode_of(package: Path | None) -> Check:

@@ -124,15 +124,6 @@ class PartitionState:
         """The lines of the queue in which retries wait for room."""
         return self._waiting.keys()
 
-    def waiting_retries(self) -> int:
-        """Jobs whose backoff is over and that wait for room in the queue."""
-        return sum(
-            1
-            for line in self._waiting.values()
-            for _, job_id, seq in line
-            if (job := self.jobs.get(job_id)) is not None and job.transition_seq == seq
-        )
-
     def check(self) -> None:
         """Look at the whole state and raise `InvariantBroken` on the first thing that cannot be."""
         queued = sum(1 for job in self.jobs.values() if job.state == "QUEUED")

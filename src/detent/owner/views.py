@@ -154,6 +154,14 @@ class RecordView:
             }
         return shown
 
+    def raw(self) -> dict[str, dict[str, Any]]:
+        """The record as it is signed: every field of its body and of its evidence, under the contract's names."""
+        evidence = {} if self.row.evidence is None else _decoded(self.row.evidence)
+        if self.row.kind == "submitted" and isinstance(evidence.get("body"), bytes):
+            evidence = {**evidence, "body": _decoded(evidence["body"])}  # The signed manifest.
+        parts = {"body": self.fields, "evidence": evidence}
+        return {part: {name: plain(value) for name, value in fields.items()} for part, fields in parts.items()}
+
 
 _SHOWN = (
     "from_state",
@@ -278,6 +286,8 @@ def plain(value: object) -> object:
         return digest_text(value) if len(value) == 32 else value.hex()
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
     return value
 
 
@@ -301,8 +311,12 @@ def _record_view(reader: StoreReader, content: Content, row: RecordRow, times: T
 
 def _fields(row: RecordRow) -> dict[str, Any]:
     """The fields of a record's body; none when it cannot be read, which `verify` has more to say about."""
+    return _decoded(row.body)
+
+
+def _decoded(data: bytes) -> dict[str, Any]:
     try:
-        fields = decode(row.body)
+        fields = decode(data)
     except NotCanonical:
         return {}
     return fields if isinstance(fields, dict) else {}
