@@ -11,6 +11,7 @@ import pytest
 
 from detent.cli.map_progress import PlainMapLines, map_frame
 from detent.cli.progress_frame import ASCII, line_width
+from detent.ordered.snapshot import WindowView
 from detent.runs.ordered.handle import OrderedView
 from tests.cli.map_project import MapProject, detent_home, eventually, opened, project
 from tests.runs.rig import WAIT_SECONDS
@@ -87,7 +88,7 @@ def test_a_run_of_items_is_explained_and_found_by_the_beginning_of_its_id(projec
         f"run {run_id}  succeeded  square",
         "  It calls words:square on 100 items and commits the results in their order to jsonl:out.jsonl.",
         "  100 of 100 are committed: 100 succeeded.",
-        f"  `detent show {run_id}` lists its jobs, and `detent explain JOB` tells of each.",
+        f"  `detent show {run_id}` lists its jobs, and `detent explain JOB` explains each.",
     ]
     assert project("show", "square").out == project("show", run_id).out
     refused = project("explain", run_id, "square")
@@ -222,7 +223,10 @@ def test_no_item_is_a_run_that_is_done(project: MapProject) -> None:
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 130)])
 def test_a_killed_map_goes_on_when_the_line_is_typed_again(project: MapProject, sent: int, code: int) -> None:
-    """X-174: the same run, and the destination has each item once."""
+    """X-174, X-022, ORD-016, ORD-040, ORD-055: the same run, and the destination has each item once.
+
+    The cursor that was recorded before and after the kill goes from the first item to the last without a gap or a step back.
+    """
     os.mkfifo(project.directory / "gate")
     line = ["map", "--items", "rows.jsonl", "--compute", "words.py:slow", "--commit", "jsonl:out.jsonl"]
     line += ["--window", "16", "--chunk", "4", "-w", "2"]
@@ -242,6 +246,10 @@ def test_a_killed_map_goes_on_when_the_line_is_typed_again(project: MapProject, 
     assert "resumes at item" in err
     assert "resumed" in out
     assert project.lines() == list(range(100))
+    commits = [job["job_id"] for job in project.json("show", project.newest())["job_list"] if job["note"] == "commit"]
+    ranges = sorted(tuple(map(int, job_id.rpartition("/commit-")[2].split("-"))) for job_id in commits)
+    assert [first for first, _ in ranges] == [0, *(last + 1 for _, last in ranges[:-1])]
+    assert ranges[-1][1] == 99
 
 
 def test_an_interrupt_cancels_at_a_boundary(project: MapProject) -> None:
@@ -283,6 +291,24 @@ def test_a_frame_shows_lag_bytes_and_the_oldest_blocked_item() -> None:
     (*_, last) = map_frame(view(blocked_ms=90_000, write_failures=2), lambda seq: f"file-{seq}.txt", 100, ASCII)
     said = "".join(cell.text for cell in last)
     assert "the destination failed at item 300 (file-300.txt): retrying for 1m30s" in said
+
+
+def test_the_progress_shows_the_occupancy_of_both_windows() -> None:
+    """ORD-047"""
+    windows = (
+        WindowView("W0", 0, 511, {"COMMITTED": 300, "IN_FLIGHT": 1, "TERMINAL_SUCCESS": 208, "TERMINAL_FAIL": 3}),
+        WindowView("W1", 512, 1023, {"TERMINAL_SKIP": 1, "IN_FLIGHT": 4, "DISPATCHED": 7, "UNSEEN": 500}),
+    )
+    expected = [
+        "W0 items 0 to 511: 300 committed, 211 computed, 1 running",
+        "W1 items 512 to 1,023: 1 computed, 4 running, 7 queued, 500 not started",
+    ]
+    lines = map_frame(view(windows=windows), str, 100, ASCII)
+    assert [cell.text.strip() for line in lines[3:] for cell in line] == expected
+    plain = PlainMapLines(lambda _: "T")
+    plain.lines(view(windows=windows), str)
+    said = plain.lines(view(windows=windows, committed=400, blocked_ms=2_000), str)
+    assert said[1:] == ["T waits for item 300 (300) for 2.0s", *(f"T {line}" for line in expected)]
 
 
 def test_no_line_of_a_frame_is_wider_than_the_terminal() -> None:

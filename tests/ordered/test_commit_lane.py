@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from detent.errors import InvalidInput
-from detent.ordered import Batch, Commit, Complete, Envelope, Fatal, OrderedRun, WriteAgain, checkpoint, restore
+from detent.ordered import Batch, Commit, Complete, Envelope, Fatal, OrderedRun, WriteAgain, resume_after
 from tests.ordered.scenes import DONE, FAIL, SKIP, begun, broken_by, commit_all, finish, flying
 
 
@@ -187,11 +187,16 @@ def test_what_ended_after_the_commit_was_handed_out_is_not_part_of_it() -> None:
 
 def test_a_resumed_run_gives_its_destination_the_whole_schedule_again() -> None:
     """X-076"""
-    run = flying(1, write_delays_ms=(10,))
+    run = flying(2, write_delays_ms=(10,))
     finish(run, [0])
+    run.committed(0)
+    finish(run, [1])
     run.write_failed("disk full")
     run.tick(10)
     run.write_failed("disk full")
-    resumed = restore(checkpoint(run))
-    assert commits(list(resumed.begin())) == [(0, 0)]
-    assert resumed.write_failed("disk full") == [WriteAgain(20, 1)]
+    resumed = resume_after(run.config, [DONE])
+    resumed.begin()
+    resumed.dispatched(1, 1)
+    resumed.started(1, 1, 0, "worker-1")
+    assert commits(list(resumed.finished(1, 0, DONE))) == [(1, 1)]
+    assert resumed.write_failed("disk full") == [WriteAgain(10, 1)]

@@ -8,22 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.canon import decode, encode
 from detent.errors import InvariantBroken
 from detent.ordered import (
-    Commit,
     Complete,
-    Dispatch,
     Fatal,
-    MemoryJournal,
     OrderedConfig,
     OrderedRun,
-    checkpoint,
     plan_windows,
-    replay,
-    restore,
 )
-from detent.ordered.journal import EVENTS, apply_entry
 from tests.ordered.world import (
     FAIL,
     SKIP,
@@ -33,7 +25,6 @@ from tests.ordered.world import (
     expected_digest,
     expected_outcomes,
     expected_summary,
-    settled,
 )
 
 PAYLOAD_MAX = 8
@@ -130,53 +121,24 @@ def test_a_boundary_that_is_set_in_advance_gives_one_summary_and_nothing_above_i
     assert ends[0] == ends[1]
 
 
-@given(st.data(), ITEMS, SEED)
-def test_the_events_alone_rebuild_the_run(data: st.DataObject, items: list[Item], seed: int) -> None:
-    """ORD-052: every attempt, owner and cancellation is in them, as canonical bytes"""
-    config = data.draw(configs(len(items)))
-    journal = MemoryJournal()
-    world = World(config, items, Random(seed), write_faults=2, journal=journal).live(cancel_at=len(items) // 2)
-    entries = decode(encode(journal.entries))
-    run, _ = replay(config, entries)
-    assert checkpoint(run) == checkpoint(world.run)
-    assert {str(entry[0]) for entry in entries} <= EVENTS
-    faults = {fault for item in items for fault in item.faults}
-    codes = {entry[1][-1] for entry in entries if entry[0] in {"failed", "lapsed"}}
-    assert codes <= {"INTERNAL_ERROR", "LEASE_EXPIRED", "WORKER_LOST"}
-    assert bool(codes) <= bool(faults)
-    requests = [entry for entry in entries if entry[0] == "cancel"]
-    assert [entry[1] for entry in requests] in ([], [[len(items) // 2]])
-    attempts = [entry[1][2:] for entry in entries if entry[0] == "started"]
-    assert all(owner.startswith("worker-") for _, owner in attempts)
-
-
-@given(st.data(), st.lists(ITEM, min_size=1, max_size=25), SEED, st.integers(0, 400))
-def test_a_run_restored_at_any_event_goes_on_as_the_other_would_have(
-    data: st.DataObject, items: list[Item], seed: int, cut: int
+@given(st.data(), st.lists(ITEM, min_size=1, max_size=25), SEED, st.integers(0, 400), st.integers(0, 400))
+def test_a_run_resumed_at_any_moments_ends_as_one_that_never_stopped(
+    data: st.DataObject, items: list[Item], seed: int, first: int, second: int
 ) -> None:
-    """ORD-016, ORD-055"""
+    """ORD-016, ORD-055: from the outcomes that are committed alone"""
     config = data.draw(configs(len(items)))
-    journal = MemoryJournal()
-    World(config, items, Random(seed), write_faults=2, journal=journal).live()
-    entries = journal.entries
-    cut %= len(entries)
-    lived, _ = replay(config, entries[:cut])
-    restored = restore(checkpoint(lived))
-    assert settled(restored) == settled(lived)
-    offered_before = list(lived.compute.offers)
-    waiting_before = restored.commits.again_ms
-    again = restored.begin()
-    assert (waiting_before, restored.now_ms) == (lived.commits.again_ms, lived.now_ms)
-    if cut:
-        assert [(action.first, action.last) for action in again if isinstance(action, Dispatch)] == offered_before
-        commits = [action for action in again if isinstance(action, Commit)]
-        assert (lived.commits.again_ms is None and lived.commits.commit_last is not None) == bool(commits)
-    for entry in entries[cut:]:
-        cursor = restored.ledger.next_commit_seq
-        assert apply_entry(restored, entry) == apply_entry(lived, entry) or not cut
-        assert restored.ledger.next_commit_seq >= cursor
-        assert settled(restored) == settled(lived)
-    assert restored.summary() == lived.summary()
+    world = World(config, items, Random(seed), write_faults=2)
+    for steps in (first, second):
+        world.live(steps=steps)
+        cursor = world.run.ledger.next_commit_seq
+        if world.end is None:
+            world.restart()
+            assert world.run.ledger.next_commit_seq == cursor
+    world.live()
+    other = World(config, items, Random(seed)).live()
+    assert world.end == other.end
+    assert list(world.destination.items()) == list(other.destination.items())
+    assert world.cursor_log == sorted(set(world.cursor_log))
 
 
 @given(st.data(), st.lists(ITEM, min_size=1, max_size=30), SEED, st.integers(1, 9))
@@ -196,9 +158,10 @@ def test_a_runtime_that_loses_a_job_learns_of_it_instead_of_waiting(
 ) -> None:
     """ORD-050, X-079: when nothing is left to wait for, a run is complete or says what it waits for"""
     config = data.draw(configs(len(items)))
-    journal = MemoryJournal()
-    World(config, items, Random(seed), journal=journal).live()
-    run, _ = replay(config, journal.entries[: cut % len(journal.entries)])
+    world = World(config, items, Random(seed)).live(steps=cut)
+    if world.end is not None:
+        return
+    run = world.run
     with pytest.raises(InvariantBroken) as caught:
         run.idle()
     snapshot = caught.value.details["snapshot"]

@@ -1,7 +1,7 @@
 """A kernel, some workers and a destination around an ordered run, on one thread, driven by one random stream.
 
 It behaves as the real ones do: a chunk is one job, an attempt of it covers the seqs that have not ended, a lease can lapse
-and its worker answer all the same, a write can fail and be repeated, the runtime can die and start again from a checkpoint.
+and its worker answer all the same, a write can fail and be repeated, the runtime can die and be resumed from what is committed.
 Which of all the things that can happen next does happen is drawn; nothing is drawn about the outcomes.
 """
 
@@ -28,10 +28,9 @@ from detent.ordered import (
     Summary,
     Withdraw,
     WriteAgain,
-    checkpoint,
-    restore,
+    resume_after,
 )
-from detent.ordered.run import Journal
+from detent.ordered.run import FAILURE_POLICY
 
 SUCCESS, SKIP, FAIL, CANCEL = (
     SeqState.TERMINAL_SUCCESS,
@@ -79,8 +78,7 @@ class World:
     write_faults: int = 0
     """How many writes fail, at moments that are drawn."""
     lives: int = 0
-    """How often the runtime is restored from a checkpoint, at moments that are drawn."""
-    journal: Journal | None = None
+    """How often the runtime dies and is resumed from what is committed, at moments that are drawn."""
     run: OrderedRun = field(init=False)
     offers: list[Dispatch] = field(default_factory=list)
     jobs: list[Job] = field(default_factory=list)
@@ -99,13 +97,17 @@ class World:
     end: Complete | Fatal | None = None
 
     def __post_init__(self) -> None:
-        self.run = OrderedRun(self.config, journal=self.journal)
+        self.run = OrderedRun(self.config)
         self.faults = {seq: list(item.faults) for seq, item in enumerate(self.items) if item.faults}
 
-    def live(self, cancel_at: int | None = None) -> World:
-        """Let things happen until the run has ended; ``cancel_at`` asks for a cancellation at a moment that is drawn."""
+    def live(self, cancel_at: int | None = None, steps: int | None = None) -> World:
+        """Let things happen until the run has ended; ``cancel_at`` asks for a cancellation at a moment that is drawn.
+
+        ``steps`` is how many things happen at most.
+        """
         self.take(self.run.begin())
-        while self.end is None:
+        while self.end is None and steps != 0:
+            steps = None if steps is None else steps - 1
             choices = self.choices()
             if cancel_at is not None and self.random.random() < 0.05:
                 self.take(self.run.cancel(cancel_at))
@@ -203,11 +205,18 @@ class World:
             assert self.destination.setdefault(seq, envelope.payload_digest) == envelope.payload_digest
 
     def restart(self) -> None:
-        """The runtime dies after a checkpoint; kernel, workers and destination do not notice."""
-        data = checkpoint(self.run)
-        self.run = restore(data, journal=self.journal)
-        assert checkpoint(self.run) == data
-        self.offers, self.commit, self.batch = [], None, 0
+        """The runtime dies, and the next one knows what the ledger has: outcomes below the cursor, recorded boundaries.
+
+        The kernel gives the jobs of the open windows again; answers to the old runtime find no one.
+        """
+        outcomes = self.run.ledger.terminal_outcome[: self.run.ledger.next_commit_seq]
+        committed = [
+            self.items[seq].envelope(seq) if outcome in (SUCCESS, FAIL) else Envelope(SeqState(outcome))
+            for seq, outcome in enumerate(outcomes)
+        ]
+        recorded = [boundary.resolved for boundary in self.boundaries if boundary.reason != FAILURE_POLICY]
+        self.run = resume_after(self.config, committed, boundary=min(recorded, default=None))
+        self.offers, self.jobs, self.late, self.commit, self.batch, self.again_ms = [], [], [], None, 0, None
         self.take(self.run.begin())
 
     def take(self, actions: list[Action]) -> None:
@@ -273,8 +282,3 @@ def expected_digest(summary: Summary) -> bytes:
     names = ("total", "success", "skip", "fail", "cancel", "root")
     body = encode({name: getattr(summary, name) for name in names})
     return sha256(b"detent/ordered/summary/v1\x00" + body)
-
-
-def settled(run: OrderedRun) -> tuple[bytes, bytes, int]:
-    """States, outcomes and cursor, to compare two runs by."""
-    return bytes(run.ledger.seq_state), bytes(run.ledger.terminal_outcome), run.ledger.next_commit_seq

@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 BAR: Final = 24
 BLOCKED_MS: Final = 1000
 """After this long, what the cursor waits for is worth a line."""
+_WORDS: Final = {
+    "committed": ("COMMITTED",),
+    "computed": ("TERMINAL_SUCCESS", "TERMINAL_SKIP", "TERMINAL_FAIL"),
+    "cancelled": ("TERMINAL_CANCEL",),
+    "running": ("IN_FLIGHT",),
+    "queued": ("DISPATCHED",),
+    "not started": ("UNSEEN",),
+}
+"""What people read for the states of a window's items."""
 LINE_EVERY_MS: Final = 5_000
 """Between two plain lines, unless another tenth is committed."""
 
@@ -79,6 +88,7 @@ def map_frame(view: OrderedView, item_text: Callable[[int], str], columns: int, 
         Cell(f"  cancelled {view.cancelled:,}" if view.cancelled else "", WARN),
     )
     lines = [head, bar, figures]
+    lines += [(Cell(f"  {text}", FAINT),) for text in _windows(view)]
     if (blocked := _blocked(view, item_text)) is not None:
         lines.append((Cell(f"  {blocked}", WARN),))
     if view.note:
@@ -113,7 +123,7 @@ class PlainMapLines:
             self._tenth, self._said_ms = tenth, view.now_ms
             told.append(figures_text(view))
             if not last and (blocked := _blocked(view, item_text)) is not None:
-                told.append(blocked)
+                told += [blocked, *_windows(view)]
         stamp = self._clock(view.now_ms)
         return [f"{stamp} {line}" for line in told]
 
@@ -126,6 +136,16 @@ def figures_text(view: OrderedView) -> str:
         f"{view.committed:,} of {view.total:,} committed, {view.computed:,} computed, lag {view.lag:,},"
         f" {size_text(view.buffered_bytes)} buffered{failed}{cancelled}"
     )
+
+
+def _windows(view: OrderedView) -> list[str]:
+    """The open windows, each with how many of its items are where."""
+    told = []
+    for window in view.windows:
+        held = {word: sum(window.occupancy.get(state, 0) for state in states) for word, states in _WORDS.items()}
+        counts = ", ".join(f"{count:,} {word}" for word, count in held.items() if count)
+        told.append(f"{window.lane} items {window.start_seq:,} to {window.end_seq:,}: {counts}")
+    return told
 
 
 def _blocked(view: OrderedView, item_text: Callable[[int], str]) -> str | None:

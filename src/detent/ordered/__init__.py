@@ -1,7 +1,7 @@
 """Ordered runs: compute out of order, commit strictly in order, each exactly once.
 
 Start reading at `states` (which moves are legal), then `run` (which events there are and what follows from each), then
-`compute_lane` and `commit_lane`. Nothing here has a clock, a thread or a file; the runtime around it has.
+`compute_lane` and `commit_lane`, and `resume` for how a run is taken up again. Nothing here has a clock, a thread or a file; the runtime around it has.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from detent.ordered.actions import (
     Withdraw,
     WriteAgain,
 )
-from detent.ordered.checkpoint import checkpoint, restore, resume_after
 from detent.ordered.config import FAILURE_POLICIES, OrderedConfig
 from detent.ordered.discovery import Discovery, discover, entries_digest
 from detent.ordered.invariants import RULES
-from detent.ordered.journal import MemoryJournal, replay
 from detent.ordered.outcomes import ChunkOutcomes, ItemProof, item_leaf
+from detent.ordered.resume import resume_after
 from detent.ordered.run import OrderedRun
 from detent.ordered.seq_ledger import SeqLedger
 from detent.ordered.snapshot import Snapshot
@@ -50,7 +49,6 @@ __all__ = [
     "Envelope",
     "Fatal",
     "ItemProof",
-    "MemoryJournal",
     "OrderedConfig",
     "OrderedRun",
     "SeqLedger",
@@ -60,7 +58,6 @@ __all__ = [
     "Window",
     "Withdraw",
     "WriteAgain",
-    "checkpoint",
     "chunk_job_id",
     "chunk_of",
     "discover",
@@ -68,8 +65,6 @@ __all__ = [
     "item_leaf",
     "plan_chunks",
     "plan_windows",
-    "replay",
-    "restore",
     "resume_after",
     "seq_state",
 ]

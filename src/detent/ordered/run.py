@@ -17,16 +17,16 @@ in seq order gives the same boundary on every run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from operator import itemgetter
-from typing import Concatenate, Final, ParamSpec, TypeAlias
+from typing import Concatenate, Final, ParamSpec
 
 from detent.canon import DIGEST_BYTES, UINT64_MAX
 from detent.canon.show import show
 from detent.errors import InvalidInput, InvariantBroken
 from detent.kernel.evidence import REASON_INTERRUPTED
-from detent.ordered.actions import Action, Boundary, Complete, Discard, Dispatch, Envelope, Fatal, Withdraw
+from detent.ordered.actions import Action, Boundary, Complete, Discard, Envelope, Fatal, Withdraw
 from detent.ordered.commit_lane import CommitLane
 from detent.ordered.compute_lane import CANCELLED, ComputeLane
 from detent.ordered.config import STOP, OrderedConfig
@@ -46,12 +46,6 @@ COMPUTED: Final = frozenset({SeqState.TERMINAL_SUCCESS, SeqState.TERMINAL_SKIP, 
 _COMPUTED_CODES: Final = bytes(COMPUTED)
 _OUTCOME_OF: Final = itemgetter(0)
 
-Journal: TypeAlias = Callable[[str, Sequence[object], Mapping[str, object]], None]
-"""Told of every event that was taken, by name and arguments: enough to build the run again (ORD-052).
-
-An event whose arguments were refused changed nothing and is left out; the one that broke the run is the last.
-"""
-
 _P = ParamSpec("_P")
 
 
@@ -59,7 +53,6 @@ def _event(
     method: Callable[Concatenate[OrderedRun, list[Action], _P], None],
 ) -> Callable[Concatenate[OrderedRun, _P], list[Action]]:
     """Make an event of a method: settle and check after it, and turn a broken invariant into the end of the run."""
-    name = method.__name__
 
     @wraps(method)
     def event(self: OrderedRun, /, *args: _P.args, **kwargs: _P.kwargs) -> list[Action]:
@@ -73,11 +66,7 @@ def _event(
             self._settle(actions)
         except InvariantBroken as fault:
             self._end(fault)
-            if self._journal is not None:
-                self._journal(name, args, kwargs)
             raise
-        if self._journal is not None:
-            self._journal(name, args, kwargs)
         return actions
 
     return event
@@ -88,7 +77,6 @@ class OrderedRun:
 
     __slots__ = (
         "_complete",
-        "_journal",
         "blocked_since_ms",
         "boundary",
         "commits",
@@ -98,11 +86,10 @@ class OrderedRun:
         "fault",
         "ledger",
         "now_ms",
-        "restored",
         "windows",
     )
 
-    def __init__(self, config: OrderedConfig, *, journal: Journal | None = None) -> None:
+    def __init__(self, config: OrderedConfig) -> None:
         self.config = config
         self.ledger = SeqLedger(config.total)
         self.windows = ActiveWindows(config.total, config.window_size)
@@ -112,14 +99,11 @@ class OrderedRun:
         """The first seq that is cancelled; ``total`` while none is."""
         self.now_ms = 0
         self.blocked_since_ms = 0
-        self.restored = False
-        """Set by `restore` until `begin`: what was handed out before went with the runtime that had it."""
         self._complete = False
         self.fatal: Fatal | None = None
         """Set when the destination failed for good; every later event answers with it."""
         self.fault: InvariantBroken | None = None
         """Set when an invariant broke; every later event raises it."""
-        self._journal = journal
 
     @property
     def complete(self) -> bool:
@@ -128,13 +112,7 @@ class OrderedRun:
 
     @_event
     def begin(self, actions: list[Action]) -> None:
-        """Start, or go on after a restore: hand out again everything that is out and not confirmed."""
-        if not self.restored:
-            return
-        self.restored = False
-        actions += [Dispatch(*chunk) for chunk in self.compute.offers]
-        if self.commits.again_ms is None and (commit := self.commits.outstanding()):
-            actions.append(commit)
+        """Start, or go on after `resume_after`: what has room is offered."""
 
     @_event
     def dispatched(self, actions: list[Action], first: int, last: int, owner: str = "") -> None:

@@ -227,8 +227,8 @@ class SeqLedger:
             self.counts[code] -= slice_.count(code)
         self.counts[_COMMITTED] += size
         self.committed_count += size
-        # So many steps of one: each seq on the way was looked at above.
-        self._next_commit_seq = last + 1
+        for cursor in range(first + 1, last + 2):
+            self.next_commit_seq = cursor
         self.seq_state[first : last + 1] = bytes((_COMMITTED,)) * size
 
     def check(self) -> None:

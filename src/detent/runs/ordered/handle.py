@@ -23,6 +23,7 @@ from detent.jobs.order import Call
 from detent.kernel import Run, StartRun
 from detent.kernel.run import COMPLETED, RUNNING
 from detent.ordered import Summary
+from detent.ordered.snapshot import WindowView, window_views
 from detent.owner.ask_again import ask_again
 from detent.owner.backend import Backend
 from detent.owner.home import Home
@@ -72,6 +73,8 @@ class OrderedView:
     """Items that were committed before this process took the run up."""
     note: str = ""
     cancelled: int = 0
+    windows: tuple[WindowView, ...] = ()
+    """The open windows, each with how many of its items are in each state."""
 
     @property
     def lag(self) -> int:
@@ -255,6 +258,7 @@ class OrderedHandle:
             self._standing.cursor,
             driver.message,
             cancelled,
+            window_views(run.ledger, run.windows.active()),
         )
 
     @property
