@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from detent.canon import digest_text
@@ -92,10 +92,6 @@ class Orders:
         if known is None:
             known = self._step_limits[step.key] = limits_of(step, call)
         return known
-
-    def submissions(self, chosen: Sequence[tuple[Element, WorkKey]]) -> list[Submission]:
-        """The elements as jobs, in their order."""
-        return [self.submission(element, work_key) for element, work_key in chosen]
 
     def submission(self, element: Element, work_key: WorkKey) -> Submission:
         """The element as a job."""
