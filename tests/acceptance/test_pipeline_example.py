@@ -4,32 +4,23 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
-from detent.canon import json_decode, json_encode
 from detent.cli.app import run
 from detent.contract import Contract, Kind, load
 from detent.jobs.payload import ObjectRender, read_payload
-from detent.reuse.ingredients import default_shell
-from detent.workflow.executor import plan_workflow
-from tests.contract.resolved import resolved
+from tests.cli.project import Project, detent_home, project
+from tests.cli.submitted import needs_sandbox
+
+__all__ = ["detent_home", "project"]
 
 PIPELINE = Path(__file__).resolve().parents[2] / "examples" / "pipeline"
 ORDER = ["gauges", "formula", "highest", "fetch", "clean", "trend", "report"]
-
-
-class Drawn:
-    """A file as the report gets it."""
-
-    def read_bytes(self) -> bytes:
-        return b'<?xml version="1.0"?><svg id="formula"></svg>'
 
 
 def contract() -> Contract:
@@ -46,39 +37,13 @@ def rivers() -> ModuleType:
     return module
 
 
-def played(directory: Path, **params: Any) -> dict[str, Any]:
-    """The steps' results in a copy of the example, each run in its turn by nothing but Python and sh."""
-    shutil.copytree(PIPELINE / "data", directory / "data")
-    module, described, results = rivers(), contract(), dict[str, Any]()
-    values = {name: param.default for name, param in described.params.items()} | params
-    plan = plan_workflow(described.definition, list(described.steps), described.steps[0].step_id)
-    steps = {str(step.step_id): step.step_id for step in described.steps}
-    for action in plan.actions_emitted:
-        step_id = steps[action.payload["step_id"]]
-        key, binding = described.keys[step_id], described.bindings[step_id]
-        keywords = resolved(dict(binding.keywords), results, values)
-        if binding.kind is Kind.JOB:
-            results[key] = {"formula.svg": Drawn(), "formula.png": Drawn()}
-            continue
-        if binding.kind is Kind.SHELL:
-            done = subprocess.run(
-                [*default_shell(), binding.target], cwd=directory, capture_output=True, text=True, check=True
-            )
-            results[key] = {"exit": 0, "stdout": done.stdout}
-            continue
-        if binding.kind is Kind.CODE:
-            space: dict[str, Any] = {}
-            exec(binding.target, space)
-            function = space[binding.entrypoint]
-        else:
-            function = getattr(module, binding.target.partition(":")[2])
-        if binding.map is None:
-            value = function(**keywords)
-        else:
-            name, items = binding.map
-            value = [function(**{name: item}, **keywords) for item in resolved(items, results, values)]
-        results[key] = json_decode(json_encode(value))
-    return results
+@pytest.fixture
+def copied(project: Project, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the example, as the working directory."""
+    copy = project.directory / "pipeline"
+    shutil.copytree(PIPELINE, copy, ignore=shutil.ignore_patterns(".detent", "out", "__pycache__"))
+    monkeypatch.chdir(copy)
+    return copy
 
 
 def test_the_pipeline_is_valid_and_planned_in_its_order(capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,29 +69,24 @@ def test_the_formula_is_a_payload_that_the_platform_takes() -> None:
     assert isinstance(read_payload(payload), ObjectRender)
 
 
-def test_the_pipeline_goes_from_raw_levels_to_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    results = played(tmp_path)
-    assert len(results["gauges"]) == len(results["clean"]) == len(results["trend"]) == 6
-    assert all(len(series["levels"]) == 96 for series in results["fetch"])
-    assert sum(series["dropped"] for series in results["clean"]) == 28
-    assert (tmp_path / "out" / "highest.tsv").read_text() == results["highest"]["stdout"]
-    page = (tmp_path / "out" / "report.html").read_text()
+@needs_sandbox
+def test_the_pipeline_goes_from_raw_levels_to_a_page_with_a_formula_that_was_drawn(
+    project: Project, copied: Path
+) -> None:
+    """JOB-008: the whole pipeline in a process of its own, its cell and its renderer in the real sandbox."""
+    ended = project.terminal("run", "pipeline/pipeline.yaml", "-w", "2", "-o", "json").ended()
+    assert ended.code == 0, ended.err
+    document = ended.document
+    assert (document["steps"]["run"], document["steps"]["failed"]) == (len(ORDER), 0)
+    assert document["result"] == {"report": "out/report.html", "rising": ["Corvane"], "above_warning": ["Brindle"]}
+    page = (copied / "out" / "report.html").read_text()
     assert page.count("<tr class=") == page.count('class="level" d="M0') == 6
-    assert '<svg id="formula">' in page
-    assert results["report"] == {"report": "out/report.html", "rising": ["Corvane"], "above_warning": ["Brindle"]}
-
-
-def test_the_trend_follows_its_parameter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = []
-    for hours in (6, 48):
-        directory = tmp_path / str(hours)
-        directory.mkdir()
-        monkeypatch.chdir(directory)
-        told.append(played(directory, hours=hours))
-    short, long = told
-    assert short["clean"] == long["clean"]
-    assert short["trend"] != long["trend"]
+    formula = next(step for step in project.json("show", document["run_id"])["step_list"] if step["name"] == "formula")
+    result = project.json("result", formula["jobs"][0]["job_id"])["result"]
+    assert {one["metadata"]["name"] for one in result["artifacts"]} == {"formula.svg", "formula.png"}
+    assert page.count("<svg") == 6 + 1
+    shorter = project.terminal("run", "pipeline/pipeline.yaml", "-p", "hours=6", "-o", "json").ended().document
+    assert (shorter["steps"]["run"], shorter["steps"]["reused"]) == (2, len(ORDER) - 2)
 
 
 def test_spikes_gaps_and_error_codes_are_dropped() -> None:
