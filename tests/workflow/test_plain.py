@@ -168,7 +168,8 @@ def test_a_plan_without_actions_is_the_plan(steps: list[ModelWorkflowStep], fail
     result = plan_workflow(definition(), whole, WORKFLOW, context=context)
     plain = [PlainStep({name: getattr(one, name) for name in one.model_fields_set}) for one in whole]
     planned = plan_plain(plain, WORKFLOW, context)
-    assert [(str(step.step_id), action_id, priority) for step, action_id, priority in planned.planned] == [
-        (action.payload["step_id"], action.action_id, action.priority) for action in result.actions_emitted
+    assert [(str(step.step_id), *ids) for step, *ids in planned.planned] == [
+        (action.payload["step_id"], action.action_id, action.priority, action.lease_id)
+        for action in result.actions_emitted
     ]
     assert (planned.failed, planned.skipped) == (result.failed_steps, result.skipped_steps)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from detent.owner.content import Content
     from detent.owner.home import Home
     from detent.owner.views import JobView, RunView
+    from detent.store.api import StoreReader
 
 SHOWN_MAX = 50
 """Rows that a page shows unless told otherwise; JSON has them all."""
@@ -47,19 +49,29 @@ class JobState(click.ParamType[str]):
         """  detent list
   detent list --jobs --state failed
   detent list --jobs --run RUN -o json
+  detent list --correlation 5f0c1e9a-0d5e-8c1b-9d0f-2a7be4f6c301
 """,
     ),
 )
 @click.option("--jobs", "show_jobs", is_flag=True, help="List jobs instead of runs.")
 @click.option("--run", "run_id", metavar="RUN", help="Only jobs of this run.")
 @click.option("--state", type=JobState(), help="Only jobs in this state.")
+@click.option("--correlation", metavar="ID", help="Only jobs of the steps that have this correlation id, in any run.")
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
     help=f"Show at most this many rows; 0 shows all. [text: {SHOWN_MAX}, json: all]",
 )
 @with_shell
-def command(shell: Shell, *, show_jobs: bool, run_id: str | None, state: str | None, limit: int | None) -> int:
+def command(
+    shell: Shell,
+    *,
+    show_jobs: bool,
+    run_id: str | None,
+    state: str | None,
+    correlation: str | None,
+    limit: int | None,
+) -> int:
     """List runs or jobs."""
     from detent.inspect.replicas import standstill  # noqa: PLC0415 - keeps `--help` fast
     from detent.owner import views  # noqa: PLC0415
@@ -68,18 +80,21 @@ def command(shell: Shell, *, show_jobs: bool, run_id: str | None, state: str | N
     from detent.owner.wiring import Parts  # noqa: PLC0415
     from detent.runs.find_jobs import the_run  # noqa: PLC0415
 
-    by_job = show_jobs or run_id is not None or state is not None
+    by_job = show_jobs or run_id is not None or state is not None or correlation is not None
     most = (limit or None) if limit is not None else None if shell.format == JSON else SHOWN_MAX
     home, now_ms = shell.home(), SystemClock().wall_ms()
     with Parts().open_reader(home.ledger) as reader:
         if run_id is not None:
             run_id = the_run(reader, run_id).run_id
         fetch = None if most is None else most + 1  # One more, to know whether there is more.
-        jobs = list(views.jobs(reader, run_id=run_id, state=state, limit=fetch)) if by_job else []
+        content = Content(reader, home.content_files())
+        if correlation is not None:
+            jobs = list(islice(_correlated(reader, content, correlation, run_id, state), fetch))
+        else:
+            jobs = list(views.jobs(reader, run_id=run_id, state=state, limit=fetch)) if by_job else []
         runs = [] if by_job else list(views.runs(reader, limit=fetch))
         jobs_total = 0 if jobs or runs else sum(reader.job_counts().values())
         waits = standstill(reader)
-        content = Content(reader, home.content_files())
         steps = _steps(content, jobs[:most])
         document: list[dict[str, object]] = [
             {**view.to_map(), "step": steps[view.row.job_id] or None} for view in jobs[:most]
@@ -104,6 +119,20 @@ def command(shell: Shell, *, show_jobs: bool, run_id: str | None, state: str | N
     if waits is not None:
         shell.note(waits)
     return code
+
+
+def _correlated(
+    reader: StoreReader, content: Content, correlation_id: str, run_id: str | None, state: str | None
+) -> Iterator[JobView]:
+    """The jobs of the steps with a correlation id, the newest run first."""
+    from detent.owner import views  # noqa: PLC0415
+    from detent.runs.find_jobs import correlated  # noqa: PLC0415
+
+    for found in correlated(reader, content, correlation_id, run_id):
+        for job in found.jobs:
+            view = None if job.reused else views.job_view(reader, job.job_id)
+            if view is not None and state in {None, view.row.state}:
+                yield view
 
 
 def reason_text(view: JobView) -> str:

@@ -194,7 +194,7 @@ def _states_text(states: Mapping[str, int]) -> str:
 
 
 def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, view: JobView) -> int:
-    from detent.cli.work_page import draw_error, order_fields, order_map, report_fields, report_map  # noqa: PLC0415
+    from detent.cli.work_page import action_map, draw_error, order_fields, order_map, report_fields, report_map  # noqa: PLC0415
     from detent.inspect.job_ledger import ledger_of  # noqa: PLC0415
     from detent.inspect.logs import attempts_of, job_times  # noqa: PLC0415
     from detent.jobs.status import project_job  # noqa: PLC0415
@@ -224,6 +224,7 @@ def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, v
         "status": word_of(project_job(job).status),
         "category": None if failed is None else unreported_category(failed),
         "job_kind": job.job_kind,
+        "action": action_map(order, view),
         "attempts": attempts,
         "waited_ms": waited_ms,
         "ran_ms": ran_ms,

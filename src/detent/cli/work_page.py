@@ -10,12 +10,13 @@ from detent.cli.page import Cell, Cellish, Page
 from detent.cli.terminal import BAD, FAINT, safe, short
 from detent.jobs.values import is_file, is_result
 from detent.words.quantities import count_text, size_text
-from detent.words.states import FAILED, word_of
+from detent.words.states import FAILED, SUCCEEDED, word_of
 
 if TYPE_CHECKING:
     from detent.jobs.order import Order
     from detent.jobs.work import WorkReport, WorkStream
     from detent.owner.content import Content
+    from detent.owner.views import JobView
 
 TEXT_MAX = 300
 """Columns of a value on a page; `-o json` has it whole."""
@@ -32,6 +33,12 @@ def order_map(order: Order | None) -> dict[str, Any] | None:
     document = order.document()
     document.pop("version", None)
     return document
+
+
+def action_map(order: Order | None, view: JobView) -> dict[str, Any] | None:
+    """The action of a step's job: its lease, and as epoch how often it was executed successfully (X-014)."""
+    action = {} if order is None else order.origin.action
+    return {**action, "epoch": action["epoch"] + (word_of(view.row.state) == SUCCEEDED)} if action else None
 
 
 def report_map(content: Content, report: WorkReport | None) -> dict[str, Any] | None:
@@ -87,6 +94,8 @@ def order_fields(order: Order) -> list[tuple[str, Cellish]]:
         )
     else:
         fields.append(("name", order.label))
+    if action := order.origin.action:
+        fields.append(("action", f"{action['step_type']}, correlation {action['correlation_id']}"))
     if order.origin.retry_of is not None:
         fields.append(("retry of", order.origin.retry_of))
     where = order.call.base if order.call.cwd is None else f"{order.call.base or '.'}/{order.call.cwd}"

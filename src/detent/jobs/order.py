@@ -116,6 +116,9 @@ class Origin:
     """Why the result of earlier work of the same key was not taken, as it was found when this was submitted."""
     ingredients: Mapping[str, Any] = field(default_factory=dict)
     """What the execution key was made of, by name: digests and versions; empty when the work is never reused."""
+    action: Mapping[str, Any] = field(default_factory=dict)
+    """Of a step of a workflow: ``step_id``, ``action_id``, ``lease_id`` and ``epoch`` of the action lease (X-013), ``step_type``
+    and ``correlation_id``. Empty for other work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +167,7 @@ _ORIGIN: Final[dict[str, Any]] = {
     "retry_of": None,
     "again": None,
     "ingredients": {},
+    "action": {},
 }
 _STORED: Final[list[tuple[str, Any]]] = [("label", None), *_CALL.items(), *_LIMITS.items(), *_ORIGIN.items()]
 """The fields of a stored order, each with the default that is not written."""

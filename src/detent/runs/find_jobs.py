@@ -6,6 +6,7 @@ unless the run is named too. A step that has no job yet is found in the contract
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
@@ -27,6 +28,7 @@ PREFIX_MIN: Final = 4
 NEAR_MAX: Final = 3
 NAMES_COMPARED_MAX: Final = 2_000
 _LAST_CHARACTER: Final = "\U0010ffff"
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 JOB, RUN, STEP = "job", "run", "step"
 NEWEST, OPEN, ONLY = "newest", "open", "only"
 """Which run the name of a workflow stands for: the newest; the only open one, or the newest when all have ended; the only one."""
@@ -94,9 +96,41 @@ def find_jobs(
         if identifier in planned:
             return Found(STEP, each.run_id, (), identifier)
         known |= dict.fromkeys(planned)
+    if (traced := next(correlated(reader, content, identifier, run_id), None)) is not None:
+        return traced
     if run_id is None and (newest := _of_name(reader, identifier)) is not None:
         return Found(RUN, newest.run_id, tuple(members(reader, content, newest.run_id)))
     return _by_beginning(reader, content, identifier, run_id, known)
+
+
+def correlated(
+    reader: StoreReader, content: Content, correlation_id: str, run_id: str | None = None
+) -> Iterator[Found]:
+    """The steps that have a correlation id, each with its jobs, the newest run first (WF-065).
+
+    Runs of one contract have their steps' ids in common, so each contract is read once, however many runs it had.
+    """
+    wanted = correlation_id.lower()
+    if not _UUID.fullmatch(wanted):
+        return
+    keys: dict[bytes, str | None] = {}
+    for row in [the_run(reader, run_id)] if run_id is not None else reader.runs():
+        contract = Run.decode(row.body).contract_digest
+        if contract not in keys:
+            keys[contract] = _step_of(content, row, wanted)
+        if (key := keys[contract]) is not None:
+            jobs = tuple(job for job in members(reader, content, row.run_id) if job.step == key)
+            yield Found(STEP, row.run_id, jobs, key)
+
+
+def _step_of(content: Content, row: RunRow, correlation_id: str) -> str | None:
+    """The key of the step with a correlation id in the contract that a run was started with."""
+    from detent.runs.record.recorded_run import inputs_of  # noqa: PLC0415 - which reads runs with the help of this module
+
+    inputs = inputs_of(content, Run.decode(row.body))
+    steps = () if inputs is None else inputs.contract.plain_steps
+    found = next((step.step_id for step in steps if str(step.correlation_id) == correlation_id), None)
+    return None if found is None or inputs is None else inputs.contract.keys[found]
 
 
 def members(reader: StoreReader, content: Content, run_id: str, *, renamed: bool = True) -> Iterator[FoundJob]:

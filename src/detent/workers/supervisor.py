@@ -28,10 +28,12 @@ from detent.owner.backend import Backend, Inline, Reported, joined
 from detent.owner.socket_messages import Answer
 from detent.reuse.ingredients import env_version
 from detent.reuse.work_keys import Witnessed
+from detent.workers.action_leases import ActionLeases, HeldAction
 from detent.workers.claim_ahead import ClaimAhead, given_up
 from detent.workers.executor import FAILED, Assignment, Executor, Finished
 from detent.workers.identity import is_gone, worker_identity
 from detent.workers.reports import Reporter, closing_commands
+from detent.workflow.errors import EpochConflictError, LeaseExpiredError
 
 CLAIM_MAX: Final = 256
 """Jobs asked for in one claim."""
@@ -76,6 +78,7 @@ class HeldLease:
     beat_seconds: float
     beat_at: float
     """When its lease is extended next."""
+    action: HeldAction | None
     finishing: bool = False
     revoked: bool = False
 
@@ -127,6 +130,7 @@ class Supervisor:
         """How often each lease is extended, by the name of its policy."""
         self._on_attempted = on_attempted or (lambda _attempted: None)
         self._witness = witness
+        self._action_leases = ActionLeases(lambda: backend.reader)
         self.claim_ahead = ClaimAhead(
             backend.session, self.identity, rouse=self._rouse, look=self.wake, on_refused=on_refused
         )
@@ -276,6 +280,8 @@ class Supervisor:
                 self._forget(one.number)
                 continue
             held.finishing = True
+            if held.action is not None:
+                held.action.check()  # The result is its action's: what was begun under the lease is reported under it (X-013).
             reported = (
                 None if one.lost else self._reporter.report(held.grant, one, self._witness(held.order, now), held.order)
             )
@@ -336,17 +342,21 @@ class Supervisor:
             lane = self._executors.get(order.call.kind)
             if lane is None:
                 raise InvalidInput(f"no worker here runs work of kind {order.call.kind!r}")
+            action = self._action_leases.held(grant.run_id, order.origin.action)
             values = {}
             for named in order.call.results():
                 if named not in values:
                     values[named] = self._backend.result_value(named)
+        except (LeaseExpiredError, EpochConflictError) as exc:
+            self._refuse(grant, WorkError("VALIDATION_ERROR", exc.code, str(exc)))
+            return
         except DetentError as exc:
             self._refuse(grant, WorkError("DEPENDENCY_ERROR", exc.code, str(exc)))
             return
         # A policy that the settings have dropped since: the shortest is safe.
         beat_seconds = self._beat_seconds.get(grant.lease_policy_id) or min(self._beat_seconds.values())
         beat_at = time.monotonic() + beat_seconds
-        self._held[number] = HeldLease(grant, lane, order, beat_seconds, beat_at)
+        self._held[number] = HeldLease(grant, lane, order, beat_seconds, beat_at, action)
         self._next_beat = min(self._next_beat, beat_at)
         self._number_of[grant.job_id] = number
         if grant.job_id in self._moved:  # After it became known under its number: later events find it there.

@@ -57,18 +57,6 @@ def ids_of(id_root: UUID | None, workflow_id: UUID, operation_id: UUID | None) -
     return derive
 
 
-def action_id_of(id_root: UUID | None, workflow_id: UUID, operation_id: UUID | None) -> Callable[[str], UUID]:
-    """The same for those who need the ids of the actions alone."""
-    begin = _beginning("action", id_root, workflow_id, operation_id)
-
-    def derive(step_id: str) -> UUID:
-        action = begin()
-        action.update(step_id.encode())
-        return uuid8(action.digest())
-
-    return derive
-
-
 def _beginning(
     purpose: Purpose, id_root: UUID | None, workflow_id: UUID, operation_id: UUID | None
 ) -> Callable[[], Any]:

@@ -8,14 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
 
 from detent.canon.late import dataclass
-from detent.workflow.action import ModelAction
 from detent.workflow.errors import EpochConflictError, LeaseExpiredError
 
+if TYPE_CHECKING:
+    from detent.workflow.action import ModelAction
+
 T = TypeVar("T")
+
+
+class Leased(Protocol):
+    """What a lease is checked for: an action, or what an order says of one."""
+
+    @property
+    def action_id(self) -> UUID: ...
+
+    @property
+    def lease_id(self) -> UUID: ...
+
+    @property
+    def epoch(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +41,7 @@ class ActionLease:
     lease_id: UUID
     epoch: int = 0
 
-    def check(self, action: ModelAction) -> None:
+    def check(self, action: Leased) -> None:
         """Refuse an action under another lease, or older than what was already executed."""
         if action.action_id != self.action_id or action.lease_id != self.lease_id:
             raise LeaseExpiredError(f"action {action.action_id} does not hold the lease {action.lease_id}")

@@ -9,7 +9,7 @@ from uuid import UUID
 from detent.errors import InvariantBroken
 from detent.workflow.context import STRATEGY_ACTIONS, ExecutionContext
 from detent.workflow.errors import ModelOnexError
-from detent.workflow.identity import action_id_of
+from detent.workflow.identity import ids_of
 from detent.workflow.ordering import Edges, Order, dependency_edges, execution_order, positions_by_id
 from detent.workflow.routes import priority_of, route_of
 
@@ -157,6 +157,7 @@ class PlannedStep(NamedTuple):
     step: PlainStep
     action_id: UUID
     priority: int
+    lease_id: UUID
 
 
 class PlainPlan(NamedTuple):
@@ -174,11 +175,12 @@ class PlainWalk(Walk):
         self, steps: Sequence[PlainStep], workflow_id: UUID, context: ExecutionContext, timeout_ms: int | None
     ) -> None:
         super().__init__(steps, workflow_id, context, timeout_ms)
-        self._id_of = action_id_of(context.id_root, workflow_id, context.operation_id)
+        self._ids_of = ids_of(context.id_root, workflow_id, context.operation_id)
 
     def _action(self, _position: int, step: PlainStep) -> PlannedStep:
         route_of(step)
-        return PlannedStep(step, self._id_of(str(step.step_id)), priority_of(step))
+        action_id, lease_id = self._ids_of(str(step.step_id))
+        return PlannedStep(step, action_id, priority_of(step), lease_id)
 
 
 def plan_plain(

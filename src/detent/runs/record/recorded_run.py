@@ -166,8 +166,8 @@ class _Reading:
         ids = {step.step_id: step for step in contract.plain_steps}
         planned = self._planned({}).planned
         elements: dict[UUID, tuple[RecordedElement, ...]] = {}
-        order = [step.step_id for step, _, _ in planned]
-        for step, action_id, priority in planned:
+        order = [step.step_id for step, *_ in planned]
+        for step, action_id, priority, _ in planned:
             step_id = step.step_id
             binding = contract.bindings.get(step_id)
             if binding is None:

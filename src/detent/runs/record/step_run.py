@@ -69,6 +69,8 @@ class StepRun:
     priority: int
     place: int = 0
     """In the planner's order."""
+    lease_id: UUID | None = None
+    """Of the action lease: the run owns the action (X-013)."""
     dependents: list[StepRun] = field(default_factory=list)
     unmet: int = 0
     """Steps it needs that have not succeeded yet."""
@@ -99,6 +101,12 @@ class StepRun:
     def step_id(self) -> str:
         """The step's id as records write it."""
         return str(self.step.step_id)
+
+    def action(self) -> dict[str, Any]:
+        """What the order of a job of this step says of its action."""
+        step = self.step
+        said = {"step_id": self.step_id, "action_id": str(self.action_id), "lease_id": str(self.lease_id), "epoch": 0}
+        return {**said, "step_type": step.step_type, "correlation_id": str(step.correlation_id)}
 
     @property
     def mapped(self) -> bool:

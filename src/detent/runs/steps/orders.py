@@ -102,6 +102,7 @@ class Orders:
             index=element.index,
             again=element.again,
             ingredients=work_key.ingredients,
+            action=step.action(),
         )
         limits = work_key.limits or self._limits(step, work_key.call)
         return self._backend.submission(

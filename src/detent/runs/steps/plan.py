@@ -10,16 +10,15 @@ from detent.errors import InvalidInput
 from detent.runs.record.inputs import RunIdentity, RunInputs, digests_of
 from detent.runs.record.step_run import StepRun
 from detent.words.states import SKIPPED
+from detent.workers.action_leases import workflow_id_of
 from detent.workflow.context import ExecutionContext
-from detent.workflow.identity import uuid8
 from detent.workflow.walk import PlainPlan, plan_plain
 
 
 def plan(inputs: RunInputs, identity: RunIdentity, failures: Mapping[UUID, str] | None = None) -> PlainPlan:
     """What the planner makes of the contract in this operation, given what has failed so far (A.9)."""
     contract = inputs.contract
-    # The same contract is the same workflow; every operation on it draws its own ids (X-011).
-    workflow_id = uuid8(digests_of(contract)[0])
+    workflow_id = workflow_id_of(digests_of(contract)[0])
     context = ExecutionContext(operation_id=identity.operation_id, reported_failures=failures or {})
     return plan_plain(contract.plain_steps, workflow_id, context, timeout_ms=contract.outline.timeout_ms)
 
@@ -28,7 +27,7 @@ def steps_of(inputs: RunInputs, identity: RunIdentity) -> list[StepRun]:
     """The steps in canonical order, each with its action; disabled ones come last, and no step waits for them."""
     contract = inputs.contract
     steps: dict[UUID, StepRun] = {}
-    for place, (step, action_id, _) in enumerate(plan(inputs, identity).planned):
+    for place, (step, action_id, _, lease_id) in enumerate(plan(inputs, identity).planned):
         binding = contract.bindings.get(step.step_id)
         if binding is None:
             raise InvalidInput(
@@ -36,7 +35,7 @@ def steps_of(inputs: RunInputs, identity: RunIdentity) -> list[StepRun]:
                 hint="give it a `run:`; `detent plan` shows steps without one",
             )
         key, priority = contract.keys[step.step_id], priority_of(step, binding)
-        steps[step.step_id] = StepRun(key, step, binding, action_id, priority, place)
+        steps[step.step_id] = StepRun(key, step, binding, action_id, priority, place, lease_id)
     for step_run in steps.values():
         for need in step_run.step.depends_on:
             if (needed := steps.get(need)) is not None:
