@@ -277,7 +277,7 @@ def test_a_repeated_operation_with_other_inputs_is_refused(rig: Rig) -> None:
     assert isinstance(body, dict)
     identity = RunIdentity(result.run_id, UUID(str(body["operation_id"])))
     other = RunInputs(rig.contract(CHAIN.replace("double", "same").replace("x:", "value:")), {})
-    driver = Driver(work.backend, other, identity, work.work_keys)
+    driver = Driver(work.backend, other, identity, work.work_keys, supervisor=work.supervisor)
     with pytest.raises(RequestRefused, match="exists with other inputs") as refused:
         driver.run()
     assert refused.value.code == "CONFLICT"

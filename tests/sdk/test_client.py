@@ -21,8 +21,9 @@ from detent.jobs.idempotency import IDEMPOTENCY_WINDOW_MS
 from detent.jobs.status import JobStatus
 from detent.kernel import Job
 from detent.owner.wiring import Parts
-from detent.runs import runtime, single_jobs
+from detent.runs import runtime
 from detent.runs.erase import erase_job
+from detent.runs.submit import submitter
 from detent.sdk.client import Client, TaskCancelled, TaskFailed
 from detent.store.api import JobRow
 from detent.store.sqlite import SqliteStore
@@ -535,7 +536,7 @@ def test_a_job_of_a_client_and_a_step_of_a_run_share_their_work(
     result = RunHandle(inline._work, RunInputs(once.contract(), {})).run()
     assert result.value == 441
     assert len(lane.began) == before
-    assert single_jobs.BATCH == 200
+    assert submitter.BATCH == 200
 
 
 def _is_alive(pid: int) -> bool:
@@ -549,7 +550,7 @@ def test_a_client_whose_workers_are_gone_says_so_instead_of_waiting_for_room(hom
     with Client(home.path, workers=1) as client:
         client._work.supervisor._failure = RuntimeError("the workers are gone")
         with pytest.raises(RuntimeError, match="the workers are gone"):
-            client._tasks._wait_for_room(None)
+            client._tasks._submitter.wait_for_room(None)
 
 
 @pytest.mark.parametrize("given", ["abc", "", True, [1], float("nan")])

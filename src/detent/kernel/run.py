@@ -14,6 +14,9 @@ RUN_STATUSES = frozenset({COMPLETED, FAILED, CANCELLED})
 
 RUNNING = "running"
 
+CANCELLED_WITH_RUN = "WORKFLOW_CANCELLED"
+"""Why a job was cancelled that its run no longer needs."""
+
 
 @dataclass(slots=True)
 class Run:

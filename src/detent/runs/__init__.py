@@ -2,7 +2,7 @@
 
 Five folders, each importing only those before it, and the modules beside them, which may import all five:
 
-1. `submit` is what every kind of run does with its jobs: it knows what waits for which job.
+1. `submit` is what every kind of run does with its jobs: submit them, join equal work, wait for their ends.
 2. `record` is what the ledger says about a run: its inputs, its identity and lock, its steps, its outcome.
 3. `ordered` runs maps whose results are committed strictly in order, each exactly once.
 4. `steps` drives a contract: `next_work` decides about each element, the driver carries it out and waits.

@@ -239,10 +239,9 @@ class RunHandle:
             self._inputs,
             identity,
             self._work_keys,
+            supervisor=work.supervisor,
             options=self._options,
-            claim_ahead=work.supervisor.claim_ahead,
         )
-        driver.watch_supervisor(lambda: work.supervisor.failure, work.supervisor.holds)
         unlisten, unobserve = work.listen(driver.attempted), work.session.observe(driver.observe)
 
         def leave() -> None:

@@ -11,44 +11,39 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from queue import SimpleQueue
-from typing import Any, Final
+from typing import Final
 
 from detent.canon.late import dataclass
 from detent.canon.priority import PRIORITY_DEFAULT
 from detent.errors import (
     IdempotencyKeysFull,
     InvalidInput,
-    QueueFull,
     Refused,
     StoreCorrupt,
     StoreUnavailable,
     error_of,
 )
 from detent.jobs.idempotency import IdempotencyScope, Repeated, StoredAnswer, decide_idempotency
-from detent.jobs.keys import ExecutionKey
 from detent.jobs.order import Call, JobLimits, Order, Origin
 from detent.jobs.work import WorkReport
-from detent.kernel import Cancel, Command
+from detent.kernel import Cancel
 from detent.kernel.history import Record
 from detent.kernel.table import TERMINAL, State
-from detent.owner.ask_again import ask_again
 from detent.owner.backend import Submission
 from detent.owner.kept_answers import free_job_id, request_digest
 from detent.owner.socket_messages import Answer
 from detent.reuse.ingredients import is_same_request
 from detent.reuse.work_keys import Miss, Options, WorkKey, no_results
 from detent.runs.runtime import Runtime
+from detent.runs.submit.submitter import BATCH, Submitter
+from detent.runs.submit.waiters import Flight
 from detent.store.api import AnswerRow
 from detent.workers.claim_ahead import FULL
-from detent.workers.supervisor import Attempted, ends_attempt
+from detent.workers.supervisor import Attempted
 
-BATCH: Final = 200
 LOOK_SECONDS: Final = 1.0
 """How often the ledger is asked for the end of a job when no news comes."""
-ROOM_SECONDS: Final = 0.05
-"""How often a submission that waits for room tries again when it is not told of any."""
 EACH_TIME: Final = Miss("reuse was not asked for")
 """Why an earlier result does not answer for a call that says nothing of reuse."""
 
@@ -92,19 +87,14 @@ class SingleJobs:
         self._work = work
         self._backend = work.backend
         self._options = options or Options()
-        self._lock = threading.Lock()
         self._reading = threading.Lock()
         """Held while a work key is made: its readers of code and files are for one thread at a time."""
-        self._room = threading.Condition(self._lock)
-        self._tickets: dict[str, list[Ticket]] = {}
-        self._flights: dict[tuple[ExecutionKey | None, JobLimits | None], str] = {}
-        """Jobs of this process that are under way, by execution key and limits."""
-        self._flight_of: dict[str, tuple[ExecutionKey | None, JobLimits | None]] = {}
-        self._own: set[str] = set()
-        """Jobs submitted here that have not ended."""
         self._started_ms = self._backend.now_ms()
         self._closing = threading.Event()
-        self._strange: SimpleQueue[str | None] = SimpleQueue()
+        self._submitter: Submitter[Ticket] = Submitter(work.backend, work.supervisor, self._closing)
+        self._lock, self._waiters = self._submitter.lock, self._submitter.waiters
+        self._news: SimpleQueue[str | None] = SimpleQueue()
+        """Jobs that something was done to elsewhere."""
         self._follower: threading.Thread | None = None
         work.listen(self._attempted)
         work.session.observe(self._observe)
@@ -114,7 +104,7 @@ class SingleJobs:
         with self._lock:  # A commit may be about to start the follower on another thread.
             self._closing.set()
             follower = self._follower
-        self._strange.put(None)
+        self._news.put(None)
         if follower is not None:
             follower.join()
 
@@ -124,16 +114,14 @@ class SingleJobs:
             left = LOOK_SECONDS if deadline is None else deadline - time.monotonic()
             if left <= 0 or self._work.supervisor.failure is not None:
                 return False
-            with self._room:
-                told = self._room.wait_for(lambda: not self._own, min(LOOK_SECONDS, left))
-            for job_id in () if told else own[:BATCH]:  # Nothing depends on being told.
-                self._look(job_id)
+            if not self._submitter.wait_for_own(min(LOOK_SECONDS, left)):  # Nothing depends on being told.
+                self._look(own[:BATCH])
         return True
 
     def open_jobs(self) -> list[str]:
         """Jobs submitted here that have not ended, as far as it is known."""
         with self._lock:
-            return sorted(self._own)
+            return sorted(self._waiters.own)
 
     def submit(
         self,
@@ -174,9 +162,8 @@ class SingleJobs:
                 return False
             # Nothing depends on being told: now and then the ledger is asked.
             if not event.wait(LOOK_SECONDS if left is None else min(LOOK_SECONDS, left)):
-                self._look(ticket.job_id)
-                if (failure := self._work.supervisor.failure) is not None:
-                    raise failure
+                self._look([ticket.job_id])
+                self._submitter.check_supervisor()
         return True
 
     def cancel(self, ticket: Ticket) -> bool:
@@ -185,10 +172,10 @@ class SingleJobs:
         if row is not None and row.state in TERMINAL:
             return False
         tenant = self._backend.tenant if row is None else row.tenant_id
-        (answer,) = self._asked([Cancel(0, tenant, ticket.job_id)])
+        (answer,) = self._submitter.ask([Cancel(0, tenant, ticket.job_id)])
         if answer.refusal is not None:
             return False
-        self._look(ticket.job_id)
+        self._look([ticket.job_id])
         return True
 
     def ticket(self, job_id: str) -> Ticket:
@@ -198,50 +185,60 @@ class SingleJobs:
             raise InvalidInput(f"there is no job {job_id!r}", code="UNKNOWN_JOB")
         ticket = Ticket(job_id, deduplicated=True)
         self._await(ticket)
-        self._look(job_id)
+        self._look([job_id])
         return ticket
 
     # -- submitting ----------------------------------------------------------------------------------------------------
 
     def _submit_batch(self, requests: Sequence[JobRequest], deadline: float | None) -> list[Ticket]:
-        tickets: list[Ticket | None] = [None] * len(requests)
-        waiting: list[tuple[int, Submission, WorkKey]] = []
+        tickets: list[Ticket] = []
+        waiting: list[tuple[Ticket, Submission, WorkKey]] = []
         try:
             with self._backend.floor:
                 self._prepare(requests, tickets, waiting)
             while waiting:
-                waiting = self._offer(waiting, tickets, deadline)
+                with self._backend.floor:
+                    taken = self._submitter.submit([submission for _, submission, _ in waiting])
+                offered, waiting = waiting, []
+                for one, is_taken in zip(offered, taken, strict=True):
+                    if not is_taken:
+                        waiting.append(one)
+                    elif one[2].key is not None:
+                        with self._lock:
+                            self._waiters.announce(one[0].job_id, one[2].flight)
+                if waiting:
+                    self._submitter.wait_for_room(deadline)
         except BaseException:
-            for place, _, _ in waiting:
-                if (dropped := tickets[place]) is not None:
-                    self._forget(dropped)  # Whether it was submitted or not: its caller never saw it.
+            for ticket, _, _ in waiting:
+                self._forget(ticket)  # Whether it was submitted or not: its caller never saw it.
             raise
-        return [ticket for ticket in tickets if ticket is not None]
+        return tickets
 
     def _prepare(
         self,
         requests: Sequence[JobRequest],
-        tickets: list[Ticket | None],
-        waiting: list[tuple[int, Submission, WorkKey]],
+        tickets: list[Ticket],
+        waiting: list[tuple[Ticket, Submission, WorkKey]],
     ) -> None:
         """Find or make the ticket of every request; what has to be submitted is added to ``waiting``."""
-        own: dict[tuple[ExecutionKey | None, JobLimits | None], Ticket] = {}
+        own: dict[Flight, Ticket] = {}
         try:
-            for place, (request, work_key) in enumerate(zip(requests, self._recipes_of(requests), strict=True)):
+            for request, work_key in zip(requests, self._work_keys_of(requests), strict=True):
                 known = (own.get(work_key.flight) if request.reuse else None) or self._answered(request, work_key)
                 if isinstance(known, Ticket):
-                    tickets[place] = self._twin(known)
+                    tickets.append(self._twin(known))
                     continue
-                ticket = tickets[place] = Ticket(self._backend.new_uuid())
+                ticket = Ticket(self._backend.new_uuid())
                 submission = self._submission(request, work_key, ticket.job_id, known)
                 if work_key.key is not None:
                     own[work_key.flight] = ticket
                 self._await(ticket, own=True)
-                waiting.append((place, submission, work_key))
+                tickets.append(ticket)
+                waiting.append((ticket, submission, work_key))
         finally:
             self._work.work_keys.look_away()
 
-    def _recipes_of(self, requests: Sequence[JobRequest]) -> list[WorkKey]:
+    def _work_keys_of(self, requests: Sequence[JobRequest]) -> list[WorkKey]:
         """The work keys of some requests; what was done of them before is read at once."""
         with self._reading:
             self._work.work_keys.refresh()
@@ -255,29 +252,6 @@ class SingleJobs:
         return self._work.work_keys.of(
             request.call, no_results, limits=request.limits, salt=self._options.salt, warns=request.reuse
         )
-
-    def _offer(
-        self, waiting: list[tuple[int, Submission, WorkKey]], tickets: list[Ticket | None], deadline: float | None
-    ) -> list[tuple[int, Submission, WorkKey]]:
-        """Submit; gives back what found no room, once there may be some."""
-        with self._backend.floor:
-            answers = self._ask([submission for _, submission, _ in waiting])
-        left: list[tuple[int, Submission, WorkKey]] = []
-        for one, answer in zip(waiting, answers, strict=True):
-            place, _, work_key = one
-            ticket = tickets[place]
-            if answer.refusal is None:
-                if work_key.key is not None and ticket is not None:
-                    with self._lock:
-                        self._flights[work_key.flight] = ticket.job_id
-                        self._flight_of[ticket.job_id] = work_key.flight
-            elif answer.refusal.code in FULL:
-                left.append(one)
-            else:
-                raise error_of(answer.refusal)
-        if left:
-            self._wait_for_room(deadline)
-        return left
 
     def _submit_once(self, requests: Sequence[JobRequest], scope: IdempotencyScope, deadline: float | None) -> Ticket:
         if len(requests) != 1:
@@ -296,7 +270,9 @@ class SingleJobs:
                 return self.ticket(job)
             known = self._answered(request, work_key)
             if isinstance(known, Ticket):
-                _insist_on_kept(self._ask([], [AnswerRow(named, body, known.job_id.encode(), self._backend.now_ms())]))
+                _insist_on_kept(
+                    self._submitter.answers([], [AnswerRow(named, body, known.job_id.encode(), self._backend.now_ms())])
+                )
                 first = self._answer_kept(named, body) or known.job_id
                 if first == known.job_id:
                     return self._twin(known)
@@ -305,13 +281,15 @@ class SingleJobs:
             submission = self._submission(request, work_key, job_id, known)
             ticket = Ticket(job_id)
             self._await(ticket, own=True)
-            (answer,) = self._ask([submission], [AnswerRow(named, body, job_id.encode(), self._backend.now_ms())])
+            (answer,) = self._submitter.answers(
+                [submission], [AnswerRow(named, body, job_id.encode(), self._backend.now_ms())]
+            )
             if answer.refusal is None:
                 return ticket
             self._forget(ticket)
             _insist_on_kept([answer])
             if answer.refusal.code in FULL:
-                self._wait_for_room(deadline)
+                self._submitter.wait_for_room(deadline)
             elif answer.refusal.code != "CONFLICT":  # Else an equal request came first, and left an answer.
                 raise error_of(answer.refusal)
 
@@ -338,22 +316,6 @@ class SingleJobs:
                 details={"job_id": job_id},
             )
 
-    def _ask(self, submissions: Sequence[Submission], answers: Sequence[AnswerRow] = ()) -> Sequence[Answer]:
-        return self._work.supervisor.claim_ahead.submit(submissions, self._closing, answers=answers)
-
-    def _asked(self, commands: Sequence[Command], **beside: Any) -> Sequence[Answer]:
-        """Have commands decided; what may or may not have been done is asked for again, which is safe (X-173)."""
-        return ask_again(partial(self._work.session.ask, commands, **beside), self._closing)
-
-    def _wait_for_room(self, deadline: float | None) -> None:
-        if (failure := self._work.supervisor.failure) is not None:
-            raise failure  # No more room will be made.
-        left = None if deadline is None else deadline - time.monotonic()
-        if left is not None and left <= 0:
-            raise QueueFull("the queue had no room in time", hint="wait for results, then submit again")
-        with self._room:
-            self._room.wait(ROOM_SECONDS if left is None else min(ROOM_SECONDS, left))
-
     def _order(self, request: JobRequest, work_key: WorkKey, again: Miss | None = None) -> Order:
         origin = Origin(again=None if again is None else again.why or None, ingredients=work_key.ingredients)
         return Order(request.call, request.label, request.limits, origin)
@@ -374,7 +336,7 @@ class SingleJobs:
         if not request.reuse:
             return EACH_TIME
         with self._lock:
-            job_id = self._flights.get(work_key.flight)
+            job_id = self._waiters.under_way.get(work_key.flight)
         if job_id is not None:
             return Ticket(job_id, deduplicated=True)
         with self._reading:
@@ -392,33 +354,24 @@ class SingleJobs:
             twin.state, twin.digest, twin.report = known.state, known.digest, known.report
         else:
             self._await(twin)
-            self._look(twin.job_id)
+            self._look([twin.job_id])
         return twin
 
     # -- what happened -------------------------------------------------------------------------------------------------
 
     def _await(self, ticket: Ticket, *, own: bool = False) -> None:
         with self._lock:
-            if own:
-                self._own.add(ticket.job_id)
-            self._tickets.setdefault(ticket.job_id, []).append(ticket)
+            self._waiters.add(ticket, ticket.job_id, own=own)
 
     def _forget(self, ticket: Ticket) -> None:
         with self._lock:
-            self._own.discard(ticket.job_id)
-            left = [one for one in self._tickets.pop(ticket.job_id, ()) if one is not ticket]
-            if left:
-                self._tickets[ticket.job_id] = left
-
-    def _attempted(self, attempted: Sequence[Attempted]) -> None:
-        self._ended([one for one in attempted if one.state in TERMINAL])
+            self._waiters.withdraw(ticket, ticket.job_id)
 
     def _observe(self, records: Sequence[Record]) -> None:
         """Called within commits: what others did to our jobs is looked up on a thread of its own."""
         for record in records:
-            job_id = record.job_id
-            if job_id in self._tickets and ends_attempt(record) and not self._work.supervisor.holds(job_id):
-                self._strange.put(job_id)
+            if self._submitter.is_news(record):
+                self._news.put(record.job_id)
                 if self._follower is None:
                     self._start_following()
 
@@ -431,31 +384,25 @@ class SingleJobs:
 
     def _follow(self) -> None:
         with suppress(StoreUnavailable):  # Closed meanwhile: no caller waits any more.
-            while (job_id := self._strange.get()) is not None:
-                self._look(job_id)
+            while (job_id := self._news.get()) is not None:
+                self._look([job_id])
 
-    def _look(self, job_id: str) -> None:
-        """Ask the ledger whether a job has ended."""
-        row = self._backend.reader.job(job_id)
-        if row is not None and row.state in TERMINAL:
-            found = self._backend.report_of(job_id)
-            digest_, report = found if found is not None else (None, None)
-            self._ended([Attempted(job_id, row.state, digest_, report)])
+    def _look(self, job_ids: Sequence[str]) -> None:
+        """Ask the ledger whether jobs have ended."""
+        for job_id in job_ids:
+            if (ended := self._submitter.look(job_id)) is not None:
+                self._attempted([ended])
 
-    def _ended(self, ended: Sequence[Attempted]) -> None:
-        """Tell those who wait. All tickets stand before anybody is woken, who would look at the next one otherwise."""
+    def _attempted(self, attempted: Sequence[Attempted]) -> None:
+        """Tell those who wait. All tickets are settled before a caller is woken, who would look at the next one otherwise."""
         events: list[threading.Event] = []
         with self._lock:
-            for one in ended:
-                self._own.discard(one.job_id)
-                flight = self._flight_of.pop(one.job_id, None)
-                if flight is not None and self._flights.get(flight) == one.job_id:
-                    del self._flights[flight]
-                for ticket in self._tickets.pop(one.job_id, ()):
+            for one in attempted:
+                for ticket in self._waiters.pop(one.job_id) if one.state in TERMINAL else ():
                     ticket.digest, ticket.report, ticket.state = one.digest, one.report, one.state
                     if ticket._event is not None:  # noqa: SLF001 - its own class's
                         events.append(ticket._event)  # noqa: SLF001
-            self._room.notify_all()
+            self._submitter.made_room()
         for event in events:
             event.set()
 

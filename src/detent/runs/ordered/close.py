@@ -11,6 +11,7 @@ from detent.canon.destinations import function_of
 from detent.errors import DetentError
 from detent.kernel import Cancel, Command, EndRun, Run
 from detent.kernel import run as run_status
+from detent.kernel.run import CANCELLED_WITH_RUN
 from detent.kernel.table import TERMINAL
 from detent.owner.ask_again import ask_again
 from detent.owner.backend import Backend
@@ -44,7 +45,7 @@ def end_run(backend: Backend, run_id: str, reason: str) -> bool:
         while True:
             rows = backend.reader.jobs(run_id=run_id)
             left: list[Command] = [
-                Cancel(0, backend.tenant, row.job_id, "WORKFLOW_CANCELLED") for row in rows if row.state not in TERMINAL
+                Cancel(0, backend.tenant, row.job_id, CANCELLED_WITH_RUN) for row in rows if row.state not in TERMINAL
             ]
             commands = [*left, EndRun(0, run_id, run_status.CANCELLED)]
             ask = partial(backend.session.ask, commands, partition=backend.session.partition(run_id), content=())

@@ -20,13 +20,14 @@ from detent.jobs.work import WorkReport
 from detent.kernel import Evidence, Job, Run
 from detent.kernel import run as run_status
 from detent.kernel.history import STEP_REUSED
+from detent.kernel.run import CANCELLED_WITH_RUN
 from detent.kernel.table import State
 from detent.ledger.results import report_named
 from detent.owner.content import Content, open_value
 from detent.owner.views import Times
 from detent.runs.record.inputs import RunInputs, digests_of, parse_inputs
 from detent.runs.record.outcome import failure_of, read_report
-from detent.runs.record.requests import CANCELLED_WITH_RUN, RUN_TIMEOUT, out_of_time
+from detent.runs.record.requests import RUN_TIMEOUT, out_of_time
 from detent.runs.record.step_run import StepRun, list_fault
 from detent.runs.record.view import Spans, StepView
 from detent.store.api import JobRow, StoreReader

@@ -2,46 +2,35 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
-from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from detent.errors import Refused, error_of
-from detent.kernel import Cancel, Command, EndRun, ReuseStep, StartRun
+from detent.kernel import EndRun, ReuseStep, StartRun
+from detent.kernel.run import CANCELLED_WITH_RUN
 from detent.kernel.table import TERMINAL
-from detent.owner.ask_again import ask_again
 from detent.owner.backend import Backend, Inline, joined
-from detent.owner.socket_messages import Answer
 from detent.runs.record.inputs import RunIdentity, RunInputs, digests_of
 
-CANCELS_MAX: Final = 200
-"""Jobs cancelled in one commit."""
+if TYPE_CHECKING:
+    from detent.runs.submit.submitter import Submitter  # Readers of what is recorded load no supervisor.
+
 REUSES_MAX: Final = 1_000
 REUSE_BYTES_MAX: Final = 1024 * 1024
 """Reuses recorded in one commit, and how much their ingredients may take."""
 END_TRIES: Final = 3
-CANCELLED_WITH_RUN: Final = "WORKFLOW_CANCELLED"
 RUN_TIMEOUT: Final = "RUN_TIMEOUT"
 """Why a run ended that ran out of its own time, and why its open jobs were cancelled then (X-116)."""
-ENDED_ELSEWHERE: Final = "the run was ended from elsewhere"
 
 
 class Requests:
     """The requests of one run. All of them are safe to repeat, and are repeated while the home has no owner (X-173)."""
 
-    def __init__(self, backend: Backend, identity: RunIdentity, stop: threading.Event) -> None:
+    def __init__(self, backend: Backend, identity: RunIdentity, submitter: Submitter[Any]) -> None:
         self._backend = backend
         self._identity = identity
-        self._stop = stop
-        self.partition = backend.session.partition(identity.run_id)
+        self._submitter = submitter
         self._reuses: list[tuple[ReuseStep, Inline]] = []
         self._reuse_bytes = 0
-
-    def ask(self, commands: Sequence[Command], content: Sequence[tuple[bytes, bytes]] = ()) -> list[Answer]:
-        """Have commands decided. What may or may not have been done is asked for again, which is safe (X-173)."""
-        ask = partial(self._backend.session.ask, commands, partition=self.partition, content=content)
-        return ask_again(ask, self._stop)
 
     def begin(self, inputs: RunInputs) -> None:
         """Open the run. Refuses by `InvalidInput` one that exists with other inputs."""
@@ -58,15 +47,9 @@ class Requests:
             digest,
             str(self._identity.operation_id),
         )
-        (answer,) = self.ask([command], inline)
+        (answer,) = self._submitter.ask([command], inline)
         if answer.refusal is not None:
             raise error_of(answer.refusal)
-
-    def cancel(self, job_ids: Sequence[str], reason_code: str = CANCELLED_WITH_RUN) -> None:
-        """Cancel jobs of the run; those that have ended meanwhile stay as they ended."""
-        for start in range(0, len(job_ids), CANCELS_MAX):
-            some = job_ids[start : start + CANCELS_MAX]
-            self.ask([Cancel(0, self._backend.tenant, job_id, reason_code) for job_id in some])
 
     def reuse(self, step: ReuseStep, inline: Inline) -> None:
         """Note that an element took an earlier result; `record_reuses` tells the ledger."""
@@ -83,7 +66,7 @@ class Requests:
         reuses, self._reuses, self._reuse_bytes = self._reuses, [], 0
         if not reuses:
             return []
-        answers = self.ask([step for step, _ in reuses], joined(inline for _, inline in reuses))
+        answers = self._submitter.ask([step for step, _ in reuses], joined(inline for _, inline in reuses))
         return [answer.refusal for answer in answers if answer.refusal is not None]
 
     def end(self, status: str, reason_code: str | None = None) -> tuple[str, bool]:
@@ -91,7 +74,7 @@ class Requests:
         run_id, reader = self._identity.run_id, self._backend.reader
         tries = 0
         while True:
-            (answer,) = self.ask([EndRun(0, run_id, status, reason_code)])
+            (answer,) = self._submitter.ask([EndRun(0, run_id, status, reason_code)])
             if answer.refusal is None:
                 return status, False
             tries += 1
@@ -101,7 +84,7 @@ class Requests:
                 raise error_of(answer.refusal)
             # A job of the run that its driver does not know: another program submitted it, or the contract lost its step.
             left = [row.job_id for row in reader.jobs(run_id=run_id) if row.state not in TERMINAL]
-            self.cancel(left, reason_code or CANCELLED_WITH_RUN)
+            self._submitter.cancel(left, reason_code or CANCELLED_WITH_RUN)
 
 
 def out_of_time(timeout_ms: int) -> str:

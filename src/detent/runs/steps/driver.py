@@ -20,19 +20,16 @@ from detent.canon.late import dataclass
 from detent.kernel import Evidence
 from detent.kernel.history import Record
 from detent.kernel.records import RUN_ENDED
-from detent.kernel.table import TERMINAL
 from detent.owner.backend import Backend
 from detent.reuse.work_keys import Options, WorkKeys
 from detent.runs.record.identity import is_asked_to_cancel
 from detent.runs.record.inputs import RunIdentity, RunInputs
-from detent.runs.record.requests import ENDED_ELSEWHERE
+from detent.runs.steps.next_work import Candidate
 from detent.runs.steps.progress import RUN_CANCELLED, RunProgress
+from detent.runs.submit.submitter import ENDED_ELSEWHERE, Submitter
 from detent.words.states import CANCELLED, RUNNING, STOPPED
-from detent.workers.claim_ahead import ClaimAhead
-from detent.workers.supervisor import Attempted, ends_attempt
+from detent.workers.supervisor import Attempted, Supervisor
 
-POLL_MAX: Final = 200
-"""Jobs that the ledger is asked for at once when no news comes."""
 POLL_SECONDS: Final = 0.2
 
 
@@ -51,8 +48,8 @@ class Driver:
         identity: RunIdentity,
         work_keys: WorkKeys,
         *,
+        supervisor: Supervisor,
         options: Options | None = None,
-        claim_ahead: ClaimAhead | None = None,
     ) -> None:
         self.backend = backend
         self.identity = identity
@@ -60,11 +57,9 @@ class Driver:
         self.ended_ms: int | None = None
         self._events: SimpleQueue[Sequence[Attempted] | Record | _Cancel | None] = SimpleQueue()
         self._stop = threading.Event()
-        claim_ahead = claim_ahead or ClaimAhead(backend.session, "", rouse=lambda: None, look=lambda: None)
-        self.progress = RunProgress(backend, inputs, identity, work_keys, options or Options(), claim_ahead, self._stop)
+        self._submitter: Submitter[Candidate] = Submitter(backend, supervisor, self._stop, run_id=identity.run_id)
+        self.progress = RunProgress(backend, inputs, identity, work_keys, options or Options(), self._submitter)
         """Where the run stands."""
-        self._supervisor_failure: Callable[[], BaseException | None] = lambda: None
-        self._supervisor_holds: Callable[[str], bool] = lambda _job_id: False
 
     # -- for others ----------------------------------------------------------------------------------------------------
 
@@ -74,17 +69,12 @@ class Driver:
 
     def observe(self, records: Sequence[Record]) -> None:
         """Commits of this home: what happens to the run's jobs beside what its own supervisor tells."""
-        waiters, holds = self.progress.waiters, self._supervisor_holds
         for record in records:
-            if record.job_id in waiters and ends_attempt(record) and not holds(record.job_id or ""):
+            if self._submitter.is_news(record):
                 self._events.put(record)
             elif record.kind == RUN_ENDED and record.run_id == self.identity.run_id:
                 # A run that waits for the jobs of others alone learns of its cancellation by nothing else.
                 self._events.put(_Cancel(ENDED_ELSEWHERE))
-
-    def watch_supervisor(self, failure: Callable[[], BaseException | None], holds: Callable[[str], bool]) -> None:
-        """Where to ask whether the supervisor of this process still works, and which jobs it will tell of by itself."""
-        self._supervisor_failure, self._supervisor_holds = failure, holds
 
     def cancel(self, reason: str = CANCELLED) -> None:
         """End the run as cancelled: its open jobs are cancelled, then the run is closed."""
@@ -120,8 +110,7 @@ class Driver:
                 self.status = STOPPED
                 return self.status
             self._take_events()
-            if (failure := self._supervisor_failure()) is not None:
-                raise failure
+            self._submitter.check_supervisor()
             progress.check_time()
 
     def _take_events(self) -> None:
@@ -131,10 +120,8 @@ class Driver:
         except Empty:
             if is_asked_to_cancel(self.backend.home.path, self.identity.run_id):
                 self.progress.cancel(RUN_CANCELLED)
-            for job_id in self.progress.waiters.some(POLL_MAX):
-                row = self.backend.reader.job(job_id)
-                if row is not None and row.state in TERMINAL:
-                    self.progress.ended(job_id, row.state)
+            for ended in self._submitter.poll():
+                self.progress.ended(ended.job_id, ended.state, ended.digest, ended.report)
             return
         with self.backend.floor:
             while True:

@@ -8,7 +8,6 @@ It belongs to the thread that drives the run.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from itertools import islice
 from typing import Final
@@ -17,11 +16,12 @@ from detent.errors import error_of
 from detent.jobs.work import WorkReport
 from detent.kernel import Job, ReuseStep
 from detent.kernel import run as run_status
+from detent.kernel.run import CANCELLED_WITH_RUN
 from detent.kernel.table import TERMINAL, State
 from detent.owner.backend import Backend, Submission
 from detent.reuse.work_keys import Found, Options, WorkKeys
 from detent.runs.record.inputs import RunIdentity, RunInputs
-from detent.runs.record.requests import CANCELLED_WITH_RUN, ENDED_ELSEWHERE, RUN_TIMEOUT, Requests, out_of_time
+from detent.runs.record.requests import RUN_TIMEOUT, Requests, out_of_time
 from detent.runs.record.resumed import GONE, Past
 from detent.runs.record.step_run import Element
 from detent.runs.steps.candidates import Candidates
@@ -45,14 +45,11 @@ from detent.runs.steps.next_work import (
 )
 from detent.runs.steps.orders import Orders
 from detent.runs.steps.plan import steps_of
-from detent.runs.submit.waiters import Waiters
+from detent.runs.submit.submitter import BATCH, ENDED_ELSEWHERE, RunEnded, Submitter
 from detent.words.states import CANCELLED, FAILED, REUSED, RUNNING, SUCCEEDED, WAITING
-from detent.workers.claim_ahead import FULL, ClaimAhead
 from detent.workers.next_attempt import next_attempt, unreported, why_failed
 
 RUN_CANCELLED: Final = "the run was cancelled"
-OFFER_MAX: Final = 200
-"""Jobs submitted in one commit; below what one class of the queue holds by default."""
 
 
 class RunProgress:
@@ -65,21 +62,19 @@ class RunProgress:
         identity: RunIdentity,
         work_keys: WorkKeys,
         options: Options,
-        claim_ahead: ClaimAhead,
-        stop: threading.Event,
+        submitter: Submitter[Candidate],
     ) -> None:
         self._backend = backend
         self._inputs = inputs
         self._identity = identity
         self._work_keys = work_keys
         self._options = options
-        self._claim_ahead = claim_ahead
-        self._stop = stop
-        self._requests = Requests(backend, identity, stop)
+        self._submitter = submitter
+        self.waiters = submitter.waiters
+        """The elements that wait for jobs."""
+        self._requests = Requests(backend, identity, submitter)
         self.steps = steps_of(inputs, identity)
         self.orders = Orders(backend, inputs, identity.run_id, work_keys, self.steps, options.salt)
-        self.waiters: Waiters[Candidate] = Waiters()
-        """The elements that wait for jobs."""
         self._graph = RunGraph(inputs, identity, self.steps, self.orders.items, backend.now_ms)
         self._past = Past(backend, work_keys)
         self._candidates = Candidates(self.orders, work_keys, self._past, options)
@@ -150,7 +145,7 @@ class RunProgress:
         """The next jobs to submit; their elements wait for them from now on. All else that is decided is done."""
         batch: list[Submit] = []
         offers = self._graph.offers
-        while offers and (count := min(OFFER_MAX - len(batch), self._room())):
+        while offers and (count := min(BATCH - len(batch), self._room())):
             element = offers.popleft()
             if not may_begin(element, left_open=self._past.is_open(element.job_id)):
                 self._carry_out(Drop(element))
@@ -246,28 +241,25 @@ class RunProgress:
 
     def _submit(self, batch: Sequence[tuple[Candidate, Submission]]) -> bool:
         """Submit a batch; False when the queue is full: what was not taken is offered again when something has ended."""
-        submissions = [submission for _, submission in batch]
-        answers = self._claim_ahead.submit(submissions, self._stop, partition=self._requests.partition)
-        ended = False
+        try:
+            taken = self._submitter.submit([submission for _, submission in batch])
+        except RunEnded as exc:
+            for candidate, _ in batch:
+                self.waiters.withdraw(candidate, candidate.element.job_id)
+                self._graph.drop(candidate.element)
+            self.cancel(str(exc))
+            return True
         returned: list[Element] = []
-        for (candidate, submission), answer in zip(batch, answers, strict=True):
+        for (candidate, submission), is_taken in zip(batch, taken, strict=True):
             element = candidate.element
-            if answer.refusal is None:
+            if is_taken:
                 element.state = RUNNING
                 self._graph.begin(element)
-                continue
-            self.waiters.withdraw(candidate, element.job_id)
-            if answer.refusal.code in FULL:
+            else:
+                self.waiters.withdraw(candidate, element.job_id)
                 returned.append(element)
                 self._candidates.keep(candidate, submission)
-            elif answer.refusal.code == "UNKNOWN_RUN":
-                ended = True
-                self._graph.drop(element)
-            else:
-                raise error_of(answer.refusal)
         self._graph.offers.extendleft(reversed(returned))
-        if ended:
-            self.cancel(ENDED_ELSEWHERE)
         return not returned
 
     # -- what happened -------------------------------------------------------------------------------------------------
@@ -367,7 +359,7 @@ class RunProgress:
         # Of a run that is taken up, some jobs may not have had their turn yet.
         later = [job_id for job_id in self._past.open_jobs() if job_id not in self.waiters]
         self._graph.drop_offers()
-        self._requests.cancel([*self.waiters.own, *later], reason_code)
+        self._submitter.cancel([*self.waiters.own, *later], reason_code)
         self._leave_foreign()
 
     def _leave_foreign(self) -> None:

@@ -52,6 +52,11 @@ class Waiters(Generic[W]):
         if own:
             self._own[job_id] = None
         if flight is not None:
+            self.announce(job_id, flight)
+
+    def announce(self, job_id: str, flight: Flight) -> None:
+        """Let equal work join a job from now on, unless it has ended already."""
+        if job_id in self._by_job:
             self._flights[flight] = job_id
             self._flight_of[job_id] = flight
 
