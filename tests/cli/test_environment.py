@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import platform
 import sys
+from hashlib import sha256
 from importlib import metadata
+from typing import Any
 
 from detent.canon import decode
 from detent.store.sqlite import SqliteStore
@@ -45,6 +47,38 @@ def test_an_owner_with_another_sqlite_begins_an_epoch_under_another_replay_token
         assert project.terminal("run", "one.yaml").ended().code == 0
     first, second, third = _tokens(project)[before:]
     assert first == second != third
+
+
+def test_the_lock_file_of_the_project_is_part_of_the_environment_and_is_named(project: Project) -> None:
+    """PIPE-031, PIPE-032: covered where there is one; `doctor` and `show` say which; what was done is still reused."""
+    project.write("one.yaml", "name: one\nsteps: [{id: a, run: {python: 'tasks:numbers', with: {count: 1}}}]\n")
+
+    def run() -> tuple[bytes, str, dict[str, Any]]:
+        assert project.terminal("run", "one.yaml").ended().code == 0
+        checks = {check["name"]: check["text"] for check in project.json("doctor", "--quick")["checks"]}
+        newest = project.json("list")[0]["run_id"]
+        (step,) = project.json("show", newest)["step_list"]
+        return _tokens(project)[-1], checks["environment"], project.json("show", step["jobs"][0]["job_id"])
+
+    plain, told, job = run()
+    assert "the project has no lock file" in told
+    assert job["environment"]["locks"] == {}
+    project.write("uv.lock", "version = 1\n")
+    locked, told, job = run()
+    digest = "sha256:" + sha256(b"version = 1\n").hexdigest()
+    assert f"uv.lock ({digest})" in told
+    assert job["environment"]["locks"] == {}, "its job was reused from the run before"
+    assert project.terminal("run", "one.yaml", "--force").ended().code == 0
+    again = project.json("list", "--jobs")[0]["job_id"]
+    shown = project.json("show", again)["environment"]
+    assert shown["locks"] == {"uv.lock": digest}
+    assert shown["covers"]["lock:uv.lock"] == digest
+    assert f"uv.lock ({digest})" in " ".join(project("show", again).out.split())
+    project.write("uv.lock", "version = 2\n")
+    changed = run()[0]
+    assert len({plain, locked, changed}) == 3
+    (project.directory / "uv.lock").unlink()
+    assert run()[0] == plain, "without a lock the environment is the one it always was"
 
 
 def _tokens(project: Project) -> list[bytes]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from detent.owner.dependencies import installed_version
+from detent.owner.dependencies import installed_version, project_locks
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,23 @@ def test_what_is_not_installed_is_an_error_as_ever() -> None:
 
 def test_nothing_is_loaded_for_it() -> None:
     script = (
-        f"import sys; sys.path[:] = {sys.path!r}\nfrom detent.owner.home import environment_policy\n"
-        "environment_policy()\nsys.exit('importlib.metadata' in sys.modules)"
+        f"import sys; sys.path[:] = {sys.path!r}\nfrom pathlib import Path\nfrom detent.owner.home import Home, environment_policy\n"
+        "environment_policy(Home(Path('.detent')))\nsys.exit('importlib.metadata' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_the_lock_of_a_project_is_found_from_a_directory_inside_it(tmp_path: Path) -> None:
+    """PIPE-032: a lock further up, which belongs to another project, is not this one's."""
+    project, inside = tmp_path / "project", tmp_path / "project" / "pipelines" / "daily"
+    inside.mkdir(parents=True)
+    (tmp_path / "uv.lock").write_text("another project's")
+    assert project_locks(inside) == {}
+    (project / "poetry.lock").write_text("no project without a mark")
+    assert project_locks(inside) == {}
+    (project / "pyproject.toml").write_text("")
+    assert list(project_locks(inside)) == ["poetry.lock"]
+    (inside / "pylock.toml").write_text("nearer")
+    assert list(project_locks(inside)) == ["pylock.toml"]
+    (inside / "uv.lock").mkdir()
+    assert list(project_locks(inside)) == ["pylock.toml"]

@@ -195,6 +195,7 @@ def _states_text(states: Mapping[str, int]) -> str:
 
 def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, view: JobView) -> int:
     from detent.cli.work_page import action_map, draw_error, order_fields, order_map, report_fields, report_map  # noqa: PLC0415
+    from detent.inspect.environment import environment_of_job  # noqa: PLC0415
     from detent.inspect.job_ledger import ledger_of  # noqa: PLC0415
     from detent.inspect.logs import attempts_of, job_times  # noqa: PLC0415
     from detent.jobs.status import project_job  # noqa: PLC0415
@@ -218,6 +219,7 @@ def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, v
     since_ms = live_since(home.path).get(view.row.job_id)
     waited_ms, ran_ms = job_times(view, attempts_of(reader, content, view), since_ms, SystemClock().wall_ms())
     failed = job.reason_code if word_of(view.row.state) == FAILED and report is None else None
+    surroundings = environment_of_job(reader, view.row.job_id, view.row.partition)
     document: dict[str, Any] = {
         "kind": "job",
         **view.to_map(),
@@ -245,6 +247,7 @@ def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, v
         **ledger.to_map(),
         "order": order_map(order),
         "report": report_map(content, report),
+        "environment": None if surroundings is None else surroundings.to_map(),
         "reason": note.get("reason"),
         "superseded_by": note.get("superseded_by"),
         "timeline": times,
@@ -277,6 +280,7 @@ def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, v
             fields.append(("error", f"{failed} ({unreported_category(failed)}): {said}"))
         fields += [] if order is None else order_fields(order)
         fields += [] if report is None else report_fields(content, report)
+        fields += [] if surroundings is None or not surroundings.locks else [("environment", surroundings.text)]
         page.fields(fields, indent="  ")
         if report is not None:
             draw_error(page, report)

@@ -10,5 +10,6 @@
 - `trace` writes a replay's decisions line by line; `trace_lines` has the form of the lines, `trace_file` reads and checks them.
   `compare` holds two histories against each other, `rank` sorts runs by metrics.
 - `traffic` reads a recorded ledger as load; `what_if` puts it through another scheduling policy.
+- `environment` says which lock files the recorded environment covers.
 - `doctor` looks a home over, `sandbox` says what this machine can contain.
 """

@@ -24,6 +24,7 @@ from typing import Final
 from detent.canon import digest_text
 from detent.canon.late import dataclass
 from detent.errors import DetentError
+from detent.inspect.environment import environment_now
 from detent.inspect.replicas import HINT, registered, registered_text
 from detent.inspect.sandbox import SandboxView, sandbox_view
 from detent.kernel.identity import EQC_COMPLIANCE, OPERATORS, ORCHESTRATOR_VERSION, SPEC_AUTHOR, SPEC_DATE
@@ -84,6 +85,7 @@ def examine(
     yield from _answered("space", lambda: space_of(os.statvfs(home.path)))
     yield from _permissions(home)
     yield from _answered("settings", lambda: _settings(home))
+    yield from _answered("environment", lambda: Check("environment", OK, environment_now(home).text))
     yield from _sandbox(sandbox or sandbox_of(home))
     facts = list(_answered("database", lambda: _database(home)))
     yield from facts

@@ -32,7 +32,7 @@ from detent.canon import digest_text, encode, sha256
 from detent.canon.late import dataclass
 from detent.errors import HomeError
 from detent.ledger import KeyEntry, SignedTrust, TrustConfig, sign_trust
-from detent.owner.dependencies import installed_version
+from detent.owner.dependencies import installed_version, project_locks
 from detent.owner.home_permissions import insist_on_own, insist_on_writable, no_access
 from detent.owner.key_files import ROLES, KeyFiles
 from detent.owner.settings import TEMPLATE, Settings, read_settings
@@ -47,6 +47,8 @@ HOME_VARIABLE = "DETENT_HOME"
 ORIGIN_BYTES = 8
 DEPENDENCIES = ("apsw", "libipld", "pynacl")
 """Packages whose version can change bytes or durability: part of the environment policy (PIPE-032)."""
+LOCK = "lock:"
+"""How the name of a lock file begins in the environment policy."""
 _BUILDING_NUMBER = re.compile(r"[0-9a-f]{8}")
 """How the name of a building ends."""
 _SETTINGS = "config.toml"
@@ -293,10 +295,14 @@ def _sweep_buildings(stem: Path) -> None:
             os.close(descriptor)
 
 
-def environment_policy() -> dict[str, str]:
-    """What this machine runs the ledger with, by digest of the pinned dependencies' versions."""
+def environment_policy(home: Home) -> dict[str, str]:
+    """What this machine runs a ledger with, by digest: the pinned dependencies' versions, and the project's lock files.
+
+    A home whose project has no lock file has the policy that it always had (PIPE-032).
+    """
     versions = {name: installed_version(name) for name in DEPENDENCIES}
-    return {"dependencies": digest_text(sha256(encode(versions)))}
+    locks = {f"{LOCK}{name}": digest for name, digest in project_locks(home.path.absolute().parent).items()}
+    return {"dependencies": digest_text(sha256(encode(versions))), **locks}
 
 
 def genesis_trust(origin: str, public_keys: Mapping[str, bytes]) -> TrustConfig:

@@ -164,7 +164,7 @@ def open_owned(
         opened.append(first)
         # Queue and policies first, then trust, then the log (PIPE-107 to PIPE-109).
         for partition in range(first.partitions):
-            parts.make_queue(_config(settings, first, partition))
+            parts.make_queue(_config(home, settings, first, partition))
         trusts = [load_trust(first, settings, partition) for partition in range(first.partitions)]
         keeper = KeptHeads(state_directory(environment), trusts[0].origin)
         keeper.prepare()
@@ -320,7 +320,7 @@ def _owner(  # noqa: PLR0913 - the parts an owner is wired from
             f"{home.ledger} is the ledger {store.origin}, but {settings.path} belongs to {settings.origin}",
             hint="put the file back that belongs to this home",
         )
-    config = _config(settings, store, partition)
+    config = _config(home, settings, store, partition)
     recovered = recover(store, partition, config, make_queue=parts.make_queue)
     config = carried_over(config, recovered.kernel.config, recovered.kernel.jobs.values())
     size = recovered.tail.size
@@ -346,8 +346,9 @@ def _owner(  # noqa: PLR0913 - the parts an owner is wired from
     )
 
 
-def _config(settings: Settings, store: StoreReader, partition: int) -> KernelConfig:
-    return settings.kernel_config(partitions=store.partitions, partition_id=partition, environment=environment_policy())
+def _config(home: Home, settings: Settings, store: StoreReader, partition: int) -> KernelConfig:
+    environment = environment_policy(home)
+    return settings.kernel_config(partitions=store.partitions, partition_id=partition, environment=environment)
 
 
 def _announce(tick: int, *, signed: SignedTrust) -> ChangeTrust:
