@@ -177,3 +177,12 @@ def test_a_parameter_counts_as_the_value_that_it_has(project: Project) -> None:
     assert project.jobs() == []
     project.write(PAYLOAD.replace("[svg]", "[{$param: format}]"), HEAD.replace("default: svg", "default: gif"))
     assert [(line, message) for line, _, message in project.findings()] == [(22, "formats[0] cannot be 'gif'")]
+
+
+@pytest.mark.parametrize(("key", "line"), [("env: {A: 1}", 9), ("cwd: data", 9)])
+def test_a_key_that_would_do_nothing_to_a_platform_job_is_refused(project: Project, key: str, line: int) -> None:
+    """Before, both were accepted and had no effect."""
+    project.write(PAYLOAD, HEAD.replace("  - id: picture\n", f"  - id: picture\n    {key}\n"))
+    [(found_line, path, message)] = project.findings()
+    assert (found_line, path) == (line, f"steps[1].{key.partition(':')[0]}")
+    assert "means nothing in a step that runs job" in message

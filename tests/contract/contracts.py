@@ -66,6 +66,10 @@ values = st.recursive(
 )
 
 
+UNUSED = {"map": NOT_WITH_MAP, "code": {"outputs", "cwd"}, "job": {"outputs", "cwd", "env"}}
+"""Keys of a step that mean nothing to what it runs, and are refused."""
+
+
 @st.composite
 def documents(draw: st.DrawFn) -> dict[str, Any]:
     """A valid contract in the short form, with references that only point backwards."""
@@ -82,7 +86,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
         if draw(st.booleans()) and earlier:
             step["needs"] = draw(st.lists(st.sampled_from(earlier), max_size=3, unique=True))
         options = draw(_OPTIONS)
-        unused = NOT_WITH_MAP if "map" in step["run"] else {"outputs"} if {"code", "job"} & step["run"].keys() else ()
+        unused = {key for kind in step["run"] for key in UNUSED.get(kind, ())}
         step |= {key: value for key, value in options.items() if key not in unused}
         steps.append(step)
     made: dict[str, Any] = {"name": draw(texts.filter(str.strip)), "steps": steps}

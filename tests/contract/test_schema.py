@@ -30,7 +30,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 BEYOND_A_SCHEMA = (
     *("names", "needs", "no parameter", "reference", "$from", "code", "given twice", "timeout", "map cannot", "UUID"),
     *("say the same", "listed twice", "'1x'", "default", "retry says", "without run", "must not be empty"),
-    *("cannot be used with run map", "of a kind that is not known", "shell means nothing", "no closing quotation"),
+    *("cannot be used with run map", "of a kind that is not known", "means nothing", "no closing quotation"),
 )
 
 

@@ -51,6 +51,7 @@ def make_binding(checked: Mapping[str, Any], spot: Spot, found: list[Reference])
     kind = next(key for key in run if key in RUN_KEYS)
     _check_inputs(checked, run, kind, spot)
     _check_env(checked, kind, spot)
+    _refuse_meaningless(checked, kind, spot)
     return Binding(
         Kind(kind),
         run[kind],
@@ -248,6 +249,13 @@ def _check_env(checked: Mapping[str, Any], kind: str, spot: Spot) -> None:
             )
 
 
+def _refuse_meaningless(checked: Mapping[str, Any], kind: str, spot: Spot) -> None:
+    """Refuse a key that would be accepted and do nothing: the author believes that it does something."""
+    for name, hint in _MEANINGLESS.get(kind, {}).items():
+        if name in checked:
+            spot.at(name).fault(f"{name} means nothing in a step that runs {kind}", f"remove it: {hint}", at_key=True)
+
+
 def _check_inputs(checked: Mapping[str, Any], run: Mapping[str, Any], kind: str, spot: Spot) -> None:
     """An argument that declared inputs name has to be one that the step is given."""
     named = argument_names(checked.get("inputs", ()))
@@ -283,6 +291,13 @@ def _resources(value: Any, spot: Spot) -> Any:
     return dict(value) if sound else BAD
 
 
+_MEANINGLESS: Final[Mapping[str, Mapping[str, str]]] = {
+    Kind.CODE.value: {"cwd": "code runs in a directory of its own in the sandbox"},
+    Kind.JOB.value: {
+        "env": "give values in inputs.object.runtime.parameters of the payload",
+        "cwd": "a platform job runs in a directory of its own in the sandbox",
+    },
+}
 _RETRY_KEYS: Final[Mapping[str, Check]] = {"max": _retry_max, "on": _retry_on}
 RUN_KEYS: Final[Mapping[str, Mapping[str, Check]]] = {
     Kind.PYTHON.value: {"python": _python, "with": mapping, "args": _arguments, "version": text},
