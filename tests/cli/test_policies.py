@@ -106,7 +106,10 @@ def test_a_tenant_and_the_home_have_a_quota_for_steps_that_name_none(project: Pr
     settings.write_text(
         settings.read_text().replace("[tenants.local]\nquota = 'tiny'\n", "[quotas.default]\nio_bytes_budget = 0\n")
     )
-    assert project("run", file, "--force").code == 0  # Nothing is read or written.
+    burning(project, BURNING.replace("    quota: tiny\n", ""))
+    project.run(file, "--force", code=1)  # Its own source has to be read.
+    (newest, *_) = project.json("list", "--jobs")
+    assert newest["reason_code"] == "QUOTA_IO_BYTES"
 
 
 @pytest.mark.parametrize("command", ["validate", "plan", "run"])
@@ -166,3 +169,68 @@ def test_a_quota_that_changes_while_jobs_go_by_it_does_not_lock_the_home(project
     )
     project.write("go", "")
     assert project("run", project.write("waits.yaml", contract.replace("later", "sooner")), "-w", "1").code == 0
+
+
+USED = """
+import pathlib, subprocess, sys
+
+def write(size):
+    pathlib.Path("written").write_bytes(b"x" * size)
+
+def hold(size):
+    return len(bytearray(size))
+
+def hold_below(size):
+    subprocess.run([sys.executable, "-c", f"bytearray({size})"], check=True)
+"""
+
+
+def step(call: str, quota: str | None = None) -> str:
+    """A contract of one step that uses so much."""
+    name, _, size = call.partition(" ")
+    text = f"name: used\nsteps:\n  - id: use\n    run: {{python: 'used:{name}', with: {{size: {size}}}}}\n"
+    return text if quota is None else text + f"    quota: {quota}\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "budget", "code"),
+    [
+        ("write 2000000", "io_bytes_budget = 1500000", "QUOTA_IO_BYTES"),
+        ("hold 250000000", "memory_bytes_budget = 200000000", "QUOTA_MEMORY_BYTES"),
+        ("hold_below 250000000", "memory_bytes_budget = 200000000", "QUOTA_MEMORY_BYTES"),
+    ],
+)
+def test_every_budget_holds_for_a_plain_process_and_its_children(
+    project: Project, call: str, budget: str, code: str
+) -> None:
+    """PIPE-098, PIPE-103, PIPE-106"""
+    project.write("used.py", USED)
+    configured(project, f"\n[quotas.tight]\n{budget}\n")
+    project.run(project.write("used.yaml", step(call, "tight")), code=1)
+    job = job_of(project, "use")
+    assert (job["state"], job["reason_code"]) == ("failed", code)
+    assert job["quota"]["verdict"] == code
+
+
+def test_the_ledger_adds_up_the_attempts_and_keeps_the_largest_peak(project: Project) -> None:
+    """PIPE-097, PIPE-098: two attempts write 300 KB each; nothing stays allocated."""
+    project.write(
+        "used.py",
+        "import pathlib\n\ndef write(size):\n    pathlib.Path('written').write_bytes(b'x' * size)\n"
+        "    if not pathlib.Path('again').exists():\n        pathlib.Path('again').touch()\n        raise OSError('again')\n",
+    )
+    configured(project, "\n[backoffs.now]\ndelays_ms = [0]\n")
+    project.run(project.write("used.yaml", step("write 300000") + "    retry: 1\n    backoff: now\n"))
+    job = job_of(project, "use")
+    assert job["attempts"] == 2
+    assert 600_000 <= job["usage"]["io_bytes_written"] < 700_000
+    assert job["usage"]["bytes_allocated"] == 0 < job["usage"]["peak_bytes"]
+
+
+def test_what_is_not_measured_is_not_shown_as_nothing(project: Project) -> None:
+    """PIPE-097: without a GPU its time is unknown, not 0."""
+    project.write("used.py", USED)
+    project.run(project.write("used.yaml", step("write 1")))
+    job = job_of(project, "use")
+    assert job["usage"]["gpu_time_ms"] is None
+    assert "GPU not measured" in " ".join(project("show", job["job_id"]).out.split())

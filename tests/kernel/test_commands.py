@@ -54,6 +54,7 @@ COMMANDS: list[Command] = [
     Dispatch(5, 3),
     Order(5, "replica", b"\xa0"),
     Finish(6, "job-1", DIGEST, "result", ok=False, reason_code="BAD", category="ValueError", detail_digest=DIGEST),
+    Finish(6, "job-1", DIGEST, used=(1, 2, 3, 4, 5)),
     ReportUsage(7, "job-1", DIGEST, 6, -1, 2, 3, 4, 5),
     AdvanceTick(8),
     AdvanceTick(8, 3),

@@ -60,6 +60,40 @@ def test_reports_add_up_over_all_attempts() -> None:
     assert scene.live().usage.to_list() == [70, 100, 11, 2, 10, 44]
 
 
+def test_a_finished_attempt_says_what_it_used_and_gives_its_memory_back() -> None:
+    """PIPE-097, PIPE-098: over all attempts, beside what they reported before."""
+    scene = Scene()
+    grant = scene.start()
+    scene.usage(grant, bytes_allocated=100, cpu_time_ms=4)
+    scene.fail(grant, used=(50, 1, 2, 3, 40))
+    scene.at(10)
+    (again,) = scene.claim()
+    assert scene.finish(again, used=(30, 10, 0, 7, 0)).ok
+    assert scene.kernel.history.ended_job(again.job_id).usage.to_list() == [100, 150, 11, 2, 10, 44]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("ok", [True, False])
+def test_an_end_that_goes_over_a_budget_ends_the_attempt_over_quota(ok: bool) -> None:
+    """PIPE-101, PIPE-103, PIPE-104: whatever the attempt itself says, and without a retry."""
+    scene = Scene(config(quota(cpu_time_budget_ms=10)))
+    grant = scene.start(quota_policy_hash=quota(cpu_time_budget_ms=10).hash())
+    outcome = scene.finish(grant, ok=ok, category=None if ok else "INTERNAL_ERROR", used=(0, 0, 0, 0, 11))
+    assert code_of(outcome) == "QUOTA_CPU_TIME"
+    assert outcome.job is not None
+    assert (outcome.job.state, outcome.job.reason_code) == ("FAILED", "QUOTA_CPU_TIME")
+
+
+@pytest.mark.parametrize("wrong", [(), (1, 2, 3, 4), (0, 0, 0, 0, -1), (0, 0, 0, 0, 1.5), [0] * 5, (2**64, 0, 0, 0, 0)])
+def test_an_end_that_says_anything_but_counts_is_refused(wrong: Any) -> None:
+    """PIPE-025, PIPE-098"""
+    scene = Scene()
+    grant = scene.start()
+    before = scene.live().encode()
+    outcome = scene.finish(grant, used=wrong)
+    assert (code_of(outcome), outcome.recorded) == ("INVALID_PARAMS", False)
+    assert scene.live().encode() == before
+
+
 DELTAS = st.fixed_dictionaries(
     {"bytes_allocated": st.integers(-50, 50), **{name: st.integers(0, 2**63) for name in COUNTERS}}
 )

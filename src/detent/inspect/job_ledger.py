@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from detent.canon.late import dataclass
 from detent.canon.policies import POLICY_SECTIONS
 from detent.errors import DetentError
+from detent.inspect.logs import attempts_of
 from detent.jobs.order import Order
 from detent.kernel import Job, KernelConfig, QuotaPolicy
 from detent.kernel.policy import QUOTA_OK, UNLIMITED
@@ -21,6 +22,9 @@ from detent.owner.policies import Policies
 from detent.owner.views import JobView
 from detent.store.api import StoreReader
 from detent.words.quantities import duration_text, size_text
+
+GPU: Final = "gpu_ms"
+IO: Final = "io_bytes"
 
 
 class _Budget(NamedTuple):
@@ -50,6 +54,8 @@ class JobLedger:
     by: str
     """Who chose it."""
     settings: Path
+    unmeasured: frozenset[str] = frozenset()
+    """What no attempt was measured for: ``gpu_ms`` where there is no GPU, ``io_bytes`` where the kernel does not count."""
 
     @property
     def used_text(self) -> str:
@@ -58,9 +64,12 @@ class JobLedger:
         said = [
             f"{duration_text(usage.cpu_time_ms)} of CPU time",
             f"{size_text(usage.peak_bytes)} of memory at most",
-            f"{size_text(usage.io_bytes_read)} read",
-            f"{size_text(usage.io_bytes_written)} written",
         ]
+        if IO in self.unmeasured:
+            said.append("input and output not measured")
+        else:
+            said += [f"{size_text(usage.io_bytes_read)} read", f"{size_text(usage.io_bytes_written)} written"]
+        said.append("GPU not measured" if GPU in self.unmeasured else f"{duration_text(usage.gpu_time_ms)} of GPU time")
         return ", ".join(said)
 
     @property
@@ -91,7 +100,7 @@ class JobLedger:
 
     def to_map(self) -> dict[str, object]:
         """As data."""
-        usage, quota = self.job.usage, self.quota
+        usage, quota, absent = self.job.usage, self.quota, self.unmeasured
         budgets: dict[str, object] = {}
         if quota is not None:
             for setting in QuotaPolicy.BUDGETS:
@@ -101,9 +110,9 @@ class JobLedger:
             "usage": {
                 "bytes_allocated": usage.bytes_allocated,
                 "peak_bytes": usage.peak_bytes,
-                "io_bytes_read": usage.io_bytes_read,
-                "io_bytes_written": usage.io_bytes_written,
-                "gpu_time_ms": usage.gpu_time_ms,
+                "io_bytes_read": None if IO in absent else usage.io_bytes_read,
+                "io_bytes_written": None if IO in absent else usage.io_bytes_written,
+                "gpu_time_ms": None if GPU in absent else usage.gpu_time_ms,
                 "cpu_time_ms": usage.cpu_time_ms,
             },
             "quota": {
@@ -155,7 +164,21 @@ def ledger_of(reader: StoreReader, content: Content, view: JobView, policies: Po
         and policies.quotas[name].hash() != job.quota_policy_hash
     ):
         name = None  # The settings call another one so by now.
-    return JobLedger(job, _recorded_quota(reader, view), name, _chosen_by(order, job, policies), settings)
+    quota, by = _recorded_quota(reader, view), _chosen_by(order, job, policies)
+    return JobLedger(job, quota, name, by, settings, _unmeasured(reader, content, view))
+
+
+def _unmeasured(reader: StoreReader, content: Content, view: JobView) -> frozenset[str]:
+    """What no attempt of a job was measured for. The kernel counts it as 0, which is not what it means."""
+    usage = view.job.usage
+    absent = {GPU, IO}
+    for attempt in attempts_of(reader, content, view):
+        absent &= attempt.unmeasured
+    if usage.gpu_time_ms:
+        absent.discard(GPU)
+    if usage.io_bytes_read or usage.io_bytes_written:
+        absent.discard(IO)
+    return frozenset(absent)
 
 
 def _named(order: Order | None) -> str | None:

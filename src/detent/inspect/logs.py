@@ -53,6 +53,8 @@ class AttemptLog:
     finished_ms: int | None = None
     waited_ms: int | None = None
     """From the moment it could begin to the moment a worker began it."""
+    unmeasured: frozenset[str] = frozenset({"gpu_ms", "io_bytes"})
+    """What its report does not tell of what it used; without a report, anything but its time."""
     ran_ms: int | None = None
     """From there to its end; of an attempt without a report, from its claim."""
     stdout: StreamLog = StreamLog()
@@ -169,6 +171,7 @@ def _ended(reader: StoreReader, content: Content, number: int, record: RecordVie
         sandbox=None if report.sandbox in {PROCESS, "none"} else report.sandbox,
         started_ms=report.started_ms,
         finished_ms=report.finished_ms,
+        unmeasured=frozenset(report.unmeasured) | ({"gpu_ms"} if report.gpu_ms is None else set()),
         stdout=_stored(reader, content, report.stdout),
         stderr=_stored(reader, content, report.stderr),
     )

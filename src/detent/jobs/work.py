@@ -113,6 +113,10 @@ class WorkReport:
     io_bytes_written: int = 0
     envelope: bytes | None = None
     """Digest of the content that holds the contract's result envelope (`JobResult`), of a platform job."""
+    gpu_ms: int | None = None
+    """None: not measured, which is not the same as none used."""
+    unmeasured: tuple[str, ...] = ()
+    """Which of the other amounts could not be measured where it ran; they are left out, and count as 0."""
 
     @property
     def ok(self) -> bool:
@@ -139,7 +143,7 @@ class WorkReport:
                     [file.name, file.digest, file.size_bytes, file.content_type, file.output] for file in value
                 ]
             else:
-                said[name] = value
+                said[name] = list(value) if type(value) is tuple else value
         return encode_trusted(said)
 
     def contents(self) -> Iterator[bytes]:
@@ -190,7 +194,7 @@ class WorkReport:
             return fault
         if fault := digest_fault("manifest_hash", self.manifest_hash):
             return fault
-        for name in ("attempt_id", *_COUNTS):
+        for name in ("attempt_id", *_COUNTS, *(() if self.gpu_ms is None else ("gpu_ms",))):
             value = getattr(self, name)
             if type(value) is not int or not 0 <= value <= UINT64_MAX:
                 return f"{name} must be an integer from 0 to 2^64-1"
@@ -222,9 +226,13 @@ class WorkReport:
                 return f"{name} must be text"
         if type(self.stale) is not bool:
             return "stale must be true or false"
+        if not set(self.unmeasured) <= MEASURED:
+            return f"unmeasured must be among {', '.join(sorted(MEASURED))}"
         return None
 
 
+MEASURED: Final = frozenset({"cpu_ms", "memory_bytes_peak", "io_bytes"})
+"""What is measured of an attempt wherever that is possible; the time of GPUs is a measurement of its own."""
 _ENDED: Final = frozenset(status.value for status in TERMINAL_STATUSES)
 _COUNTS: Final = ("started_ms", "finished_ms", "cpu_ms", "memory_bytes_peak", "io_bytes_read", "io_bytes_written")
 _REPORT_REQUIRED: Final = frozenset({"job_id", "attempt_id", "lease_id", "manifest_hash", "status", "nonce"})
@@ -265,4 +273,5 @@ _READ: Final[dict[str, Any]] = {
     "stdout": _stream,
     "stderr": _stream,
     "files": lambda value: tuple(WorkFile(*file) for file in value),
+    "unmeasured": tuple,
 }

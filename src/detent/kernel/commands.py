@@ -122,6 +122,8 @@ class Finish:
     reason_code: str = "COMPLETED"
     category: str | None = None
     detail_digest: bytes | None = None
+    used: tuple[int, ...] | None = None
+    """What the attempt used beside what it has reported: `USED` in this order; None where nothing was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +285,8 @@ _NAMES: dict[type[Command], str] = {
     Erase: "erase",
 }
 _CLASSES = {name: cls for cls, name in _NAMES.items()}
+_LATER = frozenset({EndRun, Finish})
+"""Commands whose last field came later than the others, and is left out where it is None."""
 _FIELDS: dict[type[Command], tuple[str, ...]] = {cls: tuple(field.name for field in fields(cls)) for cls in _NAMES}
 _VALUES: dict[type[Command], Callable[[Command], tuple[Any, ...]]] = {
     cls: attrgetter(*names) for cls, names in _FIELDS.items()
@@ -321,8 +325,10 @@ def command_to_list(command: Command) -> list[object]:
         values[1] = [list(beat) for beat in values[1]]
     elif cls is Erase:
         values[1] = list(values[1])
-    elif cls is EndRun and values and values[-1] is None:
-        values.pop()  # As it was recorded before there were reasons.
+    elif cls in _LATER and values[-1] is None:
+        values.pop()  # As it was recorded before there was such a field.
+    elif cls is Finish:
+        values[-1] = list(values[-1])
     return [_NAMES[cls], *values]
 
 
@@ -344,14 +350,16 @@ def command_from_list(item: object) -> Command:
         raise InvalidInput(f"unknown recorded command {name!r}")
     if cls is Submit:
         return _submit_from(values)
-    if cls is EndRun and len(values) == len(_FIELDS[cls]) - 1:
+    if cls in _LATER and len(values) == len(_FIELDS[cls]) - 1:
         values.append(None)
-    elif cls is EndRun and values and values[-1] is None:
-        raise InvalidInput("recorded command 'run_end' names no reason where it says that it has one")
+    elif cls in _LATER and values and values[-1] is None:
+        raise InvalidInput(f"recorded command {name!r} has an empty {_FIELDS[cls][-1]}, which is left out instead")
     if len(values) != len(_FIELDS[cls]):
         raise InvalidInput(f"recorded command {name!r} has {len(values)} fields, not {len(_FIELDS[cls])}")
     if cls is Resume or cls is Erase:
         values[1] = _tuples(values[1])
+    elif cls is Finish:
+        values[-1] = _tuples(values[-1])
     return cls(*values)
 
 

@@ -20,7 +20,7 @@ from detent.kernel.history import Record
 from detent.kernel.job import Job
 from detent.kernel.keys import chain_genesis, lease_key, partition_of
 from detent.kernel.manifest import RefusedManifest, VerifiedManifest, digest_fault, id_fault
-from detent.kernel.moves import cancel_by_batch, conflict, extend_lease, succeed
+from detent.kernel.moves import cancel_by_batch, conflict, extend_lease, over_quota, succeed
 from detent.kernel.outcome import (
     CONFLICT,
     CONTRACT_VIOLATION,
@@ -34,6 +34,7 @@ from detent.kernel.outcome import (
 )
 from detent.kernel.policy import QUOTA_OK, RULES_ORIGIN_NAMED, RULES_STALE_TRACED
 from detent.kernel.queue import Arrival, Enqueued
+from detent.kernel.quota import add_used
 from detent.kernel.records import submitted_record
 from detent.kernel.retry import end_attempt
 from detent.kernel.transition import transition
@@ -223,8 +224,15 @@ def finish(kernel: PartitionState, command: cmd.Finish, out: Outcome) -> None:
         return kernel.refuse(out, "UNKNOWN_JOB", f"there is no job {command.job_id!r}", operator, job_id=command.job_id)
     if job.state != "RUNNING" or job.lease_id != command.lease_id:
         return _late_finish(kernel, job, command, evidence, out)
+    if command.used is not None:
+        after = add_used(job.usage, command.used)
+        if isinstance(after, Refused):
+            return kernel.refuse_with(out, after, operator)
+        job.usage = after
     if command.ok:
         return succeed(kernel, job, evidence, command.reason_code, out)
+    if command.used is not None and (verdict := kernel.verdict(job)) != QUOTA_OK:
+        return over_quota(kernel, job, verdict, out)
     end = end_attempt(job, command.kind, command.category, kernel.config)
     out.record = kernel.move(out, job, end.to_state, evidence, kind=command.kind, reason=command.reason_code)
     out.job = JobState.of(job)

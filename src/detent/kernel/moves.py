@@ -29,6 +29,11 @@ def succeed(kernel: PartitionState, job: Job, evidence: bytes, reason: str, out:
         out.job = JobState.of(job)
         return
     kernel.trace(out, job, "SUCCEEDED", DENIED_QUOTA, verdict=verdict, reason=verdict)
+    over_quota(kernel, job, verdict, out)
+
+
+def over_quota(kernel: PartitionState, job: Job, verdict: str, out: Outcome) -> None:
+    """End the attempt of a job over its quota, and refuse the end that was asked for."""
     end_over_quota(kernel, job, verdict, out)
     kernel.refuse(out, verdict, f"job {job.job_id!r} is over its quota", identity.JOB_TRANSITION, status=DENIED_QUOTA)
     out.job = JobState.of(job)

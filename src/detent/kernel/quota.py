@@ -29,6 +29,32 @@ def quota_verdict(usage: Usage, policy: QuotaPolicy) -> str:
     return QUOTA_OK
 
 
+USED = ("peak_bytes", "io_bytes_read", "io_bytes_written", "gpu_time_ms", "cpu_time_ms")
+"""What a finished attempt says that it used, in this order."""
+
+
+def add_used(usage: Usage, used: object) -> Usage | Refused:
+    """The ledger after an attempt that used so much in all; its memory is given back with its end."""
+    if (
+        type(used) is not tuple
+        or len(used) != len(USED)
+        or any(type(amount) is not int or amount < 0 for amount in used)
+    ):
+        message = f"used must be {len(USED)} integers of at least 0 ({', '.join(USED)}), not {show(used)}"
+        return Refused("INVALID_PARAMS", message)
+    peak, read, written, gpu, cpu = used
+    return _in_bounds(
+        Usage(
+            usage.bytes_allocated,
+            max(usage.peak_bytes, usage.bytes_allocated + peak),
+            usage.io_bytes_read + read,
+            usage.io_bytes_written + written,
+            usage.gpu_time_ms + gpu,
+            usage.cpu_time_ms + cpu,
+        )
+    )
+
+
 def add_usage(usage: Usage, report: ReportUsage) -> Usage | Refused:
     """The ledger after a report; refuses what would make a counter shrink or leave uint64 (PIPE-098, PIPE-025)."""
     for name in COUNTERS:
@@ -39,14 +65,19 @@ def add_usage(usage: Usage, report: ReportUsage) -> Usage | Refused:
         message = f"bytes_allocated must be an integer of at least -2^63, not {show(report.bytes_allocated)}"
         return Refused("INVALID_PARAMS", message)
     allocated = usage.bytes_allocated + report.bytes_allocated
-    after = Usage(
-        allocated,
-        max(usage.peak_bytes, allocated),
-        usage.io_bytes_read + report.io_bytes_read,
-        usage.io_bytes_written + report.io_bytes_written,
-        usage.gpu_time_ms + report.gpu_time_ms,
-        usage.cpu_time_ms + report.cpu_time_ms,
+    return _in_bounds(
+        Usage(
+            allocated,
+            max(usage.peak_bytes, allocated),
+            usage.io_bytes_read + report.io_bytes_read,
+            usage.io_bytes_written + report.io_bytes_written,
+            usage.gpu_time_ms + report.gpu_time_ms,
+            usage.cpu_time_ms + report.cpu_time_ms,
+        )
     )
+
+
+def _in_bounds(after: Usage) -> Usage | Refused:
     for name in ("bytes_allocated", "peak_bytes", *COUNTERS):
         value = getattr(after, name)
         if not 0 <= value <= UINT64_MAX:

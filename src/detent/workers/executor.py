@@ -67,6 +67,10 @@ class Finished:
     io_bytes_written: int = 0
     envelope: bytes | None = None
     """The contract's result envelope of a platform job, as it is stored."""
+    gpu_ms: int | None = None
+    """None: not measured, which is not the same as none used."""
+    unmeasured: tuple[str, ...] = ()
+    """Which of the other amounts could not be measured here, and are 0 for that reason alone."""
     lost: bool = False
     """The worker was ended from outside while it had this: not a failure of the work, which is retried (X-163)."""
 

@@ -128,6 +128,7 @@ def _finished(done: Done) -> Finished:
         memory_bytes_peak=done.usage.memory_bytes_peak,
         io_bytes_read=done.usage.io_bytes_read,
         io_bytes_written=done.usage.io_bytes_written,
+        unmeasured=done.usage.unmeasured,
         lost=done.lost is not None,
     )
 

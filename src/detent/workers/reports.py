@@ -11,8 +11,8 @@ from typing import Final
 
 from detent.canon import NotCanonical, json_digest
 from detent.jobs.order import Order
-from detent.jobs.work import PROCESS, STREAM_INLINE_BYTES_MAX, WorkError, WorkReport, WorkStream
-from detent.kernel import Command, Finish, Grant, ReportUsage
+from detent.jobs.work import STREAM_INLINE_BYTES_MAX, WorkError, WorkReport, WorkStream
+from detent.kernel import Command, Finish, Grant
 from detent.owner.backend import Backend, Inline, Reported
 from detent.reuse.work_keys import Witnessed
 from detent.workers.executor import CANCELLED, FAILED, SUCCEEDED, Finished
@@ -70,6 +70,8 @@ class Reporter:
                 io_bytes_read=one.io_bytes_read,
                 io_bytes_written=one.io_bytes_written,
                 envelope=envelope,
+                gpu_ms=one.gpu_ms,
+                unmeasured=one.unmeasured,
             )
         )
         beside = (*inline, *stdout_inline, *stderr_inline, *envelope_inline)
@@ -101,6 +103,7 @@ class Reporter:
             memory_bytes_peak=0,
             io_bytes_read=0,
             io_bytes_written=0,
+            gpu_ms=None,
         )
         return self._backend.sign(bare)
 
@@ -139,27 +142,12 @@ def closing_commands(grant: Grant, one: Finished, reported: Reported | None) -> 
         reason_code=report.reason_code,
         category=None if report.error is None else report.error.category,
         detail_digest=reported.digest,
+        used=_used(one),
     )
-    return [*_usage(grant, one), end]
+    return [end]
 
 
-def _usage(grant: Grant, one: Finished) -> list[Command]:
-    """What an attempt used, for the job's resource ledger; nothing for one that used nothing worth telling.
-
-    The ledger finds the peak itself, from what is allocated: the first report takes it and the second gives it back. A plain
-    process outlives its tasks and its peak belongs to no single one, so only a sandbox's counts.
-    """
-    peak = 0 if one.sandbox == PROCESS else one.memory_bytes_peak
-    if not (peak or one.cpu_ms or one.io_bytes_read or one.io_bytes_written):
-        return []
-    taken = ReportUsage(
-        0,
-        grant.job_id,
-        grant.lease_id,
-        0,
-        bytes_allocated=peak,
-        io_bytes_read=one.io_bytes_read,
-        io_bytes_written=one.io_bytes_written,
-        cpu_time_ms=one.cpu_ms,
-    )
-    return [taken, ReportUsage(0, grant.job_id, grant.lease_id, 1, bytes_allocated=-peak)] if peak else [taken]
+def _used(one: Finished) -> tuple[int, ...] | None:
+    """What an attempt used, for the job's resource ledger (`detent.kernel.quota.USED`); None for one that used nothing."""
+    used = (one.memory_bytes_peak, one.io_bytes_read, one.io_bytes_written, one.gpu_ms or 0, one.cpu_ms)
+    return used if any(used) else None

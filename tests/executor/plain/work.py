@@ -353,3 +353,27 @@ def speak_for_the_worker(words: list[list[Any]]) -> str:
                 if stat.S_ISSOCK(os.fstat(int(handle.name)).st_mode):
                     os.write(int(handle.name), message)
     return "spoke"
+
+
+def hold_in_children(count: int, size: int, gate: str) -> None:
+    """Hold memory in several processes at once, until the gate is opened for writing."""
+    children = []
+    for _ in range(count):
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            held = bytearray(size)
+            held[::4096] = b"x" * len(held[::4096])
+            os.write(writing, b"x")
+            os.open(gate, os.O_RDONLY)
+            os._exit(0)
+        os.read(reading, 1)
+        children.append(pid)
+    detent.context().progress(0.5, "holding")
+    for pid in children:
+        os.waitpid(pid, 0)
+
+
+def write_and_read(path: str, size: int) -> int:
+    Path(path).write_bytes(b"x" * size)
+    return len(Path(path).read_bytes())

@@ -82,7 +82,11 @@ class Child:
         """The task at hand, and the one before: a word to stop may come a moment late."""
         self.cpu = 0.0
         self.io = (0, 0)
-        self.memory = 0
+        self.memory = self.child_peak = self.looked = 0
+        try:
+            self.counters = os.open("/proc/self/io", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self.counters = -1  # This kernel does not count it.
         self._usage()
         handle = os.open(f"{directory}/job", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         os.posix_fallocate(handle, 0, JOB_BYTES)  # A mapping of what a full disk cannot give would end the process.
@@ -184,6 +188,8 @@ class Child:
             flags |= wire.MESSAGE_FOLLOWS
         if self.is_used_up:
             flags |= wire.RETIRING
+        if self.counters < 0:
+            flags |= wire.IO_UNKNOWN
         numbers = (number, flags, started // 1000, wall, *self._usage())
         self.job[:1] = b"\n"
         self.shared[wire.RUNNING] = 0
@@ -348,15 +354,33 @@ class Child:
         own = resource.getrusage(resource.RUSAGE_SELF)
         below = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu = own[0] + own[1] + below[0] + below[1]
-        moved = (own[9] + below[9], own[10] + below[10])
-        used = int((cpu - self.cpu) * 1e6), own[2] * 1024, (moved[0] - self.io[0]) * 512, (moved[1] - self.io[1]) * 512
-        self.cpu, self.io = cpu, moved
-        if used[1] > self.memory + _MEMORY_STEP_BYTES:
+        moved = self._moved_bytes()
+        # Of children the kernel keeps the largest of all: one that grew larger than any before was this task's.
+        child = below[2] * 1024 if below[2] > self.child_peak else 0
+        peak = own[2] * 1024
+        used = int((cpu - self.cpu) * 1e6), max(peak, child), moved[0] - self.io[0], moved[1] - self.io[1]
+        self.cpu, self.io, self.child_peak = cpu, moved, below[2]
+        if peak > self.memory + _MEMORY_STEP_BYTES:
             # The kernel keeps the highest mark of a process's life; the next task shall not answer for this one.
             with contextlib.suppress(OSError), open("/proc/self/clear_refs", "wb", buffering=0) as file:
                 file.write(_MEMORY_RESET)
+                self.io = self.io[0], self.io[1] + len(_MEMORY_RESET)
             self.memory = resource.getrusage(resource.RUSAGE_SELF)[2] * 1024
         return used
+
+    def _moved_bytes(self) -> tuple[int, int]:
+        """Bytes read and written so far by system calls of this process and of the children that it waited for."""
+        if self.counters < 0:
+            return 0, 0
+        try:
+            said = os.pread(self.counters, 512, 0)
+            words = said.split()
+            read = int(words[1]) - self.looked
+        except (OSError, IndexError, ValueError):
+            self.counters = -1
+            return self.io
+        self.looked += len(said)  # The look itself is counted by the next one.
+        return read, int(words[3])
 
     def _say(self, number: int, message: bytes) -> None:
         if len(message) > wire.MESSAGE_BYTES_MAX:

@@ -42,6 +42,10 @@ class Dealer:
             self.task_us = spent
         self.task_us += (spent - self.task_us) * (0.5 if spent > self.task_us else 0.2)
 
+    def is_busy(self) -> bool:
+        """Whether a worker has a task."""
+        return any(slot.entries for slot in self.slots.values())
+
     def room(self) -> int:
         """How many more tasks the workers can use now."""
         depth = self._depth()

@@ -23,6 +23,8 @@ from detent.jobs.category import ErrorCategory
 from detent.jobs.values import files_named, results_named
 from detent.kernel.evidence import reason_fault
 
+IO: Final = "io_bytes"
+"""What is not measured where the kernel does not count it, as `detent.jobs.work.MEASURED` calls it."""
 MISUSED: Final = "CHANNEL_MISUSED"
 """The code of a task that wrote to its worker's socket itself, or something else that no worker says."""
 COUNT_MAX: Final = 1 << 56
@@ -121,7 +123,8 @@ def files(data: bytes) -> tuple[FileMade, ...]:
 
 def usage(read: wire.DoneRead) -> Usage:
     """What a task used; its numbers were bounded by `done`."""
-    return Usage(read.cpu // 1000, read.wall // 1000, read.memory, read.io_read, read.io_written)
+    unmeasured = (IO,) if read.flags & wire.IO_UNKNOWN else ()
+    return Usage(read.cpu // 1000, read.wall // 1000, read.memory, read.io_read, read.io_written, unmeasured)
 
 
 def count(found: Any) -> int:

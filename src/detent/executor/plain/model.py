@@ -82,10 +82,12 @@ class Usage:
     """Of the process and of the children that it waited for."""
     wall_ms: int = 0
     memory_bytes_peak: int = 0
-    """Of the process alone: a plain process has no group that would count its tree."""
+    """Of the process alone exactly, of the whole tree by the looks that `detent.executor.plain.measure` had at it."""
     io_bytes_read: int = 0
-    """From devices, like the next: what came from or stayed in the page cache is not counted."""
+    """By system calls, like the next: files, pipes and terminals, whether a device had to move for it or not."""
     io_bytes_written: int = 0
+    unmeasured: tuple[str, ...] = ()
+    """What could not be measured here, by name (`detent.jobs.work.MEASURED`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from detent.executor.plain import heard, verdict, wire
 from detent.executor.plain.dealing import Dealer
 from detent.executor.plain.host import CRASH_STATUS
 from detent.executor.plain.link import Link, PoolFailed, import_paths
+from detent.executor.plain.measure import Watch
 from detent.executor.plain.model import OUTPUT_BYTES_MAX, VALUE_BYTES_MAX, Done, Progress, Task
 from detent.executor.plain.slot import Entry, Slot, entry_of
 from detent.executor.plain.sweep import Presence
@@ -92,6 +93,7 @@ class Pool:
         self._requests: deque[int] = deque()
         self._cancelled: set[int] = set()
         self._known: set[int] = set()
+        self._watch = Watch()
         self._limits: dict[int, int] = {}
         """How much memory tasks under way may use, where that is limited."""
         self._next_worker = 1
@@ -175,7 +177,11 @@ class Pool:
             raise self._failure
         self._serve_requests()
         self._dealer.deal()
-        for descriptor, _ in self._epoll.poll(self._patience(timeout)):
+        patience = self._patience(timeout)
+        if busy := self._dealer.is_busy():
+            left = max(0.0, self._watch.next_look - time.monotonic())
+            patience = left if patience is None else min(patience, left)
+        for descriptor, _ in self._epoll.poll(patience):
             slot = self._by_descriptor.get(descriptor)
             if slot is not None:
                 self._hear(slot)
@@ -185,6 +191,8 @@ class Pool:
             elif descriptor == self._link.control.fileno():
                 self._hear_host()
         self._serve_requests()
+        if busy and (now := time.monotonic()) >= self._watch.next_look:
+            self._watch.look(self._slots.values(), now)
         if any(slot.deadline is not None for slot in self._slots.values()):
             self._look_at_deadlines()
         told, self._told = self._told, []
@@ -328,7 +336,7 @@ class Pool:
             slot.deadline = time.monotonic() + MESSAGE_SECONDS_MAX
             return
         self._dealer.learn(read.wall)
-        self._finish(entry, verdict.told(read, slot.name, self._wall_ms_met(slot, entry)))
+        self._finish(entry, self._seen(slot, verdict.told(read, slot.name, self._wall_ms_met(slot, entry))))
 
     def _finish_half(self, slot: Slot, message: str | None) -> None:
         if slot.half is None:
@@ -336,7 +344,10 @@ class Pool:
         entry, read = slot.half
         slot.half = slot.deadline = None
         said = NO_MESSAGE if message is None else message
-        self._finish(entry, verdict.told(read, slot.name, self._wall_ms_met(slot, entry), said))
+        self._finish(entry, self._seen(slot, verdict.told(read, slot.name, self._wall_ms_met(slot, entry), said)))
+
+    def _seen(self, slot: Slot, done: Done) -> Done:
+        return verdict.seen(done, self._watch.of(slot, done.number))
 
     def _wall_ms_met(self, slot: Slot, entry: Entry) -> int | None:
         return entry.task.wall_ms if slot.over_time == entry.task.number else None
@@ -388,8 +399,9 @@ class Pool:
         for entry in slot.entries.values():
             over_time = slot.over_time == entry.task.number
             end = slot.ended(said, int(time.time() * 1e6))
-            self._finish(entry, verdict.ended(entry.task, end, slot.name, over_time=over_time))
+            self._finish(entry, self._seen(slot, verdict.ended(entry.task, end, slot.name, over_time=over_time)))
         slot.entries.clear()
+        self._watch.forget(slot)
         self._dealer.first(back)
         self._epoll.unregister(slot.ours.fileno())
         del self._by_descriptor[slot.ours.fileno()], self._slots[slot.worker]

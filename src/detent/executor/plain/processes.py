@@ -21,6 +21,7 @@ KILL_SECONDS_MAX = 5.0
 """How long killed processes may take to go; one that waits for a dead disk cannot be waited for any longer."""
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")
 _libc = ctypes.CDLL(None, use_errno=True)
 _KEEPS_LISTS = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
 """Whether the kernel was built to list a process's children; otherwise every process is asked for its parent."""
@@ -64,13 +65,51 @@ def uses_more(pid: int, most_bytes: int) -> bool:
     What each of them maps is quickly read, and more than what they hold together; only if that is too much are shared pages
     shared out, which takes the kernel a look at every page.
     """
-    tree = _tree(pid)
-    if sum(_resident_bytes(one) for one in tree) <= most_bytes:
+    every = tree(pid)
+    if sum(_resident_bytes(one) for one in every) <= most_bytes:
         return False
-    return sum(_own_share_bytes(one) for one in tree) > most_bytes
+    return sum(_own_share_bytes(one) for one in every) > most_bytes
 
 
-def _tree(pid: int) -> list[int]:
+def held_bytes(every: list[int], *, above: int) -> int:
+    """How much memory some processes hold together, with shared pages counted once; 0 when it is not above so much."""
+    if sum(_resident_bytes(one) for one in every) <= above:
+        return 0
+    return _resident_bytes(every[0]) if len(every) == 1 else sum(_own_share_bytes(one) for one in every)
+
+
+def cpu_ms_of(pid: int) -> float:
+    """Processor time of one process with its threads, by its own clock."""
+    try:
+        return time.clock_gettime((~pid << 3) | 2) * 1000
+    except OSError:
+        return 0.0
+
+
+def reaped_cpu_ms(pid: int) -> int:
+    """Processor time of the children that a process has waited for, and of theirs."""
+    fields = stat_fields(pid)
+    return 0 if fields is None else (int(fields[13]) + int(fields[14])) * _TICK_MS
+
+
+def moved_bytes(every: list[int]) -> tuple[int, int] | None:
+    """Bytes that processes, and the children that they waited for, read and wrote by system calls; None: not told here."""
+    read = written = 0
+    for one in every:
+        try:
+            with open(f"/proc/{one}/io", "rb", buffering=0) as file:
+                words = file.read(512).split()
+        except FileNotFoundError:
+            if one == every[0]:
+                return None
+            continue  # It has gone, and its parent counts it.
+        except OSError:
+            return None
+        read, written = read + int(words[1]), written + int(words[3])
+    return read, written
+
+
+def tree(pid: int) -> list[int]:
     """A process and its descendants."""
     found, place = [pid], 0
     while place < len(found):

@@ -90,12 +90,19 @@ def ended(task: Task, end: Ended, worker: str, *, over_time: bool) -> Done:
         stderr=end.stderr,
         stdout_truncated=end.stdout_truncated,
         stderr_truncated=end.stderr_truncated,
-        usage=Usage(end.cpu_us // 1000, wall_us // 1000, end.memory_bytes),
+        usage=Usage(end.cpu_us // 1000, wall_us // 1000, end.memory_bytes, unmeasured=(heard.IO,)),
         started_ms=end.started_us // 1000,
         finished_ms=end.ended_us // 1000,
         lost=lost,
         worker=worker,
     )
+
+
+def seen(done: Done, usage: Usage | None) -> Done:
+    """The same with what was seen of the task while it ran, where that is more than it says itself: the memory of its tree."""
+    if usage is None or usage.memory_bytes_peak <= done.usage.memory_bytes_peak:
+        return done
+    return replace(done, usage=replace(done.usage, memory_bytes_peak=usage.memory_bytes_peak))
 
 
 def cancelled(done: Done) -> Done:

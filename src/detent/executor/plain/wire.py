@@ -18,7 +18,7 @@ TASK, IN_FILE = 1, 2
 # From a worker to the supervisor.
 DONE, DONE_IN_FILE, BEGUN, MESSAGE, PROGRESS, RETURNED = 3, 4, 5, 6, 7, 8
 
-OK, RETIRING, OUT_CUT, ERR_CUT, MESSAGE_FOLLOWS = 1, 2, 4, 8, 16
+OK, RETIRING, OUT_CUT, ERR_CUT, MESSAGE_FOLLOWS, IO_UNKNOWN = 1, 2, 4, 8, 16, 32
 """Flags of what is done; `RETIRING` says that the worker reads no further message."""
 
 # Places in the memory that a worker shares with the host, in words of eight bytes. A number is kept one higher: 0 is none.

@@ -10,8 +10,8 @@ of the host tells; a process that forks fast enough can escape that, which is on
 from __future__ import annotations
 
 import os
-import time
 
+from detent.executor.plain.processes import cpu_ms_of
 from detent.executor.sandbox.hidden_time import Life
 
 _TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")
@@ -146,11 +146,3 @@ class Tree:
     def _stat(self, pid: int) -> list[bytes] | None:
         fields = self.read(f"{pid}/stat").rpartition(b")")[2].split()
         return fields if len(fields) > 21 else None
-
-
-def cpu_ms_of(pid: int) -> float:
-    """Processor time of one process with its threads, by its own clock."""
-    try:
-        return time.clock_gettime((~pid << 3) | 2) * 1000
-    except OSError:
-        return 0.0

@@ -17,6 +17,7 @@ import socket
 import time
 from typing import Any, NamedTuple
 
+from detent.executor.plain.processes import cpu_ms_of
 from detent.executor.sandbox import cgroup, channel, guest, notify, tree, walk
 from detent.executor.sandbox.hidden_time import HiddenTime
 
@@ -103,7 +104,7 @@ class Watcher:
         self._reap()
         for which in (resource.RLIMIT_FSIZE, resource.RLIMIT_CPU, resource.RLIMIT_NPROC):
             resource.prlimit(self.child, which)
-        tree.cpu_ms_of(self.child)
+        cpu_ms_of(self.child)
         self._io_bytes()
         self.tree.is_alone(self.child)
         json.loads(json.dumps(self._report(self._usage_standing(), 0.0, (0, 0), None)))
@@ -139,7 +140,7 @@ class Watcher:
         """Processor time and peak of a guest that is about to exit and never had a child."""
         if self.gauges:
             return cgroup.read_cpu_ms(self.gauges), 0
-        return tree.cpu_ms_of(self.child) + time.process_time() * 1000, self.tree.peak_bytes(self.child)
+        return cpu_ms_of(self.child) + time.process_time() * 1000, self.tree.peak_bytes(self.child)
 
     def _usage_ended(self) -> tuple[float, int]:
         """The same once everybody has ended, by the kernel's sum over all of them."""
