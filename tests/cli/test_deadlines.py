@@ -34,7 +34,7 @@ def limit_attempts(project: Project, wall_ms: int) -> None:
 
 
 def test_an_attempt_over_the_operators_limit_is_a_resource_limit_and_timed_out(project: Project) -> None:
-    """X-146: its worker reports nothing, so the code alone says what it was; it used to be called INTERNAL_ERROR."""
+    """X-146, X-091: its worker reports nothing, so the code alone says what it was; it used to be called INTERNAL_ERROR."""
     limit_attempts(project, 300)
     document = project.run(project.write("slow.yaml", WAITING), code=1)
     (failure,) = document["failures"]

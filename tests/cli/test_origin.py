@@ -38,7 +38,7 @@ def named_origins(home: Path) -> dict[str, str | None]:
 
 
 def test_a_job_planted_with_the_owners_key_is_found_in_the_home_and_in_bundles(cli: Cli) -> None:
-    """Past admission, as only a holder of the transition key gets: the submitter's signature is good, for another ledger."""
+    """X-197, PIPE-029: past admission, as only a holder of the transition key gets: the submitter's signature is good, for another ledger."""
     with cli.played.session() as session:
         hand = Hand(cli.played.home, session)
         digest, inline = hand.stage(b"a payload of another deployment")
@@ -61,6 +61,7 @@ def test_a_job_planted_with_the_owners_key_is_found_in_the_home_and_in_bundles(c
 
 
 def test_admission_refuses_a_manifest_for_another_ledger_from_its_own_process_and_over_the_socket(cli: Cli) -> None:
+    """X-197, PIPE-029"""
     with cli.played.session() as owner, cli.played.session() as client:
         assert (owner.owns, client.owns) == (True, False)
         for session in (owner, client):
