@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from detent.canon import decode, encode
-from detent.inspect.rank import Tally, rank
 from detent.inspect.trace_lines import LINE_BYTES_MAX, LinesDigest, json_line, read_lines
 from detent.kernel import Finish
 from detent.kernel.policy import replay_token_of
 from tests.cli.conftest import Cli
+from tests.cli.project import Project, detent_home, project
 from tests.homes import Hand, Played
+
+__all__ = ["detent_home", "project"]
 
 
 def write_all(cli: Cli) -> dict[str, list[str]]:
@@ -336,21 +338,50 @@ def test_what_is_not_finite_ranks_last(cli: Cli) -> None:
     assert "run-2  NaN" in cli("compare", "--rank", "run-2", "run-1", "--by", "job_failure_rate").out
 
 
-def test_values_in_one_bucket_tie_and_close_ones_across_an_edge_are_told() -> None:
-    """PIPE-008, PIPE-022, X-053"""
-    tallies = [Tally(str(jobs), ended_jobs=jobs, failed_jobs=failed) for jobs, failed in ((3 * 10**11, 10**11), (3, 1))]
-    assert [row.rank for row in rank(tallies, ["job_failure_rate"])] == [1, 1]
-    near = [Tally("a", ended_jobs=10**11, failed_jobs=14), Tally("b", ended_jobs=10**11, failed_jobs=16)]
-    ranked = rank(near, ["job_failure_rate"])
-    assert [(row.rank, row.close_to_previous) for row in ranked] == [(1, False), (2, True)]
-    apart = [Tally("a", ended_jobs=10**11, failed_jobs=14), Tally("b", ended_jobs=10**11, failed_jobs=40)]
-    assert [row.close_to_previous for row in rank(apart, ["job_failure_rate"])] == [False, False]
+def test_runs_are_ranked_by_what_their_steps_returned(project: Project) -> None:
+    """PIPE-006, PIPE-008, PIPE-009, PIPE-021, PIPE-022, X-053, X-054: the smallest loss first, and a run without one last.
+
+    Values in one bucket of 1e-10 tie; two on both sides of an edge do not, however close, and that is said.
+    """
+    project.write("training.py", "def train(loss):\n    return {'scores': {'loss': loss}, 'text': 'x'}\n")
+    runs = {}
+    for name, loss in (
+        ("far", "0.75"),
+        ("edge", "0.50000000006"),
+        ("near", "0.50000000004"),
+        ("base", "0.5"),
+        ("none", "x"),
+    ):
+        project.write(
+            f"{name}.yaml",
+            f"name: {name}\nsteps: [{{id: train, run: {{python: 'training:train', with: {{loss: {loss}}}}}}}]\n",
+        )
+        runs[project.run(f"{name}.yaml")["run_id"]] = name
+    metric = "result:train.scores.loss"
+    document = project.json("compare", "--rank", *runs, "--by", metric)
+    assert [(row["rank"], runs[row["run_id"]], row["close_to_previous"]) for row in document["ranking"]] == [
+        (1, "near", False),
+        (1, "base", False),
+        (3, "edge", True),
+        (4, "far", False),
+        (5, "none", False),
+    ]
+    assert document["ranking"][-1]["values"] == ["NaN"]
+    assert "within 1e-10 of the run before it" in project("compare", "--rank", *runs, "--by", metric).out
+    for path in ("result:nix", "result:train", "result:train.text", "result:train.scores.loss.deeper"):
+        assert project.json("compare", "--rank", next(iter(runs)), "--by", path)["ranking"][0]["values"] == ["NaN"]
+    tied = project.json("compare", "--rank", *runs, "--by", f"retries,{metric}")["ranking"]
+    assert [runs[row["run_id"]] for row in tied] == ["near", "base", "edge", "far", "none"]
+    project.json("trace", "far", "--output", "far.ndjson")
+    refused = project("compare", "--rank", "far.ndjson", "--by", metric)
+    assert (refused.code, "a trace, which holds no results" in refused.err) == (2, True)
 
 
 def test_what_cannot_be_ranked_is_said(cli: Cli) -> None:
     cli.json("trace", "--all", "--output", "all.ndjson")
     for arguments, said in (
         (("run-1", "--by", "beauty"), "there is no metric 'beauty'"),
+        (("run-1", "--by", "result:"), "there is no metric 'result:'"),
         (("run-1", "--by", "retries,retries"), "give each metric once"),
         (("nix",), "there is no run 'nix'"),
         (("all.ndjson",), "the trace of a whole ledger"),

@@ -37,6 +37,7 @@ are compared in the order given, values closer than 1e-10 tie, and values that a
   detent compare run.detent run.cbor -o json
   detent compare /backup/.detent . --run RUN
   detent compare --rank RUN-1 RUN-2 --by ambiguous_transitions,duration_ms
+  detent compare --rank RUN-1 RUN-2 --by result:train.loss
 """,
     ),
 )
@@ -46,7 +47,7 @@ are compared in the order given, values closer than 1e-10 tie, and values that a
 @click.option(
     "--by",
     metavar="METRIC,...",
-    help="The metrics of --rank: ambiguous_transitions, job_failure_rate, retries, duration_ms.  [default: ambiguous_transitions]",
+    help="The metrics of --rank: ambiguous_transitions, job_failure_rate, retries, duration_ms, or result:STEP.KEY for a number that a step returned.  [default: ambiguous_transitions]",
 )
 @with_shell
 def command(shell: Shell, names: tuple[str, ...], *, run_id: str | None, ranks: bool, by: str | None) -> int:
@@ -176,7 +177,7 @@ def _rank(shell: Shell, names: tuple[str, ...], by: str | None) -> int:
 
     metrics = DEFAULT_METRICS if by is None else tuple(name.strip() for name in by.split(","))
     check_metrics(metrics)
-    ranked = rank(tally_all(names, shell.home), metrics)
+    ranked = rank(tally_all(names, metrics, shell.home), metrics)
     document = {
         "sense": SENSE,
         "objective_type": OBJECTIVE_TYPE,

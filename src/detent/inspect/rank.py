@@ -1,8 +1,9 @@
 """Ranking runs by a tuple of metrics: smaller is better, earlier metrics decide first (PIPE-006 to PIPE-009).
 
 The quantity that the contract minimises is the number of ambiguous transitions, i.e. of requests that were refused or in
-conflict; it is the whole tuple unless another one is asked for. Values in one bucket of width `EPS_EQ` tie. A metric that a
-run does not have is not a number, and what is not finite ranks last.
+conflict; it is the whole tuple unless another one is asked for. ``result:STEP.KEY`` is a number that a step returned, such as
+a loss. Values in one bucket of width `EPS_EQ` tie. A metric that a run does not have is not a number, and what is not finite
+ranks last.
 """
 
 from __future__ import annotations
@@ -13,20 +14,23 @@ from dataclasses import field
 from pathlib import Path
 from typing import Final
 
-from detent.canon import approx_equal, compare, rank_key
+from detent.canon import approx_equal, compare, json_decode_trusted, rank_key
 from detent.canon.late import dataclass
 from detent.canon.tolerance import Number, RankKey
 from detent.errors import InvalidInput, StoreCorrupt
 from detent.inspect.replay import replay_reader
 from detent.inspect.trace_file import read_trace
 from detent.inspect.trace_lines import COMMIT, HEADER, ITER
-from detent.kernel import Kernel, Outcome
+from detent.kernel import Kernel, Outcome, Run
 from detent.kernel.outcome import COMMITTED, DEDUPLICATED
 from detent.kernel.records import RUN_ENDED, SUBMITTED
 from detent.kernel.table import TERMINAL, State
+from detent.owner.content import Content
 from detent.owner.home import Home
 from detent.owner.wiring import Parts
 from detent.runs.find_jobs import the_run
+from detent.runs.record.recorded_run import RecordedRun, recorded_run, report_of, value_of
+from detent.store.api import StoreReader
 
 RUNS_MAX: Final = 1_000
 """Runs that are ranked at once."""
@@ -48,6 +52,8 @@ class Tally:
     last_tick: int = 0
     ended: bool = False
     """Whether the run has ended."""
+    results: dict[str, Number] = field(default_factory=dict)
+    """The numbers that were asked for of what its steps returned."""
 
     def take(self, status: str, to_state: str, tick: int) -> None:
         """Count one event."""
@@ -79,6 +85,8 @@ METRICS: Final[Mapping[str, Callable[[Tally], Number]]] = {
     "duration_ms": Tally.duration_ms,
 }
 DEFAULT_METRICS: Final = ("ambiguous_transitions",)
+RESULT: Final = "result:"
+"""How a metric begins that a step returned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +104,7 @@ def rank(tallies: Iterable[Tally], metrics: Sequence[str]) -> list[Ranked]:
     """Sort runs by the metrics; those that tie stay in the order in which they were given."""
     rows: list[tuple[RankKey, Tally, tuple[Number, ...]]] = []
     for tally in tallies:
-        values = tuple(METRICS[name](tally) for name in metrics)
+        values = tuple(_value(tally, name) for name in metrics)
         rows.append((rank_key(values), tally, values))
     rows.sort(key=lambda row: row[0])
     ranked: list[Ranked] = []
@@ -109,20 +117,30 @@ def rank(tallies: Iterable[Tally], metrics: Sequence[str]) -> list[Ranked]:
 
 def check_metrics(names: Sequence[str]) -> None:
     """Refuse a metric that runs do not have, or the same one twice."""
-    unknown = [name for name in names if name not in METRICS]
+    unknown = [name for name in names if name not in METRICS and not (name.startswith(RESULT) and name != RESULT)]
     if unknown or len(set(names)) != len(names) or not names:
         what = f"there is no metric {unknown[0]!r}" if unknown else "give each metric once"
-        raise InvalidInput(what, hint=f"the metrics are {', '.join(METRICS)}")
+        raise InvalidInput(what, hint=f"the metrics are {', '.join(METRICS)}, and result:STEP.KEY")
 
 
-def tally_all(names: Sequence[str], find_home: Callable[[], Home]) -> list[Tally]:
+def tally_all(names: Sequence[str], metrics: Sequence[str], find_home: Callable[[], Home]) -> list[Tally]:
     """The tallies of runs and of traces of runs, in the order given; a name that is a file is a trace."""
+    results = [name for name in metrics if name.startswith(RESULT)]
     if len(names) > RUNS_MAX:
         raise InvalidInput(f"{len(names):,} runs, {RUNS_MAX:,} can be ranked at once")
     files = {name: Path(name) for name in names if Path(name).is_file()}
     runs = [name for name in names if name not in files]
-    of_runs = _of_runs(find_home(), runs) if runs else {}
+    if files and results:
+        raise InvalidInput(
+            f"{next(iter(files))} is a trace, which holds no results: {results[0]} cannot be read from it",
+            hint="name the run instead",
+        )
+    of_runs = _of_runs(find_home(), runs, results) if runs else {}
     return [_of_trace(files[name]) if name in files else of_runs[name] for name in names]
+
+
+def _value(tally: Tally, metric: str) -> Number:
+    return METRICS[metric](tally) if metric in METRICS else tally.results.get(metric, math.nan)
 
 
 def _close(left: Sequence[Number], right: Sequence[Number]) -> bool:
@@ -148,7 +166,7 @@ def _of_trace(path: Path) -> Tally:
     return tally
 
 
-def _of_runs(home: Home, names: Sequence[str]) -> dict[str, Tally]:
+def _of_runs(home: Home, names: Sequence[str], results: Sequence[str]) -> dict[str, Tally]:
     """One replay gives the events of all the runs that are asked for."""
     parts = Parts()
     with parts.open_snapshot(home.ledger) as reader:
@@ -160,7 +178,30 @@ def _of_runs(home: Home, names: Sequence[str]) -> dict[str, Tally]:
                 "the ledger is not what its commands lead to, so its runs cannot be ranked",
                 hint="`detent replay` lists the differences",
             )
+        content = Content(reader, home.content_files())
+        for run_id, tally in watch.tallies.items() if results else ():
+            row = reader.run(run_id)
+            recorded = None if row is None else recorded_run(reader, content, Run.decode(row.body))
+            if recorded is not None:
+                found = {metric: _result(reader, content, recorded, metric.removeprefix(RESULT)) for metric in results}
+                tally.results.update(found)
         return {name: watch.tallies[run_id] for name, run_id in meant.items()}
+
+
+def _result(reader: StoreReader, content: Content, recorded: RecordedRun, path: str) -> Number:
+    """The number at a path: a step, then keys of the object that it returned. Not a number where there is none."""
+    words = path.split(".")
+    for size in range(len(words), 0, -1):
+        step = recorded.step(".".join(words[:size]))
+        row = None if step is None or step.mapped or not step.elements else step.elements[0].row
+        report = None if row is None else report_of(reader, content, row)
+        data = None if report is None or not report.ok else value_of(content, report)
+        if data is not None:
+            value = json_decode_trusted(data)
+            for key in words[size:]:
+                value = value.get(key) if isinstance(value, dict) else None
+            return value if type(value) in {int, float} else math.nan
+    return math.nan
 
 
 @dataclass(slots=True)
