@@ -8,7 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
+from detent.canon import digest_text, sha256
 from tests.cli.project import Project, detent_home, project
 from tests.cli.submitted import draft, needs_sandbox, payload_file, settings, square, submit
 from tests.executor.runners.rig import execute, render
@@ -245,3 +247,29 @@ def test_the_history_of_submitted_jobs_verifies_and_replays(project: Project) ->
     submit(project, draft(render("x^2", "svg")), "--wait", "--idempotency-key", "one")
     assert project.json("verify")["ok"]
     assert project("replay").code == 0
+
+
+@needs_sandbox
+def test_an_ended_job_is_retried_as_a_new_one_that_names_it(project: Project) -> None:
+    """JOB-063, JOB-065, X-154: the dataset that was missing is there now; the earlier job stays failed."""
+    project.write("points.csv", "4\n")
+    source = "import pathlib\n\ndef main():\n    (file,) = pathlib.Path('/job/inputs').glob('sha256-*')\n    return file.read_text()\n"
+    document = draft(execute(source), requested_by={"user_id": "ada"}, workspace_id="team-a")
+    digest = digest_text(sha256(b"4\n"))
+    document["inputs"]["object"]["dependencies"] = [{"kind": "dataset", "digest": digest}]
+    failed = submit(project, document, "--wait", code=1)
+    assert failed["result"]["error"]["category"] == "DEPENDENCY_ERROR"
+    submit(project, {**document, "document_revision_id": "rev-2"}, "--file", "points.csv")
+    again = project.json("retry", failed["job_id"])
+    assert (again["retry_of"], again["workspace_id"], again["user_id"]) == (failed["job_id"], "team-a", "ada")
+    assert again["result"]["outputs"]["result_json"] == "4\n"
+    assert project.json("show", again["job_id"])["order"]["target"]["retry_of"] == failed["job_id"]
+    assert project.json("show", failed["job_id"])["state"] == "failed"
+
+
+def test_the_schemas_of_payloads_and_results_are_printed(project: Project) -> None:
+    """JOB-034, JOB-049, JOB-075"""
+    payload, result = project.json("schema", "payload"), project.json("schema", "result")
+    Draft202012Validator(payload).validate(execute("def main(): pass"))
+    assert not Draft202012Validator(payload).is_valid({**execute("def main(): pass"), "schema_version": 1})
+    assert result["properties"].keys() >= {"schema_version", "artifacts", "environment", "error"}

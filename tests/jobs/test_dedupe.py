@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from detent.errors import InvariantBroken
 from detent.jobs import DedupeRequest, ExecutionKey, JobStatus, Join, Limits, PriorJob, Reuse, Run, dedupe
-from detent.jobs.dedupe import in_flight_default
 
 KEY = ExecutionKey("sha256:" + "a" * 64)
 OTHER_KEY = ExecutionKey("sha256:" + "b" * 64)
@@ -97,11 +95,3 @@ def test_an_outcome_shaped_by_its_limits_answers_only_under_the_same_limits(stat
 def test_an_answer_without_a_new_job_says_so() -> None:
     """X-149"""
     assert (REUSED["FAILED"].deduplicated, Join("old").deduplicated, Run().deduplicated) == (True, True, False)
-
-
-def test_users_own_work_in_progress_is_joined_by_default() -> None:
-    """X-149, X-186"""
-    kinds = ("platform", "task", "action", "seq", "inference")
-    assert [in_flight_default(kind) for kind in kinds] == ["new", "join", "join", "new", "new"]
-    with pytest.raises(InvariantBroken):
-        in_flight_default("other")

@@ -16,12 +16,12 @@ from detent.jobs import (
     JobStatus,
     JobType,
     Limits,
-    is_retryable,
     project_status,
     read_payload,
     read_result,
 )
 from detent.jobs.limits import ARTIFACTS_MAX, MEMORY_MB_MAX, OUTPUT_KB_MAX, TIME_MS_MAX
+from detent.kernel.manifest import RETRY_CATEGORIES_DEFAULT
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "jobs.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```json (\w+)\n(.*?)```", PAGE, re.DOTALL)
@@ -62,7 +62,9 @@ def test_the_page_lists_the_job_types_and_categories() -> None:
     assert [row[0] for row in rows("### Job types")] == [kind.value for kind in JobType]
     listed = rows("### Error categories")
     assert [row[0] for row in listed] == [category.value for category in ErrorCategory]
-    assert [row[2].startswith("yes") for row in listed] == [is_retryable(category) for category in ErrorCategory]
+    assert [row[2].startswith("yes") for row in listed] == [
+        category.value in RETRY_CATEGORIES_DEFAULT for category in ErrorCategory
+    ]
 
 
 def test_the_page_tells_the_projection_as_it_is() -> None:

@@ -7,7 +7,17 @@ from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
 from detent.canon import json_encode
-from detent.jobs import EnvelopeInvalid, JobStatus, answer_fault, public_result, read_result, result_schema
+from detent.jobs import (
+    EnvelopeInvalid,
+    JobStatus,
+    ResourceUsage,
+    answer_fault,
+    public_result,
+    read_result,
+    result_schema,
+    usage_of,
+)
+from detent.kernel import Usage
 from tests.jobs.envelopes import (
     ENV_VERSION,
     FAILED,
@@ -224,3 +234,10 @@ def test_unknown_fields_of_a_result_survive() -> None:
     document = changed(SUCCEEDED, "resource_usage.energy_mj", 12)
     document = changed(document, "error", None)
     assert read_result({**document, "notes": ["x"]}).document() == {**document, "notes": ["x"]}
+
+
+def test_usage_is_turned_into_the_units_of_the_ledger() -> None:
+    """X-025"""
+    usage = ResourceUsage(cpu_ms=1800, memory_mb_peak=210, gpu_ms=7, io_bytes_read=11, io_bytes_written=13)
+    assert usage_of(usage) == Usage(0, 210 * 2**20, 11, 13, 7, 1800)
+    assert usage_of(ResourceUsage(cpu_ms=1)) == Usage(0, 0, 0, 0, 0, 1)

@@ -34,7 +34,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     "Write": {
         "validate": "Check contract files: report what is wrong, where, and how to fix it.",
         "plan": "Show what a contract would run, in which order, and what would be reused.",
-        "schema": "Print the JSON Schema of contract files, for editors.",
+        "schema": "Print the JSON Schema of contracts, payloads or results, for editors and programs.",
     },
     "Look": {
         "list": "List the runs of this home, newest first, or its jobs.",

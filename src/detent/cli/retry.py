@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detent.cli.page import Cell, Page, state_cell
+from detent.cli.result import answer_result
 from detent.cli.shell import Shell, teaching, with_shell
 from detent.cli.terminal import BAD, FAINT, STRONG, safe, shortened
 from detent.errors import EXIT_FAILED
@@ -27,7 +28,7 @@ RESULT_SHOWN_MAX = 400
     help=teaching(
         """Run the failed and cancelled parts of a run again. This starts a new run of the recorded contract with the recorded
 parameters, which reuses every result that succeeded and uses your code as it is now. An interrupted run is resumed. For a
-single task, it starts a new job with the same arguments.
+single task or a platform job, it starts a new job with the same arguments or payload.
 
 The history of the earlier run or job does not change; the new one refers to it.""",
         """  detent retry RUN
@@ -101,6 +102,8 @@ def _retry_run(
 
 def _retry_job(shell: Shell, home: Home, row: JobRow, *, workers: int | None) -> int:
     from detent.errors import RequestRefused  # noqa: PLC0415
+    from detent.kernel import Job  # noqa: PLC0415
+    from detent.kernel.manifest import PLATFORM  # noqa: PLC0415
     from detent.runs.retry import retry_job  # noqa: PLC0415
     from detent.runs.runtime import Runtime  # noqa: PLC0415
 
@@ -115,6 +118,14 @@ def _retry_job(shell: Shell, home: Home, row: JobRow, *, workers: int | None) ->
             hint=f"wait for it, or `detent cancel {row.job_id}` first",
         )
     with Runtime(home, workers=1 if workers is None else workers) as work:
+        if Job.decode(row.body).job_kind == PLATFORM:
+            from detent.runs.platform_jobs import PlatformJobs  # noqa: PLC0415 - loads Pydantic
+            from detent.runs.single_jobs import SingleJobs  # noqa: PLC0415
+            from detent.sdk.platform_jobs import result_of  # noqa: PLC0415
+
+            again = PlatformJobs(work).retry(row.job_id)
+            view = result_of(work, SingleJobs(work), again.job_id, None)
+            return answer_result(shell, view, submitted={**again.to_map(), "retry_of": row.job_id, "retried": True})
         ended = retry_job(work, row)
         value = work.backend.value(ended.report) if ended.report is not None and ended.report.ok else None
     code = 0 if word_of(ended.state) == SUCCEEDED else EXIT_FAILED

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from detent.jobs.category import ErrorCategory, category_of, is_retryable
-from detent.jobs.dedupe import DedupeRequest, Join, PriorJob, Reuse, Run, dedupe, in_flight_default
+from detent.jobs.category import ErrorCategory, category_of
+from detent.jobs.dedupe import DedupeRequest, Join, PriorJob, Reuse, Run, dedupe
 from detent.jobs.idempotency import (
     IDEMPOTENCY_WINDOW_MS,
     ClientIdempotencyKey,
@@ -29,7 +29,6 @@ from detent.jobs.status import (
     TIMEOUT_CODES,
     JobStatus,
     StatusView,
-    parse_status,
     project_job,
     project_status,
 )
@@ -38,15 +37,11 @@ from detent.jobs.timeline import Timeline, timeline
 
 if TYPE_CHECKING:
     from detent.jobs.bounds import Bounds, bound_error, bound_logs, bound_result, bound_text, limit_code
-    from detent.jobs.closing import Closing, closing_of, usage_of, usage_reports
     from detent.jobs.complete import (
         complete_payload,
-        encode_payload,
         ingredients,
         key_of,
-        manifest_for,
         read_complete_payload,
-        resubmit,
     )
     from detent.jobs.fields import EnvelopeInvalid
     from detent.jobs.limits import Environment, Limits
@@ -71,6 +66,7 @@ if TYPE_CHECKING:
         encode_result,
         public_result,
         read_result,
+        usage_of,
     )
     from detent.jobs.schema import payload_schema, result_schema
 
@@ -82,7 +78,6 @@ __all__ = [
     "Artifact",
     "Bounds",
     "ClientIdempotencyKey",
-    "Closing",
     "DedupeRequest",
     "DocumentExport",
     "EnvelopeInvalid",
@@ -121,22 +116,16 @@ __all__ = [
     "bound_text",
     "category_of",
     "check_plan",
-    "closing_of",
     "complete_payload",
     "decide_idempotency",
     "dedupe",
-    "encode_payload",
     "encode_result",
     "execution_key",
-    "in_flight_default",
     "ingredients",
     "input_hash",
-    "is_retryable",
     "key_of",
     "limit_code",
-    "manifest_for",
     "parse_idempotency_key",
-    "parse_status",
     "payload_schema",
     "project_job",
     "project_status",
@@ -144,21 +133,19 @@ __all__ = [
     "read_complete_payload",
     "read_payload",
     "read_result",
-    "resubmit",
     "result_schema",
     "superseded_by",
     "timeline",
     "usage_of",
-    "usage_reports",
     "work_key",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from detent.jobs import bounds, closing, complete, fields, limits, payload, plans, result, schema  # noqa: PLC0415
+        from detent.jobs import bounds, complete, fields, limits, payload, plans, result, schema  # noqa: PLC0415
 
-        for module in (bounds, closing, complete, fields, limits, payload, plans, result, schema):
+        for module in (bounds, complete, fields, limits, payload, plans, result, schema):
             if name in vars(module):
                 globals()[name] = vars(module)[name]
                 return globals()[name]

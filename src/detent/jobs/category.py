@@ -6,12 +6,9 @@ went wrong inside the user's code (``PYTHON_EXCEPTION``); these are not in the r
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from enum import StrEnum
-from typing import Final
 
 from detent.errors import CODES
-from detent.kernel.manifest import JOB_KINDS, RETRY_CATEGORIES_DEFAULT
 
 
 class ErrorCategory(StrEnum):
@@ -31,13 +28,6 @@ class ErrorCategory(StrEnum):
     """A worker crashed, or the platform itself failed."""
 
 
-RETRYABLE_CATEGORIES: Final = frozenset(ErrorCategory(name) for name in RETRY_CATEGORIES_DEFAULT)
-"""What is retried automatically, within the manifest's bound."""
-
-INTERNAL_KINDS: Final = JOB_KINDS - {"platform"}
-"""Jobs without a document, whose own manifests say which categories are tried again (X-016, X-164)."""
-
-
 def category_of(code: str) -> ErrorCategory | None:
     """The category of a registered code; None for a code that never ends a job or is not registered."""
     entry = CODES.get(code)
@@ -55,16 +45,3 @@ def code_fault(code: str, category: ErrorCategory) -> str | None:
     if expected is None:
         return f"{code} is not a code a job can fail with"
     return None if expected is category else f"{code} belongs to {expected.value}, not to {category.value}"
-
-
-def is_retryable(
-    category: ErrorCategory | str, *, job_kind: str = "platform", retry_categories: Collection[str] = ()
-) -> bool:
-    """Whether the kernel may try a job again after a failure of this category, its bound aside.
-
-    ``retry_categories`` are the manifest's. They count for jobs of users' own functions; a platform job retries what the
-    contract says and nothing else (JOB-061 to JOB-066 as X-164 limits them).
-    """
-    if job_kind in INTERNAL_KINDS:
-        return category in retry_categories
-    return category in RETRYABLE_CATEGORIES

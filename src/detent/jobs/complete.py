@@ -8,17 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from detent.canon import json_encode
-from detent.canon.priority import PRIORITY_NAMES
-from detent.canon.strict_json import JSON_BYTES_MAX
 from detent.errors import InvariantBroken
 from detent.jobs.fields import EnvelopeInvalid, validate
 from detent.jobs.inputs import DatasetDependency, ExecuteInputs
 from detent.jobs.keys import ExecutionKey, execution_key, input_hash
-from detent.jobs.limits import Limits
 from detent.jobs.payload import JobPayload, ObjectExecute, read_payload
 from detent.jobs.platform_order import FILLED_IN
-from detent.kernel.manifest import MAX_RETRIES_DEFAULT, Manifest
 
 
 def complete_payload(draft: JobPayload, *, created_at: str, user_id: str, env_version: str, nonce: str) -> JobPayload:
@@ -84,13 +79,6 @@ def _first_missing(whole: Mapping[str, Any], given: Mapping[str, Any], path: str
     return None
 
 
-def encode_payload(payload: JobPayload) -> bytes:
-    """The bytes of a complete payload: strict JSON, the same for the same payload."""
-    if (path := missing_field(payload)) is not None:
-        raise _invalid(path, "is missing; only a complete payload is written")
-    return json_encode(payload.document(), name="payload", bytes_max=JSON_BYTES_MAX)
-
-
 def ingredients(payload: JobPayload) -> dict[str, Any]:
     """What goes into the work, for `input_hash` and to explain why something ran again (JOB-021, JOB-023).
 
@@ -130,43 +118,6 @@ def key_of(payload: JobPayload) -> ExecutionKey:
         payload.object_ids,
         input_hash(ingredients(payload), name="payload"),
         payload.environment.env_version,
-    )
-
-
-def resubmit(
-    payload: JobPayload, *, job_id: str, created_at: str, nonce: str, limits: Limits | None = None
-) -> JobPayload:
-    """The same work as a new job linked to the ended one: after DEPENDENCY_ERROR, or with other limits (A.7, X-154)."""
-    changed = {"job_id": job_id, "created_at": created_at, "nonce": nonce, "retry_of": payload.job_id}
-    document = {**payload.document(), **changed}
-    if limits is not None:
-        document["limits"] = limits.model_dump(mode="json")
-    return validate(JobPayload, document, name="payload")
-
-
-def manifest_for(
-    payload: JobPayload,
-    *,
-    payload_digest: bytes,
-    quota_policy_hash: bytes,
-    created_tick: int,
-    origin: str | None = None,
-    max_retries: int = MAX_RETRIES_DEFAULT,
-) -> Manifest:
-    """The kernel's description of a platform job: the workspace is the tenant, the priority one of its classes.
-
-    ``origin`` names the ledger that it will be submitted to.
-    """
-    return Manifest(
-        tenant_id=payload.tenant_id,
-        job_id=payload.job_id,
-        job_kind="platform",
-        payload_digest=payload_digest,
-        priority=PRIORITY_NAMES[payload.priority],
-        quota_policy_hash=quota_policy_hash,
-        created_tick=created_tick,
-        max_retries=max_retries,
-        origin=origin,
     )
 
 

@@ -6,10 +6,8 @@ from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias
 
 from detent.canon.late import dataclass
-from detent.errors import InvariantBroken
 from detent.jobs.keys import ExecutionKey
 from detent.jobs.status import TERMINAL_STATUSES, JobStatus
-from detent.kernel.manifest import JOB_KINDS
 
 InFlight: TypeAlias = Literal["new", "join"]
 IN_FLIGHT_DEFAULT: Final[InFlight] = "new"
@@ -66,13 +64,6 @@ class Run:
     """Nothing answers the request: make a job."""
 
     deduplicated: Literal[False] = False
-
-
-def in_flight_default(job_kind: str) -> InFlight:
-    """The policy for equal work in progress: platform jobs run anew, users' own tasks and steps join (X-186)."""
-    if job_kind not in JOB_KINDS:
-        raise InvariantBroken(f"{job_kind!r} is not a kind of job")
-    return "join" if job_kind in {"task", "action"} else IN_FLIGHT_DEFAULT
 
 
 def dedupe(request: DedupeRequest, prior_jobs: Iterable[PriorJob]) -> Reuse | Join | Run:

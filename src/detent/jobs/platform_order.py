@@ -50,3 +50,10 @@ def request_of(order: Order) -> Order:
     target = {name: value for name, value in order.call.target.items() if name not in {*FILLED_IN, "job_id"}}
     environment = {name: value for name, value in target.get("environment", {}).items() if name != "env_version"}
     return replace(order, call=replace(order.call, target={**target, "environment": environment}))
+
+
+def repeated(order: Order) -> dict[str, Any]:
+    """The draft of a new job that does the same work as an ended one, and names it (A.7, X-154)."""
+    target = {name: value for name, value in request_of(order).call.target.items() if name != "retry_of"}
+    asked = order.call.target
+    return {**target, "requested_by": asked["requested_by"], "retry_of": asked["job_id"]}

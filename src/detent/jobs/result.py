@@ -32,10 +32,11 @@ from detent.jobs.fields import (
     read,
     unique,
 )
-from detent.jobs.limits import ARTIFACTS_MAX, ENVELOPE_BYTES_MAX
+from detent.jobs.limits import ARTIFACTS_MAX, ENVELOPE_BYTES_MAX, MB
 from detent.jobs.payload import JobPayload
 from detent.jobs.status import TERMINAL_STATUSES, TIMEOUT_CODES, JobStatus
 from detent.jobs.versions import RESULT_UPGRADES, Document
+from detent.kernel.job import Usage
 
 METADATA_BYTES_MAX: Final = 4096
 """Size of one artifact's metadata."""
@@ -221,3 +222,15 @@ def public_result(result: JobResult) -> Document:
     for artifact in document.get("artifacts", []):
         artifact.pop("uri")
     return document
+
+
+def usage_of(usage: ResourceUsage) -> Usage:
+    """One attempt's usage in the units of the kernel's ledger."""
+    return Usage(
+        bytes_allocated=0,
+        peak_bytes=usage.memory_mb_peak * MB,
+        io_bytes_read=usage.io_bytes_read,
+        io_bytes_written=usage.io_bytes_written,
+        gpu_time_ms=usage.gpu_ms,
+        cpu_time_ms=usage.cpu_ms,
+    )

@@ -19,7 +19,7 @@ from typing import Final
 
 from detent.canon.late import dataclass
 from detent.canon.show import show
-from detent.errors import InvalidInput, InvariantBroken
+from detent.errors import InvariantBroken
 from detent.kernel.job import Job
 from detent.kernel.outcome import JobState
 from detent.kernel.table import State
@@ -76,16 +76,6 @@ class StatusView:
     """The kernel's ``attempt_id``: 0 for the first attempt."""
     reason_code: str | None = None
     """Why the job ended, once it has."""
-
-
-def parse_status(text: object) -> JobStatus:
-    """Read a status as this contract spells it; the kernel's CANCELED is refused, not translated."""
-    if isinstance(text, str) and text in JobStatus.__members__:
-        return JobStatus(text)
-    hint = "write CANCELLED, with two Ls" if text == State.CANCELED else None
-    raise InvalidInput(
-        f"{show(text)} is not a job status", code="VALIDATION_ERROR", hint=hint, details={"path": "status"}
-    )
 
 
 def project_status(

@@ -35,8 +35,6 @@ VALUE_INLINE_BYTES_MAX: Final = 8 * 1024
 """A value up to this size is part of its report; a larger one is stored as content."""
 STREAM_INLINE_BYTES_MAX: Final = 2 * 1024
 """The same for what was written to stdout and stderr."""
-MESSAGE_BYTES_MAX: Final = 4096
-TRACEBACK_BYTES_MAX: Final = 65_536
 FILES_MAX: Final = 1000
 REPORT_BYTES_MAX: Final = 1024 * 1024
 PROCESS: Final = "process"

@@ -22,7 +22,9 @@ MANIFEST_LABEL = b"UML_OS.Pipeline.JobManifest_v1\x00"
 """What stands before the body when a manifest is signed (X-046)."""
 
 SIGNATURE_ALG = "Ed25519"
-JOB_KINDS = frozenset({"platform", "action", "seq", "inference", "task"})
+PLATFORM = "platform"
+"""The kind of the jobs of the job contract: payloads with a workspace and a document (X-016)."""
+JOB_KINDS = frozenset({PLATFORM, "action", "seq", "inference", "task"})
 EVICTABLE_KINDS = JOB_KINDS - {"action", "seq"}
 """Workflow and ordered work is never dropped from a full queue: its callers are held back instead (X-031)."""
 

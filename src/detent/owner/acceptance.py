@@ -173,7 +173,7 @@ def _ended(report: Report) -> _Ended:
         used = Usage(0, report.memory_bytes_peak, report.io_bytes_read, report.io_bytes_written, 0, report.cpu_ms)
         error = report.error
         return _Ended(report.status, used, *(None, None) if error is None else (error.code, error.category))
-    from detent.jobs.closing import usage_of  # noqa: PLC0415 - loads Pydantic, which a report of work never needs
+    from detent.jobs.result import usage_of  # noqa: PLC0415 - loads Pydantic, which a report of work never needs
 
     result = report.outcome()
     used = Usage() if result.resource_usage is None else usage_of(result.resource_usage)

@@ -21,7 +21,7 @@ from detent.canon.priority import PRIORITY_NAMES
 from detent.canon.strict_json import JSON_BYTES_MAX
 from detent.contract.findings import path_text
 from detent.contract.model import JobFault
-from detent.errors import IdempotencyKeysFull, InvalidInput, QueueFull, Refused, StoreCorrupt, error_of
+from detent.errors import DetentError, IdempotencyKeysFull, InvalidInput, QueueFull, Refused, StoreCorrupt, error_of
 from detent.jobs.category import ErrorCategory
 from detent.jobs.complete import complete_payload, ingredients
 from detent.jobs.dedupe import DedupeRequest, InFlight, PriorJob, Run, dedupe
@@ -37,7 +37,7 @@ from detent.jobs.keys import ExecutionKey, input_hash
 from detent.jobs.order import Call, Order
 from detent.jobs.payload import LOCAL_USER, JobPayload, ObjectExecute, read_payload
 from detent.jobs.plans import check_plan, within_plan
-from detent.jobs.platform_order import is_platform_order, platform_order
+from detent.jobs.platform_order import is_platform_order, platform_order, repeated
 from detent.jobs.status import TERMINAL_STATUSES, project_job
 from detent.jobs.supersede import SUPERSEDED, Revised, superseded_by
 from detent.jobs.work import WorkReport
@@ -135,6 +135,18 @@ class PlatformJobs:
                 self._wait_for_room(deadline)
             elif refusal.code != "CONFLICT" or self._kept(scope, order) is None:
                 raise _error(refusal)  # Else an equal request came first, and left an answer.
+
+    def retry(self, job_id: str) -> SubmittedJob:
+        """Submit the work of an ended job again, as a new job that names it (JOB-065, X-154)."""
+        asked = self._backend.submitted([job_id]).get(job_id)
+        if asked is None:
+            raise DetentError(
+                f"job {job_id} cannot be retried: its payload is gone",
+                code="CONTENT_GONE",
+                hint="submit the payload again: `detent submit FILE`",
+                details={"job_id": job_id},
+            )
+        return self.submit(repeated(asked.order))
 
     # -- before anything is written ------------------------------------------------------------------------------------
 
