@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from detent.executor.plain import Done, Pool, Task
+from detent.executor.plain import Pool, Progress, Task
 
 WORKERS = 2
 TASKS = 60_000
@@ -27,7 +27,7 @@ def rate(pool: Pool, base: str, target: str, count: int) -> float:
             pool.submit(Task(given, target, base=base))
             given += 1
         for done in pool.wait():
-            if not isinstance(done, Done) or not done.ok:
+            if isinstance(done, Progress) or not done[1].ok:
                 raise SystemExit(f"a task failed: {done}")
             answered += 1
     return count / (time.perf_counter() - begun)

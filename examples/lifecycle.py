@@ -21,7 +21,7 @@ from detent.canon import digest_text, json_digest, json_encode
 from detent.cli.page import Cell, Page, state_cell
 from detent.cli.terminal import BAD, FAINT, GOOD, STRONG
 from detent.inspect.export import Exported, export
-from detent.jobs.work import WorkReport
+from detent.jobs.work import Result, WorkReport
 from detent.kernel import Cancel, Claim, Command, EndRun, Finish, Grant, Heartbeat, Manifest, StartRun, Submit
 from detent.kernel.policy import UNLIMITED_QUOTA
 from detent.ledger import sign_manifest, sign_result
@@ -78,9 +78,8 @@ class Stage:
             attempt_id=grant.attempt_id,
             lease_id=grant.lease_id,
             manifest_hash=grant.job_manifest_hash,
-            status="SUCCEEDED",
             nonce=secrets.token_bytes(16),
-            value=(data := json_encode(value)),
+            result=Result(status="SUCCEEDED", value=(data := json_encode(value))),
             value_digest=json_digest(data),
         )
         signed = sign_result(report.body(), self.result_key)

@@ -27,6 +27,7 @@ from detent.owner.session import Session
 from detent.owner.socket_messages import Answer
 from detent.owner.wiring import Parts, begin_ledger, load_trust, signing_key
 from detent.testing import FakeClock
+from tests.flat_reports import flat_report
 
 TENANT = "demo"
 RUN = "run-1"
@@ -173,7 +174,7 @@ class Hand:
 def report(grant: Grant, value: object, nonce: int) -> WorkReport:
     """What an executor says of an attempt that succeeded."""
     data = json_encode(value)
-    return WorkReport(
+    return flat_report(
         job_id=grant.job_id,
         attempt_id=grant.attempt_id,
         lease_id=grant.lease_id,

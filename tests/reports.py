@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from detent.jobs.order import read_order
-from detent.jobs.work import STREAM_INLINE_BYTES_MAX, WorkError, WorkFile, WorkReport, WorkStream
+from detent.jobs.work import STREAM_INLINE_BYTES_MAX, Failure, WorkFile, WorkStream
 from detent.kernel import Claim, Finish, Grant, ReuseStep
 from detent.ledger import sign_result
 from detent.owner.content import Content
@@ -16,6 +16,7 @@ from detent.owner.session import Session
 from detent.owner.wiring import Parts
 from detent.store.api import StoreReader
 from detent.testing import FakeClock
+from tests.flat_reports import flat_report
 from tests.homes import EARLY_MS, TENANT, Hand, Played, fresh
 
 
@@ -54,7 +55,7 @@ class Printing(Hand):
         *,
         stdout: bytes = b"",
         stderr: bytes = b"",
-        error: WorkError | None = None,
+        error: Failure | None = None,
         files: tuple[WorkFile, ...] = (),
     ) -> bytes | None:
         """End an attempt with a signed report; gives back the digest of stdout if that is content of its own.
@@ -63,7 +64,7 @@ class Printing(Hand):
         """
         stored = stdout if len(stdout) > STREAM_INLINE_BYTES_MAX else None
         digest = None if stored is None else self.home.content_files().put(stored)
-        report = WorkReport(
+        report = flat_report(
             job_id=grant.job_id,
             attempt_id=grant.attempt_id,
             lease_id=grant.lease_id,

@@ -12,7 +12,7 @@ from detent.cli.app import run
 from detent.cli.logs_page import LogsPage, printable
 from detent.inspect.follow_logs import Piece
 from detent.inspect.logs import AttemptLog
-from detent.jobs.work import WorkError
+from detent.jobs.work import Failure
 from detent.kernel import EndRun
 from detent.runs.find_jobs import FoundJob
 from tests.cli.conftest import Cli
@@ -27,7 +27,7 @@ def hand(cli: Cli) -> Iterator[Printing]:
 
 def two_attempts(hand: Printing) -> None:
     hand.order("a", "run-2", step="extract", index=3)
-    hand.report(hand.take("a"), stdout=b"one\n", stderr=b"oh", error=WorkError("INTERNAL_ERROR", "WORKER_BROKE", "no"))
+    hand.report(hand.take("a"), stdout=b"one\n", stderr=b"oh", error=Failure("INTERNAL_ERROR", "WORKER_BROKE", "no"))
     hand.wait_for_retry()
     hand.report(hand.take("a"), stdout=b"two\n")
 
@@ -132,7 +132,7 @@ def test_what_is_not_there_is_refused(cli: Cli, arguments: tuple[str, ...]) -> N
 def test_following_what_has_ended_prints_it_and_tells_how_it_ended(cli: Cli, hand: Printing) -> None:
     two_attempts(hand)
     hand.order("bad", max_retries=0)
-    hand.report(hand.take("bad"), stdout=b"no\n", error=WorkError("USER_CODE_ERROR", "PYTHON_EXCEPTION", "no"))
+    hand.report(hand.take("bad"), stdout=b"no\n", error=Failure("USER_CODE_ERROR", "PYTHON_EXCEPTION", "no"))
     good, bad = cli("logs", "a", "-f"), cli("logs", "bad", "-f")
     assert (good.code, bad.code) == (0, 1)
     assert good.out == "one\n--- stderr ---\noh\n--- extract[3] (a), attempt 2 ---\ntwo\n"

@@ -10,7 +10,7 @@ import pytest
 
 from detent.cli.page import Page
 from detent.cli.summary import draw_summary, next_commands, summary_data
-from detent.runs.record.outcome import Artifact, Failure
+from detent.runs.record.outcome import Artifact, StepFailure
 from detent.runs.record.view import RunView, StepView
 
 DONE = RunView(
@@ -37,7 +37,7 @@ FAILED = replace(
     ),
 )
 REPORT = Artifact("report", "out/report.html", "out/report.html", 12_345, "sha256:aa")
-BROKEN = Failure(
+BROKEN = StepFailure(
     "load", "USER_CODE_ERROR", "PYTHON_EXCEPTION", "ValueError: bad row", "job-1", "etl.py:42 in clean: float(row)", 3
 )
 

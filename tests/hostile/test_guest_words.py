@@ -214,11 +214,11 @@ def test_a_task_that_writes_to_its_own_workers_socket_fails_itself_at_worst(
 ) -> None:
     """JOB-083, X-179: one end for the task, in a form that a record can hold; the next task runs as ever."""
     ended = plain.run("speak_for_the_worker", [[kind, other, rest.hex()] for kind, other, rest in words])
-    failure = ended.error
+    failure = ended.failure
     if failure is not None:
         encode([failure.message, failure.type, failure.traceback, failure.line, failure.column])
-        assert ended.lost is None
-    encode([[made.output, made.path, made.digest, made.size_bytes, made.content_type] for made in ended.files])
+        assert not ended.lost
+    encode([[made.output, made.name, made.digest, made.size_bytes, made.content_type] for made in ended.files])
     usage = ended.usage
     encode([usage.cpu_ms, usage.wall_ms, usage.memory_bytes_peak, usage.io_bytes_read, usage.io_bytes_written])
     assert plain.run("double", "a").value == b'"aa"'

@@ -15,12 +15,13 @@ import pytest
 
 from detent.canon import decode, json_digest, sha256
 from detent.executor.sandbox import Execution, Job, Sandbox
-from detent.jobs.work import WorkError, WorkReport
+from detent.jobs.work import Failure
 from detent.kernel import Cancel, Claim, Evidence, Grant
 from detent.kernel import Job as KernelJob
 from detent.owner.acceptance import VerifiedReport
 from detent.owner.session import Session
 from detent.owner.wiring import signing_key
+from tests.flat_reports import flat_report
 from tests.hostile.payloads import SMALL
 from tests.hostile.rig import run
 from tests.kernel.builders import TENANT
@@ -47,10 +48,10 @@ class Plant:
         """The supervisor's report: who and how much comes from the grant and from outside, the value from the guest."""
         error = None
         if not execution.ok:
-            error = WorkError(str(execution.category), str(execution.code), execution.message)
+            error = Failure(str(execution.category), str(execution.code), execution.message)
         value = execution.result if execution.ok else None
         return signed(
-            WorkReport(
+            flat_report(
                 job_id=grant.job_id,
                 attempt_id=grant.attempt_id,
                 lease_id=grant.lease_id,

@@ -12,7 +12,7 @@ import pytest
 from detent.errors import InvalidInput
 from detent.inspect.follow_logs import QUIET_POLLS, Follower, Piece
 from detent.inspect.logs import job_log
-from detent.jobs.work import WorkError
+from detent.jobs.work import Failure
 from detent.kernel import Cancel, EndRun, StartRun
 from detent.owner.content import Content
 from detent.owner.wiring import Parts
@@ -32,7 +32,7 @@ def hand(tmp_path: Path) -> Iterator[Printing]:
 
 def failing(hand: Printing, job_id: str, text: bytes) -> None:
     """One attempt that prints and fails in a way that is tried again."""
-    hand.report(hand.take(job_id), stdout=text, error=WorkError("INTERNAL_ERROR", "WORKER_BROKE", "no"))
+    hand.report(hand.take(job_id), stdout=text, error=Failure("INTERNAL_ERROR", "WORKER_BROKE", "no"))
 
 
 def shown(pieces: list[Piece]) -> list[tuple[str, int, str, bytes]]:
@@ -174,13 +174,13 @@ def test_following_goes_on_across_attempts_on_the_same_worker(hand: Printing) ->
         grant = hand.take("a")
         hand.live("w1", "a", stdout=b"first, ")
         assert shown(follower.poll()) == [("a", 1, "stdout", b"first, ")]
-        hand.report(grant, stdout=b"first, done\n", error=WorkError("INTERNAL_ERROR", "WORKER_BROKE", "no"))
+        hand.report(grant, stdout=b"first, done\n", error=Failure("INTERNAL_ERROR", "WORKER_BROKE", "no"))
         hand.wait_for_retry()
         grant = hand.take("a")
         hand.live("w1", "a", stdout=b"second")
         assert shown(follower.poll()) == [("a", 1, "stdout", b"done\n"), ("a", 2, "stdout", b"second")]
         assert not follower.ended
-        hand.report(grant, stdout=b"second", error=WorkError("USER_CODE_ERROR", "PYTHON_EXCEPTION", "no"))
+        hand.report(grant, stdout=b"second", error=Failure("USER_CODE_ERROR", "PYTHON_EXCEPTION", "no"))
         assert shown(follower.poll()) == []
         assert (follower.ended, follower.ok) == (True, False)
 
@@ -221,7 +221,7 @@ def test_the_next_attempts_output_is_not_taken_for_the_rest_of_this_one(hand: Pr
     grant = hand.take("a")
 
     def overtake() -> None:
-        hand.report(grant, stdout=b"abc", error=WorkError("INTERNAL_ERROR", "WORKER_BROKE", "no"))
+        hand.report(grant, stdout=b"abc", error=Failure("INTERNAL_ERROR", "WORKER_BROKE", "no"))
         hand.wait_for_retry()
         hand.take("a")
         hand.live("w1", "a", stdout=b"12345")

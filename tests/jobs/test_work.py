@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,11 +15,12 @@ from detent.jobs.order import Call, JobLimits, Order, Origin, read_order
 from detent.jobs.work import (
     FILES_MAX,
     REPORT_BYTES_MAX,
-    WorkError,
+    Failure,
     WorkFile,
     WorkReport,
     WorkStream,
 )
+from tests.flat_reports import changed_report, flat_report
 
 DIGEST = sha256(b"content")
 ORDER = Order(
@@ -39,7 +39,7 @@ ORDER = Order(
     Origin(run_id="run-1", step="load", index=3, ingredients={"code": "sha256:0"}),
 )
 PLAIN = Order(Call(kind="shell", target="true"), "l")
-REPORT = WorkReport(
+REPORT = flat_report(
     job_id="job-1",
     attempt_id=2,
     lease_id=sha256(b"lease"),
@@ -60,12 +60,12 @@ REPORT = WorkReport(
     io_bytes_read=5,
     io_bytes_written=6,
 )
-FAILURE = replace(
+FAILURE = changed_report(
     REPORT,
     status="FAILED",
     value=None,
     value_digest=None,
-    error=WorkError("USER_CODE_ERROR", "PYTHON_EXCEPTION", "boom", "ValueError", "Traceback...", 3, 4),
+    error=Failure("USER_CODE_ERROR", "PYTHON_EXCEPTION", "boom", "ValueError", "Traceback...", 3, 4),
 )
 
 
@@ -110,7 +110,7 @@ def test_what_is_no_order_is_refused(document: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "report", [REPORT, FAILURE, replace(REPORT, status="CANCELLED", value=None, value_digest=None)]
+    "report", [REPORT, FAILURE, changed_report(REPORT, status="CANCELLED", value=None, value_digest=None)]
 )
 def test_a_report_is_read_back_as_it_was(report: WorkReport) -> None:
     """JOB-083: it names job, attempt, lease and manifest."""
@@ -126,9 +126,9 @@ def test_a_report_names_everything_that_belongs_to_it() -> None:
     """X-171: what must be kept with it, and found to erase it: files that stand in its value among them."""
     inside = sha256(b"inside")
     value = json_encode([{"$file": "sha256:" + inside.hex()}], name="value")
-    report = replace(REPORT, value=value, value_digest=json_digest(value))
+    report = changed_report(REPORT, value=value, value_digest=json_digest(value))
     assert list(report.contents()) == [DIGEST, DIGEST, DIGEST, inside]
-    large = replace(REPORT, value=None, value_content=sha256(b"large"), stderr=WorkStream(), files=())
+    large = changed_report(REPORT, value=None, value_content=sha256(b"large"), stderr=WorkStream(), files=())
     assert list(large.contents()) == [sha256(b"large")]
 
 
@@ -178,21 +178,21 @@ def test_what_is_no_report_is_refused_by_field(body: bytes, message: str) -> Non
 @pytest.mark.parametrize(
     ("error", "status", "message"),
     [
-        (WorkError("NO_SUCH", "X"), "FAILED", "category"),
-        (WorkError("RESOURCE_LIMIT", "LIMIT_WALL"), "FAILED", "does not fit the code"),
-        (WorkError("RESOURCE_LIMIT", "LIMIT_MEMORY"), "TIMED_OUT", "does not fit the code"),
-        (WorkError("USER_CODE_ERROR", "X", message=3), "FAILED", "error.message must be text"),  # type: ignore[arg-type]
+        (Failure("NO_SUCH", "X"), "FAILED", "category"),
+        (Failure("RESOURCE_LIMIT", "LIMIT_WALL"), "FAILED", "does not fit the code"),
+        (Failure("RESOURCE_LIMIT", "LIMIT_MEMORY"), "TIMED_OUT", "does not fit the code"),
+        (Failure("USER_CODE_ERROR", "X", message=3), "FAILED", "error.message must be text"),  # type: ignore[arg-type]
     ],
 )
-def test_an_error_fits_its_status(error: WorkError, status: str, message: str) -> None:
+def test_an_error_fits_its_status(error: Failure, status: str, message: str) -> None:
     """X-146: a deadline is TIMED_OUT, everything else FAILED."""
-    report = replace(FAILURE, error=error, status=status)
+    report = changed_report(FAILURE, error=error, status=status)
     assert message in (report.fault() or "")
 
 
 def test_a_deadline_is_timed_out_with_resource_limit() -> None:
     """X-146."""
-    late = replace(FAILURE, error=WorkError("RESOURCE_LIMIT", "LIMIT_WALL"), status="TIMED_OUT")
+    late = changed_report(FAILURE, error=Failure("RESOURCE_LIMIT", "LIMIT_WALL"), status="TIMED_OUT")
     assert WorkReport.parse(late.body()) == late
 
 
@@ -203,7 +203,7 @@ def test_a_deadline_is_timed_out_with_resource_limit() -> None:
     st.sampled_from([category.value for category in ErrorCategory]),
 )
 def test_any_report_that_holds_is_read_back(message: str, count: int, data: bytes, category: str) -> None:
-    report = replace(FAILURE, error=WorkError(category, "CODE", message), cpu_ms=count, stdout=WorkStream(data))
+    report = changed_report(FAILURE, error=Failure(category, "CODE", message), cpu_ms=count, stdout=WorkStream(data))
     assert WorkReport.parse(report.body()) == report
 
 
@@ -212,6 +212,6 @@ def test_the_largest_report_can_be_written_and_read() -> None:
     files = tuple(
         WorkFile("n" * 200 + str(n), DIGEST, 2**40, "application/octet-stream", "out") for n in range(FILES_MAX)
     )
-    error = WorkError("USER_CODE_ERROR", "CODE", "m" * 4096, "T", "t" * 65_536)
-    report = replace(FAILURE, files=files, error=error)
+    error = Failure("USER_CODE_ERROR", "CODE", "m" * 4096, "T", "t" * 65_536)
+    report = changed_report(FAILURE, files=files, error=error)
     assert WorkReport.parse(report.body()) == report

@@ -7,14 +7,15 @@ from typing import Any
 from detent.canon import SigningKey, json_digest, sha256
 from detent.jobs.report import PlatformReport
 from detent.jobs.result import encode_result
-from detent.jobs.work import WorkError, WorkReport
+from detent.jobs.work import Failure, WorkReport
 from detent.kernel import Grant
 from detent.ledger import sign_result
 from detent.owner.acceptance import VerifiedReport
+from tests.flat_reports import flat_report
 from tests.jobs.envelopes import result
 
 NONCE = bytes(16)
-BROKE = WorkError("INTERNAL_ERROR", "WORKER_CRASHED", "the worker crashed")
+BROKE = Failure("INTERNAL_ERROR", "WORKER_CRASHED", "the worker crashed")
 
 
 def work_report(grant: Grant, status: str = "SUCCEEDED", **changes: Any) -> WorkReport:
@@ -31,7 +32,7 @@ def work_report(grant: Grant, status: str = "SUCCEEDED", **changes: Any) -> Work
         fields |= {"value": b"42", "value_digest": json_digest(b"42")}
     elif status != "CANCELLED":
         fields["error"] = BROKE
-    return WorkReport(**{**fields, **changes})
+    return flat_report(**{**fields, **changes})
 
 
 def platform_report(grant: Grant, **changes: Any) -> PlatformReport:

@@ -16,7 +16,7 @@ from detent.errors import InvalidInput, Refused
 from detent.inspect.explain_job import explain
 from detent.jobs.report import read_report
 from detent.jobs.status import STATUS_MOVES, JobStatus, project_job
-from detent.jobs.work import WorkError, WorkFile, WorkStream
+from detent.jobs.work import Failure, WorkFile, WorkStream
 from detent.kernel import Claim, Evidence, Finish, Grant, Job, JobState, Outcome, ReportUsage
 from detent.ledger import Trust, sign_result, sign_trust
 from detent.ledger.trust_config import KeyEntry, TrustConfig
@@ -78,7 +78,7 @@ def test_a_signed_report_closes_its_attempt_and_the_end_names_its_digest(rig: Ri
 
 
 def test_a_failure_is_recorded_with_its_code_and_category(rig: Rig) -> None:
-    report = work_report(rig.start(), "FAILED", error=WorkError("USER_CODE_ERROR", "PYTHON_EXCEPTION", "boom"))
+    report = work_report(rig.start(), "FAILED", error=Failure("USER_CODE_ERROR", "PYTHON_EXCEPTION", "boom"))
     hand_in(rig, signed(report, RESULT_KEY).envelope)
     assert (closing(rig.store).reason_code, closing(rig.store).category) == ("PYTHON_EXCEPTION", "USER_CODE_ERROR")
     assert rig.state() == "FAILED"
@@ -290,10 +290,10 @@ def test_an_envelope_beyond_the_limit_is_not_even_read(rig: Rig) -> None:
 
 
 def test_a_code_that_belongs_to_another_category_is_no_report_of_a_failure(rig: Rig) -> None:
-    error = WorkError("INTERNAL_ERROR", "SANDBOX_VIOLATION", "so that it is tried again")
+    error = Failure("INTERNAL_ERROR", "SANDBOX_VIOLATION", "so that it is tried again")
     report = signed(work_report(rig.start(), "FAILED", error=error), RESULT_KEY)
     assert code_of(hand_in(rig, report.envelope)) == "REPORT_INVALID"
-    spelled = signed(work_report(grant_of(rig), "FAILED", error=WorkError("INTERNAL_ERROR", "lower case")), RESULT_KEY)
+    spelled = signed(work_report(grant_of(rig), "FAILED", error=Failure("INTERNAL_ERROR", "lower case")), RESULT_KEY)
     assert code_of(hand_in(rig, spelled.envelope)) == "REPORT_INVALID"
     assert rig.state() == "RUNNING"
 

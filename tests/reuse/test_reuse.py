@@ -121,8 +121,8 @@ def test_a_step_whose_declared_input_is_not_there_fails_before_it_begins(rig: Ri
         f"DEPENDENCY_MISSING: its input nofile.csv is not there: {rig.project}/nofile.csv",
     )
     report = rig.report(rig.pool(), result.failed[0].job_id)
-    assert report.error is not None
-    assert (report.error.category, report.error.code) == ("DEPENDENCY_ERROR", "DEPENDENCY_MISSING")
+    assert report.result.failure is not None
+    assert (report.result.failure.category, report.result.failure.code) == ("DEPENDENCY_ERROR", "DEPENDENCY_MISSING")
     assert not (rig.project / "out.txt").exists()
 
 

@@ -12,7 +12,7 @@ from detent.errors import StoreCorrupt
 from detent.inspect.audit import verify_home
 from detent.jobs.order import Call, Order
 from detent.jobs.values import escaped
-from detent.jobs.work import WorkFile, WorkReport, WorkStream
+from detent.jobs.work import WorkFile, WorkStream
 from detent.kernel import Finish, Grant, StartRun
 from detent.ledger import sign_result
 from detent.ledger.naming import written_digests
@@ -20,6 +20,7 @@ from detent.owner.content import GC_GRACE_MS, Content, referenced_digests, seal_
 from detent.owner.wiring import Parts
 from detent.runs.erasable import digests_of_job
 from detent.runs.erase import Collected, collect, erase, erase_job
+from tests.flat_reports import flat_report
 from tests.homes import TENANT, Hand, Played, fresh
 
 ARTIFACT = b"the plot" * 5_000
@@ -27,14 +28,14 @@ MAKER = "maker"
 
 
 def report_bytes(grant: Grant, **said: object) -> bytes:
-    report = WorkReport(
+    report = flat_report(
         job_id=grant.job_id,
         attempt_id=grant.attempt_id,
         lease_id=grant.lease_id,
         manifest_hash=grant.job_manifest_hash,
         status="SUCCEEDED",
         nonce=bytes(16),
-        **said,  # type: ignore[arg-type]
+        **said,
     )
     return report.body()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from detent.canon import digest_text
-from detent.jobs.work import WorkError, WorkFile
+from detent.jobs.work import Failure, WorkFile
 from detent.runs.record.outcome import artifacts_of, failures_of, users_line
 from tests.reports import Printing, printing
 
@@ -44,10 +44,10 @@ def test_a_line_outside_of_any_function_is_shown_without_one() -> None:
 
 def test_a_failure_is_told_from_the_last_report(hand: Printing) -> None:
     hand.order("a", base="/srv")
-    broke = WorkError("INTERNAL_ERROR", "WORKER_BROKE", "first")
+    broke = Failure("INTERNAL_ERROR", "WORKER_BROKE", "first")
     hand.report(hand.take("a"), error=broke)
     hand.wait_for_retry()
-    raised = WorkError("USER_CODE_ERROR", "PYTHON_EXCEPTION", "bad row", "ValueError", TRACEBACK)
+    raised = Failure("USER_CODE_ERROR", "PYTHON_EXCEPTION", "bad row", "ValueError", TRACEBACK)
     hand.report(hand.take("a"), error=raised)
     with hand.reading() as (reader, content):
         (failure,) = failures_of(reader, content, [("load", "a", "short")])
@@ -59,7 +59,7 @@ def test_a_failure_is_told_from_the_last_report(hand: Printing) -> None:
 
 def test_code_without_a_file_is_told_by_its_line(hand: Printing) -> None:
     hand.order("a", max_retries=0)
-    hand.report(hand.take("a"), error=WorkError("USER_CODE_ERROR", "PYTHON_EXCEPTION", "no", line=12))
+    hand.report(hand.take("a"), error=Failure("USER_CODE_ERROR", "PYTHON_EXCEPTION", "no", line=12))
     with hand.reading() as (reader, content):
         (failure,) = failures_of(reader, content, [("cell", "a", "")])
     assert failure.where == "line 12 of its code"

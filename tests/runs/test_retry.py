@@ -72,7 +72,7 @@ def test_the_report_of_a_retried_job_is_that_of_the_attempt_that_made_it(rig: Ri
     assert rig.handle(work, step(until(rig, 1, "INTERNAL_ERROR"))).run().ok
     report = rig.report(work, rig.jobs()[0].job_id)
     assert report.attempt_id == 1
-    assert report.started_ms >= before + 1000
+    assert report.result.started_ms >= before + 1000
     assert report.manifest_hash == rig.job(report.job_id).manifest_hash
 
 
@@ -130,8 +130,8 @@ def test_a_written_timeout_is_enforced(rig: Rig, detent_clock: FakeClock) -> Non
     assert project_job(job).status is JobStatus.TIMED_OUT
     assert len(rig.lane.began) == 1
     report = rig.report(work, job.job_id)
-    assert report.error is not None
-    assert (report.status, report.error.category) == ("TIMED_OUT", "RESOURCE_LIMIT")
+    assert report.result.failure is not None
+    assert (report.result.status, report.result.failure.category) == ("TIMED_OUT", "RESOURCE_LIMIT")
 
 
 def test_the_run_s_own_timeout_ends_it(rig: Rig, detent_clock: FakeClock) -> None:

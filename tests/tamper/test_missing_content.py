@@ -62,8 +62,8 @@ def parts(project: Project) -> dict[str, bytes]:
             with suppress(InvalidInput):
                 report = read_report(SignedResult.parse(reader.content(digest) or b"").body)
                 assert isinstance(report, WorkReport)
-                pairs = [("value", report.value_content), ("stdout", report.stdout.content)]
-                pairs += [("file", file.digest) for file in report.files]
+                pairs = [("value", report.value_content), ("stdout", report.result.stdout.content)]
+                pairs += [("file", file.digest) for file in report.result.files]
                 found.update((what, named) for what, named in pairs if named is not None)
         found.update(("inputs", Run.decode(row.body).inputs_digest) for row in reader.runs())
         found.update(("payload", Job.decode(row.body).payload_digest) for row in reader.jobs())

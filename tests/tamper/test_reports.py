@@ -11,7 +11,7 @@ import pytest
 
 from detent.canon import SigningKey, decode, encode, sha256
 from detent.jobs.report import PlatformReport
-from detent.jobs.work import WorkError, WorkReport
+from detent.jobs.work import Failure, WorkReport
 from detent.ledger import (
     ContentItem,
     Item,
@@ -23,6 +23,7 @@ from detent.ledger import (
     verify_bundle,
     write_bundle,
 )
+from tests.flat_reports import flat_report
 from tests.ledger.build import ORIGIN, Builder, codes, key
 from tests.tamper.forge import check, found, place_of, position_of
 
@@ -40,7 +41,7 @@ def report_of(ledger: Builder, job: str, /, **changes: Any) -> WorkReport:
         "status": "SUCCEEDED",
         "nonce": bytes(16),
     }
-    return WorkReport(**(values | changes))
+    return flat_report(**(values | changes))
 
 
 def hand_in(ledger: Builder, job_id: str, envelope: bytes, **fields: Any) -> bytes:
@@ -117,7 +118,7 @@ def with_the_bare_body_signed(ledger: Builder) -> bytes:
         (lambda ledger: signed(report_of(ledger, "first", manifest_hash=sha256(b"other"))), "RESULT_MISMATCH"),
         (
             lambda ledger: signed(
-                report_of(ledger, "first", status="FAILED", error=WorkError("INTERNAL_ERROR", "CRASHED"))
+                report_of(ledger, "first", status="FAILED", error=Failure("INTERNAL_ERROR", "CRASHED"))
             ),
             "RESULT_MISMATCH",
         ),
@@ -177,7 +178,7 @@ def test_one_report_for_two_results_is_found() -> None:
 def test_a_failed_attempts_report_does_not_serve_for_the_next_attempt() -> None:
     """Tampering: the report of another attempt swapped in. JOB-083"""
     ledger = working()
-    failed = report_of(ledger, "first", status="FAILED", error=WorkError("INTERNAL_ERROR", "CRASHED"))
+    failed = report_of(ledger, "first", status="FAILED", error=Failure("INTERNAL_ERROR", "CRASHED"))
     early = signed(report_of(ledger, "first", nonce=b"n" * 16))
     hand_in(ledger, "first", signed(failed), ok=False)
     hand_in(ledger, "second", signed(report_of(ledger, "second")))

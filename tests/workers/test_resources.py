@@ -13,7 +13,8 @@ import pytest
 
 from detent.errors import InvalidInput
 from detent.jobs.order import Call, JobLimits, Order, read_order
-from detent.workers.executor import CANCELLED, FAILED, SUCCEEDED, Assignment, Finished
+from detent.jobs.work import CANCELLED, FAILED, SUCCEEDED, Result
+from detent.workers.executor import Assignment
 from detent.workers.resource_gate import WAITING_MAX, ResourceGate, feasible_fault
 from detent.workers.resources import Resources
 
@@ -35,7 +36,7 @@ class Behind:
         self.has: dict[int, Assignment] = {}
         self.room = room
         self.refuses = False
-        self._back: list[Finished] = []
+        self._back: list[tuple[int, Result]] = []
 
     def wanted(self) -> int:
         return self.room
@@ -50,9 +51,9 @@ class Behind:
 
     def end(self, number: int, status: str = SUCCEEDED) -> None:
         del self.has[number]
-        self._back.append(Finished(number=number, status=status))
+        self._back.append((number, Result(status=status)))
 
-    def finished(self) -> Sequence[Finished]:
+    def finished(self) -> Sequence[tuple[int, Result]]:
         back, self._back = self._back, []
         return back
 
@@ -90,7 +91,7 @@ def test_work_that_takes_all_workers_runs_alone(tmp_path: Path, behind: Behind) 
     lane.take(assignment(3))
     assert list(behind.has) == [1], "3 came after 2, which waits for the workers that 3 would take"
     behind.end(1)
-    assert [one.number for one in lane.finished()] == [1]
+    assert [number for number, _ in lane.finished()] == [1]
     assert list(behind.has) == [2]
     behind.end(2)
     lane.finished()
@@ -116,9 +117,9 @@ def test_what_is_cancelled_while_it_waits_never_begins_and_lets_others_pass(tmp_
     lane.take(assignment(3))
     lane.cancel(2)
     assert list(behind.has) == [1, 3]
-    assert [(one.number, one.status) for one in lane.finished()] == [(2, CANCELLED)]
+    assert [(number, result.status) for number, result in lane.finished()] == [(2, CANCELLED)]
     lane.cancel(1)
-    assert [(one.number, one.status) for one in lane.finished()] == [(1, CANCELLED)]
+    assert [(number, result.status) for number, result in lane.finished()] == [(1, CANCELLED)]
 
 
 def test_what_can_never_be_had_is_refused(tmp_path: Path, behind: Behind) -> None:
@@ -134,8 +135,8 @@ def test_a_lane_that_refuses_takes_nothing_away(tmp_path: Path, behind: Behind) 
     lane = rationed(tmp_path, behind, gpu=1)
     behind.refuses = True
     lane.take(assignment(1, gpu=1))
-    (refused,) = lane.finished()
-    assert (refused.number, refused.status, refused.started_ms) == (1, FAILED, 7)
+    ((number, refused),) = lane.finished()
+    assert (number, refused.status, refused.started_ms) == (1, FAILED, 7)
     behind.refuses = False
     lane.take(assignment(2, gpu=1, cpu=2))
     assert list(behind.has) == [2]

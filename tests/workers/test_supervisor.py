@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from detent.canon import sha256
 from detent.errors import StoreUnavailable
 from detent.executor.plain import Pool
 from detent.jobs.order import Call, JobLimits, Order, Retries
+from detent.jobs.work import CANCELLED, Result
 from detent.kernel import Claim, Finish, Manifest, Submit
 from detent.kernel.policy import UNLIMITED_QUOTA
 from detent.ledger import sign_manifest
@@ -21,7 +23,7 @@ from detent.runs.erase import erase_job
 from detent.runs.runtime import Runtime
 from detent.store.process_mark import ProcessMark
 from detent.testing import CrashPoints, FakeClock, InlineLane
-from detent.workers.executor import CANCELLED, Assignment, Finished
+from detent.workers.executor import Assignment
 from detent.workers.identity import WorkerIdentity, is_gone, worker_identity
 from detent.workers.supervisor import Supervisor
 from tests.runs.rig import Child, Rig, eventually
@@ -55,7 +57,7 @@ def test_a_job_is_claimed_run_and_reported_under_its_lease(rig: Rig) -> None:
     report, job = rig.report(work, "job-1"), rig.job("job-1")
     assert (report.job_id, report.attempt_id, report.manifest_hash) == ("job-1", 0, job.manifest_hash)
     assert report.worker == work.supervisor.identity
-    assert report.value == b"1"
+    assert report.result.value == b"1"
 
 
 def test_two_crews_never_have_the_same_job(rig: Rig) -> None:
@@ -152,9 +154,9 @@ def test_work_of_an_unknown_kind_fails_and_says_so(rig: Rig) -> None:
     submit(work, Order(Call(kind="shell", target="true"), "l"))
     assert ended(rig) == "FAILED"
     report = rig.report(work, "job-1")
-    assert report.error is not None
-    assert report.error.category == "DEPENDENCY_ERROR"
-    assert "no worker here runs work of kind 'shell'" in report.error.message
+    assert report.result.failure is not None
+    assert report.result.failure.category == "DEPENDENCY_ERROR"
+    assert "no worker here runs work of kind 'shell'" in report.result.failure.message
     assert rig.job("job-1").attempt_id == 0
 
 
@@ -189,7 +191,7 @@ def test_a_payload_that_was_never_stored_is_a_missing_dependency(rig: Rig) -> No
     )
     work.session.ask([Submit(0, sign_manifest(manifest, backend._manifest_key))])
     assert ended(rig, "bare") == "FAILED"
-    error = rig.report(work, "bare").error
+    error = rig.report(work, "bare").result.failure
     assert error is not None
     assert error.category == "DEPENDENCY_ERROR"
     assert [finding.code for finding in rig.home.verify().findings] == ["CONTENT_MISSING"]
@@ -208,7 +210,7 @@ def test_a_result_that_is_gone_when_it_is_needed_is_a_missing_dependency(rig: Ri
     reference = {"$result": "sha256:" + digest.hex()}
     submit(work, order("steps:same", base=str(rig.project), keywords={"value": reference}), "job-2")
     assert ended(rig, "job-2") == "FAILED"
-    error = rig.report(work, "job-2").error
+    error = rig.report(work, "job-2").result.failure
     assert error is not None
     assert (error.category, "is gone" in error.message) == ("DEPENDENCY_ERROR", True)
 
@@ -217,9 +219,9 @@ def test_a_worker_that_says_cancelled_unasked_is_tried_again_and_bounded(rig: Ri
     """X-158: INTERNAL_ERROR, so RETRYING, then FAILED at the bound."""
 
     class Odd(InlineLane):
-        def _run(self, assignment: Assignment) -> Finished:
+        def _run(self, assignment: Assignment) -> Result:
             self.began.append(assignment)
-            return Finished(number=assignment.number, status=CANCELLED)
+            return Result(status=CANCELLED)
 
     rig.lane = Odd(content=rig.home.path / "content")
     rig.time_passes()
@@ -238,13 +240,13 @@ def test_large_values_and_streams_lie_beside_the_report(rig: Rig) -> None:
     assert ended(rig) == "SUCCEEDED"
     digest, report = work.backend.report_of("job-1") or (b"", None)
     assert report is not None
-    assert report.value is None
+    assert report.result.value is None
     assert report.value_content is not None
     assert isinstance(work.backend.result_value("sha256:" + digest.hex()), Path)
     reference = {"$result": "sha256:" + digest.hex()}
     submit(work, order("steps:count", base=str(rig.project), arguments=(reference,)), "job-2")
     assert ended(rig, "job-2") == "SUCCEEDED"
-    assert rig.report(work, "job-2").value == b"100"
+    assert rig.report(work, "job-2").result.value == b"100"
 
 
 def test_what_runs_when_a_crew_is_closed_is_given_up_not_failed(rig: Rig) -> None:
@@ -284,7 +286,7 @@ def test_a_crew_that_cannot_go_on_tells_those_who_wait(rig: Rig) -> None:
     """A driver does not wait for workers that are gone."""
 
     class Broken(InlineLane):
-        def finished(self) -> list[Finished]:
+        def finished(self) -> Sequence[tuple[int, Result]]:
             raise RuntimeError("the executor is gone")
 
     rig.lane = Broken(content=rig.home.path / "content")

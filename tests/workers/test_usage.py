@@ -38,4 +38,4 @@ def test_a_sandboxed_steps_processor_time_and_peak_memory_are_on_the_jobs_ledger
     assert usage.cpu_time_ms > 0
     assert 48 * MB <= usage.peak_bytes < 400 * MB
     assert usage.bytes_allocated == 0
-    assert work.backend.report_of(row.job_id)[1].memory_bytes_peak == usage.peak_bytes  # type: ignore[index]
+    assert work.backend.report_of(row.job_id)[1].result.usage.memory_bytes_peak == usage.peak_bytes  # type: ignore[index]

@@ -13,7 +13,7 @@ from importlib import import_module
 
 import click
 
-from detent.cli.failure import Failure, wants_json
+from detent.cli.failure import CommandFailure, wants_json
 from detent.cli.shell import STANDARD_OUTPUT, Ending, ReaderGone
 from detent.cli.terminal import EXIT_CODES, safe
 from detent.errors import EXIT_FAILED, DetentError, InvariantBroken
@@ -156,34 +156,34 @@ def _explained(exc: BaseException, words: Sequence[str], ending: Ending) -> int:
     return failure.exit_code
 
 
-def _failure(exc: BaseException, words: Sequence[str]) -> tuple[Failure, list[str]]:
+def _failure(exc: BaseException, words: Sequence[str]) -> tuple[CommandFailure, list[str]]:
     """What went wrong as data, and as the lines that people read."""
     if isinstance(exc, click.Abort | KeyboardInterrupt):
-        return Failure("COMMAND_INTERRUPTED", "interrupted"), ["interrupted"]
+        return CommandFailure("COMMAND_INTERRUPTED", "interrupted"), ["interrupted"]
     if isinstance(exc, click.ClickException):
         command = exc.ctx.command_path if isinstance(exc, click.UsageError) and exc.ctx is not None else _typed(words)
         if isinstance(exc, click.exceptions.NoArgsIsHelpError):
-            failure = Failure(
+            failure = CommandFailure(
                 "INVALID_PARAMS", f"{command} needs arguments", f"`{command} --help` shows how it is used"
             )
             return failure, [*exc.format_message().splitlines()]
-        failure = Failure(
+        failure = CommandFailure(
             "INVALID_PARAMS", _first_small(exc.format_message()), f"`{command} --help` shows how it is used"
         )
         return failure, failure.lines(named=False)
     if isinstance(exc, DetentError):
-        failure = Failure(exc.code, str(exc), exc.hint, exc.retryable, exc.details)
+        failure = CommandFailure(exc.code, str(exc), exc.hint, exc.retryable, exc.details)
         return failure, failure.lines()
     if isinstance(exc, OSError):
-        failure = Failure("IO_ERROR", *_unusable(exc))
+        failure = CommandFailure("IO_ERROR", *_unusable(exc))
         return failure, failure.lines(named=False)
     what = str(exc) if isinstance(exc, InvariantBroken) else f"{type(exc).__name__}: {exc}"
     hint = f"this is a bug in Detent, not in your work; set {DEBUG_VARIABLE}=1 to see where, and please report it"
-    failure = Failure("INVARIANT_VIOLATION", what, hint)
+    failure = CommandFailure("INVARIANT_VIOLATION", what, hint)
     return failure, failure.lines()
 
 
-def _write_json(failure: Failure) -> None:
+def _write_json(failure: CommandFailure) -> None:
     try:
         sys.stdout.write(failure.json() + "\n")
         sys.stdout.flush()

@@ -18,7 +18,7 @@ _END_OF_OPTIONS = "--"
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class CommandFailure:
     """Why a command ended without an answer; its code says with which exit code."""
 
     code: str

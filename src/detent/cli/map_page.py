@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import gmtime, strftime
 from typing import TYPE_CHECKING, Any, Final
 
-from detent.cli.failure import Failure as FailedCommand
+from detent.cli.failure import CommandFailure
 from detent.cli.page import Cell, Cellish, Page, state_cell
 from detent.cli.terminal import BAD, FAINT, STRONG, safe
 from detent.errors import DetentError, InvariantBroken
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from detent.owner.views import JobView
     from detent.runs.ordered.handle import OrderedHandle, OrderedResult
     from detent.runs.ordered.recorded import RecordedOrdered
-    from detent.runs.ordered.recovery import Failure
+    from detent.runs.ordered.recovery import FailedItem
     from detent.runs.ordered.spec import OrderedSpec
 
 FAILURES_SHOWN_MAX: Final = 10
@@ -33,7 +33,7 @@ def broken_data(handle: OrderedHandle, spec: OrderedSpec, exc: DetentError | Inv
     details = {name: value for name, value in exc.details.items() if name != "snapshot"}
     hint, retryable = (exc.hint, exc.retryable) if isinstance(exc, DetentError) else (None, None)
     return {
-        **FailedCommand(exc.code, str(exc), hint, retryable, details).document(),
+        **CommandFailure(exc.code, str(exc), hint, retryable, details).document(),
         "run_id": handle.run_id,
         "name": spec.name,
         "status": STOPPED,
@@ -113,7 +113,7 @@ def draw_summary(page: Page, ended: OrderedResult, spec: OrderedSpec, item_text:
     page.line("  ", Cell(_next(ended, spec), FAINT))
 
 
-def _alike(failures: Sequence[Failure]) -> dict[str, list[int]]:
+def _alike(failures: Sequence[FailedItem]) -> dict[str, list[int]]:
     """What failed items tell, with the seqs of those that tell the same: a function often fails for one reason."""
     alike: dict[str, list[int]] = {}
     for one in failures:

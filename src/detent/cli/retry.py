@@ -134,7 +134,7 @@ def _retry_job(shell: Shell, home: Home, row: JobRow, *, workers: int | None) ->
 
 def _job_map(ended: RetriedJob, value: Any) -> dict[str, Any]:
     report = ended.report
-    error = None if report is None else report.error
+    error = None if report is None else report.result.failure
     return {
         "job_id": ended.job_id,
         "retry_of": ended.retry_of,
@@ -152,11 +152,11 @@ def _draw_job(page: Page, ended: RetriedJob, value: Any) -> None:
     from detent.runs.record.outcome import failure_of  # noqa: PLC0415
 
     report = ended.report
-    took = "" if report is None else f" in {short_duration(report.finished_ms - report.started_ms)}"
+    took = "" if report is None else f" in {short_duration(report.result.finished_ms - report.result.started_ms)}"
     page.line(Cell(ended.label, STRONG), " ", state_cell(ended.state), took, Cell(f"  job {ended.job_id}", FAINT))
     page.fields([("retry of", ended.retry_of)], indent="  ")
-    if report is not None and report.error is not None:
-        told = failure_of(ended.label, report.error)
+    if report is not None and report.result.failure is not None:
+        told = failure_of(ended.label, report.result.failure)
         page.hanging(["  ", Cell(f"{told.category} {told.code}", BAD), "  "], told.message)
         if told.where is not None:
             page.hanging([Cell("  at ", FAINT)], told.where)

@@ -25,7 +25,7 @@ from detent.words.quantities import count_text, short_duration
 from detent.words.states import CANCELLED, FAILED, SKIPPED, STOPPED, SUCCEEDED, word_of
 
 if TYPE_CHECKING:
-    from detent.runs.record.outcome import Artifact, Failure
+    from detent.runs.record.outcome import Artifact, StepFailure
 
 RESULT_SHOWN_MAX: Final = 400
 """Columns of a result on the page; `-o json` has it whole."""
@@ -36,7 +36,7 @@ NO_RESULT: Final = object()
 
 
 def summary_data(
-    view: RunView, *, result: Any = NO_RESULT, artifacts: Sequence[Artifact] = (), failures: Sequence[Failure] = ()
+    view: RunView, *, result: Any = NO_RESULT, artifacts: Sequence[Artifact] = (), failures: Sequence[StepFailure] = ()
 ) -> dict[str, Any]:
     """The one JSON document of `detent run -o json`; it has ``result`` only if the run returns one."""
     said = counts(view.steps)
@@ -85,7 +85,9 @@ def summary_data(
     return document
 
 
-def next_commands(view: RunView, failures: Sequence[Failure] = (), *, whole_ids: bool = True) -> list[tuple[str, str]]:
+def next_commands(
+    view: RunView, failures: Sequence[StepFailure] = (), *, whole_ids: bool = True
+) -> list[tuple[str, str]]:
     """What to type next, and what that gives: for a failure its story, its output and another try; else the proof.
 
     The commands work where the run was started: a home that would not be found from there is named.
@@ -123,7 +125,7 @@ def draw_summary(
     *,
     result: Any = NO_RESULT,
     artifacts: Sequence[Artifact] = (),
-    failures: Sequence[Failure] = (),
+    failures: Sequence[StepFailure] = (),
 ) -> None:
     """The page at the end of a run."""
     page.line(
@@ -179,10 +181,10 @@ def _steps_text(said: Counts) -> str:
     return ", ".join(words)
 
 
-def _alike(failures: Sequence[Failure]) -> dict[Failure, int]:
+def _alike(failures: Sequence[StepFailure]) -> dict[StepFailure, int]:
     """Failures of one step that tell the same story, each once and counted: a fan-out often fails for one reason."""
-    first: dict[Failure, Failure] = {}
-    times: dict[Failure, int] = {}
+    first: dict[StepFailure, StepFailure] = {}
+    times: dict[StepFailure, int] = {}
     for failure in failures:
         story = replace(failure, job_id=None, attempts=0, index=None)
         first.setdefault(story, failure)
@@ -190,7 +192,7 @@ def _alike(failures: Sequence[Failure]) -> dict[Failure, int]:
     return {failure: times[story] for story, failure in first.items()}
 
 
-def _draw_failure(page: Page, failure: Failure, times: int) -> None:
+def _draw_failure(page: Page, failure: StepFailure, times: int) -> None:
     page.line()
     often = f"  after {count_text(failure.attempts, 'attempt')}" if failure.attempts > 1 else ""
     often += f"  {times:,} jobs alike" if times > 1 else ""

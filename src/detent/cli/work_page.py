@@ -47,22 +47,22 @@ def report_map(content: Content, report: WorkReport | None) -> dict[str, Any] | 
         return None
     from detent.canon import digest_text  # noqa: PLC0415 - keeps `--help` fast
 
-    data, error = value_bytes(content, report), report.error
-    names = ("started_ms", "finished_ms", "cpu_ms", "memory_bytes_peak", "io_bytes_read", "io_bytes_written")
+    result, data = report.result, value_bytes(content, report)
+    failure, used = result.failure, ("cpu_ms", "memory_bytes_peak", "io_bytes_read", "io_bytes_written")
     return {
-        "status": word_of(report.status),
+        "status": word_of(result.status),
         "attempt": report.attempt_id + 1,
         "attempt_id": report.attempt_id,
         "value": None if data is None else json.loads(data),
         "value_digest": None if report.value_digest is None else digest_text(report.value_digest),
         "error": None
-        if error is None
+        if failure is None
         else {
-            name: getattr(error, name)
+            name: getattr(failure, name)
             for name in ("category", "code", "type", "message", "traceback", "line", "column")
         },
-        "stdout": _stream_map(content, report.stdout),
-        "stderr": _stream_map(content, report.stderr),
+        "stdout": _stream_map(content, result.stdout),
+        "stderr": _stream_map(content, result.stderr),
         "files": [
             {
                 "name": file.name,
@@ -71,12 +71,14 @@ def report_map(content: Content, report: WorkReport | None) -> dict[str, Any] | 
                 "content_type": file.content_type,
                 "output": file.output,
             }
-            for file in report.files
+            for file in result.files
         ],
-        "sandbox": report.sandbox,
+        "sandbox": result.sandbox,
         "worker": report.worker,
         "env_version": report.env_version,
-        **{name: getattr(report, name) for name in names},
+        "started_ms": result.started_ms,
+        "finished_ms": result.finished_ms,
+        **{name: getattr(result.usage, name) for name in used},
     }
 
 
@@ -107,40 +109,41 @@ def report_fields(content: Content, report: WorkReport) -> list[tuple[str, Celli
     from detent.jobs.work import PROCESS  # noqa: PLC0415
     from detent.words.quantities import duration_text  # noqa: PLC0415
 
-    used = [duration_text(max(0, report.finished_ms - report.started_ms))]
-    used += [f"{report.cpu_ms} ms of CPU"] if report.cpu_ms else []
-    used += [f"{size_text(report.memory_bytes_peak)} at most"] if report.memory_bytes_peak else []
-    where = "a process of its own, not sandboxed" if report.sandbox == PROCESS else f"sandbox {report.sandbox}"
+    result = report.result
+    used = [duration_text(max(0, result.finished_ms - result.started_ms))]
+    used += [f"{result.usage.cpu_ms} ms of CPU"] if result.usage.cpu_ms else []
+    used += [f"{size_text(result.usage.memory_bytes_peak)} at most"] if result.usage.memory_bytes_peak else []
+    where = "a process of its own, not sandboxed" if result.sandbox == PROCESS else f"sandbox {result.sandbox}"
     fields: list[tuple[str, Cellish]] = [("took", ", ".join(used)), ("ran in", where), ("worker", report.worker)]
     if report.ok:
         data = value_bytes(content, report)
         fields.append(("result", Cell("not here any more", FAINT) if data is None else value_text(data)))
-    elif report.error is not None:
-        fields.append((FAILED, Cell(f"{report.error.category} {report.error.code}", BAD)))
+    elif result.failure is not None:
+        fields.append((FAILED, Cell(f"{result.failure.category} {result.failure.code}", BAD)))
     streams = (
-        (name, _size(content, stream)) for name, stream in (("stdout", report.stdout), ("stderr", report.stderr))
+        (name, _size(content, stream)) for name, stream in (("stdout", result.stdout), ("stderr", result.stderr))
     )
     printed = ", ".join(f"{size_text(size)} on {name}" for name, size in streams if size)
     fields.append(("printed", f"{printed}: `detent logs` shows it" if printed else "nothing"))
     fields += [
         ("file", f"{file.name}  {size_text(file.size_bytes)}, {short('sha256:' + file.digest.hex())}")
-        for file in report.files[:FILES_SHOWN_MAX]
+        for file in result.files[:FILES_SHOWN_MAX]
     ]
-    if len(report.files) > FILES_SHOWN_MAX:
-        fields.append(("", f"... and {count_text(len(report.files) - FILES_SHOWN_MAX, 'more file')}"))
+    if len(result.files) > FILES_SHOWN_MAX:
+        fields.append(("", f"... and {count_text(len(result.files) - FILES_SHOWN_MAX, 'more file')}"))
     return fields
 
 
 def draw_error(page: Page, report: WorkReport) -> None:
     """Why an attempt failed, with the traceback of the user's code."""
-    if report.error is None:
+    if (failure := report.result.failure) is None:
         return
     from detent.runs.record.outcome import failure_of  # noqa: PLC0415
 
     page.line()
-    for line in failure_of("", report.error).message.splitlines()[:TRACEBACK_LINES_MAX]:
+    for line in failure_of("", failure).message.splitlines()[:TRACEBACK_LINES_MAX]:
         page.hanging(["  "], Cell(line, BAD))
-    lines = (report.error.traceback or "").rstrip().splitlines()
+    lines = (failure.traceback or "").rstrip().splitlines()
     if len(lines) > TRACEBACK_LINES_MAX:
         page.line(
             "  ", Cell(f"... {count_text(len(lines) - TRACEBACK_LINES_MAX, 'line')} above: `-o json` has all", FAINT)

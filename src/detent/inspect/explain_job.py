@@ -132,7 +132,7 @@ def _waited_ms(reader: StoreReader, content: Content, view: JobView) -> int:
     claims = [record.tick for record in timeline_of_job(reader, content, view) if record.fields.get("dispatch") is True]
     if not claims or claims[-1] is None:
         return 0
-    return report.started_ms - (view.times.epoch_base_ms + claims[-1] * view.times.tick_ms)
+    return report.result.started_ms - (view.times.epoch_base_ms + claims[-1] * view.times.tick_ms)
 
 
 AHEAD_MAX: Final = 10

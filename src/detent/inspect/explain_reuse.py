@@ -256,7 +256,7 @@ def _argument(content: Content, call: Call, name: str) -> str | None:
 
     def load(named: str) -> Any:
         report = read_report(content, parse_digest(named))
-        data = None if report is None else report.value
+        data = None if report is None else report.result.value
         if data is None or len(data) > ARGUMENT_CHARS_MAX:
             raise InvalidInput(f"the result {named} is gone, or is long")
         return json.loads(data)

@@ -263,7 +263,7 @@ class _Teller:
             return f"It failed: {view.message}{code}{where}."
         row = self._reader.job(job_id)
         report = None if row is None else report_of(self._reader, self._content, row)
-        took = None if report is None else report.finished_ms - report.started_ms
+        took = None if report is None else report.result.finished_ms - report.result.started_ms
         if took is None:
             took = step_elapsed_ms(view, view.ended_ms or 0)
         return "It ran." if took is None else f"It ran, in {duration_text(took)}."

@@ -165,8 +165,8 @@ def _envelope(content: Content, row: JobRow, report: WorkReport, digest: bytes) 
     fault = None
     if order is not None and is_platform_order(order):
         fault = answer_fault(read_payload(order.call.target), result)
-    if fault is not None or result.status.value != report.status:
-        fault = fault or f"it says {result.status.value}, the signed report {report.status}"
+    if fault is not None or result.status.value != report.result.status:
+        fault = fault or f"it says {result.status.value}, the signed report {report.result.status}"
         raise StoreCorrupt(f"the result of job {row.job_id} is not the answer to its payload: {fault}", hint=DAMAGED)
     return result
 

@@ -162,18 +162,19 @@ def _ended(reader: StoreReader, content: Content, number: int, record: RecordVie
     if report is None:
         fate = ERASED if reader.is_erased(evidence.detail_digest) else ABSENT
         return AttemptLog(number, reason_code=reason, fate=fate)
+    result, used = report.result, report.result.usage
     return AttemptLog(
         number,
-        status=report.status,
+        status=result.status,
         reason_code=report.reason_code,
         fate=HERE,
         worker=report.worker,
-        sandbox=None if report.sandbox in {PROCESS, "none"} else report.sandbox,
-        started_ms=report.started_ms,
-        finished_ms=report.finished_ms,
-        unmeasured=frozenset(report.unmeasured) | ({"gpu_ms"} if report.gpu_ms is None else set()),
-        stdout=_stored(reader, content, report.stdout),
-        stderr=_stored(reader, content, report.stderr),
+        sandbox=None if result.sandbox in {PROCESS, "none"} else result.sandbox,
+        started_ms=result.started_ms,
+        finished_ms=result.finished_ms,
+        unmeasured=frozenset(used.unmeasured) | ({"gpu_ms"} if used.gpu_ms is None else set()),
+        stdout=_stored(reader, content, result.stdout),
+        stderr=_stored(reader, content, result.stderr),
     )
 
 

@@ -1,8 +1,9 @@
-"""What came of work: the report of one attempt.
+"""What came of work: the result of one attempt, and the report that binds it to that attempt.
 
-A *report* answers an order (`detent.jobs.order`). The worker's supervisor makes it and signs it with the executor's key: it names
-the job, the attempt, the lease and the manifest it answers, so that it fits nowhere else (JOB-083). Reports are content; records
-name them by digest only, and they carry a nonce, because what they hold can often be guessed (X-171).
+A *result* is made where the work ran and goes as it is through the pool, the executor and the supervisor into the *report*, the
+answer to an order (`detent.jobs.order`). The supervisor makes the report and signs it with the executor's key: it names the job,
+the attempt, the lease and the manifest it answers, so that it fits nowhere else (JOB-083). Reports are content; records name
+them by digest only, and they carry a nonce, because what they hold can often be guessed (X-171).
 """
 
 from __future__ import annotations
@@ -38,7 +39,11 @@ STREAM_INLINE_BYTES_MAX: Final = 2 * 1024
 FILES_MAX: Final = 1000
 REPORT_BYTES_MAX: Final = 1024 * 1024
 PROCESS: Final = "process"
-"""What a report has instead of a sandbox profile when the user's own trusted code ran in a plain process."""
+"""What a result has instead of a sandbox profile when the user's own trusted code ran in a plain process."""
+SUCCEEDED: Final = JobStatus.SUCCEEDED.value
+FAILED: Final = JobStatus.FAILED.value
+TIMED_OUT: Final = JobStatus.TIMED_OUT.value
+CANCELLED: Final = JobStatus.CANCELLED.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +69,8 @@ class WorkStream:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkError:
-    """Why work failed."""
+class Failure:
+    """Why work failed. ``line`` and ``column`` are places in the user's code, from 1."""
 
     category: str
     code: str
@@ -76,60 +81,107 @@ class WorkError:
     column: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What an attempt used: as its process counted it, its sandbox, or the kernel when the process was lost."""
+
+    cpu_ms: int = 0
+    """Of the process and of the children that it waited for; in a sandbox, of the whole tree."""
+    wall_ms: int = 0
+    """Not part of a report, which says when the attempt began and ended."""
+    memory_bytes_peak: int = 0
+    """Of a plain process alone exactly, of its whole tree by looks at it; in a sandbox, of the whole tree."""
+    io_bytes_read: int = 0
+    """By system calls, like the next: files, pipes and terminals, whether a device had to move for it or not."""
+    io_bytes_written: int = 0
+    unmeasured: tuple[str, ...] = ()
+    """Which of these amounts could not be measured where it ran (`MEASURED`); they are 0 for that reason alone."""
+    gpu_ms: int | None = None
+    """None: not measured, which is not the same as none used."""
+
+
+EMPTY: Final = WorkStream()
+NO_USAGE: Final = Usage()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What came of one attempt: from the process that made it, through its executor, into the report."""
+
+    status: str
+    value: bytes | None = None
+    """The stored value as strict JSON; None unless it succeeded, and in a report also for a value that is content."""
+    failure: Failure | None = None
+    """None exactly when it succeeded or was cancelled."""
+    stdout: WorkStream = EMPTY
+    stderr: WorkStream = EMPTY
+    files: tuple[WorkFile, ...] = ()
+    usage: Usage = NO_USAGE
+    sandbox: str = PROCESS
+    """Profile of the sandbox, or ``process`` for the user's own trusted code in a plain process."""
+    started_ms: int = 0
+    """Since 1970; 0 when it never began."""
+    finished_ms: int = 0
+    env_version: str | None = None
+    """What it ran in, where its executor says so itself; None: what its code reaches, which the report says."""
+    envelope: bytes | None = None
+    """The contract's result envelope of a platform job; its report names the content that holds it."""
+    process: str = ""
+    """Name of the pool's process that had it; empty when none did. Not part of a report."""
+    lost: bool = False
+    """The worker was ended from outside while it had this: not a failure of the work, which is retried (X-163)."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the work did what it was asked to."""
+        return self.status == SUCCEEDED
+
+
+def failed(failure: Failure, now_ms: int, *, lost: bool = False) -> Result:
+    """The result of an attempt that failed where nothing of it ran, or nothing more is known."""
+    return Result(status=status_after(failure), failure=failure, started_ms=now_ms, finished_ms=now_ms, lost=lost)
+
+
+def status_after(failure: Failure) -> str:
+    """How an attempt ended that failed for this reason."""
+    return TIMED_OUT if failure.code in TIMEOUT_CODES else FAILED
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkReport:
-    """What came of one attempt. Everything but the value, the message and the streams is the supervisor's own word."""
+    """A result bound to its attempt. All but the value, the failure's text and the streams is the supervisor's own word."""
 
     job_id: str
     attempt_id: int
     lease_id: bytes
     manifest_hash: bytes
-    status: str
     nonce: bytes
-    value: bytes | None = None
-    """The stored value as strict JSON, when it is small; None for none, or for one that is content."""
+    result: Result
     value_content: bytes | None = None
     """Digest of the content that holds the value's strict JSON, when it is large."""
     value_digest: bytes | None = None
     """Digest of the value as a value: the same value has the same one, wherever it is stored."""
-    error: WorkError | None = None
-    stdout: WorkStream = WorkStream()
-    stderr: WorkStream = WorkStream()
-    files: tuple[WorkFile, ...] = ()
     env_version: str = ""
-    sandbox: str = PROCESS
-    """Profile of the sandbox, or ``process`` for the user's own trusted code in a plain process."""
     worker: str = ""
     stale: bool = False
     """The source had changed by the end of the attempt: which one ran is unknown, so this result is never reused."""
-    started_ms: int = 0
-    """By the wall clock of the supervisor, since 1970."""
-    finished_ms: int = 0
-    cpu_ms: int = 0
-    memory_bytes_peak: int = 0
-    io_bytes_read: int = 0
-    io_bytes_written: int = 0
     envelope: bytes | None = None
     """Digest of the content that holds the contract's result envelope (`JobResult`), of a platform job."""
-    gpu_ms: int | None = None
-    """None: not measured, which is not the same as none used."""
-    unmeasured: tuple[str, ...] = ()
-    """Which of the other amounts could not be measured where it ran; they are left out, and count as 0."""
 
     @property
     def ok(self) -> bool:
         """Whether the work did what it was asked to."""
-        return self.status == JobStatus.SUCCEEDED.value
+        return self.result.ok
 
     @property
     def reason_code(self) -> str:
         """The code by which the attempt's end is recorded."""
-        return "COMPLETED" if self.error is None else self.error.code
+        return "COMPLETED" if self.result.failure is None else self.result.failure.code
 
     def body(self) -> bytes:
         """Canonical bytes: what the executor signs."""
         said: dict[str, object] = {"version": REPORT_VERSION}
-        for (name, default), value in zip(_REPORT_DEFAULTS.items(), _report_values(self), strict=True):
+        for (name, default), value in zip(_STORED.items(), _values(self), strict=True):
             if value is default or value == default:
                 continue
             if name == "error":
@@ -146,13 +198,14 @@ class WorkReport:
 
     def contents(self) -> Iterator[bytes]:
         """Digests of the content that belongs to this report: garbage collection must keep it, erasing must find it."""
-        for named in (self.value_content, self.stdout.content, self.stderr.content, self.envelope):
+        result = self.result
+        for named in (self.value_content, result.stdout.content, result.stderr.content, self.envelope):
             if named is not None:
                 yield named
-        for file in self.files:
+        for file in result.files:
             yield file.digest
-        if self.value is not None and b'"$file"' in self.value:
-            yield from (parse_digest(named) for named in files_named(json_decode(self.value)))
+        if result.value is not None and b'"$file"' in result.value:
+            yield from (parse_digest(named) for named in files_named(json_decode(result.value)))
 
     @classmethod
     def parse(cls, body: bytes) -> WorkReport:
@@ -177,12 +230,17 @@ class WorkReport:
     def _of(cls, said: object) -> WorkReport:
         if not isinstance(said, dict) or said.pop("version", None) != REPORT_VERSION:
             raise InvalidInput(f"a report is a map of version {REPORT_VERSION}")
-        if unknown := said.keys() - _REPORT_DEFAULTS.keys():
+        if unknown := said.keys() - _STORED.keys():
             raise InvalidInput(f"a report has no field {min(unknown)!r:.80}")
-        if missing := _REPORT_REQUIRED - said.keys():
+        if missing := _REQUIRED - said.keys():
             raise InvalidInput(f"the report lacks {min(missing)}")
+        parts: dict[str, dict[str, Any]] = {"": {}, "result.": {}, "result.usage.": {}}
         try:
-            return cls(**{name: _READ[name](value) if name in _READ else value for name, value in said.items()})
+            for name, value in said.items():
+                part, _, own = _PLACES[name].rpartition(".")
+                parts[f"{part}." if part else ""][own] = _READ[name](value) if name in _READ else value
+            usage = Usage(**parts["result.usage."]) if parts["result.usage."] else NO_USAGE
+            return cls(result=Result(usage=usage, **parts["result."]), **parts[""])
         except (TypeError, ValueError, KeyError) as exc:
             raise InvalidInput(f"the report has a field that does not fit: {exc}") from exc
 
@@ -192,39 +250,42 @@ class WorkReport:
             return fault
         if fault := digest_fault("manifest_hash", self.manifest_hash):
             return fault
-        for name in ("attempt_id", *_COUNTS, *(() if self.gpu_ms is None else ("gpu_ms",))):
-            value = getattr(self, name)
+        for name, value in zip(_COUNTS, _counts(self), strict=True):
+            if value is None and name == "gpu_ms":
+                continue
             if type(value) is not int or not 0 <= value <= UINT64_MAX:
                 return f"{name} must be an integer from 0 to 2^64-1"
         if type(self.nonce) is not bytes or len(self.nonce) != 16:
             return "nonce must have 16 bytes"
-        if self.status not in _ENDED:
+        status, failure = self.result.status, self.result.failure
+        if status not in _ENDED:
             return f"status must be one of {', '.join(sorted(_ENDED))}"
-        if (self.error is None) != (self.status in {JobStatus.SUCCEEDED, JobStatus.CANCELLED}):
-            return f"error does not fit the status {self.status}"
-        if self.error is not None and (fault := _error_fault(self.error, self.status)):
+        if (failure is None) != (status in {SUCCEEDED, CANCELLED}):
+            return f"error does not fit the status {status}"
+        if failure is not None and (fault := _failure_fault(failure, status)):
             return fault
         return self._content_fault()
 
     def _content_fault(self) -> str | None:
+        result = self.result
         for name in ("value_content", "value_digest", "envelope"):
             if getattr(self, name) is not None and (fault := digest_fault(name, getattr(self, name))):
                 return fault
-        if (self.value is not None or self.value_content is not None) != (self.value_digest is not None):
+        if (result.value is not None or self.value_content is not None) != (self.value_digest is not None):
             return "value_digest must stand beside a value, and only there"
-        if self.value is not None and json_digest(self.value) != self.value_digest:
+        if result.value is not None and json_digest(result.value) != self.value_digest:
             return "value_digest is not that of the value"
-        if len(self.files) > FILES_MAX:
+        if len(result.files) > FILES_MAX:
             return f"files are more than {FILES_MAX}"
-        for file in self.files:
+        for file in result.files:
             if type(file.name) is not str or digest_fault("digest", file.digest) or type(file.size_bytes) is not int:
                 return "files have a name, a digest and a size each"
-        for name in ("env_version", "sandbox", "worker"):
-            if type(getattr(self, name)) is not str:
+        for name, text in (("env_version", self.env_version), ("sandbox", result.sandbox), ("worker", self.worker)):
+            if type(text) is not str:
                 return f"{name} must be text"
         if type(self.stale) is not bool:
             return "stale must be true or false"
-        if not set(self.unmeasured) <= MEASURED:
+        if not set(self.result.usage.unmeasured) <= MEASURED:
             return f"unmeasured must be among {', '.join(sorted(MEASURED))}"
         return None
 
@@ -232,28 +293,42 @@ class WorkReport:
 MEASURED: Final = frozenset({"cpu_ms", "memory_bytes_peak", "io_bytes"})
 """What is measured of an attempt wherever that is possible; the time of GPUs is a measurement of its own."""
 _ENDED: Final = frozenset(status.value for status in TERMINAL_STATUSES)
-_COUNTS: Final = ("started_ms", "finished_ms", "cpu_ms", "memory_bytes_peak", "io_bytes_read", "io_bytes_written")
-_REPORT_REQUIRED: Final = frozenset({"job_id", "attempt_id", "lease_id", "manifest_hash", "status", "nonce"})
+_REQUIRED: Final = frozenset({"job_id", "attempt_id", "lease_id", "manifest_hash", "status", "nonce"})
 _UNSAID: Final = object()
-_REPORT_DEFAULTS: Final[dict[str, Any]] = {
-    each.name: _UNSAID if each.name in _REPORT_REQUIRED else each.default for each in fields(WorkReport)
+_USED: Final = ("cpu_ms", "memory_bytes_peak", "io_bytes_read", "io_bytes_written")
+_PLACES: Final[dict[str, str]] = {
+    **{name: name for name in ("job_id", "attempt_id", "lease_id", "manifest_hash", "nonce")},
+    **{name: name for name in ("value_content", "value_digest", "env_version", "worker", "stale", "envelope")},
+    **{name: f"result.{name}" for name in ("status", "value", "stdout", "stderr", "files", "sandbox")},
+    "error": "result.failure",
+    "started_ms": "result.started_ms",
+    "finished_ms": "result.finished_ms",
+    **{name: f"result.usage.{name}" for name in (*_USED, "gpu_ms", "unmeasured")},
 }
+"""Where each field of a stored report is kept: a report is one flat map, whatever its parts are called here."""
+_DEFAULTS: Final[dict[str, Any]] = {
+    each.name: each.default for each in (*fields(WorkReport), *fields(Result), *fields(Usage))
+}
+_STORED: Final[dict[str, Any]] = {
+    name: _UNSAID if name in _REQUIRED else _DEFAULTS[place.rpartition(".")[2]] for name, place in _PLACES.items()
+} | {"env_version": ""}
+"""The fields of a stored report, each with the default that is not written."""
+_values: Final = attrgetter(*_PLACES.values())
+_COUNTS: Final = ("attempt_id", "started_ms", "finished_ms", *_USED, "gpu_ms")
+_counts: Final = attrgetter(*(_PLACES[name] for name in _COUNTS))
 
 
-_report_values: Final = attrgetter(*_REPORT_DEFAULTS)
+def _present(failure: Failure) -> dict[str, object]:
+    return {each.name: value for each in fields(failure) if (value := getattr(failure, each.name)) is not None}
 
 
-def _present(error: WorkError) -> dict[str, object]:
-    return {each.name: value for each in fields(error) if (value := getattr(error, each.name)) is not None}
-
-
-def _error_fault(error: WorkError, status: str) -> str | None:
-    if error.category not in {category.value for category in ErrorCategory}:
-        return f"error.category {show(error.category)} is unknown"
-    if (error.code in TIMEOUT_CODES) != (status == JobStatus.TIMED_OUT.value):
-        return f"status {status} does not fit the code {show(error.code)}"
+def _failure_fault(failure: Failure, status: str) -> str | None:
+    if failure.category not in {category.value for category in ErrorCategory}:
+        return f"error.category {show(failure.category)} is unknown"
+    if (failure.code in TIMEOUT_CODES) != (status == TIMED_OUT):
+        return f"status {status} does not fit the code {show(failure.code)}"
     for name in ("message", "type", "traceback"):
-        value = getattr(error, name)
+        value = getattr(failure, name)
         if value is not None and type(value) is not str:
             return f"error.{name} must be text"
     return None
@@ -267,7 +342,7 @@ def _stream(value: Any) -> WorkStream:
 
 
 _READ: Final[dict[str, Any]] = {
-    "error": lambda value: WorkError(**value),
+    "error": lambda value: Failure(**value),
     "stdout": _stream,
     "stderr": _stream,
     "files": lambda value: tuple(WorkFile(*file) for file in value),

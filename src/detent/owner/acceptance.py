@@ -170,9 +170,11 @@ def judge(
 def _ended(report: Report) -> _Ended:
     """What either kind of report says about the end of its attempt."""
     if isinstance(report, WorkReport):
-        used = Usage(0, report.memory_bytes_peak, report.io_bytes_read, report.io_bytes_written, 0, report.cpu_ms)
-        error = report.error
-        return _Ended(report.status, used, *(None, None) if error is None else (error.code, error.category))
+        taken, failure = report.result.usage, report.result.failure
+        used = Usage(0, taken.memory_bytes_peak, taken.io_bytes_read, taken.io_bytes_written, 0, taken.cpu_ms)
+        return _Ended(
+            report.result.status, used, *(None, None) if failure is None else (failure.code, failure.category)
+        )
     from detent.jobs.result import usage_of  # noqa: PLC0415 - loads Pydantic, which a report of work never needs
 
     result = report.outcome()

@@ -346,7 +346,7 @@ class Backend:
     def value_bytes(self, report: WorkReport) -> bytes | None:
         """The same as its strict JSON; None when there is none."""
         if report.value_content is None:
-            return report.value
+            return report.result.value
         data = self.content(report.value_content)
         if data is None:
             raise StoreCorrupt(
@@ -369,7 +369,7 @@ class Backend:
 
     def is_whole(self, report: WorkReport) -> bool:
         """Whether everything that belongs to a report is still there."""
-        inline = {file.digest for file in report.files}
+        inline = {file.digest for file in report.result.files}
         whole = all(
             self.has_file(digest) if digest in inline else self.content(digest) is not None or self.has_file(digest)
             for digest in report.contents()

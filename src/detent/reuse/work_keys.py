@@ -235,7 +235,7 @@ class WorkKeys:
             if status in KEPT_JOBS:
                 fault = "its result is gone" if found is None else self.fault(work_key.call, found[1])
                 available, why = not fault, fault or why
-                error = None if found is None else found[1].error
+                error = None if found is None else found[1].result.failure
                 limit_bound = error is not None and error.category == ErrorCategory.RESOURCE_LIMIT.value
                 if limit_bound and options.reuse_failed:
                     why = why or LIMIT_BOUND
@@ -371,7 +371,7 @@ class WorkKeys:
         if not call.outputs:
             return ""
         recorded: dict[str, dict[str, str]] = {}
-        for file in report.files:
+        for file in report.result.files:
             if file.output is not None:
                 recorded.setdefault(file.output, {})[file.name] = digest_text(file.digest)
         try:

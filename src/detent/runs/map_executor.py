@@ -19,7 +19,7 @@ from detent.canon import json_decode, json_encode_trusted
 from detent.contract.durations import parse_duration
 from detent.errors import DetentError, InvalidInput, StoreUnavailable
 from detent.jobs.category import ErrorCategory, category_of
-from detent.jobs.work import WorkError
+from detent.jobs.work import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, Failure, Result, WorkStream
 from detent.kernel import Job
 from detent.ordered import Summary
 from detent.runs import map_step
@@ -30,12 +30,12 @@ from detent.runs.ordered.handle import OrderedHandle, RuntimeParts
 from detent.targets import CommitFailed, parse_target
 from detent.targets.api import CommitTarget
 from detent.words import states
-from detent.workers.executor import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, Assignment, Finished
+from detent.workers.executor import Assignment
 
 if TYPE_CHECKING:
     from detent.runs.ordered.items import Items
     from detent.runs.ordered.recorded import RecordedOrdered
-    from detent.runs.ordered.recovery import Failure
+    from detent.runs.ordered.recovery import FailedItem
     from detent.runs.ordered.spec import OrderedSpec
 
 UNDER_WAY_MAX: Final = 4
@@ -54,7 +54,7 @@ class MapExecutor:
         self._wake = wake
         self._waiting: deque[_Attempt] = deque()
         self._under_way: dict[int, _Attempt] = {}
-        self._ended: deque[tuple[int, Finished | BaseException]] = deque()
+        self._ended: deque[tuple[int, Result | BaseException]] = deque()
 
     def wanted(self) -> int:
         """There is always room for one more."""
@@ -71,17 +71,17 @@ class MapExecutor:
             self._under_way[number].cancel()
         for attempt in [one for one in self._waiting if one.number == number]:
             self._waiting.remove(attempt)
-            self._ended.append((number, Finished(number=number, status=CANCELLED)))
+            self._ended.append((number, Result(status=CANCELLED)))
 
-    def finished(self) -> Sequence[Finished]:
+    def finished(self) -> Sequence[tuple[int, Result]]:
         """What has come back. Raises what no step is to blame for."""
-        back: list[Finished] = []
+        back: list[tuple[int, Result]] = []
         while self._ended:
             number, ended = self._ended.popleft()
             self._under_way.pop(number, None)
-            if not isinstance(ended, Finished):
+            if not isinstance(ended, Result):
                 raise ended
-            back.append(ended)
+            back.append((number, ended))
         if back:
             self._begin()
         return back
@@ -100,7 +100,7 @@ class MapExecutor:
             self._under_way[attempt.number] = attempt
             attempt.start()
 
-    def _tell(self, number: int, ended: Finished | BaseException) -> None:
+    def _tell(self, number: int, ended: Result | BaseException) -> None:
         self._ended.append((number, ended))
         self._wake()
 
@@ -109,7 +109,7 @@ class _Attempt:
     """One attempt at a map step, on a thread of its own."""
 
     def __init__(
-        self, work: RuntimeParts, assignment: Assignment, tell: Callable[[int, Finished | BaseException], None]
+        self, work: RuntimeParts, assignment: Assignment, tell: Callable[[int, Result | BaseException], None]
     ) -> None:
         self.number = assignment.number
         self._work = work
@@ -161,12 +161,12 @@ class _Attempt:
             try:
                 said = self._drive()
             except DetentError as exc:
-                said = self._broken_off() if self._stopping else {"status": FAILED, "error": _error(exc)}
+                said = self._broken_off() if self._stopping else {"status": FAILED, "failure": _error(exc)}
             finally:
                 self._work.progress.pop(job_id, None)
                 if self._timer is not None:
                     self._timer.cancel()
-            self._tell(self.number, Finished(number=self.number, started_ms=began, finished_ms=now(), **said))
+            self._tell(self.number, Result(started_ms=began, finished_ms=now(), **said))
         except BaseException as exc:  # noqa: BLE001 - raised on the supervisor's thread, where it is seen
             self._tell(self.number, exc)
 
@@ -240,7 +240,7 @@ class _Attempt:
         run_id: str,
         came_to: Summary,
         how: str,
-        failures: Sequence[Failure] = (),
+        failures: Sequence[FailedItem] = (),
         item_text: Callable[[int], str] = str,
     ) -> dict[str, Any]:
         order = self._order
@@ -252,12 +252,12 @@ class _Attempt:
             f"item {one.seq} {item_text(one.seq)}: {one.type or one.code}: {one.message}\n"
             for one in failures[:TOLD_MAX]
         ).encode("utf-8", "backslashreplace")
-        said: dict[str, Any] = {"stdout": stdout, "stderr": stderr}
+        said: dict[str, Any] = {"stdout": WorkStream(stdout), "stderr": WorkStream(stderr)}
         if not came_to.cancel and (not came_to.fail or order.call.target.get("on_error") == "continue"):
             file = map_step.left_file(self._work.backend, order)
             value = json_encode_trusted(map_step.result_of(order, counts, came_to.digest().hex(), file))
             return {**said, "status": SUCCEEDED, "value": value, "files": () if file is None else (file,)}
-        return {**said, "status": FAILED, "error": _failure(run_id, counts, failures)}
+        return {**said, "status": FAILED, "failure": _failure(run_id, counts, failures)}
 
     def _broken_off(self) -> dict[str, Any]:
         """The attempt was stopped: by a cancellation, by its time, or because the process ends."""
@@ -267,7 +267,7 @@ class _Attempt:
             return {"status": CANCELLED}
         if self._timed_out:
             wall = f"ran longer than its limit of {self._order.limits.wall_ms} ms; the next attempt goes on where it stands"
-            return {"status": TIMED_OUT, "error": WorkError("RESOURCE_LIMIT", WALL, wall)}
+            return {"status": TIMED_OUT, "failure": Failure("RESOURCE_LIMIT", WALL, wall)}
         return {"status": FAILED, "lost": True}
 
     def _load(self, named: str) -> Any:
@@ -281,19 +281,19 @@ def _progress(handle: OrderedHandle, before: int) -> tuple[int, int, int]:
     return before + view.committed - view.failed, view.failed, before + view.total
 
 
-def _failure(run_id: str, counts: Any, failures: Sequence[Failure]) -> WorkError:
+def _failure(run_id: str, counts: Any, failures: Sequence[FailedItem]) -> Failure:
     first = failures[0] if failures else None
     if not counts["fail"]:
-        return WorkError("DEPENDENCY_ERROR", "WORK_CANCELLED", f"its ordered run {run_id} was cancelled")
+        return Failure("DEPENDENCY_ERROR", "WORK_CANCELLED", f"its ordered run {run_id} was cancelled")
     message = f"{counts['fail']:,} of {counts['total']:,} items failed"
     if first is None:
-        return WorkError("USER_CODE_ERROR", ITEMS_FAILED, f"{message}; `detent show {run_id}` tells more")
+        return Failure("USER_CODE_ERROR", ITEMS_FAILED, f"{message}; `detent show {run_id}` tells more")
     category = category_of(first.code) or ErrorCategory.USER_CODE_ERROR
     said = f"{message}; item {first.seq}: {first.type or first.code}: {first.message}"
-    return WorkError(category.value, ITEMS_FAILED, said, first.type, first.traceback)
+    return Failure(category.value, ITEMS_FAILED, said, first.type, first.traceback)
 
 
-def _error(exc: DetentError) -> WorkError:
+def _error(exc: DetentError) -> Failure:
     """Why a step could not be driven to its end."""
     hint = f"; {exc.hint}" if exc.hint else ""
     if isinstance(exc, CommitFailed | DestinationFailed):
@@ -303,4 +303,4 @@ def _error(exc: DetentError) -> WorkError:
     else:
         fallback = ErrorCategory.VALIDATION_ERROR if isinstance(exc, InvalidInput) else ErrorCategory.INTERNAL_ERROR
         category = category_of(exc.code) or fallback
-    return WorkError(category.value, exc.code, f"{exc}{hint}", type(exc).__name__)
+    return Failure(category.value, exc.code, f"{exc}{hint}", type(exc).__name__)

@@ -364,8 +364,8 @@ def _ingredients(payload: JobPayload) -> dict[str, Any]:
 
 def _is_limit_bound(report: WorkReport) -> bool:
     """Whether other limits might have given another outcome."""
-    failed = report.error is not None and report.error.category == ErrorCategory.RESOURCE_LIMIT.value
-    return failed or report.stdout.truncated or report.stderr.truncated
+    failed = report.result.failure is not None and report.result.failure.category == ErrorCategory.RESOURCE_LIMIT.value
+    return failed or report.result.stdout.truncated or report.result.stderr.truncated
 
 
 def _invalid(faults: Sequence[JobFault]) -> EnvelopeInvalid:

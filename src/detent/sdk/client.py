@@ -136,7 +136,7 @@ class Handle:
         from detent.jobs.status import project_status  # noqa: PLC0415 - `import detent` stays cheap
 
         # By what this process knows: a handle may be looked at when its client is closed and the ledger with it.
-        error = None if self._ticket.report is None else self._ticket.report.error
+        error = None if self._ticket.report is None else self._ticket.report.result.failure
         status = project_status(self._ticket.state, failure_code=None if error is None else error.code)
         return f"<job {self.job_id}: {status.value}>"
 
@@ -524,7 +524,7 @@ def _refuse_ambiguous(function: Any, given: dict[str, Any]) -> None:
 
 def _failure(ticket: Ticket, reason_code: str | None = None) -> TaskFailed:
     """What is raised for a job that failed; ``reason_code`` is the ledger's, for one whose end its worker did not report."""
-    error = None if ticket.report is None else ticket.report.error
+    error = None if ticket.report is None else ticket.report.result.failure
     hint = f"`detent explain {ticket.job_id}` and `detent logs {ticket.job_id}` tell more"
     if error is None:
         from detent.workers.next_attempt import unreported, unreported_category  # noqa: PLC0415

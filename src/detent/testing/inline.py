@@ -25,11 +25,10 @@ from detent.executor.file import File
 from detent.executor.own_targets import HELD_BY
 from detent.executor.plain import stored
 from detent.executor.plain.model import VALUE_BYTES_MAX
-from detent.jobs.status import TIMEOUT_CODES
 from detent.jobs.values import restored
-from detent.jobs.work import WorkError
+from detent.jobs.work import CANCELLED, FAILED, SUCCEEDED, Failure, Result, status_after
 from detent.owner.ticks import SystemClock
-from detent.workers.executor import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, Assignment, Finished
+from detent.workers.executor import Assignment
 
 SLOTS: Final = 64
 
@@ -39,7 +38,7 @@ class Fails(Exception):
 
     def __init__(self, category: str = "INTERNAL_ERROR", code: str = "FAILED", message: str = "as planned") -> None:
         super().__init__(message)
-        self.error = WorkError(category, code, message)
+        self.failure = Failure(category, code, message)
 
 
 class Lost(Exception):
@@ -72,7 +71,7 @@ class InlineLane:
         self.on_idle: Callable[[], None] = lambda: None
         self._clock_ms = SystemClock().wall_ms if clock_ms is None else clock_ms
         self._pending: deque[Assignment] = deque()
-        self._finished: list[Finished] = []
+        self._finished: list[tuple[int, Result]] = []
         self._bell = threading.Event()
         self._taken = False
         """Whether a supervisor works with it."""
@@ -105,14 +104,14 @@ class InlineLane:
         self.cancelled.append(number)
         for assignment in [one for one in self._pending if one.number == number]:
             self._pending.remove(assignment)
-            self._finished.append(Finished(number=number, status=CANCELLED))
+            self._finished.append((number, Result(status=CANCELLED)))
 
-    def finished(self) -> Sequence[Finished]:
+    def finished(self) -> Sequence[tuple[int, Result]]:
         """Run what is not held, one piece for each call, and return the results."""
         ready = next((one for one in self._pending if one.order.call.target not in self.held), None)
         if ready is not None:
             self._pending.remove(ready)
-            self._finished.append(self._run(ready))
+            self._finished.append((ready.number, self._run(ready)))
         back, self._finished = self._finished, []
         return back
 
@@ -120,7 +119,7 @@ class InlineLane:
         """Run the oldest assignment of a held target; for `on_idle`, which is called on the supervisor's own thread."""
         ready = next(one for one in self._pending if one.order.call.target == target)
         self._pending.remove(ready)
-        self._finished.append(self._run(ready))
+        self._finished.append((ready.number, self._run(ready)))
         self.wake()
 
     def release(self, target: str | None = None) -> None:
@@ -153,31 +152,28 @@ class InlineLane:
         self._pending.clear()
         self._taken = False
 
-    def _run(self, assignment: Assignment) -> Finished:
+    def _run(self, assignment: Assignment) -> Result:
         self.began.append(assignment)
-        number, started_ms = assignment.number, self._clock_ms()
-        value, error, lost = None, None, False
+        started_ms = self._clock_ms()
+        value, failure, lost = None, None, False
         try:
             value = self._call(assignment)
         except Fails as exc:
-            error = exc.error
+            failure = exc.failure
         except Lost:
             lost = True
         except stored.Unfit as exc:
-            error = WorkError(exc.category, exc.code, exc.message)
+            failure = Failure(exc.category, exc.code, exc.message)
         except Exception as exc:  # noqa: BLE001 - any exception of the user's code is its outcome
-            error = WorkError("USER_CODE_ERROR", "PYTHON_EXCEPTION", str(exc), type(exc).__name__)
+            failure = Failure("USER_CODE_ERROR", "PYTHON_EXCEPTION", str(exc), type(exc).__name__)
         finished_ms, wall_ms = self._clock_ms(), assignment.order.limits.wall_ms
         if wall_ms is not None and finished_ms - started_ms > wall_ms:
-            value, error = None, WorkError("RESOURCE_LIMIT", "LIMIT_WALL", f"its {wall_ms} ms had elapsed")
-        status = SUCCEEDED
-        if error is not None or lost:
-            status = TIMED_OUT if error is not None and error.code in TIMEOUT_CODES else FAILED
-        return Finished(
-            number=number,
-            status=status,
+            value, failure = None, Failure("RESOURCE_LIMIT", "LIMIT_WALL", f"its {wall_ms} ms had elapsed")
+        status = FAILED if lost else SUCCEEDED
+        return Result(
+            status=status if failure is None else status_after(failure),
             value=value,
-            error=error,
+            failure=failure,
             started_ms=started_ms,
             finished_ms=finished_ms,
             lost=lost,

@@ -1,6 +1,6 @@
 """Where work runs, by its kind: what a supervisor of workers hands to which executor, and what comes back.
 
-An *executor* takes orders under a number and always gives back one `Finished` for each. There are four: plain
+An *executor* takes orders under a number and always gives back one result for each. There are four: plain
 processes for the user's own functions and commands, the sandbox for code written in a contract, the runners for platform
 jobs, which use the sandbox too, and one that drives the ordered runs of map steps.
 """
@@ -9,18 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from detent.canon import json_encode
 from detent.canon.late import dataclass
 from detent.jobs.order import Order
-from detent.jobs.status import JobStatus
-from detent.jobs.work import PROCESS, WorkError, WorkFile
-
-SUCCEEDED: Final = JobStatus.SUCCEEDED.value
-FAILED: Final = JobStatus.FAILED.value
-TIMED_OUT: Final = JobStatus.TIMED_OUT.value
-CANCELLED: Final = JobStatus.CANCELLED.value
+from detent.jobs.work import Result
 
 
 def variables(plain: Mapping[str, Any]) -> dict[str, str]:
@@ -43,38 +37,6 @@ class Assignment:
     """The stored values of the results that the order names, by digest: their strict JSON, or the file that holds it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
-    """The result of one attempt."""
-
-    number: int
-    status: str
-    value: bytes | None = None
-    error: WorkError | None = None
-    stdout: bytes = b""
-    stdout_truncated: bool = False
-    stderr: bytes = b""
-    stderr_truncated: bool = False
-    files: tuple[WorkFile, ...] = ()
-    sandbox: str = PROCESS
-    env_version: str | None = None
-    """What it ran in, where its executor says so itself; None: what its code reaches."""
-    started_ms: int = 0
-    finished_ms: int = 0
-    cpu_ms: int = 0
-    memory_bytes_peak: int = 0
-    io_bytes_read: int = 0
-    io_bytes_written: int = 0
-    envelope: bytes | None = None
-    """The contract's result envelope of a platform job, as it is stored."""
-    gpu_ms: int | None = None
-    """None: not measured, which is not the same as none used."""
-    unmeasured: tuple[str, ...] = ()
-    """Which of the other amounts could not be measured here, and are 0 for that reason alone."""
-    lost: bool = False
-    """The worker was ended from outside while it had this: not a failure of the work, which is retried (X-163)."""
-
-
 class Executor(Protocol):
     """An executor for some kinds of orders. Only the supervisor's own thread calls it."""
 
@@ -85,10 +47,10 @@ class Executor(Protocol):
         """Begin an assignment, or queue it. Never waits and never raises for what the order says."""
 
     def cancel(self, number: int) -> None:
-        """End an assignment at once, with everything it started; it still gives its `Finished`."""
+        """End an assignment at once, with everything it started; it still gives its result."""
 
-    def finished(self) -> Sequence[Finished]:
-        """What has come back since the last time; never waits."""
+    def finished(self) -> Sequence[tuple[int, Result]]:
+        """What has come back since the last time, by the numbers of the assignments; never waits."""
 
     def close(self) -> None:
         """End everything that still runs, and what it left behind."""
@@ -117,7 +79,7 @@ class LazyExecutor:
         if self._lane is not None:
             self._lane.cancel(number)
 
-    def finished(self) -> Sequence[Finished]:
+    def finished(self) -> Sequence[tuple[int, Result]]:
         """What has come back since the last time."""
         return () if self._lane is None else self._lane.finished()
 

@@ -57,7 +57,7 @@ def next_attempt(row: JobRow, report: WorkReport | None, now_ms: int) -> NextAtt
     job = Job.decode(row.body)
     resting = job.state == State.RETRYING
     reason = job.reason_code or ""
-    why = None if report is not None and report.error is not None else _WITHOUT_REPORT.get(reason)
+    why = None if report is not None and report.result.failure is not None else _WITHOUT_REPORT.get(reason)
     attempt = job.attempt_id + (2 if resting else 1)
     of = None if why is not None and reason != ev.REASON_LEASE_EXPIRED else attempt + job.max_retries - job.failures
     pause = max(0, (job.ready_tick or 0) - row.tick) if resting else 0
@@ -76,9 +76,9 @@ def unreported_category(reason_code: str) -> str:
 
 def why_failed(report: WorkReport | None) -> str:
     """A failure in one line, as its report tells it."""
-    if report is None or report.error is None:
+    if report is None or report.result.failure is None:
         return "it ended without a report"
-    error = report.error
+    error = report.result.failure
     name = error.type or error.code
     first = error.message.strip().splitlines()[0] if error.message.strip() else ""
     if first.startswith(name):  # What comes from the sandbox says its type itself.

@@ -8,13 +8,12 @@ from typing import Any
 
 from detent.canon import json_decode, json_encode_trusted
 from detent.canon.strict_json import JsonValue
-from detent.executor.plain import Context, Done, Pool, Progress, Task
+from detent.executor.plain import Context, Pool, Progress, Task
 from detent.executor.plain.model import MB
-from detent.jobs.status import TIMEOUT_CODES
 from detent.jobs.values import restored
-from detent.jobs.work import WorkError, WorkFile
+from detent.jobs.work import Result
 from detent.reuse.ingredients import absent_inputs
-from detent.workers.executor import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, Assignment, Finished, variables
+from detent.workers.executor import Assignment, variables
 
 
 class PlainExecutor:
@@ -25,7 +24,7 @@ class PlainExecutor:
         self._told = {} if told is None else told
         """How far the tasks under way say they are, by job."""
         self._jobs: dict[int, str] = {}
-        self._finished: list[Finished] = []
+        self._finished: list[tuple[int, Result]] = []
 
     def wanted(self) -> int:
         """How many more the pool can use."""
@@ -66,7 +65,7 @@ class PlainExecutor:
         """End a task and everything it started."""
         self._pool.cancel(number)
 
-    def finished(self) -> Sequence[Finished]:
+    def finished(self) -> Sequence[tuple[int, Result]]:
         """What has come back."""
         self.wait(0.0)
         finished, self._finished = self._finished, []
@@ -79,8 +78,8 @@ class PlainExecutor:
                 if (job_id := self._jobs.get(event.number)) is not None:
                     self._told[job_id] = (event.fraction, event.message)
                 continue
-            self._told.pop(self._jobs.pop(event.number, ""), None)
-            self._finished.append(_finished(event))
+            self._told.pop(self._jobs.pop(event[0], ""), None)
+            self._finished.append(event)
 
     def wake(self) -> None:
         """End a `wait`; from any thread."""
@@ -89,48 +88,6 @@ class PlainExecutor:
     def close(self) -> None:
         """End everything."""
         self._pool.close()
-
-
-def _finished(done: Done) -> Finished:
-    error = None
-    if done.error is not None:
-        failure = done.error
-        error = WorkError(
-            failure.category,
-            failure.code,
-            failure.message,
-            failure.type,
-            failure.traceback,
-            failure.line,
-            failure.column,
-        )
-    if done.ok:
-        status, error = SUCCEEDED, None
-    elif error is None:
-        status = CANCELLED
-    else:
-        status = TIMED_OUT if error.code in TIMEOUT_CODES else FAILED
-    return Finished(
-        number=done.number,
-        status=status,
-        value=done.value,
-        error=error,
-        stdout=done.stdout,
-        stdout_truncated=done.stdout_truncated,
-        stderr=done.stderr,
-        stderr_truncated=done.stderr_truncated,
-        files=tuple(
-            WorkFile(made.path, made.digest, made.size_bytes, made.content_type, made.output) for made in done.files
-        ),
-        started_ms=done.started_ms,
-        finished_ms=done.finished_ms,
-        cpu_ms=done.usage.cpu_ms,
-        memory_bytes_peak=done.usage.memory_bytes_peak,
-        io_bytes_read=done.usage.io_bytes_read,
-        io_bytes_written=done.usage.io_bytes_written,
-        unmeasured=done.usage.unmeasured,
-        lost=done.lost is not None,
-    )
 
 
 def _texts(env: Mapping[str, JsonValue], values: Mapping[str, bytes | Path]) -> dict[str, str]:

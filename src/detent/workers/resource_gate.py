@@ -15,8 +15,8 @@ from typing import Final
 
 from detent.canon.amounts import CPU
 from detent.errors import InvalidInput
-from detent.jobs.work import WorkError
-from detent.workers.executor import CANCELLED, FAILED, Assignment, Executor, Finished
+from detent.jobs.work import CANCELLED, Failure, Result, failed
+from detent.workers.executor import Assignment, Executor
 from detent.workers.resources import Resources
 
 WAITING_MAX: Final = 256
@@ -37,7 +37,7 @@ class ResourceGate:
         self._large = 0
         """Assignments under way that take more than one worker."""
         self._waiting: dict[int, Assignment] = {}
-        self._ended: list[Finished] = []
+        self._ended: list[tuple[int, Result]] = []
 
     def wanted(self) -> int:
         """The kinds of the next jobs are unknown: nothing while any executor is full, else what the most can use."""
@@ -59,16 +59,16 @@ class ResourceGate:
     def cancel(self, number: int) -> None:
         """End an assignment, or keep it from beginning."""
         if self._waiting.pop(number, None) is not None:
-            self._ended.append(Finished(number=number, status=CANCELLED))
+            self._ended.append((number, Result(status=CANCELLED)))
             self._admit()
         elif number in self._under_way:
             self._under_way[number][0].cancel(number)
 
-    def finished(self) -> Sequence[Finished]:
+    def finished(self) -> Sequence[tuple[int, Result]]:
         """What has come back; what it took is free for those who wait."""
         back = [one for lane in self._all_lanes for one in lane.finished()]
-        for one in back:
-            self._let_go(one.number)
+        for number, _ in back:
+            self._let_go(number)
         if self._waiting:  # Also when nothing came back here: another process may have given something back.
             self._admit()
         if self._ended:
@@ -96,9 +96,8 @@ class ResourceGate:
             try:
                 self._hand_on(assignment, workers)
             except InvalidInput as exc:
-                now = self._clock_ms()
-                error = WorkError("VALIDATION_ERROR", "VALIDATION_ERROR", str(exc))
-                self._ended.append(Finished(number=number, status=FAILED, error=error, started_ms=now, finished_ms=now))
+                failure = Failure("VALIDATION_ERROR", "VALIDATION_ERROR", str(exc))
+                self._ended.append((number, failed(failure, self._clock_ms())))
 
     def _missing(self, number: int, workers: int, needs: Mapping[str, int], short: set[str]) -> set[str]:
         """What an assignment has to wait for; it has taken all it needs when that is nothing."""

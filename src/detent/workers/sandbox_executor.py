@@ -29,11 +29,21 @@ from detent.jobs.order import Order
 from detent.jobs.payload import LOCAL_USER, JobPayload, read_payload
 from detent.jobs.platform_order import is_platform_order
 from detent.jobs.result import JobResult, ResourceUsage, encode_result
-from detent.jobs.status import TIMEOUT_CODES
 from detent.jobs.values import FILE, escaped, escaped_key, file_reference, restored
-from detent.jobs.work import WorkError, WorkFile
+from detent.jobs.work import (
+    CANCELLED,
+    FAILED,
+    SUCCEEDED,
+    Failure,
+    Result,
+    Usage,
+    WorkFile,
+    WorkStream,
+    failed,
+    status_after,
+)
 from detent.store.content import ContentFiles
-from detent.workers.executor import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, Assignment, Finished, variables
+from detent.workers.executor import Assignment, variables
 from detent.workers.live_output import LiveOutput
 
 if TYPE_CHECKING:
@@ -92,7 +102,7 @@ class SandboxExecutor:
         self._threads_max = threads
         self._threads: list[threading.Thread] = []
         self._orders: SimpleQueue[Assignment | None] = SimpleQueue()
-        self._done: deque[Finished] = deque()
+        self._done: deque[tuple[int, Result]] = deque()
         self._lock = threading.Lock()
         self._running: dict[int, Callable[[], object]] = {}
         self._cancelled: set[int] = set()
@@ -124,9 +134,9 @@ class SandboxExecutor:
         if running is not None:
             running()
 
-    def finished(self) -> Sequence[Finished]:
+    def finished(self) -> Sequence[tuple[int, Result]]:
         """What has come back."""
-        back: list[Finished] = []
+        back: list[tuple[int, Result]] = []
         while self._done:
             back.append(self._done.popleft())
             self._under_way -= 1
@@ -155,19 +165,17 @@ class SandboxExecutor:
             try:
                 if live is not None:
                     live.begin(assignment.job_id)
-                finished = self._run(assignment, None if live is None else live.printed)
+                result = self._run(assignment, None if live is None else live.printed)
             except DetentError as exc:
-                finished = self._failed(assignment.number, WorkError("INTERNAL_ERROR", exc.code, str(exc)))
+                result = self._failed(Failure("INTERNAL_ERROR", exc.code, str(exc)))
             except Exception as exc:  # noqa: BLE001 - a bug of ours must not leave a job without an end
-                finished = self._failed(
-                    assignment.number, WorkError("INTERNAL_ERROR", "EXECUTOR_FAILED", f"{type(exc).__name__}: {exc}")
-                )
+                result = self._failed(Failure("INTERNAL_ERROR", "EXECUTOR_FAILED", f"{type(exc).__name__}: {exc}"))
             finally:
                 if live is not None:
                     live.end()
             with self._lock:
                 self._cancelled.discard(assignment.number)
-            self._done.append(finished)
+            self._done.append((assignment.number, result))
             self._wake()
         if live is not None:
             live.close()
@@ -181,38 +189,34 @@ class SandboxExecutor:
                 self._supervisor = self._start()
             return self._supervisor
 
-    def _run(self, assignment: Assignment, on_output: OnOutput | None) -> Finished:
+    def _run(self, assignment: Assignment, on_output: OnOutput | None) -> Result:
         with self._lock:
             if self._closing or assignment.number in self._cancelled:
-                return Finished(number=assignment.number, status=CANCELLED)
+                return Result(status=CANCELLED)
         if assignment.order.call.kind == "job":
             return self._platform_job(assignment, on_output)
         started_ms = self._clock_ms()
         try:
             job = self._job(assignment)
         except InvalidInput as exc:  # A limit that the sandbox does not take, in an order of before that was checked.
-            job = WorkError("VALIDATION_ERROR", "VALIDATION_ERROR", str(exc))
-        if isinstance(job, WorkError):
-            return self._failed(assignment.number, job)
+            job = Failure("VALIDATION_ERROR", "VALIDATION_ERROR", str(exc))
+        if isinstance(job, Failure):
+            return self._failed(job)
         supervisor = self._sandbox()
         try:
             outcome = supervisor.start(job, on_output=on_output)
         except SandboxFailed as exc:
-            return self._failed(
-                assignment.number, WorkError("INTERNAL_ERROR", exc.code, str(exc)), lost=supervisor.has_gone
-            )
+            return self._failed(Failure("INTERNAL_ERROR", exc.code, str(exc)), lost=supervisor.has_gone)
         if isinstance(outcome, Refused):
-            return self._failed(assignment.number, WorkError("VALIDATION_ERROR", outcome.code, outcome.message))
+            return self._failed(Failure("VALIDATION_ERROR", outcome.code, outcome.message))
         execution = (
             self._watched(assignment.number, outcome.cancel, outcome.wait) if isinstance(outcome, Running) else outcome
         )
         if execution.code == SandboxFailed.code and not execution.cancelled and supervisor.has_gone:
             # The spawner was killed: its jails are provably gone with it, and no user code is to blame (X-163).
-            return self._failed(
-                assignment.number, WorkError("INTERNAL_ERROR", SandboxFailed.code, execution.message), lost=True
-            )
+            return self._failed(Failure("INTERNAL_ERROR", SandboxFailed.code, execution.message), lost=True)
         try:
-            return self._finished(assignment.number, execution, started_ms)
+            return self._result(execution, started_ms)
         finally:
             supervisor.discard(execution)
 
@@ -229,7 +233,7 @@ class SandboxExecutor:
             with self._lock:
                 del self._running[number]
 
-    def _platform_job(self, assignment: Assignment, on_output: OnOutput | None) -> Finished:
+    def _platform_job(self, assignment: Assignment, on_output: OnOutput | None) -> Result:
         """A whole payload: run, and its result read back."""
         from detent.executor.runners import Attempt  # noqa: PLC0415 - most runs have no platform jobs
 
@@ -237,7 +241,7 @@ class SandboxExecutor:
         try:
             payload = self._payload(assignment, runners)
         except DetentError as exc:
-            return self._failed(assignment.number, WorkError("VALIDATION_ERROR", "VALIDATION_ERROR", str(exc)))
+            return self._failed(Failure("VALIDATION_ERROR", "VALIDATION_ERROR", str(exc)))
         started_ms = self._clock_ms()
         attempt = Attempt(on_output)
         result = self._watched(
@@ -246,8 +250,8 @@ class SandboxExecutor:
             lambda: runners.run(payload, now=self._now, nonce=self._nonce(), attempt=attempt),
         )
         if isinstance(result, Refused):
-            return self._failed(assignment.number, WorkError("VALIDATION_ERROR", result.code, result.message))
-        return finished_of(assignment.number, result, started_ms, self._clock_ms())
+            return self._failed(Failure("VALIDATION_ERROR", result.code, result.message))
+        return result_of(result, started_ms, self._clock_ms())
 
     def _payload(self, assignment: Assignment, runners: Runners) -> JobPayload:
         """The complete payload: as it was submitted, or the draft of a step with what the platform fills in (X-152)."""
@@ -278,7 +282,7 @@ class SandboxExecutor:
     def _nonce(self) -> str:
         return self._random(16).hex()
 
-    def _job(self, assignment: Assignment) -> Job | WorkError:
+    def _job(self, assignment: Assignment) -> Job | Failure:
         """The order as a job of the sandbox; files it is given are mounted, and stand as their paths."""
         order = assignment.order
         inputs: dict[str, Input] = {}
@@ -298,9 +302,9 @@ class SandboxExecutor:
         keywords = restored(dict(order.call.keywords), load, mounted)
         env = variables({name: restored(value, load, mounted) for name, value in order.call.env.items()})
         if missing:
-            return WorkError("DEPENDENCY_ERROR", "INPUT_MISSING", f"the file {missing[0]} is gone")
+            return Failure("DEPENDENCY_ERROR", "INPUT_MISSING", f"the file {missing[0]} is gone")
         if unfit := [name for name, value in env.items() if "\0" in value]:
-            return WorkError(
+            return Failure(
                 "VALIDATION_ERROR", "VALIDATION_ERROR", f"env {unfit[0]!r} must not hold the character U+0000"
             )
         return Job(
@@ -313,15 +317,15 @@ class SandboxExecutor:
             filename=f"{order.origin.step or 'code'}.py",
         )
 
-    def _finished(self, number: int, execution: Execution, started_ms: int) -> Finished:
+    def _result(self, execution: Execution, started_ms: int) -> Result:
         files = []
         for made in execution.files:
             digest, size, content_type = self._files.keep(made.path)
             files.append(WorkFile(made.name, digest, size, content_type))
-        error = None
-        if execution.category is not None:
+        failure = None
+        if execution.category is not None and not execution.cancelled:
             raised = execution.raised
-            error = WorkError(
+            failure = Failure(
                 execution.category.value,
                 execution.code or FAILED,
                 message_of(execution),
@@ -330,38 +334,27 @@ class SandboxExecutor:
                 None if raised is None else raised.line,
                 None if raised is None else raised.column,
             )
-        if execution.cancelled:
-            status, error = CANCELLED, None
-        elif error is None:
-            status = SUCCEEDED
-        else:
-            status = TIMED_OUT if error.code in TIMEOUT_CODES else FAILED
-        usage = execution.usage
-        return Finished(
-            number=number,
+        status = CANCELLED if execution.cancelled else SUCCEEDED
+        if failure is not None:
+            status = status_after(failure)
+        return Result(
             status=status,
             value=_value(execution.result, files) if status == SUCCEEDED else None,
-            error=error,
-            stdout=execution.stdout.data,
-            stdout_truncated=execution.stdout.truncated,
-            stderr=execution.stderr.data,
-            stderr_truncated=execution.stderr.truncated,
+            failure=failure,
+            stdout=WorkStream(execution.stdout.data, None, execution.stdout.truncated),
+            stderr=WorkStream(execution.stderr.data, None, execution.stderr.truncated),
             files=tuple(files),
+            usage=execution.usage,
             sandbox=execution.profile.value,
             started_ms=started_ms,
             finished_ms=self._clock_ms(),
-            cpu_ms=usage.cpu_ms,
-            memory_bytes_peak=usage.memory_bytes_peak,
-            io_bytes_read=usage.io_bytes_read,
-            io_bytes_written=usage.io_bytes_written,
         )
 
-    def _failed(self, number: int, error: WorkError, *, lost: bool = False) -> Finished:
-        now = self._clock_ms()
-        return Finished(number=number, status=FAILED, error=error, started_ms=now, finished_ms=now, lost=lost)
+    def _failed(self, failure: Failure, *, lost: bool = False) -> Result:
+        return failed(failure, self._clock_ms(), lost=lost)
 
 
-def finished_of(number: int, result: JobResult, started_ms: int, finished_ms: int) -> Finished:
+def result_of(result: JobResult, started_ms: int, finished_ms: int) -> Result:
     """A platform job's result as every other attempt's."""
     files = [
         WorkFile(
@@ -372,10 +365,10 @@ def finished_of(number: int, result: JobResult, started_ms: int, finished_ms: in
         )
         for artifact in result.artifacts
     ]
-    error = None
+    failure = None
     if result.error is not None:
         details = result.error.details
-        error = WorkError(
+        failure = Failure(
             result.error.category.value,
             result.error.code,
             result.error.message,
@@ -384,29 +377,23 @@ def finished_of(number: int, result: JobResult, started_ms: int, finished_ms: in
             details.line,
             details.column,
         )
-    usage = result.resource_usage or ResourceUsage()
+    used = result.resource_usage or ResourceUsage()
     value = None
     if result.status.value == SUCCEEDED:
         returned = result.outputs.result_json
         value = _value(None if returned is None else json_encode(returned), files)
-    return Finished(
-        number=number,
+    return Result(
         status=result.status.value,
         value=value,
-        error=error,
-        stdout=result.outputs.stdout.encode(),
-        stdout_truncated="stdout" in result.outputs.truncated,
-        stderr=result.outputs.stderr.encode(),
-        stderr_truncated="stderr" in result.outputs.truncated,
+        failure=failure,
+        stdout=WorkStream(result.outputs.stdout.encode(), None, "stdout" in result.outputs.truncated),
+        stderr=WorkStream(result.outputs.stderr.encode(), None, "stderr" in result.outputs.truncated),
         files=tuple(files),
+        usage=Usage(used.cpu_ms, 0, used.memory_mb_peak * MB, used.io_bytes_read, used.io_bytes_written),
         sandbox=result.environment.sandbox or "none",
-        env_version=result.environment.env_version,
         started_ms=started_ms,
         finished_ms=finished_ms,
-        cpu_ms=usage.cpu_ms,
-        memory_bytes_peak=usage.memory_mb_peak * MB,
-        io_bytes_read=usage.io_bytes_read,
-        io_bytes_written=usage.io_bytes_written,
+        env_version=result.environment.env_version,
         envelope=encode_result(result),
     )
 

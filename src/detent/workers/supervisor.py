@@ -19,7 +19,7 @@ from typing import Final, Protocol
 from detent.canon.late import dataclass
 from detent.errors import DetentError, InvalidInput, Refused
 from detent.jobs.order import Order
-from detent.jobs.work import WorkError, WorkReport
+from detent.jobs.work import Failure, Result, WorkReport, failed
 from detent.kernel import Claim, Command, Finish, Grant, Heartbeat, Job
 from detent.kernel.history import Record
 from detent.kernel.table import TERMINAL, State
@@ -30,7 +30,7 @@ from detent.reuse.ingredients import env_version
 from detent.reuse.work_keys import Witnessed
 from detent.workers.action_leases import ActionLeases, HeldAction
 from detent.workers.claim_ahead import ClaimAhead, given_up
-from detent.workers.executor import FAILED, Assignment, Executor, Finished
+from detent.workers.executor import Assignment, Executor
 from detent.workers.identity import is_gone, worker_identity
 from detent.workers.reports import Reporter, closing_commands
 from detent.workflow.errors import EpochConflictError, LeaseExpiredError
@@ -142,7 +142,7 @@ class Supervisor:
         self._moved: OrderedDict[str, None] = OrderedDict()
         """Jobs with a recent record: one that is cancelled on its way here is not begun unnoticed."""
         self._maybe_queued = True
-        self._finished: list[Finished] = []
+        self._finished: list[tuple[int, Result]] = []
         self._gathering_since = 0.0
         self._stopping = threading.Event()
         self._draining = False
@@ -268,26 +268,26 @@ class Supervisor:
             return 0.0
         return self._gathering_since + GATHER_SECONDS - now
 
-    def _settle(self, finished: Sequence[Finished], wanted: int) -> None:
+    def _settle(self, finished: Sequence[tuple[int, Result]], wanted: int) -> None:
         """Report what has finished and claim more, in one commit; then hand out what was granted."""
         commands: list[Command] = []
         inline: list[Inline] = []
         closing: list[tuple[int, int, HeldLease, Reported | None]] = []
         now = time.monotonic()
-        for one in finished:
-            held = self._held.get(one.number)
+        for number, result in finished:
+            held = self._held.get(number)
             if held is None or held.revoked:
-                self._forget(one.number)
+                self._forget(number)
                 continue
             held.finishing = True
             if held.action is not None:
                 held.action.check()  # The result is its action's: what was begun under the lease is reported under it (X-013).
-            reported = (
-                None if one.lost else self._reporter.report(held.grant, one, self._witness(held.order, now), held.order)
-            )
-            commands += closing_commands(held.grant, one, reported)
-            inline += () if reported is None else [reported.inline]
-            closing.append((one.number, len(commands) - 1, held, reported))
+            reported = None
+            if not result.lost:
+                reported = self._reporter.report(held.grant, result, self._witness(held.order, now), held.order)
+                inline.append(reported.inline)
+            commands += closing_commands(held.grant, result, reported)
+            closing.append((number, len(commands) - 1, held, reported))
         if wanted := self.claim_ahead.withdraw(wanted) if wanted else 0:
             self._maybe_queued = False
             commands.append(Claim(0, self.identity, wanted))
@@ -348,10 +348,10 @@ class Supervisor:
                 if named not in values:
                     values[named] = self._backend.result_value(named)
         except (LeaseExpiredError, EpochConflictError) as exc:
-            self._refuse(grant, WorkError("VALIDATION_ERROR", exc.code, str(exc)))
+            self._refuse(grant, Failure("VALIDATION_ERROR", exc.code, str(exc)))
             return
         except DetentError as exc:
-            self._refuse(grant, WorkError("DEPENDENCY_ERROR", exc.code, str(exc)))
+            self._refuse(grant, Failure("DEPENDENCY_ERROR", exc.code, str(exc)))
             return
         # A policy that the settings have dropped since: the shortest is safe.
         beat_seconds = self._beat_seconds.get(grant.lease_policy_id) or min(self._beat_seconds.values())
@@ -366,16 +366,15 @@ class Supervisor:
         try:
             lane.take(Assignment(number, grant.job_id, grant.attempt_id, order, values))
         except InvalidInput as exc:  # What an executor does not take, such as a variable that cannot be written.
-            self._refuse(grant, WorkError("VALIDATION_ERROR", "VALIDATION_ERROR", str(exc)), order)
+            self._refuse(grant, Failure("VALIDATION_ERROR", "VALIDATION_ERROR", str(exc)), order)
             self._forget(number)
 
-    def _refuse(self, grant: Grant, error: WorkError, order: Order | None = None) -> None:
+    def _refuse(self, grant: Grant, failure: Failure, order: Order | None = None) -> None:
         """Fail an attempt that cannot even begin; without an order, because that cannot be read."""
-        now = self._backend.now_ms()
-        failed = Finished(number=0, status=FAILED, error=error, started_ms=now, finished_ms=now)
         witnessed = Witnessed(env_version({})) if order is None else self._witness(order, time.monotonic())
-        reported = self._reporter.report(grant, failed, witnessed)
-        *_, answer = self._ask(closing_commands(grant, failed, reported), list(reported.inline))
+        result = failed(failure, self._backend.now_ms())
+        reported = self._reporter.report(grant, result, witnessed)
+        *_, answer = self._ask(closing_commands(grant, result, reported), list(reported.inline))
         self._tell([self._became(grant.job_id, answer, reported)])
 
     # -- ending --------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from detent.jobs.work import CANCELLED
 from tests.executor.plain.rig import Rig, marked
 
 
@@ -12,7 +13,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     made = Rig(tmp_path_factory.mktemp("home"))
     yield made
     left = made.pool.close()
-    assert [done for done in left if not done.cancelled] == []
+    assert [result for _, result in left if result.status != CANCELLED] == []
     assert marked(made.live) == []
     assert list(made.live.iterdir()) == []
 

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from detent.executor.plain import Done, Pool, Progress, Task
+from detent.executor.plain import Pool, Progress, Task
 from detent.executor.plain.slot import Slot
 from detent.executor.plain.sweep import MARKER, home_id
+from detent.jobs.work import Result
 
 BASE = str(Path(__file__).parent)
 SECONDS_MAX = 30.0
@@ -31,7 +32,7 @@ class Rig:
         self._new: Callable[[], Pool] = lambda: Pool(workers, live=self.live, content=self.content, **given)
         self.pool = self._new()
         self.numbers = itertools.count(1)
-        self.done: dict[int, Done] = {}
+        self.done: dict[int, Result] = {}
         self.said: list[Progress] = []
 
     def restart(self) -> None:
@@ -50,10 +51,10 @@ class Rig:
         self.pool.submit(task)
         return task.number
 
-    def run(self, target: str, *positional: Any, **fields: Any) -> Done:
+    def run(self, target: str, *positional: Any, **fields: Any) -> Result:
         return self.result(self.submit(target, *positional, **fields))
 
-    def result(self, number: int) -> Done:
+    def result(self, number: int) -> Result:
         self.until(lambda: number in self.done)
         return self.done[number]
 
@@ -73,8 +74,9 @@ class Rig:
             if isinstance(one, Progress):
                 self.said.append(one)
             else:
-                assert one.number not in self.done, "told twice"
-                self.done[one.number] = one
+                number, result = one
+                assert number not in self.done, "told twice"
+                self.done[number] = result
 
     def holder(self, number: int) -> Slot:
         """The worker that has a task. A worker may speak before the host has told of its birth, and with it of its pid."""
@@ -83,16 +85,16 @@ class Rig:
         return slot
 
 
-def value(done: Done) -> Any:
+def value(done: Result) -> Any:
     assert done.ok, done
     assert done.value is not None
     return json.loads(done.value)
 
 
-def failure(done: Done) -> tuple[str, str]:
+def failure(done: Result) -> tuple[str, str]:
     assert not done.ok
-    assert done.error is not None
-    return done.error.category, done.error.code
+    assert done.failure is not None
+    return done.failure.category, done.failure.code
 
 
 def is_gone(pid: int) -> bool:

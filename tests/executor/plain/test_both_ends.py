@@ -83,7 +83,7 @@ def test_the_end_of_a_long_output_is_kept_also_when_the_worker_is_killed(rig: Ri
     command = "seq 100000; echo the last words; kill -9 $PPID; sleep 60"
     done = rig.result(rig.submit(command, kind="shell"))
     assert not done.ok
-    assert done.stdout_truncated
-    assert done.stdout.startswith(b"1\n2\n")
-    assert done.stdout.endswith(b"the last words\n")
-    assert len(done.stdout) <= OUTPUT_BYTES_MAX
+    assert done.stdout.truncated
+    assert done.stdout.data.startswith(b"1\n2\n")
+    assert done.stdout.data.endswith(b"the last words\n")
+    assert len(done.stdout.data) <= OUTPUT_BYTES_MAX

@@ -10,6 +10,7 @@ import pytest
 from detent.executor.plain.dealing import AHEAD_US, DEPTH_MAX, SOON_US, Dealer
 from detent.executor.plain.model import Task
 from detent.executor.plain.slot import Slot, entry_of
+from detent.jobs.work import CANCELLED
 from tests.executor.plain.rig import Rig
 
 
@@ -65,4 +66,4 @@ def test_what_waits_behind_a_task_of_the_usual_length_is_taken_by_a_worker_witho
     behind = [rig.submit("same", place) for place in range(3)]
     assert [rig.result(number).ok for number in behind] == [True] * 3
     rig.pool.cancel(held)
-    assert rig.result(held).cancelled
+    assert rig.result(held).status == CANCELLED

@@ -13,6 +13,7 @@ import pytest
 
 from detent.errors import InvalidInput
 from detent.executor.plain import PoolFailed
+from detent.jobs.work import CANCELLED
 from detent.store.content import marked_name
 from tests.executor.plain import work
 from tests.executor.plain.rig import OUTPUT_BYTES_MAX, SECONDS_MAX, Rig, failure, is_gone, marked, value
@@ -29,41 +30,41 @@ def _works_afterwards(rig: Rig) -> Iterator[None]:
 def test_an_exception_names_line_and_column_of_the_users_code(rig: Rig) -> None:
     done = rig.run("raise_from_library")
     assert failure(done) == (USER, "PYTHON_EXCEPTION")
-    assert done.error is not None
+    assert done.failure is not None
     first = work.raise_from_library.__code__.co_firstlineno
-    assert (done.error.type, done.error.line, done.error.column) == ("JSONDecodeError", first + 4, 12)
-    assert done.error.message.startswith("Expecting property name")
-    assert done.error.traceback is not None
-    assert "return json.loads(text)" in done.error.traceback
-    assert done.error.traceback.endswith(f"JSONDecodeError: {done.error.message}")
-    assert "executor/plain/child.py" not in done.error.traceback
+    assert (done.failure.type, done.failure.line, done.failure.column) == ("JSONDecodeError", first + 4, 12)
+    assert done.failure.message.startswith("Expecting property name")
+    assert done.failure.traceback is not None
+    assert "return json.loads(text)" in done.failure.traceback
+    assert done.failure.traceback.endswith(f"JSONDecodeError: {done.failure.message}")
+    assert "executor/plain/child.py" not in done.failure.traceback
 
 
 def test_an_exception_is_told_with_its_message_and_its_cause(rig: Rig) -> None:
     done = rig.run("raise_plain")
-    assert done.error is not None
-    assert (done.error.type, done.error.message) == ("ValueError", "('no: é', 3)")
+    assert done.failure is not None
+    assert (done.failure.type, done.failure.message) == ("ValueError", "('no: é', 3)")
     done = rig.run("raise_chained")
-    assert done.error is not None
-    assert done.error.traceback is not None
-    assert "KeyError: 'first'\n\nwhich led to:" in done.error.traceback
+    assert done.failure is not None
+    assert done.failure.traceback is not None
+    assert "KeyError: 'first'\n\nwhich led to:" in done.failure.traceback
 
 
 @pytest.mark.parametrize("kind", ["raising", "endless", "stubborn"])
 def test_a_message_that_never_comes_costs_the_message_only(rig: Rig, kind: str) -> None:
     done = rig.run("raise_odd", kind)
     assert failure(done) == (USER, "PYTHON_EXCEPTION")
-    assert done.error is not None
-    assert done.error.type == {"raising": "RaisingText", "endless": "EndlessText", "stubborn": "StubbornText"}[kind]
-    assert done.error.message == "<no message: it could not be formatted>"
-    assert done.error.line == work.raise_odd.__code__.co_firstlineno + 1
-    assert (rig.run("pid").worker == done.worker) == (kind != "stubborn")
+    assert done.failure is not None
+    assert done.failure.type == {"raising": "RaisingText", "endless": "EndlessText", "stubborn": "StubbornText"}[kind]
+    assert done.failure.message == "<no message: it could not be formatted>"
+    assert done.failure.line == work.raise_odd.__code__.co_firstlineno + 1
+    assert (rig.run("pid").process == done.process) == (kind != "stubborn")
 
 
 def test_a_long_message_is_cut_between_characters(rig: Rig) -> None:
     done = rig.run("raise_odd", "long")
-    assert done.error is not None
-    assert done.error.message == "é" * 2046 + "..."
+    assert done.failure is not None
+    assert done.failure.message == "é" * 2046 + "..."
 
 
 @pytest.mark.parametrize(
@@ -79,9 +80,9 @@ def test_a_long_message_is_cut_between_characters(rig: Rig) -> None:
 def test_leaving_the_process_is_the_tasks_own_failure(rig: Rig, how: str, code: str, said: str) -> None:
     done = rig.run("leave_process", how)
     assert failure(done) == (USER, code)
-    assert done.error is not None
-    assert said in done.error.message
-    assert done.lost is None
+    assert done.failure is not None
+    assert said in done.failure.message
+    assert not done.lost
     assert done.started_ms > 0
 
 
@@ -106,12 +107,12 @@ def test_import_errors_say_what_and_where(rig: Rig, tmp_path: Path) -> None:
         if target.startswith("work"):
             done = rig.run(target)
         assert failure(done) == (USER, "IMPORT_FAILED"), target
-        assert done.error is not None
-        assert said in done.error.message
-    error = rig.run("broken:f", base=str(tmp_path)).error
+        assert done.failure is not None
+        assert said in done.failure.message
+    error = rig.run("broken:f", base=str(tmp_path)).failure
     assert error is not None
     assert (error.type, error.line, error.column) == ("SyntaxError", 2, 5)
-    error = rig.run("raises:f", base=str(tmp_path)).error
+    error = rig.run("raises:f", base=str(tmp_path)).failure
     assert error is not None
     assert (error.line, error.type) == (2, "AttributeError")
 
@@ -124,9 +125,9 @@ def test_a_worker_that_is_killed_is_lost_and_its_task_has_not_failed(rig: Rig, n
     holder = rig.holder(task)
     os.kill(holder.pid, number)
     done = rig.result(task)
-    assert (done.lost, done.ok, done.cancelled) == ("worker_lost", False, False)
+    assert (done.lost, done.ok, done.status == CANCELLED) == (True, False, False)
     assert failure(done) == ("INTERNAL_ERROR", "WORKER_LOST")
-    assert done.worker == holder.name
+    assert done.process == holder.name
     assert is_gone(holder.pid)
 
 
@@ -140,7 +141,7 @@ def test_a_worker_listens_to_a_stranger_from_its_first_task_on(tmp_path: Path, t
         task = rig.submit("begin_and_wait")
         rig.begun()
         os.kill(rig.holder(task).pid, signal.SIGTERM)
-        assert rig.result(task).lost == "worker_lost"
+        assert rig.result(task).lost
 
 
 def test_what_waits_behind_a_killed_worker_is_given_to_others(rig: Rig) -> None:
@@ -153,7 +154,7 @@ def test_what_waits_behind_a_killed_worker_is_given_to_others(rig: Rig) -> None:
     assert all(len(slot.entries) > 1 for slot in rig.pool._slots.values())
     for number in held:
         os.kill(rig.holder(number).pid, signal.SIGKILL)
-    assert [rig.result(number).lost for number in held] == ["worker_lost"] * 2
+    assert [rig.result(number).lost for number in held] == [True] * 2
     assert [value(rig.result(number)) for number in behind] == [[[place], {}] for place in range(20)]
 
 
@@ -163,7 +164,7 @@ def test_an_idle_worker_takes_what_waits_behind_a_long_task(rig: Rig) -> None:
     behind = [rig.submit("same", place) for place in range(30)]
     assert [value(rig.result(number))[0] for number in behind] == [[place] for place in range(30)]
     rig.pool.cancel(held)
-    assert rig.result(held).cancelled
+    assert rig.result(held).status == CANCELLED
 
 
 def test_the_host_is_replaced_when_it_is_killed(rig: Rig) -> None:
@@ -175,7 +176,7 @@ def test_the_host_is_replaced_when_it_is_killed(rig: Rig) -> None:
         rig.begun(f"held {place}")
     before, workers = rig.pool.host_pid, rig.pool.worker_pids
     os.kill(before, signal.SIGKILL)
-    assert [rig.result(number).lost for number in held] == ["worker_lost"] * 2
+    assert [rig.result(number).lost for number in held] == [True] * 2
     assert [value(rig.result(number))[0] for number in behind] == [[place] for place in range(6)]
     assert rig.pool.host_pid != before
     assert all(is_gone(pid) for pid in workers)
@@ -189,9 +190,9 @@ def test_a_task_that_prints_forever_fills_nothing_and_goes_on(rig: Rig) -> None:
     assert max(path.stat().st_size for path in rig.live.glob("*/stdout.end")) <= OUTPUT_BYTES_MAX // 2
     rig.pool.cancel(task)
     done = rig.result(task)
-    assert OUTPUT_BYTES_MAX - 70 <= len(done.stdout) <= OUTPUT_BYTES_MAX
-    assert (done.stdout_truncated, done.stderr_truncated) == (True, False)
-    assert rig.run("speak", "short", "").stdout == b"short\n"
+    assert OUTPUT_BYTES_MAX - 70 <= len(done.stdout.data) <= OUTPUT_BYTES_MAX
+    assert (done.stdout.truncated, done.stderr.truncated) == (True, False)
+    assert rig.run("speak", "short", "").stdout.data == b"short\n"
 
 
 def test_the_running_job_can_be_read_in_the_workers_directory(rig: Rig) -> None:
@@ -209,7 +210,7 @@ def test_the_running_job_can_be_read_in_the_workers_directory(rig: Rig) -> None:
 def test_processes_left_behind_are_ended_and_so_is_the_worker(rig: Rig, twice: bool) -> None:
     done = rig.run("fork_and_leave", twice)
     assert is_gone(value(done))
-    assert done.worker not in {rig.run("pid").worker for _ in range(4)}
+    assert done.process not in {rig.run("pid").process for _ in range(4)}
 
 
 def test_a_fork_that_comes_back_is_not_heard(rig: Rig, tmp_path: Path) -> None:
@@ -229,7 +230,7 @@ def test_standard_streams_that_a_task_lost_are_there_for_the_next(tmp_path: Path
         assert value(rig.run("lose_streams", how, str(tmp_path / "stolen"))) is None
         done = rig.run("use_streams", str(tmp_path / "used"))
     assert value(done) == [True, "", ""]
-    assert (done.stdout, done.stderr, (tmp_path / "used").read_text()) == (b"to stdout\n", b"to stderr\n", "")
+    assert (done.stdout.data, done.stderr.data, (tmp_path / "used").read_text()) == (b"to stdout\n", b"to stderr\n", "")
 
 
 def test_a_limit_holds_against_code_that_holds_the_interpreter(rig: Rig) -> None:
@@ -239,8 +240,8 @@ def test_a_limit_holds_against_code_that_holds_the_interpreter(rig: Rig) -> None
     assert done.usage.wall_ms >= 50
     done = rig.run("begin_and_wait", wall_ms=50)
     assert failure(done) == ("RESOURCE_LIMIT", "LIMIT_WALL")
-    assert done.error is not None
-    assert "50 ms" in done.error.message
+    assert done.failure is not None
+    assert "50 ms" in done.failure.message
 
 
 def test_a_limit_counts_from_the_tasks_own_beginning(rig: Rig) -> None:
@@ -262,7 +263,7 @@ def test_cancelling_ends_a_running_task_after_its_own_clean_up(tmp_path: Path) -
     rig.begun()
     rig.pool.cancel(task)
     done = rig.result(task)
-    assert (done.cancelled, done.ok, done.error, done.lost) == (True, False, None, None)
+    assert (done.status, done.failure, done.lost) == (CANCELLED, None, False)
     assert (tmp_path / "cleaned").read_text() == "cancelled: True"
     rig.pool.close()
 
@@ -273,7 +274,7 @@ def test_cancelling_ends_what_does_not_listen(rig: Rig, target: str) -> None:
     rig.begun()
     rig.pool.cancel(task)
     done = rig.result(task)
-    assert (done.cancelled, done.error, done.lost) == (True, None, None)
+    assert (done.status, done.failure, done.lost) == (CANCELLED, None, False)
 
 
 def test_cancelling_what_waits_never_begins_it(rig: Rig, tmp_path: Path) -> None:
@@ -286,10 +287,10 @@ def test_cancelling_what_waits_never_begins_it(rig: Rig, tmp_path: Path) -> None
     for number in behind[::2] + held:
         rig.pool.cancel(number)
     ended = [rig.result(number) for number in behind]
-    assert [done.cancelled for done in ended] == [True, False] * 150
+    assert [done.status == CANCELLED for done in ended] == [True, False] * 150
     assert [done.started_ms for done in ended[::2]] == [0] * 150
     assert sorted(map(int, Path(noted).read_text().split())) == list(range(1, 300, 2))
-    assert all(rig.result(number).cancelled for number in held)
+    assert all(rig.result(number).status == CANCELLED for number in held)
 
 
 def test_cancelling_what_is_done_or_unknown_changes_nothing(rig: Rig) -> None:
@@ -323,7 +324,7 @@ def test_a_number_that_is_under_way_is_refused(rig: Rig) -> None:
         rig.pool.submit(task)
     rig.begun()
     rig.pool.cancel(task.number)
-    assert rig.result(task.number).cancelled
+    assert rig.result(task.number).status == CANCELLED
 
 
 def test_a_changed_source_is_loaded_anew(rig: Rig, tmp_path: Path) -> None:
@@ -339,7 +340,7 @@ def test_a_changed_source_is_loaded_anew(rig: Rig, tmp_path: Path) -> None:
         since = one.run("nothing").finished_ms
         while value(last := one.run("changing:f", base=str(tmp_path))) != 22:
             assert last.started_ms - since < 1000 * (loading.CHECK_SECONDS + SECONDS_MAX)
-        assert last.worker != first.worker
+        assert last.process != first.process
     finally:
         one.pool.close()
 
@@ -365,9 +366,9 @@ def test_closing_ends_everything_and_tells_it(tmp_path: Path) -> None:
     ]
     rig.begun()
     left = rig.pool.close()
-    told = sorted([*rig.done, *(done.number for done in left)])
+    told = sorted([*rig.done, *(number for number, _ in left)])
     assert told == tasks
-    assert all(done.ok or done.cancelled for done in [*rig.done.values(), *left])
+    assert all(done.ok or done.status == CANCELLED for done in [*rig.done.values(), *(result for _, result in left)])
     assert marked(rig.live) == []
     assert list(rig.live.iterdir()) == []
     assert rig.pool.close() == []
@@ -381,7 +382,7 @@ def test_closing_works_although_the_host_is_halted(tmp_path: Path, monkeypatch: 
     rig.submit("begin_and_wait")
     rig.begun()
     os.kill(rig.pool.host_pid, signal.SIGSTOP)
-    assert [done.cancelled for done in rig.pool.close()] == [True]
+    assert [result.status for _, result in rig.pool.close()] == [CANCELLED]
     assert marked(rig.live) == []
     assert list(rig.live.iterdir()) == []
 
@@ -398,7 +399,7 @@ def test_workers_that_cannot_be_started_are_given_up_on(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(PoolFailed, match="cannot be started"):
             rig.until(lambda: False)
-    assert [done.cancelled for done in rig.pool.close()] == [True]
+    assert [result.status for _, result in rig.pool.close()] == [CANCELLED]
     assert list(rig.live.iterdir()) == []
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detent.jobs.work import CANCELLED
 from tests.executor.plain.rig import Rig
 
 ACTIONS = st.lists(
@@ -57,7 +58,7 @@ def _check(shared: Rig, actions: list[tuple[str, int]], many: bool) -> None:
     assert max(begun.values(), default=1) == 1
     for number in tasks:
         done = shared.done[number]
-        assert done.ok or done.cancelled or done.lost == "worker_lost", done
+        assert done.ok or done.status == CANCELLED or done.lost, done
         assert str(number) in begun or not done.ok
 
 

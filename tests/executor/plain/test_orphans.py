@@ -12,6 +12,7 @@ import pytest
 
 from detent.executor.plain import sweep_orphans
 from detent.executor.plain.sweep import Presence
+from detent.jobs.work import CANCELLED
 from tests.executor.plain.rig import Rig, is_gone, marked, value
 
 
@@ -70,7 +71,7 @@ def test_sweeping_leaves_the_living_alone(tmp_path: Path) -> None:
     assert sweep_orphans(tmp_path / "nowhere") == 0
     assert len(marked(tmp_path / "live")) == 2
     rig.pool.cancel(task)
-    assert rig.result(task).cancelled
+    assert rig.result(task).status == CANCELLED
     assert value(rig.run("same", 1)) == [[1], {}]
     rig.pool.close()
 
@@ -83,7 +84,7 @@ def test_a_host_that_is_killed_takes_what_is_below_its_workers_along(tmp_path: P
     pids = marked(tmp_path / "live")
     assert len(pids) >= 4
     os.kill(rig.pool.host_pid, signal.SIGKILL)
-    assert rig.result(task).lost == "worker_lost"
+    assert rig.result(task).lost
     assert all(is_gone(pid) for pid in pids)
     assert not set(marked(tmp_path / "live")) & set(pids)
     rig.pool.close()

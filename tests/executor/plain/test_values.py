@@ -20,7 +20,8 @@ USER = "USER_CODE_ERROR"
 def test_a_function_gets_its_arguments_and_gives_its_value(rig: Rig) -> None:
     done = rig.run("same", 1, 2.5, None, named={"text": "é", "flag": True})
     assert value(done) == [[1, 2.5, None], {"flag": True, "text": "é"}]
-    assert (done.error, done.stdout, done.stderr, done.lost, done.cancelled) == (None, b"", b"", None, False)
+    assert (done.status, done.failure, done.stdout.data, done.stderr.data) == ("SUCCEEDED", None, b"", b"")
+    assert not done.lost
     assert 0 < done.started_ms <= done.finished_ms
     assert done.usage.memory_bytes_peak > 1_000_000
 
@@ -88,8 +89,8 @@ def test_what_a_task_does_to_its_environment_ends_with_it(rig: Rig) -> None:
 def test_a_missing_directory_is_named(rig: Rig) -> None:
     done = rig.run("nothing", cwd="nowhere")
     assert failure(done) == (USER, "DIRECTORY_MISSING")
-    assert done.error is not None
-    assert f"{BASE}/nowhere" in done.error.message
+    assert done.failure is not None
+    assert f"{BASE}/nowhere" in done.failure.message
 
 
 @pytest.mark.parametrize(
@@ -107,9 +108,9 @@ def test_a_value_that_is_not_json_is_refused_by_its_place(rig: Rig, kind: str, s
     """X-139, X-170"""
     done = rig.run("answer", kind)
     assert failure(done) == (USER, "RESULT_NOT_JSON")
-    assert done.error is not None
-    assert said in done.error.message
-    assert "; return " in done.error.message
+    assert done.failure is not None
+    assert said in done.failure.message
+    assert "; return " in done.failure.message
 
 
 def test_a_tuple_comes_back_as_a_list(rig: Rig) -> None:
@@ -120,9 +121,9 @@ def test_a_tuple_comes_back_as_a_list(rig: Rig) -> None:
 def test_a_value_that_is_too_large_is_refused_and_told_what_to_do(rig: Rig) -> None:
     done = rig.run("answer", "huge")
     assert failure(done) == ("RESOURCE_LIMIT", "RESULT_TOO_LARGE")
-    assert done.error is not None
-    assert f"2000002 bytes as JSON, and {VALUE_BYTES_MAX} are allowed" in done.error.message
-    assert "detent.File" in done.error.message
+    assert done.failure is not None
+    assert f"2000002 bytes as JSON, and {VALUE_BYTES_MAX} are allowed" in done.failure.message
+    assert "detent.File" in done.failure.message
 
 
 def test_files_come_and_go_by_digest(rig: Rig, tmp_path: Path) -> None:
@@ -147,8 +148,8 @@ def test_files_come_and_go_by_digest(rig: Rig, tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_fails_the_task_that_returns_it(rig: Rig) -> None:
     done = rig.run("missing_file")
     assert failure(done) == (USER, "PYTHON_EXCEPTION")
-    assert done.error is not None
-    assert "nowhere.txt" in done.error.message
+    assert done.failure is not None
+    assert "nowhere.txt" in done.failure.message
 
 
 def test_declared_outputs_of_a_function_are_kept(rig: Rig, tmp_path: Path) -> None:
@@ -156,7 +157,7 @@ def test_declared_outputs_of_a_function_are_kept(rig: Rig, tmp_path: Path) -> No
     outputs = {"all": "sub/*.txt", "one": "sub/ä.txt"}
     rig.run("leave", "sub/b.txt", "b", cwd=str(tmp_path))
     done = rig.run("leave", "sub/ä.txt", "a", cwd=str(tmp_path), outputs=outputs)
-    assert [(made.output, made.path, made.size_bytes) for made in done.files] == [
+    assert [(made.output, made.name, made.size_bytes) for made in done.files] == [
         ("all", "sub/b.txt", 1),
         ("all", "sub/ä.txt", 1),
         ("one", "sub/ä.txt", 1),
@@ -170,8 +171,8 @@ def test_a_declared_output_that_is_missing_fails_the_task(rig: Rig, tmp_path: Pa
     for pattern in ("none.txt", "none*", "."):
         done = rig.run("nothing", cwd=str(tmp_path), outputs={"wanted": pattern})
         assert failure(done) == (USER, "OUTPUT_MISSING")
-        assert done.error is not None
-        assert "'wanted'" in done.error.message
+        assert done.failure is not None
+        assert "'wanted'" in done.failure.message
 
 
 def test_a_content_store_that_fails_is_not_the_tasks_failure(tmp_path: Path) -> None:
@@ -204,10 +205,10 @@ def test_progress_reaches_the_supervisor_and_not_too_often(rig: Rig) -> None:
 
 def test_output_is_captured_with_the_task_that_wrote_it(rig: Rig) -> None:
     done = rig.run("speak", "öut", "err\n")
-    assert (done.stdout, done.stderr, done.stdout_truncated) == ("öut\n".encode(), b"err\n", False)
-    assert rig.run("speak_outside", "from a program").stdout == b"from a program\n"
+    assert (done.stdout.data, done.stderr.data, done.stdout.truncated) == ("öut\n".encode(), b"err\n", False)
+    assert rig.run("speak_outside", "from a program").stdout.data == b"from a program\n"
     for _ in range(3):
-        assert rig.run("nothing").stdout == b""
+        assert rig.run("nothing").stdout.data == b""
 
 
 def test_memory_is_counted_for_each_task(rig: Rig) -> None:

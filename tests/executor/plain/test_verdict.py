@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from detent.executor.plain import Task, telling, verdict, wire
 from detent.executor.plain.capture import cut
 from detent.jobs.category import ErrorCategory, code_fault
+from detent.jobs.work import CANCELLED
 
 TASK = Task(7, "m:f", wall_ms=5)
 
@@ -18,40 +19,40 @@ TASK = Task(7, "m:f", wall_ms=5)
 @pytest.mark.parametrize(
     ("status", "code", "lost"),
     [
-        (signal.SIGKILL, "WORKER_LOST", "worker_lost"),
-        (signal.SIGTERM, "WORKER_LOST", "worker_lost"),
-        (signal.SIGSEGV | 0x80, "PROCESS_CRASHED", None),
-        (signal.SIGSYS, "PROCESS_CRASHED", None),
-        (0, "PROCESS_EXITED", None),
-        (9 << 8, "PROCESS_EXITED", None),
+        (signal.SIGKILL, "WORKER_LOST", True),
+        (signal.SIGTERM, "WORKER_LOST", True),
+        (signal.SIGSEGV | 0x80, "PROCESS_CRASHED", False),
+        (signal.SIGSYS, "PROCESS_CRASHED", False),
+        (0, "PROCESS_EXITED", False),
+        (9 << 8, "PROCESS_EXITED", False),
     ],
 )
-def test_an_end_is_read_from_the_wait_status(status: int, code: str, lost: str | None) -> None:
+def test_an_end_is_read_from_the_wait_status(status: int, code: str, lost: bool) -> None:
     """X-163"""
     done = verdict.ended(TASK, verdict.Ended(status=status), "w", over_time=False)
-    assert done.error is not None
-    assert (done.error.code, done.lost, done.ok) == (code, lost, False)
-    assert code_fault(done.error.code, ErrorCategory(done.error.category)) is None
+    assert done.failure is not None
+    assert (done.failure.code, done.lost, done.ok) == (code, lost, False)
+    assert code_fault(done.failure.code, ErrorCategory(done.failure.category)) is None
 
 
 def test_an_end_of_our_own_doing_is_the_limit_or_the_cancellation() -> None:
     end = verdict.Ended(status=signal.SIGKILL, stopped=True, started_us=1_000_000, ended_us=3_000_000)
     over = verdict.ended(TASK, end, "w", over_time=True)
-    assert over.error is not None
-    assert (over.error.category, over.error.code, over.usage.wall_ms) == ("RESOURCE_LIMIT", "LIMIT_WALL", 2000)
+    assert over.failure is not None
+    assert (over.failure.category, over.failure.code, over.usage.wall_ms) == ("RESOURCE_LIMIT", "LIMIT_WALL", 2000)
     ended = verdict.cancelled(verdict.ended(TASK, end, "w", over_time=False))
-    assert (ended.cancelled, ended.error, ended.lost) == (True, None, None)
+    assert (ended.status, ended.failure, ended.lost) == (CANCELLED, None, False)
 
 
 def test_a_worker_that_is_killed_while_it_is_told_to_stop_is_cancelled() -> None:
     done = verdict.cancelled(verdict.ended(TASK, verdict.Ended(status=signal.SIGKILL), "w", over_time=False))
-    assert (done.cancelled, done.error, done.lost) == (True, None, None)
+    assert (done.status, done.failure, done.lost) == (CANCELLED, None, False)
 
 
 def test_an_own_failure_stands_beside_the_cancellation() -> None:
     done = verdict.cancelled(verdict.ended(TASK, verdict.Ended(status=9 << 8), "w", over_time=False))
-    assert done.error is not None
-    assert (done.cancelled, done.error.code) == (True, "PROCESS_EXITED")
+    assert done.failure is not None
+    assert (done.status, done.failure.code) == ("FAILED", "PROCESS_EXITED")
 
 
 @given(st.text(min_size=1), st.integers(0, 12))

@@ -169,7 +169,7 @@ def test_what_else_items_do_after_one_that_was_too_late_is_theirs(project: Order
     assert (result.summary.skip, result.summary.success) == (1, 7)
     with project.work() as work:
         report = project.report(work, next(one.job_id for one in result.failures))
-    assert b"item 6\nitem 7\nitem 8\nitem 9\n" in report.stdout.data
+    assert b"item 6\nitem 7\nitem 8\nitem 9\n" in report.result.stdout.data
 
 
 def test_a_function_that_ends_its_process_ends_the_chunk_as_ever(project: OrderedRig) -> None:
@@ -275,7 +275,7 @@ def test_a_step_fails_with_the_limit_of_its_item(project: OrderedRig) -> None:
     with project.pool(parts=Parts()) as work:
         result = project.handle(work, STEP).run()
         assert result.failed[0].message == f"ITEMS_FAILED: 1 of 4 items failed; item 2: LIMIT_WALL: {MESSAGE}"
-        error = project.report(work, result.failed[0].job_id).error
+        error = project.report(work, result.failed[0].job_id).result.failure
     assert error is not None
     assert (error.category, error.code) == ("RESOURCE_LIMIT", "ITEMS_FAILED")
 

@@ -22,7 +22,7 @@ def test_the_steps_job_names_its_ordered_run_and_the_chunks_are_jobs_of_that_run
     step = next(job for job in project.jobs(result.run_id) if order(project, job.job_id).origin.step == "squares")
     with project.work() as work:
         report = project.report(work, step.job_id)
-    assert report.stdout.data.decode() == f"ordered run {ordered.run_id}: 20 committed, of 20 items\n"
+    assert report.result.stdout.data.decode() == f"ordered run {ordered.run_id}: 20 committed, of 20 items\n"
     assert {Job.decode(job.body).job_kind for job in project.jobs(ordered.run_id)} == {"seq"}
     assert len([job for job in project.jobs(ordered.run_id) if "commit" not in job.job_id]) >= 10
 
@@ -76,7 +76,7 @@ def test_a_failed_item_fails_the_step_with_its_reason(project: OrderedRig) -> No
     assert result.failed[0].message == "ValueError: 1 of 20 items failed; item 5: ValueError: five"
     assert ordered_runs(project) == [("flow/squares", "failed")]
     with project.work() as work:
-        error = project.report(work, result.failed[0].job_id).error
+        error = project.report(work, result.failed[0].job_id).result.failure
     assert error is not None
     assert (error.category, error.code) == ("USER_CODE_ERROR", "ITEMS_FAILED")
 

@@ -13,33 +13,25 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from detent.executor.plain.model import Context, Done, Failure, FileMade, Progress, Task, Usage
+    from detent.executor.plain.model import Context, Progress, Task
     from detent.executor.plain.pool import Pool, PoolFailed
     from detent.executor.plain.sweep import sweep_orphans
 
 _WHERE = {
     "Context": "model",
-    "Done": "model",
-    "Failure": "model",
-    "FileMade": "model",
     "Pool": "pool",
     "PoolFailed": "pool",
     "Progress": "model",
     "Task": "model",
-    "Usage": "model",
     "sweep_orphans": "sweep",
 }
 
 __all__ = [
     "Context",
-    "Done",
-    "Failure",
-    "FileMade",
     "Pool",
     "PoolFailed",
     "Progress",
     "Task",
-    "Usage",
     "sweep_orphans",
 ]
 

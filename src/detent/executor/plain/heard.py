@@ -16,11 +16,12 @@ from typing import Any, Final, NoReturn
 from detent.canon import parse_digest
 from detent.errors import InvalidInput
 from detent.executor.plain import wire
-from detent.executor.plain.model import Failure, FileMade, Progress, Usage
+from detent.executor.plain.model import Progress
 from detent.executor.plain.outputs import FILES_MAX
 from detent.executor.plain.telling import MESSAGE_BYTES_MAX, NAME_CHARS_MAX, TRACEBACK_BYTES_MAX, bounded
 from detent.jobs.category import ErrorCategory
 from detent.jobs.values import files_named, results_named
+from detent.jobs.work import EMPTY, Failure, Usage, WorkFile, WorkStream
 from detent.kernel.evidence import reason_fault
 
 IO: Final = "io_bytes"
@@ -113,7 +114,7 @@ def failure(data: bytes, message: str | None) -> Failure:
     return Failure(str(category), str(code), told, kind, traceback, _place(said, "line"), _place(said, "column"))
 
 
-def files(data: bytes) -> tuple[FileMade, ...]:
+def files(data: bytes) -> tuple[WorkFile, ...]:
     """The declared outputs that a task left."""
     said = _json(data, "list of files")
     if type(said) is not list or len(said) > FILES_MAX:
@@ -125,6 +126,11 @@ def usage(read: wire.DoneRead) -> Usage:
     """What a task used; its numbers were bounded by `done`."""
     unmeasured = (IO,) if read.flags & wire.IO_UNKNOWN else ()
     return Usage(read.cpu // 1000, read.wall // 1000, read.memory, read.io_read, read.io_written, unmeasured)
+
+
+def stream(data: bytes, truncated: bool) -> WorkStream:
+    """What a task printed."""
+    return WorkStream(data, None, truncated) if data or truncated else EMPTY
 
 
 def count(found: Any) -> int:
@@ -143,7 +149,7 @@ def _check_references(found: Any) -> None:
         raise Garbled("the value names the result of other work")
 
 
-def _file(said: Any) -> FileMade:
+def _file(said: Any) -> WorkFile:
     if type(said) is not list or [type(part) for part in said] != [str, str, str, int, str]:
         raise Garbled("a file is not output, path, digest, size and type")
     output, path, digest, size, kind = said
@@ -153,8 +159,8 @@ def _file(said: Any) -> FileMade:
         found = b""
     if len(found) != 32 or not 0 <= size <= COUNT_MAX:
         raise Garbled("a file has no digest and size that a file can have")
-    return FileMade(
-        bounded(output, MESSAGE_BYTES_MAX), bounded(path, MESSAGE_BYTES_MAX), found, size, bounded(kind, NAME_CHARS_MAX)
+    return WorkFile(
+        bounded(path, MESSAGE_BYTES_MAX), found, size, bounded(kind, NAME_CHARS_MAX), bounded(output, MESSAGE_BYTES_MAX)
     )
 
 

@@ -15,8 +15,8 @@ from typing import Final
 
 from detent.canon.late import dataclass
 from detent.executor.plain import processes
-from detent.executor.plain.model import Usage
 from detent.executor.plain.slot import Slot
+from detent.jobs.work import NO_USAGE, Usage
 
 LOOK_SECONDS: Final = 0.1
 
@@ -29,7 +29,7 @@ class _Seen:
     cpu_ms: float | None = None
     """Of the tree at the first look that read it; None before."""
     moved: tuple[int, int] | None = None
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
 
 
 class Watch:

@@ -1,4 +1,4 @@
-"""What goes into a pool of plain processes and what comes out of it."""
+"""What goes into a pool of plain processes and what it says meanwhile; what comes out is a `detent.jobs.work.Result`."""
 
 from __future__ import annotations
 
@@ -75,78 +75,9 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """What a task used: as its process counted it, or the kernel when the process was lost."""
-
-    cpu_ms: int = 0
-    """Of the process and of the children that it waited for."""
-    wall_ms: int = 0
-    memory_bytes_peak: int = 0
-    """Of the process alone exactly, of the whole tree by the looks that `detent.executor.plain.measure` had at it."""
-    io_bytes_read: int = 0
-    """By system calls, like the next: files, pipes and terminals, whether a device had to move for it or not."""
-    io_bytes_written: int = 0
-    unmeasured: tuple[str, ...] = ()
-    """What could not be measured here, by name (`detent.jobs.work.MEASURED`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a task failed. ``line`` and ``column`` are places in the user's code, from 1."""
-
-    category: str
-    code: str
-    message: str = ""
-    type: str | None = None
-    traceback: str | None = None
-    line: int | None = None
-    column: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FileMade:
-    """A declared output: its bytes are durable in the content store under their digest."""
-
-    output: str
-    """The name it was declared under; a glob may give several files."""
-    path: str
-    """Where it was found, relative to the working directory."""
-    digest: bytes
-    size_bytes: int
-    content_type: str
-
-
-@dataclass(frozen=True, slots=True)
 class Progress:
     """What a running task says about how far it is."""
 
     number: int
     fraction: float
     message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The result of one task. There is exactly one for each that was submitted."""
-
-    number: int
-    ok: bool
-    value: bytes | None = None
-    """The stored value as strict JSON; None unless `ok`."""
-    error: Failure | None = None
-    """None exactly when `ok`, or when nothing but the cancellation ended it."""
-    stdout: bytes = b""
-    stderr: bytes = b""
-    stdout_truncated: bool = False
-    stderr_truncated: bool = False
-    usage: Usage = Usage()
-    started_ms: int = 0
-    """Since 1970; 0 when it never began."""
-    finished_ms: int = 0
-    files: tuple[FileMade, ...] = ()
-    lost: str | None = None
-    """``worker_lost`` when the process was ended from outside, which is not a failure of the task (X-163)."""
-    cancelled: bool = False
-    """A cancellation was requested; `ok` still says what happened, since a task may end at that very moment."""
-    worker: str = ""
-    """Name of the worker that had it; empty when none did."""

@@ -31,10 +31,11 @@ from detent.executor.plain.dealing import Dealer
 from detent.executor.plain.host import CRASH_STATUS
 from detent.executor.plain.link import Link, PoolFailed, import_paths
 from detent.executor.plain.measure import Watch
-from detent.executor.plain.model import OUTPUT_BYTES_MAX, VALUE_BYTES_MAX, Done, Progress, Task
+from detent.executor.plain.model import OUTPUT_BYTES_MAX, VALUE_BYTES_MAX, Progress, Task
 from detent.executor.plain.slot import Entry, Slot, entry_of
 from detent.executor.plain.sweep import Presence
 from detent.executor.plain.telling import NO_MESSAGE
+from detent.jobs.work import Result
 from detent.store.content import ContentFiles
 
 __all__ = ["Pool", "PoolFailed"]
@@ -89,7 +90,7 @@ class Pool:
         self._content = content
         self._dealer = Dealer()
         self._slots = self._dealer.slots
-        self._told: list[Done | Progress] = []
+        self._told: list[tuple[int, Result] | Progress] = []
         self._requests: deque[int] = deque()
         self._cancelled: set[int] = set()
         self._known: set[int] = set()
@@ -121,7 +122,7 @@ class Pool:
 
     def __len__(self) -> int:
         """How many tasks are under way: submitted, and not yet returned by `wait`."""
-        return len(self._known) + sum(type(told) is Done for told in self._told)
+        return len(self._known) + sum(type(told) is tuple for told in self._told)
 
     @property
     def host_pid(self) -> int:
@@ -168,8 +169,8 @@ class Pool:
             self._requests.append(number)
             self.wake()
 
-    def wait(self, timeout: float | None = None) -> list[Done | Progress]:
-        """What has ended, and what running tasks said of themselves, in the order of its coming.
+    def wait(self, timeout: float | None = None) -> list[tuple[int, Result] | Progress]:
+        """What has ended, by the numbers of the tasks, and what running tasks said of themselves, in the order of its coming.
 
         Waits for the first of it, for `wake`, for news of a worker, or for so many seconds.
         """
@@ -198,7 +199,7 @@ class Pool:
         told, self._told = self._told, []
         return told
 
-    def close(self, grace: float = 0.0) -> list[Done]:
+    def close(self, grace: float = 0.0) -> list[tuple[int, Result]]:
         """End everything, and leave no process and no file; unfinished tasks are reported as cancelled.
 
         What runs may go on for ``grace`` seconds; what waits is not begun any more.
@@ -207,9 +208,9 @@ class Pool:
             return []
         self._is_closing = True
         for entry in self._dealer.take_all():
-            self._finish(entry, verdict.dropped(entry.task.number))
+            self._finish(entry, verdict.DROPPED)
         deadline = time.monotonic() + grace
-        told: list[Done | Progress] = []
+        told: list[tuple[int, Result] | Progress] = []
         while self._known and (left := deadline - time.monotonic()) > 0:
             told += self.wait(left)
         for number in self._known:
@@ -231,7 +232,7 @@ class Pool:
         self._epoll.close()
         os.close(self._bell)
         told += self._told
-        return [one for one in told if isinstance(one, Done)]
+        return [one for one in told if not isinstance(one, Progress)]
 
     def _start(self) -> Link:
         link = Link(self._presence, self._python, self._environment, self._settings)
@@ -256,7 +257,7 @@ class Pool:
             self._cancelled.add(number)
             entry = self._dealer.take(number)
             if entry is not None:
-                self._finish(entry, verdict.dropped(number))
+                self._finish(entry, verdict.DROPPED)
             elif (holder := self._dealer.holder(number)) is not None:
                 self._link.stop(holder.worker, number, self.grace_ms)
 
@@ -319,7 +320,7 @@ class Pool:
             back = entries.pop(number)
             self._dealer.leave(slot)
             if number in self._cancelled:
-                self._finish(back, verdict.dropped(number))
+                self._finish(back, verdict.DROPPED)
             else:
                 self._dealer.first([back])
         else:
@@ -336,7 +337,7 @@ class Pool:
             slot.deadline = time.monotonic() + MESSAGE_SECONDS_MAX
             return
         self._dealer.learn(read.wall)
-        self._finish(entry, self._seen(slot, verdict.told(read, slot.name, self._wall_ms_met(slot, entry))))
+        self._finish(entry, self._seen(slot, entry, verdict.told(read, slot.name, self._wall_ms_met(slot, entry))))
 
     def _finish_half(self, slot: Slot, message: str | None) -> None:
         if slot.half is None:
@@ -344,15 +345,17 @@ class Pool:
         entry, read = slot.half
         slot.half = slot.deadline = None
         said = NO_MESSAGE if message is None else message
-        self._finish(entry, self._seen(slot, verdict.told(read, slot.name, self._wall_ms_met(slot, entry), said)))
+        self._finish(
+            entry, self._seen(slot, entry, verdict.told(read, slot.name, self._wall_ms_met(slot, entry), said))
+        )
 
-    def _seen(self, slot: Slot, done: Done) -> Done:
-        return verdict.seen(done, self._watch.of(slot, done.number))
+    def _seen(self, slot: Slot, entry: Entry, result: Result) -> Result:
+        return verdict.seen(result, self._watch.of(slot, entry.task.number))
 
     def _wall_ms_met(self, slot: Slot, entry: Entry) -> int | None:
         return entry.task.wall_ms if slot.over_time == entry.task.number else None
 
-    def _finish(self, entry: Entry, done: Done) -> None:
+    def _finish(self, entry: Entry, result: Result) -> None:
         number = entry.task.number
         self._known.discard(number)
         if self._limits.pop(number, None) is not None:
@@ -361,8 +364,8 @@ class Pool:
             Path(entry.file).unlink(missing_ok=True)
         if number in self._cancelled:
             self._cancelled.discard(number)
-            done = verdict.cancelled(done)
-        self._told.append(done)
+            result = verdict.cancelled(result)
+        self._told.append((number, result))
 
     # What the host says.
 
@@ -399,7 +402,7 @@ class Pool:
         for entry in slot.entries.values():
             over_time = slot.over_time == entry.task.number
             end = slot.ended(said, int(time.time() * 1e6))
-            self._finish(entry, self._seen(slot, verdict.ended(entry.task, end, slot.name, over_time=over_time)))
+            self._finish(entry, self._seen(slot, entry, verdict.ended(entry.task, end, slot.name, over_time=over_time)))
         slot.entries.clear()
         self._watch.forget(slot)
         self._dealer.first(back)

@@ -143,10 +143,8 @@ class Slot:
             ended_us=now_us,
             cpu_us=max(0, said.get("cpu_us", 0) - self.cpu_us),
             memory_bytes=said.get("memory", 0),
-            stdout=stdout,
-            stderr=stderr,
-            stdout_truncated=out_cut,
-            stderr_truncated=err_cut,
+            stdout=heard.stream(stdout, out_cut),
+            stderr=heard.stream(stderr, err_cut),
         )
 
     def _kept(self, name: str) -> bytes:

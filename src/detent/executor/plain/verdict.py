@@ -9,12 +9,22 @@ from typing import Final
 
 from detent.canon.late import dataclass
 from detent.executor.plain import heard
-from detent.executor.plain.model import Done, Failure, FileMade, Task, Usage
+from detent.executor.plain.model import Task
 from detent.executor.plain.wire import ERR_CUT, OK, OUT_CUT, DoneRead
 from detent.jobs.category import ErrorCategory
+from detent.jobs.work import (
+    CANCELLED,
+    EMPTY,
+    SUCCEEDED,
+    Failure,
+    Result,
+    Usage,
+    WorkFile,
+    WorkStream,
+    status_after,
+)
 
 USER: Final = ErrorCategory.USER_CODE_ERROR.value
-WORKER_LOST: Final = "worker_lost"
 _FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 """Signals that a process never gets for its own faults: a user, or the kernel short of memory, ended it."""
 
@@ -35,85 +45,75 @@ class Ended:
     ended_us: int = 0
     cpu_us: int = 0
     memory_bytes: int = 0
-    stdout: bytes = b""
-    stderr: bytes = b""
-    stdout_truncated: bool = False
-    stderr_truncated: bool = False
+    stdout: WorkStream = EMPTY
+    stderr: WorkStream = EMPTY
 
 
-def told(read: DoneRead, worker: str, wall_ms: int | None, message: str | None = None) -> Done:
+def told(read: DoneRead, process: str, wall_ms: int | None, message: str | None = None) -> Result:
     """What a worker said. ``wall_ms`` is the limit of a task that was told to stop for being over it.
 
     What no worker says is a failure of the task that said it.
     """
     flags = read.flags
-    ok = bool(flags & OK)
     value: bytes | None = None
     failure: Failure | None = None
-    files: tuple[FileMade, ...] = ()
+    files: tuple[WorkFile, ...] = ()
     try:
-        if ok:
+        if flags & OK:
             value = heard.value(read.value)
         else:
             failure = _over_time(wall_ms) if wall_ms is not None else heard.failure(read.error, message)
         files = heard.files(read.files) if read.files else ()
     except heard.Garbled as exc:
-        ok, value, failure = False, None, misused(str(exc))
-    return Done(
-        read.number,
-        ok,
-        value,
-        failure,
-        read.stdout,
-        read.stderr,
-        bool(flags & OUT_CUT),
-        bool(flags & ERR_CUT),
-        heard.usage(read),
-        read.started // 1000,
-        (read.started + read.wall) // 1000,
-        files,
-        None,
-        False,
-        worker,
+        value, failure = None, misused(str(exc))
+    return Result(
+        status=SUCCEEDED if failure is None else status_after(failure),
+        value=value,
+        failure=failure,
+        stdout=heard.stream(read.stdout, bool(flags & OUT_CUT)),
+        stderr=heard.stream(read.stderr, bool(flags & ERR_CUT)),
+        files=files,
+        usage=heard.usage(read),
+        started_ms=read.started // 1000,
+        finished_ms=(read.started + read.wall) // 1000,
+        process=process,
     )
 
 
-def ended(task: Task, end: Ended, worker: str, *, over_time: bool) -> Done:
+def ended(task: Task, end: Ended, process: str, *, over_time: bool) -> Result:
     """What becomes of the task that a worker was running when it ended."""
     failure, lost = _end_failure(task, end, over_time=over_time)
     wall_us = max(0, end.ended_us - end.started_us) if end.started_us else 0
-    return Done(
-        task.number,
-        ok=False,
-        error=failure,
+    return Result(
+        status=status_after(failure),
+        failure=failure,
         stdout=end.stdout,
         stderr=end.stderr,
-        stdout_truncated=end.stdout_truncated,
-        stderr_truncated=end.stderr_truncated,
         usage=Usage(end.cpu_us // 1000, wall_us // 1000, end.memory_bytes, unmeasured=(heard.IO,)),
         started_ms=end.started_us // 1000,
         finished_ms=end.ended_us // 1000,
+        process=process,
         lost=lost,
-        worker=worker,
     )
 
 
-def seen(done: Done, usage: Usage | None) -> Done:
+def seen(result: Result, usage: Usage | None) -> Result:
     """The same with what was seen of the task while it ran, where that is more than it says itself: the memory of its tree."""
-    if usage is None or usage.memory_bytes_peak <= done.usage.memory_bytes_peak:
-        return done
-    return replace(done, usage=replace(done.usage, memory_bytes_peak=usage.memory_bytes_peak))
+    if usage is None or usage.memory_bytes_peak <= result.usage.memory_bytes_peak:
+        return result
+    return replace(result, usage=replace(result.usage, memory_bytes_peak=usage.memory_bytes_peak))
 
 
-def cancelled(done: Done) -> Done:
+def cancelled(result: Result) -> Result:
     """The same for a task that was asked to end: what only followed from that is not a failure of its own."""
-    of_itself = done.error is None or done.error.code == "CANCELLED" or done.lost is not None
-    return replace(done, cancelled=True, error=None if of_itself else done.error, lost=None)
+    failure = result.failure
+    if failure is None or not (failure.code == "CANCELLED" or result.lost):
+        return result
+    return replace(result, status=CANCELLED, failure=None, lost=False)
 
 
-def dropped(number: int) -> Done:
-    """For a task that was never begun."""
-    return Done(number, ok=False, cancelled=True)
+DROPPED: Final = Result(status=CANCELLED)
+"""Of a task that was never begun."""
 
 
 def misused(why: str) -> Failure:
@@ -121,25 +121,26 @@ def misused(why: str) -> Failure:
     return Failure(USER, heard.MISUSED, f"wrote to the channel of its own worker: {why}; leave that descriptor alone")
 
 
-def _end_failure(task: Task, end: Ended, *, over_time: bool) -> tuple[Failure | None, str | None]:
+def _end_failure(task: Task, end: Ended, *, over_time: bool) -> tuple[Failure, bool]:
+    """Why, and whether it was lost, which is not a failure of the task (X-163)."""
     if over_time and end.stopped:
-        return _over_time(task.wall_ms or 0), None
+        return _over_time(task.wall_ms or 0), False
     if end.over_memory == task.number:
-        return Failure(ErrorCategory.RESOURCE_LIMIT.value, "LIMIT_MEMORY", "used more memory than it may"), None
+        return Failure(ErrorCategory.RESOURCE_LIMIT.value, "LIMIT_MEMORY", "used more memory than it may"), False
     if end.garbled is not None:
-        return misused(end.garbled), None
+        return misused(end.garbled), False
     if end.stopped:
-        return Failure(USER, "CANCELLED", "it was ended"), None
+        return Failure(USER, "CANCELLED", "it was ended"), False
     if os.WIFEXITED(end.status):
         status = os.WEXITSTATUS(end.status)
         return Failure(
             USER, "PROCESS_EXITED", f"the process left with exit status {status} in the middle of the task"
-        ), None
+        ), False
     number = os.WTERMSIG(end.status)
     if number in _FROM_OUTSIDE:
         message = f"its process was ended from outside by {_signal_name(number)}"
-        return Failure(ErrorCategory.INTERNAL_ERROR.value, "WORKER_LOST", message), WORKER_LOST
-    return Failure(USER, "PROCESS_CRASHED", f"the process crashed: {_signal_name(number)}"), None
+        return Failure(ErrorCategory.INTERNAL_ERROR.value, "WORKER_LOST", message), True
+    return Failure(USER, "PROCESS_CRASHED", f"the process crashed: {_signal_name(number)}"), False
 
 
 def _over_time(wall_ms: int) -> Failure:

@@ -19,7 +19,6 @@ from detent.executor.sandbox.model import (
     Profile,
     Raised,
     Stream,
-    Usage,
     limits_of,
 )
 from detent.executor.sandbox.running import OnOutput, Running
@@ -41,7 +40,6 @@ __all__ = [
     "Sandbox",
     "SandboxFailed",
     "Stream",
-    "Usage",
     "bare_interpreter",
     "limits_of",
     "probe",

@@ -13,6 +13,7 @@ from detent.canon.amounts import SANDBOX_MEMORY_MB_MIN
 from detent.errors import InvalidInput
 from detent.executor.sandbox import filter_rules
 from detent.jobs.category import ErrorCategory
+from detent.jobs.work import NO_USAGE, Usage
 
 if TYPE_CHECKING:
     from detent.jobs.limits import Limits as ContractLimits
@@ -131,18 +132,6 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """What an execution used, measured outside the guest."""
-
-    cpu_ms: int = 0
-    wall_ms: int = 0
-    memory_bytes_peak: int = 0
-    """Of the whole tree."""
-    io_bytes_read: int = 0
-    io_bytes_written: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Evidence:
     """Something the kernel reported of the guest: what it tried, by which call, with which arguments."""
 
@@ -210,7 +199,7 @@ class Execution:
     """Strict JSON; None when there is none."""
     raised: Raised | None = None
     files: tuple[OutputFile, ...] = ()
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
     evidence: tuple[Evidence, ...] = ()
     oom_kills: int = 0
 

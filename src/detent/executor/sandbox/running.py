@@ -20,10 +20,11 @@ from detent.executor.sandbox import cgroup, channel, collect, story
 from detent.executor.sandbox import jail as layout
 from detent.executor.sandbox.classify import Facts, Verdict, classify
 from detent.executor.sandbox.interpreter import AsOnHost, Inside
-from detent.executor.sandbox.model import Evidence, Execution, Job, OutputFile, Profile, Raised, Stream, Usage
+from detent.executor.sandbox.model import Evidence, Execution, Job, OutputFile, Profile, Raised, Stream
 from detent.executor.sandbox.names import alike_fault, link_fault, name_fault
 from detent.executor.sandbox.walk import TOO_MANY, UNREADABLE
 from detent.jobs.category import ErrorCategory
+from detent.jobs.work import Usage
 
 OnOutput = Callable[[str, bytes], None]
 """Told of what a job prints as it comes, by the thread that waits for the job: ``stdout`` or ``stderr``, and the bytes."""

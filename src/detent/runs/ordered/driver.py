@@ -46,7 +46,7 @@ from detent.runs.ordered.commit_thread import LEAVE_SECONDS, Committed, CommitTh
 from detent.runs.ordered.items import Items
 from detent.runs.ordered.notes import SUMMARY, Notes, cancel_name
 from detent.runs.ordered.pending_results import FAILURES_KEPT_MAX, Waiting
-from detent.runs.ordered.recovery import Failure, Standing, committed, past_failures
+from detent.runs.ordered.recovery import FailedItem, Standing, committed, past_failures
 from detent.runs.ordered.snapshot_file import SnapshotFile
 from detent.runs.ordered.spec import OrderedInputs
 from detent.targets.api import CommitTarget
@@ -143,7 +143,7 @@ class OrderedDriver:
         self._snapshots = SnapshotFile(backend.home.path, run_id)
 
     @property
-    def failures(self) -> list[Failure]:
+    def failures(self) -> list[FailedItem]:
         """Of the items committed so far, in order; the first thousand."""
         return self._waiting.failures
 

@@ -33,7 +33,7 @@ from detent.runs.ordered.close import end_run
 from detent.runs.ordered.driver import OrderedDriver
 from detent.runs.ordered.items import Items, shown_name
 from detent.runs.ordered.notes import Notes, taken_name
-from detent.runs.ordered.recovery import Failure, Standing, standing
+from detent.runs.ordered.recovery import FailedItem, Standing, standing
 from detent.runs.ordered.resume import Beginning, Earlier, earlier_run
 from detent.runs.ordered.snapshot_file import snapshot_path
 from detent.runs.ordered.spec import COMMIT_MS, OrderedInputs, OrderedSpec, read_ordered
@@ -92,7 +92,7 @@ class OrderedResult:
     """``completed``, ``failed``, ``cancelled``, or ``stopped`` when it was left as it stands."""
     message: str
     summary: Summary
-    failures: tuple[Failure, ...]
+    failures: tuple[FailedItem, ...]
     resumed_at: int
     view: OrderedView
     done_before: bool = False

@@ -21,8 +21,7 @@ from detent.canon.strict_json import JsonValue
 from detent.errors import error_of
 from detent.executor.own_targets import STATED
 from detent.jobs.order import Call, JobLimits, Order, Origin, Retries
-from detent.jobs.status import JobStatus
-from detent.jobs.work import WorkReport
+from detent.jobs.work import SUCCEEDED, Result, WorkReport
 from detent.kernel import Command, Evidence, Finish, Transition
 from detent.kernel.evidence import DISPATCH, REASON_DISPATCHED
 from detent.kernel.keys import lease_key
@@ -116,15 +115,12 @@ class Notes:
                 attempt_id=0,
                 lease_id=lease_id,
                 manifest_hash=submission.command.manifest.hash,  # type: ignore[union-attr]  # signed a moment ago
-                status=JobStatus.SUCCEEDED.value,
                 nonce=backend.random(16),
-                value=value,
+                result=Result(status=SUCCEEDED, value=value, started_ms=now, finished_ms=now),
                 value_content=value_content,
                 value_digest=json_digest(json_encode_trusted(said)),
                 env_version=self._env_version,
                 worker=self._worker,
-                started_ms=now,
-                finished_ms=now,
             )
         )
         begun = Evidence(DISPATCH, REASON_DISPATCHED, lease_id, self._worker)

@@ -11,7 +11,7 @@ from detent.ordered import Chunk, Commit, Envelope, OrderedConfig, OrderedRun, S
 from detent.owner.backend import Backend
 from detent.runs.ordered.chunk_result import read_head
 from detent.runs.ordered.commit_thread import Handed, Held, chunks_between
-from detent.runs.ordered.recovery import Failure, envelopes, failure_code, failures_of
+from detent.runs.ordered.recovery import FailedItem, envelopes, failure_code, failures_of
 
 FAILURES_KEPT_MAX: Final = 1000
 
@@ -20,13 +20,13 @@ class Waiting:
     """What is held between the end of a chunk and its commit. One thread's own."""
 
     def __init__(self, backend: Backend, config: OrderedConfig) -> None:
-        self.failures: list[Failure] = []
+        self.failures: list[FailedItem] = []
         """Of the items committed so far, in order; the first thousand."""
         self._backend = backend
         self._config = config
         self._held: dict[int, Held] = {}
         """Values of ended chunks, by the chunk's first seq."""
-        self._told: dict[int, Failure] = {}
+        self._told: dict[int, FailedItem] = {}
 
     def keep(
         self, chunk: Chunk, job_id: str, state: str, digest: bytes | None, report: WorkReport | None

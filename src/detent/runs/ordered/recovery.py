@@ -28,7 +28,7 @@ _envelope: Callable[[tuple[object, ...]], Envelope] = partial(tuple.__new__, Env
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailedItem:
     """An item that failed."""
 
     seq: int
@@ -119,20 +119,22 @@ def values_of(backend: Backend, run_id: str, chunk: Chunk) -> dict[int, JsonValu
     return dict(zip(*read_values(data, read_head(data)), strict=True))
 
 
-def failures_of(chunk: Chunk, job_id: str, result: ChunkResult | None, report: WorkReport | None) -> Iterator[Failure]:
+def failures_of(
+    chunk: Chunk, job_id: str, result: ChunkResult | None, report: WorkReport | None
+) -> Iterator[FailedItem]:
     """The failed items of a chunk with their reasons; of a chunk that gave no result, all of them."""
     if result is None:
-        error = None if report is None else report.error
+        error = None if report is None else report.result.failure
         message = "its worker gave no result" if error is None else error.message
         for seq in range(chunk.first, chunk.last + 1):
-            yield Failure(seq, failure_code(report), message, job_id, None if error is None else error.type)
+            yield FailedItem(seq, failure_code(report), message, job_id, None if error is None else error.type)
         return
     for index, said in result.errors.items():
         message, kind, trace = str(said.get("message", "")), said.get("type"), said.get("traceback")
-        yield Failure(chunk.first + index, result.code(index), message, job_id, kind, trace)
+        yield FailedItem(chunk.first + index, result.code(index), message, job_id, kind, trace)
 
 
-def past_failures(backend: Backend, run_id: str, config: OrderedConfig, outcomes: bytearray) -> Iterator[Failure]:
+def past_failures(backend: Backend, run_id: str, config: OrderedConfig, outcomes: bytearray) -> Iterator[FailedItem]:
     """The failed items among those that a run had committed when it was left, in order."""
     seq = outcomes.find(SeqState.TERMINAL_FAIL)
     while seq >= 0:
@@ -149,7 +151,7 @@ def past_failures(backend: Backend, run_id: str, config: OrderedConfig, outcomes
 
 def failure_code(report: WorkReport | None) -> str:
     """Why a whole chunk failed."""
-    return FAILED_CODE if report is None or report.error is None else report.error.code
+    return FAILED_CODE if report is None or report.result.failure is None else report.result.failure.code
 
 
 def _mark(said: JsonValue) -> Mark | None:

@@ -12,7 +12,7 @@ from detent.canon.late import dataclass
 from detent.errors import DetentError, InvalidInput, StoreCorrupt
 from detent.jobs.category import ErrorCategory
 from detent.jobs.order import Order
-from detent.jobs.work import WorkError, WorkReport
+from detent.jobs.work import Failure, WorkReport
 from detent.kernel import Evidence
 from detent.ledger import SignedResult
 from detent.owner.content import Content, order_of
@@ -29,7 +29,7 @@ _FOREIGN: Final = ("site-packages", "dist-packages", "/lib/python3", "<frozen ")
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class StepFailure:
     """A step, or one element of it, that did not succeed."""
 
     step: str
@@ -61,12 +61,12 @@ class Artifact:
     digest: str
 
 
-def failures_of(reader: StoreReader, content: Content, failed: Iterable[tuple[str, str, str]]) -> Iterator[Failure]:
+def failures_of(reader: StoreReader, content: Content, failed: Iterable[tuple[str, str, str]]) -> Iterator[StepFailure]:
     """Why jobs failed, each given as (step, job, message); what the last report says comes before the message."""
     for step, job_id, message in failed:
         view = job_view(reader, job_id)
         if view is None:
-            yield Failure(step, ErrorCategory.VALIDATION_ERROR.value, NOT_RUN, message)
+            yield StepFailure(step, ErrorCategory.VALIDATION_ERROR.value, NOT_RUN, message)
             continue
         row = view.row
         order = order_of(content, row)
@@ -75,12 +75,12 @@ def failures_of(reader: StoreReader, content: Content, failed: Iterable[tuple[st
         attempts = sum(1 for record in records if record.fields.get("dispatch") is True)
         last = records[-1].evidence if records else None
         report = None if last is None or last.detail_digest is None else read_report(content, last.detail_digest)
-        if report is not None and report.error is not None:
-            yield failure_of(step, report.error, job_id=job_id, attempts=attempts, order=order)
+        if report is not None and report.result.failure is not None:
+            yield failure_of(step, report.result.failure, job_id=job_id, attempts=attempts, order=order)
             continue
         code = view.job.reason_code or row.state
         category = None if last is None else last.category
-        yield Failure(
+        yield StepFailure(
             step,
             category or unreported_category(code),
             code,
@@ -92,18 +92,18 @@ def failures_of(reader: StoreReader, content: Content, failed: Iterable[tuple[st
 
 
 def failure_of(
-    step: str, error: WorkError, *, job_id: str | None = None, attempts: int = 1, order: Order | None = None
-) -> Failure:
+    step: str, failure: Failure, *, job_id: str | None = None, attempts: int = 1, order: Order | None = None
+) -> StepFailure:
     """A failure as a report tells it, with the line of the user's own code."""
     base = None if order is None else order.call.base
-    where = users_line(error.traceback, base) if error.traceback else None
-    if where is None and error.line is not None:
-        where = f"line {error.line} of its code"
-    message = error.message
-    if error.type is not None and not message.startswith(error.type):
-        message = f"{error.type}: {message}" if message else error.type
+    where = users_line(failure.traceback, base) if failure.traceback else None
+    if where is None and failure.line is not None:
+        where = f"line {failure.line} of its code"
+    message = failure.message
+    if failure.type is not None and not message.startswith(failure.type):
+        message = f"{failure.type}: {message}" if message else failure.type
     index = None if order is None else order.origin.index
-    return Failure(step, error.category, error.code, message, job_id, where, attempts, index)
+    return StepFailure(step, failure.category, failure.code, message, job_id, where, attempts, index)
 
 
 def artifacts_of(
@@ -117,10 +117,10 @@ def artifacts_of(
             if row is None or last is None or last.evidence is None:
                 continue
             report = _report_of(content, last.evidence)
-            if report is None or not report.files:
+            if report is None or not report.result.files:
                 continue
             order = order_of(content, row)
-            for file in report.files:
+            for file in report.result.files:
                 path = _left_at(file.name, order) or str(files.path(file.digest))
                 yield Artifact(step, file.name, path, file.size_bytes, digest_text(file.digest))
 

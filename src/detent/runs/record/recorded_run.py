@@ -141,7 +141,7 @@ def report_of(reader: StoreReader, content: Content, row: JobRow) -> WorkReport 
 def value_of(content: Content, report: WorkReport) -> bytes | None:
     """The strict JSON of a report's value; None when it has none, or it is gone."""
     try:
-        return report.value if report.value_content is None else content.get(report.value_content)
+        return report.result.value if report.value_content is None else content.get(report.value_content)
     except DetentError:
         return None
 
@@ -266,7 +266,7 @@ class _Reading:
                 spans.add(self._live.since_ms[element.job_id], self._live.now_ms)
             for report in self._reports(element):
                 begun = True
-                spans.add(report.started_ms, report.finished_ms)
+                spans.add(report.result.started_ms, report.result.finished_ms)
         return spans.total_ms() if begun else None
 
     def _reports(self, element: RecordedElement) -> Iterator[WorkReport]:
@@ -305,11 +305,11 @@ class _Reading:
 
     def _why(self, row: JobRow) -> str:
         report = report_of(self._reader, self._content, row)
-        if report is None or report.error is None:
+        if report is None or report.result.failure is None:
             reason = Job.decode(row.body).reason_code
             return unreported(reason, f"it ended without a report ({reason})")
-        told = failure_of("", report.error).message.strip()
-        return told.splitlines()[0] if told else report.error.code
+        told = failure_of("", report.result.failure).message.strip()
+        return told.splitlines()[0] if told else report.result.failure.code
 
     def _settle(self, views: dict[UUID, StepView], elements: Mapping[UUID, tuple[RecordedElement, ...]]) -> None:
         """Give the steps without a job their state: the planner decides about the rest after a failure."""

@@ -94,8 +94,8 @@ class StepRun:
     def attempted(self, report: WorkReport, *, joined: bool = False) -> None:
         """An attempt at something of it has ended; of one that it joined, what came before it was submitted does not count."""
         self.tried = True
-        since = self.started_ms if joined and self.started_ms is not None else report.started_ms
-        self.ran.add(max(report.started_ms, since), report.finished_ms)
+        since = self.started_ms if joined and self.started_ms is not None else report.result.started_ms
+        self.ran.add(max(report.result.started_ms, since), report.result.finished_ms)
 
     @property
     def step_id(self) -> str:

@@ -62,7 +62,7 @@ class Orders:
         """Note what the value of an element is, for those that are given it."""
         if element.digest is not None and report is not None and report.value_digest is not None:
             self._value_digests[digest_text(element.digest)] = report.value_digest
-            element.left_files = bool(report.files)
+            element.left_files = bool(report.result.files)
 
     def items(self, step: StepRun) -> list[JsonValue] | None:
         """What a mapped step goes through; None when it is to go through something that is no list."""
