@@ -11,11 +11,11 @@ import pytest
 
 from detent.errors import InvalidInput, StoreCorrupt
 from detent.runs.erase import erase_job
-from detent.runs.ordered import chunk_jobs
 from detent.runs.ordered.driver import DestinationFailed
 from detent.runs.ordered.handle import OrderedHandle
 from detent.runs.ordered.items import file_lines, found_files, open_spool, spool
 from detent.runs.ordered.spec import OrderedSpec
+from detent.runs.submit.submitter import Submitter
 from detent.targets import CommitFailed, Mark
 from tests.runs.ordered.rig import ListTarget, OrderedRig
 from tests.runs.rig import WAIT_SECONDS, eventually, in_thread
@@ -363,17 +363,15 @@ def test_a_result_that_was_erased_is_named_when_the_run_is_resumed(rig: OrderedR
 def test_a_full_queue_holds_chunks_back(rig: OrderedRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """X-031: refused chunks are offered again, in order, and the summary is the same."""
     refusals = 0
-    offer = chunk_jobs.ChunkJobs._offer
+    submit = Submitter.submit
 
-    def full_now_and_then(self: Any, submitted: Any) -> Any:
+    def full_now_and_then(self: Any, submissions: Any, **more: Any) -> list[bool]:
         nonlocal refusals
         refusals += 1
-        if refusals % 2:
-            return {submitted[0][0].first}
-        return offer(self, submitted)
+        return [False] * len(submissions) if refusals % 2 else submit(self, submissions, **more)
 
     before = rig.map(range(40), "square", ListTarget(), window=8, chunk=2).summary.digest()
-    monkeypatch.setattr(chunk_jobs.ChunkJobs, "_offer", full_now_and_then)
+    monkeypatch.setattr(Submitter, "submit", full_now_and_then)
     target = ListTarget()
     assert rig.map(range(40), "square", target, window=8, chunk=2).summary.digest() == before
     assert target.seqs == list(range(40))

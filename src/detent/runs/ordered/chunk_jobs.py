@@ -8,35 +8,30 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Iterator
 from typing import Final
 
 from detent.canon import decode
 from detent.canon.late import dataclass
-from detent.errors import RequestRefused, error_of
 from detent.jobs.work import WorkReport
-from detent.kernel import Cancel, Command, Evidence, Job, Record
+from detent.kernel import Evidence, Job, Record
 from detent.kernel.table import TERMINAL, State
 from detent.ordered import Action, Chunk, OrderedRun, chunk_job_id
-from detent.owner.ask_again import ask_again
-from detent.owner.backend import Backend, Submission, joined
-from detent.owner.socket_messages import Answer
+from detent.owner.backend import Backend, Submission
 from detent.runs.ordered.chunk_order import chunk_submission
 from detent.runs.ordered.commit_thread import chunks_between
 from detent.runs.ordered.items import Items
 from detent.runs.ordered.pending_results import Waiting
 from detent.runs.ordered.spec import OrderedInputs
-from detent.workers.claim_ahead import FULL
+from detent.runs.submit.submitter import Submitter
 from detent.workers.identity import is_gone
-from detent.workers.supervisor import Attempted, Supervisor, ends_attempt
+from detent.workers.supervisor import Attempted
 
 SUBMIT_MAX: Final = 64
 """Chunks submitted in one commit."""
 LOOK_MAX: Final = 64
 UNKNOWN_OWNER: Final = "unknown"
 """Whose attempt it was that is known by its end alone."""
-ENDED_ELSEWHERE: Final = "the run was ended from elsewhere"
 
 
 @dataclass(slots=True)
@@ -56,21 +51,20 @@ class Open:
 
 
 class ChunkJobs:
-    """The jobs of one run's open windows. ``do`` takes what `OrderedRun` answers to their results.
+    """The jobs of one run's open windows. What happens to them goes to `OrderedRun`, whose answers are yielded to be carried out.
 
     All but `is_news` is for the driver's own thread.
     """
 
-    def __init__(  # noqa: PLR0913 - what it works with
+    def __init__(
         self,
         backend: Backend,
         inputs: OrderedInputs,
         items: Items,
         run_id: str,
         *,
-        supervisor: Supervisor,
+        submitter: Submitter[Open],
         waiting: Waiting,
-        do: Callable[[Sequence[Action]], None],
         stop: threading.Event,
     ) -> None:
         self.opened: dict[str, Open] = {}
@@ -80,10 +74,8 @@ class ChunkJobs:
         self._inputs = inputs
         self._items = items
         self._run_id = run_id
-        self._partition = backend.session.partition(run_id)
-        self._supervisor = supervisor
+        self._submitter = submitter
         self._waiting = waiting
-        self._do = do
         self._stop = stop
         self._run = OrderedRun(inputs.config)
         self._known_below = 0
@@ -98,34 +90,22 @@ class ChunkJobs:
 
         A job may begin before its submission is answered, so it need not be among the open ones yet.
         """
-        if record.kind != "transition" or record.run_id != self._run_id:
-            return False
-        return not ends_attempt(record) or not self._supervisor.holds(record.job_id or "")
-
-    def ask(self, commands: Sequence[Command], content: Sequence[tuple[bytes, bytes]] = ()) -> list[Answer]:
-        """Have commands decided in the run's partition."""
-        ask = partial(self._backend.session.ask, commands, partition=self._partition, content=content)
-        return ask_again(ask, threading.Event())
-
-    def cancel(self, job_ids: Sequence[str]) -> None:
-        """End jobs whose results are not needed."""
-        if job_ids:
-            self.ask([Cancel(0, self._backend.tenant, job_id, "WORKFLOW_CANCELLED") for job_id in job_ids])
+        return record.kind == "transition" and record.run_id == self._run_id and self._submitter.is_untold(record)
 
     # -- chunks to the kernel ------------------------------------------------------------------------------------------
 
-    def submit(self, at_once: int = SUBMIT_MAX) -> None:
+    def submit(self, at_once: int = SUBMIT_MAX) -> Iterator[Action]:
         """Submit what was offered, in order, as far as the queue has room; first only so many that all have work."""
         while self.offers and not self._stop.is_set():
             some = list(self.offers)[: SUBMIT_MAX if self.opened else at_once]
             batch = [(chunk, self._submission(chunk)) for chunk in some]
-            submitted = [(chunk, submission) for chunk, submission in batch if submission is not None]
-            refused = self._offer(submitted) if submitted else set()
+            new = [submission for _, submission in batch if submission is not None]
+            taken = iter(self._submitter.submit(new, repeated=True) if new else ())
             for chunk, submission in batch:
-                if chunk.first in refused:
+                if submission is not None and not next(taken):
                     return  # Offers are confirmed in order: what comes behind is repeated, which is the same answer.
                 self.offers.popleft()
-                self._confirm(chunk, is_new=submission is not None)
+                yield from self._confirm(chunk, is_new=submission is not None)
 
     def _submission(self, chunk: Chunk) -> Submission | None:
         """The job of a chunk; None when it has one already, or nothing of it is to be computed."""
@@ -138,37 +118,19 @@ class ChunkJobs:
         part = (chunk, min(chunk.last, self._run.boundary - 1))
         return chunk_submission(self._backend, self._inputs, self._items, self._run_id, part)
 
-    def _offer(self, submitted: Sequence[tuple[Chunk, Submission]]) -> set[int]:
-        answers = self.ask(
-            [submission.command for _, submission in submitted],
-            joined(submission.inline for _, submission in submitted),
-        )
-        refused = set()
-        for (chunk, _), answer in zip(submitted, answers, strict=True):
-            if answer.refusal is None or answer.refusal.code == "CONFLICT":
-                continue  # The second: it was submitted a moment ago, and refused was one before it.
-            if answer.refusal.code in FULL:
-                refused.add(chunk.first)
-            elif answer.refusal.code == "UNKNOWN_RUN":
-                raise RequestRefused(ENDED_ELSEWHERE, code="CONFLICT", details={"run_id": self._run_id})
-            else:
-                raise error_of(answer.refusal)
-        self._supervisor.wake()
-        return refused
-
-    def _confirm(self, chunk: Chunk, *, is_new: bool) -> None:
+    def _confirm(self, chunk: Chunk, *, is_new: bool) -> Iterator[Action]:
         opened = Open(chunk, chunk_job_id(self._run_id, *chunk)) if self._run.open_seqs(*chunk) else None
         if opened is not None:
             self.opened[opened.job_id] = opened
-        self._do(self._run.dispatched(*chunk))
+        yield from self._run.dispatched(*chunk)
         if opened is not None and not is_new:
-            self._look(opened)
+            yield from self._look(opened)
 
     def drop(self) -> None:
         """Cancel the jobs of all open chunks, and forget what was offered."""
         self.offers.clear()
         opened, self.opened = self.opened, {}
-        self.cancel(list(opened))
+        self._submitter.cancel(list(opened))
 
     def withdraw(self, first: int, last: int) -> None:
         """Cancel the jobs of chunks that lie behind a boundary."""
@@ -177,44 +139,44 @@ class ChunkJobs:
             for chunk in chunks_between(self._inputs.config, first, last)
             if chunk.first >= first
         ]
-        self.cancel([job_id for job_id in ids if self.opened.pop(job_id, None) is not None])
+        self._submitter.cancel([job_id for job_id in ids if self.opened.pop(job_id, None) is not None])
 
     # -- how they ended ------------------------------------------------------------------------------------------------
 
-    def attempted(self, event: Attempted) -> None:
+    def attempted(self, event: Attempted) -> Iterator[Action]:
         """An attempt was closed by our supervisor."""
         opened = self.opened.get(event.job_id)
         if opened is None:
             return
         attempt = opened.attempt if event.report is None else event.report.attempt_id
         if event.state in TERMINAL:
-            self._ended(opened, event.state, attempt, event.digest, event.report)
+            yield from self._ended(opened, event.state, attempt, event.digest, event.report)
         elif event.state == State.RETRYING:
-            self._reach(opened, attempt + 1, interrupted=event.report is None)
+            yield from self._reach(opened, attempt + 1, interrupted=event.report is None)
 
-    def observed(self, record: Record) -> None:
+    def observed(self, record: Record) -> Iterator[Action]:
         """A record of an open chunk's job was committed."""
         body, opened = decode(record.body), self.opened.get(record.job_id or "")
         if opened is None or not isinstance(body, dict):
             return
         if body["to_state"] == State.RUNNING:
-            self._reach(opened, body["attempt_id"], interrupted=True)
+            yield from self._reach(opened, body["attempt_id"], interrupted=True)
             if body["attempt_id"] == opened.attempt:
                 evidence = None if record.evidence is None else Evidence.decode(record.evidence)
-                self._start(opened, None if evidence is None else evidence.replica_id)
+                yield from self._start(opened, None if evidence is None else evidence.replica_id)
         elif body["to_state"] in TERMINAL:
-            self._look(opened)
+            yield from self._look(opened)
 
-    def look(self) -> None:
+    def look(self) -> Iterator[Action]:
         """Ask the ledger where the oldest open chunks stand: nothing depends on being told."""
         for opened in list(self.opened.values())[:LOOK_MAX]:
-            self._look(opened)
+            yield from self._look(opened)
         alive = {owner: not is_gone(owner) for owner in {opened.owner for opened in self.opened.values()} if owner}
         for opened in list(self.opened.values()):
             if alive.get(opened.owner):
-                self._do(self._run.heartbeat(*opened.chunk, opened.owner))
+                yield from self._run.heartbeat(*opened.chunk, opened.owner)
 
-    def _look(self, opened: Open) -> None:
+    def _look(self, opened: Open) -> Iterator[Action]:
         row = self._backend.reader.job(opened.job_id)
         if row is None:
             return
@@ -222,37 +184,39 @@ class ChunkJobs:
         if row.state in TERMINAL:
             found = self._backend.report_of(opened.job_id, job) or (None, None)
             attempt = job.attempt_id if found[1] is None else found[1].attempt_id
-            self._ended(opened, row.state, attempt, *found)
+            yield from self._ended(opened, row.state, attempt, *found)
         elif row.state != State.RETRYING:
-            self._reach(opened, job.attempt_id, interrupted=True)
+            yield from self._reach(opened, job.attempt_id, interrupted=True)
             if row.state == State.RUNNING:
-                self._start(opened, job.lease_holder)
+                yield from self._start(opened, job.lease_holder)
 
-    def _start(self, opened: Open, owner: str | None = None) -> None:
+    def _start(self, opened: Open, owner: str | None = None) -> Iterator[Action]:
         """A worker has the chunk. A chunk whose start was not seen was held by a worker known only by its end."""
         if not opened.started:
             opened.owner = owner or UNKNOWN_OWNER
-            self._do(self._run.started(*opened.chunk, opened.attempt, opened.owner))
+            yield from self._run.started(*opened.chunk, opened.attempt, opened.owner)
 
-    def _reach(self, opened: Open, attempt: int, *, interrupted: bool) -> None:
+    def _reach(self, opened: Open, attempt: int, *, interrupted: bool) -> Iterator[Action]:
         """Bring a chunk to the attempt that the kernel has it at; what lies between was lost on the way."""
         while opened.attempt < attempt:
-            self._start(opened)
+            yield from self._start(opened)
             code = "INTERRUPTED" if interrupted else "ATTEMPT_FAILED"
-            self._do(self._run.lapsed(*opened.chunk, opened.attempt, code, interrupted=interrupted))
+            yield from self._run.lapsed(*opened.chunk, opened.attempt, code, interrupted=interrupted)
             opened.attempt, opened.owner = opened.attempt + 1, ""
 
-    def _ended(self, opened: Open, state: str, attempt: int, digest: bytes | None, report: WorkReport | None) -> None:
+    def _ended(
+        self, opened: Open, state: str, attempt: int, digest: bytes | None, report: WorkReport | None
+    ) -> Iterator[Action]:
         if self.opened.pop(opened.job_id, None) is None:
             return
         run, chunk = self._run, opened.chunk
         if state == State.CANCELED:
-            self._do(run.canceled(*chunk))
+            yield from run.canceled(*chunk)
             return
-        self._reach(opened, attempt, interrupted=True)
-        self._start(opened, None if report is None else report.worker)
+        yield from self._reach(opened, attempt, interrupted=True)
+        yield from self._start(opened, None if report is None else report.worker)
         ended = self._waiting.keep(chunk, opened.job_id, state, digest, report)
         seqs = run.open_seqs(*chunk)
         if seqs:
             some = ended[seqs[0] - chunk.first : seqs[-1] - chunk.first + 1]
-            self._do(run.finished_many(seqs[0], opened.attempt, some))
+            yield from run.finished_many(seqs[0], opened.attempt, some)

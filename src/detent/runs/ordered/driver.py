@@ -9,16 +9,17 @@ events are published. A full queue holds chunks back (X-031), a slow destination
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from math import inf
 from queue import Empty, SimpleQueue
 from typing import Final
 
 from detent.canon.late import dataclass
-from detent.errors import DetentError, RequestRefused, error_of
+from detent.errors import DetentError, error_of
 from detent.kernel import EndRun, Record
 from detent.kernel import run as run_status
 from detent.kernel.records import RUN_ENDED
@@ -41,7 +42,7 @@ from detent.ordered import (
 from detent.ordered.states import OUTCOME_WORDS
 from detent.owner.backend import Backend
 from detent.runs.ordered.cancel_requests import Request, Requests
-from detent.runs.ordered.chunk_jobs import ENDED_ELSEWHERE, ChunkJobs
+from detent.runs.ordered.chunk_jobs import ChunkJobs, Open
 from detent.runs.ordered.commit_thread import LEAVE_SECONDS, Committed, CommitThread, Drained, LaneBroken, WriteFailed
 from detent.runs.ordered.items import Items
 from detent.runs.ordered.notes import SUMMARY, Notes, cancel_name
@@ -49,6 +50,7 @@ from detent.runs.ordered.pending_results import FAILURES_KEPT_MAX, Waiting
 from detent.runs.ordered.recovery import FailedItem, Standing, committed, past_failures
 from detent.runs.ordered.snapshot_file import SnapshotFile
 from detent.runs.ordered.spec import OrderedInputs
+from detent.runs.submit.submitter import ENDED_ELSEWHERE, RunEnded, Submitter
 from detent.targets.api import CommitTarget
 from detent.workers.supervisor import Attempted, Supervisor, ends_attempt
 
@@ -116,15 +118,16 @@ class OrderedDriver:
         self.message = ""
         self.summary: Summary | None = None
         self._notes = notes
-        self._supervisor = supervisor
         self._events: SimpleQueue[_Event | None] = SimpleQueue()
         self._noted: deque[Record] = deque()
         """Attempts that have begun: nothing is to be done about them, so they wait until there is something else."""
         self._stop = notes.stop
         self._began = time.monotonic()
         self._waiting = Waiting(backend, inputs.config)
+        # What it asks for is asked for again also after a stop: it is what leaves the run in order.
+        self._submitter: Submitter[Open] = Submitter(backend, supervisor, threading.Event(), run_id=run_id)
         self._jobs = ChunkJobs(
-            backend, inputs, items, run_id, supervisor=supervisor, waiting=self._waiting, do=self._do, stop=self._stop
+            backend, inputs, items, run_id, submitter=self._submitter, waiting=self._waiting, stop=self._stop
         )
         self._next_look = self._began + LOOK_SECONDS
         self._requests = Requests(backend, run_id)
@@ -186,10 +189,9 @@ class OrderedDriver:
             self._take_waiting()
             self._do(self.ordered.begin())
             while self.summary is None and not self._stop.is_set():
-                self._jobs.submit(self._busy)
+                self._do(self._jobs.submit(self._busy))
                 self._take_events()
-                if (failure := self._supervisor.failure) is not None:
-                    raise failure
+                self._submitter.check_supervisor()
                 if self._fatal is not None:
                     raise self._destination_failed(self._fatal)
                 looked = self._look()
@@ -229,7 +231,7 @@ class OrderedDriver:
             event = None
         self._do(run.tick(max(run.now_ms, self._now_ms())))
         while self._noted:
-            self._jobs.observed(self._noted.popleft())
+            self._do(self._jobs.observed(self._noted.popleft()))
         if event is not None:
             self._take(event)
         self._take_waiting()
@@ -240,7 +242,7 @@ class OrderedDriver:
         if time.monotonic() < self._next_look:
             return False
         self._next_look = time.monotonic() + LOOK_SECONDS
-        self._jobs.look()
+        self._do(self._jobs.look())
         self._take_requests()
         return True
 
@@ -265,11 +267,11 @@ class OrderedDriver:
     def _take(self, event: _Event) -> None:
         match event:
             case Attempted():
-                self._jobs.attempted(event)
+                self._do(self._jobs.attempted(event))
             case Record():
                 if event.kind == RUN_ENDED:
-                    raise RequestRefused(ENDED_ELSEWHERE, code="CONFLICT", details={"run_id": self.run_id})
-                self._jobs.observed(event)
+                    raise RunEnded(ENDED_ELSEWHERE, details={"run_id": self.run_id})
+                self._do(self._jobs.observed(event))
             case Committed():
                 self._commit_pending = event.last
             case WriteFailed():
@@ -380,7 +382,8 @@ class OrderedDriver:
 
     # -- actions -------------------------------------------------------------------------------------------------------
 
-    def _do(self, actions: Sequence[Action]) -> None:
+    def _do(self, actions: Iterable[Action]) -> None:
+        """Carry out what was decided, each action before the next is asked for."""
         for action in actions:
             match action:
                 case Dispatch(first, last):
@@ -444,13 +447,13 @@ class OrderedDriver:
         else:
             status = run_status.FAILED if summary.fail or summary.cancel else run_status.COMPLETED
         while True:
-            (answer,) = self._jobs.ask([EndRun(0, self.run_id, status)])
+            (answer,) = self._submitter.ask([EndRun(0, self.run_id, status)])
             if answer.refusal is None:
                 break
             if answer.refusal.code != "RUN_NOT_DONE":
                 raise error_of(answer.refusal)
             rows = self.backend.reader.jobs(run_id=self.run_id)
-            self._jobs.cancel([row.job_id for row in rows if row.state not in TERMINAL])
+            self._submitter.cancel([row.job_id for row in rows if row.state not in TERMINAL])
         return status
 
 
