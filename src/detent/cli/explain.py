@@ -95,8 +95,8 @@ def _explain_job(shell: Shell, home: Home, reader: StoreReader, content: Content
     view = job_view(reader, job_id)
     why = None if view is None else why_run(reader, content, view)
     reason = None if view is None else given_reason(reader, content, view.row)
-    taken = None if view is None else taken_by(reader, content, view, home.path)
     settings = home.settings()
+    taken = None if view is None else taken_by(reader, content, view, home.path, settings.step_pools)
     ledger = None if view is None else ledger_of(reader, content, view, settings.policies(), settings.path)
     operator_ms = settings.scheduling_policy().watchdog_wall_ms
     limited = None if view is None else limited_by(content, view, operator_ms)

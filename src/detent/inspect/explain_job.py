@@ -100,13 +100,27 @@ class Taken:
         return {"takes": dict(self.resources), "waiting": self.waiting}
 
 
-def taken_by(reader: StoreReader, content: Content, view: JobView, home: Path) -> Taken | None:
-    """What a job takes; None when it declares nothing, or when its order is gone."""
+def taken_by(
+    reader: StoreReader, content: Content, view: JobView, home: Path, pools: Mapping[str, int] | None = None
+) -> Taken | None:
+    """What a job takes; None when it declares nothing, or when its order is gone.
+
+    ``pools``: how many workers the steps of a type have for themselves; a step that waits for one of them says so, too.
+    """
     order = order_of(content, view.row) if view.job.job_kind in {"action", "task"} else None
-    if order is None or not order.limits.resources:
+    if order is None:
+        return None
+    waits = view.job.state == State.RUNNING and view.row.job_id not in live_jobs(home)
+    step_type = order.origin.action.get("step_type", "")
+    if waits and not order.limits.resources and step_type in (pools or {}):
+        count = (pools or {})[step_type]
+        return Taken(
+            {}, True, (f"It was claimed and waits for a worker of the pool for {step_type} steps, which has {count}.",)
+        )
+    if not order.limits.resources:
         return None
     said = takes_text(order.limits.resources)
-    if view.job.state == State.RUNNING and view.row.job_id not in live_jobs(home):
+    if waits:
         return Taken(
             order.limits.resources,
             True,

@@ -31,6 +31,7 @@ from detent.owner.policies import (
 )
 from detent.scheduling.policy import SchedulingPolicy
 from detent.store.no_follow import read_no_follow
+from detent.workflow.limits import STEP_TYPES
 
 if TYPE_CHECKING:
     from detent.jobs.bounds import Bounds
@@ -79,6 +80,10 @@ required = "full-rootless"
 window_ms = 86400000
 keys_max = 1000000
 
+# Workers that only steps of one type get, beside those of --workers, in each process that works on this home:
+# [workers.effect]
+# count = 1
+
 [metrics]
 # Keep a file of metrics for node_exporter's textfile collector; `detent metrics` prints the same.
 # textfile = "/var/lib/node_exporter/textfile/detent.prom"
@@ -115,11 +120,14 @@ _SECTIONS: dict[str, frozenset[str] | None] = {
     "sandbox": frozenset({"required"}),
     "idempotency": frozenset({"window_ms", "keys_max"}),
     "resources": None,
+    "workers": None,
     "metrics": frozenset({"textfile"}),
     "log": frozenset({"to"}),
     "plans": None,
     "jobs": frozenset({"supersede", "max_log_entries", "max_log_message_bytes", "max_error_details_bytes"}),
 }
+POOL_WORKERS_MAX = 1024
+"""Workers of one pool."""
 STDERR = "stderr"
 """The destination of the log that is not a file."""
 SANDBOX_PROFILES = ("full", "full-rootless", "kernel-filter", "none")
@@ -226,6 +234,11 @@ class Settings:
         return resources
 
     @property
+    def step_pools(self) -> Mapping[str, int]:
+        """How many workers the steps of a type have for themselves in each process, for types that have any."""
+        return {name: entry["count"] for name, entry in sorted(self.raw.get("workers", {}).items())}
+
+    @property
     def textfile(self) -> Path | None:
         """The file that metrics are kept in, if any."""
         return self._path("metrics", "textfile")
@@ -269,6 +282,7 @@ def read_settings(path: Path) -> Settings:
                 f"{path}: idempotency.{name}: {show(value)} is not a whole number from 1 to {_IDEMPOTENCY_MAX[name]:,}",
                 hint="correct the setting and start again",
             )
+    _check_workers(path, tables.get("workers", {}))
     for section, key in (("metrics", "textfile"), ("log", "to")):
         _check_path(path, f"{section}.{key}", tables.get(section, {}).get(key))
     _check_jobs(path, tables)
@@ -284,6 +298,20 @@ def read_settings(path: Path) -> Settings:
     settings = Settings(path, origin, root, tables)
     settings.policies()
     return settings
+
+
+def _check_workers(path: Path, pools: Mapping[str, Any]) -> None:
+    for name, entry in pools.items():
+        if name not in STEP_TYPES:
+            raise HomeError(
+                f"{path}: workers.{show(name)} is not a type of steps", hint=f"known: {', '.join(sorted(STEP_TYPES))}"
+            )
+        count = entry.get("count") if isinstance(entry, dict) and entry.keys() == {"count"} else None
+        if type(count) is not int or not 1 <= count <= POOL_WORKERS_MAX:
+            raise HomeError(
+                f"{path}: workers.{name} needs exactly count, a whole number from 1 to {POOL_WORKERS_MAX}",
+                hint="correct the setting and start again",
+            )
 
 
 def _check_path(path: Path, key: str, said: object) -> None:

@@ -202,7 +202,8 @@ class RunHandle:
         for step in contract.plain_steps:
             binding = contract.bindings.get(step.step_id)
             if binding is not None and binding.resources and step.enabled:
-                self._work.refuse_unfeasible(f"step {contract.keys[step.step_id]!r}", binding.resources)
+                what = f"step {contract.keys[step.step_id]!r}"
+                self._work.refuse_unfeasible(what, binding.resources, step.step_type)
 
     def _keep_files(self) -> None:
         """Put the files of the contract into the content store before anything names them."""

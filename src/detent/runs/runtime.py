@@ -102,6 +102,9 @@ class Runtime:
         self._started = self._closed = False
         self._executors = executors
         insist_on_writable(home.path)
+        self.settings = home.settings()
+        self.pools = self.settings.step_pools
+        """How many workers the steps of a type have for themselves, beside the shared ones."""
         # First of all: while the process that the workers are made by comes up, the home is opened.
         self._pool = self._make_pool() if executors is None and not idle else None
         try:
@@ -110,7 +113,6 @@ class Runtime:
             self._close_pool()
             raise
         try:
-            self.settings = home.settings()
             # Without workers of its own it cannot know how many others have.
             self.resources: Mapping[str, int] = {CPU: self.workers or WORKERS_MAX, **self.settings.resources}
             """What there is for work to take, of each kind."""
@@ -179,15 +181,18 @@ class Runtime:
             ),
         )
 
-    def refuse_unfeasible(self, what: str, needs: Mapping[str, int]) -> None:
+    def refuse_unfeasible(self, what: str, needs: Mapping[str, int], step_type: str | None = None) -> None:
         """Refuse work that takes more than this home has, before anything of it is begun."""
-        if needs and (fault := feasible_fault(needs, self.resources)):
-            have = ", ".join(f"{amount} {name}" for name, amount in self.resources.items())
+        own = self.pools.get(step_type or "")
+        has = self.resources if own is None else {**self.resources, CPU: own}
+        if needs and (fault := feasible_fault(needs, has)):
+            have = ", ".join(f"{amount} {name}" for name, amount in has.items())
+            more = "--workers" if own is None else f"[workers.{step_type}]"
             raise RequestRefused(
                 f"{what} can never run here: {fault}",
                 code="NO_FEASIBLE_POOL",
-                hint=f"this home has {have}; [resources] in {self.settings.path} names more, --workers gives more {CPU}",
-                details={"needs": dict(needs), "has": dict(self.resources)},
+                hint=f"there is {have} for it; [resources] in {self.settings.path} names more, {more} gives more {CPU}",
+                details={"needs": dict(needs), "has": dict(has)},
             )
 
     def refuse_unknown_policies(self, what: str, names: Mapping[str, str]) -> None:
@@ -208,7 +213,12 @@ class Runtime:
         live = self.home.path / LIVE
         live.mkdir(mode=0o700, exist_ok=True)
         sweep_orphans(live)
-        return Pool(self.workers, live=live, content=self.home.path / "content", preload=LOADED_BY_TASKS)
+        return Pool(self._processes, live=live, content=self.home.path / "content", preload=LOADED_BY_TASKS)
+
+    @property
+    def _processes(self) -> int:
+        """Workers of all pools."""
+        return self.workers + sum(self.pools.values())
 
     def _close_pool(self) -> None:
         if self._pool is not None:
@@ -222,10 +232,10 @@ class Runtime:
 
             sweep()
         plain = PlainExecutor(self._pool, self.told)
-        sandboxed = LazyExecutor(lambda: self._sandbox_executor(plain.wake), self.workers)
+        sandboxed = LazyExecutor(lambda: self._sandbox_executor(plain.wake), self._processes)
         executors: dict[str, Executor] = {"python": plain, "shell": plain, "code": sandboxed, "job": sandboxed}
         taken = Resources(self.home.path, self.settings.resources, self.workers)
-        return dict.fromkeys(executors, ResourceGate(executors, taken, self.backend.now_ms)), plain
+        return dict.fromkeys(executors, ResourceGate(executors, taken, self.backend.now_ms, self.pools)), plain
 
     def _map_executor(self, wake: Callable[[], None]) -> Executor:
         from detent.runs.map_executor import MapExecutor  # noqa: PLC0415 - ordered runs take time to load
@@ -240,7 +250,7 @@ class Runtime:
             lambda: Sandbox(required=Profile(self.settings.sandbox_required), warm=1),
             HomeFiles(self.backend.files),
             bounds=self.settings.bounds,
-            threads=self.workers,
+            threads=self._processes,
             wake=wake,
             clock_ms=self.backend.now_ms,
             random=self.backend.random,

@@ -4,6 +4,9 @@ Work takes one worker (``cpu``) unless it says more, and the other resources its
 came, except that work passes by what waits for something it does not need itself: a job for the one GPU holds up no others, and
 a job for all workers is not starved by small ones.
 
+Steps of a type that has a pool of its own (``[workers.TYPE]`` in the settings) take a worker of that pool and none of the others': a
+flood of steps of one type holds up no step of another.
+
 What waits here has been claimed, and its lease is kept alive by the supervisor like that of any other. Its time has not begun: limits
 count from the moment it is handed on.
 """
@@ -19,6 +22,8 @@ from detent.jobs.work import CANCELLED, Failure, Result, failed
 from detent.workers.executor import Assignment, Executor
 from detent.workers.resources import Resources
 
+SHARED: Final = ""
+"""The pool of all work whose step has none of its own."""
 WAITING_MAX: Final = 256
 """Assignments that wait here; while there are more, no others are claimed."""
 
@@ -26,14 +31,22 @@ WAITING_MAX: Final = 256
 class ResourceGate:
     """Hands assignments to the executors behind it. Those that declare nothing pass as if it were not there."""
 
-    def __init__(self, executors: Mapping[str, Executor], resources: Resources, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        executors: Mapping[str, Executor],
+        resources: Resources,
+        clock_ms: Callable[[], int],
+        pools: Mapping[str, int] | None = None,
+    ) -> None:
+        """``pools``: how many workers the steps of a type have for themselves; all other work shares the rest."""
         self._executors = executors
         self._all_lanes = tuple(dict.fromkeys(executors.values()))
         self._resources = resources
         self._clock_ms = clock_ms
-        self._under_way: dict[int, tuple[Executor, int]] = {}
-        """The executor that has an assignment, and how many workers it takes."""
-        self._workers_taken = 0
+        self._pools = {SHARED: resources.totals[CPU], **(pools or {})}
+        self._under_way: dict[int, tuple[Executor, str, int]] = {}
+        """The executor that has an assignment, and how many workers it takes of which pool."""
+        self._workers_taken = dict.fromkeys(self._pools, 0)
         self._large = 0
         """Assignments under way that take more than one worker."""
         self._waiting: dict[int, Assignment] = {}
@@ -48,11 +61,13 @@ class ResourceGate:
 
     def take(self, assignment: Assignment) -> None:
         """Hand an assignment on, or keep it until what it takes is free. Refuses what can never be."""
-        if not assignment.order.limits.resources and not self._waiting and not self._large:
-            self._hand_on(assignment, 1)
+        resources = assignment.order.limits.resources
+        if not resources and not self._waiting and not self._large and len(self._pools) == 1:
+            self._hand_on(assignment, SHARED, 1)
             return
-        if fault := feasible_fault(assignment.order.limits.resources, self._resources.totals):
-            raise InvalidInput(fault)
+        pool = self._pool_of(assignment)
+        if fault := feasible_fault(resources, {**self._resources.totals, CPU: self._pools[pool]}):
+            raise InvalidInput(fault if pool == SHARED else f"{fault}, in the pool for {pool} steps")
         self._waiting[assignment.number] = assignment
         self._admit()
 
@@ -87,34 +102,41 @@ class ResourceGate:
         short: set[str] = set()
         for number, assignment in list(self._waiting.items()):
             needs = dict(assignment.order.limits.resources)
-            workers = needs.pop(CPU, 1)
-            missing = self._missing(number, workers, needs, short)
+            workers, pool = needs.pop(CPU, 1), self._pool_of(assignment)
+            missing = self._missing(number, pool, workers, needs, short)
             if missing:
                 short |= missing
                 continue
             del self._waiting[number]
             try:
-                self._hand_on(assignment, workers)
+                self._hand_on(assignment, pool, workers)
             except InvalidInput as exc:
                 failure = Failure("VALIDATION_ERROR", "VALIDATION_ERROR", str(exc))
                 self._ended.append((number, failed(failure, self._clock_ms())))
 
-    def _missing(self, number: int, workers: int, needs: Mapping[str, int], short: set[str]) -> set[str]:
+    def _pool_of(self, assignment: Assignment) -> str:
+        """The pool whose workers an assignment takes: that of its step's type, if that has one."""
+        step_type = assignment.order.origin.action.get("step_type", SHARED)
+        return step_type if step_type in self._pools else SHARED
+
+    def _missing(self, number: int, pool: str, workers: int, needs: Mapping[str, int], short: set[str]) -> set[str]:
         """What an assignment has to wait for; it has taken all it needs when that is nothing."""
         missing = needs.keys() & short
-        # Small work is handed on ahead of time, so that no worker waits for its next: only large work makes it count.
-        counts = workers > 1 or self._large > 0
-        if CPU in short or (counts and self._workers_taken + workers > self._resources.totals[CPU]):
-            missing = missing | {CPU}
+        # Small work is handed on ahead of time, so that no worker waits for its next: only large work, and work that must leave
+        # the workers of other pools alone, makes it count.
+        counts = workers > 1 or self._large > 0 or len(self._pools) > 1
+        worker = f"{CPU} {pool}" if pool else CPU
+        if worker in short or (counts and self._workers_taken[pool] + workers > self._pools[pool]):
+            missing = missing | {worker}
         if missing:
             return set(missing)
         lacking = self._resources.take(number, needs) if needs else None
         return set() if lacking is None else {lacking}
 
-    def _hand_on(self, assignment: Assignment, workers: int) -> None:
+    def _hand_on(self, assignment: Assignment, pool: str, workers: int) -> None:
         lane, number = self._executors[assignment.order.call.kind], assignment.number
-        self._under_way[number] = (lane, workers)
-        self._workers_taken += workers
+        self._under_way[number] = (lane, pool, workers)
+        self._workers_taken[pool] += workers
         self._large += workers > 1
         try:
             lane.take(assignment)
@@ -123,8 +145,8 @@ class ResourceGate:
             raise
 
     def _let_go(self, number: int) -> None:
-        _, workers = self._under_way.pop(number, (None, 0))
-        self._workers_taken -= workers
+        _, pool, workers = self._under_way.pop(number, (None, SHARED, 0))
+        self._workers_taken[pool] -= workers
         self._large -= workers > 1
         self._resources.give(number)
 
