@@ -218,19 +218,19 @@ def test_a_home_that_may_not_be_written_is_told_apart_from_one_that_takes_no_soc
 
 def test_a_thread_waiting_for_an_owner_in_another_process_gives_up_its_turn(house: House) -> None:
     """Or those who work beside it in its process would wait for an answer that is not theirs."""
-    floor = TurnTaking(patience_seconds=WAIT_SECONDS)
+    turns = TurnTaking(patience_seconds=WAIT_SECONDS)
     taken = threading.Event()
-    with house.session() as owner, house.session() as client, floor:
+    with house.session() as owner, house.session() as client, turns:
         assert owner.owned is not None
         turn = owner.owned.owners[0]._turn_lock
 
         def other() -> None:
-            with floor:
+            with turns:
                 taken.set()
             turn.release()
 
         assert not client.owns
-        turn.acquire()  # Nothing is decided until the other one has had the floor.
+        turn.acquire()  # Nothing is decided until the other one has had its turn.
         threading.Thread(target=other, daemon=True).start()
         (answer,) = client.ask([Claim(0, "worker", 1)], timeout=WAIT_SECONDS)
         assert answer.refusal is None

@@ -33,14 +33,14 @@ def test_while_a_turn_is_under_way_the_loop_takes_the_next_one(rig: Rig, monkeyp
 
 
 def test_a_thread_waiting_for_the_turn_of_another_gives_up_its_turn(rig: Rig) -> None:
-    floor = TurnTaking(patience_seconds=60)
+    turns = TurnTaking(patience_seconds=60)
     rig.owner.start()
 
     def other() -> None:
-        with floor:
+        with turns:
             rig.owner._turn_lock.release()
 
-    with floor:
+    with turns:
         rig.owner._turn_lock.acquire()  # Nothing is decided until the other one has had the turn.
         threading.Thread(target=other, daemon=True).start()
         (outcome,) = rig.owner.call([stamped(submit())], timeout=30)

@@ -92,7 +92,7 @@ class Backend:
         self._closed = False
         self._readers: list[StoreReader] = []
         self._lock = threading.Lock()
-        self.floor = TurnTaking()
+        self.turn = TurnTaking()
         self._cache: OrderedDict[bytes, bytes] = OrderedDict()
         self._orders: OrderedDict[bytes, Order] = OrderedDict()
         self._reports: OrderedDict[bytes, WorkReport] = OrderedDict()

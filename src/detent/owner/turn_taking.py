@@ -25,9 +25,9 @@ _mine = threading.local()
 
 def step_aside() -> None:
     """Give up the turn before waiting for another thread's work; harmless for a thread that has none."""
-    floor: TurnTaking | None = getattr(_mine, "floor", None)
-    if floor is not None:
-        floor.__exit__(None, None, None)
+    turn: TurnTaking | None = getattr(_mine, "turn", None)
+    if turn is not None:
+        turn.__exit__(None, None, None)
 
 
 class TurnTaking:
@@ -41,7 +41,7 @@ class TurnTaking:
 
     def __enter__(self) -> None:
         me = threading.get_ident()
-        _mine.floor = self
+        _mine.turn = self
         with self._guard:
             if self._holder is None:
                 self._holder = me
@@ -67,7 +67,7 @@ class TurnTaking:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        _mine.floor = None
+        _mine.turn = None
         with self._guard:
             if self._holder != threading.get_ident():
                 return  # It went on without, or stepped aside.

@@ -194,10 +194,10 @@ class SingleJobs:
         tickets: list[Ticket] = []
         waiting: list[tuple[Ticket, Submission, WorkKey]] = []
         try:
-            with self._backend.floor:
+            with self._backend.turn:
                 self._prepare(requests, tickets, waiting)
             while waiting:
-                with self._backend.floor:
+                with self._backend.turn:
                     taken = self._submitter.submit([submission for _, submission, _ in waiting])
                 offered, waiting = waiting, []
                 for one, is_taken in zip(offered, taken, strict=True):

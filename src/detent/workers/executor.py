@@ -62,28 +62,28 @@ class LazyExecutor:
     def __init__(self, make: Callable[[], Executor], wanted: int) -> None:
         self._make = make
         self._wanted = wanted
-        self._lane: Executor | None = None
+        self._executor: Executor | None = None
 
     def wanted(self) -> int:
         """What the executor wants, or would want."""
-        return self._wanted if self._lane is None else self._lane.wanted()
+        return self._wanted if self._executor is None else self._executor.wanted()
 
     def take(self, assignment: Assignment) -> None:
         """Make the executor, if it is the first time, and hand the assignment on."""
-        if self._lane is None:
-            self._lane = self._make()
-        self._lane.take(assignment)
+        if self._executor is None:
+            self._executor = self._make()
+        self._executor.take(assignment)
 
     def cancel(self, number: int) -> None:
         """End an assignment at once."""
-        if self._lane is not None:
-            self._lane.cancel(number)
+        if self._executor is not None:
+            self._executor.cancel(number)
 
     def finished(self) -> Sequence[tuple[int, Result]]:
         """What has come back since the last time."""
-        return () if self._lane is None else self._lane.finished()
+        return () if self._executor is None else self._executor.finished()
 
     def close(self) -> None:
         """End everything that still runs."""
-        if self._lane is not None:
-            self._lane.close()
+        if self._executor is not None:
+            self._executor.close()

@@ -40,7 +40,7 @@ class ResourceGate:
     ) -> None:
         """``pools``: how many workers the steps of a type have for themselves; all other work shares the rest."""
         self._executors = executors
-        self._all_lanes = tuple(dict.fromkeys(executors.values()))
+        self._all_executors = tuple(dict.fromkeys(executors.values()))
         self._resources = resources
         self._clock_ms = clock_ms
         self._pools = {SHARED: resources.totals[CPU], **(pools or {})}
@@ -56,7 +56,7 @@ class ResourceGate:
         """The kinds of the next jobs are unknown: nothing while any executor is full, else what the most can use."""
         if len(self._waiting) >= WAITING_MAX:
             return 0
-        wanted = [lane.wanted() for lane in self._all_lanes]
+        wanted = [executor.wanted() for executor in self._all_executors]
         return max(wanted) if min(wanted) else 0
 
     def take(self, assignment: Assignment) -> None:
@@ -81,7 +81,7 @@ class ResourceGate:
 
     def finished(self) -> Sequence[tuple[int, Result]]:
         """What has come back; what it took is free for those who wait."""
-        back = [one for lane in self._all_lanes for one in lane.finished()]
+        back = [one for executor in self._all_executors for one in executor.finished()]
         for number, _ in back:
             self._let_go(number)
         if self._waiting:  # Also when nothing came back here: another process may have given something back.
@@ -94,8 +94,8 @@ class ResourceGate:
     def close(self) -> None:
         """End everything; what waits is left to the next supervisor."""
         self._waiting.clear()
-        for lane in reversed(self._all_lanes):  # The first is what everybody wakes the supervisor through.
-            lane.close()
+        for executor in reversed(self._all_executors):  # The first is what everybody wakes the supervisor through.
+            executor.close()
         self._resources.close()
 
     def _admit(self) -> None:
@@ -134,12 +134,12 @@ class ResourceGate:
         return set() if lacking is None else {lacking}
 
     def _hand_on(self, assignment: Assignment, pool: str, workers: int) -> None:
-        lane, number = self._executors[assignment.order.call.kind], assignment.number
-        self._under_way[number] = (lane, pool, workers)
+        executor, number = self._executors[assignment.order.call.kind], assignment.number
+        self._under_way[number] = (executor, pool, workers)
         self._workers_taken[pool] += workers
         self._large += workers > 1
         try:
-            lane.take(assignment)
+            executor.take(assignment)
         except InvalidInput:
             self._let_go(number)
             raise

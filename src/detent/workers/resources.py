@@ -4,7 +4,7 @@ The home's settings say how much there is. Each resource has a file, and a proce
 bytes; the bytes themselves are never written. A lock ends with the process that took it, however that ends, so nothing is
 ever left taken. Nothing waits here: who does not get all of what it needs gets nothing, and asks again.
 
-``cpu`` is not among them: it is the workers of one process, and that process counts them (`rationed_lane`).
+``cpu`` is not among them: it is the workers of one process, and that process counts them (`resource_gate`).
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class SandboxExecutor:
         self._under_way += 1
         if len(self._threads) < self._threads_max:
             place = len(self._threads)
-            thread = threading.Thread(target=self._work, args=(place,), name="detent-sandbox-lane", daemon=True)
+            thread = threading.Thread(target=self._work, args=(place,), name="detent-sandbox", daemon=True)
             self._threads.append(thread)
             thread.start()
         self._orders.put(assignment)

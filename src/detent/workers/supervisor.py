@@ -73,7 +73,7 @@ class HeldLease:
     """A lease that the supervisor holds, and the assignment under it."""
 
     grant: Grant
-    lane: Executor
+    executor: Executor
     order: Order
     beat_seconds: float
     beat_at: float
@@ -120,7 +120,7 @@ class Supervisor:
         self.identity = str(worker_identity(backend.random(4).hex()))
         self._backend = backend
         self._executors: Mapping[str, Executor] = {}
-        self._all_lanes: tuple[Executor, ...] = ()
+        self._all_executors: tuple[Executor, ...] = ()
         self._sleeper: Sleeper = Asleep()
         self._reporter = Reporter(backend, self.identity)
         self._beat_seconds = {
@@ -170,7 +170,11 @@ class Supervisor:
 
     def start(self, executors: Mapping[str, Executor], sleeper: Sleeper) -> None:
         """Begin to work, with these executors by the kinds of work they do."""
-        self._executors, self._all_lanes, self._sleeper = executors, tuple(dict.fromkeys(executors.values())), sleeper
+        self._executors, self._all_executors, self._sleeper = (
+            executors,
+            tuple(dict.fromkeys(executors.values())),
+            sleeper,
+        )
         self._unobserve = self._backend.session.observe(self._observe)
         self._thread.start()
 
@@ -200,8 +204,8 @@ class Supervisor:
         self._sleeper.wake()
         if self._thread.is_alive():
             self._thread.join()
-        for lane in self._all_lanes:
-            lane.close()
+        for executor in self._all_executors:
+            executor.close()
         left = given_up([*(held.grant for held in self._held.values()), *self.claim_ahead.close()])
         self._held.clear()
         if left:
@@ -232,7 +236,7 @@ class Supervisor:
         wait = self._gather_seconds(now)
         if wait <= 0:
             if self._finished or (self._maybe_queued and self.claim_ahead.free(self._wanted())):
-                with self._backend.floor:
+                with self._backend.turn:
                     self._gather()  # What has come while others had the turn.
                     finished, self._finished = self._finished, []
                     self._settle(finished, self._wanted() if self._maybe_queued else 0)
@@ -249,14 +253,14 @@ class Supervisor:
             self._begin(grant)
         if self.claim_ahead.lost():
             self._begin_lost()
-        for lane in self._all_lanes:
-            self._finished += lane.finished()
+        for executor in self._all_executors:
+            self._finished += executor.finished()
 
     def _wanted(self) -> int:
         """How many jobs to ask for. Their kinds are unknown: none while any executor is full, else what the most can use."""
         if self._draining:
             return 0
-        wanted = [lane.wanted() for lane in self._all_lanes]
+        wanted = [executor.wanted() for executor in self._all_executors]
         return min(CLAIM_MAX, max(wanted)) if min(wanted) else 0
 
     def _gather_seconds(self, now: float) -> float:
@@ -339,8 +343,8 @@ class Supervisor:
         number = self._numbers
         try:
             order = self._backend.order(grant.payload_digest)
-            lane = self._executors.get(order.call.kind)
-            if lane is None:
+            executor = self._executors.get(order.call.kind)
+            if executor is None:
                 raise InvalidInput(f"no worker here runs work of kind {order.call.kind!r}")
             action = self._action_leases.held(grant.run_id, order.origin.action)
             values = {}
@@ -356,7 +360,7 @@ class Supervisor:
         # A policy that the settings have dropped since: the shortest is safe.
         beat_seconds = self._beat_seconds.get(grant.lease_policy_id) or min(self._beat_seconds.values())
         beat_at = time.monotonic() + beat_seconds
-        self._held[number] = HeldLease(grant, lane, order, beat_seconds, beat_at, action)
+        self._held[number] = HeldLease(grant, executor, order, beat_seconds, beat_at, action)
         self._next_beat = min(self._next_beat, beat_at)
         self._number_of[grant.job_id] = number
         if grant.job_id in self._moved:  # After it became known under its number: later events find it there.
@@ -364,7 +368,7 @@ class Supervisor:
             self._revoked.append(grant.job_id)
             self._rouse()
         try:
-            lane.take(Assignment(number, grant.job_id, grant.attempt_id, order, values))
+            executor.take(Assignment(number, grant.job_id, grant.attempt_id, order, values))
         except InvalidInput as exc:  # What an executor does not take, such as a variable that cannot be written.
             self._refuse(grant, Failure("VALIDATION_ERROR", "VALIDATION_ERROR", str(exc)), order)
             self._forget(number)
@@ -448,7 +452,7 @@ class Supervisor:
             if row is not None and row.state == State.RUNNING and Job.decode(row.body).lease_id == held.grant.lease_id:
                 continue
             held.revoked = True
-            held.lane.cancel(number)
+            held.executor.cancel(number)
             self._tell([self._ended_otherwise(held.grant.job_id)])
 
     def _beat(self) -> None:

@@ -151,7 +151,7 @@ def test_a_snapshot_tells_of_a_cancellation_when_the_destination_takes_nothing_m
         write(self, snapshot, now_ms, message)
         if message and not target.gate.is_set():
             target.gate.set()
-            lane = handle._driver._lane  # type: ignore[union-attr]
+            lane = handle._driver._commit_thread  # type: ignore[union-attr]
             eventually(lambda: lane._commit_began is None, "the destination does not answer")
 
     def computed() -> int:

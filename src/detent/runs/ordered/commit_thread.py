@@ -83,7 +83,7 @@ class Drained:
 
 
 @dataclass(frozen=True, slots=True)
-class LaneBroken:
+class CommitBroken:
     """Something else than the destination failed: the run cannot go on."""
 
     error: BaseException
@@ -98,7 +98,7 @@ class _LeftBehind(Exception):
 
 
 class CommitThread:
-    """Writes and records. ``tell`` gets `Committed`, `WriteFailed`, `Drained` or `LaneBroken`, on this thread."""
+    """Writes and records. ``tell`` gets `Committed`, `WriteFailed`, `Drained` or `CommitBroken`, on this thread."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class CommitThread:
         run_id: str,
         target: CommitTarget,
         notes: Notes,
-        tell: Callable[[Committed | WriteFailed | Drained | LaneBroken], None],
+        tell: Callable[[Committed | WriteFailed | Drained | CommitBroken], None],
     ) -> None:
         self._backend = backend
         self._config = config
@@ -190,7 +190,7 @@ class CommitThread:
         except _LeftBehind:
             pass
         except BaseException as exc:  # noqa: BLE001 - the driver raises it where it is seen
-            self._tell(LaneBroken(exc))
+            self._tell(CommitBroken(exc))
         finally:
             with self._turn:
                 self._ended = True

@@ -43,7 +43,7 @@ from detent.ordered.states import OUTCOME_WORDS
 from detent.owner.backend import Backend
 from detent.runs.ordered.cancel_requests import Request, Requests
 from detent.runs.ordered.chunk_jobs import ChunkJobs, Open
-from detent.runs.ordered.commit_thread import LEAVE_SECONDS, Committed, CommitThread, Drained, LaneBroken, WriteFailed
+from detent.runs.ordered.commit_thread import LEAVE_SECONDS, CommitBroken, Committed, CommitThread, Drained, WriteFailed
 from detent.runs.ordered.items import Items
 from detent.runs.ordered.notes import SUMMARY, Notes, cancel_name
 from detent.runs.ordered.pending_results import FAILURES_KEPT_MAX, Waiting
@@ -139,7 +139,7 @@ class OrderedDriver:
         self._busy = 2 * workers
         """Chunks that must be under way before a commit may wait for another."""
         self.ordered = OrderedRun(inputs.config)
-        self._lane = CommitThread(backend, inputs.config, run_id, target, notes, self._events.put)
+        self._commit_thread = CommitThread(backend, inputs.config, run_id, target, notes, self._events.put)
         self._commit_seconds = inf if commit_ms is None else commit_ms / 1000
         self._is_loop = not target.is_recorded
         """Whether the results go to a loop: its pace is its own, and no limit holds for it."""
@@ -198,15 +198,15 @@ class OrderedDriver:
                 self._mind_destination()
                 if looked:  # Now that what it says of a cancellation is in effect.
                     self._snapshots.write(self.ordered.snapshot(), self.backend.now_ms(), self.message)
-            patience -= self._lane.write_seconds()
+            patience -= self._commit_thread.write_seconds()
             self.status = STOPPED if self.summary is None else self._end(self.summary)
         except BaseException as exc:
-            patience -= self._lane.write_seconds()
+            patience -= self._commit_thread.write_seconds()
             if isinstance(exc, DetentError):
                 exc.details.setdefault("snapshot", self.ordered.snapshot().to_map())
             raise
         finally:
-            self._lane.close(max(0.0, patience))
+            self._commit_thread.close(max(0.0, patience))
             self._leave_snapshot()
         return self.status
 
@@ -221,7 +221,7 @@ class OrderedDriver:
         self._cancelled = standing.boundary is not None
         done = self.ordered.summary()
         counts = {word: getattr(done, word) for word in OUTCOME_WORDS.values()}
-        self._lane.open(standing, self.ordered.commits.tree, counts)
+        self._commit_thread.open(standing, self.ordered.commits.tree, counts)
 
     def _take_events(self) -> None:
         run = self.ordered
@@ -283,7 +283,7 @@ class OrderedDriver:
                 self._confirm_commit(now=True)
                 if self.summary is None:
                     self._lower_boundary()
-            case LaneBroken():
+            case CommitBroken():
                 raise event.error
             case Request():
                 self._cancel_at(event)
@@ -307,7 +307,7 @@ class OrderedDriver:
         elif request.at < known.at:
             known.at = request.at
             if known.cuts and not known.draining:
-                self._lane.limit(known.at)
+                self._commit_thread.limit(known.at)
         self._do(self.ordered.cancel(request.at))
 
     def _mind_destination(self) -> None:
@@ -316,7 +316,7 @@ class OrderedDriver:
         When every item has ended, or the destination takes too long over what is below the boundary, the run is cut where the
         destination stands (X-193). One that does not even return from a write is left, and the run as it stands.
         """
-        asked, waited = self._cancellation, self._lane.write_seconds()
+        asked, waited = self._cancellation, self._commit_thread.write_seconds()
         if self._is_loop and asked is None:
             return
         if asked is None:
@@ -329,14 +329,14 @@ class OrderedDriver:
             self._stop.set()
             return
         if not asked.cuts:
-            is_late = min(self._lane.commit_seconds(), spent) > LEAVE_SECONDS and not self._is_loop
+            is_late = min(self._commit_thread.commit_seconds(), spent) > LEAVE_SECONDS and not self._is_loop
             if self.ordered.boundary < self.inputs.config.total and not is_late:
                 return
             asked.cuts = True
-            self._lane.limit(asked.at)
+            self._commit_thread.limit(asked.at)
         if not asked.draining and self.ordered.ledger.next_commit_seq >= asked.at:
             asked.draining = True
-            self._lane.drain()
+            self._commit_thread.drain()
 
     def _lower_boundary(self) -> None:
         """Cancel everything that is not committed, computed or not, and go on from there as a resumed run would."""
@@ -347,7 +347,7 @@ class OrderedDriver:
         ended = committed(self.backend, self.run_id, config, Standing(cursor, None, cursor))
         self.ordered = resume_after(config, ended, boundary=cursor)
         self._jobs.begin(self.ordered, config.total)
-        self._lane.lift()
+        self._commit_thread.lift()
         self._do(self.ordered.begin())
 
     def _destination_failed(self, fatal: Fatal) -> DestinationFailed:
@@ -389,7 +389,7 @@ class OrderedDriver:
                 case Dispatch(first, last):
                     self._jobs.offers.append(Chunk(first, last))
                 case Commit():
-                    self._lane.hand(self._waiting.handed(action, self.ordered))
+                    self._commit_thread.hand(self._waiting.handed(action, self.ordered))
                 case Withdraw(first, last):
                     self._jobs.withdraw(first, last)
                 case Boundary(requested, resolved, reason):
@@ -457,4 +457,4 @@ class OrderedDriver:
         return status
 
 
-_Event = Attempted | Record | Committed | WriteFailed | Drained | LaneBroken | Request | _Asked
+_Event = Attempted | Record | Committed | WriteFailed | Drained | CommitBroken | Request | _Asked

@@ -96,11 +96,11 @@ class Driver:
         progress = self.progress
         progress.begin()
         if progress.time_is_over:
-            with self.backend.floor:
+            with self.backend.turn:
                 progress.take_past()  # What it did counts, and what it left open has failed.
         progress.check_time()
         while True:
-            with self.backend.floor:
+            with self.backend.turn:
                 progress.offer()
             if progress.is_done:
                 self.status = progress.end()
@@ -123,7 +123,7 @@ class Driver:
             for ended in self._submitter.poll():
                 self.progress.ended(ended.job_id, ended.state, ended.digest, ended.report)
             return
-        with self.backend.floor:
+        with self.backend.turn:
             while True:
                 if isinstance(event, Record):
                     self._observed(event)
