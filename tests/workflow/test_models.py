@@ -143,6 +143,7 @@ DRAWN = {
 }
 
 
+@pytest.mark.door("detent.workflow.Model*")
 @pytest.mark.parametrize("model", LEAST, ids=lambda model: model.__name__)
 def test_a_model_has_exactly_the_fields_and_defaults_of_the_contract(model: type[BaseModel]) -> None:
     """WF-122..WF-124, WF-127..WF-137, WF-138..WF-152, WF-154..WF-165, WF-171..WF-180, WF-182..WF-206, X-120"""
@@ -153,6 +154,7 @@ def test_a_model_has_exactly_the_fields_and_defaults_of_the_contract(model: type
     assert {name for name, field in model.model_fields.items() if field.is_required()} == set(LEAST[model])
 
 
+@pytest.mark.door("detent.workflow.Model*")
 @pytest.mark.parametrize(
     ("model", "field"),
     [(model, field) for model, fields in LEAST.items() for field in fields],
@@ -222,6 +224,7 @@ INTEGERS = [
 ]
 
 
+@pytest.mark.door("detent.workflow.Model*")
 @pytest.mark.parametrize(("model", "field", "least", "most"), INTEGERS)
 def test_an_integer_keeps_its_bounds(model: type[BaseModel], field: str, least: int, most: int | None) -> None:
     """WF-132, WF-159, WF-160, WF-162, WF-163, WF-180, WF-186, WF-187, WF-192..WF-195, WF-198, WF-206, X-114"""
@@ -518,6 +521,7 @@ def test_plain_json_passes_in_payloads_and_outputs() -> None:
     assert output.step_outputs == {"s": value}
 
 
+@pytest.mark.door("detent.workflow.__all__")
 def test_every_contract_name_is_exported_and_no_batch_pipeline_is() -> None:
     """WF-007, WF-111, X-141, X-143"""
     import detent.workflow
