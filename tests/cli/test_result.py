@@ -143,3 +143,14 @@ def test_an_erased_job_keeps_no_result_and_the_history_still_verifies(project: P
     assert project("erase", "--job", job, "--yes").code == 0
     assert project.json("result", job, code=1)["error"]["code"] == "CONTENT_GONE"
     assert project.json("verify")["ok"]
+
+
+@needs_sandbox
+def test_a_result_that_was_exchanged_on_disk_is_not_shown(project: Project) -> None:
+    """JOB-083, X-196: the envelope has to have the digest that the signed report names."""
+    project.checked = False
+    told = submit(project, draft(execute("def main(): return 'x' * 20_000")), "--wait")
+    path = project.home.content_files().path(parse_digest(told["proof"]["envelope_digest"]))
+    path.chmod(0o600)
+    path.write_bytes(path.read_bytes().replace(b"xxxx", b"yyyy"))
+    assert project.json("result", told["job_id"], code=4)["error"]["code"] == "STORE_CORRUPT"
