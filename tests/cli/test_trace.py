@@ -38,7 +38,7 @@ def refuse_one(cli: Cli) -> None:
 
 
 def test_a_trace_has_a_header_an_event_for_each_transition_and_an_end(cli: Cli) -> None:
-    """PIPE-012, PIPE-110, PIPE-111, PIPE-112, PIPE-113"""
+    """PIPE-001, PIPE-012, PIPE-110, PIPE-111, PIPE-112, PIPE-113, X-060"""
     header, *events, commit, end = lines_of(cli("trace", "--all").out)
     assert (header["kind"], commit["kind"], end["kind"]) == ("run_header", "run_commit", "run_end")
     assert header["orchestrator_version"] == "UML_OS.Pipeline.Orchestrator_v1"
@@ -49,6 +49,33 @@ def test_a_trace_has_a_header_an_event_for_each_transition_and_an_end(cli: Cli) 
     assert (events[0]["job_id"], events[0]["from_state"], events[0]["to_state"]) == ("done", "QUEUED", "RUNNING")
     assert end["transition_log_hash"] == cli.json("verify")["transition_log_hash"]
     assert {line["replay_token"] for line in (header, *events, commit, end)} == {header["replay_token"]}
+
+
+def test_the_header_has_the_six_things_that_a_replay_needs_and_the_token_that_follows_from_them(cli: Cli) -> None:
+    """PIPE-011, PIPE-012, PIPE-014, X-051"""
+    header = lines_of(cli("trace", "--all").out)[0]
+    six = ("seed", "prng_family", "numeric_policy_id", "ordering_policy_id", "parallel_policy_id")
+    assert [header[name] for name in six] == [
+        0,
+        "Philox4x32-10",
+        "numeric/uint64-binary64-abort/v1",
+        "ordering/job-id-transition-seq/v1",
+        "parallel/priority-then-fifo/v1",
+    ]
+    hashes = [bytes.fromhex(header[f"{name}_policy_hash"].removeprefix("sha256:")) for name in ("environment", "queue")]
+    parts = ["UML_OS.ReplayToken_v1", header["orchestrator_version"], *(header[name] for name in six), *hashes]
+    assert header["replay_token"] == "sha256:" + sha256(cbor2.dumps(parts, canonical=True)).hexdigest()
+
+
+def test_the_log_hash_is_that_of_the_jobs_heads_in_the_order_of_their_ids(cli: Cli) -> None:
+    """PIPE-027, X-050: recomputed from what `detent show` says of each job"""
+    jobs = [cli.json("show", job["job_id"]) for job in cli.json("list", "--jobs")]
+    heads = [
+        [job["job_id"], job["transition_seq"], bytes.fromhex(job["head"].removeprefix("sha256:"))]
+        for job in sorted(jobs, key=lambda job: str(job["job_id"]).encode())
+    ]
+    expected = "sha256:" + sha256(cbor2.dumps(["log/v1", heads], canonical=True)).hexdigest()
+    assert lines_of(cli("trace", "--all").out)[-1]["transition_log_hash"] == expected
 
 
 def test_the_trace_of_a_run_names_its_commit_record(cli: Cli) -> None:
