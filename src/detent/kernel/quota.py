@@ -55,6 +55,22 @@ def add_used(usage: Usage, used: object) -> Usage | Refused:
     )
 
 
+def left_of(usage: Usage, policy: QuotaPolicy) -> QuotaPolicy | None:
+    """What one more attempt may use of a job's budgets, as a quota of its own; None when nothing limits it."""
+    if all(getattr(policy, name) == UNLIMITED for name in policy.BUDGETS):
+        return None
+
+    def left(budget: int, used: int) -> int:
+        return budget if budget == UNLIMITED else max(0, budget - used)
+
+    return QuotaPolicy(
+        left(policy.gpu_time_budget_ms, usage.gpu_time_ms),
+        left(policy.cpu_time_budget_ms, usage.cpu_time_ms),
+        left(policy.io_bytes_budget, usage.io_bytes_read + usage.io_bytes_written),
+        policy.memory_bytes_budget,  # A peak, not a sum: every attempt has all of it.
+    )
+
+
 def add_usage(usage: Usage, report: ReportUsage) -> Usage | Refused:
     """The ledger after a report; refuses what would make a counter shrink or leave uint64 (PIPE-098, PIPE-025)."""
     for name in COUNTERS:

@@ -15,6 +15,7 @@ from detent.canon import json_encode
 from detent.canon.late import dataclass
 from detent.jobs.order import Order
 from detent.jobs.work import Result
+from detent.kernel import QuotaPolicy
 
 
 def variables(plain: Mapping[str, Any]) -> dict[str, str]:
@@ -35,6 +36,9 @@ class Assignment:
     order: Order
     values: Mapping[str, bytes | Path]
     """The stored values of the results that the order names, by digest: their strict JSON, or the file that holds it."""
+    left: QuotaPolicy | None = None
+    """What the attempt may use of its job's budgets; None when nothing limits it. An executor ends what goes over as soon as it
+    can tell, and the kernel decides by what was used."""
 
 
 class Executor(Protocol):

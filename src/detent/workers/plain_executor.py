@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from detent.canon import json_decode, json_encode_trusted
 from detent.canon.strict_json import JsonValue
+from detent.errors import CODES
 from detent.executor.plain import Context, Pool, Progress, Task
 from detent.executor.plain.model import MB
 from detent.jobs.values import restored
-from detent.jobs.work import Result
+from detent.jobs.work import FAILED, Failure, Result
+from detent.kernel import QuotaPolicy
+from detent.kernel.job import Usage
+from detent.kernel.policy import QUOTA_OK
+from detent.kernel.quota import quota_verdict
 from detent.reuse.ingredients import absent_inputs
 from detent.workers.executor import Assignment, variables
 
@@ -24,6 +30,10 @@ class PlainExecutor:
         self._told = {} if told is None else told
         """How far the tasks under way say they are, by job."""
         self._jobs: dict[int, str] = {}
+        self._left: dict[int, QuotaPolicy] = {}
+        """What tasks under way may use of their jobs' budgets, where that is limited."""
+        self._over: dict[int, str] = {}
+        """The tasks that were ended for using more, with the budget's code."""
         self._finished: list[tuple[int, Result]] = []
 
     def wanted(self) -> int:
@@ -34,6 +44,8 @@ class PlainExecutor:
         """Give an order to the pool."""
         order = assignment.order
         self._jobs[assignment.number] = assignment.job_id
+        if assignment.left is not None:
+            self._left[assignment.number] = assignment.left
         self._pool.submit(
             Task(
                 assignment.number,
@@ -78,8 +90,27 @@ class PlainExecutor:
                 if (job_id := self._jobs.get(event.number)) is not None:
                     self._told[job_id] = (event.fraction, event.message)
                 continue
-            self._told.pop(self._jobs.pop(event[0], ""), None)
-            self._finished.append(event)
+            number, result = event
+            self._told.pop(self._jobs.pop(number, ""), None)
+            self._left.pop(number, None)
+            self._finished.append((number, _over_quota(result, self._over.pop(number, None))))
+        self._end_over_quota()
+
+    def _end_over_quota(self) -> None:
+        """End the tasks that have used more than their jobs may, as far as looks from outside can tell."""
+        for number, left in self._left.items():
+            seen = None if number in self._over else self._pool.seen(number)
+            if seen is None:
+                continue
+            verdict = quota_verdict(
+                Usage(
+                    0, seen.memory_bytes_peak, seen.io_bytes_read, seen.io_bytes_written, seen.gpu_ms or 0, seen.cpu_ms
+                ),
+                left,
+            )
+            if verdict != QUOTA_OK:
+                self._over[number] = verdict
+                self._pool.cancel(number)
 
     def wake(self) -> None:
         """End a `wait`; from any thread."""
@@ -88,6 +119,13 @@ class PlainExecutor:
     def close(self) -> None:
         """End everything."""
         self._pool.close()
+
+
+def _over_quota(result: Result, code: str | None) -> Result:
+    """The result of a task that was ended for a budget, by its code; one that had ended by itself meanwhile stays as it is."""
+    if code is None or result.ok:
+        return result
+    return replace(result, status=FAILED, failure=Failure("RESOURCE_LIMIT", code, CODES[code].meaning), lost=False)
 
 
 def _texts(env: Mapping[str, JsonValue], values: Mapping[str, bytes | Path]) -> dict[str, str]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from detent.artifacts.directory import DirectoryStore
 from detent.artifacts.file_type import examine
 from detent.canon import digest_text, json_decode, json_encode, parse_digest, tick_to_iso
+from detent.canon.amounts import SANDBOX_MEMORY_MB_MIN
 from detent.errors import DetentError, InvalidInput, Refused
 from detent.executor.plain.sweep import Presence
 from detent.executor.sandbox import Execution, Input, Job, Limits, OnOutput, Running, Sandbox, SandboxFailed
@@ -42,6 +43,8 @@ from detent.jobs.work import (
     failed,
     status_after,
 )
+from detent.kernel import QuotaPolicy
+from detent.kernel.policy import UNLIMITED
 from detent.store.content import ContentFiles
 from detent.workers.executor import Assignment, variables
 from detent.workers.live_output import LiveOutput
@@ -53,6 +56,8 @@ _T = TypeVar("_T")
 
 DEFAULT_LIMITS: Final = PayloadLimits()
 INPUTS: Final = "/job/inputs"
+CPU_MS_MAX: Final = 2**53
+PAGE_BYTES: Final = 4096
 CODE_LIMITS: Final = Limits(wall_ms=None, cpu_ms=None)
 """What code in a contract gets unless its step says otherwise: no limit of time, the sandbox's own for the rest (X-162)."""
 
@@ -216,7 +221,7 @@ class SandboxExecutor:
             # The spawner was killed: its jails are provably gone with it, and no user code is to blame (X-163).
             return self._failed(Failure("INTERNAL_ERROR", SandboxFailed.code, execution.message), lost=True)
         try:
-            return self._result(execution, started_ms)
+            return _whole_memory(self._result(execution, started_ms), job.limits)
         finally:
             supervisor.discard(execution)
 
@@ -313,7 +318,7 @@ class SandboxExecutor:
             parameters=keywords,
             inputs=inputs,
             env=env,
-            limits=limits_of_order(order),
+            limits=limits_of_order(order, assignment.left),
             filename=f"{order.origin.step or 'code'}.py",
         )
 
@@ -411,10 +416,26 @@ def limited(draft: dict[str, Any], order: Order) -> dict[str, Any]:
     return {**draft, "limits": {**limits, **smaller}} if smaller else draft
 
 
-def limits_of_order(order: Order) -> Limits:
-    """The limits of code in a contract."""
+def limits_of_order(order: Order, left: QuotaPolicy | None = None) -> Limits:
+    """The limits of code in a contract, and what is left of its job's budgets.
+
+    A budget allows equality, so a limit that ends what goes over it lies just above: one millisecond, one page.
+    """
     memory_bytes = CODE_LIMITS.memory_bytes if order.limits.memory_mb is None else order.limits.memory_mb * MB
-    return replace(CODE_LIMITS, wall_ms=order.limits.wall_ms, memory_bytes=memory_bytes)
+    limits = replace(CODE_LIMITS, wall_ms=order.limits.wall_ms, memory_bytes=memory_bytes)
+    if left is None:
+        return limits
+    cpu_ms = min(left.cpu_time_budget_ms + 1, CPU_MS_MAX)
+    memory_bytes = min(memory_bytes, max(SANDBOX_MEMORY_MB_MIN * MB, left.memory_bytes_budget + PAGE_BYTES))
+    return replace(limits, cpu_ms=None if left.cpu_time_budget_ms == UNLIMITED else cpu_ms, memory_bytes=memory_bytes)
+
+
+def _whole_memory(result: Result, limits: Limits) -> Result:
+    """An attempt that was ended because it asked for more memory than there was needed at least all of that."""
+    if result.failure is None or result.failure.code != "LIMIT_MEMORY":
+        return result
+    peak = max(result.usage.memory_bytes_peak, limits.memory_bytes)
+    return replace(result, usage=replace(result.usage, memory_bytes_peak=peak))
 
 
 def _loader(values: Mapping[str, bytes | Path]) -> Callable[[str], Any]:

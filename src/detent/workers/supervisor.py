@@ -20,8 +20,10 @@ from detent.canon.late import dataclass
 from detent.errors import DetentError, InvalidInput, Refused
 from detent.jobs.order import Order
 from detent.jobs.work import Failure, Result, WorkReport, failed
-from detent.kernel import Claim, Command, Finish, Grant, Heartbeat, Job
+from detent.kernel import Claim, Command, Finish, Grant, Heartbeat, Job, QuotaPolicy
 from detent.kernel.history import Record
+from detent.kernel.policy import UNLIMITED_QUOTA
+from detent.kernel.quota import left_of
 from detent.kernel.table import TERMINAL, State
 from detent.owner.ask_again import ask_again
 from detent.owner.backend import Backend, Inline, Reported, joined
@@ -123,6 +125,8 @@ class Supervisor:
         self._all_executors: tuple[Executor, ...] = ()
         self._sleeper: Sleeper = Asleep()
         self._reporter = Reporter(backend, self.identity)
+        self._quotas = {quota.hash(): quota for quota in backend.policies.quotas.values() if quota != UNLIMITED_QUOTA}
+        """The quotas that limit something; one that the settings have dropped is still decided by the kernel."""
         self._beat_seconds = {
             name: min(policy.lease_ttl_ticks, policy.heartbeat_extension_ticks) / 1000 / BEATS_PER_LEASE
             for name, policy in backend.policies.leases.items()
@@ -368,10 +372,16 @@ class Supervisor:
             self._revoked.append(grant.job_id)
             self._rouse()
         try:
-            executor.take(Assignment(number, grant.job_id, grant.attempt_id, order, values))
+            executor.take(Assignment(number, grant.job_id, grant.attempt_id, order, values, self._left(grant)))
         except InvalidInput as exc:  # What an executor does not take, such as a variable that cannot be written.
             self._refuse(grant, Failure("VALIDATION_ERROR", "VALIDATION_ERROR", str(exc)), order)
             self._forget(number)
+
+    def _left(self, grant: Grant) -> QuotaPolicy | None:
+        """What the attempt may use of its job's budgets, after the attempts before it."""
+        policy = self._quotas.get(grant.quota_policy_hash)
+        row = None if policy is None else self._backend.reader.job(grant.job_id)
+        return None if policy is None or row is None else left_of(Job.read(row.body).usage, policy)
 
     def _refuse(self, grant: Grant, failure: Failure, order: Order | None = None) -> None:
         """Fail an attempt that cannot even begin; without an order, because that cannot be read."""

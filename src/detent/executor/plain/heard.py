@@ -125,7 +125,7 @@ def files(data: bytes) -> tuple[WorkFile, ...]:
 def usage(read: wire.DoneRead) -> Usage:
     """What a task used; its numbers were bounded by `done`."""
     unmeasured = (IO,) if read.flags & wire.IO_UNKNOWN else ()
-    return Usage(read.cpu // 1000, read.wall // 1000, read.memory, read.io_read, read.io_written, unmeasured)
+    return Usage(read.cpu // 1000, read.wall // 1000, read.memory, read.io_read, read.io_written, unmeasured=unmeasured)
 
 
 def stream(data: bytes, truncated: bool) -> WorkStream:

@@ -14,7 +14,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from detent.canon.late import dataclass
+from detent.executor.gpu import GpuReader, Reading, find_gpu_reader
 from detent.executor.plain import processes
+from detent.executor.plain.heard import IO
 from detent.executor.plain.slot import Slot
 from detent.jobs.work import NO_USAGE, Usage
 
@@ -28,7 +30,12 @@ class _Seen:
     number: int
     cpu_ms: float | None = None
     """Of the tree at the first look that read it; None before."""
+    reaped_ms: int = 0
     moved: tuple[int, int] | None = None
+    pids: frozenset[int] = frozenset()
+    """Every process that a look has seen."""
+    gpu: Reading | None = None
+    """As the first look found it; None where there is no reader."""
     usage: Usage = NO_USAGE
 
 
@@ -39,10 +46,19 @@ class Watch:
         self._seen: dict[int, _Seen] = {}
         """By worker."""
         self.next_look = 0.0
+        self._gpu: GpuReader | None = None
+        self._is_sought = False
+
+    def close(self) -> None:
+        """Let go of the GPU reader."""
+        if self._gpu is not None:
+            self._gpu.close()
 
     def look(self, slots: Iterable[Slot], now: float) -> None:
         """Look at every worker that has a task."""
         self.next_look = now + LOOK_SECONDS
+        if not self._is_sought:
+            self._is_sought, self._gpu = True, find_gpu_reader()
         for slot in slots:
             number = next(iter(slot.entries), None)
             seen = self._seen.get(slot.worker)
@@ -51,7 +67,7 @@ class Watch:
             elif seen is None or seen.number != number:
                 self._seen[slot.worker] = _Seen(number)
             else:
-                _look_at(seen, slot.pid)
+                _look_at(seen, slot.pid, self._gpu)
 
     def forget(self, slot: Slot) -> None:
         """The worker is gone."""
@@ -63,13 +79,17 @@ class Watch:
         return seen.usage if seen is not None and seen.number == number and seen.cpu_ms is not None else None
 
 
-def _look_at(seen: _Seen, pid: int) -> None:
+def _look_at(seen: _Seen, pid: int, gpu: GpuReader | None) -> None:
     tree = processes.tree(pid)
-    cpu_ms = sum(map(processes.cpu_ms_of, tree)) + processes.reaped_cpu_ms(pid)
+    seen.pids |= frozenset(tree)
+    reading = None if gpu is None else gpu.reading(seen.pids)
+    reaped_ms = processes.reaped_cpu_ms(pid)
+    cpu_ms = sum(map(processes.cpu_ms_of, tree)) + reaped_ms
     moved = processes.moved_bytes(tree)
     if seen.cpu_ms is None:
-        seen.cpu_ms, seen.moved = cpu_ms, moved
-    # One process alone is measured exactly by itself, in its end.
+        seen.cpu_ms, seen.reaped_ms, seen.moved, seen.gpu = cpu_ms, reaped_ms, moved, reading
+    # The kernel tells what children used in ticks, user and system each: that may be so much too much.
+    doubt_ms = 2 * processes.TICK_MS if reaped_ms > seen.reaped_ms else 0
     held = processes.held_bytes(tree, above=seen.usage.memory_bytes_peak)
     read, written = (
         (0, 0)
@@ -78,9 +98,18 @@ def _look_at(seen: _Seen, pid: int) -> None:
     )
     usage = seen.usage
     seen.usage = Usage(
-        max(usage.cpu_ms, int(cpu_ms - seen.cpu_ms)),
+        max(usage.cpu_ms, int(cpu_ms - seen.cpu_ms) - doubt_ms),
         0,
         max(usage.memory_bytes_peak, held),
         max(usage.io_bytes_read, read),
         max(usage.io_bytes_written, written),
+        gpu_ms=_gpu_ms(seen.gpu, reading),
+        unmeasured=(IO,) if moved is None else (),
     )
+
+
+def _gpu_ms(before: Reading | None, now: Reading | None) -> int | None:
+    """GPU time between two readings; None when nothing was measured between them."""
+    if before is None or now is None or before.samples == now.samples:
+        return None
+    return max(0, round(now.ms - before.ms))

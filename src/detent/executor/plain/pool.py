@@ -35,7 +35,7 @@ from detent.executor.plain.model import OUTPUT_BYTES_MAX, VALUE_BYTES_MAX, Progr
 from detent.executor.plain.slot import Entry, Slot, entry_of
 from detent.executor.plain.sweep import Presence
 from detent.executor.plain.telling import NO_MESSAGE
-from detent.jobs.work import Result
+from detent.jobs.work import Result, Usage
 from detent.store.content import ContentFiles
 
 __all__ = ["Pool", "PoolFailed"]
@@ -159,6 +159,11 @@ class Pool:
         """In how many seconds `wait` must be called although the descriptor is silent; None if it need not."""
         return self._patience(None)
 
+    def seen(self, number: int) -> Usage | None:
+        """What a running task has used so far, by looks from outside; None before they can tell."""
+        holder = self._dealer.holder(number)
+        return None if holder is None else self._watch.of(holder, number)
+
     def wake(self) -> None:
         """Make `wait` return; for other threads."""
         os.eventfd_write(self._bell, 1)
@@ -226,6 +231,7 @@ class Pool:
         self._link.end(self.grace_ms)
         for slot in self._slots.values():
             slot.close()
+        self._watch.close()
         self._presence.kill_all()
         self._sweep_content()
         self._presence.close()

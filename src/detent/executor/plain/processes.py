@@ -21,7 +21,7 @@ KILL_SECONDS_MAX = 5.0
 """How long killed processes may take to go; one that waits for a dead disk cannot be waited for any longer."""
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")
+TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")
 _libc = ctypes.CDLL(None, use_errno=True)
 _KEEPS_LISTS = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
 """Whether the kernel was built to list a process's children; otherwise every process is asked for its parent."""
@@ -89,7 +89,7 @@ def cpu_ms_of(pid: int) -> float:
 def reaped_cpu_ms(pid: int) -> int:
     """Processor time of the children that a process has waited for, and of theirs."""
     fields = stat_fields(pid)
-    return 0 if fields is None else (int(fields[13]) + int(fields[14])) * _TICK_MS
+    return 0 if fields is None else (int(fields[13]) + int(fields[14])) * TICK_MS
 
 
 def moved_bytes(every: list[int]) -> tuple[int, int] | None:

@@ -98,10 +98,22 @@ def ended(task: Task, end: Ended, process: str, *, over_time: bool) -> Result:
 
 
 def seen(result: Result, usage: Usage | None) -> Result:
-    """The same with what was seen of the task while it ran, where that is more than it says itself: the memory of its tree."""
-    if usage is None or usage.memory_bytes_peak <= result.usage.memory_bytes_peak:
+    """The same with what was seen of the task while it ran: its tree, its GPU, and what a worker that is gone no longer tells."""
+    if usage is None:
         return result
-    return replace(result, usage=replace(result.usage, memory_bytes_peak=usage.memory_bytes_peak))
+    told, peak = result.usage, max(result.usage.memory_bytes_peak, usage.memory_bytes_peak)
+    moved = usage if heard.IO in told.unmeasured else told
+    return replace(
+        result,
+        usage=replace(
+            told,
+            memory_bytes_peak=peak,
+            io_bytes_read=moved.io_bytes_read,
+            io_bytes_written=moved.io_bytes_written,
+            gpu_ms=usage.gpu_ms,
+            unmeasured=moved.unmeasured,
+        ),
+    )
 
 
 def cancelled(result: Result) -> Result:
