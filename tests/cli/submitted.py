@@ -45,8 +45,6 @@ def submit(project: Project, document: dict[str, Any], *options: str, code: int 
 
 
 def settings(project: Project, text: str) -> None:
-    """Add sections to the settings of the home."""
+    """Write sections in the place of [jobs], and of what follows it, in the settings of the home."""
     path = project.home.path / "config.toml"
-    path.write_text(
-        path.read_text().replace("[jobs]\n", "[jobs-of-the-template]\n").split("[jobs-of-the-template]")[0] + text
-    )
+    path.write_text(path.read_text().split("[jobs]\n")[0] + text)

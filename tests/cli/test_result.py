@@ -154,3 +154,21 @@ def test_a_result_that_was_exchanged_on_disk_is_not_shown(project: Project) -> N
     path.chmod(0o600)
     path.write_bytes(path.read_bytes().replace(b"xxxx", b"yyyy"))
     assert project.json("result", told["job_id"], code=4)["error"]["code"] == "STORE_CORRUPT"
+
+
+@needs_sandbox
+def test_what_is_past_the_retention_of_the_settings_is_erased_and_recorded(project: Project) -> None:
+    """X-171: by [jobs] retention_ms. The job's work is done again when it is asked for."""
+    unset = project.json("erase", "--expired", "--yes", code=2)["error"]
+    assert "retention_ms" in unset["hint"]
+    settings(project, "[jobs]\nretention_ms = 86400000\n")
+    old = submit(project, draft(execute(FILES)), "--wait")["job_id"]
+    assert project.json("erase", "--expired", "--yes")["jobs"] == 0
+    assert project.json("result", old)["status"] == "succeeded"
+    settings(project, "[jobs]\nretention_ms = 1\n")
+    open_job = submit(project, square())["job_id"]
+    gone = project.json("erase", "--expired", "--yes")
+    assert (gone["jobs"], gone["reason_code"]) == (1, "RETENTION_EXPIRED")
+    assert project.json("result", old, code=1)["error"]["code"] == "CONTENT_GONE"
+    assert project.json("result", open_job, "--wait")["status"] == "succeeded"
+    assert submit(project, draft(execute(FILES)))["deduplicated"] is False

@@ -35,6 +35,7 @@ This cannot be undone. Backups, exported bundles, and files that a step wrote ou
         """  detent erase --job JOB
   detent erase --run RUN --dry-run
   detent erase --run RUN --yes --reason GDPR_REQUEST
+  detent erase --expired --yes            platform jobs past the retention of the settings
   detent erase sha256:...
 """,
     ),
@@ -47,33 +48,44 @@ This cannot be undone. Backups, exported bundles, and files that a step wrote ou
     metavar="RUN",
     help="Erase what this run and its jobs refer to. The name of a workflow that ran only once works too.",
 )
+@click.option(
+    "--expired", is_flag=True, help="Erase what platform jobs refer to that ended longer ago than jobs.retention_ms."
+)
 @click.option("--dry-run", is_flag=True, help="Only show what would be erased and what would stay.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option(
-    "--reason", default="ERASED_BY_USER", show_default=True, metavar="CODE", help="Reason recorded with the erasure."
+    "--reason",
+    metavar="CODE",
+    help="Reason recorded with the erasure.  [default: ERASED_BY_USER, or RETENTION_EXPIRED with --expired]",
 )
 @with_shell
-def command(
+def command(  # noqa: PLR0913 - a command's options
     shell: Shell,
     digests: tuple[str, ...],
     *,
     job_id: str | None,
     run_id: str | None,
+    expired: bool,
     dry_run: bool,
     yes: bool,
-    reason: str,
+    reason: str | None,
 ) -> int:
     """Erase content."""
     from detent.cli.digest import parse_root  # noqa: PLC0415 - keeps `--help` fast
     from detent.errors import InvalidInput  # noqa: PLC0415
-    from detent.runs.erase import erase, erase_job, erase_run  # noqa: PLC0415
+    from detent.runs.erase import EXPIRED, REASON, erase, erase_expired, erase_job, erase_run  # noqa: PLC0415
 
-    if [bool(digests), job_id is not None, run_id is not None].count(True) != 1:
-        raise InvalidInput("name digests, or a job with --job, or a run with --run", hint="`detent erase --help`")
+    if [bool(digests), job_id is not None, run_id is not None, expired].count(True) != 1:
+        raise InvalidInput(
+            "name digests, or a job with --job, or a run with --run, or --expired", hint="`detent erase --help`"
+        )
+    reason = reason or (EXPIRED if expired else REASON)
     home = shell.home(writes=not dry_run)
     said: dict[str, Any] = {"environment": os.environ, "reason_code": reason}
     carry_out: Callable[..., Erased]
-    if job_id is not None:
+    if expired:
+        carry_out = partial(erase_expired, home, **said)
+    elif job_id is not None:
         carry_out = partial(erase_job, home, _meant(home, job_id, "job"), **said)
     elif run_id is not None:
         carry_out = partial(erase_run, home, _meant(home, run_id, "run"), **said)

@@ -95,6 +95,8 @@ keys_max = 1000000
 [jobs]
 # Platform jobs: whether a job for a newer revision of a document cancels unfinished ones for older revisions.
 supersede = false
+# How long the payload, result and files of an ended job are kept; `detent erase --expired` erases them then:
+# retention_ms = 7776000000
 # How much of its log and of its error a result keeps:
 # max_log_entries = 200
 # max_log_message_bytes = 4096
@@ -108,6 +110,7 @@ supersede = false
 # What this machine has besides processors, in whole numbers, for steps that say what they take: gpu = 1, memory_mb = 16000.
 """
 
+_BOUNDS = ("max_log_entries", "max_log_message_bytes", "max_error_details_bytes")
 _SECTIONS: dict[str, frozenset[str] | None] = {
     "ledger": frozenset({"origin", "root"}),
     "queue": frozenset({"capacity_per_class", "capacity_total", "admission_policy"}),
@@ -124,7 +127,7 @@ _SECTIONS: dict[str, frozenset[str] | None] = {
     "metrics": frozenset({"textfile"}),
     "log": frozenset({"to"}),
     "plans": None,
-    "jobs": frozenset({"supersede", "max_log_entries", "max_log_message_bytes", "max_error_details_bytes"}),
+    "jobs": frozenset({"supersede", "retention_ms", *_BOUNDS}),
 }
 POOL_WORKERS_MAX = 1024
 """Workers of one pool."""
@@ -217,11 +220,17 @@ class Settings:
         return bool(self.raw.get("jobs", {}).get("supersede", SUPERSEDE_DEFAULT))
 
     @property
+    def retention_ms(self) -> int | None:
+        """How long the content of an ended platform job is kept; None: for ever."""
+        retention: int | None = self.raw.get("jobs", {}).get("retention_ms")
+        return retention
+
+    @property
     def bounds(self) -> Bounds:
         """How much a platform job's result keeps of its log and of its error."""
         from detent.jobs.bounds import Bounds  # noqa: PLC0415 - loads Pydantic, which most work never needs
 
-        said = {name: value for name, value in self.raw.get("jobs", {}).items() if name != "supersede"}
+        said = {name: value for name, value in self.raw.get("jobs", {}).items() if name in _BOUNDS}
         try:
             return Bounds(**said)
         except InvalidInput as exc:
@@ -337,9 +346,14 @@ def _check_jobs(path: Path, tables: Mapping[str, Any]) -> None:
                 f"{path}: jobs.{name}: {show(value)} is not {said}", hint="correct the setting and start again"
             )
     settings = Settings(path, "", b"", tables)
+    if settings.retention_ms is not None and not 1 <= settings.retention_ms <= DURATION_MS_MAX:
+        raise HomeError(
+            f"{path}: jobs.retention_ms: {settings.retention_ms} is not from 1 to {DURATION_MS_MAX:,}",
+            hint="correct the setting and start again",
+        )
     if tables.get("plans"):
         _ = settings.plans
-    if tables.get("jobs", {}).keys() - {"supersede"}:
+    if tables.get("jobs", {}).keys() & set(_BOUNDS):
         _ = settings.bounds
 
 

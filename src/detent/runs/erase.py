@@ -20,6 +20,7 @@ from detent.canon import digest_text
 from detent.canon.late import dataclass
 from detent.errors import DetentError, InvalidInput, OutcomeUnknown, StoreCorrupt, StoreUnavailable
 from detent.kernel import Erase, Job, Run
+from detent.kernel.manifest import PLATFORM
 from detent.kernel.records import DIGESTS_PER_ERASED_MAX
 from detent.kernel.run import RUNNING
 from detent.kernel.table import TERMINAL, State
@@ -27,6 +28,7 @@ from detent.owner.content import GC_GRACE_MS, Content, unreferenced
 from detent.owner.home import Home
 from detent.owner.lock import held_alone
 from detent.owner.session import Session
+from detent.owner.views import Times
 from detent.owner.wiring import Parts
 from detent.runs.erasable import Holders, content_of_jobs, content_of_run, holders, ordered_runs_of
 from detent.store.api import StoreReader
@@ -35,6 +37,8 @@ from detent.store.sqlite.database import empty_wal
 from detent.words.states import word_of
 
 REASON = "ERASED_BY_USER"
+EXPIRED = "RETENTION_EXPIRED"
+"""Why content is erased whose time in the home is over."""
 ERASE_TRIES_MAX = 1_000
 """How often an erasure steps back behind others before it gives up."""
 UNKNOWN_TRIES_MAX = 3
@@ -131,6 +135,39 @@ def erase_job(
         content = Content(reader, home.content_files())
         found = content_of_jobs(content, [job_id])
         planned = _planned(content, home, found, frozenset({job_id}), frozenset())
+    return planned if dry_run else _carried_out(planned, home, chosen, environment, reason_code)
+
+
+def erase_expired(
+    home: Home,
+    *,
+    environment: Mapping[str, str],
+    parts: Parts | None = None,
+    reason_code: str = EXPIRED,
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    dry_run: bool = False,
+) -> Erased:
+    """Erase everything that platform jobs name whose retention is over: those that ended ``jobs.retention_ms`` ago or earlier.
+
+    Content that another job or run names as well stays, and is listed. Refuses a home whose settings set no retention.
+    """
+    retention_ms = home.settings().retention_ms
+    if retention_ms is None:
+        raise InvalidInput(
+            "the settings of this home set no retention for platform jobs",
+            hint=f"write retention_ms under [jobs] in {home.settings().path}",
+        )
+    chosen, ended_by_ms = parts or Parts(), now_ms() - retention_ms
+    with chosen.open_snapshot(home.ledger) as reader:
+        times = Times.of(reader)
+        jobs = [
+            row.job_id
+            for state in sorted(TERMINAL)
+            for row in reader.jobs(state=state)
+            if times.ms(row.tick) <= ended_by_ms and Job.decode(row.body).job_kind == PLATFORM
+        ]
+        content = Content(reader, home.content_files())
+        planned = _planned(content, home, content_of_jobs(content, jobs), frozenset(jobs), frozenset())
     return planned if dry_run else _carried_out(planned, home, chosen, environment, reason_code)
 
 
