@@ -11,7 +11,7 @@ import pytest
 from detent.canon import decode, encode
 from detent.canon.priority import PRIORITY_NAMES
 from detent.errors import InvalidInput
-from detent.scheduling.priority import check_priority, priority_of, workflow_priority
+from detent.scheduling.priority import check_priority, workflow_priority
 from detent.scheduling.types import ModelRequirements, Pin, PlacementInput, ReplicaStatus, TaskRequest, derive
 from tests.scheduling.fleets import NEEDS, PLACEMENT, STATUS, needs, replica, request
 
@@ -180,7 +180,6 @@ def test_priorities_are_the_classes_one_to_ten() -> None:
     """CORE-X014, X-010"""
     assert [check_priority(number) for number in range(1, 11)] == list(range(1, 11))
     assert dict(PRIORITY_NAMES) == {"low": 1, "normal": 5, "high": 10}
-    assert [priority_of(name) for name in ("low", "normal", "high")] == [1, 5, 10]
     assert TaskRequest("job").priority == 5
 
 
@@ -189,8 +188,6 @@ def test_any_other_priority_is_refused(wrong: Any) -> None:
     """CORE-X014, X-010"""
     with pytest.raises(InvalidInput, match="priority"):
         request(priority=wrong)
-    with pytest.raises(InvalidInput, match="priority"):
-        priority_of(wrong)
 
 
 def test_an_operator_may_cap_the_priority_of_workflows() -> None:

@@ -3,6 +3,10 @@
 A job goes through `admission` (may it wait, and where), `queues` (who waits), `placement` (which replica of the `fleet`), and
 each of them says why in a decision of `decisions`. Beside the way stand `sessions` (budgets, affinity), `watchdog` (who is
 stuck), `determinism` (what a replica set promises) and `policy` (all that can be set).
+
+Without registered replicas, which is how every home runs today, `Scheduler.admit` takes the plain way: class queues and no
+placement. Not reached yet: nothing registers a replica, so placement, sessions and budgets, replica sets, `determinism` and
+`reference_engine` are run by tests alone; pools of replicas and inference will use them. tests/unreached.toml has the list.
 """
 
 from __future__ import annotations
@@ -17,12 +21,12 @@ from detent.scheduling.fleet import Fleet
 from detent.scheduling.placement import Remembered, place, recompute, stages
 from detent.scheduling.policy import SchedulingPolicy
 from detent.scheduling.pool_queues import PoolQueues
-from detent.scheduling.priority import check_priority, priority_of, workflow_priority
+from detent.scheduling.priority import check_priority, workflow_priority
 from detent.scheduling.queues import ADMISSION_POLICIES, ClassQueues, Head, Position
 from detent.scheduling.scheduler import Scheduler
 from detent.scheduling.sessions import Budgets, Sessions, Used
 from detent.scheduling.types import ModelRequirements, Pin, PlacementInput, ReplicaStatus, TaskRequest, derive
-from detent.scheduling.watchdog import Limits, Verdict, Watchdog, Watched, limits_of, next_due_tick, verdicts
+from detent.scheduling.watchdog import Limits, Verdict, Watchdog, Watched, limits_of
 
 if TYPE_CHECKING:
     from detent.scheduling.determinism import ReplicaSet, TokenStream, determinism_key, same_stream
@@ -75,13 +79,10 @@ __all__ = [
     "explain_lines",
     "limits_of",
     "log_fields",
-    "next_due_tick",
     "place",
-    "priority_of",
     "recompute",
     "same_stream",
     "stages",
-    "verdicts",
     "workflow_priority",
 ]
 

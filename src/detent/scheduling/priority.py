@@ -20,13 +20,6 @@ def check_priority(value: object) -> int:
     return value
 
 
-def priority_of(name: str) -> int:
-    """The class a name stands for; any other name is refused."""
-    if type(name) is not str or name not in PRIORITY_NAMES:
-        raise InvalidInput(f"priority must be one of {', '.join(PRIORITY_NAMES)}, not {show(name)}")
-    return PRIORITY_NAMES[name]
-
-
 def workflow_priority(action_priority: int, workflow_priority_cap: int) -> int:
     """The class of a workflow's action: its own priority, lowered to what the operator allows workflows."""
     return min(check_priority(action_priority), check_priority(workflow_priority_cap))

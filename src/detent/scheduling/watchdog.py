@@ -4,8 +4,7 @@ A job that lives but runs past its wall limit, or reports no progress for its id
 heartbeat is lost is none of the watchdog's business: its lease expires and it is tried again (X-091). So the end of a
 lease and a verdict from here never mean the same thing.
 
-`verdicts` and `next_due_tick` are the rule, as plain functions over all running jobs. `Watchdog` keeps the same answer up
-to date: a heap of due ticks, an entry for each watched job. Progress moves a job's deadline and leaves its entry where it
+The rule is `Watched.deadline`, for each running job by itself; `Watchdog` keeps the answer for all of them up to date: a heap of due ticks, an entry for each watched job. Progress moves a job's deadline and leaves its entry where it
 is; the entry is moved when it comes up. Entries of jobs that have ended are thrown out when they come up, or all at once
 when they are half of the heap. A tick therefore costs O(log n) for each verdict and for each deadline that was moved since
 it was last looked at, and nothing for the rest.
@@ -87,17 +86,6 @@ class Watched:
         return _deadline(self.job_id, self.started_tick, self.progress_tick, self.limits)
 
 
-def verdicts(running: Iterable[Watched], tick: int) -> list[Verdict]:
-    """Who is to be aborted at ``tick``, one verdict for each job, by due tick and then job id."""
-    found = (watched.deadline() for watched in running)
-    return sorted(verdict for verdict in found if verdict is not None and verdict.due_tick <= tick)
-
-
-def next_due_tick(running: Iterable[Watched]) -> int | None:
-    """The tick of the next verdict if there is no progress until then; None when there is none."""
-    return min((verdict.due_tick for watched in running if (verdict := watched.deadline()) is not None), default=None)
-
-
 @dataclass(slots=True)
 class _Attempt:
     started_tick: int
@@ -106,7 +94,7 @@ class _Attempt:
 
 
 class Watchdog:
-    """The running jobs and their deadlines, kept up to date. Every promise of `verdicts` holds here, too."""
+    """The running jobs and their deadlines, kept up to date. Verdicts fall by due tick, then job id."""
 
     __slots__ = ("_attempts", "_heap")
 
@@ -156,11 +144,6 @@ class Watchdog:
             else:
                 return verdict
         return None
-
-    def next_due_tick(self) -> int | None:
-        """The tick of the next verdict if there is no progress until then; None when there is none."""
-        verdict = self.next_due()
-        return None if verdict is None else verdict.due_tick
 
     def deadline(self, job_id: str) -> Verdict | None:
         """The verdict that falls on one job unless it makes progress or ends; None when it has no limit."""

@@ -1,6 +1,6 @@
 """Fakes that behave, for tests of Detent and for users' own, and a real home to try them on: nothing here sleeps.
 
-`detent.testing.plugin` has the same as fixtures for pytest; docs/testing.md shows how they are used.
+`detent.testing.plugin` has the same as fixtures for pytest; docs/testing.md shows how they are used. No command imports this room.
 """
 
 from __future__ import annotations
