@@ -10,7 +10,7 @@ import pytest
 
 from detent.jobs.order import Order
 from detent.kernel import Run
-from detent.owner.backend import Backend
+from detent.owner.backend import Backend, commands_of
 from detent.owner.content import Content, order_of
 from detent.owner.wiring import Parts
 from detent.runs.runtime import Runtime
@@ -116,7 +116,7 @@ def test_an_order_under_another_lease_than_its_runs_is_not_begun(
         submission = work.backend.submission(
             foreign, job_id=job_id, job_kind="action", priority=5, key=None, run_id=run_id
         )
-        (answer,) = work.session.ask([submission.command], content=submission.inline)
+        (answer,) = work.session.ask(commands_of([submission]), content=submission.inline)
         assert answer.refusal is None
     project.release()
     eventually(lambda: project.json("show", job_id)["state"] == "failed", "the foreign order did not fail")

@@ -18,6 +18,7 @@ from detent.jobs.work import CANCELLED, Result
 from detent.kernel import Claim, Finish, Manifest, Submit
 from detent.kernel.policy import UNLIMITED_QUOTA
 from detent.ledger import sign_manifest
+from detent.owner.backend import commands_of
 from detent.owner.content import seal_value
 from detent.runs.erase import erase_job
 from detent.runs.runtime import Runtime
@@ -39,7 +40,7 @@ def order(target: str = "steps:one", *, retries: Retries | None = None, **more: 
 def submit(work: Runtime, given: Order, job_id: str = "job-1") -> str:
     """Submit a job beside any run."""
     made = work.backend.submission(given, job_id=job_id, job_kind="task", priority=5, key=None)
-    (answer,) = work.session.ask([made.command], content=made.inline)
+    (answer,) = work.session.ask(commands_of([made]), content=made.inline)
     assert answer.ok, answer
     return job_id
 

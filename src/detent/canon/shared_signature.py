@@ -13,6 +13,7 @@ number of hashes follows from place and size, and a tree of one leaf is refused,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 from detent.canon.ed25519 import SIGNATURE_BYTES, SigningKey, verify
@@ -69,4 +70,12 @@ def signed_text(message: bytes, signature: bytes) -> tuple[bytes, bytes] | None:
 def verify_signature(public_key: bytes, message: bytes, signature: bytes) -> bool:
     """Whether a signature of either form is the key's signature of ``message``. Bad bytes are an answer, not an error."""
     signed = signed_text(message, signature)
-    return signed is not None and verify(public_key, *signed)
+    if signed is None or len(signature) == SIGNATURE_BYTES:
+        return signed is not None and verify(public_key, *signed)
+    return _verify_root(public_key, *signed)
+
+
+@lru_cache(maxsize=64)
+def _verify_root(public_key: bytes, text: bytes, signature: bytes) -> bool:
+    """The answer for a root is the same for every message under it, and they come one after the other."""
+    return verify(public_key, text, signature)

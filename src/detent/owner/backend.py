@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from detent.canon import decode_trusted, digest_text, json_decode_trusted, parse_digest, sha256
+from detent.canon import SigningKey, decode_trusted, digest_text, json_decode_trusted, parse_digest, sha256
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.errors import DetentError, InvalidInput, StoreCorrupt, StoreUnavailable
@@ -44,13 +44,29 @@ CACHED_BYTES_MAX: Final = 64 * 1024
 Inline = tuple[tuple[bytes, bytes], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Submission:
-    """A job ready to be submitted: the command, the content it names, and its row in the index of work."""
+    """A job ready to be submitted: its manifest, the content it names, and its row in the index of work.
 
-    command: Submit
+    `commands_of` signs the manifests of all that are submitted together, each once.
+    """
+
+    manifest: Manifest
+    run_id: str | None
+    key: SigningKey
     inline: Inline
     work: WorkRow | None
+    command: Submit | None = None
+
+
+def commands_of(submissions: Sequence[Submission]) -> list[Submit]:
+    """The commands that submit some jobs; manifests that are not signed yet get one signature together."""
+    unsigned = [submission for submission in submissions if submission.command is None]
+    if unsigned:
+        signed = sign_own_manifests([submission.manifest for submission in unsigned], unsigned[0].key)
+        for submission, manifest in zip(unsigned, signed, strict=True):
+            submission.command = Submit(0, manifest, submission.run_id)
+    return [submission.command for submission in submissions if submission.command is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +235,7 @@ class Backend:
         run_id: str | None = None,
         tenant: str | None = None,
     ) -> Submission:
-        """Make a job of an order: payload stored, manifest signed. ``tenant`` is the home's own unless it is given."""
+        """Make a job of an order, its payload stored. ``tenant`` is the home's own unless it is given."""
         tenant = tenant or self.tenant
         # Everything in an order was checked where it came in: the contract when it was loaded, results by their worker.
         digest, inline = self.store(seal_trusted(order.document(), self.random(NONCE_BYTES)))
@@ -246,8 +262,7 @@ class Backend:
             origin=self._origin,
         )
         work = None if key is None else WorkRow(tenant, parse_digest(key), job_id, order.label, now)
-        (signed,) = sign_own_manifests([manifest], self._manifest_key)
-        return Submission(Submit(0, signed, run_id), inline, work)
+        return Submission(manifest, run_id, self._manifest_key, inline, work)
 
     def chosen(self, names: Mapping[str, str], tenant: str | None = None) -> Chosen:
         """The policies of a tenant's job that names these; refuses a name that the settings do not define."""

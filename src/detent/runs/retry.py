@@ -25,7 +25,7 @@ from detent.jobs.work import WorkReport
 from detent.kernel import Job, Run
 from detent.kernel.run import RUNNING
 from detent.kernel.table import TERMINAL, State
-from detent.owner.backend import Backend
+from detent.owner.backend import Backend, commands_of
 from detent.reuse.ingredients import default_shell
 from detent.runs.record.inputs import RETRY_OF, RunIdentity, RunInputs, RunLock, digests_of, parse_inputs
 from detent.runs.runtime import Runtime
@@ -129,7 +129,7 @@ def _submit(work: Runtime, order: Order, job: Job, job_id: str, key: ExecutionKe
     while True:
         try:
             (answer,) = work.session.ask(
-                [submission.command], partition=partition, content=submission.inline, work=rows
+                commands_of([submission]), partition=partition, content=submission.inline, work=rows
             )
         except (OutcomeUnknown, StoreUnavailable) as exc:
             if isinstance(exc, StoreUnavailable) and not exc.retryable:

@@ -19,7 +19,7 @@ from detent.errors import DetentError, Refused
 from detent.kernel import Claim, Command, Finish, Grant
 from detent.kernel.outcome import REFUSED
 from detent.owner.ask_again import ask_again
-from detent.owner.backend import Submission, joined
+from detent.owner.backend import Submission, commands_of, joined
 from detent.owner.socket_messages import Answer
 from detent.store.api import AnswerRow, WorkRow
 
@@ -154,7 +154,7 @@ class ClaimAhead:
             room = len(submissions) if self._room is None else max(1, self._room)
         asked = submissions[:room]
         claim = self._claim(len(asked)) if partition == 0 else None
-        commands: list[Command] = [submission.command for submission in asked]
+        commands: list[Command] = [*commands_of(asked)]
         answered, taken, leased = self._ask(
             commands if claim is None else [*commands, claim],
             stop,

@@ -27,7 +27,7 @@ from detent.kernel.evidence import DISPATCH, REASON_DISPATCHED
 from detent.kernel.keys import lease_key
 from detent.kernel.table import State
 from detent.owner.ask_again import ask_again
-from detent.owner.backend import Backend, joined
+from detent.owner.backend import Backend, commands_of, joined
 from detent.store.api import StoreReader
 from detent.workers.claim_ahead import FULL
 
@@ -106,6 +106,7 @@ class Notes:
             key=None,
             run_id=self._run_id,
         )
+        (submit,) = commands_of([submission])
         lease_id = lease_key(backend.tenant, job_id, 0, 0)
         value, value_content, inline = backend.stored_value(json_encode_trusted(said))
         now = backend.now_ms()
@@ -114,7 +115,7 @@ class Notes:
                 job_id=job_id,
                 attempt_id=0,
                 lease_id=lease_id,
-                manifest_hash=submission.command.manifest.hash,  # type: ignore[union-attr]  # signed a moment ago
+                manifest_hash=submit.manifest.hash,  # type: ignore[union-attr]  # signed a moment ago
                 nonce=backend.random(16),
                 result=Result(status=SUCCEEDED, value=value, started_ms=now, finished_ms=now),
                 value_content=value_content,
@@ -125,7 +126,7 @@ class Notes:
         )
         begun = Evidence(DISPATCH, REASON_DISPATCHED, lease_id, self._worker)
         commands: list[Command] = [
-            submission.command,
+            submit,
             Transition(0, backend.tenant, job_id, 0, 0, State.QUEUED.value, State.RUNNING.value, begun.encode()),
             Finish(0, job_id, lease_id, detail_digest=reported.digest),
         ]

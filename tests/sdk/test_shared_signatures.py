@@ -1,0 +1,49 @@
+"""Jobs that are submitted together share one signature, and each can still be shown alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import detent
+from detent.canon.ed25519 import SIGNATURE_BYTES
+from detent.ledger.schema import SubmittedManifest, read_submitted
+from detent.owner.home import Home
+from detent.owner.wiring import Parts
+from detent.testing import TemporaryHome
+from detent.testing.plugin import detent_clock, detent_home
+from tests.sdk import work_functions as functions
+
+__all__ = ["detent_clock", "detent_home"]
+
+
+def signatures(home: Path) -> list[bytes]:
+    """The signatures of all manifests, in the order of the ledger."""
+    found = []
+    with Parts().open_reader(Home(home).ledger) as reader:
+        for record in reader.records(0):
+            if record.kind == "submitted" and record.evidence is not None:
+                signed = read_submitted(record.evidence)
+                assert isinstance(signed, SubmittedManifest)
+                found.append(signed.signature)
+    return found
+
+
+def test_calls_submitted_together_share_one_signature_and_verify(detent_home: TemporaryHome) -> None:
+    """X-046, PIPE-029: one signature covers many manifests, and each manifest names its own path to it"""
+    home = detent_home.path
+    with detent.Client(home, workers=1) as client:
+        handles = client.submit_many(functions.square, [(number,) for number in range(20)])
+        assert [handle.result() for handle in handles] == [number * number for number in range(20)]
+    found = signatures(home)
+    assert len(set(found)) == 20, "each has a path of its own"
+    assert len({signature[:SIGNATURE_BYTES] for signature in found}) == 1, "under one signature"
+    assert all(len(signature) > SIGNATURE_BYTES for signature in found)
+    assert detent_home.verify().ok
+
+
+def test_a_call_submitted_alone_has_a_plain_signature(detent_home: TemporaryHome) -> None:
+    home = detent_home.path
+    with detent.Client(home, workers=1) as client:
+        assert client.submit(functions.square, 3).result() == 9
+    assert [len(signature) for signature in signatures(home)] == [SIGNATURE_BYTES]
+    assert detent_home.verify().ok
