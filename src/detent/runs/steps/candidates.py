@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from detent.jobs.keys import ExecutionKey
 from detent.owner.backend import Submission
 from detent.reuse.work_keys import Found, Miss, WorkKey, WorkKeys
 from detent.runs.record.resumed import Past
 from detent.runs.record.step_run import Element
 from detent.runs.steps.next_work import Candidate
 from detent.runs.steps.orders import Orders
-from detent.runs.submit.waiters import Flight
 
 if TYPE_CHECKING:
     from detent.reuse.work_keys import Options
@@ -61,16 +61,20 @@ class Candidates:
         work_keys = [(element, self._orders.work_key(element)) for element in elements]
         read = [(element, key, self._past.recorded(element, key)) for element, key in work_keys]
         self._work_keys.look(key for _, key, recorded in read if recorded is None)
-        known: dict[Flight, Found | Miss] = {}
+        known: dict[ExecutionKey, tuple[WorkKey, Found | Miss]] = {}
         self._ahead = {}
         for element, work_key, recorded in read:
             found = Miss() if recorded is not None else self._found(work_key, known, since_ms)
             self._ahead[element.job_id] = Candidate(element, work_key, recorded, found)
 
-    def _found(self, work_key: WorkKey, known: dict[Flight, Found | Miss], since_ms: int) -> Found | Miss:
+    def _found(
+        self, work_key: WorkKey, known: dict[ExecutionKey, tuple[WorkKey, Found | Miss]], since_ms: int
+    ) -> Found | Miss:
         """What was done of some work before; equal work of one look has one answer."""
         if work_key.key is None:
             return Miss()
-        if work_key.flight not in known:
-            known[work_key.flight] = self._work_keys.find(work_key, self._options, since_ms=since_ms)
-        return known[work_key.flight]
+        same, found = known.get(work_key.key, (None, None))
+        if same is None or found is None or same.limits != work_key.limits:
+            found = self._work_keys.find(work_key, self._options, since_ms=since_ms)
+            known[work_key.key] = work_key, found
+        return found

@@ -136,7 +136,8 @@ def next_work(candidate: Candidate, under_way: Mapping[Flight, str]) -> Decision
     """Decide about an element that may begin; ``under_way`` are the open jobs of its run."""
     if candidate.recorded is not None:
         return resumed(candidate, candidate.recorded)
-    same = None if candidate.flight is None else under_way.get(candidate.flight)
+    flight = candidate.flight if under_way else None
+    same = None if flight is None else under_way.get(flight)
     if same is not None and same != candidate.element.job_id:
         return Join(candidate, same)
     found = candidate.found
