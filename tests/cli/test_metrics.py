@@ -146,10 +146,12 @@ def test_the_textfile_has_at_the_end_of_a_run_what_metrics_prints(project: Proje
     assert [path.name for path in project.directory.iterdir() if path.name.endswith(".tmp")] == []
 
 
-def test_a_textfile_named_relatively_lies_beside_the_settings(project: Project) -> None:
+def test_a_textfile_named_relatively_lies_beside_the_home(project: Project) -> None:
     configure(project, "metrics", 'textfile = "detent.prom"')
     project.run(project.write("mixed.yaml", MIXED), code=1)
-    lint((project.home.path / "detent.prom").read_text())
+    lint((project.home.path.parent / "detent.prom").read_text())
+    checks = project.json("doctor", "--quick")["checks"]
+    assert [check["text"] for check in checks if (check["name"], check["status"]) == ("permissions", "wrong")] == []
 
 
 def test_a_textfile_that_cannot_be_written_is_told_once_and_stops_nothing(project: Project, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from detent.cli.page import Cell, Cellish, Page
-from detent.cli.shell import TEXT, Shell, format_option, home_option, teaching, with_shell
+from detent.cli.shell import Shell, format_option, home_option, list_by_default, teaching, with_shell
 from detent.cli.terminal import BAD, FAINT, GOOD, WARN
 
 if TYPE_CHECKING:
@@ -35,12 +35,7 @@ ROTATED_ROLES = ("root", "manifest", "transition", "result", "log")
 @click.pass_context
 def command(context: click.Context, home_path: Path | None, output_format: str) -> int:
     """Show keys, unless a subcommand was given."""
-    if context.invoked_subcommand is not None:
-        if home_path is not None or output_format != TEXT:
-            raise click.UsageError("options of a subcommand come after its name", context)
-        return 0
-    code = context.invoke(list_keys, home_path=home_path, output_format=output_format)
-    return code if isinstance(code, int) else 0
+    return list_by_default(context, list_keys, home_path=home_path, output_format=output_format)
 
 
 @command.command(

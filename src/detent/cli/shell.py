@@ -141,6 +141,18 @@ def with_shell(command: Callable[..., int]) -> Callable[..., int]:
     return invoke
 
 
+def list_by_default(
+    context: click.Context, lister: click.Command, *, home_path: Path | None, output_format: str
+) -> int:
+    """What a group does that is typed without a subcommand: it lists, with its own options."""
+    if context.invoked_subcommand is not None:
+        if home_path is not None or output_format != TEXT:
+            raise click.UsageError("options of a subcommand come after its name", context)
+        return 0
+    code = context.invoke(lister, home_path=home_path, output_format=output_format)
+    return code if isinstance(code, int) else 0
+
+
 def teaching(what: str, examples: str) -> str:
     """A help text: what the command does, examples to copy, and what its exit code means."""
     return f"{what.strip()}\n\n\b\nExamples:\n{examples.rstrip()}\n\n{EXIT_CODES}"

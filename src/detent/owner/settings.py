@@ -258,9 +258,9 @@ class Settings:
         return STDERR if self.raw.get("log", {}).get("to") == STDERR else self._path("log", "to")
 
     def _path(self, section: str, key: str) -> Path | None:
-        """A path that a setting names; a relative one starts at the home."""
+        """A path that a setting names; a relative one starts where the home lies, not inside it: others read these files."""
         said = self.raw.get(section, {}).get(key)
-        return None if said is None else self.path.parent / Path(said).expanduser()
+        return None if said is None else self.path.parent.parent / Path(said).expanduser()
 
     def _each(self, section: str, make: Callable[[str, Any], _Made]) -> dict[str, _Made]:
         """What the entries of a section define, by name."""
