@@ -90,3 +90,13 @@ def test_the_same_idempotency_key_gives_the_same_job(client: detent.Client) -> N
     assert client.submit_job(square(3), idempotency_key="k").job_id == first.job_id
     with pytest.raises(detent.InvalidInput, match="another body"):
         client.submit_job(square(4), idempotency_key="k")
+
+
+def test_a_client_that_is_closed_waits_for_the_platform_jobs_that_it_submitted(detent_home: TemporaryHome) -> None:
+    with detent.Client(detent_home.path, workers=1) as client:
+        jobs = [client.submit_job(square(number)).job_id for number in range(4)]
+    with detent.Client(detent_home.path, workers=0) as reader:
+        assert [reader.result_of(job).ok for job in jobs] == [True] * 4
+    with detent.Client(detent_home.path, workers=0) as client:
+        left = client.submit_job(square(9))
+        assert client.close().queued == (left.job_id,)

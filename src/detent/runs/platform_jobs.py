@@ -21,18 +21,12 @@ from detent.canon.priority import PRIORITY_NAMES
 from detent.canon.strict_json import JSON_BYTES_MAX
 from detent.contract.findings import path_text
 from detent.contract.model import JobFault
-from detent.errors import DetentError, IdempotencyKeysFull, InvalidInput, QueueFull, Refused, StoreCorrupt, error_of
+from detent.errors import DetentError, InvalidInput, Refused, error_of
 from detent.jobs.category import ErrorCategory
 from detent.jobs.complete import complete_payload, ingredients
 from detent.jobs.dedupe import DedupeRequest, InFlight, PriorJob, Run, dedupe
 from detent.jobs.fields import EnvelopeInvalid, read_document
-from detent.jobs.idempotency import (
-    IdempotencyScope,
-    Repeated,
-    StoredAnswer,
-    decide_idempotency,
-    parse_idempotency_key,
-)
+from detent.jobs.idempotency import IdempotencyScope, parse_idempotency_key
 from detent.jobs.keys import ExecutionKey, input_hash
 from detent.jobs.order import Call, Order
 from detent.jobs.payload import LOCAL_USER, JobPayload, ObjectExecute, read_payload
@@ -43,19 +37,17 @@ from detent.jobs.supersede import SUPERSEDED, Revised, superseded_by
 from detent.jobs.work import WorkReport
 from detent.kernel import Cancel, Job
 from detent.kernel.table import OPEN
-from detent.owner.ask_again import ask_again
-from detent.owner.kept_answers import free_job_id, request_digest
+from detent.owner.kept_answers import request_digest
 from detent.reuse.ingredients import key_of_order
 from detent.reuse.work_keys import surroundings_of
 from detent.runs.record.job_check import platform_faults, schema_faults
 from detent.runs.runtime import Runtime
-from detent.store.api import AnswerRow
+from detent.runs.submit.requests import KeptRequests, insist_on_kept
+from detent.runs.submit.submitter import Submitter
 from detent.workers.claim_ahead import FULL
 
 ENDPOINT: Final = "jobs"
 """The endpoint of an idempotency key, for every way to submit a platform job."""
-ROOM_SECONDS: Final = 0.05
-"""How often a submission that waits for room in a full queue tries again."""
 REVISION_NUMBER: Final = "document_revision_number"
 """An optional field of a payload: the place of its revision in the document's history."""
 
@@ -102,7 +94,8 @@ class PlatformJobs:
     def __init__(self, work: Runtime) -> None:
         self._work = work
         self._backend = work.backend
-        self._closing = threading.Event()
+        self._submitter: Submitter[None] = Submitter(work.backend, work.supervisor, threading.Event())
+        self._kept = KeptRequests(work.backend, work.idempotency.window_ms)
 
     def submit(self, payload: bytes | Mapping[str, Any], options: JobOptions | None = None) -> SubmittedJob:
         """Submit one payload, draft or complete; the job is durable when this returns.
@@ -125,16 +118,16 @@ class PlatformJobs:
             whole = self._completed({**document, "job_id": job_id}, user_id)
             order = platform_order(whole, _ingredients(whole))
             said = (whole.job_type, whole.workspace_id, user_id, str(whole.execution_key), plan)
-            known = self._kept(scope, order) or self._answered(whole, options)
+            known = self._answer_kept(scope, order) or self._remembered(scope, order, self._answered(whole, options))
             if known is not None:
-                return SubmittedJob(self._keep(scope, order, known), *said, deduplicated=True)
+                return SubmittedJob(known, *said, deduplicated=True)
             refusal = self._offer(order, whole, scope)
             if refusal is None:
                 return SubmittedJob(job_id, *said, superseded=self._supersede(whole))
             if refusal.code in FULL:
-                self._wait_for_room(deadline)
-            elif refusal.code != "CONFLICT" or self._kept(scope, order) is None:
-                raise _error(refusal)  # Else an equal request came first, and left an answer.
+                self._submitter.wait_for_room(deadline)
+            elif refusal.code != "CONFLICT" or self._answer_kept(scope, order) is None:
+                raise error_of(refusal)  # Else an equal request came first, and left an answer.
 
     def retry(self, job_id: str) -> SubmittedJob:
         """Submit the work of an ended job again, as a new job that names it (JOB-065, X-154)."""
@@ -197,45 +190,21 @@ class PlatformJobs:
     # -- equal requests and equal work ---------------------------------------------------------------------------------
 
     def _new_id(self, scope: bytes | None) -> str:
-        if scope is None:
-            return self._backend.new_uuid()
-        return free_job_id(scope, lambda taken: self._backend.reader.job(taken) is not None)
+        return self._backend.new_uuid() if scope is None else self._kept.next_job_id(scope)
 
-    def _kept(self, scope: bytes | None, order: Order) -> str | None:
+    def _answer_kept(self, scope: bytes | None, order: Order) -> str | None:
         """The job that an idempotency key stands for; refuses another body under the same key (JOB-032)."""
-        row = None if scope is None else self._backend.reader.answer(scope)
-        if row is None:
-            return None
-        stored = StoredAnswer(row.body_digest, row.response, row.stored_at_ms)
-        now_ms, window_ms = self._backend.now_ms(), self._work.idempotency.window_ms
-        decided = decide_idempotency(stored, body_digest=request_digest(order), now_ms=now_ms, window_ms=window_ms)
-        if isinstance(decided, Refused):
-            raise error_of(decided, hint="use another key for another request")
-        if not isinstance(decided, Repeated):
-            return None
-        job_id = decided.response.decode()
-        submitted = self._backend.submitted([job_id]).get(job_id)
-        # Answers are not signed (X-196); what was signed is its own job, or one that had done the same work before.
-        if submitted is None or not (
-            request_digest(submitted.order) == stored.body_digest
-            or key_of_order(submitted.order) == key_of_order(order)
-        ):
-            raise StoreCorrupt(
-                f"the answer kept for this idempotency key names job {job_id!r}, which was asked to do something else",
-                hint="run `detent verify`; use another idempotency key to have the work done",
-                details={"job_id": job_id},
-            )
-        return job_id
-
-    def _keep(self, scope: bytes | None, order: Order, job_id: str) -> str:
-        """Remember which job answers a request under a key; the job that does, if an equal request came first."""
         if scope is None:
+            return None
+        key = key_of_order(order)
+        return self._kept.job_of(scope, request_digest(order), lambda other: key_of_order(other) == key)
+
+    def _remembered(self, scope: bytes | None, order: Order, job_id: str | None) -> str | None:
+        """Remember that a job answers a request under a key; the job that does, if an equal request came first."""
+        if scope is None or job_id is None:
             return job_id
-        row = AnswerRow(scope, request_digest(order), job_id.encode(), self._backend.now_ms())
-        for answer in ask_again(lambda: self._work.session.ask([], answers=[row]), self._closing):
-            if answer.refusal is not None:
-                raise _error(answer.refusal)
-        return self._kept(scope, order) or job_id
+        insist_on_kept(self._submitter.answers([], [self._kept.row(scope, request_digest(order), job_id)]))
+        return self._answer_kept(scope, order) or job_id
 
     def _answered(self, payload: JobPayload, options: JobOptions) -> str | None:
         """A job that does, or did, the same work and may answer for it (JOB-026 to JOB-028)."""
@@ -284,19 +253,10 @@ class PlatformJobs:
             key=ExecutionKey(str(payload.execution_key)),
             tenant=payload.tenant_id,
         )
-        answers = []
-        if scope is not None:
-            answers = [AnswerRow(scope, request_digest(order), payload.job_id.encode(), backend.now_ms())]
-        (answer,) = self._work.supervisor.claim_ahead.submit([submission], self._closing, answers=answers)
+        kept = [] if scope is None else [self._kept.row(scope, request_digest(order), payload.job_id)]
+        (answer,) = self._submitter.answers([submission], kept)
+        insist_on_kept([answer])
         return answer.refusal
-
-    def _wait_for_room(self, deadline: float | None) -> None:
-        if (failure := self._work.supervisor.failure) is not None:
-            raise failure  # No more room will be made.
-        left = ROOM_SECONDS if deadline is None else min(ROOM_SECONDS, deadline - time.monotonic())
-        if left <= 0:
-            raise QueueFull("the queue had no room in time", hint="wait for results, then submit again")
-        self._closing.wait(left)
 
     # -- newer revisions -----------------------------------------------------------------------------------------------
 
@@ -311,7 +271,7 @@ class PlatformJobs:
         said = {"reason": f"superseded by job {payload.job_id}", "superseded_by": payload.job_id}
         digest, inline = self._backend.sealed(said, name="reason")
         commands = [Cancel(0, payload.tenant_id, job_id, SUPERSEDED, detail_digest=digest) for job_id in replaced]
-        answers = ask_again(lambda: self._work.session.ask(commands, content=inline), self._closing)
+        answers = self._submitter.ask(commands, inline)
         return tuple(job_id for job_id, answer in zip(replaced, answers, strict=True) if answer.refusal is None)
 
     def _revised(self, payload: JobPayload) -> tuple[Revised, list[Revised]]:
@@ -376,9 +336,3 @@ def _invalid(faults: Sequence[JobFault]) -> EnvelopeInvalid:
         hint=faults[0].hint if len(faults) == 1 else "docs/jobs.md says what a payload holds",
         details={"path": errors[0]["path"], "errors": errors},
     )
-
-
-def _error(refusal: Refused) -> Exception:
-    if refusal.code != IdempotencyKeysFull.code:
-        return error_of(refusal)
-    return error_of(refusal, hint="try again when the oldest key expires, or raise idempotency.keys_max in config.toml")

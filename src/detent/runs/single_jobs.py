@@ -11,34 +11,31 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 from typing import Final
 
 from detent.canon.late import dataclass
 from detent.canon.priority import PRIORITY_DEFAULT
 from detent.errors import (
-    IdempotencyKeysFull,
     InvalidInput,
-    Refused,
-    StoreCorrupt,
     StoreUnavailable,
     error_of,
 )
-from detent.jobs.idempotency import IdempotencyScope, Repeated, StoredAnswer, decide_idempotency
+from detent.jobs.idempotency import IdempotencyScope
 from detent.jobs.order import Call, JobLimits, Order, Origin
 from detent.jobs.work import WorkReport
 from detent.kernel import Cancel
 from detent.kernel.history import Record
 from detent.kernel.table import TERMINAL, State
 from detent.owner.backend import Submission
-from detent.owner.kept_answers import free_job_id, request_digest
-from detent.owner.socket_messages import Answer
+from detent.owner.kept_answers import request_digest
 from detent.reuse.ingredients import is_same_request
 from detent.reuse.work_keys import Miss, Options, WorkKey, no_results
 from detent.runs.runtime import Runtime
+from detent.runs.submit.requests import KeptRequests, insist_on_kept
 from detent.runs.submit.submitter import BATCH, Submitter
 from detent.runs.submit.waiters import Flight
-from detent.store.api import AnswerRow
 from detent.workers.claim_ahead import FULL
 from detent.workers.supervisor import Attempted
 
@@ -92,6 +89,7 @@ class SingleJobs:
         self._started_ms = self._backend.now_ms()
         self._closing = threading.Event()
         self._submitter: Submitter[Ticket] = Submitter(work.backend, work.supervisor, self._closing)
+        self._kept = KeptRequests(work.backend, work.idempotency.window_ms)
         self._lock, self._waiters = self._submitter.lock, self._submitter.waiters
         self._news: SimpleQueue[str | None] = SimpleQueue()
         """Jobs that something was done to elsewhere."""
@@ -178,13 +176,13 @@ class SingleJobs:
         self._look([ticket.job_id])
         return True
 
-    def ticket(self, job_id: str) -> Ticket:
-        """A ticket for a job that was submitted earlier, by any process."""
+    def ticket(self, job_id: str, *, own: bool = False) -> Ticket:
+        """A ticket for a job that was submitted earlier, by any process; ``own``: by this one, which waits for its end."""
         row = self._backend.reader.job(job_id)
         if row is None:
             raise InvalidInput(f"there is no job {job_id!r}", code="UNKNOWN_JOB")
-        ticket = Ticket(job_id, deduplicated=True)
-        self._await(ticket)
+        ticket = Ticket(job_id, deduplicated=not own)
+        self._await(ticket, own=own)
         self._look([job_id])
         return ticket
 
@@ -262,59 +260,28 @@ class SingleJobs:
             work_key = self._work_key(request)
         body = request_digest(self._order(request, work_key))
         named = scope.digest()
+        job_of = partial(self._kept.job_of, named, body, lambda order: is_same_request(order, request.call, no_results))
         while True:
-            # Before the look at the answers: the process that takes it leaves one.
-            job_id = free_job_id(named, lambda taken: self._backend.reader.job(taken) is not None)
-            if (job := self._answer_kept(named, body)) is not None:
-                self._insist_on_answer(job, request, body)
+            job_id = self._kept.next_job_id(named)
+            if (job := job_of()) is not None:
                 return self.ticket(job)
             known = self._answered(request, work_key)
             if isinstance(known, Ticket):
-                _insist_on_kept(
-                    self._submitter.answers([], [AnswerRow(named, body, known.job_id.encode(), self._backend.now_ms())])
-                )
-                first = self._answer_kept(named, body) or known.job_id
-                if first == known.job_id:
-                    return self._twin(known)
-                self._insist_on_answer(first, request, body)
-                return self.ticket(first)
+                insist_on_kept(self._submitter.answers([], [self._kept.row(named, body, known.job_id)]))
+                first = job_of() or known.job_id
+                return self._twin(known) if first == known.job_id else self.ticket(first)
             submission = self._submission(request, work_key, job_id, known)
             ticket = Ticket(job_id)
             self._await(ticket, own=True)
-            (answer,) = self._submitter.answers(
-                [submission], [AnswerRow(named, body, job_id.encode(), self._backend.now_ms())]
-            )
+            (answer,) = self._submitter.answers([submission], [self._kept.row(named, body, job_id)])
             if answer.refusal is None:
                 return ticket
             self._forget(ticket)
-            _insist_on_kept([answer])
+            insist_on_kept([answer])
             if answer.refusal.code in FULL:
                 self._submitter.wait_for_room(deadline)
             elif answer.refusal.code != "CONFLICT":  # Else an equal request came first, and left an answer.
                 raise error_of(answer.refusal)
-
-    def _answer_kept(self, named: bytes, body: bytes) -> str | None:
-        """The job that a key stands for; None when it is unused. Refuses another body under the same key (JOB-032)."""
-        row = self._backend.reader.answer(named)
-        stored = None if row is None else StoredAnswer(row.body_digest, row.response, row.stored_at_ms)
-        window_ms = self._work.idempotency.window_ms
-        decided = decide_idempotency(stored, body_digest=body, now_ms=self._backend.now_ms(), window_ms=window_ms)
-        if isinstance(decided, Refused):
-            raise error_of(decided, hint="use another key for another request")
-        return decided.response.decode() if isinstance(decided, Repeated) else None
-
-    def _insist_on_answer(self, job_id: str, request: JobRequest, body: bytes) -> None:
-        """Refuse a kept answer that names a job of another request: answers are not signed (X-196)."""
-        submitted = self._backend.submitted([job_id]).get(job_id)
-        # Its own job, or one that had done the same before and was found by its key.
-        if submitted is None or not (
-            request_digest(submitted.order) == body or is_same_request(submitted.order, request.call, no_results)
-        ):
-            raise StoreCorrupt(
-                f"the answer kept for this idempotency key names job {job_id!r}, which was asked to do something else",
-                hint="run `detent verify`; use another idempotency key to have the work done",
-                details={"job_id": job_id},
-            )
 
     def _order(self, request: JobRequest, work_key: WorkKey, again: Miss | None = None) -> Order:
         origin = Origin(again=None if again is None else again.why or None, ingredients=work_key.ingredients)
@@ -405,14 +372,3 @@ class SingleJobs:
             self._submitter.made_room()
         for event in events:
             event.set()
-
-
-def _insist_on_kept(answers: Sequence[Answer]) -> None:
-    """Raise when a key cannot be remembered: nothing was submitted then, and known keys are still answered."""
-    for answer in answers:
-        if answer.refusal is not None and answer.refusal.code == IdempotencyKeysFull.code:
-            raise IdempotencyKeysFull(
-                answer.refusal.message,
-                hint="try again when the oldest key has had its time, or raise idempotency.keys_max in config.toml",
-                details=answer.refusal.details,
-            )

@@ -28,7 +28,7 @@ class JobHandle:
 
     def __init__(self, work: Runtime, tasks: SingleJobs, submitted: SubmittedJob) -> None:
         self._work, self._tasks = work, tasks
-        self._ticket = tasks.ticket(submitted.job_id)
+        self._ticket = tasks.ticket(submitted.job_id, own=not submitted.deduplicated)
         self.submitted = submitted
         """What the submission was answered: workspace, user, plan, execution key."""
 
