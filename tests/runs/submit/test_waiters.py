@@ -60,3 +60,12 @@ def test_every_open_job_is_polled_in_turn() -> None:
         waiters.add("one", f"job-{number}")
     polled = [list(waiters.some(2)) for _ in range(4)]
     assert polled == [["job-0", "job-1"], ["job-2", "job-3"], ["job-4"], ["job-1", "job-2"]]
+
+
+def test_a_job_that_ended_before_its_submission_was_answered_is_not_offered_to_equal_work() -> None:
+    """X-186: a failed job would answer for all later equal work."""
+    waiters: Waiters[str] = Waiters()
+    waiters.add("first", "job", own=True)
+    waiters.pop("job")
+    waiters.announce("job", FLIGHT)
+    assert waiters.under_way == {}
