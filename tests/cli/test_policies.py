@@ -344,3 +344,21 @@ def test_gpu_time_is_counted_where_nvidia_smi_tells_it(project: Project, monkeyp
     assert job["reason_code"] == "QUOTA_GPU_TIME"
     assert job["usage"]["gpu_time_ms"] > 2000
     assert job["usage"]["gpu_time_ms"] % 600 == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("[backoffs.slow]\ndelays_ms = []\n", "backoffs.slow: delays_ms must be a list with at least one delay"),
+        ("[leases.fast]\nttl_ms = 0\nheartbeat_ms = 1\n", "leases.fast: lease_ttl_ticks must be at least 1"),
+        ("[quotas.tiny]\ncpu_budget_ms = 1\n", "quotas.tiny: has no key 'cpu_budget_ms'; known: gpu_time_budget_ms"),
+        ("[tenants.local]\nquota = 'tiny'\n", "tenants.local: quota 'tiny' is not configured: known: default"),
+    ],
+)
+def test_a_policy_that_cannot_be_is_refused_with_its_file_and_key(project: Project, settings: str, said: str) -> None:
+    """PIPE-086, PIPE-092, PIPE-095, PIPE-099"""
+    configured(project, "\n" + settings)
+    project.checked = False
+    result = project("run", burning(project))
+    assert result.code == 2
+    assert f"{project.home.path}/config.toml: {said}" in " ".join(result.err.split())

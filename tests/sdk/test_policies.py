@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -33,6 +36,8 @@ cpu_time_budget_ms = 1
 cpu_time_budget_ms = 60000
 [backoffs.slow]
 delays_ms = [3600000]
+[backoffs.now]
+delays_ms = [0]
 [leases.long]
 ttl_ms = 7200000
 heartbeat_ms = 600000
@@ -173,3 +178,65 @@ def test_work_under_way_with_another_quota_is_not_joined(client: Client, tmp_pat
     first = client.submit(functions.forever, str(tmp_path / "running"), reuse=True)
     second = client.submit(functions.forever, str(tmp_path / "running"), reuse=True, quota="patient")
     assert first.job_id != second.job_id
+
+
+def positions(client: Client, handle: Handle) -> dict[str, list[int]]:
+    """Where in the ledger a job went into each state."""
+    reader = SqliteStore.open_reader(client.home / "ledger.db")
+    found: dict[str, list[int]] = {}
+    try:
+        for record in reader.records_of_job(handle.job_id):
+            body: Any = decode(record.body)
+            found.setdefault(str(body.get("to_state")), []).append(record.position)
+    finally:
+        reader.close()
+    return found
+
+
+def test_a_retry_waits_for_room_in_a_full_queue_and_is_never_dropped(home: TemporaryHome, tmp_path: Path) -> None:
+    """PIPE-096: its delay is over at once, and the one place in the queue is taken."""
+    settings = home.path / "config.toml"
+    settings.write_text(settings.read_text().replace("capacity_per_class = 256", "capacity_per_class = 1"))
+    os.mkfifo(gate := tmp_path / "gate")
+    with Client(home.path, workers=1) as client:
+        first = client.submit(functions.stumble, str(tmp_path / "running"), str(gate))
+        eventually((tmp_path / "running").exists, "it does not run")
+        second = client.submit(functions.square, 3)
+        gate.open("wb").close()
+        assert (first.result(timeout=60), second.result(timeout=60)) == (2, 9)
+        (queued,) = positions(client, first)["QUEUED"]
+        assert positions(client, first)["RETRYING"][0] < positions(client, second)["RUNNING"][0] < queued
+
+
+WORKER = """
+import sys, detent
+
+with detent.Client(sys.argv[1], workers=1) as client:
+    print("open", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_job_without_retries_fails_when_its_lease_runs_out(home: TemporaryHome, tmp_path: Path) -> None:
+    """PIPE-089..PIPE-091: its worker stands still, and sends no heartbeat."""
+    with Client(home.path, workers=0) as client:
+        worker = subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(home.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **home.environment, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
+        try:
+            assert worker.stdout is not None
+            assert worker.stdout.readline() == b"open\n"
+            task = detent.task(retries=0)(functions.forever)
+            handle = client.submit(task, str(tmp_path / "running"), lease="short")
+            eventually((tmp_path / "running").exists, "it does not run")
+            os.kill(worker.pid, signal.SIGSTOP)
+            failure = handle.exception(timeout=60)
+            assert failure is not None
+            assert failure.details["code"] == "LEASE_EXPIRED"
+            assert job_of(client, handle).state == "FAILED"
+        finally:
+            worker.kill()
+            worker.communicate()

@@ -134,3 +134,12 @@ def frugal(cpu_ms: int) -> int:
 @detent.task(retries=1, retry_on=["USER_CODE_ERROR"])
 def unlucky() -> None:
     raise RuntimeError("not today")
+
+
+@detent.task(retries=1, retry_on=["USER_CODE_ERROR"], backoff="now")
+def stumble(running: str, gate: str) -> int:
+    if detent.context().attempt == 1:
+        Path(running).touch()
+        Path(gate).read_bytes()
+        raise RuntimeError("stumbled")
+    return detent.context().attempt
