@@ -20,6 +20,7 @@ from detent.executor.sandbox import Profile, probe, profile_of
 from detent.workflow import ExecutionContext, execute_workflow
 from detent.workflow.identity import uuid8
 from tests.cli.project import Project, detent_home, project
+from tests.cli.submitted import settings
 from tests.executor.runners.rig import execute, render
 from tests.tamper.test_missing_content import delete
 
@@ -208,3 +209,16 @@ def test_a_deleted_artifact_of_a_platform_job_is_found(project: Project) -> None
     delete(project, parse_digest(artifact["digest"]))
     findings = project.json("verify", code=1)["findings"]
     assert [(finding["code"], finding["job_id"]) for finding in findings] == [("CONTENT_MISSING", job_of(project, run))]
+
+
+@needs_sandbox
+def test_a_step_that_is_a_platform_job_is_held_to_the_plan_of_its_workspace(project: Project) -> None:
+    """JOB-038, X-032: by [plans.NAME] in the settings; a limit that it leaves open is no more than the plan's."""
+    settings(project, "[plans.default]\nmemory_mb = 200\n")
+    wide = project.run(contract(project, execute("def main(): return 1", limits={"memory_mb": 201})), code=1)
+    error = report_of(project, wide)["error"]
+    assert (error["category"], error["message"]) == (
+        "VALIDATION_ERROR",
+        "limits.memory_mb is 201; the plan 'default' allows 200",
+    )
+    assert project.run(contract(project, execute("def main(): return 2")))["status"] == "succeeded"

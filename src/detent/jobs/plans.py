@@ -58,6 +58,9 @@ class Plans:
         return name, self.by_name.get(name, Plan())
 
 
+NO_PLANS: Final = Plans({}, {})
+
+
 def read_plans(sections: Mapping[str, Any]) -> Plans:
     """The plans as settings write them, by name. Raises `InvalidInput` that begins with the key that does not fit."""
     plans: dict[str, Plan] = {}

@@ -250,6 +250,7 @@ class Runtime:
             lambda: Sandbox(required=Profile(self.settings.sandbox_required), warm=1),
             HomeFiles(self.backend.files),
             bounds=self.settings.bounds,
+            plans=self.settings.plans,
             threads=self._processes,
             wake=wake,
             clock_ms=self.backend.now_ms,

@@ -18,7 +18,7 @@ from detent.artifacts.directory import DirectoryStore
 from detent.artifacts.file_type import examine
 from detent.canon import digest_text, json_decode, json_encode, parse_digest, tick_to_iso
 from detent.canon.amounts import SANDBOX_MEMORY_MB_MIN
-from detent.errors import DetentError, InvalidInput, Refused
+from detent.errors import DetentError, InvalidInput, Refused, error_of
 from detent.executor.plain.sweep import Presence
 from detent.executor.sandbox import Execution, Input, Job, Limits, OnOutput, Running, Sandbox, SandboxFailed
 from detent.executor.sandbox.missing import message_of
@@ -28,6 +28,7 @@ from detent.jobs.limits import MB
 from detent.jobs.limits import Limits as PayloadLimits
 from detent.jobs.order import Order
 from detent.jobs.payload import LOCAL_USER, JobPayload, read_payload
+from detent.jobs.plans import NO_PLANS, Plans, check_plan, within_plan
 from detent.jobs.platform_order import is_platform_order
 from detent.jobs.result import JobResult, ResourceUsage, encode_result
 from detent.jobs.values import FILE, escaped, escaped_key, file_reference, restored
@@ -89,6 +90,7 @@ class SandboxExecutor:
         files: HomeFiles,
         *,
         bounds: Bounds = DEFAULT_BOUNDS,
+        plans: Plans = NO_PLANS,
         threads: int,
         wake: Callable[[], None],
         clock_ms: Callable[[], int],
@@ -99,7 +101,7 @@ class SandboxExecutor:
         self._start = start
         self._presence = None if live is None else Presence(live)
         self._files = files
-        self._bounds = bounds
+        self._bounds, self._plans = bounds, plans
         self._wake = wake
         self._clock_ms = clock_ms
         self._random = random
@@ -263,9 +265,14 @@ class SandboxExecutor:
         order = assignment.order
         if is_platform_order(order):
             return read_complete_payload(order.call.target)
-        draft = limited(restored(order.call.target, _loader(assignment.values), lambda file: file), order)
+        given = restored(order.call.target, _loader(assignment.values), lambda file: file)
+        name, plan = self._plans.of(str(given.get("workspace_id")))
+        draft = limited(within_plan(given, plan), order)
+        payload = read_payload({**draft, "job_id": assignment.job_id})
+        if refused := check_plan(payload.limits, payload.environment, plan, name=name):
+            raise error_of(refused)
         return complete_payload(
-            read_payload({**draft, "job_id": assignment.job_id}),
+            payload,
             created_at=self._now(),
             user_id=LOCAL_USER,
             env_version=runners.env_version(str(draft.get("job_type"))),
