@@ -105,7 +105,7 @@ def drive(total: int, finish: Callable[[OrderedRun, int, int], list[object]]) ->
     rng = random.Random(7)
     todo: list[object] = list(run.begin())
     flying: list[tuple[int, int]] = []
-    while not run.complete:
+    while run.ledger.next_commit_seq < run.config.total:
         while todo:
             action = todo.pop()
             if isinstance(action, Dispatch):

@@ -9,7 +9,7 @@ import pytest
 
 from detent.canon import sha256
 from detent.errors import InvariantBroken
-from detent.ordered import Action, Envelope, OrderedConfig, OrderedRun, SeqState
+from detent.ordered import Action, Chunk, Envelope, OrderedConfig, OrderedRun, SeqState, plan_windows
 
 SUCCESS, SKIP, FAIL, CANCEL = (
     SeqState.TERMINAL_SUCCESS,
@@ -59,3 +59,12 @@ def broken_by(event: Any, *arguments: Any) -> dict[str, Any]:
         event(*arguments)
     assert caught.value.code == "INVARIANT_VIOLATION"
     return caught.value.details
+
+
+def plan_chunks(total: int, window_size: int, chunk_size: int) -> list[Chunk]:
+    """All chunks of a run, in order: each window cut into ``chunk_size`` seqs, its last chunk may be shorter."""
+    return [
+        Chunk(first, min(first + chunk_size - 1, window.end_seq))
+        for window in plan_windows(total, window_size)
+        for first in range(window.start_seq, window.end_seq + 1, chunk_size)
+    ]

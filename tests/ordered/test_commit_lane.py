@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from detent.errors import InvalidInput
-from detent.ordered import Batch, Commit, Complete, Envelope, Fatal, OrderedRun, WriteAgain, resume_after
+from detent.ordered import Batch, Commit, Complete, Envelope, Fatal, WriteAgain, resume_after
 from tests.ordered.scenes import DONE, FAIL, SKIP, begun, broken_by, commit_all, finish, flying
 
 
@@ -166,16 +166,6 @@ def test_time_does_not_go_back() -> None:
         with pytest.raises(InvalidInput):
             run.tick(now_ms)  # type: ignore[arg-type]
     assert run.now_ms == 10
-
-
-def test_the_failed_ones_are_found_in_order_for_a_retry() -> None:
-    """X-183: the items of a new run, each with the seq it had"""
-    run: OrderedRun = flying(10)
-    finish(run, [0, 2, 5])
-    for seq in (7, 1, 4):
-        run.finished(seq, 0, Envelope(FAIL, code="BAD_INPUT"))
-    assert list(run.ledger.seqs_with(FAIL)) == [1, 4, 7]
-    assert list(run.ledger.seqs_with(SKIP)) == []
 
 
 def test_what_ended_after_the_commit_was_handed_out_is_not_part_of_it() -> None:

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.canon import sha256
 from detent.errors import InvalidInput
-from detent.ordered import discover, entries_digest
+from detent.ordered import discover
 from detent.ordered.discovery import normalised
 
 NAME = st.binary(min_size=1, max_size=6).filter(lambda name: 0 not in name)
@@ -63,22 +62,3 @@ def test_a_normalised_path_keeps_what_a_link_could_change(name: bytes, plain: by
 def test_what_is_no_name_is_refused(name: bytes) -> None:
     with pytest.raises(InvalidInput):
         discover([name])
-
-
-def test_the_digest_of_the_entries_tells_every_change() -> None:
-    """ORD-002: what a resumed run compares"""
-    one, two = sha256(b"1"), sha256(b"2")
-    base: list[tuple[bytes, bytes | None]] = [(b"a", one), (b"b", two)]
-    others: list[list[tuple[bytes, bytes | None]]] = [
-        [(b"a", one)],
-        base[::-1],
-        [(b"a", two), (b"b", two)],
-        [(b"a", None), (b"b", two)],
-        [(b"ab", one), (b"", two)],
-    ]
-    digests = {entries_digest(entries) for entries in [base, *others]}
-    assert len(digests) == 6
-    assert entries_digest(iter(base)) == entries_digest(base)
-    assert entries_digest([(b"a", one), (b"", None)]) != entries_digest([(b"a\x01" + one, None)])
-    with pytest.raises(InvalidInput):
-        entries_digest([(b"a", b"short")])

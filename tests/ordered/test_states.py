@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from detent.errors import InvalidInput, InvariantBroken
-from detent.kernel import State
-from detent.ordered import MOVES, RULES, TERMINAL, SeqLedger, SeqState, seq_state
+from detent.errors import InvariantBroken
+from detent.ordered import MOVES, RULES, TERMINAL, SeqLedger, SeqState
 from detent.ordered.states import LEGAL, diagram
 from tests.ordered.scenes import CANCEL, FAIL, SKIP, SUCCESS
 
@@ -85,33 +84,6 @@ def test_the_ledger_makes_the_legal_moves_and_no_other(source: SeqState, target:
         list(ledger.counts),
         ledger.next_commit_seq,
     ) == before
-
-
-@pytest.mark.parametrize(
-    ("job_state", "outcome", "expected"),
-    [
-        (None, None, U),
-        ("QUEUED", None, D),
-        ("RETRYING", None, D),
-        ("RUNNING", None, F),
-        ("SUCCEEDED", "success", SUCCESS),
-        ("SUCCEEDED", None, SUCCESS),
-        ("SUCCEEDED", "skip", SKIP),
-        ("FAILED", "skip", FAIL),
-        ("FAILED", None, FAIL),
-        ("CANCELED", None, CANCEL),
-    ],
-)
-def test_a_seq_is_a_view_of_its_kernel_job(job_state: str | None, outcome: str | None, expected: SeqState) -> None:
-    """ORD-054, X-024"""
-    assert seq_state(job_state, outcome) is expected
-
-
-def test_every_state_of_a_job_has_a_view_and_none_is_committed() -> None:
-    """ORD-054"""
-    assert {seq_state(state.value) for state in State} == {D, F, SUCCESS, FAIL, CANCEL}
-    with pytest.raises(InvalidInput):
-        seq_state("CANCELLED")
 
 
 def test_the_docs_draw_this_table_and_list_these_rules() -> None:

@@ -16,11 +16,10 @@ from detent.ordered import (
     Window,
     chunk_job_id,
     chunk_of,
-    plan_chunks,
     plan_windows,
 )
 from detent.ordered.windows import ActiveWindows
-from tests.ordered.scenes import begun, broken_by, commit_all, config, finish, flying
+from tests.ordered.scenes import begun, broken_by, commit_all, config, finish, flying, plan_chunks
 
 
 @given(st.integers(0, 300), st.integers(1, 40))

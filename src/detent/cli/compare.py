@@ -31,8 +31,9 @@ The verdict is the contract's: E0 means exact identity, of the transition decisi
 different ledgers, policies, jobs, orders of arrival or manifests cannot be compared (exit code 2). Any difference makes the
 exit code 1.
 
-With --rank, rank runs instead: each argument is a run of this home or the trace of a run. Smaller values are better, metrics
-are compared in the order given, values closer than 1e-10 tie, and values that are not finite rank last.""",
+With --rank, rank runs instead: each argument is a run of this home or the trace of a run. Smaller values are better. The
+first metric decides, the next ones break ties; values in the same interval of width 1e-10 tie, and values that are not finite
+rank last.""",
         """  detent compare yesterday.ndjson
   detent compare run.detent run.cbor -o json
   detent compare /backup/.detent . --run RUN

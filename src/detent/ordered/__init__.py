@@ -20,16 +20,16 @@ from detent.ordered.actions import (
     WriteAgain,
 )
 from detent.ordered.config import FAILURE_POLICIES, OrderedConfig
-from detent.ordered.discovery import Discovery, discover, entries_digest
+from detent.ordered.discovery import Discovery, discover
 from detent.ordered.invariants import RULES
 from detent.ordered.outcomes import ChunkOutcomes, ItemProof, item_leaf
 from detent.ordered.resume import resume_after
 from detent.ordered.run import OrderedRun
 from detent.ordered.seq_ledger import SeqLedger
 from detent.ordered.snapshot import Snapshot
-from detent.ordered.states import MOVES, TERMINAL, SeqState, seq_state
+from detent.ordered.states import MOVES, TERMINAL, SeqState
 from detent.ordered.summary import Summary
-from detent.ordered.windows import Chunk, Window, chunk_job_id, chunk_of, plan_chunks, plan_windows
+from detent.ordered.windows import Chunk, Window, chunk_job_id, chunk_of, plan_windows
 
 __all__ = [
     "FAILURE_POLICIES",
@@ -61,10 +61,7 @@ __all__ = [
     "chunk_job_id",
     "chunk_of",
     "discover",
-    "entries_digest",
     "item_leaf",
-    "plan_chunks",
     "plan_windows",
     "resume_after",
-    "seq_state",
 ]

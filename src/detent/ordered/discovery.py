@@ -10,17 +10,14 @@ discovery: their order is the one they are given in, and equal values are differ
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from detent.canon import DIGEST_BYTES
 from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput
 
 NAME_BYTES_MAX: Final = 1 << 20
-_LABEL: Final = b"detent/ordered/entries/v1\x00"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +53,3 @@ def normalised(name: bytes) -> bytes:
     parts = [part for part in name.split(b"/") if part not in {b"", b"."}]
     root = b"/" if name.startswith(b"/") else b""
     return root + b"/".join(parts) or b"."
-
-
-def entries_digest(entries: Iterable[tuple[bytes, bytes | None]]) -> bytes:
-    """Name a run's entries, in order, each with the digest of its content where that was taken.
-
-    A run that is resumed compares this: an entry that came, went or changed since is an error and not a silent
-    difference. Each part is hashed behind its length, so no two lists give the same bytes.
-    """
-    hasher = hashlib.sha256(_LABEL)
-    for name, content in entries:
-        if content is not None and len(content) != DIGEST_BYTES:
-            raise InvalidInput(f"the digest of {show(name)} has {len(content)} bytes, not {DIGEST_BYTES}")
-        hasher.update(len(name).to_bytes(4, "big") + name + (b"\x00" if content is None else b"\x01" + content))
-    return hasher.digest()

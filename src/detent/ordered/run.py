@@ -105,11 +105,6 @@ class OrderedRun:
         self.fault: InvariantBroken | None = None
         """Set when an invariant broke; every later event raises it."""
 
-    @property
-    def complete(self) -> bool:
-        """Whether every seq is committed."""
-        return self._complete
-
     @_event
     def begin(self, actions: list[Action]) -> None:
         """Start, or go on after `resume_after`: what has room is offered."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator
 from typing import Final
 
 from detent.canon.show import show
@@ -130,14 +129,6 @@ class SeqLedger:
         """The first seq from the cursor on, below ``limit``, that has not ended: the run before it can commit."""
         match = _TERMINAL_RUN.match(self.seq_state, self._next_commit_seq, limit)
         return match.end() if match else self._next_commit_seq
-
-    def seqs_with(self, outcome: SeqState) -> Iterator[int]:
-        """All seqs that ended in one way, in order: what a retry of the failed ones takes up."""
-        find, code = self.terminal_outcome.find, int(outcome)
-        seq = find(code)
-        while seq >= 0:
-            yield seq
-            seq = find(code, seq + 1)
 
     def dispatch(self, first: int, last: int, owner: str, at_ms: int) -> None:
         """UNSEEN -> DISPATCHED: the kernel has the job of these seqs."""

@@ -10,10 +10,6 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
-from detent.canon.show import show
-from detent.errors import InvalidInput
-from detent.kernel.table import State
-
 
 class SeqState(IntEnum):
     """The code in the dense array."""
@@ -59,28 +55,6 @@ OUTCOME_WORDS: Final[Mapping[SeqState, str]] = {
     SeqState.TERMINAL_FAIL: "fail",
     SeqState.TERMINAL_CANCEL: "cancel",
 }
-
-SKIP: Final = "skip"
-"""The outcome by which a handler says that a job which succeeded has nothing to write (X-074)."""
-
-_VIEW: Final[Mapping[State, SeqState]] = {
-    State.QUEUED: SeqState.DISPATCHED,
-    State.RETRYING: SeqState.DISPATCHED,
-    State.RUNNING: SeqState.IN_FLIGHT,
-    State.SUCCEEDED: SeqState.TERMINAL_SUCCESS,
-    State.FAILED: SeqState.TERMINAL_FAIL,
-    State.CANCELED: SeqState.TERMINAL_CANCEL,
-}
-
-
-def seq_state(job_state: str | None, outcome: str | None = None) -> SeqState:
-    """The state of a seq whose kernel job stands in ``job_state``; None where there is no job yet (ORD-054)."""
-    if job_state is None:
-        return SeqState.UNSEEN
-    if job_state not in State.__members__:
-        raise InvalidInput(f"{show(job_state)} is not a state of a job")
-    state = _VIEW[State(job_state)]
-    return SeqState.TERMINAL_SKIP if state is SeqState.TERMINAL_SUCCESS and outcome == SKIP else state
 
 
 def diagram() -> str:

@@ -40,16 +40,6 @@ def plan_windows(total: int, window_size: int) -> list[Window]:
     return [Window(start, min(start + window_size, total) - 1) for start in range(0, total, window_size)]
 
 
-def plan_chunks(total: int, window_size: int, chunk_size: int) -> list[Chunk]:
-    """All chunks of a run, in order: each window cut into ``chunk_size`` seqs, its last chunk may be shorter."""
-    check_size("chunk_size", chunk_size, 1, WINDOW_SIZE_MAX)
-    return [
-        Chunk(first, min(first + chunk_size - 1, window.end_seq))
-        for window in plan_windows(total, window_size)
-        for first in range(window.start_seq, window.end_seq + 1, chunk_size)
-    ]
-
-
 def chunk_of(seq: int, total: int, window_size: int, chunk_size: int) -> Chunk:
     """The chunk that a seq belongs to."""
     window = seq // window_size * window_size

@@ -11,12 +11,13 @@ from detent.canon import digest_text, json_digest, json_encode
 from detent.errors import InvalidInput
 from detent.jobs.order import Retries
 from detent.kernel import Run
-from detent.ordered import ChunkOutcomes, ItemProof, SeqState, chunk_job_id, plan_chunks
+from detent.ordered import ChunkOutcomes, ItemProof, SeqState, chunk_job_id
 from detent.ordered.outcomes import item_bytes
 from detent.ordered.summary import BlockTree
 from detent.runs.ordered.notes import note, notes_of
 from detent.runs.ordered.recovery import envelopes_of
 from tests.homes import retry_at_once
+from tests.ordered.scenes import plan_chunks
 from tests.runs.ordered.rig import ListTarget, OrderedRig, lines
 
 
