@@ -10,12 +10,19 @@ import tempfile
 import time
 from pathlib import Path
 
-from detent.executor.plain import Pool, Progress, Task
+from detent.executor.assignment import Assignment, Progress
+from detent.executor.plain.pool import Pool
+from detent.jobs.order import Call, Order
 
 WORKERS = 2
 TASKS = 60_000
 ROUND_TRIPS = 3000
 SOURCE = "def no_op():\n    return None\n\n\ndef speak():\n    print('a line')\n"
+
+
+def task(number: int, target: str, base: str) -> Assignment:
+    """One call without arguments."""
+    return Assignment(number, "job", 0, Order(Call(kind="python", target=target, base=base), "bench"), {})
 
 
 def rate(pool: Pool, base: str, target: str, count: int) -> float:
@@ -24,7 +31,7 @@ def rate(pool: Pool, base: str, target: str, count: int) -> float:
     given = answered = 0
     while answered < count:
         for _ in range(min(pool.wanted(), count - given)):
-            pool.submit(Task(given, target, base=base))
+            pool.submit(task(given, target, base))
             given += 1
         for done in pool.wait():
             if isinstance(done, Progress) or not done[1].ok:
@@ -37,7 +44,7 @@ def round_trips_us(pool: Pool, base: str) -> list[float]:
     taken = []
     for number in range(ROUND_TRIPS):
         begun = time.perf_counter()
-        pool.submit(Task(number, "work:no_op", base=base))
+        pool.submit(task(number, "work:no_op", base))
         while not pool.wait():
             pass
         taken.append((time.perf_counter() - begun) * 1e6)
@@ -72,7 +79,7 @@ def main() -> None:
         floor = socket_us()
         begun = time.perf_counter()
         with Pool(WORKERS, live=directory / "live", content=directory / "content") as pool:
-            pool.submit(Task(0, "work:no_op", base=home))
+            pool.submit(task(0, "work:no_op", home))
             while not pool.wait():
                 pass
             print(f"  first answer of a new pool    {(time.perf_counter() - begun) * 1000:6.1f} ms")

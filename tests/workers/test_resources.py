@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from detent.errors import InvalidInput
+from detent.executor.assignment import Assignment
 from detent.jobs.order import Call, JobLimits, Order, read_order
 from detent.jobs.work import CANCELLED, FAILED, SUCCEEDED, Result
-from detent.workers.executor import Assignment
 from detent.workers.resource_gate import WAITING_MAX, ResourceGate, feasible_fault
 from detent.workers.resources import Resources
 

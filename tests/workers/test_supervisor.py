@@ -12,7 +12,8 @@ import pytest
 
 from detent.canon import sha256
 from detent.errors import StoreUnavailable
-from detent.executor.plain import Pool
+from detent.executor.assignment import Assignment
+from detent.executor.plain.pool import Pool
 from detent.jobs.order import Call, JobLimits, Order, Retries
 from detent.jobs.work import CANCELLED, Result
 from detent.kernel import Claim, Finish, Manifest, Submit
@@ -24,7 +25,6 @@ from detent.runs.erase import erase_job
 from detent.runs.runtime import Runtime
 from detent.store.process_mark import ProcessMark
 from detent.testing import CrashPoints, FakeClock, InlineLane
-from detent.workers.executor import Assignment
 from detent.workers.identity import WorkerIdentity, is_gone, worker_identity
 from detent.workers.supervisor import Supervisor
 from tests.runs.rig import Child, Rig, eventually

@@ -15,14 +15,13 @@ from detent.canon import parse_digest
 from detent.inspect.payloads import created_ms, fields_of, job_of, opened, order_of
 from detent.jobs.idempotency import IDEMPOTENCY_WINDOW_MS
 from detent.jobs.keys import ExecutionKey
-from detent.jobs.order import Order
+from detent.jobs.order import INPUT, Order
 from detent.kernel import Job
 from detent.kernel.history import STEP_REUSED
 from detent.ledger.findings import Finding
 from detent.owner.content import Content
 from detent.owner.kept_answers import is_under_key, request_digest
 from detent.reuse.ingredients import key_of_order
-from detent.reuse.ingredients.declared import INPUT
 from detent.store.api import AnswerRow, RecordRow, WorkRow
 
 CLOCKS_APART_MS: Final = 60_000

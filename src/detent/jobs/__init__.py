@@ -1,7 +1,8 @@
 """Job contracts: what a platform sends an executor, what it gets back, and what it shows of the job meanwhile.
 
 Pure: payloads and results as models, keys of equal work, the status as a projection of the kernel, and the decisions
-about reuse. Start reading at `status`, then `payload` and `result`. The models need Pydantic, which is loaded when the
+about reuse. Start reading at `status`, then `payload` and `result`. Work of the user's own has no payload of the contract: `order`
+has what is asked of a worker, `work` what came of it. The models need Pydantic, which is loaded when the
 first of them is asked for; a status or a key costs nothing of it.
 """
 

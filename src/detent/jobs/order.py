@@ -24,6 +24,10 @@ from detent.kernel.manifest import MAX_RETRIES_DEFAULT, RETRY_CATEGORIES_DEFAULT
 
 ORDER_VERSION: Final = 1
 WORK_KINDS: Final = ("python", "code", "shell", "job", "map")
+INPUT: Final = "input:"
+"""How the ingredient of a declared input begins."""
+GLOB: Final = frozenset("*?[")
+"""Characters that make a glob of a path."""
 _CONTAINERS: Final = frozenset({dict, list})
 
 
@@ -191,3 +195,13 @@ def read_order(document: object) -> Order:
     said: dict[str, Any] = {name: tuple(value) if name in _TUPLES else value for name, value in document.items()}
     call, limits, origin = ({name: said[name] for name in part if name in said} for part in (_CALL, _LIMITS, _ORIGIN))
     return Order(Call(**call), said["label"], JobLimits(**limits), Origin(**origin))
+
+
+def absent_inputs(ingredients: Mapping[str, Any]) -> tuple[str, ...]:
+    """Declared inputs for which the work found no content, read from its ingredients. A glob that matches nothing does not count."""
+    if None not in ingredients.values():
+        return ()
+    names = (
+        key.removeprefix(INPUT) for key, content in ingredients.items() if content is None and key.startswith(INPUT)
+    )
+    return tuple(name for name in names if not GLOB & set(name))

@@ -15,9 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from detent.canon import json_decode, json_encode_trusted
+from detent.canon import json_encode_trusted
 from detent.contract.durations import parse_duration
 from detent.errors import DetentError, InvalidInput, StoreUnavailable
+from detent.executor.assignment import Assignment
 from detent.jobs.category import ErrorCategory, category_of
 from detent.jobs.work import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, Failure, Result, WorkStream
 from detent.kernel import Job
@@ -30,7 +31,6 @@ from detent.runs.ordered.handle import OrderedHandle, RuntimeParts
 from detent.targets import CommitFailed, parse_target
 from detent.targets.api import CommitTarget
 from detent.words import states
-from detent.workers.executor import Assignment
 
 if TYPE_CHECKING:
     from detent.runs.ordered.items import Items
@@ -113,7 +113,7 @@ class _Attempt:
     ) -> None:
         self.number = assignment.number
         self._work = work
-        self._job_id, self._order, self._values = assignment.job_id, assignment.order, assignment.values
+        self._job_id, self._order, self._load = assignment.job_id, assignment.order, assignment.load
         self._tell = tell
         self._handle: OrderedHandle | None = None
         self._cancelled = self._left = self._timed_out = False
@@ -269,10 +269,6 @@ class _Attempt:
             wall = f"ran longer than its limit of {self._order.limits.wall_ms} ms; the next attempt goes on where it stands"
             return {"status": TIMED_OUT, "failure": Failure("RESOURCE_LIMIT", WALL, wall)}
         return {"status": FAILED, "lost": True}
-
-    def _load(self, named: str) -> Any:
-        held = self._values[named]
-        return json_decode(held if isinstance(held, bytes) else held.read_bytes())
 
 
 def _progress(handle: OrderedHandle, before: int) -> tuple[int, int, int]:

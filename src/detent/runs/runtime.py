@@ -25,7 +25,7 @@ from detent.workers.resources import Resources
 from detent.workers.supervisor import Attempted, Sleeper, Supervisor
 
 if TYPE_CHECKING:
-    from detent.executor.plain import Pool
+    from detent.executor.plain.pool import Pool
 
 MakeExecutors: TypeAlias = Callable[[Backend], tuple[Mapping[str, Executor], Sleeper]]
 """Makes the executors of a supervisor, by the kinds of work they do, and what the supervisor sleeps on."""
@@ -208,7 +208,8 @@ class Runtime:
             ) from exc
 
     def _make_pool(self) -> Pool:
-        from detent.executor.plain import Pool, sweep_orphans  # noqa: PLC0415 - `import detent` stays cheap
+        from detent.executor.plain.pool import Pool  # noqa: PLC0415 - `import detent` stays cheap
+        from detent.executor.plain.sweep import sweep_orphans  # noqa: PLC0415 - `import detent` stays cheap
 
         live = self.home.path / LIVE
         live.mkdir(mode=0o700, exist_ok=True)

@@ -19,16 +19,14 @@ from inspect import iscoroutine
 from pathlib import Path
 from typing import Any, Final
 
-from detent.canon import json_decode
 from detent.errors import InvalidInput
+from detent.executor.assignment import VALUE_BYTES_MAX, Assignment
 from detent.executor.file import File
 from detent.executor.own_targets import HELD_BY
 from detent.executor.plain import stored
-from detent.executor.plain.model import VALUE_BYTES_MAX
 from detent.jobs.values import restored
 from detent.jobs.work import CANCELLED, FAILED, SUCCEEDED, Failure, Result, status_after
 from detent.owner.ticks import SystemClock
-from detent.workers.executor import Assignment
 
 SLOTS: Final = 64
 
@@ -182,12 +180,8 @@ class InlineLane:
     def _call(self, assignment: Assignment) -> bytes:
         order = assignment.order
 
-        def load(named: str) -> Any:
-            held = assignment.values[named]
-            return json_decode(held if isinstance(held, bytes) else held.read_bytes())
-
         def seen(value: Any) -> Any:
-            return restored(value, load, lambda file: File.kept(file, self.content))
+            return restored(value, assignment.load, lambda file: File.kept(file, self.content))
 
         function = self._function(order.call.base, str(order.call.target))
         given = function(*(seen(value) for value in order.call.arguments), **seen(dict(order.call.keywords)))

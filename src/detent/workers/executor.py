@@ -7,38 +7,11 @@ jobs, which use the sandbox too, and one that drives the ordered runs of map ste
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from detent.canon import json_encode
-from detent.canon.late import dataclass
-from detent.jobs.order import Order
+from detent.executor.assignment import Assignment
 from detent.jobs.work import Result
-from detent.kernel import QuotaPolicy
-
-
-def variables(plain: Mapping[str, Any]) -> dict[str, str]:
-    """Environment variables as text: a text as it is, anything else as JSON."""
-    return {
-        name: value if isinstance(value, str) else json_encode(value, name=name).decode()
-        for name, value in plain.items()
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """One attempt at an order, for an executor."""
-
-    number: int
-    job_id: str
-    attempt_id: int
-    order: Order
-    values: Mapping[str, bytes | Path]
-    """The stored values of the results that the order names, by digest: their strict JSON, or the file that holds it."""
-    left: QuotaPolicy | None = None
-    """What the attempt may use of its job's budgets; None when nothing limits it. An executor ends what goes over as soon as it
-    can tell, and the kernel decides by what was used."""
 
 
 class Executor(Protocol):

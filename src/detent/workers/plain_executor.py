@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
-from detent.canon import json_decode, json_encode_trusted
-from detent.canon.strict_json import JsonValue
 from detent.errors import CODES
-from detent.executor.plain import Context, Pool, Progress, Task
-from detent.executor.plain.model import MB
-from detent.jobs.values import restored
+from detent.executor.assignment import Assignment, Progress
+from detent.executor.plain.pool import Pool
 from detent.jobs.work import FAILED, Failure, Result
 from detent.kernel import QuotaPolicy
 from detent.kernel.job import Usage
 from detent.kernel.policy import QUOTA_OK
 from detent.kernel.quota import quota_verdict
-from detent.reuse.ingredients import absent_inputs
-from detent.workers.executor import Assignment, variables
 
 
 class PlainExecutor:
@@ -42,36 +35,10 @@ class PlainExecutor:
 
     def take(self, assignment: Assignment) -> None:
         """Give an order to the pool."""
-        order = assignment.order
         self._jobs[assignment.number] = assignment.job_id
         if assignment.left is not None:
             self._left[assignment.number] = assignment.left
-        self._pool.submit(
-            Task(
-                assignment.number,
-                str(order.call.target),
-                kind=order.call.kind,
-                base=order.call.base,
-                cwd=order.call.cwd,
-                env=_texts(order.call.env, assignment.values),
-                arguments=json_encode_trusted([order.call.arguments, order.call.keywords]),
-                values=assignment.values,
-                inputs=absent_inputs(order.origin.ingredients),
-                outputs=order.call.outputs,
-                code=None if "version" in order.origin.ingredients else order.origin.ingredients.get("code"),
-                shell=order.call.shell,
-                wall_ms=order.limits.wall_ms,
-                memory_bytes=None if order.limits.memory_mb is None else order.limits.memory_mb * MB,
-                context=Context(
-                    assignment.job_id,
-                    order.origin.run_id,
-                    assignment.attempt_id + 1,
-                    assignment.job_id,
-                    order.origin.step,
-                    order.origin.index,
-                ),
-            )
-        )
+        self._pool.submit(assignment)
 
     def cancel(self, number: int) -> None:
         """End a task and everything it started."""
@@ -126,13 +93,3 @@ def _over_quota(result: Result, code: str | None) -> Result:
     if code is None or result.ok:
         return result
     return replace(result, status=FAILED, failure=Failure("RESOURCE_LIMIT", code, CODES[code].meaning), lost=False)
-
-
-def _texts(env: Mapping[str, JsonValue], values: Mapping[str, bytes | Path]) -> dict[str, str]:
-    def load(named: str) -> Any:
-        held = values[named]
-        return json_decode(held if isinstance(held, bytes) else held.read_bytes())
-
-    if not env:
-        return {}
-    return variables({name: restored(value, load, lambda file: file) for name, value in env.items()})

@@ -18,8 +18,9 @@ from typing import Final
 
 from detent.canon.amounts import CPU
 from detent.errors import InvalidInput
+from detent.executor.assignment import Assignment
 from detent.jobs.work import CANCELLED, Failure, Result, failed
-from detent.workers.executor import Assignment, Executor
+from detent.workers.executor import Executor
 from detent.workers.resources import Resources
 
 SHARED: Final = ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -19,6 +19,7 @@ from detent.artifacts.file_type import examine
 from detent.canon import digest_text, json_decode, json_encode, parse_digest, tick_to_iso
 from detent.canon.amounts import SANDBOX_MEMORY_MB_MIN
 from detent.errors import DetentError, InvalidInput, Refused, error_of
+from detent.executor.assignment import Assignment, variables
 from detent.executor.plain.sweep import Presence
 from detent.executor.sandbox import Execution, Input, Job, Limits, OnOutput, Running, Sandbox, SandboxFailed
 from detent.executor.sandbox.missing import message_of
@@ -47,7 +48,6 @@ from detent.jobs.work import (
 from detent.kernel import QuotaPolicy
 from detent.kernel.policy import UNLIMITED
 from detent.store.content import ContentFiles
-from detent.workers.executor import Assignment, variables
 from detent.workers.live_output import LiveOutput
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ class SandboxExecutor:
         order = assignment.order
         if is_platform_order(order):
             return read_complete_payload(order.call.target)
-        given = restored(order.call.target, _loader(assignment.values), lambda file: file)
+        given = restored(order.call.target, assignment.load, lambda file: file)
         name, plan = self._plans.of(str(given.get("workspace_id")))
         draft = limited(within_plan(given, plan), order)
         payload = read_payload({**draft, "job_id": assignment.job_id})
@@ -310,7 +310,7 @@ class SandboxExecutor:
                 inputs[name] = Input(path, digest)
             return f"{INPUTS}/{name}"
 
-        load = _loader(assignment.values)
+        load = assignment.load
         keywords = restored(dict(order.call.keywords), load, mounted)
         env = variables({name: restored(value, load, mounted) for name, value in order.call.env.items()})
         if missing:
@@ -443,14 +443,6 @@ def _whole_memory(result: Result, limits: Limits) -> Result:
         return result
     peak = max(result.usage.memory_bytes_peak, limits.memory_bytes)
     return replace(result, usage=replace(result.usage, memory_bytes_peak=peak))
-
-
-def _loader(values: Mapping[str, bytes | Path]) -> Callable[[str], Any]:
-    def load(named: str) -> Any:
-        held = values[named]
-        return json_decode(held if isinstance(held, bytes) else held.read_bytes())
-
-    return load
 
 
 def _value(result: bytes | None, files: Sequence[WorkFile]) -> bytes:

@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 from detent.canon.late import dataclass
 from detent.errors import DetentError, InvalidInput, Refused
+from detent.executor.assignment import Assignment
 from detent.jobs.order import Order
 from detent.jobs.work import Failure, Result, WorkReport, failed
 from detent.kernel import Claim, Command, Finish, Grant, Heartbeat, Job, QuotaPolicy
@@ -32,7 +33,7 @@ from detent.reuse.ingredients import env_version
 from detent.reuse.work_keys import Witnessed
 from detent.workers.action_leases import ActionLeases, HeldAction
 from detent.workers.claim_ahead import ClaimAhead, given_up
-from detent.workers.executor import Assignment, Executor
+from detent.workers.executor import Executor
 from detent.workers.identity import is_gone, worker_identity
 from detent.workers.reports import Reporter, closing_commands
 from detent.workflow.errors import EpochConflictError, LeaseExpiredError

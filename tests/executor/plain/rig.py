@@ -7,13 +7,15 @@ import json
 import os
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from detent.executor.plain import Pool, Progress, Task
+from detent.executor.assignment import Assignment, Progress
+from detent.executor.plain.pool import Pool
 from detent.executor.plain.slot import Slot
 from detent.executor.plain.sweep import MARKER, home_id
+from detent.jobs.order import Call, JobLimits, Order, Origin
 from detent.jobs.work import Result
 
 BASE = str(Path(__file__).parent)
@@ -21,6 +23,29 @@ SECONDS_MAX = 30.0
 """Longer than anything here takes: what is not there by then never comes."""
 OUTPUT_BYTES_MAX = 20_000
 VALUE_BYTES_MAX = 1_000_000
+
+
+def assignment(  # noqa: PLR0913 - the parts of an order that a pool reads, by name
+    number: int,
+    target: str,
+    *positional: Any,
+    kind: str = "python",
+    named: dict[str, Any] | None = None,
+    values: Mapping[str, bytes | Path] | None = None,
+    wall_ms: int | None = None,
+    job_id: str = "",
+    attempt_id: int = 0,
+    origin: Origin | None = None,
+    **call: Any,
+) -> Assignment:
+    """One attempt, as a pool is given it."""
+    order = Order(
+        Call(kind=kind, target=target, arguments=positional, keywords=named or {}, **call),
+        "label",
+        JobLimits(wall_ms=wall_ms),
+        origin or Origin(),
+    )
+    return Assignment(number, job_id, attempt_id, order, values or {})
 
 
 class Rig:
@@ -40,11 +65,10 @@ class Rig:
         self.pool.close()
         self.pool = self._new()
 
-    def task(self, target: str, *positional: Any, named: dict[str, Any] | None = None, **fields: Any) -> Task:
+    def task(self, target: str, *positional: Any, **fields: Any) -> Assignment:
         fields.setdefault("base", BASE)
-        arguments = json.dumps([list(positional), named or {}]).encode()
         target = target if fields.get("kind") == "shell" or ":" in target else f"work:{target}"
-        return Task(next(self.numbers), target, arguments=arguments, **fields)
+        return assignment(next(self.numbers), target, *positional, **fields)
 
     def submit(self, target: str, *positional: Any, **fields: Any) -> int:
         task = self.task(target, *positional, **fields)

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from detent.executor.plain.dealing import AHEAD_US, DEPTH_MAX, SOON_US, Dealer
-from detent.executor.plain.model import Task
 from detent.executor.plain.slot import Slot, entry_of
 from detent.jobs.work import CANCELLED
-from tests.executor.plain.rig import Rig
+from tests.executor.plain.rig import Rig, assignment
 
 
 @pytest.fixture
@@ -54,7 +53,7 @@ def test_what_was_long_once_is_believed_sooner_than_what_was_short(dealer: Deale
 def test_the_second_task_waits_in_the_worker_and_the_third_here(dealer: Dealer) -> None:
     dealer.learn(SOON_US // 2)
     for number in range(3):
-        dealer.add(entry_of(Task(number, "work:same"), str))
+        dealer.add(entry_of(assignment(number, "work:same"), str))
     assert (len(dealer.slots[1].entries), len(dealer.backlog)) == (2, 1)
     assert dealer.room() == 0
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from detent.errors import InvalidInput
-from detent.executor.plain import PoolFailed
+from detent.executor.plain.pool import PoolFailed
 from detent.jobs.work import CANCELLED
 from detent.store.content import marked_name
 from tests.executor.plain import work
@@ -196,9 +196,7 @@ def test_a_task_that_prints_forever_fills_nothing_and_goes_on(rig: Rig) -> None:
 
 
 def test_the_running_job_can_be_read_in_the_workers_directory(rig: Rig) -> None:
-    from detent.executor.plain import Context
-
-    task = rig.submit("begin_and_wait", context=Context("job-77"))
+    task = rig.submit("begin_and_wait", job_id="job-77")
     rig.begun()
     holder = rig.holder(task)
     assert (holder.directory / "job").read_text().splitlines()[0] == "job-77"

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detent.jobs.work import CANCELLED
-from tests.executor.plain.rig import Rig
+from tests.executor.plain.rig import BASE, Rig, assignment
 
 ACTIONS = st.lists(
     st.one_of(
@@ -65,11 +65,10 @@ def _check(shared: Rig, actions: list[tuple[str, int]], many: bool) -> None:
 def _act(rig: Rig, what: str, figure: int, noted: Path, tasks: list[int], paused: list[int]) -> None:
     if what in {"submit", "pause"}:
         for _ in range(figure):
-            task = rig.task("note_number", str(noted), 0, what == "pause")
-            arguments = task.arguments.replace(b", 0,", f", {task.number},".encode())
-            rig.pool.submit(type(task)(task.number, task.target, base=task.base, arguments=arguments))
-            tasks.append(task.number)
-            paused += [task.number] if what == "pause" else []
+            number = next(rig.numbers)
+            rig.pool.submit(assignment(number, "work:note_number", str(noted), number, what == "pause", base=BASE))
+            tasks.append(number)
+            paused += [number] if what == "pause" else []
     elif what == "kill worker" and rig.pool.worker_pids:
         with suppress(ProcessLookupError):
             os.kill(rig.pool.worker_pids[figure % len(rig.pool.worker_pids)], signal.SIGKILL)

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from detent.executor.plain import sweep_orphans
-from detent.executor.plain.sweep import Presence
+from detent.executor.plain.sweep import Presence, sweep_orphans
 from detent.jobs.work import CANCELLED
 from tests.executor.plain.rig import Rig, is_gone, marked, value
 

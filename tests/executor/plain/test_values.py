@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 
 import pytest
 
 from detent.canon import digest_text
 from detent.errors import InvalidInput
-from detent.executor.plain import Context, Task
+from detent.jobs.order import Origin
 from detent.jobs.values import escaped, result_reference
 from tests.executor.plain.rig import BASE, VALUE_BYTES_MAX, Rig, failure, value
 
@@ -186,11 +185,12 @@ def test_a_content_store_that_fails_is_not_the_tasks_failure(tmp_path: Path) -> 
 
 
 def test_the_context_names_run_job_attempt_step_and_token(rig: Rig) -> None:
-    context = Context("job-1", "run-1", 3, "token", "step", 0)
-    assert value(rig.run("about", context=context)) == ["job-1", "run-1", 3, "token", "step", 0, False]
+    origin = Origin(run_id="run-1", step="step", index=0)
+    said = value(rig.run("about", job_id="job-1", attempt_id=2, origin=origin))
+    assert said == ["job-1", "run-1", 3, "job-1", "step", 0, False]
     with pytest.raises(InvalidInput, match="zero byte"):
-        rig.submit("about", context=Context("j\0k"))
-    assert value(rig.run("about", context=Context("j"))) == ["j", None, 1, "", None, None, False]
+        rig.submit("about", job_id="j\0k")
+    assert value(rig.run("about", job_id="j")) == ["j", None, 1, "j", None, None, False]
 
 
 def test_progress_reaches_the_supervisor_and_not_too_often(rig: Rig) -> None:
@@ -235,9 +235,7 @@ def test_two_projects_may_have_modules_of_one_name(rig: Rig, tmp_path: Path) -> 
         one.pool.close()
 
 
-def test_a_task_needs_a_kind_and_a_number_that_are_known() -> None:
+def test_a_pool_refuses_work_of_another_kind(rig: Rig) -> None:
     with pytest.raises(InvalidInput, match="python and shell"):
-        Task(1, "x", kind="ruby")
-    with pytest.raises(InvalidInput, match="number"):
-        Task(-1, "x")
-    assert json.loads(Task(1, "x").arguments) == [[], {}]
+        rig.submit("x:y", kind="map")
+    assert rig.run("nothing").ok

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.executor.plain import Task, telling, verdict, wire
+from detent.executor.plain import telling, verdict, wire
 from detent.executor.plain.capture import cut
 from detent.jobs.category import ErrorCategory, code_fault
 from detent.jobs.work import CANCELLED
+from tests.executor.plain.rig import assignment
 
-TASK = Task(7, "m:f", wall_ms=5)
+TASK = assignment(7, "m:f", wall_ms=5)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from typing import Any, Final, NoReturn
 
 from detent.canon import parse_digest
 from detent.errors import InvalidInput
+from detent.executor.assignment import Progress
 from detent.executor.plain import wire
-from detent.executor.plain.model import Progress
 from detent.executor.plain.outputs import FILES_MAX
 from detent.executor.plain.telling import MESSAGE_BYTES_MAX, NAME_CHARS_MAX, TRACEBACK_BYTES_MAX, bounded
 from detent.jobs.category import ErrorCategory

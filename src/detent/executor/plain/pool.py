@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from detent.errors import InvalidInput, StoreUnavailable
+from detent.executor.assignment import OUTPUT_BYTES_MAX, VALUE_BYTES_MAX, Assignment, Progress
 from detent.executor.plain import heard, verdict, wire
 from detent.executor.plain.dealing import Dealer
 from detent.executor.plain.host import CRASH_STATUS
 from detent.executor.plain.link import Link, PoolFailed, import_paths
 from detent.executor.plain.measure import Watch
-from detent.executor.plain.model import OUTPUT_BYTES_MAX, VALUE_BYTES_MAX, Progress, Task
 from detent.executor.plain.slot import Entry, Slot, entry_of
 from detent.executor.plain.sweep import Presence
 from detent.executor.plain.telling import NO_MESSAGE
@@ -138,7 +138,7 @@ class Pool:
         """A descriptor that can be read when `wait` has something to do."""
         return self._epoll.fileno()
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: Assignment) -> None:
         """Take a task. More than `wanted` are taken too; they wait here."""
         if self._is_closing:
             raise PoolFailed("the pool is closed")
@@ -146,9 +146,9 @@ class Pool:
             raise InvalidInput(f"task {task.number} is under way already")
         entry = entry_of(task, self._large_path)
         self._known.add(task.number)
-        if task.memory_bytes is not None:
-            self._limits[task.number] = task.memory_bytes
-            self._link.limit(task.number, task.memory_bytes)
+        if (memory_bytes := task.memory_bytes) is not None:
+            self._limits[task.number] = memory_bytes
+            self._link.limit(task.number, memory_bytes)
         self._dealer.add(entry)
 
     def wanted(self) -> int:
@@ -314,7 +314,7 @@ class Pool:
             large = slot.read_large(heard.number(message, entries))
             self._take_done(slot, heard.done(large, entries))
         elif kind == wire.BEGUN:
-            wall_ms = entries[heard.number(message, entries)].task.wall_ms or 0
+            wall_ms = entries[heard.number(message, entries)].task.order.limits.wall_ms or 0
             slot.deadline = heard.begun(message) + wall_ms / 1000
         elif kind == wire.MESSAGE:
             self._finish_half(slot, message[wire.SHORT.size :].decode("utf-8", "replace"))
@@ -359,7 +359,7 @@ class Pool:
         return verdict.seen(result, self._watch.of(slot, entry.task.number))
 
     def _wall_ms_met(self, slot: Slot, entry: Entry) -> int | None:
-        return entry.task.wall_ms if slot.over_time == entry.task.number else None
+        return entry.task.order.limits.wall_ms if slot.over_time == entry.task.number else None
 
     def _finish(self, entry: Entry, result: Result) -> None:
         number = entry.task.number

@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from detent.canon import json_encode_trusted
 from detent.errors import InvalidInput
+from detent.executor.assignment import KINDS, Assignment, variables
 from detent.executor.plain import heard, wire
 from detent.executor.plain.capture import END, joined
-from detent.executor.plain.model import Task
 from detent.executor.plain.verdict import Ended
+from detent.jobs.order import Call, absent_inputs
+from detent.jobs.values import restored
 
 _BUFFER_BYTES: Final = 1 << 20
 """Asked of the kernel for each socket; it gives what it allows."""
@@ -31,7 +34,7 @@ _specs: dict[tuple[str, str, str | None, str | None, str | None, tuple[str, ...]
 class Entry(NamedTuple):
     """A task, and the message that says it."""
 
-    task: Task
+    task: Assignment
     message: bytes
     file: str | None
     """Where the task stands when it is too long for a message."""
@@ -162,18 +165,22 @@ class Slot:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def entry_of(task: Task, large_path: Callable[[int], str]) -> Entry:
+def entry_of(task: Assignment, large_path: Callable[[int], str]) -> Entry:
     """A task with its message; one that is too long for a message is written to a file."""
-    own = task.context
-    context = wire.context_bytes(own.job_id, own.run_id, own.attempt, own.idempotency_token, own.step, own.index)
+    call, origin = task.order.call, task.order.origin
+    if call.kind not in KINDS:
+        raise InvalidInput(f"a plain process runs {' and '.join(KINDS)}, not {call.kind!r:.80}")
+    context = wire.context_bytes(
+        task.job_id, origin.run_id, task.attempt_id + 1, task.job_id, origin.step, origin.index
+    )
     if context.count(0) != 5:
         raise InvalidInput("a name in a task's context holds a zero byte")
     message = wire.write_task(
         task.number,
-        task.wall_ms or 0,
+        task.order.limits.wall_ms or 0,
         _spec(task),
         context,
-        task.arguments,
+        json_encode_trusted([call.arguments, call.keywords]),
         [_value(*item) for item in task.values.items()] if task.values else [],
     )
     if len(message) <= wire.MESSAGE_BYTES_MAX:
@@ -187,24 +194,30 @@ def _value(digest: str, value: bytes | Path) -> tuple[str, bool, bytes]:
     return (digest, True, os.fsencode(value)) if isinstance(value, Path) else (digest, False, value)
 
 
-def _spec(task: Task) -> bytes:
+def _spec(task: Assignment) -> bytes:
     """What tasks have in common, in one piece: workers remember it by its bytes."""
-    if task.env or task.inputs or task.outputs or task.memory_bytes is not None:
-        return _written(task)
-    key = (task.kind, task.target, task.base, task.cwd, task.code, task.shell)
+    call, made_from = task.order.call, task.order.origin.ingredients
+    # Equal for equal code, None when it is not known. A worker that was not asked for it before looks whether what it has loaded
+    # is still what its files say.
+    code = None if "version" in made_from else made_from.get("code")
+    inputs, alone = absent_inputs(made_from), task.order.limits.memory_mb is not None
+    if call.env or inputs or call.outputs or alone:
+        env = variables({name: restored(value, task.load, lambda file: file) for name, value in call.env.items()})
+        return _written(call, code, env, inputs, alone=alone)
+    key = (call.kind, str(call.target), call.base, call.cwd, code, call.shell)
     spec = _specs.get(key)
     if spec is None:
         if len(_specs) >= _SPECS_MAX:
             _specs.clear()
-        spec = _specs[key] = _written(task)
+        spec = _specs[key] = _written(call, code, {}, (), alone=False)
     return spec
 
 
-def _written(task: Task) -> bytes:
+def _written(call: Call, code: str | None, env: dict[str, str], inputs: tuple[str, ...], *, alone: bool) -> bytes:
     return json.dumps(
         [
-            *(task.kind, task.target, task.base, task.cwd, task.code),
-            *(dict(task.env), task.inputs, dict(task.outputs), task.shell, task.memory_bytes is not None),
+            *(call.kind, str(call.target), call.base, call.cwd, code),
+            *(env, inputs, dict(call.outputs), call.shell, alone),
         ],
         separators=(",", ":"),
     ).encode()

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Final
 
 from detent.canon.late import dataclass
+from detent.executor.assignment import Assignment
 from detent.executor.plain import heard
-from detent.executor.plain.model import Task
 from detent.executor.plain.wire import ERR_CUT, OK, OUT_CUT, DoneRead
 from detent.jobs.category import ErrorCategory
 from detent.jobs.work import (
@@ -80,7 +80,7 @@ def told(read: DoneRead, process: str, wall_ms: int | None, message: str | None 
     )
 
 
-def ended(task: Task, end: Ended, process: str, *, over_time: bool) -> Result:
+def ended(task: Assignment, end: Ended, process: str, *, over_time: bool) -> Result:
     """What becomes of the task that a worker was running when it ended."""
     failure, lost = _end_failure(task, end, over_time=over_time)
     wall_us = max(0, end.ended_us - end.started_us) if end.started_us else 0
@@ -133,10 +133,10 @@ def misused(why: str) -> Failure:
     return Failure(USER, heard.MISUSED, f"wrote to the channel of its own worker: {why}; leave that descriptor alone")
 
 
-def _end_failure(task: Task, end: Ended, *, over_time: bool) -> tuple[Failure, bool]:
+def _end_failure(task: Assignment, end: Ended, *, over_time: bool) -> tuple[Failure, bool]:
     """Why, and whether it was lost, which is not a failure of the task (X-163)."""
     if over_time and end.stopped:
-        return _over_time(task.wall_ms or 0), False
+        return _over_time(task.order.limits.wall_ms or 0), False
     if end.over_memory == task.number:
         return Failure(ErrorCategory.RESOURCE_LIMIT.value, "LIMIT_MEMORY", "used more memory than it may"), False
     if end.garbled is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from detent.reuse.ingredients.changes import ABSENT, Change, changed, describe
 from detent.reuse.ingredients.code import CodeDigest, CodeReader, source_digest, together, version_digest
-from detent.reuse.ingredients.declared import OutputFault, absent_inputs, inputs_digests, outputs_digests, outputs_match
+from detent.reuse.ingredients.declared import OutputFault, inputs_digests, outputs_digests, outputs_match
 from detent.reuse.ingredients.environment import (
     Surroundings,
     default_shell,
@@ -42,7 +42,6 @@ __all__ = [
     "OutputFault",
     "Surroundings",
     "Unresolved",
-    "absent_inputs",
     "around",
     "binding_digest",
     "changed",

@@ -10,10 +10,11 @@ import glob
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from detent.canon import digest, digest_text, json_encode, sha256
 from detent.errors import InvalidInput
+from detent.jobs.order import GLOB
 from detent.reuse.ingredients.files import FileDigests, FileUnreadable
 
 FILES_MAX: Final = 100_000
@@ -22,9 +23,6 @@ LISTED_MAX: Final = 100
 """Files of one pattern that are named one by one; more of them count as one list."""
 LIST_LABEL: Final = b"detent/files/v1\0"
 _LINK_LABEL: Final = b"detent/link/v1\0"
-INPUT: Final = "input:"
-"""What the name of an ingredient begins with that is a declared input."""
-_MAGIC: Final = frozenset("*?[")
 
 
 class OutputFault(NamedTuple):
@@ -50,16 +48,6 @@ def inputs_digests(patterns: Iterable[str], directory: str, files: FileDigests) 
         else:
             found |= {_shown(path): digest_text(each) for path, each in matched.items()}
     return found
-
-
-def absent_inputs(ingredients: Mapping[str, Any]) -> tuple[str, ...]:
-    """Declared inputs for which the work found no content, read from its ingredients. A glob that matches nothing does not count."""
-    if None not in ingredients.values():
-        return ()
-    names = (
-        key.removeprefix(INPUT) for key, content in ingredients.items() if content is None and key.startswith(INPUT)
-    )
-    return tuple(name for name in names if not _MAGIC & set(name))
 
 
 def outputs_digests(outputs: Mapping[str, str], directory: str, files: FileDigests) -> dict[str, dict[str, str]]:
@@ -98,7 +86,7 @@ def content_of(pattern: str, directory: str, files: FileDigests) -> dict[str, by
     if not pattern or "\0" in pattern:
         raise InvalidInput(f"{pattern!r:.80} is not a path", hint="name a file, a directory or a glob")
     paths: Sequence[str] = [pattern]
-    if _MAGIC & set(pattern) and not os.path.lexists(os.path.join(directory, pattern)):  # noqa: PTH118
+    if GLOB & set(pattern) and not os.path.lexists(os.path.join(directory, pattern)):  # noqa: PTH118
         paths = sorted(glob.iglob(pattern, root_dir=directory, recursive=True), key=os.fsencode)  # noqa: PTH207 - of texts
     found: dict[str, bytes] = {}
     for path in paths:

@@ -35,11 +35,10 @@ from detent.canon import digest, digest_text, json_digest, json_encode
 from detent.canon.strict_json import JsonValue
 from detent.errors import InvalidInput
 from detent.jobs.keys import ExecutionKey, hash_of_ingredients, work_key
-from detent.jobs.order import Call, Order
+from detent.jobs.order import INPUT, Call, Order
 from detent.jobs.platform_order import is_platform_order
 from detent.jobs.values import FILE, RESULT, is_file, is_result
 from detent.reuse.ingredients.code import CodeDigest
-from detent.reuse.ingredients.declared import INPUT
 from detent.reuse.ingredients.environment import Surroundings, env_version
 
 BINDING_LABEL: Final = b"detent/binding/v1\0"
