@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from detent.scheduling import LOG_FIELDS
-from tests.cli.project import Project, detent_home, eventually, project
+from tests.cli.project import WAIT_SECONDS, Project, detent_home, eventually, project
 from tests.cli.test_metrics import WAITS, configure
 
 __all__ = ["detent_home", "project"]
@@ -94,3 +94,15 @@ def test_a_full_disk_under_the_log_is_told_once_and_stops_nothing(project: Proje
     ).ended()
     assert (ended.code, ended.document["status"]) == (0, "succeeded")
     assert ended.err.count("the log /dev/full cannot be written: No space left on device") == 1
+
+
+def test_a_reader_that_takes_no_lines_does_not_keep_the_process_from_ending(project: Project) -> None:
+    configure(project, "log", 'to = "stderr"')
+    many = """
+name: many
+steps:
+  - {id: numbers, run: {python: "tasks:numbers", with: {count: 200}}}
+  - {id: doubled, map: {n: {$from: numbers}}, run: {python: "tasks:double"}}
+"""
+    running = project.terminal("run", project.write("many.yaml", many), "-w", "1", "-q")
+    assert running.process.wait(WAIT_SECONDS) == 0, "more lines than the pipe holds, and nothing has read it"

@@ -32,6 +32,9 @@ LOG_SECONDS: Final = 0.1
 METRICS_SECONDS: Final = 2.0
 """The metrics file is written at most this often; collectors ask every 15 seconds or so."""
 
+CLOSE_SECONDS: Final = 5.0
+"""How long the end of an owner waits for the last lines and the last metrics."""
+
 logger = logging.getLogger("detent.owner")
 
 
@@ -81,10 +84,10 @@ class Telemetry:
         self._thread.start()
 
     def close(self) -> None:
-        """Write what is left, and stop."""
+        """Write what is left, and stop; a pipe that nothing reads gets no more than its time."""
         self._ending.set()
         self._changed.set()
-        self._thread.join()
+        self._thread.join(CLOSE_SECONDS)
 
     def _note(self, partition: int, kernel: Kernel) -> None:
         queue = kernel.queue
