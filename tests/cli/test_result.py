@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
-from detent.canon import digest_text, parse_digest, sha256
+import apsw
+
+from detent.canon import SigningKey, digest_text, parse_digest, sha256
+from detent.ledger import SignedResult, sign_result
 from tests.cli.project import Project, detent_home, project
 from tests.cli.submitted import FILES, draft, needs_sandbox, settings, square, submit
 from tests.executor.runners.rig import execute, render
@@ -172,3 +177,28 @@ def test_what_is_past_the_retention_of_the_settings_is_erased_and_recorded(proje
     assert project.json("result", old, code=1)["error"]["code"] == "CONTENT_GONE"
     assert project.json("result", open_job, "--wait")["status"] == "succeeded"
     assert submit(project, draft(execute(FILES)))["deduplicated"] is False
+
+
+@needs_sandbox
+def test_a_report_that_another_key_signed_is_not_shown_as_a_result(project: Project) -> None:
+    """JOB-083: even where the ledger's file was rewritten to name it; `detent verify` finds that, too."""
+    project.checked = False
+    told = submit(project, square(), "--wait")
+    real = parse_digest(told["proof"]["report_digest"])
+    with closing(apsw.Connection(str(project.home.ledger))) as database:
+        row: Any = database.execute("SELECT bytes FROM content WHERE digest = ?", (real,)).fetchall()[0]
+        forged = sign_result(SignedResult.parse(row[0]).body, SigningKey(bytes(32))).envelope()
+        trigger: Any = database.execute(
+            "SELECT sql FROM sqlite_master WHERE name = 'records_are_never_updated'"
+        ).fetchall()
+        database.execute("DROP TRIGGER records_are_never_updated")
+        rows: Any = database.execute("SELECT rowid, evidence FROM records WHERE evidence IS NOT NULL").fetchall()
+        ((place, evidence),) = [one for one in rows if real in one[1]]
+        changed = (evidence.replace(real, sha256(forged)), place)
+        database.execute("UPDATE records SET evidence = ? WHERE rowid = ?", changed)
+        database.execute("INSERT INTO content (digest, bytes) VALUES (?, ?)", (sha256(forged), forged))
+        database.execute(trigger[0][0])
+    shown = project.json("result", told["job_id"], code=4)["error"]
+    assert shown["code"] == "STORE_CORRUPT"
+    assert "is not trusted" in shown["message"]
+    assert project("verify").code == 1
