@@ -24,7 +24,7 @@ from detent.jobs.work import VALUE_INLINE_BYTES_MAX, WorkReport
 from detent.kernel import Job, Manifest, Submit
 from detent.kernel.evidence import detail_of
 from detent.kernel.manifest import EVICTABLE_KINDS
-from detent.ledger import sign_own_manifests, sign_result
+from detent.ledger import sign_own_manifests, sign_results
 from detent.ledger.schema import SubmittedManifest, read_submitted
 from detent.owner.content import NONCE_BYTES, Content, open_value, seal_trusted, seal_value
 from detent.owner.home import Home
@@ -308,9 +308,13 @@ class Backend:
 
     def sign(self, report: WorkReport) -> Reported:
         """Sign a report as this home's executor."""
-        body = report.body()
-        digest, inline = self.store(sign_result(body, self._result_key).envelope())
-        return Reported(digest, report, inline)
+        return self.sign_together([(report, report.body())])[0]
+
+    def sign_together(self, reports: Sequence[tuple[WorkReport, bytes]]) -> list[Reported]:
+        """Sign some reports, each given with its body, as this home's executor: one signature covers them all."""
+        signed = sign_results([body for _, body in reports], self._result_key)
+        stored = [self.store(result.envelope()) for result in signed]
+        return [Reported(digest, report, inline) for (report, _), (digest, inline) in zip(reports, stored, strict=True)]
 
     def report(self, digest: bytes) -> WorkReport | None:
         """A stored report; None when it is gone. Raises `InvalidInput` for content that is none."""

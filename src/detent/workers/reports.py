@@ -6,8 +6,9 @@ and signed here, in the process that supervises it (X-179).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from detent.canon import NotCanonical, json_digest
 from detent.jobs.order import Order
@@ -28,6 +29,8 @@ from detent.reuse.work_keys import Witnessed
 
 LIMIT_WALL: Final = "LIMIT_WALL"
 LIMIT_MEMORY: Final = "LIMIT_MEMORY"
+Attempt: TypeAlias = tuple[Grant, Result, Witnessed, Order | None]
+"""An attempt that is over: its lease, its result, what it ran in, and its order as far as that can be read."""
 OF_TASK: Final = "timeout of the task"
 """Where the limit of a job without a step was set; the order of a step says it itself."""
 
@@ -39,32 +42,40 @@ class Reporter:
         self._backend = backend
         self._worker = worker
 
-    def report(self, grant: Grant, result: Result, witnessed: Witnessed, order: Order | None = None) -> Reported:
-        """Sign the outcome of an attempt, its environment, and whether its code had changed by then."""
+    def report(self, attempts: Sequence[Attempt]) -> list[Reported]:
+        """Sign the outcomes of some attempts together, each with its environment and whether its code had changed by then."""
+        drafts = [self._draft(*attempt) for attempt in attempts]
+        signed = self._backend.sign_together([(report, body) for report, body, _ in drafts])
+        return [
+            Reported(one.digest, one.report, (*one.inline, *beside)) if beside else one
+            for one, (_, _, beside) in zip(signed, drafts, strict=True)
+        ]
+
+    def _draft(
+        self, grant: Grant, result: Result, witnessed: Witnessed, order: Order | None
+    ) -> tuple[WorkReport, bytes, Inline]:
+        """A report that can be recorded, its body, and the content that goes with it."""
         backend = self._backend
         value, value_content, inline = backend.stored_value(result.value)
         recorded, content = self._recordable(result, order)
         envelope, envelope_inline = (None, ()) if result.envelope is None else backend.store(result.envelope)
         if value_content is not None:
             recorded = replace(recorded, value=value)
-        reported = self._signed(
-            WorkReport(
-                job_id=grant.job_id,
-                attempt_id=grant.attempt_id,
-                lease_id=grant.lease_id,
-                manifest_hash=grant.job_manifest_hash,
-                nonce=backend.random(16),
-                result=recorded,
-                value_content=value_content,
-                value_digest=None if result.value is None else json_digest(result.value),
-                env_version=result.env_version or witnessed.env_version,
-                worker=self._worker,
-                stale=witnessed.stale,
-                envelope=envelope,
-            )
+        report = WorkReport(
+            job_id=grant.job_id,
+            attempt_id=grant.attempt_id,
+            lease_id=grant.lease_id,
+            manifest_hash=grant.job_manifest_hash,
+            nonce=backend.random(16),
+            result=recorded,
+            value_content=value_content,
+            value_digest=None if result.value is None else json_digest(result.value),
+            env_version=result.env_version or witnessed.env_version,
+            worker=self._worker,
+            stale=witnessed.stale,
+            envelope=envelope,
         )
-        beside = (*inline, *content, *envelope_inline)
-        return Reported(reported.digest, reported.report, (*reported.inline, *beside)) if beside else reported
+        return (*_writable(report), (*inline, *content, *envelope_inline))
 
     def _recordable(self, result: Result, order: Order | None) -> tuple[Result, Inline]:
         """A result as its report holds it, and what the commit has to carry for it; most are recorded as they came."""
@@ -85,21 +96,23 @@ class Reporter:
         digest, inline = self._backend.store(stream.data)
         return WorkStream(b"", digest, stream.truncated), inline
 
-    def _signed(self, report: WorkReport) -> Reported:
-        """A signed report. One that cannot be written holds something of the work's own that has no form in a record.
 
-        What work says is checked where it enters; this is the last line, so that anything that still came through is a failed
-        attempt of that work and not the end of the process that owns the ledger.
-        """
-        try:
-            fault = None if report.result.failure is None else report.fault()
-            if fault is None:
-                return self._backend.sign(report)
-        except (ValueError, TypeError, OverflowError, NotCanonical) as exc:
-            fault = f"report cannot be encoded: {exc}"
-        failure = Failure("VALIDATION_ERROR", "RESULT_INVALID", f"what the work said cannot be recorded: {fault:.500}")
-        bare = replace(report.result, status=FAILED, value=None, failure=failure, files=(), usage=NO_USAGE)
-        return self._backend.sign(replace(report, result=bare, value_content=None, value_digest=None, envelope=None))
+def _writable(report: WorkReport) -> tuple[WorkReport, bytes]:
+    """A report with its body. One that cannot be written holds something of the work's own that has no form in a record.
+
+    What work says is checked where it enters; this is the last line, so that anything that still came through is a failed
+    attempt of that work and not the end of the process that owns the ledger.
+    """
+    try:
+        fault = None if report.result.failure is None else report.fault()
+        if fault is None:
+            return report, report.body()
+    except (ValueError, TypeError, OverflowError, NotCanonical) as exc:
+        fault = f"report cannot be encoded: {exc}"
+    failure = Failure("VALIDATION_ERROR", "RESULT_INVALID", f"what the work said cannot be recorded: {fault:.500}")
+    bare = replace(report.result, status=FAILED, value=None, failure=failure, files=(), usage=NO_USAGE)
+    failed = replace(report, result=bare, value_content=None, value_digest=None, envelope=None)
+    return failed, failed.body()
 
 
 def _limit_named(failure: Failure, order: Order | None) -> Failure:

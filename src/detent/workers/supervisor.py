@@ -27,7 +27,7 @@ from detent.kernel.policy import UNLIMITED_QUOTA
 from detent.kernel.quota import left_of
 from detent.kernel.table import TERMINAL, State
 from detent.owner.ask_again import ask_again
-from detent.owner.backend import Backend, Inline, Reported, joined
+from detent.owner.backend import Backend, Reported, joined
 from detent.owner.socket_messages import Answer
 from detent.reuse.ingredients import env_version
 from detent.reuse.work_keys import Witnessed
@@ -279,10 +279,7 @@ class Supervisor:
 
     def _settle(self, finished: Sequence[tuple[int, Result]], wanted: int) -> None:
         """Report what has finished and claim more, in one commit; then hand out what was granted."""
-        commands: list[Command] = []
-        inline: list[Inline] = []
-        closing: list[tuple[int, int, HeldLease, Reported | None]] = []
-        now = time.monotonic()
+        ended: list[tuple[int, HeldLease, Result]] = []
         for number, result in finished:
             held = self._held.get(number)
             if held is None or held.revoked:
@@ -291,12 +288,13 @@ class Supervisor:
             held.finishing = True
             if held.action is not None:
                 held.action.check()  # The result is its action's: what was begun under the lease is reported under it (X-013).
-            reported = None
-            if not result.lost:
-                reported = self._reporter.report(held.grant, result, self._witness(held.order, now), held.order)
-                inline.append(reported.inline)
+            ended.append((number, held, result))
+        commands: list[Command] = []
+        closing: list[tuple[int, int, HeldLease, Reported | None]] = []
+        for (number, held, result), reported in zip(ended, self._reports(ended), strict=True):
             commands += closing_commands(held.grant, result, reported)
             closing.append((number, len(commands) - 1, held, reported))
+        inline = [reported.inline for *_, reported in closing if reported is not None]
         if wanted := self.claim_ahead.withdraw(wanted) if wanted else 0:
             self._maybe_queued = False
             commands.append(Claim(0, self.identity, wanted))
@@ -313,6 +311,20 @@ class Supervisor:
                 self._maybe_queued = True
             for grant in grants:
                 self._begin(grant)
+
+    def _reports(self, ended: Sequence[tuple[int, HeldLease, Result]]) -> list[Reported | None]:
+        """The reports of attempts that are over, signed together; None for one whose worker was lost."""
+        now = time.monotonic()
+        signed = iter(
+            self._reporter.report(
+                [
+                    (held.grant, result, self._witness(held.order, now), held.order)
+                    for _, held, result in ended
+                    if not result.lost
+                ]
+            )
+        )
+        return [None if result.lost else next(signed) for _, _, result in ended]
 
     def _ask(self, commands: Sequence[Command], content: Sequence[tuple[bytes, bytes]]) -> Sequence[Answer]:
         """Have commands decided; what may or may not have been done is asked for again, which is safe (X-173)."""
@@ -388,7 +400,7 @@ class Supervisor:
         """Fail an attempt that cannot even begin; without an order, because that cannot be read."""
         witnessed = Witnessed(env_version({})) if order is None else self._witness(order, time.monotonic())
         result = failed(failure, self._backend.now_ms())
-        reported = self._reporter.report(grant, result, witnessed)
+        (reported,) = self._reporter.report([(grant, result, witnessed, None)])
         *_, answer = self._ask(closing_commands(grant, result, reported), list(reported.inline))
         self._tell([self._became(grant.job_id, answer, reported)])
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from detent.executor.own_targets import COMPUTE_CHUNK as CHUNK
 from detent.kernel import Run
+from detent.owner.backend import Reported
 from detent.owner.content import Content
 from detent.runs.cancel import Canceller
 from detent.runs.map_step import outdated
 from detent.runs.ordered.notes import Notes, notes_of, taken_name
 from detent.runs.ordered.recorded import ordered_inputs
+from detent.workers.reports import Attempt
 from tests.runs.ordered.map_steps import (
     LONG,
     PARAMS,
@@ -172,10 +175,10 @@ def test_a_run_that_ended_before_its_step_could_say_so_is_not_done_again(
     handle = project.handle(work, LONG)
     tell = work.supervisor._reporter.report
 
-    def report(grant: Any, finished: Any, *more: Any) -> Any:
-        if work.backend.order(grant.payload_digest).call.kind == "map":
+    def report(attempts: Sequence[Attempt]) -> list[Reported]:
+        if any(work.backend.order(grant.payload_digest).call.kind == "map" for grant, *_ in attempts):
             raise RuntimeError("killed")
-        return tell(grant, finished, *more)
+        return tell(attempts)
 
     monkeypatch.setattr(work.supervisor._reporter, "report", report)
     with pytest.raises(RuntimeError, match="killed"):
