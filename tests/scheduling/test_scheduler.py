@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from detent.kernel import (
     partition_of,
     restore,
 )
+from detent.kernel.policy import RULES_ORIGIN_NAMED, RULES_POOL_OPENED
 from detent.scheduling import Decision, Position, ReplicaStatus, Scheduler, SchedulingPolicy, TaskRequest
 from detent.scheduling.decisions import admitted_to_open_pool, placed_on_asker
 from detent.scheduling.request import write_request
@@ -54,7 +56,8 @@ class House(Scene):
         return self.apply(Order(self.tick, name, encode(fields)))
 
     def ask(self, job_id: str, *, pool_pin: str | None = None, priority: int = 5, **request: Any) -> Outcome:
-        manifest = verified(job_id, priority=priority, pool_pin=pool_pin, job_kind="inference")
+        origin = "detent/00" if self.kernel.config.rules >= RULES_ORIGIN_NAMED else None
+        manifest = verified(job_id, priority=priority, pool_pin=pool_pin, job_kind="inference", origin=origin)
         return self.apply(Submit(self.tick, manifest, None, write_request(**request)))
 
     def push(self, limit: int = 10) -> list[tuple[str, str]]:
@@ -172,6 +175,22 @@ def test_jobs_of_the_open_pool_are_placed_once_there_is_a_fleet() -> None:
     house.submit("early")
     house.order("replica_register", replica=generic("g1").to_map())
     assert house.push() == [("early", "g1")]
+
+
+@pytest.mark.parametrize(("rules", "taken"), [(RULES_ORIGIN_NAMED, []), (RULES_POOL_OPENED, ["high", "plain"])])
+def test_the_pool_opens_for_what_waited_for_a_fleet_that_is_gone_under_the_rules_that_say_so(
+    rules: int, taken: list[str]
+) -> None:
+    """X-093: what needs a model waits on; histories under earlier rules are replayed as they were decided."""
+    house = House(generic("g1"), replica("r1"), settings=replace(scheduled(), rules=rules))
+    for job_id, priority in (("plain", 5), ("high", 7)):
+        assert house.ask(job_id, priority=priority).ok
+    assert house.ask("model", priority=9, requirements=needs()).ok
+    for replica_id in ("g1", "r1"):
+        assert house.order("replica_remove", replica_id=replica_id).ok
+    assert house.pull("anyone") == taken
+    assert house.pull("anyone") == []
+    assert "model" in house.scheduler.queues
 
 
 def test_a_blocked_class_holds_its_own_followers_but_no_lower_class() -> None:
