@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
 import pytest
 
-from detent.executor.sandbox import Profile, probe, profile_of
 from tests.cli.project import Project, detent_home, project
+from tests.cli.submitted import draft, needs_sandbox
+from tests.executor.runners.rig import execute
 
 __all__ = ["detent_home", "project"]
-
-needs_sandbox = pytest.mark.skipif(
-    profile_of(probe()).strength < Profile.FULL_ROOTLESS.strength, reason="no sandbox on this machine"
-)
 
 BURN = """
 import time
@@ -298,6 +296,20 @@ def test_a_budget_ends_a_step_in_the_sandbox(project: Project, body: str, budget
     job = job_of(project, "cell")
     assert (job["state"], job["reason_code"]) == ("failed", code)
     assert job["quota"]["verdict"] == code
+
+
+@needs_sandbox
+def test_a_workspace_has_a_quota_for_its_platform_jobs(project: Project) -> None:
+    """PIPE-099, PIPE-103, X-032: the workspace of a payload is its tenant; another workspace is not limited."""
+    configured(project, TINY + "[tenants.team-a]\nquota = 'tiny'\n")
+    burn = "def main():\n    return sum(number * number for number in range(3_000_000)) > 0\n"
+    payload = project.write("payload.json", json.dumps(draft(execute(burn), workspace_id="team-a")))
+    assert project("submit", payload, "--wait").code == 1
+    (job,) = project.json("list", "--jobs")
+    shown = project.json("show", job["job_id"])
+    assert (shown["reason_code"], shown["quota"]["by"]) == ("QUOTA_CPU_TIME", "by [tenants.team-a]")
+    payload = project.write("payload.json", json.dumps(draft(execute(burn), workspace_id="team-b")))
+    assert project("submit", payload, "--wait").code == 0
 
 
 def test_a_quota_that_allows_it_retries_by_the_named_backoff_and_then_cancels(project: Project) -> None:
