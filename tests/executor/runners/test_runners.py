@@ -13,7 +13,7 @@ import pytest
 from detent.canon import tick_to_iso
 from detent.errors import Refused, StoreUnavailable
 from detent.executor.runners import Attempt, Runners, env_version, envelope, missing_tools, tools
-from detent.executor.runners.model import Failure, Outcome
+from detent.executor.runners.model import Outcome, RunnerFailure
 from detent.executor.sandbox import Execution, Job, Limits, Profile, Sandbox
 from detent.jobs import (
     ErrorCategory,
@@ -275,7 +275,7 @@ def test_error_texts_are_bounded(here: Backend) -> None:
 def test_a_code_that_means_something_else_does_not_make_a_result_unreadable(here: Backend) -> None:
     """JOB-058, JOB-060"""
     payload = here.payload(DRAFTS["object_execute"])
-    outcome = Outcome(Failure(ErrorCategory.USER_CODE_ERROR, "LIMIT_MEMORY", "said a tool"))
+    outcome = Outcome(RunnerFailure(ErrorCategory.USER_CODE_ERROR, "LIMIT_MEMORY", "said a tool"))
     times = envelope.Times("2026-01-10T10:00:00Z", "2026-01-10T10:00:01Z")
     result = envelope.envelope(payload, outcome, None, (), times=times, nonce=NONCE)
     assert error_of(result) == ("FAILED", "USER_CODE_ERROR", "USER_CODE_ERROR")

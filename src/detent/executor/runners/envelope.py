@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from detent.artifacts.api import Stored
 from detent.canon import digest_text
-from detent.executor.runners.model import Failure, Made, Note, Outcome
+from detent.executor.runners.model import Made, Note, Outcome, RunnerFailure
 from detent.executor.sandbox import Execution
 from detent.jobs.bounds import DEFAULT_BOUNDS, Bounds, bound_result, limit_code
 from detent.jobs.category import ErrorCategory, code_fault
@@ -44,10 +44,12 @@ def envelope(
         result = _build(payload, outcome, execution, stored, times, nonce)
         code = limit_code(result, payload.limits) if outcome.failure is None else None
         if code is not None:
-            failure = Failure(ErrorCategory.RESOURCE_LIMIT, code, "returned more than it may")
+            failure = RunnerFailure(ErrorCategory.RESOURCE_LIMIT, code, "returned more than it may")
             result = _build(payload, Outcome(failure), execution, (), times, nonce)
     except EnvelopeInvalid as exc:
-        failure = Failure(ErrorCategory.VALIDATION_ERROR, "OUTPUT_INVALID", f"the outputs do not fit a result: {exc}")
+        failure = RunnerFailure(
+            ErrorCategory.VALIDATION_ERROR, "OUTPUT_INVALID", f"the outputs do not fit a result: {exc}"
+        )
         result = _build(payload, Outcome(failure), execution, (), times, nonce)
     return bound_result(result, payload.limits, bounds)
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from detent.artifacts.file_type import claim_fault, examine
 from detent.canon import json_decode, parse_digest, sha256
 from detent.executor.runners.blockdoc import NotBlockdoc, source_of
-from detent.executor.runners.model import Failure, Made, Need, Note, Outcome, Prepared, unsupported
+from detent.executor.runners.model import Made, Need, Note, Outcome, Prepared, RunnerFailure, unsupported
 from detent.executor.sandbox import Execution, OutputFile
 from detent.executor.sandbox.missing import message_of
 from detent.executor.sandbox.model import INPUTS_MAX
@@ -29,7 +29,7 @@ _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,98}[A-Za-z0-9_-])
 class Execute:
     """Runs Python. Everything the code does is the guest's; the envelope around it is not."""
 
-    def prepare(self, payload: ObjectExecute) -> Prepared | Failure:
+    def prepare(self, payload: ObjectExecute) -> Prepared | RunnerFailure:
         """The program, its call, and the dependencies it may read. Refuses other languages and forms of content."""
         code, runtime = payload.inputs.object, payload.inputs.object.runtime
         if code.type != "code":
@@ -61,7 +61,7 @@ class Execute:
             made = tuple(_made(file) for file in sorted(execution.files, key=lambda file: file.name))
             lie = next((fault for one in made if (fault := claim_fault(one.file.name, one.sniffed))), None)
             if lie is not None and failure is None:
-                failure = Failure(ErrorCategory.VALIDATION_ERROR, TYPE_INVALID, lie)
+                failure = RunnerFailure(ErrorCategory.VALIDATION_ERROR, TYPE_INVALID, lie)
             if lie is not None:
                 made = ()
         notes += [
@@ -89,7 +89,7 @@ class Execute:
         )
 
 
-def failure_of(execution: Execution) -> Failure | None:
+def failure_of(execution: Execution) -> RunnerFailure | None:
     """The sandbox's verdict as a job's error; line and column are in the user's own source."""
     if execution.category is None:
         return None
@@ -97,7 +97,7 @@ def failure_of(execution: Execution) -> Failure | None:
     raised = execution.raised
     if raised is not None:
         details = {"traceback": raised.traceback, "line": raised.line, "column": raised.column}
-    return Failure(
+    return RunnerFailure(
         execution.category,
         execution.code or "",
         execution.message,

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from detent.canon import parse_digest
 from detent.executor.runners.blockdoc import NotBlockdoc, document_of
-from detent.executor.runners.model import Failure, Need, Outcome, Prepared, unsupported
+from detent.executor.runners.model import Need, Outcome, Prepared, RunnerFailure, unsupported
 from detent.executor.runners.toolwork import judge_tool, prepare_tool
 from detent.executor.sandbox import Execution
 from detent.jobs.payload import DocumentExport
@@ -29,7 +29,7 @@ FORMATS: Final[Mapping[str, tuple[str, str]]] = {
 class Export:
     """Typesets documents."""
 
-    def prepare(self, payload: DocumentExport) -> Prepared | Failure:
+    def prepare(self, payload: DocumentExport) -> Prepared | RunnerFailure:
         """The document as data for the tool, and its pictures. Refuses blocks and views that it does not know."""
         inputs = payload.inputs
         if inputs.view_mode not in VIEW_MODES:

@@ -30,7 +30,7 @@ class Artifacts(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class RunnerFailure:
     """Why there is no success: a job's error before it is put into an envelope."""
 
     category: ErrorCategory
@@ -86,7 +86,7 @@ class Note:
 class Outcome:
     """The outcome of an execution. ``failure`` is None for a success."""
 
-    failure: Failure | None = None
+    failure: RunnerFailure | None = None
     result_json: Any = None
     stdout: str = ""
     stderr: str = ""
@@ -98,10 +98,10 @@ class Outcome:
 class Runner(Protocol):
     """One job type. Both steps are pure: files are found and run by the shell between them."""
 
-    def prepare(self, payload: Any) -> Prepared | Failure: ...
+    def prepare(self, payload: Any) -> Prepared | RunnerFailure: ...
     def judge(self, payload: Any, execution: Execution) -> Outcome: ...
 
 
-def unsupported(path: str, message: str) -> Failure:
+def unsupported(path: str, message: str) -> RunnerFailure:
     """A payload that this executor does not take, with the path of the field that says so."""
-    return Failure(ErrorCategory.VALIDATION_ERROR, UNSUPPORTED, f"payload.{path}: {message}", {"path": path})
+    return RunnerFailure(ErrorCategory.VALIDATION_ERROR, UNSUPPORTED, f"payload.{path}: {message}", {"path": path})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from detent.executor.runners.model import Failure, Outcome, Prepared, unsupported
+from detent.executor.runners.model import Outcome, Prepared, RunnerFailure, unsupported
 from detent.executor.runners.toolwork import judge_tool, pixels_max, prepare_tool
 from detent.executor.sandbox import Execution
 from detent.jobs.payload import ObjectRender
@@ -11,7 +11,7 @@ from detent.jobs.payload import ObjectRender
 class Render:
     """Draws equations."""
 
-    def prepare(self, payload: ObjectRender) -> Prepared | Failure:
+    def prepare(self, payload: ObjectRender) -> Prepared | RunnerFailure:
         """The formula as data for the tool. Refuses other objects and forms."""
         given, content = payload.inputs.object, payload.inputs.object.content
         if given.type != "equation":

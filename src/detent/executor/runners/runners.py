@@ -21,7 +21,7 @@ from detent.errors import InvalidInput, Refused, StoreCorrupt
 from detent.executor.runners import envelope, tools
 from detent.executor.runners.execute import Execute
 from detent.executor.runners.export import Export
-from detent.executor.runners.model import Artifacts, Failure, Need, Outcome, Prepared, Runner, unsupported
+from detent.executor.runners.model import Artifacts, Need, Outcome, Prepared, Runner, RunnerFailure, unsupported
 from detent.executor.runners.render import Render
 from detent.executor.runners.thumbnail import Thumbnail
 from detent.executor.sandbox import (
@@ -103,11 +103,11 @@ class Runners:
     def _attempt(self, payload: JobPayload, attempt: Attempt) -> tuple[Outcome, Execution | None, tuple[Stored, ...]]:
         runner = RUNNERS[payload.job_type]
         prepared = self._check(payload) or runner.prepare(payload)
-        if isinstance(prepared, Failure):
+        if isinstance(prepared, RunnerFailure):
             return Outcome(prepared), None, ()
         with contextlib.ExitStack() as stack:
             execution = self._execute(payload, prepared, attempt, stack)
-            if execution is None or isinstance(execution, Failure):
+            if execution is None or isinstance(execution, RunnerFailure):
                 return Outcome(execution), None, ()
         try:
             outcome = runner.judge(payload, execution)
@@ -120,7 +120,7 @@ class Runners:
             self._supervisor.discard(execution)
         return outcome, execution, stored
 
-    def _check(self, payload: JobPayload) -> Failure | None:
+    def _check(self, payload: JobPayload) -> RunnerFailure | None:
         """What every job type asks of a payload."""
         if fault := version_fault(payload.schema_version):
             return unsupported("schema_version", fault)
@@ -140,11 +140,11 @@ class Runners:
 
     def _execute(
         self, payload: JobPayload, prepared: Prepared, attempt: Attempt, stack: contextlib.ExitStack
-    ) -> Execution | Failure | None:
-        """Run the work; a Failure when it could not even begin, None when it was cancelled before it did."""
+    ) -> Execution | RunnerFailure | None:
+        """Run the work; a RunnerFailure when it could not even begin, None when it was cancelled before it did."""
         try:
             inputs = self._inputs(prepared, stack)
-            if isinstance(inputs, Failure):
+            if isinstance(inputs, RunnerFailure):
                 return inputs
             job = Job(
                 source=prepared.source,
@@ -162,12 +162,12 @@ class Runners:
             return unsupported("inputs", str(exc))
         except (SandboxFailed, OSError) as exc:
             # The spawner is gone, or the machine has no room for the inputs: neither is the job's doing.
-            return Failure(ErrorCategory.INTERNAL_ERROR, SandboxFailed.code, str(exc))
+            return RunnerFailure(ErrorCategory.INTERNAL_ERROR, SandboxFailed.code, str(exc))
         if isinstance(started, Refused):
             category = category_of(started.code)
             if category is None:
                 raise _RefusedHere(started)
-            return Failure(category, started.code, started.message)
+            return RunnerFailure(category, started.code, started.message)
         return started if isinstance(started, Execution) else attempt.see_through(started)
 
     def _limits(self, payload: JobPayload) -> Limits:
@@ -177,7 +177,7 @@ class Runners:
             payload.limits, disk_bytes=warm.disk_bytes, disk_files=warm.disk_files, processes=warm.processes
         )
 
-    def _inputs(self, prepared: Prepared, stack: contextlib.ExitStack) -> dict[str, Input] | Failure:
+    def _inputs(self, prepared: Prepared, stack: contextlib.ExitStack) -> dict[str, Input] | RunnerFailure:
         found = {name: Input(path) for name, path in prepared.libraries.items()}
         if not prepared.needs and not prepared.texts:
             return found
@@ -197,19 +197,19 @@ class Runners:
             found[path.name] = Input(path)
         return found
 
-    def _fetch(self, need: Need, target: Path) -> Failure | None:
+    def _fetch(self, need: Need, target: Path) -> RunnerFailure | None:
         """Copy what a job needs to where only we write. The store's stream ends only if it had the digest."""
         category, name = ErrorCategory.DEPENDENCY_ERROR, digest_text(need.digest)
         stream = self._artifacts.open(need.digest)
         if stream is None:
-            return Failure(category, "DEPENDENCY_MISSING", f"nothing is stored under {name}")
+            return RunnerFailure(category, "DEPENDENCY_MISSING", f"nothing is stored under {name}")
         buffer = memoryview(bytearray(COPY_BYTES))
         try:
             with target.open("xb") as file:
                 while count := stream.readinto(buffer):
                     file.write(buffer[:count])
         except StoreCorrupt:
-            return Failure(category, "DEPENDENCY_MISMATCH", f"what is stored under {name} has another digest")
+            return RunnerFailure(category, "DEPENDENCY_MISMATCH", f"what is stored under {name} has another digest")
         finally:
             if isinstance(stream, io.IOBase):
                 stream.close()

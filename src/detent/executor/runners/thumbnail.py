@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from detent.canon import parse_digest
 from detent.errors import InvalidInput
-from detent.executor.runners.model import Failure, Need, Outcome, Prepared, unsupported
+from detent.executor.runners.model import Need, Outcome, Prepared, RunnerFailure, unsupported
 from detent.executor.runners.toolwork import judge_tool, pixels_max, prepare_tool
 from detent.executor.sandbox import Execution
 from detent.jobs.payload import ThumbnailGenerate
@@ -22,7 +22,7 @@ PICTURE: Final = "picture"
 class Thumbnail:
     """Makes thumbnails."""
 
-    def prepare(self, payload: ThumbnailGenerate) -> Prepared | Failure:
+    def prepare(self, payload: ThumbnailGenerate) -> Prepared | RunnerFailure:
         """The box and the picture for the tool. Refuses a source that is not named by digest."""
         inputs = payload.inputs
         digest: Any = getattr(inputs, "content_digest", None)

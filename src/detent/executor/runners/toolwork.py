@@ -14,7 +14,7 @@ from detent.artifacts.file_type import Sniffed, examine
 from detent.canon import json_decode
 from detent.executor.runners import tools
 from detent.executor.runners.execute import failure_of
-from detent.executor.runners.model import Failure, Made, Need, Outcome, Prepared
+from detent.executor.runners.model import Made, Need, Outcome, Prepared, RunnerFailure
 from detent.executor.sandbox import Execution
 from detent.jobs.category import ErrorCategory
 from detent.jobs.limits import Limits
@@ -101,30 +101,30 @@ def _fits(sniffed: Sniffed, expected: str) -> Sniffed | None:
     return sniffed
 
 
-def _of_tool(failure: Failure, execution: Execution) -> Failure:
+def _of_tool(failure: RunnerFailure, execution: Execution) -> RunnerFailure:
     """A failure of the tool itself: the user's input did it, and a traceback of ours would tell the user nothing."""
     if failure.category is not ErrorCategory.USER_CODE_ERROR:
-        return Failure(failure.category, failure.code, failure.message)
+        return RunnerFailure(failure.category, failure.code, failure.message)
     raised = None if execution.raised is None else execution.raised.type
     if raised == "MemoryError":
-        return Failure(*_KINDS["too large"], "drawing this needs more memory than the job has")
+        return RunnerFailure(*_KINDS["too large"], "drawing this needs more memory than the job has")
     if raised in {"ImportError", "ModuleNotFoundError"}:
-        return Failure(*_KINDS["unsupported"], f"the tools cannot be loaded here: {failure.message}")
-    return Failure(failure.category, "TOOL_FAILED", f"the input cannot be drawn: {failure.message}")
+        return RunnerFailure(*_KINDS["unsupported"], f"the tools cannot be loaded here: {failure.message}")
+    return RunnerFailure(failure.category, "TOOL_FAILED", f"the input cannot be drawn: {failure.message}")
 
 
-def _told(fault: Any) -> Failure:
+def _told(fault: Any) -> RunnerFailure:
     kind = fault.get("kind") if isinstance(fault, dict) else None
     if not isinstance(kind, str) or kind not in _KINDS or not isinstance(fault.get("message"), str):
         return _invalid("the tool's answer is not one that it gives")
     details = {
         name: fault[name] for name in ("line", "column") if type(fault.get(name)) is int and 0 < fault[name] <= 2**31
     }
-    return Failure(*_KINDS[kind], fault["message"], details)
+    return RunnerFailure(*_KINDS[kind], fault["message"], details)
 
 
-def _invalid(message: str) -> Failure:
-    return Failure(ErrorCategory.VALIDATION_ERROR, OUTPUT_INVALID, message)
+def _invalid(message: str) -> RunnerFailure:
+    return RunnerFailure(ErrorCategory.VALIDATION_ERROR, OUTPUT_INVALID, message)
 
 
 def _object(value: Any) -> dict[str, Any]:

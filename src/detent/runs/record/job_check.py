@@ -18,7 +18,7 @@ from detent.contract.model import JobFault
 from detent.contract.model_fields import in_plain_words
 from detent.contract.references import PARAM, replaced
 from detent.contract.words import shown
-from detent.executor.runners.model import Failure
+from detent.executor.runners.model import RunnerFailure
 from detent.executor.runners.runners import RUNNERS
 from detent.jobs.fields import Misplaced, place_of
 from detent.jobs.payload import LOCAL_USER, JobPayload, JobType
@@ -106,7 +106,7 @@ def platform_faults(payload: JobPayload) -> Iterator[JobFault]:
         where = ("environment", "network_access")
         yield JobFault(where, "no job gets a network here", "leave it out, and fetch what is needed in a step before")
     prepared = RUNNERS[payload.job_type].prepare(payload)
-    if isinstance(prepared, Failure):
+    if isinstance(prepared, RunnerFailure):
         path = _steps(str(prepared.details.get("path", "")))
         yield JobFault(path, prepared.message.removeprefix("payload."), _HINT)
 
