@@ -18,19 +18,18 @@ from detent.canon import parse_digest
 from detent.canon.late import dataclass
 from detent.contract import ContractInvalid, load
 from detent.contract.limits import BYTES_MAX
-from detent.errors import DetentError, InvalidInput, OutcomeUnknown, RequestRefused, StoreUnavailable, error_of
-from detent.jobs.keys import ExecutionKey
+from detent.errors import DetentError, InvalidInput, RequestRefused
 from detent.jobs.order import Call, Order, Retries
 from detent.jobs.work import WorkReport
 from detent.kernel import Job, Run
 from detent.kernel.run import RUNNING
-from detent.kernel.table import TERMINAL, State
-from detent.owner.backend import Backend, commands_of
+from detent.kernel.table import TERMINAL
+from detent.owner.backend import Backend
 from detent.reuse.ingredients import default_shell
 from detent.runs.record.inputs import RETRY_OF, RunIdentity, RunInputs, RunLock, digests_of, parse_inputs
 from detent.runs.runtime import Runtime
+from detent.runs.submit.submitter import Submitter
 from detent.store.api import JobRow
-from detent.workers.claim_ahead import FULL
 from detent.workers.supervisor import Attempted
 
 LOOK_SECONDS: Final = 0.2
@@ -109,38 +108,20 @@ def retry_job(work: Runtime, row: JobRow) -> RetriedJob:
         if any(attempt.job_id == job_id and attempt.state in TERMINAL for attempt in attempts):
             ended.set()
 
+    submitter: Submitter[None] = Submitter(work.backend, work.supervisor, threading.Event())
+    submission = work.backend.submission(
+        again, job_id=job_id, job_kind=job.job_kind, priority=job.priority, key=work_key.key
+    )
     unlisten = work.listen(attempted)
     try:
-        _submit(work, again, job, job_id, work_key.key)
-        while (state := _state(work.backend, job_id)) not in TERMINAL:
+        while submitter.submit([submission]) != [True]:
+            submitter.wait_for_room(None)
+        while (done := submitter.look(job_id)) is None:
             ended.wait(LOOK_SECONDS)
-            if (failure := work.supervisor.failure) is not None:
-                raise failure
+            submitter.check_supervisor()
     finally:
         unlisten()
-    found = work.backend.report_of(job_id)
-    return RetriedJob(job_id, job.job_id, order.label, state, None if found is None else found[1])
-
-
-def _submit(work: Runtime, order: Order, job: Job, job_id: str, key: ExecutionKey | None) -> None:
-    submission = work.backend.submission(order, job_id=job_id, job_kind=job.job_kind, priority=job.priority, key=key)
-    rows = () if submission.work is None else (submission.work,)
-    partition, pause = work.session.partition(job_id), threading.Event()
-    while True:
-        try:
-            (answer,) = work.session.ask(
-                commands_of([submission]), partition=partition, content=submission.inline, work=rows
-            )
-        except (OutcomeUnknown, StoreUnavailable) as exc:
-            if isinstance(exc, StoreUnavailable) and not exc.retryable:
-                raise
-        else:
-            if answer.refusal is None:
-                work.supervisor.wake()
-                return
-            if answer.refusal.code not in FULL:
-                raise error_of(answer.refusal)
-        pause.wait(LOOK_SECONDS)
+    return RetriedJob(job_id, job.job_id, order.label, done.state, done.report)
 
 
 def _inputs(backend: Backend, run: Run) -> RunInputs:
@@ -197,8 +178,3 @@ def _value_digests(backend: Backend) -> Callable[[str], bytes]:
         return report.value_digest
 
     return value_digest
-
-
-def _state(backend: Backend, job_id: str) -> str:
-    row = backend.reader.job(job_id)
-    return State.QUEUED.value if row is None else row.state
