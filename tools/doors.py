@@ -92,6 +92,17 @@ class TestModule:
         return {name: Definition(self, name, node, self.path) for name, node in _defined(self.tree, "")}
 
     @cached_property
+    def lists(self) -> dict[str, ast.List | ast.Tuple]:
+        """The lists and tuples that the module gives a name."""
+        assigned = [node for node in self.tree.body if isinstance(node, ast.Assign)]
+        return {
+            _named(target): node.value
+            for node in assigned
+            for target in node.targets
+            if isinstance(node.value, ast.List | ast.Tuple)
+        }
+
+    @cached_property
     def marks(self) -> list[str]:
         """What a `pytestmark` of the module says."""
         values = [
@@ -317,13 +328,19 @@ class _Reading:
         """Name the command that a call types, if it types one: the first of its words that is a command."""
         if not self._types_commands(call.func):
             return []
-        words = _words(call.args)
-        if not words and self.is_test:
+        words = _words([item for argument in call.args for item in self._spread(argument)])
+        if not any(word in self.names.commands for word in words) and self.is_test:
             # The words come from a variable or a parameter: they begin one of the lists in the test or its decorators.
             lists = [item for item in ast.walk(self.definition.node) if isinstance(item, ast.List | ast.Tuple)]
             words = [word for item in lists for word in _words(item.elts)]
             return [f"detent {word}" for word in words if word in self.names.commands]
         return [f"detent {word}" for word in words if word in self.names.commands][:1]
+
+    def _spread(self, argument: ast.expr) -> list[ast.expr]:
+        """Give what `*LINE` stands for, where the list is written in the module."""
+        value = argument.value if isinstance(argument, ast.Starred) else None
+        found = self.module.lists.get(_named(value)) if value is not None else None
+        return [argument] if found is None else found.elts
 
     def _types_commands(self, function: ast.expr) -> bool:
         if self._is_entry(function):

@@ -82,6 +82,11 @@ def test_a_typed_command_is_a_door_however_a_helper_wraps_it(tmp_path: Path, sta
     assert doors_of(tmp_path, f"def test_claim(cli: Cli) -> None:\n    {statement}\n") == (door,)
 
 
+def test_a_command_line_that_the_module_names_is_a_door(tmp_path: Path) -> None:
+    body = 'def test_claim(cli: Cli) -> None:\n    cli.json(*LINE, "--window", "3")\n'
+    assert doors_of(tmp_path, body, head='LINE = ("verify", "-q")') == ("detent verify",)
+
+
 def test_the_command_of_a_parametrized_test_is_a_door(tmp_path: Path) -> None:
     head = '@pytest.mark.parametrize("words", [["verify"], ["show", "x"]])'
     found = doors_of(tmp_path, "def test_claim(cli: Cli, words: list[str]) -> None:\n    cli(*words)\n", head=head)
