@@ -202,3 +202,13 @@ def test_a_report_that_another_key_signed_is_not_shown_as_a_result(project: Proj
     assert shown["code"] == "STORE_CORRUPT"
     assert "is not trusted" in shown["message"]
     assert project("verify").code == 1
+
+
+@needs_sandbox
+def test_waiting_ends_when_its_time_is_over_and_the_job_stays(project: Project) -> None:
+    endless = draft(execute("def main():\n    while True: pass\n", limits={"timeout_ms": 2000}))
+    told = submit(project, endless, "--wait", "--timeout", "100ms", code=4)["error"]
+    assert told["code"] == "RESULT_NOT_READY"
+    job = told["details"]["job_id"]
+    assert f"detent result {job} --wait" in told["hint"]
+    assert project.json("result", job, "--wait", code=1)["status"] == "timed_out"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from detent.inspect.job_results import JobResultView
+    from detent.sdk.client import Client
 
 SHOWN_CHARS_MAX = 2000
 
@@ -57,7 +58,22 @@ def command(shell: Shell, identifier: str, *, wait: bool, timeout: str | None) -
 
     seconds = None if timeout is None else duration_ms("--timeout", timeout) / 1000
     with Client(home.path) as client:
-        return answer_result(shell, client.result_of(job_id, seconds))
+        return answer_result(shell, awaited(client, job_id, seconds))
+
+
+def awaited(client: Client, job_id: str, seconds: float | None) -> JobResultView:
+    """The result of a job once it has ended; `RequestRefused` (``RESULT_NOT_READY``) when that takes longer."""
+    from detent.errors import RequestRefused  # noqa: PLC0415
+
+    try:
+        return client.result_of(job_id, seconds)
+    except TimeoutError as exc:
+        raise RequestRefused(
+            str(exc),
+            code="RESULT_NOT_READY",
+            hint=f"it stays in the queue: `detent result {job_id} --wait` goes on with it",
+            details={"job_id": job_id},
+        ) from exc
 
 
 def job_meant(content: Any, identifier: str) -> str:

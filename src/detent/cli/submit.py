@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detent.cli.page import Cell, Page
-from detent.cli.result import answer_result
+from detent.cli.result import answer_result, awaited
 from detent.cli.shell import Shell, duration_ms, teaching, with_shell
 from detent.cli.terminal import FAINT, GOOD
 from detent.words.states import word_of
@@ -86,7 +86,7 @@ def command(  # noqa: PLR0913 - a command's options
         )
         submitted = {**job.submitted.to_map(), "status": word_of(job.status)}
         if wait:
-            return answer_result(shell, job.outcome(seconds), submitted=submitted)
+            return answer_result(shell, awaited(client, job.job_id, seconds), submitted=submitted)
     return shell.answer(submitted, lambda page: _draw(page, job.submitted, submitted))
 
 
