@@ -131,7 +131,7 @@ def test_long_lists_are_cut_on_the_page_and_whole_in_json(cli: Cli, tmp_path: Pa
 
 
 def test_every_replica_is_listed_when_asked_for(cli: Cli, tmp_path: Path) -> None:
-    """CORE-X019, X-181"""
+    """CORE-X012, CORE-X019, X-181"""
     with Stage(tmp_path / "fleet") as stage:
         stage.register(replica("a"), replica("b"), replica("far", pool_id="pool-b"), replica("off", ready=False))
         stage.submit("job", asks={"requirements": needs()})

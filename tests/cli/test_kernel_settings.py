@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -131,3 +132,62 @@ def test_diagnostics_of_the_scheduler_decide_nothing(cli: Cli) -> None:
     after = cli.json("replay")
     assert (after["ok"], after["transition_log_hash"]) == (True, before["transition_log_hash"])
     assert cli.json("verify")["ok"]
+
+
+def test_the_settings_of_the_queue_are_checked_before_trust_is_loaded(cli: Cli, tmp_path: Path) -> None:
+    """PIPE-107: of two faults, the policies are named."""
+    path = cli.played.home.path / "config.toml"
+    text = path.read_text().replace(cli.played.root, f"sha256:{'0' * 64}")
+    path.write_text(text.replace('admission_policy = "reject"', 'admission_policy = "drop-all"'))
+    (tmp_path / "quick.yaml").write_text('name: quick\nsteps: [{id: one, run: {shell: "true"}}]\n')
+    result = cli("run", "quick.yaml", "-w", "1")
+    assert result.code == 2
+    assert "admission_policy" in result.err
+
+
+def test_a_command_beside_an_owner_writes_through_it(cli: Cli) -> None:
+    """PIPE-062: no second epoch begins, and the owner's key signs what the command asked for."""
+    with cli.played.session():
+        before = cli.json("verify")["counts"]
+        assert cli("cancel", "waiting").code == 0
+        assert cli.json("show", "waiting")["state"] == "cancelled"
+        after = cli.json("verify")["counts"]
+    assert after["owner_epoch"] == before["owner_epoch"]
+    assert after["transitions"] == before["transitions"] + 2
+
+
+def test_ticks_are_milliseconds_and_never_go_back(cli: Cli) -> None:
+    """X-009: each record has its tick and the moment that it names, and the replay uses the recorded ones."""
+    positions: list[tuple[int, int]] = []
+    for job_id in ("done", "slow", "dropped"):
+        for record in cli.json("show", job_id)["records"]:
+            moment = datetime.fromisoformat(record["at"])
+            assert round(moment.timestamp() * 1000) == record["tick"]
+            positions.append((record["position"], record["tick"]))
+    ticks = [tick for _, tick in sorted(positions)]
+    assert ticks == sorted(ticks)
+    assert cli.json("replay")["ok"]
+
+
+def test_two_runs_of_the_same_work_have_two_hashes_and_a_replay_has_the_recorded_one(project: Project) -> None:
+    """X-026, X-169: ids and ticks are in the hash, so it says that decisions are the same, not that runs are alike."""
+    project.write("quick.yaml", QUICK)
+    hashes = []
+    for _ in range(2):
+        run_id = project.run("quick.yaml", "--force")["run_id"]
+        *_, end = project("trace", run_id).out.splitlines()
+        hashes.append(json.loads(end)["transition_log_hash"])
+    assert hashes[0] != hashes[1]
+    assert project.json("replay")["transition_log_hash"] == project.json("verify")["transition_log_hash"]
+
+
+def test_a_worker_is_given_no_key(project: Project) -> None:
+    """X-028: neither in its environment nor on its command line."""
+    project.write("look.py", "import os, sys\ndef look():\n    return [*os.environ.values(), *sys.orig_argv]\n")
+    project.write("look.yaml", 'name: look\nsteps: [{id: a, run: {python: "look:look"}}]\nresult: {$from: a}\n')
+    said = "\n".join(project.run("look.yaml")["result"])
+    secrets = [path.read_bytes() for path in (project.home.path / "keys").iterdir() if path.is_file()]
+    assert secrets
+    for secret in secrets:
+        assert secret.hex() not in said
+        assert secret.decode("ascii", "replace").strip() not in said

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from detent.canon import encode, sha256
+from detent.kernel import Finish
+from detent.testing import FakeClock
 from tests.cli.conftest import Cli
-from tests.homes import TENANT
+from tests.homes import EARLY_MS, TENANT, Hand
 
 JOBS = ("done", "large", "broken", "slow", "dropped", "waiting")
 
@@ -253,3 +255,55 @@ def test_every_record_is_signed_and_a_changed_one_is_found(cli: Cli) -> None:
     result = cli("verify", "-o", "json")
     assert result.code == 1
     assert result.document["ok"] is False
+
+
+def test_the_lease_that_ends_with_no_retry_left_fails_the_job(cli: Cli) -> None:
+    """X-039, X-040: `max_retries` is the manifest's; a job is never left between two attempts."""
+    clock = FakeClock(EARLY_MS + 3_600_000)
+    with cli.played.session(clock) as session:
+        hand = Hand(cli.played.home, session)
+        hand.succeed(hand.claim())  # The one that waits.
+        hand.submit("last", 1, max_retries=0)
+        hand.claim()
+        for _ in range(8):
+            clock.jump(5_000)
+            session.ask([])
+    job = cli.json("show", "last")
+    assert (job["state"], job["reason_code"], job["max_retries"]) == ("failed", "LEASE_EXPIRED", 0)
+    assert moves(job) == [("QUEUED", "RUNNING"), ("RUNNING", "FAILED")]
+    assert "max_retries" in manifest(cli, "last")["body"]
+
+
+def test_a_result_at_the_end_of_its_lease_comes_too_late(cli: Cli) -> None:
+    """PIPE-082, X-065: what is due at a tick is decided before what is asked at that tick."""
+    clock = FakeClock(EARLY_MS + 3_600_000)
+    with cli.played.session(clock) as session:
+        hand = Hand(cli.played.home, session)
+        grant = hand.claim()
+        for _ in range(8):
+            clock.jump(5_000)
+            session.ask([])
+        (answer,) = session.ask([Finish(0, grant.job_id, grant.lease_id)])
+        assert answer.refusal is not None
+        assert answer.refusal.code == "LEASE_INVALID"
+    assert ("RUNNING", "RETRYING") in moves(cli.json("show", "waiting"))
+    assert "LEASE_INVALID" in cli("explain", "waiting").out
+
+
+def test_a_retry_that_finds_the_queue_full_waits_and_goes_first(cli: Cli) -> None:
+    """X-042, X-043: it is neither dropped nor refused, and takes the first place that comes free."""
+    settings = cli.played.home.path / "config.toml"
+    settings.write_text(settings.read_text().replace("capacity_per_class = 256", "capacity_per_class = 1"))
+    clock = FakeClock(EARLY_MS + 3_600_000)
+    with cli.played.session(clock) as session:
+        hand = Hand(cli.played.home, session)
+        hand.claim()  # The one that waits; its worker is never heard of again.
+        hand.submit("next", 1)
+        for _ in range(8):
+            clock.jump(5_000)
+            session.ask([])
+        assert cli.json("show", "waiting")["state"] == "retrying"
+        assert hand.claim().job_id == "next"
+        session.ask([])
+        assert cli.json("show", "waiting")["state"] == "queued"
+        assert hand.claim().job_id == "waiting"

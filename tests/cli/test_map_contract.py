@@ -26,7 +26,7 @@ def moves(job: Any) -> list[str]:
 
 def test_the_cursor_waits_for_the_first_item_that_has_not_ended(project: MapProject) -> None:
     """ORD-006, ORD-009, ORD-010, ORD-017, ORD-018, ORD-019, ORD-021, ORD-029, ORD-036, ORD-046, ORD-047, ORD-049, ORD-053,
-    ORD-054, X-073: item 40 does not end, all others of the two open windows do, and nothing behind them is begun.
+    ORD-054, X-024, X-073, X-080: item 40 does not end, all others of the two open windows do, and nothing behind them is begun.
     """
     os.mkfifo(project.directory / "gate")
     process = project.start(*LINE, "--compute", "words.py:slow", "--window", "16", "--chunk", "4")

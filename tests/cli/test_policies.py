@@ -52,7 +52,7 @@ def job_of(project: Project, name: str) -> Any:
 
 
 def test_a_budget_of_1_ms_of_cpu_ends_a_step_that_uses_230_ms(project: Project) -> None:
-    """PIPE-099, PIPE-101, PIPE-103, PIPE-104, PIPE-106: typed code, no retry, and a history that verifies and replays."""
+    """PIPE-099, PIPE-101, PIPE-103, PIPE-104, PIPE-106, X-049: typed code, no retry, and a history that verifies and replays."""
     configured(project, TINY)
     project.run(burning(project), code=1)
     job = job_of(project, "burn")
@@ -82,7 +82,7 @@ def test_show_has_the_ledger_of_a_job_and_explain_the_line_of_the_quota_that_dec
 
 
 def test_a_job_keeps_the_quota_that_the_settings_have_changed_since(project: Project) -> None:
-    """PIPE-100: its manifest names a policy by what it allows, and the ledger has that."""
+    """PIPE-100, X-048: its manifest names a policy by what it allows, and the ledger has that."""
     configured(project, TINY)
     project.run(burning(project), code=1)
     settings = project.home.path / "config.toml"
@@ -92,7 +92,7 @@ def test_a_job_keeps_the_quota_that_the_settings_have_changed_since(project: Pro
 
 
 def test_a_budget_that_is_not_reached_changes_nothing(project: Project) -> None:
-    """PIPE-106: what is left out of a quota is unlimited."""
+    """PIPE-106, X-049: what is left out of a quota is unlimited."""
     configured(project, "\n[quotas.tiny]\ncpu_time_budget_ms = 60000\n")
     project.run(burning(project))
     assert job_of(project, "burn")["state"] == "succeeded"

@@ -283,7 +283,7 @@ def test_sigterm_leaves_the_run_to_be_resumed(project: Project) -> None:
 
 
 def test_kill_9_of_the_command_and_the_same_line_again(project: Project) -> None:
-    """X-163, X-174, PIPE-123: real workers, no lease to wait for, and no process left over."""
+    """X-067, X-163, X-174, PIPE-123: real workers, no lease to wait for, and no process left over."""
     file = project.write(STUCK)
     process = project.start("run", file, "-w", "1")
     project.began(process)

@@ -43,6 +43,7 @@ def test_a_run_survives_kill_9_of_its_command_at_a_named_point(commands: Command
     inject(NAMED_IN_A_QUARTER[name], commands, name, SEED)
 
 
+@pytest.mark.door("detent run")
 @pytest.mark.parametrize("name", TOGETHER)
 def test_commands_on_one_home_survive_each_other(commands: Commands, name: str) -> None:
     """X-172: the second goes on when the first is killed. X-179, X-180: leases outlast a stop of a living owner."""
