@@ -110,6 +110,7 @@ def test_every_kind_of_end_is_a_document(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """X-021: one base with a registered code, whether to try again, and details."""
     failing(monkeypatch, raising(error))
     ended, said = document(capsys, "list", "-o", "json")
     assert ended == code

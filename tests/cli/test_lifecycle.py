@@ -307,3 +307,11 @@ def test_a_retry_that_finds_the_queue_full_waits_and_goes_first(cli: Cli) -> Non
         session.ask([])
         assert cli.json("show", "waiting")["state"] == "queued"
         assert hand.claim().job_id == "waiting"
+
+
+def test_a_job_is_shown_with_the_four_budgets_of_its_quota(cli: Cli) -> None:
+    """PIPE-045"""
+    quota = cli.json("show", "done")["quota"]
+    assert {name for name in quota if name.endswith(("_budget", "_budget_ms"))} == {
+        *("gpu_time_budget_ms", "cpu_time_budget_ms", "io_bytes_budget", "memory_bytes_budget")
+    }

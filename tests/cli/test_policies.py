@@ -368,7 +368,7 @@ def test_gpu_time_is_counted_where_nvidia_smi_tells_it(project: Project, monkeyp
     ],
 )
 def test_a_policy_that_cannot_be_is_refused_with_its_file_and_key(project: Project, settings: str, said: str) -> None:
-    """PIPE-086, PIPE-092, PIPE-095, PIPE-099"""
+    """PIPE-086, PIPE-092, PIPE-095, PIPE-099, X-041"""
     configured(project, "\n" + settings)
     project.checked = False
     result = project("run", burning(project))

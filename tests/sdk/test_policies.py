@@ -126,7 +126,7 @@ def test_a_flow_takes_the_quota_of_its_tasks(home: TemporaryHome) -> None:
 
 
 def test_the_named_backoff_says_how_long_a_retry_waits(client: Client) -> None:
-    """PIPE-092, PIPE-093, PIPE-094: an hour, to the tick, and not the second that is the default."""
+    """PIPE-092, PIPE-093, PIPE-094, X-041: an hour, to the tick, and not the second that is the default."""
     handle = client.submit(functions.unlucky, backoff="slow")
     eventually(lambda: job_of(client, handle).state == "RETRYING", "it does not wait for its retry")
     job = job_of(client, handle)
