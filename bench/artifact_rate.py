@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from detent.artifacts.directory import DirectoryStore
+from detent.artifacts.api import DirectoryStore
 from detent.store.content import ContentFiles
 from detent.store.files import DiskFiles, NewFile
 
@@ -79,7 +79,7 @@ def peak_mib(path: Path, directory: Path) -> tuple[float, float]:
     From `/proc`: what `getrusage` says of a child begins with what its parent had.
     """
     program = (
-        "import sys, pathlib; from detent.artifacts.directory import DirectoryStore\n"
+        "import sys, pathlib; from detent.artifacts.api import DirectoryStore\n"
         "store = DirectoryStore(pathlib.Path(sys.argv[2]))\n"
         "sys.argv[3] == 'idle' or store.put(pathlib.Path(sys.argv[1]))\n"
         "text = pathlib.Path('/proc/self/status').read_text()\n"

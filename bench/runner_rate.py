@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from detent.artifacts.directory import DirectoryStore
+from detent.artifacts.api import DirectoryStore
 from detent.canon import digest_text
 from detent.errors import Refused
 from detent.executor.runners import Runners, missing_tools

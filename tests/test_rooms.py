@@ -84,7 +84,7 @@ def test_the_reading_reaches_the_rooms_that_exist() -> None:
         ("detent.workflow.executor", "from detent.kernel import State", "workflow may not import kernel"),
         ("detent.workflow.executor", "from detent.contract import load", "workflow may not import contract"),
         ("detent.contract.load", "from detent.jobs import JobPayload", "contract may not import jobs"),
-        ("detent.ordered.windows", "from detent.ledger import record", "ordered may not import ledger"),
+        ("detent.ordered.config", "from detent.ledger import record", "ordered may not import ledger"),
         ("detent.jobs.models", "from detent.executor import run", "jobs may not import executor"),
         ("detent.ledger.verify", "from detent.store import api", "ledger may not import store"),
         ("detent.ledger.verify", "from detent.scheduling import ClassQueues", "ledger may not import scheduling"),
@@ -196,8 +196,8 @@ def test_a_package_that_loads_rooms_eagerly_is_found(source: str) -> None:
         ("detent.__main__", "from detent.cli import main"),
         ("detent.kernel", "from . import table\nfrom .table import State\nfrom ..canon import encode"),
         ("detent.kernel.metrics", "rate = 0.0\nimport math\nmath.isfinite(rate)"),
-        ("detent.canon.tolerance", "EPS_EQ = 1e-10"),
-        ("detent.canon.ticks", "from datetime import UTC, datetime\ndatetime.fromtimestamp(0, UTC)"),
+        ("detent.canon.numbers", "EPS_EQ = 1e-10"),
+        ("detent.canon.numbers", "from datetime import UTC, datetime\ndatetime.fromtimestamp(0, UTC)"),
         ("detent.workflow.models", "from uuid import UUID"),
         ("detent.workflow.defaults", "from uuid import uuid4\nfrom datetime import UTC, datetime\ndatetime.now(UTC)"),
         ("detent.workflow.facade", "import logging"),
@@ -205,7 +205,7 @@ def test_a_package_that_loads_rooms_eagerly_is_found(source: str) -> None:
         ("detent.ledger.verify", "from detent.jobs import JobResult"),
         ("detent.owner.owner", "import threading, time\nfrom detent.store import api\nimportlib.import_module(name)"),
         ("detent.cli.main", "from detent import __version__\nprint(__version__)"),
-        ("detent.testing.clock", "from detent.cli import main"),
+        ("detent.testing.home", "from detent.cli import main"),
     ],
 )
 def test_what_the_house_allows_is_not_found(module: str, source: str) -> None:

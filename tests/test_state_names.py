@@ -20,7 +20,7 @@ from detent.words import states
 
 SOURCE = Path(__file__).parents[1] / "src" / "detent"
 NAMES = frozenset({*map(str, State), *map(str, JobStatus), *RUN_STATUSES, *states.JOB_STATES, *states.STEP_STATES})
-TABLES = ("words/states.py", "kernel/", "ledger/", "jobs/status.py", "workflow/enums.py")
+TABLES = ("words/states.py", "kernel/", "ledger/", "jobs/status.py", "workflow/vocabulary.py")
 """The table itself; the rooms whose contract the names are; and the two contracts with enums of their own."""
 _CODE = "a code of an error, stored in reports"
 _READY = "a field of a replica's status, named by the contract"

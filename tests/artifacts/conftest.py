@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from detent.artifacts.api import ArtifactStore
-from detent.artifacts.directory import DirectoryStore
+from detent.artifacts.api import ArtifactStore, DirectoryStore
 from tests.artifacts.buckets import Bucket, Server
 
 _numbers = count()

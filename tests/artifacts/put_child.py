@@ -15,8 +15,8 @@ import signal
 import sys
 from pathlib import Path
 
+from detent.artifacts.api import DirectoryStore
 from detent.artifacts.choose import open_store
-from detent.artifacts.directory import DirectoryStore
 from detent.errors import DetentError
 from detent.store.content import ContentFiles
 from detent.store.files import DiskFiles, NewFile

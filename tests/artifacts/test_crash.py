@@ -15,7 +15,7 @@ from random import Random
 
 import pytest
 
-from detent.artifacts.directory import DirectoryStore
+from detent.artifacts.api import DirectoryStore
 from detent.canon import sha256
 from detent.errors import StoreUnavailable
 from detent.store.content import ContentFiles

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from detent.artifacts.api import DirectoryStore
 from detent.artifacts.choose import open_store
-from detent.artifacts.directory import DirectoryStore
 from detent.canon import sha256
 from detent.errors import InvalidInput, StoreCorrupt, StoreUnavailable
 from detent.store.content import ContentFiles

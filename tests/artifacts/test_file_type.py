@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.artifacts.content_type import sniff
-from detent.artifacts.file_type import HEAD_BYTES, JSON_BYTES_MAX, SVG_BYTES_MAX, Sniffed, claim_fault, examine
+from detent.artifacts.content_type import (
+    JSON_BYTES_MAX,
+    SVG_BYTES_MAX,
+    TEXT_HEAD_BYTES,
+    Sniffed,
+    claim_fault,
+    examine,
+    sniff,
+)
 
 TEXT = "text/plain; charset=utf-8"
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><path d="M 0 0"/></svg>'
@@ -107,7 +114,7 @@ def test_an_svg_that_a_viewer_would_read_in_another_way_is_text(tmp_path: Path, 
 
 def test_what_could_act_is_found_beyond_the_first_bytes(tmp_path: Path) -> None:
     """JOB-050"""
-    late = b"<!--" + b"x" * HEAD_BYTES + b"-->"
+    late = b"<!--" + b"x" * TEXT_HEAD_BYTES + b"-->"
     assert not of(tmp_path, SVG.replace(b"<path", late + b"<path")).active
     assert of(tmp_path, SVG.replace(b"<path", late + b"<scr\x1b(Bipt>")).active
 
@@ -131,7 +138,7 @@ def test_a_bomb_is_not_unfolded_and_a_huge_svg_is_not_searched_for_ever(tmp_path
     laughs = b'<?xml version="1.0"?><!DOCTYPE svg [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]><svg>&b;</svg>'
     assert of(tmp_path, laughs).content_type == TEXT
     assert of(tmp_path, SVG + b" " * SVG_BYTES_MAX).content_type == TEXT
-    assert of(tmp_path, b"<!--" * (HEAD_BYTES // 4)).format == "text"
+    assert of(tmp_path, b"<!--" * (TEXT_HEAD_BYTES // 4)).format == "text"
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.PNG", "x/a.jpeg", "a.svg", "a.pdf", "a.webp", "a.gif", "a.jpg"])
@@ -163,7 +170,7 @@ def test_any_bytes_have_an_answer_under_an_allowed_type(tmp_path_factory: pytest
 
 def test_text_that_goes_on_as_something_else_is_no_text(tmp_path: Path) -> None:
     assert of(tmp_path, b"x" * 5000 + b"\0").format == "binary"
-    assert of(tmp_path, b"x" * (HEAD_BYTES - 1) + "ä".encode()).format == "text", (
+    assert of(tmp_path, b"x" * (TEXT_HEAD_BYTES - 1) + "ä".encode()).format == "text", (
         "a character is cut by the end of the head"
     )
 

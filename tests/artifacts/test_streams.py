@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.artifacts.directory import DirectoryStore
+from detent.artifacts.api import DirectoryStore
 from detent.canon import sha256
 from detent.errors import StoreCorrupt
 from detent.store.streams import PIECE_BYTES, VerifiedStream

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detent.canon import SigningKey, verify
-from detent.canon.merkle import leaf_hash, root_of
-from detent.canon.shared_signature import (
+from detent.canon.crypto import (
     MESSAGES_MAX,
     ROOT_LABEL,
     SHARED_BYTES_MAX,
@@ -19,6 +18,7 @@ from detent.canon.shared_signature import (
     signed_text,
     verify_signature,
 )
+from detent.canon.merkle import leaf_hash, root_of
 from detent.errors import InvalidInput
 
 KEY = SigningKey(bytes(range(32)))

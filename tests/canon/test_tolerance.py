@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.canon import EPS_DENOM, EPS_EQ, approx_equal, bucket, compare, rank_key, tolerance
-from detent.canon.tolerance import OBJECTIVE_TYPE, SENSE, log_sum_exp, require_binary64, softmax
+from detent.canon import EPS_DENOM, EPS_EQ, approx_equal, bucket, compare, numbers, rank_key
+from detent.canon.numbers import OBJECTIVE_TYPE, SENSE, log_sum_exp, require_binary64, softmax
 from detent.errors import InvalidInput, InvariantBroken
 
 NAN, INF = float("nan"), float("inf")
@@ -33,7 +33,7 @@ def test_the_tolerances_have_their_exact_values() -> None:
 
 def test_no_other_module_writes_a_tolerance_as_a_bare_number() -> None:
     """PIPE-021"""
-    home = Path(tolerance.__file__)
+    home = Path(numbers.__file__)
     bare = [
         (path.name, node.value)
         for path in sorted(home.parents[1].rglob("*.py"))
@@ -41,7 +41,7 @@ def test_no_other_module_writes_a_tolerance_as_a_bare_number() -> None:
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Constant) and isinstance(node.value, float) and 0 < node.value < 1e-6
     ]
-    assert bare == [("tolerance.py", 1e-10), ("tolerance.py", 1e-12)]
+    assert bare == [("numbers.py", 1e-10), ("numbers.py", 1e-12)]
 
 
 def test_two_numbers_are_close_up_to_the_tolerance_and_not_beyond() -> None:

@@ -16,10 +16,9 @@ from detent.errors import HomeError, RolledBack
 from detent.inspect.audit import verify_home
 from detent.inspect.replay import replay_home
 from detent.owner.home import Home, make_home
-from detent.owner.home_copy import adopt
-from detent.owner.home_locations import PlaceKeeper
-from detent.owner.kept_heads import KeptHeads, state_directory
+from detent.owner.keys import adopt
 from detent.owner.session import Session
+from detent.owner.state_directory import KeptHeads, PlaceKeeper, state_directory
 from detent.owner.wiring import Parts, begin_ledger
 from detent.testing import Crash, CrashAt
 from tests.cli.conftest import Cli

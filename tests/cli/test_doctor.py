@@ -14,9 +14,8 @@ import pytest
 
 from detent.executor.sandbox import Capabilities, Profile, probe, profile_of
 from detent.executor.sandbox.capabilities import WORDS
-from detent.inspect.doctor import bytecode_of, interpreter_of, space_of
-from detent.inspect.sandbox import sandbox_view
-from detent.owner.kept_heads import KeptHeads, state_directory
+from detent.inspect.doctor import bytecode_of, interpreter_of, sandbox_view, space_of
+from detent.owner.state_directory import KeptHeads, state_directory
 from tests.cli.conftest import Cli, Result
 
 

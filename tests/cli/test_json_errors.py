@@ -12,7 +12,7 @@ import click
 import pytest
 
 from detent.cli.app import COMMANDS, cli, run
-from detent.cli.failure import wants_json
+from detent.cli.shell import wants_json
 from detent.contract.params import ParamsInvalid
 from detent.errors import CODES, InboxFull, QueueFull
 from tests.cli.test_app import failing, raising

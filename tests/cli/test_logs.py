@@ -9,9 +9,8 @@ import pytest
 
 from detent.cli import logs
 from detent.cli.app import run
-from detent.cli.logs_page import LogsPage, printable
-from detent.inspect.follow_logs import Piece
-from detent.inspect.logs import AttemptLog
+from detent.cli.logs import LogsPage, printable
+from detent.inspect.logs import AttemptLog, Piece
 from detent.jobs.work import Failure
 from detent.kernel import EndRun
 from detent.runs.find_jobs import FoundJob

@@ -11,7 +11,7 @@ import pytest
 
 from detent.cli.map_progress import PlainMapLines, map_frame
 from detent.cli.progress_frame import ASCII, line_width
-from detent.ordered.snapshot import WindowView
+from detent.ordered.actions import WindowView
 from detent.runs.ordered.handle import OrderedView
 from tests.cli.map_project import MapProject, detent_home, eventually, opened, project
 from tests.runs.rig import WAIT_SECONDS

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from detent.owner.home_metrics import FILE
+from detent.owner.metrics import FILE
 from detent.scheduling.attempts import ALL_FAMILIES
 from tests.cli.project import Project, detent_home, project
 

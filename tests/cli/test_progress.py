@@ -6,8 +6,7 @@ from threading import Event
 
 import pytest
 
-from detent.cli.progress import Progress
-from detent.cli.progress_terminal import Console
+from detent.cli.progress import Console, Progress
 from detent.runs.record.view import RunView
 from tests.cli.run_views import START_MS, run_view, step
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from detent.cli.progress_lines import PlainLines
+from detent.cli.progress import PlainLines
 from detent.runs.record.view import RunView
 from tests.cli.run_views import START_MS, run_view, step
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from detent.cli.progress import Block
 from detent.cli.progress_frame import frame
-from detent.cli.progress_terminal import Block
 from detent.cli.terminal import takes_block, width
 from detent.runs.record.view import RunView
 from tests.cli.run_views import run_view, step, texts
@@ -166,7 +166,7 @@ PROGRAM = """
 import os, select, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell that starts the tests in the background ignores it.
 from detent.cli.progress import Progress
-from detent.cli.progress_terminal import Console
+from detent.cli.progress import Console
 from detent.runs.record.view import RunView, StepView
 step = StepView("extract", "extract", "running", 5, done=3, running=1, started_ms=0)
 view = RunView("run-1", "weather", "running", (step,), 0, 1000, 2, "/h")

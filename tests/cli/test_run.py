@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from detent.cli.app import run
-from detent.cli.interrupts import interrupts
+from detent.cli.shell import interrupts
 from detent.inspect.replay import replay_home
 from detent.store.sqlite import SqliteStore
 from detent.testing import TemporaryHome

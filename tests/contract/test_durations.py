@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.contract.durations import BadDuration, format_duration, parse_duration
-from detent.contract.limits import DURATION_MS_MAX
+from detent.contract.words import DURATION_MS_MAX, BadDuration, format_duration, parse_duration
 
 
 @pytest.mark.parametrize(

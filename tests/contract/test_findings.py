@@ -6,7 +6,7 @@ import pytest
 
 from detent.contract import ContractInvalid, load
 from detent.contract.findings import FAULTS_MAX, Report, Spot
-from detent.contract.limits import STEPS_MAX
+from detent.contract.words import STEPS_MAX
 from tests.contract import golden
 from tests.contract.contracts import findings, marked, one_step, only
 

@@ -11,11 +11,10 @@ import pytest
 
 from detent.contract import load
 from detent.contract.bindings import BINDING_KEYS, CATEGORIES, RUN_KEYS
-from detent.contract.cron import MACROS
 from detent.contract.definition import SHORT_KEYS
 from detent.contract.params import TYPES
 from detent.contract.schedule import KEYS as SCHEDULE_KEYS
-from detent.contract.schedule import OVERLAPS
+from detent.contract.schedule import MACROS, OVERLAPS
 from detent.contract.steps import LONG_STEP_KEYS, SHORT_STEP_KEYS
 from detent.contract.yaml_reader import read
 from detent.workflow.models import ModelWorkflowDefinition

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detent.contract import ContractInvalid, from_document
-from detent.contract.limits import SOURCE_BYTES_MAX
+from detent.contract.words import SOURCE_BYTES_MAX
 from tests.contract.contracts import FEWER, documents, findings, one_step, only, values
 
 SHORT = b"""\

@@ -25,12 +25,12 @@ from detent.contract import (
     load,
     long_form,
 )
-from detent.contract.shells import has_pipe
-from detent.contract.step_limits import PAYLOAD_LIMITS
-from detent.jobs.limits import Limits
-from detent.workflow.errors import ModelOnexError
+from detent.contract.model import PAYLOAD_LIMITS
+from detent.contract.shapes import has_pipe
+from detent.jobs.payload import Limits
 from detent.workflow.models import ModelWorkflowDefinition, ModelWorkflowStep
 from detent.workflow.validation import find_problems
+from detent.workflow.vocabulary import ModelOnexError
 from tests.contract.contracts import FEWER, contract, documents, only
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

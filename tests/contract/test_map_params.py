@@ -8,8 +8,7 @@ import jsonschema
 import pytest
 
 from detent.contract import Contract, ParamsInvalid, from_document, load, long_form, schema
-from detent.contract.map_params import TYPES
-from detent.contract.map_run import FUNCTIONS, MAP_KEYS
+from detent.contract.map_run import FUNCTIONS, MAP_KEYS, TYPES
 from detent.contract.params import bind
 from detent.contract.yaml_reader import read
 from tests.contract.contracts import NAME, findings, marked, only

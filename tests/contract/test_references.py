@@ -9,7 +9,7 @@ from hypothesis import given
 
 from detent.contract import references
 from detent.contract.findings import Report, Spot
-from detent.contract.limits import VALUE_DEPTH_MAX
+from detent.contract.words import VALUE_DEPTH_MAX
 from tests.contract.contracts import findings, values
 from tests.contract.resolved import resolved
 

@@ -9,8 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detent.contract import bindings_digest, contract_digest, from_document, load, long_form
-from detent.contract.cron import CRON_CHARACTERS_MAX, MACROS, BadCron, Cron, parse_cron
-from detent.contract.schedule import Every, Schedule, schedule_text
+from detent.contract.schedule import (
+    CRON_CHARACTERS_MAX,
+    MACROS,
+    BadCron,
+    Cron,
+    Every,
+    Schedule,
+    parse_cron,
+    schedule_text,
+)
 from tests.contract.contracts import findings, marked, only
 from tests.contract.test_findings import LONG_HEAD
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detent.contract.findings import ContractInvalid
-from detent.contract.limits import BYTES_MAX, DEPTH_MAX
+from detent.contract.words import BYTES_MAX, DEPTH_MAX
 from detent.contract.yaml_reader import read
 from tests.contract.contracts import keys, texts, values
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from detent.executor.sandbox import Capabilities, Profile, bare, probe, profile_of
+from detent.executor.sandbox import Capabilities, Profile, interpreter, probe, profile_of
 from detent.executor.sandbox.capabilities import WORDS
 
 EVERYTHING = dict.fromkeys(WORDS, "")
@@ -72,7 +72,7 @@ def test_an_interpreter_that_does_not_start_is_said_to_be_what_is_lacking(
     script = tmp_path / "python"
     script.write_text(f"#!/bin/sh\n{line}\n")
     script.chmod(0o755)
-    monkeypatch.setattr(bare, "interpreter", lambda: str(script))
+    monkeypatch.setattr(interpreter, "interpreter", lambda: str(script))
     found = probe.__wrapped__()
     assert profile_of(found) is Profile.NONE
     assert all(why in text for text in found.missing.values())

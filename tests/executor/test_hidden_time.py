@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from detent.executor.sandbox.hidden_time import HiddenTime, Life
+from detent.executor.sandbox.tree import HiddenTime, Life
 
 
 def test_what_a_process_used_stays_when_it_is_gone() -> None:

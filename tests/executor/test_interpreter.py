@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from detent.executor.sandbox import Job, Profile, Sandbox, bare, bare_interpreter
-from detent.executor.sandbox.interpreter import Interpreter, _system_directories
-from detent.executor.sandbox.shared_objects import Needs, foreign_libraries, needs_of
+from detent.executor.sandbox import Job, Profile, Sandbox, bare_interpreter, interpreter
+from detent.executor.sandbox.interpreter import Interpreter, Needs, _system_directories, foreign_libraries, needs_of
 from detent.testing import temporary_home
 from tests.hostile.payloads import SMALL
 from tests.hostile.rig import CONTAINED, STRONG, run
@@ -155,9 +154,9 @@ def test_a_library_path_is_passed_on_without_parts_that_mean_another_place_elsew
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", ":lib:/opt/a::/opt/b")
-    assert bare.surroundings()["LD_LIBRARY_PATH"] == "/opt/a:/opt/b"
+    assert interpreter.surroundings()["LD_LIBRARY_PATH"] == "/opt/a:/opt/b"
     monkeypatch.setenv("LD_LIBRARY_PATH", ":")
-    assert "LD_LIBRARY_PATH" not in bare.surroundings()
+    assert "LD_LIBRARY_PATH" not in interpreter.surroundings()
 
 
 def test_packages_of_the_operator_have_a_neutral_path(tmp_path: Path) -> None:

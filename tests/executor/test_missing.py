@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from detent.executor.sandbox.missing import is_outside
+from detent.executor.sandbox.classify import is_outside
 from detent.executor.sandbox.model import Raised
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.executor.sandbox.names import name_fault
+from detent.executor.sandbox.collect import name_fault
 
 
 @pytest.mark.parametrize("name", ["a", "plot.png", "a/b/c.txt", "Übung 1.svg", "a..b", "x" * 200, "9", "a-b_c+d=e,f"])

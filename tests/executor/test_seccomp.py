@@ -5,9 +5,16 @@ from __future__ import annotations
 import pytest
 
 from detent.executor.sandbox import filter_rules, seccomp
-from detent.executor.sandbox.linux import CLONE_NEWNET, CLONE_NEWTIME, CLONE_NEWUSER
+from detent.executor.sandbox.linux import (
+    AUDIT_ARCH_AARCH64,
+    AUDIT_ARCH_X86_64,
+    CLONE_NEWNET,
+    CLONE_NEWTIME,
+    CLONE_NEWUSER,
+    MACHINES,
+    Machine,
+)
 from detent.executor.sandbox.seccomp import ALLOW, EINVAL, ENOMEM, ENOSYS, ENOTTY, EOPNOTSUPP, EPERM, ERRNO, NOTIFY
-from detent.executor.sandbox.syscalls import AUDIT_ARCH_AARCH64, AUDIT_ARCH_X86_64, MACHINES, Machine
 from detent.executor.sandbox.traced_calls import TRACED
 from tests.executor.bpf import answer
 

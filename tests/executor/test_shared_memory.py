@@ -7,7 +7,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.executor.sandbox.shared_memory import SharedMemory
+from detent.executor.sandbox.tree import SharedMemory
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 

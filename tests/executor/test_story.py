@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detent.executor.sandbox.classify import cut_stream, read_python, read_value
 from detent.executor.sandbox.model import Stream
-from detent.executor.sandbox.story import cut_stream, read_python, read_value
 
 SOURCE = "def main():\n    é = 1; return 1/0\n"
 

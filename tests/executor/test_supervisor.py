@@ -26,14 +26,14 @@ from detent.executor.sandbox import (
     Running,
     Sandbox,
     SandboxFailed,
-    bare,
     bare_interpreter,
     cgroup,
+    interpreter,
     limits_of,
 )
+from detent.executor.sandbox.collect import sweep
 from detent.executor.sandbox.interpreter import Inside
 from detent.executor.sandbox.running import Jail
-from detent.executor.sandbox.staging import sweep
 from detent.jobs import ErrorCategory
 from detent.jobs import Limits as ContractLimits
 from tests.hostile.payloads import SMALL
@@ -448,7 +448,7 @@ def test_when_the_caller_dies_everything_dies() -> None:
         "print(s._process.pid, s._ready[0].pid, s.staging, flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(bare.__file__).resolve().parents[3])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(interpreter.__file__).resolve().parents[3])}
     caller = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, env=environment)
     spawner, init, staging = caller.stdout.decode().split()
     handles = []
@@ -498,14 +498,17 @@ def test_the_spawner_loads_next_to_nothing_and_nothing_of_the_house() -> None:
     """X-179: it is exec'd, and thin."""
     script = (
         "import sys, types\n"
-        f"here = {str(bare.HERE)!r}\n"
+        f"here = {str(interpreter.HERE)!r}\n"
         "for name, path in (('detent', here + '/../..'), ('detent.executor', here + '/..'), ('detent.executor.sandbox', here)):\n"
         "    module = types.ModuleType(name); module.__path__ = [path]; sys.modules[name] = module\n"
         "import detent.executor.sandbox.spawner\n"
         "print(' '.join(sorted(sys.modules)))\n"
     )
     out = subprocess.run(
-        [bare_interpreter(), "-P", "-s", "-S", "-c", script], capture_output=True, check=True, env=bare.ENVIRONMENT
+        [bare_interpreter(), "-P", "-s", "-S", "-c", script],
+        capture_output=True,
+        check=True,
+        env=interpreter.ENVIRONMENT,
     ).stdout.decode()
     modules = set(out.split())
     assert {

@@ -26,7 +26,7 @@ from detent.executor.plain import processes
 from tests.faults import points
 
 LOADED = (
-    *("detent.cli.app", "detent.cli.run", "detent.cli.summary", "detent.cli.progress", "detent.cli.progress_terminal"),
+    *("detent.cli.app", "detent.cli.run", "detent.cli.summary", "detent.cli.progress", "detent.cli.progress"),
     *(
         "detent.runs.handle",
         "detent.runs.runtime",
@@ -151,7 +151,7 @@ def become(request: dict[str, Any]) -> None:
             module, _, setting = where.rpartition(".")
             setattr(importlib.import_module(module), setting, value)
         if request.get("patience_seconds") is not None:
-            from detent.owner.ask_again import ask_again
+            from detent.owner.session import ask_again
 
             assert ask_again.__kwdefaults__ is not None
             ask_again.__kwdefaults__["seconds"] = request["patience_seconds"]

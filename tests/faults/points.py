@@ -47,7 +47,7 @@ CUTS = {
     "result: told": Cut("detent.runs.steps.progress", "RunProgress", "_settle", True, 60),
     "sandbox: wanted": Cut("detent.workers.sandbox_executor", "SandboxExecutor", "take", False, 4),
     "sandbox: started": Cut("detent.executor.sandbox.supervisor", "Sandbox", "start", True, 4),
-    "head: to be kept": Cut("detent.owner.kept_heads", "KeptHeads", "_write", False, 1),
+    "head: to be kept": Cut("detent.owner.state_directory", "KeptHeads", "_write", False, 1),
     "file: to be renamed": Cut("pathlib", "Path", "replace", False, 1),
     "run: to be ended": Cut("detent.runs.record.requests", "Requests", "end", False, 1),
     "run: ended": Cut("detent.runs.record.requests", "Requests", "end", True, 1),

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from detent.executor.leftovers import PREFIX, has_leftovers
-from detent.executor.sandbox.staging import Staging, sweep
+from detent.executor.sandbox.collect import Staging, sweep
 from detent.executor.sandbox.supervisor import _mount_point
-from detent.owner.home_locations import PlaceKeeper
-from detent.owner.kept_heads import KeptHeads
+from detent.owner.state_directory import KeptHeads, PlaceKeeper
 from detent.runs.erase import collect
 from detent.runs.record.inputs import RunLock
 from detent.store.content import marked_name

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from detent.executor.sandbox import Limits
 from detent.executor.sandbox.filter_rules import NEVER
-from detent.executor.sandbox.syscalls import machine_named
+from detent.executor.sandbox.linux import machine_named
 
 MB = 1024 * 1024
 SMALL: Final = Limits(

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from detent.canon import encode
 from detent.executor.plain import wire
-from detent.executor.sandbox import Execution, Job, Sandbox, story
+from detent.executor.sandbox import Execution, Job, Sandbox, classify
 from detent.workers.reports import Reporter
 from tests.cli.project import Project, detent_home, project
 from tests.executor.plain.rig import Rig
@@ -75,7 +75,7 @@ def test_a_home_that_such_words_stopped_goes_on(project: Project, monkeypatch: p
     """The owner once ended while it recorded the attempt; the run is taken up and comes to its end."""
     project.write("words.yaml", contract(SPEAKING_JAIL.format(words=POISONS["a syntax error in column 2^64"].hex())))
     with monkeypatch.context() as before:
-        before.setattr(story, "_PLACE_MAX", 2**80)
+        before.setattr(classify, "_PLACE_MAX", 2**80)
         before.setattr(Reporter, "_signed", lambda self, report: self._backend.sign(report))
         stopped = project("run", "words.yaml", "-w", "1")
     assert (stopped.code, "INVARIANT_VIOLATION" in stopped.err) == (1, True), stopped.err
@@ -87,7 +87,7 @@ def test_words_that_no_record_can_hold_are_a_failed_attempt_even_if_no_check_kno
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last line: what passes every check at the door and still cannot be encoded fails the attempt."""
-    monkeypatch.setattr(story, "_PLACE_MAX", 2**80)
+    monkeypatch.setattr(classify, "_PLACE_MAX", 2**80)
     project.write("words.yaml", contract(SPEAKING_JAIL.format(words=POISONS["a syntax error in column 2^64"].hex())))
     document = project.run("words.yaml", code=1)
     error = document["failures"][0]
@@ -120,7 +120,7 @@ WORDS = st.one_of(
 )
 
 
-def recorded(execution_words: story.Told) -> None:
+def recorded(execution_words: classify.Told) -> None:
     """Put what was told into the form of a record; raises if it has none."""
     raised = execution_words.raised
     if raised is not None:
@@ -130,8 +130,8 @@ def recorded(execution_words: story.Told) -> None:
 @given(words=WORDS)
 def test_whatever_a_result_pipe_says_has_a_form_in_a_record(words: bytes) -> None:
     """C5: every story, however it was written, is read or refused, and what was read can be recorded."""
-    recorded(story.read_python(words, source="a\nb\n", filename="main.py"))
-    recorded(story.read_value(words))
+    recorded(classify.read_python(words, source="a\nb\n", filename="main.py"))
+    recorded(classify.read_value(words))
 
 
 SPEAKING_EVERYWHERE = """\

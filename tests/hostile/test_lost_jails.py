@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from detent.canon.amounts import SANDBOX_MEMORY_MB_MIN
+from detent.canon.grammar import SANDBOX_MEMORY_MB_MIN
 from detent.errors import InvalidInput
 from detent.executor.sandbox import Job, Limits, Sandbox, linux, notify
 from detent.executor.sandbox.model import MB

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from detent.executor.runners import missing_tools
-from detent.executor.runners.toolwork import judge_tool
+from detent.executor.runners.tool_jobs import judge_tool
 from detent.executor.sandbox import Execution, OutputFile, Profile, Sandbox
 from detent.jobs import JobResult, JobStatus
 from tests.executor.runners.rig import Backend, backend, error_of, execute, export, render, thumbnail

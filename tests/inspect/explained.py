@@ -21,7 +21,7 @@ from detent.owner.session import Session
 from detent.owner.socket_messages import Answer
 from detent.owner.wiring import Parts, begin_ledger, load_trust, signing_key
 from detent.scheduling import ReplicaStatus
-from detent.scheduling.request import write_request
+from detent.scheduling.orders import write_request
 from detent.testing import FakeClock
 from tests.homes import EARLY_MS, Played
 from tests.kernel.builders import NO_PAYLOAD, TENANT, manifest

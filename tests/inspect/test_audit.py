@@ -18,8 +18,8 @@ from detent.inspect.replay import replay_home
 from detent.kernel import Job
 from detent.ledger.findings import Report
 from detent.owner.home import Home
-from detent.owner.kept_heads import KeptHeads, state_directory
 from detent.owner.session import Session
+from detent.owner.state_directory import KeptHeads, state_directory
 from detent.owner.wiring import Parts
 from detent.testing import FakeClock
 from tests.homes import EARLY_MS, Hand, Played, fresh

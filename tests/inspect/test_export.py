@@ -16,7 +16,7 @@ from detent.kernel import EndRun, ReuseStep, StartRun
 from detent.ledger.bundle import read_items
 from detent.ledger.items import BatchItem, ContentItem, HeadItem, PartialItem, Readable
 from detent.ledger.note import parse_head, parse_note
-from detent.owner.kept_heads import KeptHeads, state_directory
+from detent.owner.state_directory import KeptHeads, state_directory
 from detent.owner.wiring import Parts
 from detent.runs.erase import erase_job
 from tests.homes import OTHER_RUN, RUN, TENANT, Hand, Played, fresh

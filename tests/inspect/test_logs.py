@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from detent.errors import InvalidInput
-from detent.inspect.follow_logs import QUIET_POLLS, Follower, Piece
-from detent.inspect.logs import job_log
+from detent.inspect.logs import QUIET_POLLS, Follower, Piece, job_log
 from detent.jobs.work import Failure
 from detent.kernel import Cancel, EndRun, StartRun
 from detent.owner.content import Content

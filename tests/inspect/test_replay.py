@@ -14,7 +14,7 @@ from detent.inspect.export import export
 from detent.inspect.replay import replay_file, replay_home
 from detent.kernel import Claim, Heartbeat
 from detent.owner.home import make_home
-from detent.owner.key_rotation import rotate
+from detent.owner.keys import rotate
 from detent.owner.session import Session
 from detent.owner.wiring import Parts, begin_ledger
 from detent.runs.erase import erase_job

@@ -31,7 +31,7 @@ from detent.owner.session import Session
 from detent.owner.settings import read_policy
 from detent.owner.wiring import Parts
 from detent.scheduling import SchedulingPolicy
-from detent.scheduling.request import write_request
+from detent.scheduling.orders import write_request
 from detent.scheduling.what_if import Attempt, Came, Fate, WorkerCame, WorkerLeft, simulate
 from detent.scheduling.what_if_figures import Waits
 from detent.testing import FakeClock

@@ -6,7 +6,7 @@ import pytest
 
 from detent.errors import CODES
 from detent.jobs import ErrorCategory, category_of
-from detent.jobs.category import code_fault
+from detent.jobs.status import code_fault
 from tests.jobs.envelopes import failure
 from tests.kernel.builders import Scene
 

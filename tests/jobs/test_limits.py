@@ -7,7 +7,7 @@ import pytest
 from detent.errors import Refused
 from detent.jobs import EnvelopeInvalid, Environment, Limits, Plan, check_plan, read_payload
 from detent.jobs.bounds import DEFAULT_BOUNDS
-from detent.jobs.limits import ARTIFACTS_MAX, ENVELOPE_BYTES_MAX, OUTPUT_KB_MAX
+from detent.jobs.payload import ARTIFACTS_MAX, ENVELOPE_BYTES_MAX, OUTPUT_KB_MAX
 from detent.jobs.result import METADATA_BYTES_MAX, URI_CHARS_MAX
 from tests.jobs.envelopes import EXECUTE
 

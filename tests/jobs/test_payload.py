@@ -8,7 +8,7 @@ from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
 from detent.canon import json_encode
-from detent.canon.priority import PRIORITY_NAMES
+from detent.canon.grammar import PRIORITY_NAMES
 from detent.jobs import (
     DocumentExport,
     EnvelopeInvalid,

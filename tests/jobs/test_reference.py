@@ -20,7 +20,7 @@ from detent.jobs import (
     read_payload,
     read_result,
 )
-from detent.jobs.limits import ARTIFACTS_MAX, MEMORY_MB_MAX, OUTPUT_KB_MAX, TIME_MS_MAX
+from detent.jobs.payload import ARTIFACTS_MAX, MEMORY_MB_MAX, OUTPUT_KB_MAX, TIME_MS_MAX
 from detent.kernel.manifest import RETRY_CATEGORIES_DEFAULT
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "jobs.md").read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ import pytest
 
 from detent.errors import CODES
 from detent.jobs import JobStatus, Revised, superseded_by
-from detent.jobs.supersede import SUPERSEDED
+from detent.jobs.dedupe import SUPERSEDED
 
 NEW = Revised("w", "new", "object_execute", "d", frozenset({"a"}), revision_number=3)
 OLD = replace(NEW, job_id="old", revision_number=2, status=JobStatus.RUNNING)

@@ -6,7 +6,7 @@ import pytest
 
 from detent.errors import InvariantBroken
 from detent.jobs import EnvelopeInvalid, read_payload, read_result
-from detent.jobs.versions import (
+from detent.jobs.fields import (
     PAYLOAD_UPGRADES,
     RESULT_UPGRADES,
     SCHEMA_VERSION,

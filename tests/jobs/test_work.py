@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from detent.canon import decode, encode, json_digest, json_encode, sha256
 from detent.errors import InvalidInput
-from detent.jobs.category import ErrorCategory
 from detent.jobs.order import Call, JobLimits, Order, Origin, read_order
+from detent.jobs.status import ErrorCategory
 from detent.jobs.work import (
     FILES_MAX,
     REPORT_BYTES_MAX,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from detent.errors import InvalidInput
 from detent.ordered import discover
-from detent.ordered.discovery import normalised
+from detent.ordered.digests import normalised
 
 NAME = st.binary(min_size=1, max_size=6).filter(lambda name: 0 not in name)
 

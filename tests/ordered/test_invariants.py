@@ -11,7 +11,7 @@ import pytest
 
 from detent.canon import encode
 from detent.ordered import RULES, OrderedRun, SeqLedger, SeqState
-from detent.ordered.invariants import broken
+from detent.ordered.states import broken
 from tests.ordered.scenes import DONE, SUCCESS, broken_by, commit_all, config, finish, flying
 
 SNAPSHOT_FIELDS = {

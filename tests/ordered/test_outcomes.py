@@ -12,7 +12,7 @@ from detent.canon import sha256
 from detent.canon.merkle import EMPTY_ROOT, root_of, verify_inclusion
 from detent.errors import InvalidInput
 from detent.ordered import ChunkOutcomes, Summary, item_leaf
-from detent.ordered.summary import BlockTree
+from detent.ordered.actions import BlockTree
 from tests.ordered.scenes import CANCEL, FAIL, SKIP, SUCCESS
 
 ITEMS = st.lists(

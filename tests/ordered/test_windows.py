@@ -18,7 +18,7 @@ from detent.ordered import (
     chunk_of,
     plan_windows,
 )
-from detent.ordered.windows import ActiveWindows
+from detent.ordered.config import ActiveWindows
 from tests.ordered.scenes import begun, broken_by, commit_all, config, finish, flying, plan_chunks
 
 

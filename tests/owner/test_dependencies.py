@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from detent.owner.dependencies import installed_version, project_locks
+from detent.owner.home import installed_version, project_locks
 
 
 @pytest.fixture(autouse=True)

@@ -22,8 +22,8 @@ from detent.canon import digest_text
 from detent.errors import DetentError, HomeError, RolledBack, StoreUnavailable, TrustError
 from detent.ledger import SignedTrust
 from detent.owner.home import Home, find_home, home_or_new, make_home, new_home_path
-from detent.owner.kept_heads import KeptHeads, state_directory
 from detent.owner.lock import try_lock
+from detent.owner.state_directory import KeptHeads, state_directory
 from detent.owner.wiring import Parts, begin_ledger
 from detent.runs.runtime import Runtime, home_at
 from detent.store.sqlite import SqliteStore

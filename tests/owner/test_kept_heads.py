@@ -10,7 +10,7 @@ import pytest
 
 from detent.canon import encode
 from detent.errors import HomeError
-from detent.owner.kept_heads import KeptHeads, state_directory
+from detent.owner.state_directory import KeptHeads, state_directory
 
 
 @pytest.fixture

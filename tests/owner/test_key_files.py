@@ -9,7 +9,7 @@ import pytest
 
 from detent.canon import SigningKey
 from detent.errors import HomeError
-from detent.owner.key_files import KeyFiles
+from detent.owner.home_permissions import KeyFiles
 
 SEED = bytes(range(32))
 

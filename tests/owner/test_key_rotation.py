@@ -10,13 +10,12 @@ import pytest
 from detent.errors import HomeError, InvalidInput, RolledBack, StoreUnavailable, TrustError
 from detent.inspect.audit import verify_home
 from detent.ledger import KeyEntry, Trust
-from detent.owner import key_rotation as rotate_module
+from detent.owner import keys as rotate_module
 from detent.owner.home import make_home
-from detent.owner.kept_heads import KeptHeads, state_directory
-from detent.owner.key_files import ROLES
-from detent.owner.key_rotation import Rotated, rotate
+from detent.owner.home_permissions import ROLES
+from detent.owner.keys import Rotated, keys_view, rotate
 from detent.owner.session import Session
-from detent.owner.trusted_keys import keys_view
+from detent.owner.state_directory import KeptHeads, state_directory
 from detent.owner.wiring import Parts, begin_ledger, load_trust
 from detent.testing import Crash, CrashAt, FakeClock
 from tests.homes import EARLY_MS, Hand, Played, fresh

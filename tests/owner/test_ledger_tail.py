@@ -11,10 +11,9 @@ import pytest
 from detent.canon import decode
 from detent.errors import StoreUnavailable
 from detent.kernel import Claim, Finish, Record
-from detent.owner import ledger_tail
-from detent.owner.ledger_tail import Tail
+from detent.owner import store_history
 from detent.owner.session import Session
-from detent.owner.store_history import record_of
+from detent.owner.store_history import Tail, record_of
 from detent.store.sqlite import SqliteStore
 from tests.owner.homes import House, eventually, one
 from tests.owner.processes import talking
@@ -56,8 +55,8 @@ def house(tmp_path: Path) -> House:
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tail that looks by itself only when it is told to."""
-    monkeypatch.setattr(ledger_tail, "POLL_SECONDS", 3_600.0)
-    monkeypatch.setattr(ledger_tail, "IDLE_SECONDS", 3_600.0)
+    monkeypatch.setattr(store_history, "POLL_SECONDS", 3_600.0)
+    monkeypatch.setattr(store_history, "IDLE_SECONDS", 3_600.0)
 
 
 def on_the_ledger(house: House, first: int) -> list[bytes]:
@@ -322,7 +321,7 @@ def test_a_turn_never_waits_for_an_observer_of_another_thread(house: House, sess
 
 @pytest.mark.usefixtures("quiet")
 def test_a_long_gap_is_told_in_parts(house: House, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_tail, "RECORDS_AT_ONCE", 2)
+    monkeypatch.setattr(store_history, "RECORDS_AT_ONCE", 2)
     lengths: list[int] = []
     tail = Tail(SqliteStore.open_reader(house.home.ledger), lambda: False)
     tail.add(lambda records: lengths.append(len(records)))

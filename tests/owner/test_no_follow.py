@@ -11,12 +11,11 @@ import pytest
 from detent.canon import SigningKey
 from detent.errors import HomeUntrusted
 from detent.owner.home import Home
-from detent.owner.home_locations import Place, PlaceKeeper
-from detent.owner.kept_heads import KeptHeads
 from detent.owner.lock import try_lock
 from detent.owner.socket_client import Connection
+from detent.owner.state_directory import KeptHeads, Place, PlaceKeeper
 from detent.runs.record.identity import RunLock
-from detent.store.no_follow import open_no_follow, replace_no_follow
+from detent.store.files import open_no_follow, replace_no_follow
 from detent.store.sqlite import SqliteStore
 from detent.workers.resources import Resources
 from tests.owner.homes import House

@@ -10,11 +10,11 @@ import pytest
 
 from detent.errors import InvalidInput, OutcomeUnknown
 from detent.kernel import Claim, Finish, Grant
-from detent.owner import open_leases as grants_module
 from detent.owner import session as session_module
-from detent.owner.open_leases import open_grants
+from detent.owner import store_history as grants_module
 from detent.owner.socket_messages import frame
 from detent.owner.socket_server import SocketServer
+from detent.owner.store_history import open_grants
 from tests.kernel.builders import Scene
 from tests.owner.homes import House, one
 from tests.owner.test_socket_server import Raw

@@ -19,10 +19,9 @@ from detent.inspect.replay import replay_file, replay_home
 from detent.kernel import Cancel, Claim, Command, EndRun, Erase, Finish, ReuseStep, StartRun, Submit, partition_of
 from detent.ledger import verify_bundle
 from detent.owner.content import Content
-from detent.owner.key_rotation import rotate
+from detent.owner.keys import keys_view, rotate
 from detent.owner.session import Session
 from detent.owner.socket_messages import Answer
-from detent.owner.trusted_keys import keys_view
 from detent.owner.views import job_view, jobs, run_view, runs, timeline_of_job, timeline_of_run
 from detent.owner.wiring import Parts, signing_key
 from detent.runs.erase import erase_job

@@ -12,9 +12,8 @@ import pytest
 from detent.errors import HomeError, OutcomeUnknown, StoreUnavailable
 from detent.kernel import Claim
 from detent.owner import session as session_module
-from detent.owner.lock import is_held
+from detent.owner.lock import TurnTaking, is_held
 from detent.owner.session import Session
-from detent.owner.turn_taking import TurnTaking
 from detent.owner.wiring import Parts
 from detent.store.api import Store
 from detent.store.sqlite import SqliteStore

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from detent.owner import owner as owner_module
-from detent.owner.turn_taking import TurnTaking
+from detent.owner.lock import TurnTaking
 from tests.owner.rig import Rig, stamped, submit
 
 

@@ -11,8 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from detent.owner import structured_log
-from detent.owner.home_metrics import HomeMetrics
-from detent.owner.metrics import MetricsRegistry
+from detent.owner.metrics import HomeMetrics, MetricsRegistry
 from detent.owner.structured_log import LINE_BYTES_MAX, LineBuffer, LogFile, json_line
 from detent.owner.wiring import Parts
 from detent.scheduling.observability import preload_sample

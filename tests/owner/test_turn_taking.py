@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from detent.owner.turn_taking import TurnTaking, step_aside
+from detent.owner.lock import TurnTaking, step_aside
 from tests.runs.rig import eventually
 
 
@@ -85,7 +85,7 @@ def test_a_thread_interrupted_while_it_waits_leaves_no_place_behind(monkeypatch:
             return True
 
     with monkeypatch.context() as patch:
-        patch.setattr("detent.owner.turn_taking.threading.Lock", Interrupted)
+        patch.setattr("detent.owner.lock.threading.Lock", Interrupted)
         with pytest.raises(KeyboardInterrupt), turns:
             raise AssertionError("it got the turn")
     assert waiting(turns) == 0

@@ -1,6 +1,6 @@
 """A second opinion about cron lines: look at every minute, one after the other, and ask what the wall clock shows.
 
-It shares no code with `detent.contract.cron` and `detent.runs.schedules.times`: it reads the text again at every minute, and finds
+It shares no code with `detent.contract.schedule` and `detent.runs.schedules.times`: it reads the text again at every minute, and finds
 jumps of the clock by watching it.
 """
 

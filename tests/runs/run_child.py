@@ -20,7 +20,7 @@ from detent.runs.handle import RunHandle
 from detent.runs.record.inputs import RunInputs
 from detent.runs.runtime import Runtime
 from detent.testing import InlineLane
-from detent.testing.crash import CrashAt
+from detent.testing.faults import CrashAt
 
 
 def main(task: dict[str, Any]) -> None:

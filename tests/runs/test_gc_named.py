@@ -15,7 +15,7 @@ from detent.jobs.values import escaped
 from detent.jobs.work import WorkFile, WorkStream
 from detent.kernel import Finish, Grant, StartRun
 from detent.ledger import sign_result
-from detent.ledger.naming import written_digests
+from detent.ledger.loose import written_digests
 from detent.owner.content import GC_GRACE_MS, Content, referenced_digests, seal_value
 from detent.owner.wiring import Parts
 from detent.runs.erasable import digests_of_job

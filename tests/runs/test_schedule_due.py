@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.contract.cron import Cron, parse_cron
-from detent.contract.schedule import QUEUE, SKIP, Every, Schedule
+from detent.contract.schedule import QUEUE, SKIP, Cron, Every, Schedule, parse_cron
 from detent.errors import InvariantBroken
 from detent.runs.schedules.due import (
     LATE_MS_MAX,

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from detent.contract.cron import BadCron, parse_cron
-from detent.contract.schedule import Every, Schedule
+from detent.contract.schedule import BadCron, Every, Schedule, parse_cron
 from detent.errors import InvalidInput
 from detent.runs.schedules.times import (
     MOMENT_MS_MAX,

@@ -9,8 +9,8 @@ import pytest
 from detent.canon import encode
 from detent.kernel import partition_of
 from detent.scheduling.admission import Admitted, NotAdmitted, admit
-from detent.scheduling.demand import Demand, Shape
 from detent.scheduling.fleet import Fleet
+from detent.scheduling.index import Demand, Shape
 from detent.scheduling.policy import SchedulingPolicy
 from detent.scheduling.sessions import Budgets, Sessions
 from detent.scheduling.types import TaskRequest

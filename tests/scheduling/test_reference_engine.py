@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from detent.canon import Philox
 from detent.errors import InvalidInput, Refused
 from detent.scheduling import GenerationRequest, ReferenceEngine, ReplicaSet, TokenStream, same_stream
-from detent.scheduling.reference_engine import END_TOKEN, VOCABULARY, softmax, text_of, token_count
+from detent.scheduling.determinism import END_TOKEN, VOCABULARY, softmax, text_of, token_count
 from tests.scheduling.test_determinism import replica
 
 ENGINE = ReferenceEngine("1.0", "s1", "sha256:aa")
@@ -144,7 +144,7 @@ def test_the_draw_follows_the_probabilities() -> None:
 
 
 def _two_token_sampler() -> Any:
-    from detent.scheduling.reference_engine import _sampler
+    from detent.scheduling.determinism import _sampler
 
     return _sampler({})
 

@@ -28,7 +28,7 @@ from detent.kernel import (
 from detent.kernel.policy import RULES_ORIGIN_NAMED, RULES_POOL_OPENED
 from detent.scheduling import Decision, Position, ReplicaStatus, Scheduler, SchedulingPolicy, TaskRequest
 from detent.scheduling.decisions import admitted_to_open_pool, placed_on_asker
-from detent.scheduling.request import write_request
+from detent.scheduling.orders import write_request
 from tests.kernel.builders import LEASE, Scene, body_of, code_of, config, evidence_of, quota, verified, waiting_retries
 from tests.scheduling.fleets import generic, needs, replica
 

@@ -29,7 +29,7 @@ from detent.kernel import (
     restore,
 )
 from detent.scheduling import ADMISSION_POLICIES, Decision, Scheduler
-from detent.scheduling.request import write_request
+from detent.scheduling.orders import write_request
 from tests.kernel.builders import TENANT, Scene, verified
 from tests.kernel.walk import walked
 from tests.scheduling.fleets import generic, needs, replica

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from detent.canon import decode, encode
-from detent.canon.priority import PRIORITY_NAMES
+from detent.canon.grammar import PRIORITY_NAMES
 from detent.errors import InvalidInput
-from detent.scheduling.priority import check_priority, workflow_priority
+from detent.scheduling.checks import check_priority, workflow_priority
 from detent.scheduling.types import ModelRequirements, Pin, PlacementInput, ReplicaStatus, TaskRequest, derive
 from tests.scheduling.fleets import NEEDS, PLACEMENT, STATUS, needs, replica, request
 

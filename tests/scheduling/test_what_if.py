@@ -13,7 +13,7 @@ import pytest
 from detent.canon import encode
 from detent.kernel import Arrival, KernelConfig
 from detent.scheduling import ReplicaStatus, SchedulingPolicy
-from detent.scheduling.request import write_request
+from detent.scheduling.orders import write_request
 from detent.scheduling.what_if import (
     EVICTED,
     REFUSED,

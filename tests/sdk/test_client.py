@@ -17,7 +17,7 @@ import pytest
 import detent
 from detent.errors import CODES, EXIT_REFUSED, IdempotencyKeysFull, InvalidInput, StoreCorrupt, StoreUnavailable
 from detent.inspect.replay import replay_home
-from detent.jobs.idempotency import IDEMPOTENCY_WINDOW_MS
+from detent.jobs.dedupe import IDEMPOTENCY_WINDOW_MS
 from detent.jobs.status import JobStatus
 from detent.kernel import Job
 from detent.owner.wiring import Parts

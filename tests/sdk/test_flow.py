@@ -23,8 +23,7 @@ from detent.contract import contract_digest, load, long_form
 from detent.contract.model import Kind, Retry
 from detent.errors import InvalidInput
 from detent.sdk.flow import Flow
-from detent.sdk.recording import Recording, recording_of
-from detent.sdk.step import Step
+from detent.sdk.recording import Recording, Step, recording_of
 from tests.contract.resolved import resolved
 
 RAN: list[Any] = []

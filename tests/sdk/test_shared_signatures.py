@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import detent
-from detent.canon.ed25519 import SIGNATURE_BYTES
+from detent.canon.crypto import SIGNATURE_BYTES
 from detent.kernel.evidence import detail_of
 from detent.ledger import SignedResult
 from detent.ledger.schema import SubmittedManifest, read_submitted

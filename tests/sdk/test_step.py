@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from detent.errors import DetentError, InvalidInput
-from detent.sdk.recording import Recording
-from detent.sdk.step import NoSuchAttribute, NotAValue, Step
+from detent.sdk.recording import NoSuchAttribute, NotAValue, Recording, Step
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from detent.inspect.audit import store_items
-from detent.inspect.checkpoints import Checkpoints
-from detent.inspect.unsigned_rows import Beside
+from detent.inspect.unsigned_rows import Beside, Checkpoints
 from detent.ledger import sign_trust
 from detent.ledger.verify import verify_items
 from detent.owner.home import genesis_trust

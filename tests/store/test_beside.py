@@ -9,7 +9,7 @@ import pytest
 
 from detent.canon import encode
 from detent.errors import InvalidInput, InvariantBroken
-from detent.jobs.idempotency import IDEMPOTENCY_WINDOW_MS
+from detent.jobs.dedupe import IDEMPOTENCY_WINDOW_MS
 from detent.store.api import ANSWERS_KEPT_MS, Store
 from detent.store.sqlite import SqliteStore
 from tests.store.rows import Writer, answer, content, digest, everything, job, submitted, work

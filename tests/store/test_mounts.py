@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from detent.errors import HomeError
-from detent.store import mounts
-from detent.store.mounts import network_file_system, refuse_network_file_system
+from detent.store import files
+from detent.store.files import network_file_system, refuse_network_file_system
 
 TABLE = """\
 /dev/nvme0n1p2 / ext4 rw,relatime 0 0
@@ -63,7 +63,7 @@ def test_a_link_into_a_network_file_system_is_followed(tmp_path: Path, monkeypat
     remote.mkdir()
     link.symlink_to(remote)
     table.write_text(f"/dev/sda / ext4 rw 0 0\nserver:/x {remote.resolve()} nfs rw 0 0\n")
-    monkeypatch.setattr(mounts, "_MOUNT_TABLE", table)
+    monkeypatch.setattr(files, "_MOUNT_TABLE", table)
     with pytest.raises(HomeError, match=r"network file system \(nfs\)") as error:
         refuse_network_file_system(link / "ledger.db")
     assert "DETENT_HOME" in (error.value.hint or "")
@@ -71,5 +71,5 @@ def test_a_link_into_a_network_file_system_is_followed(tmp_path: Path, monkeypat
 
 
 def test_a_machine_without_a_mount_table_refuses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mounts, "_MOUNT_TABLE", tmp_path / "none")
+    monkeypatch.setattr(files, "_MOUNT_TABLE", tmp_path / "none")
     refuse_network_file_system(tmp_path)

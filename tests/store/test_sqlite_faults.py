@@ -134,7 +134,7 @@ def test_a_network_file_system_is_refused_and_names_detent_home(path: Path, monk
     """X-173"""
     table = path.parent / "mounts"
     table.write_text(f"/dev/sda / ext4 rw 0 0\nserver:/export {path.parent} nfs4 rw 0 0\n")
-    monkeypatch.setattr("detent.store.mounts._MOUNT_TABLE", table)
+    monkeypatch.setattr("detent.store.files._MOUNT_TABLE", table)
     deeds: list[Callable[[], object]] = [
         lambda: SqliteStore.open(path),
         lambda: SqliteStore.open_reader(path),

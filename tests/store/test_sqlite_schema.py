@@ -12,7 +12,7 @@ import pytest
 from detent.errors import InvariantBroken, StoreUnavailable
 from detent.store import checks
 from detent.store.api import ANSWER_BYTES_MAX
-from detent.store.sqlite import SqliteStore, database, reader, schema_check, sources, store
+from detent.store.sqlite import SqliteStore, database, reader, schema_check, store
 from tests.store.rows import Writer, everything
 
 NOT_PLANNED = {"begin_write", "begin_read", "commit", "rollback"}
@@ -47,9 +47,9 @@ BOUNDED_SORTS = {"records_of_job", "work_of_keys", "jobs_in_state", "jobs_of_run
 @pytest.fixture(scope="module")
 def plans() -> dict[str, list[str]]:
     connection = apsw.Connection(":memory:")
-    connection.execute(sources.schema())
+    connection.execute(schema_check.schema())
     found = {}
-    for name, statement in sources.queries().items():
+    for name, statement in schema_check.queries().items():
         if name not in NOT_PLANNED:
             count = max((int(number) for number in re.findall(r"\?(\d+)", statement)), default=0)
             rows = connection.execute("EXPLAIN QUERY PLAN " + statement, (None,) * count)
@@ -63,8 +63,8 @@ def objects(connection: apsw.Connection) -> list[tuple[object, ...]]:
 
 def test_the_schema_is_the_sum_of_its_migrations() -> None:
     whole, grown = apsw.Connection(":memory:"), apsw.Connection(":memory:")
-    whole.execute(sources.schema())
-    for script in sources.migrations():
+    whole.execute(schema_check.schema())
+    for script in schema_check.migrations():
         grown.execute(script)
     assert objects(whole) == objects(grown)
     assert len(objects(whole)) > 20
@@ -72,14 +72,14 @@ def test_the_schema_is_the_sum_of_its_migrations() -> None:
 
 def test_every_table_is_strict() -> None:
     connection = apsw.Connection(":memory:")
-    connection.execute(sources.schema())
+    connection.execute(schema_check.schema())
     tables = list(connection.execute("SELECT name, strict FROM pragma_table_list WHERE name NOT LIKE 'sqlite_%'"))
     assert len(tables) >= 10
     assert [name for name, strict in tables if not strict] == []
 
 
 def test_the_schemas_numbers_are_those_of_the_code() -> None:
-    text = sources.schema()
+    text = schema_check.schema()
     assert f"BETWEEN 1 AND {checks.PARTITIONS_MAX}" in text
     assert f"BETWEEN 1 AND {checks.RECORD_BYTES_MAX}" in text
     assert f"length(bytes) <= {16 * 1024}" in text
@@ -97,8 +97,8 @@ def test_the_schemas_numbers_are_those_of_the_code() -> None:
 def test_no_row_of_a_commit_is_written_by_way_of_a_temporary_table(name: str) -> None:
     """A list of more than two values in a CHECK is one: SQLite builds it anew for every row."""
     connection = apsw.Connection(":memory:")
-    connection.execute(sources.schema())
-    sql = sources.queries()[name]
+    connection.execute(schema_check.schema())
+    sql = schema_check.queries()[name]
     values = (1,) * max(int(number) for number in re.findall(r"\?(\d+)", sql))
     assert "OpenEphemeral" not in [row[1] for row in connection.execute(f"EXPLAIN {sql}", values)]
 
@@ -146,12 +146,12 @@ def test_a_query_uses_the_index_that_was_made_for_it(plans: dict[str, list[str]]
 
 def test_every_query_is_used_and_every_used_query_is_there() -> None:
     code = "".join(inspect.getsource(module) for module in (database, reader, schema_check, store))
-    used = {name for name in sources.queries() if f'"{name}"' in code}
-    assert set(sources.queries()) == used
+    used = {name for name in schema_check.queries() if f'"{name}"' in code}
+    assert set(schema_check.queries()) == used
     asked = re.findall(r'(?:_SQL|_sql|statements|queries\(\))\["(\w+)"\]|(?:_make|_first|_pair|tuple), "(\w+)"', code)
     names = {first or second for first, second in asked}
     assert len(names) > 30
-    assert names <= set(sources.queries())
+    assert names <= set(schema_check.queries())
 
 
 def test_python_holds_no_sql_but_pragmas() -> None:
@@ -179,7 +179,11 @@ def test_an_older_ledger_is_brought_forward_when_it_is_opened_for_writing(
     Writer(ledger).submit("a")
     before = everything(ledger)
     ledger.close()
-    later = (*sources.migrations(), "CREATE TABLE second (a INTEGER) STRICT", "CREATE TABLE third (a INTEGER) STRICT")
+    later = (
+        *schema_check.migrations(),
+        "CREATE TABLE second (a INTEGER) STRICT",
+        "CREATE TABLE third (a INTEGER) STRICT",
+    )
     monkeypatch.setattr(database, "migrations", lambda: later)
     with monkeypatch.context() as needs_more:
         needs_more.setattr(database, "SCHEMA_READABLE_MIN", len(later))
@@ -197,18 +201,18 @@ def test_of_a_migration_that_fails_nothing_stays(tmp_path: Path) -> None:
     SqliteStore.create(path, "origin", 1).close()
     connection = apsw.Connection(str(path))
     before = objects(connection)
-    scripts = (*sources.migrations(), "CREATE TABLE second (a INTEGER) STRICT", "CREATE TABLE jobs (a INTEGER)")
+    scripts = (*schema_check.migrations(), "CREATE TABLE second (a INTEGER) STRICT", "CREATE TABLE jobs (a INTEGER)")
     with pytest.raises(apsw.SQLError):
         database.migrate(connection, path, scripts)
     assert objects(connection) == before
-    assert connection.pragma("user_version") == len(sources.migrations())
+    assert connection.pragma("user_version") == len(schema_check.migrations())
     connection.close()
 
 
 def test_the_database_states_the_invariants_once_more() -> None:
     """What `check_rows` asks of a row, the schema refuses by itself."""
     connection = apsw.Connection(":memory:")
-    connection.execute(sources.schema())
+    connection.execute(schema_check.schema())
     connection.execute("INSERT INTO job_names VALUES (1, 'a')")
     head = bytes(32)
     job = "INSERT INTO jobs VALUES (?, 0, 't', NULL, ?, ?, 0, ?, 0, x'')"

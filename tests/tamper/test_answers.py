@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from detent.inspect.audit import verify_home
-from detent.jobs.idempotency import IDEMPOTENCY_WINDOW_MS
+from detent.jobs.dedupe import IDEMPOTENCY_WINDOW_MS
 from detent.ledger.findings import Report
 from detent.runs import runtime
 from detent.runs.erase import erase_job

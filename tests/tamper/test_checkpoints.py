@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from detent.canon import decode, encode, sha256
-from detent.inspect import checkpoints
+from detent.inspect import unsigned_rows
 from detent.inspect.audit import verify_home
 from detent.inspect.replay import replay_home
 from detent.ledger.findings import Report
@@ -76,7 +76,7 @@ def test_the_checkpoint_of_a_long_history_is_said_not_to_be_proved(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """X-196: `verify` names what it leaves to `replay`."""
-    monkeypatch.setattr(checkpoints, "RECORDS_APPLIED_MAX", 1)
+    monkeypatch.setattr(unsigned_rows, "RECORDS_APPLIED_MAX", 1)
     forge(played, "jobs", [])
     report = verified(played)
     assert report.ok

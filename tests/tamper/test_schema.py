@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from detent.errors import StoreCorrupt
-from detent.store.sqlite import SqliteStore, schema_check, sources
+from detent.store.sqlite import SqliteStore, schema_check
 from tests.cli.project import Project, detent_home, project
 
 __all__ = ["detent_home", "project"]
@@ -108,7 +108,7 @@ def test_statistics_of_the_query_planner_are_not_a_changed_schema(done: Project)
 
 def test_the_digest_of_each_version_is_that_of_its_migrations() -> None:
     """Comparing a digest spares each opening building the schema; this is what keeps the list true."""
-    versions = range(len(sources.migrations()) + 1)
+    versions = range(len(schema_check.migrations()) + 1)
     made = [schema_check.digest_of(schema_check.objects_of(version)) for version in versions]
     assert made == list(schema_check.DIGESTS)
 
@@ -116,5 +116,5 @@ def test_the_digest_of_each_version_is_that_of_its_migrations() -> None:
 def test_the_threat_model_says_of_every_table_what_holds_it() -> None:
     """X-196: a table that is added is derived and compared, listed under "not proved", or harmless by construction."""
     page = (Path(__file__).parents[2] / "docs" / "threat-model.md").read_text()
-    tables = {name for kind, name in schema_check.objects_of(len(sources.migrations())) if kind == "table"}
+    tables = {name for kind, name in schema_check.objects_of(len(schema_check.migrations())) if kind == "table"}
     assert {name for name in tables if f"`{name}`" not in page} == set()

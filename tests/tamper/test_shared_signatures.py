@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from detent.canon import decode, encode
-from detent.canon.shared_signature import sign_together
+from detent.canon.crypto import sign_together
 from detent.errors import InvalidInput
 from detent.kernel import MANIFEST_LABEL, Manifest, Submit, VerifiedManifest
 from detent.ledger import Report, SignedResult, sign_own_manifests, sign_results, verify_bundle, write_bundle

@@ -10,7 +10,7 @@ import pytest
 
 from detent.errors import InvalidInput
 from detent.owner.home import find_home
-from detent.owner.kept_heads import state_directory
+from detent.owner.state_directory import state_directory
 from detent.owner.wiring import Parts
 from detent.runs.runtime import Runtime
 from detent.testing import START_MS, FakeClock, InlineLane, TemporaryHome, temporary_home

@@ -8,9 +8,8 @@ from contextlib import closing
 import pytest
 
 from detent.executor.sandbox import Profile, probe, profile_of
-from detent.executor.sandbox.missing import NOT_INSIDE
-from detent.inspect.follow_logs import Follower
-from detent.inspect.logs import job_log
+from detent.executor.sandbox.classify import NOT_INSIDE
+from detent.inspect.logs import Follower, job_log
 from detent.owner.content import Content
 from detent.store.sqlite import SqliteStore
 from detent.workers.live_output import LIVE_DIRECTORY, live_jobs

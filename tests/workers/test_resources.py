@@ -15,8 +15,7 @@ from detent.errors import InvalidInput
 from detent.executor.assignment import Assignment
 from detent.jobs.order import Call, JobLimits, Order, read_order
 from detent.jobs.work import CANCELLED, FAILED, SUCCEEDED, Result
-from detent.workers.resource_gate import WAITING_MAX, ResourceGate, feasible_fault
-from detent.workers.resources import Resources
+from detent.workers.resources import WAITING_MAX, ResourceGate, Resources, feasible_fault
 
 HOLDER = """
 import sys

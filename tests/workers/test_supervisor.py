@@ -23,7 +23,7 @@ from detent.owner.backend import commands_of
 from detent.owner.content import seal_value
 from detent.runs.erase import erase_job
 from detent.runs.runtime import Runtime
-from detent.store.process_mark import ProcessMark
+from detent.store.content import ProcessMark
 from detent.testing import CrashPoints, FakeClock, InlineLane
 from detent.workers.identity import WorkerIdentity, is_gone, worker_identity
 from detent.workers.supervisor import Supervisor

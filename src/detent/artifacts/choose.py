@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from detent.artifacts.api import ArtifactStore
-from detent.artifacts.directory import DirectoryStore
+from detent.artifacts.api import ArtifactStore, DirectoryStore
 from detent.canon.show import show
 from detent.errors import InvalidInput
 

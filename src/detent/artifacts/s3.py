@@ -17,8 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, Any, Final
 
-from detent.artifacts.api import READ_BYTES_MAX, Source, Stored, insist_on_digest, opened
-from detent.artifacts.directory import too_large
+from detent.artifacts.api import READ_BYTES_MAX, Source, Stored, insist_on_digest, opened, too_large
 from detent.canon import sha256
 from detent.errors import InvalidInput, StoreCorrupt, StoreUnavailable
 from detent.store.streams import VerifiedStream, copy_hashed, insist_on_announced, wrong_bytes

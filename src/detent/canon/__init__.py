@@ -15,8 +15,32 @@ from detent.canon.cbor import (
     encode,
     encode_trusted,
 )
-from detent.canon.digest import DIGEST_BYTES, digest, digest_text, parse_digest, sha256
-from detent.canon.ed25519 import BadKey, SigningKey, check_public_key, key_id_of, verify
+from detent.canon.crypto import (
+    DIGEST_BYTES,
+    BadKey,
+    SigningKey,
+    check_public_key,
+    digest,
+    digest_text,
+    key_id_of,
+    parse_digest,
+    sha256,
+    verify,
+)
+from detent.canon.numbers import (
+    EPS_DENOM,
+    EPS_EQ,
+    UINT64_MAX,
+    add_uint64,
+    approx_equal,
+    bucket,
+    check_uint64,
+    compare,
+    ms_to_ticks,
+    rank_key,
+    sub_uint64,
+    tick_to_iso,
+)
 from detent.canon.philox import PRNG_FAMILY, Philox, philox4x32_10, seed_to_key
 from detent.canon.strict_json import (
     NotStrictJson,
@@ -26,8 +50,6 @@ from detent.canon.strict_json import (
     json_encode,
     json_encode_trusted,
 )
-from detent.canon.ticks import UINT64_MAX, add_uint64, check_uint64, ms_to_ticks, sub_uint64, tick_to_iso
-from detent.canon.tolerance import EPS_DENOM, EPS_EQ, approx_equal, bucket, compare, rank_key
 
 __all__ = [
     "DIGEST_BYTES",

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from detent.canon.numbers import check_uint64
 from detent.canon.show import show
-from detent.canon.ticks import check_uint64
 from detent.errors import InvalidInput, InvariantBroken
 
 PRNG_FAMILY: Final = "Philox4x32-10"

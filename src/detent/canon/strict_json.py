@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from math import isfinite
 from typing import Any, Final, TypeAlias
 
-from detent.canon.digest import digest
+from detent.canon.crypto import digest
 from detent.canon.show import a_or_an, place, show, step
 from detent.errors import InvalidInput
 

@@ -13,8 +13,7 @@ from importlib import import_module
 
 import click
 
-from detent.cli.failure import CommandFailure, wants_json
-from detent.cli.shell import STANDARD_OUTPUT, Ending, ReaderGone
+from detent.cli.shell import STANDARD_OUTPUT, CommandFailure, Ending, ReaderGone, wants_json
 from detent.cli.terminal import EXIT_CODES, safe
 from detent.errors import EXIT_FAILED, DetentError, InvariantBroken
 from detent.version import __version__

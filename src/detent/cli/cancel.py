@@ -14,7 +14,7 @@ from detent.words.quantities import count_text
 from detent.words.states import CANCELLED, word_of
 
 if TYPE_CHECKING:
-    from detent.runs.cancelled import Cancelled, CancelledItems
+    from detent.runs.cancel import Cancelled, CancelledItems
 
 JOBS_NAMED_MAX = 5
 

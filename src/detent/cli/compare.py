@@ -173,7 +173,7 @@ def _level(level: str, what: str) -> Cell:
 
 
 def _rank(shell: Shell, names: tuple[str, ...], by: str | None) -> int:
-    from detent.canon.tolerance import OBJECTIVE_TYPE, SENSE  # noqa: PLC0415 - keeps `--help` fast
+    from detent.canon.numbers import OBJECTIVE_TYPE, SENSE  # noqa: PLC0415 - keeps `--help` fast
     from detent.inspect.rank import DEFAULT_METRICS, check_metrics, rank, tally_all  # noqa: PLC0415
 
     metrics = DEFAULT_METRICS if by is None else tuple(name.strip() for name in by.split(","))

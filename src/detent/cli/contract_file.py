@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detent.cli.coming import refuse_unknown_zone
+from detent.cli.contract_text import refuse_unknown_zone
 from detent.cli.page import Cell, Page
 from detent.cli.shell import JSON, Ending, Shell, format_option
 from detent.cli.terminal import BAD, FAINT, STRONG
@@ -69,7 +69,7 @@ def read_contract(file: str) -> Contract:
     Never more is read than a contract may have, so that a device or a file of any size does no harm.
     """
     from detent.contract import ContractInvalid, Finding, load  # noqa: PLC0415 - keeps `--help` fast
-    from detent.contract.limits import BYTES_MAX  # noqa: PLC0415
+    from detent.contract.words import BYTES_MAX  # noqa: PLC0415
 
     if file == STANDARD_INPUT:
         data = sys.stdin.buffer.read(BYTES_MAX + 1)
@@ -153,7 +153,7 @@ def _checked(contract: Contract) -> Contract:
 
 def refuse_policies(contract: Contract, home_option: Path | None = None) -> None:
     """Refuse names of policies that the home does not define; without a home there is nothing to compare them with."""
-    from detent.contract.step_limits import names_policies, refuse_unknown_policies  # noqa: PLC0415
+    from detent.contract.model import names_policies, refuse_unknown_policies  # noqa: PLC0415
 
     if not names_policies(contract):
         return

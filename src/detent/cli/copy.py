@@ -29,7 +29,7 @@ from detent.cli.terminal import FAINT, GOOD
 @with_shell
 def command(shell: Shell, *, force: bool) -> int:
     """Give a copy an identity."""
-    from detent.owner.home_copy import adopt  # noqa: PLC0415 - keeps `--help` fast
+    from detent.owner.keys import adopt  # noqa: PLC0415 - keeps `--help` fast
 
     home = shell.home(looks=False)
     adopted = adopt(home, environment=os.environ, force=force)

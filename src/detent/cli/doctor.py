@@ -75,8 +75,7 @@ def command(shell: Shell, *, quick: bool, accept_rollback: bool, yes: bool) -> i
 def _forget(shell: Shell, *, yes: bool) -> dict[str, object]:
     """Drop the kept tree heads of this ledger, once the person has said so."""
     from detent.errors import InvalidInput  # noqa: PLC0415
-    from detent.owner.home_locations import binding_heads, forget_bound_heads  # noqa: PLC0415
-    from detent.owner.kept_heads import KeptHeads, state_directory  # noqa: PLC0415
+    from detent.owner.state_directory import KeptHeads, binding_heads, forget_bound_heads, state_directory  # noqa: PLC0415
     from detent.owner.wiring import Parts, load_trust  # noqa: PLC0415
 
     home = shell.home(writes=True)

@@ -13,7 +13,7 @@ from detent.cli.shell import Shell, format_option, home_option, list_by_default,
 from detent.cli.terminal import BAD, FAINT, GOOD, WARN
 
 if TYPE_CHECKING:
-    from detent.owner.trusted_keys import KeysView, KeyView
+    from detent.owner.keys import KeysView, KeyView
 
 ROTATED_ROLES = ("root", "manifest", "transition", "result", "log")
 
@@ -82,7 +82,7 @@ def list_keys(shell: Shell) -> int:
 def show_key(shell: Shell, key_id: str) -> int:
     """Show one key."""
     from detent.errors import InvalidInput  # noqa: PLC0415
-    from detent.owner.trusted_keys import ROLE_WORDS, versions_of  # noqa: PLC0415 - keeps `--help` fast
+    from detent.owner.keys import ROLE_WORDS, versions_of  # noqa: PLC0415 - keeps `--help` fast
     from detent.owner.wiring import Parts, load_trust  # noqa: PLC0415
 
     found = [key for key in _view(shell).keys if key.entry.key_id.hex().startswith(key_id.lower())]
@@ -125,7 +125,7 @@ def show_key(shell: Shell, key_id: str) -> int:
 @with_shell
 def rotate_key(shell: Shell, role: str) -> int:
     """Rotate the key of a role."""
-    from detent.owner.key_rotation import rotate  # noqa: PLC0415 - keeps `--help` fast
+    from detent.owner.keys import rotate  # noqa: PLC0415 - keeps `--help` fast
 
     home = shell.home(writes=True)
     rotated = rotate(home, role, environment=os.environ)
@@ -155,7 +155,7 @@ def rotate_key(shell: Shell, role: str) -> int:
 
 
 def _view(shell: Shell) -> KeysView:
-    from detent.owner.trusted_keys import keys_view  # noqa: PLC0415 - keeps `--help` fast
+    from detent.owner.keys import keys_view  # noqa: PLC0415 - keeps `--help` fast
     from detent.owner.wiring import Parts  # noqa: PLC0415
 
     home = shell.home()

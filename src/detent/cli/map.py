@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detent.cli.interrupts import interrupts
-from detent.cli.shell import JSON, Shell, duration_ms, teaching, with_shell
+from detent.cli.shell import JSON, Shell, duration_ms, interrupts, teaching, with_shell
 from detent.cli.terminal import run_exit_code
 from detent.errors import DetentError, InvariantBroken
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from detent.runs.ordered.items import Items
     from detent.runs.ordered.resume import Beginning
-    from detent.runs.ordered.spec import OrderedSpec
+    from detent.runs.ordered.spec import Items, OrderedSpec
     from detent.runs.runtime import Runtime
 
 
@@ -160,9 +158,9 @@ def drive(  # noqa: PLR0913 - what it works with
     """Run with progress on standard error, then answer with the summary; ``seqs`` are those that a retry's items had before."""
     from detent.cli.map_page import broken_data, draw_summary, summary_data  # noqa: PLC0415
     from detent.cli.map_progress import MapProgress  # noqa: PLC0415
-    from detent.cli.progress_terminal import Console  # noqa: PLC0415
-    from detent.runs.ordered.functions import insist_on_function  # noqa: PLC0415
+    from detent.cli.progress import Console  # noqa: PLC0415
     from detent.runs.ordered.handle import OrderedHandle  # noqa: PLC0415
+    from detent.runs.ordered.spec import insist_on_function  # noqa: PLC0415
     from detent.targets import parse_target  # noqa: PLC0415
 
     for function in (spec.compute, spec.filter):
@@ -191,20 +189,13 @@ def drive(  # noqa: PLR0913 - what it works with
 
 
 def _files(work: Runtime, patterns: tuple[str, ...], base: Path) -> Items:
-    from detent.runs.ordered.items import (  # noqa: PLC0415
-        file_lines,
-        matched_files,
-        spool,
-    )
+    from detent.runs.ordered.spec import file_lines, matched_files, spool  # noqa: PLC0415
 
     return spool(work.backend.files, file_lines(matched_files(patterns, base), base))
 
 
 def _rows(work: Runtime, rows: Path) -> Items:
-    from detent.runs.ordered.items import (  # noqa: PLC0415
-        row_lines,
-        spool,
-    )
+    from detent.runs.ordered.spec import row_lines, spool  # noqa: PLC0415
 
     with click.open_file(str(rows), "rb") as stream:
         return spool(work.backend.files, row_lines(stream, str(rows)))

@@ -6,10 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from detent.cli.page import Cell
-from detent.cli.progress import Progress
+from detent.cli.progress import Block, Console, Progress, clock_text
 from detent.cli.progress_frame import DRAWN, Line, Look, fitted
-from detent.cli.progress_lines import clock_text
-from detent.cli.progress_terminal import Block, Console
 from detent.cli.terminal import BAD, FAINT, STRONG, WARN, safe
 from detent.words.quantities import count_text, short_duration, size_text
 

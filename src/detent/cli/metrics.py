@@ -46,7 +46,7 @@ def exposition(home: Home) -> str:
     """The metrics of a home as text; what was counted is kept in the home, where it can be written."""
     from detent.errors import DetentError  # noqa: PLC0415 - keeps `--help` fast
     from detent.inspect.replicas import kernels  # noqa: PLC0415
-    from detent.owner.home_metrics import HomeMetrics  # noqa: PLC0415
+    from detent.owner.metrics import HomeMetrics  # noqa: PLC0415
     from detent.owner.wiring import Parts  # noqa: PLC0415
     from detent.scheduling import Scheduler  # noqa: PLC0415
     from detent.scheduling.observability import queue_depths  # noqa: PLC0415

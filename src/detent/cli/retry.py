@@ -78,8 +78,7 @@ def _retry_run(
     from detent.kernel import Run  # noqa: PLC0415
     from detent.kernel.run import RUNNING  # noqa: PLC0415
     from detent.runs.handle import RunHandle  # noqa: PLC0415
-    from detent.runs.ordered.resume import Beginning  # noqa: PLC0415
-    from detent.runs.ordered.retry import ordered_to_retry  # noqa: PLC0415
+    from detent.runs.ordered.resume import Beginning, ordered_to_retry  # noqa: PLC0415
     from detent.runs.retry import changed_since, run_to_retry  # noqa: PLC0415
     from detent.runs.runtime import Runtime  # noqa: PLC0415
 

@@ -1,24 +1,34 @@
-"""`detent run`: a pipeline to its end, with what people want to see meanwhile and afterwards."""
+"""`detent run`: a pipeline to its end, with what people want to see meanwhile and afterwards.
+
+`detent run --watch`: a contract whenever its schedule says, until Ctrl-C.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from detent.cli.contract_file import read_contract, refused
-from detent.cli.interrupts import interrupts
-from detent.cli.shell import JSON, Shell, teaching, with_shell
+from detent.cli.shell import JSON, Shell, interrupts, teaching, with_shell
 from detent.cli.terminal import run_exit_code
+from detent.errors import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from detent.contract import Contract
+    from detent.reuse.work_keys import Options
     from detent.runs.handle import RunHandle
+    from detent.runs.record.inputs import RunInputs
     from detent.runs.runtime import Runtime
+    from detent.runs.schedules.runner import Taken
 
 
 @click.command(
@@ -84,8 +94,6 @@ def command(  # noqa: PLR0913 - a command's options
         return refused(shell, exc)
     options = Options(force=force, reuse_failed=reuse_failed, salt=salt, max_parallel=max_parallel)
     if watch:
-        from detent.cli.watch import watch_runs  # noqa: PLC0415
-
         if new:
             raise click.UsageError("--new has no effect with --watch: each occurrence starts its own run")
         return watch_runs(shell, RunInputs(contract, params), options, workers=workers, quiet=quiet, drive=drive)
@@ -123,8 +131,7 @@ def drive(
             work.tell = shell.note
             ended = handle.run()
         else:
-            from detent.cli.progress import Progress  # noqa: PLC0415
-            from detent.cli.progress_terminal import Console  # noqa: PLC0415
+            from detent.cli.progress import Console, Progress  # noqa: PLC0415
 
             with Progress(handle.view, Console.of(sys.stderr, os.environ)) as progress:
                 work.tell = progress.say
@@ -140,3 +147,79 @@ def drive(
     document = summary_data(ended.view, **said) if shell.format == JSON else None
     code = run_exit_code(ended.status)
     return shell.answer(document, lambda page: draw_summary(page, ended.view, **said), code=code)
+
+
+class Interrupts:
+    """Ctrl-C ends the watch after the run that is going; once more, or a request to terminate, at once.
+
+    A run that is left in its middle is taken up again by the next watch.
+    """
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self._handle: RunHandle | None = None
+        self._woken = threading.Event()
+
+    def ending(self) -> bool:
+        """Whether it has been asked for the end."""
+        return self.asked > 0
+
+    def wait(self, seconds: float) -> None:
+        """Wait so long, or until it is asked for the end."""
+        self._woken.wait(seconds)
+
+    def interrupted(self, number: int, _frame: FrameType | None = None) -> None:
+        """A signal."""
+        self.asked += 1
+        handle = self._handle
+        if handle is not None:
+            if number == signal.SIGINT and self.asked == 1:
+                handle.tell("the watch ends after this run; Ctrl-C again stops at once")
+            else:
+                handle.stop()
+        self._woken.set()
+
+    @contextmanager
+    def minding(self, handle: RunHandle) -> Iterator[None]:
+        """Know the run that is going."""
+        self._handle = handle
+        try:
+            yield
+        finally:
+            self._handle = None
+
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        """Catch the signals for as long as the block lasts."""
+        before = {number: signal.signal(number, self.interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def watch_runs(
+    shell: Shell, inputs: RunInputs, options: Options, *, workers: int | None, quiet: bool, drive: Callable[..., int]
+) -> int:
+    """Watch until the end is asked for. Every run answers with its own summary, or its own JSON document."""
+    from detent.owner.ticks import SystemClock  # noqa: PLC0415
+    from detent.runs.handle import RunHandle  # noqa: PLC0415
+    from detent.runs.runtime import Runtime, home_at  # noqa: PLC0415
+    from detent.runs.schedules.runner import Hands, Watching, schedule_of  # noqa: PLC0415
+
+    schedule_of(inputs)  # No home is made for a contract that cannot be watched.
+    home, interrupts = home_at(shell.home_option), Interrupts()
+
+    def drive_one(run_inputs: RunInputs, taken: Taken) -> None:
+        with Runtime(home, workers=workers) as work:
+            handle = RunHandle(work, run_inputs, options=options, taken=taken)
+            drive(shell, work, handle, quiet=quiet, catching=interrupts.minding)
+
+    def say(text: str) -> None:
+        shell.note(f"{time.strftime('%H:%M:%S')} {text}")
+
+    hands = Hands(SystemClock(), interrupts.wait, drive_one, say, interrupts.ending)
+    with interrupts.caught():
+        Watching(home, inputs, hands).run()
+    return EXIT_INTERRUPTED if interrupts.asked else 0

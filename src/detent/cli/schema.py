@@ -45,7 +45,7 @@ def command(shell: Shell, what: str) -> int:
 
 def _schema(what: str) -> dict[str, Any]:
     if what in ENVELOPES:
-        from detent.jobs.schema import payload_schema, result_schema  # noqa: PLC0415 - keeps `--help` fast
+        from detent.jobs.result import payload_schema, result_schema  # noqa: PLC0415 - keeps `--help` fast
 
         return payload_schema() if what == "payload" else result_schema()
     from detent.contract import schema  # noqa: PLC0415

@@ -1,20 +1,36 @@
-"""What all commands share: the options, the way to a home, and the choice between a page and one JSON document."""
+"""What all commands share: options, the way to a home, output as a page or JSON, failures, Ctrl-C.
+
+What all commands share: the options, the way to a home, and the choice between a page and one JSON document.
+
+Ctrl-C while a command drives something that can be cancelled, or left as it stands.
+
+What a command that could not do its work says: lines for people, and one JSON document for programs.
+
+Under ``-o json`` standard output has exactly one document, whether a command succeeds or not: ``{"ok": false, "error": {...}}`` when
+it could not answer. The lines on standard error are the same either way.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
 from detent.cli.page import Page
 from detent.cli.terminal import EXIT_CODES, safe
+from detent.errors import registered
 
 if TYPE_CHECKING:
     from detent.owner.home import Home
@@ -56,7 +72,7 @@ class Shell:
         return found
 
     def _say_copied(self, home: Home, *, writes: bool) -> None:
-        from detent.owner.home_locations import COPY_HINT, copied, copied_from  # noqa: PLC0415
+        from detent.owner.state_directory import COPY_HINT, copied, copied_from  # noqa: PLC0415
 
         original = copied_from(home, os.environ)
         if original is None:
@@ -160,10 +176,102 @@ def teaching(what: str, examples: str) -> str:
 
 def duration_ms(option: str, written: str, *, least_ms: int | None = None) -> int:
     """Milliseconds of what was typed; a usage error that says how one is written for anything else."""
-    from detent.contract.durations import HOW_TO_WRITE, BadDuration, parse_duration  # noqa: PLC0415 - for `--help`
+    from detent.contract.words import HOW_TO_WRITE, BadDuration, parse_duration  # noqa: PLC0415 - for `--help`
 
     limits = {} if least_ms is None else {"least_ms": least_ms}
     try:
         return parse_duration(float(written) if written.replace(".", "", 1).isdecimal() else written, **limits)
     except BadDuration as exc:
         raise click.UsageError(f"{option} {exc}: {HOW_TO_WRITE}") from exc
+
+
+class Interruptible(Protocol):
+    """A run that a command drives."""
+
+    def cancel(self, reason: str) -> object:
+        """End it as cancelled."""
+
+    def stop(self) -> object:
+        """Leave it as it stands, to be resumed."""
+
+
+@contextmanager
+def interrupts(handle: Interruptible) -> Iterator[None]:
+    """Ctrl-C cancels the run; once more, or a request to terminate, leaves it as it stands."""
+    seen: list[int] = []
+
+    def interrupted(number: int, _frame: FrameType | None) -> None:
+        seen.append(number)
+        cancels = number == signal.SIGINT and len(seen) == 1
+        # On a thread of its own: this one may hold, at this very moment, the lock that the answer needs.
+        answer = partial(handle.cancel, "interrupted") if cancels else handle.stop
+        threading.Thread(target=answer, name="detent-interrupt", daemon=True).start()
+
+    before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+_ASKED = re.compile(r"-[A-Za-z]*?o(?P<format>.*)")
+_END_OF_OPTIONS = "--"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandFailure:
+    """Why a command ended without an answer; its code says with which exit code."""
+
+    code: str
+    message: str
+    hint: str | None = None
+    retryable: bool | None = None
+    """None: as the registry says of the code."""
+    details: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        """What the process ends with."""
+        return registered(self.code).exit_code
+
+    def lines(self, *, named: bool = True) -> list[str]:
+        """For people; an error with several reasons has a line for each. ``named``: with the code behind it."""
+        listed = self.details.get("errors")
+        reasons = [_reason(one) for one in listed] if isinstance(listed, list) else []
+        code = f" ({self.code})" if named else ""
+        several = bool(reasons) and "\n".join(reasons) == self.message
+        said = [f"error: {reason}{code}" for reason in (reasons if several else [self.message])]
+        return [*said, f"hint:  {self.hint}"] if self.hint else said
+
+    def document(self) -> dict[str, object]:
+        """The one document, as data."""
+        entry = registered(self.code)
+        error = {
+            "code": self.code,
+            "message": self.message,
+            "hint": self.hint,
+            "retryable": entry.retryable if self.retryable is None else self.retryable,
+            "exit_code": entry.exit_code,
+            "details": dict(self.details),
+        }
+        return {"ok": False, "error": error}
+
+    def json(self) -> str:
+        """The one document."""
+        return json.dumps(self.document(), indent=2, default=str)
+
+
+def _reason(one: object) -> str:
+    """One of several reasons; a fault of a document is told with its path."""
+    return f"{one['path']}: {one['message']}" if isinstance(one, Mapping) and "path" in one else str(one)
+
+
+def wants_json(words: Sequence[str]) -> bool:
+    """Whether a command line asks for JSON, also one that cannot be parsed; the last ``-o`` counts."""
+    asked = ""
+    words = words[: words.index(_END_OF_OPTIONS)] if _END_OF_OPTIONS in words else words
+    for word, following in zip(words, [*words[1:], ""], strict=False):
+        if (found := _ASKED.fullmatch(word)) is not None:
+            asked = found["format"] or following
+    return asked == "json"

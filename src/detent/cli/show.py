@@ -66,7 +66,7 @@ def command(shell: Shell, identifier: str, what: str | None, *, raw: bool, snaps
             run = views.run_view(reader, identifier)
         job = views.job_view(reader, identifier) if what != "run" and run is None else None
         if snapshot:
-            from detent.cli.snapshot_page import show_snapshot  # noqa: PLC0415
+            from detent.cli.map_page import show_snapshot  # noqa: PLC0415
 
             return show_snapshot(shell, home, identifier, run)
         if run is not None:
@@ -98,8 +98,7 @@ def _show_run(shell: Shell, home: Home, reader: StoreReader, content: Content, v
     from detent.cli.show_run import RunSteps  # noqa: PLC0415
     from detent.owner import views  # noqa: PLC0415
     from detent.owner.ticks import SystemClock  # noqa: PLC0415
-    from detent.runs.ordered.recorded import recorded_ordered  # noqa: PLC0415
-    from detent.runs.ordered.snapshot_file import read_snapshot  # noqa: PLC0415
+    from detent.runs.ordered.recorded import read_snapshot, recorded_ordered  # noqa: PLC0415
     from detent.runs.record.recorded_run import Live, recorded_run  # noqa: PLC0415
     from detent.workers.live_output import live_since  # noqa: PLC0415
 
@@ -194,7 +193,7 @@ def _states_text(states: Mapping[str, int]) -> str:
 
 
 def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, view: JobView) -> int:
-    from detent.cli.work_page import action_map, draw_error, order_fields, order_map, report_fields, report_map  # noqa: PLC0415
+    from detent.cli.show_run import action_map, draw_error, order_fields, order_map, report_fields, report_map  # noqa: PLC0415
     from detent.inspect.environment import environment_of_job  # noqa: PLC0415
     from detent.inspect.job_ledger import ledger_of  # noqa: PLC0415
     from detent.inspect.logs import attempts_of, job_times  # noqa: PLC0415
@@ -294,7 +293,7 @@ def _times(records: list[RecordView], view: JobView) -> dict[str, Any] | None:
     """The statuses that a platform job has had, with their times, by its records alone; None for another kind of job."""
     if view.job.job_kind != "platform" or not all(record.fields for record in records):
         return None
-    from detent.jobs.timeline import timeline  # noqa: PLC0415
+    from detent.jobs.status import timeline  # noqa: PLC0415
 
     told = timeline(record.fields for record in records)
     answer = told.answer(tick_ms=view.times.tick_ms, epoch_base_ms=view.times.epoch_base_ms)

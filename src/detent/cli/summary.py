@@ -15,8 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from detent.cli.artifact_text import artifact_fields
-from detent.cli.page import Cell, Cellish, Page, state_cell
+from detent.cli.page import Cell, Cellish, Page, artifact_fields, state_cell
 from detent.cli.terminal import BAD, FAINT, NOTE, STRONG, WARN, beginning, safe, shortened
 from detent.errors import DetentError
 from detent.owner.home import find_home

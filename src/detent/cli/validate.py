@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detent.cli.coming import coming_of
 from detent.cli.contract_file import (
     STANDARD_INPUT,
     draw_findings,
@@ -16,6 +15,7 @@ from detent.cli.contract_file import (
     refuse_policies,
     without_home,
 )
+from detent.cli.contract_text import coming_of
 from detent.cli.page import Cell, Page
 from detent.cli.shell import Shell, teaching
 from detent.cli.terminal import BAD, FAINT, GOOD, STRONG, WARN
@@ -105,8 +105,8 @@ def warnings_of(contract: Contract) -> list[Finding]:
 def _without_effect(contract: Contract) -> list[Finding]:
     """Fields that are kept and change nothing when the contract is run (X-120, X-194)."""
     from detent.contract import Finding  # noqa: PLC0415 - keeps `--help` fast
+    from detent.contract.definition import IN_DEFINITION, IN_STEPS, definition_fields, step_fields  # noqa: PLC0415
     from detent.contract.findings import Place  # noqa: PLC0415
-    from detent.contract.without_effect import IN_DEFINITION, IN_STEPS, definition_fields, step_fields  # noqa: PLC0415
 
     found = [
         Finding(contract.name, 0, 0, f"{name} changes nothing: {why}", "remove it, or keep it as a note")
@@ -133,7 +133,7 @@ def _blind_pipes(contract: Contract) -> list[Finding]:
     from detent.contract import Finding  # noqa: PLC0415 - keeps `--help` fast
     from detent.contract.findings import Place  # noqa: PLC0415
     from detent.contract.model import Kind  # noqa: PLC0415
-    from detent.contract.shells import SH, has_pipe  # noqa: PLC0415
+    from detent.contract.shapes import SH, has_pipe  # noqa: PLC0415
 
     piped = [
         step_id

@@ -6,11 +6,10 @@ from typing import Any
 
 from detent.contract import params, references
 from detent.contract.findings import ContractInvalid, Finding, Place
-from detent.contract.identity import bindings_digest, contract_digest
+from detent.contract.identity import bindings_digest, contract_digest, long_form
 from detent.contract.load import from_document, load
 from detent.contract.model import Binding, Contract, Kind, Param, Retry
 from detent.contract.params import ParamsInvalid, parse_assignment
-from detent.contract.written import long_form
 
 
 def schema() -> dict[str, Any]:

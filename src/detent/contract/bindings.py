@@ -5,17 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from detent.canon.amounts import RESOURCE_HINT, RESOURCES_MAX, amount_fault, name_fault
-from detent.canon.look_alike import first_alike, has_hidden
-from detent.canon.policies import POLICY_SECTIONS, policies_named
+from detent.canon.grammar import (
+    POLICY_SECTIONS,
+    RESOURCE_HINT,
+    RESOURCES_MAX,
+    amount_fault,
+    first_alike,
+    has_hidden,
+    name_fault,
+    policies_named,
+)
 from detent.contract.findings import Spot
-from detent.contract.input_templates import argument_names
 from detent.contract.map_run import map_run, refuse_beside
 from detent.contract.model import RETRY_ON_OWN_FAILURES, Binding, Kind, Retry
-from detent.contract.references import FROM, PARAM, Reference, scan
-from detent.contract.shapes import BAD, Check, check_keys, choice, duration, flag, mapping, policy, text, texts
-from detent.contract.shells import shell
-from detent.contract.source import check_source
+from detent.contract.references import FROM, PARAM, Reference, argument_names, scan
+from detent.contract.shapes import (
+    BAD,
+    Check,
+    check_keys,
+    check_source,
+    choice,
+    duration,
+    flag,
+    mapping,
+    policy,
+    shell,
+    text,
+    texts,
+)
 from detent.contract.words import ENVIRONMENT_NAME, is_obeyed, is_python_name, python_target_fault, shown
 
 RETRY_MAX: Final = 10

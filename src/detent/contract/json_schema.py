@@ -14,22 +14,28 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from detent.canon.amounts import AMOUNT_MAX, RESOURCE, RESOURCES_MAX
-from detent.canon.policies import POLICY, POLICY_SECTIONS
-from detent.canon.priority import PRIORITY_DEFAULT, PRIORITY_MAX, PRIORITY_MIN, PRIORITY_NAMES
+from detent.canon.grammar import (
+    AMOUNT_MAX,
+    POLICY,
+    POLICY_SECTIONS,
+    PRIORITY_DEFAULT,
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    PRIORITY_NAMES,
+    RESOURCE,
+    RESOURCES_MAX,
+)
 from detent.contract.bindings import CATEGORIES, RETRY_MAX
-from detent.contract.cron import MACROS
 from detent.contract.definition import LONG_KEYS, MODE_DEFAULT, MODES
-from detent.contract.limits import STEPS_MAX
 from detent.contract.map_run import CHUNK_MAX, FUNCTIONS, MAP_KEYS, ON_ERROR, RETRIES_MAX, WINDOW_MAX
 from detent.contract.params import TYPES
 from detent.contract.schedule import KEYS as SCHEDULE_KEYS
-from detent.contract.schedule import OVERLAPS, SKIP, UTC
-from detent.contract.shells import WORDS_MAX
+from detent.contract.schedule import MACROS, OVERLAPS, SKIP, UTC
+from detent.contract.shapes import WORDS_MAX
 from detent.contract.steps import LONG_STEP_KEYS, SHORT_STEP_KEYS
-from detent.contract.words import KEY
-from detent.workflow.limits import STEP_TYPES
+from detent.contract.words import KEY, STEPS_MAX
 from detent.workflow.models import ModelWorkflowDefinition, ModelWorkflowStep
+from detent.workflow.vocabulary import STEP_TYPES
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 

@@ -16,19 +16,26 @@ from uuid import UUID
 
 from detent.canon import NotStrictJson, json_encode
 from detent.contract.definition import LONG_KEYS, SHORT_KEYS, build_long, build_short, short_definition
-from detent.contract.dependencies import Names, check_result, name_steps, report_cycles, resolve_needs
-from detent.contract.findings import ContractInvalid, Finding, Locate, Place, Report, Spot, invalid
+from detent.contract.findings import ContractInvalid, Finding, Locate, Place, Report, Spot, invalid, locate
 from detent.contract.identity import CORRELATION_LABEL, STEP_LABEL, id_maker
-from detent.contract.limits import LONG_FORM_BYTES_MAX
-from detent.contract.map_params import check_declared, has_params
+from detent.contract.map_run import check_declared, has_params
 from detent.contract.model import CheckJob, Contract, Kind, Param, Written
 from detent.contract.params import check_params
-from detent.contract.places import locate
 from detent.contract.schedule import Schedule, check_schedule
-from detent.contract.shapes import BAD, check_keys, mapping, unknown_key
-from detent.contract.shells import shell
-from detent.contract.steps import Draft, read_steps, refuse_outputs_of_sandbox, refuse_too_small, refuse_unenforced
-from detent.contract.words import shown
+from detent.contract.shapes import BAD, check_keys, mapping, shell, unknown_key
+from detent.contract.steps import (
+    Draft,
+    Names,
+    check_result,
+    name_steps,
+    read_steps,
+    refuse_outputs_of_sandbox,
+    refuse_too_small,
+    refuse_unenforced,
+    report_cycles,
+    resolve_needs,
+)
+from detent.contract.words import LONG_FORM_BYTES_MAX, shown
 from detent.contract.yaml_reader import read
 from detent.workflow.ordering import Edges
 from detent.workflow.plain import Outline, PlainStep, plain_step

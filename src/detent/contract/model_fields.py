@@ -14,9 +14,9 @@ from pydantic import BaseModel, ValidationError
 from detent.contract.findings import Path, Spot
 from detent.contract.shapes import FLAG_HINT, MAPPING_HINT, named, unknown_key
 from detent.contract.words import shown
-from detent.workflow.errors import ModelOnexError
 from detent.workflow.models import ModelWorkflowDefinition, ModelWorkflowStep
 from detent.workflow.plain import STEP_FIELDS, Outline, PlainStep
+from detent.workflow.vocabulary import ModelOnexError
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from detent.canon import NotStrictJson, json_decode, json_encode
 from detent.canon.strict_json import JsonValue
 from detent.contract.findings import Report, Spot
-from detent.contract.limits import VALUE_DEPTH_MAX
-from detent.contract.map_params import misfits
+from detent.contract.map_run import misfits
 from detent.contract.model import Param
-from detent.contract.words import KEY, KEY_HINT, shown
+from detent.contract.words import KEY, KEY_HINT, VALUE_DEPTH_MAX, shown
 from detent.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -2,10 +2,16 @@
 
 Read are UTF-8 with or without a byte order mark, one document, mappings, lists and scalars. Not read are anchors,
 aliases, tags, merge keys, directives, keys that are not text, a key written twice, and characters that end a line for some readers
-(`detent.contract.yaml_doubts`): each lets two readers of the file see two different contracts. What stands where is not kept, but for the beginnings of the uppermost mappings, which are
-the steps: a line is looked up again when it is needed (`detent.contract.places`), and only a bad file needs one.
+(`detent.contract.yaml_events`): each lets two readers of the file see two different contracts. What stands where is not kept, but for the beginnings of the uppermost mappings, which are
+the steps: a line is looked up again when it is needed (`detent.contract.findings`), and only a bad file needs one.
 
 libyaml's own limits apply: a key has at most 1,024 characters, and tabs do not indent.
+
+What one YAML scalar means: a JSON value, and nothing that JSON has no word for.
+
+A plain ``null``, ``~`` or nothing at all is null; ``true`` and ``false`` are booleans; what is written as JSON writes
+numbers is a number. Everything else is text: ``NO``, ``on``, ``010``, ``0x1f``, ``1_000``, ``.inf``, ``2024-01-01``,
+``True``. Text in quotes or in a block is text.
 """
 
 from __future__ import annotations
@@ -13,15 +19,14 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import field
+from math import isfinite
 from typing import Any, Final, NoReturn
 
 from detent.canon.late import dataclass
-from detent.contract.findings import FINDINGS_MAX, ContractInvalid, Finding, Place
-from detent.contract.limits import BYTES_MAX, DEPTH_MAX, NODES_MAX
-from detent.contract.places import doubled_keys
-from detent.contract.scalars import CONSTANTS, NUMBER_STARTS, OutOfRange, number_or_text
-from detent.contract.yaml_doubts import doubts, is_doubtful
-from detent.contract.yaml_events import NO_CHARACTER, BadSyntax, Events, place
+from detent.canon.strict_json import INTEGER_BITS_MAX, INTEGER_DIGITS_MAX
+from detent.contract.findings import FINDINGS_MAX, ContractInvalid, Finding, Place, doubled_keys
+from detent.contract.words import BYTES_MAX, DEPTH_MAX, NODES_MAX
+from detent.contract.yaml_events import NO_CHARACTER, BadSyntax, Events, doubts, is_doubtful, place
 
 # Said by what is not allowed, in two small sets: the allowed ones in one set take 15 ms to compile.
 _UNREADABLE: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]|[\ufffe\uffff]")
@@ -273,3 +278,30 @@ class _Builder:
 
     def _stop(self, event: Any, message: str, hint: str) -> NoReturn:
         raise BadSyntax(event.start_mark.line + 1, event.start_mark.column + 1, message, hint)
+
+
+CONSTANTS: Final[dict[str, Any]] = {"": None, "~": None, "null": None, "true": True, "false": False}
+NUMBER_STARTS: Final = frozenset("-0123456789")
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+
+
+class OutOfRange(Exception):
+    """A number that strict JSON cannot hold; the message completes "this number ..."."""
+
+
+def number_or_text(text: str) -> int | float | str:
+    """The number that a plain scalar writes, or else the scalar itself. Raises ``OutOfRange``."""
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return text
+    if match[1] is None and match[2] is None:
+        if len(text) > INTEGER_DIGITS_MAX + 1:
+            raise OutOfRange(f"has more than {INTEGER_DIGITS_MAX} digits")
+        integer = int(text)
+        if integer.bit_length() > INTEGER_BITS_MAX:
+            raise OutOfRange(f"has more than {INTEGER_BITS_MAX} bits")
+        return integer
+    number = float(text)
+    if not isfinite(number):
+        raise OutOfRange("is larger than a binary64 can hold")
+    return number

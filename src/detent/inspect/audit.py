@@ -17,10 +17,9 @@ from itertools import islice
 from detent.canon import DIGEST_BYTES, digest_text
 from detent.canon.show import show
 from detent.errors import DetentError, StoreCorrupt
-from detent.inspect.checkpoints import Checkpoints
 from detent.inspect.missing_content import missing_findings
 from detent.inspect.signatures import signature_checkers
-from detent.inspect.unsigned_rows import Beside
+from detent.inspect.unsigned_rows import Beside, Checkpoints
 from detent.ledger.batch import RECORDS_PER_BATCH_MAX, BatchHeader, parse_batch, partition_of_origin
 from detent.ledger.findings import Finding, Report
 from detent.ledger.items import ContentItem, HeaderItem, HeadItem, Readable, batch_item, job_item, run_item
@@ -28,9 +27,8 @@ from detent.ledger.note import NoteInvalid, parse_head, parse_note
 from detent.ledger.verify import verify_items
 from detent.owner.content import Content
 from detent.owner.home import Home
-from detent.owner.home_locations import binding_heads, ledger_name, original_of
-from detent.owner.kept_heads import KeptHeads, state_directory
 from detent.owner.settings import Settings
+from detent.owner.state_directory import KeptHeads, binding_heads, ledger_name, original_of, state_directory
 from detent.owner.wiring import Parts, load_trust
 from detent.store.api import BatchRow, RecordRow, StoreReader, TreeHeadRow
 from detent.store.content import ContentFiles

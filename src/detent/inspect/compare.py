@@ -19,7 +19,7 @@ from detent.canon import UINT64_MAX, decode_trusted, encode, sha256
 from detent.canon.late import dataclass
 from detent.errors import InvalidInput
 from detent.inspect.audit import commits
-from detent.inspect.trace_file import read_trace
+from detent.inspect.trace import read_trace
 from detent.inspect.trace_lines import END, HEADER, ITER
 from detent.kernel import (
     ORCHESTRATOR_VERSION,
@@ -31,11 +31,10 @@ from detent.kernel import (
     compare_logs,
     transition_log_hash,
 )
-from detent.kernel.compare import DECISION_FIELDS, DIFFERENT, E0
 from detent.kernel.manifest import digest_fault, id_fault
 from detent.kernel.outcome import COMMITTED
 from detent.kernel.records import OWNER_EPOCH, RUN_STARTED, SUBMITTED, TRANSITION
-from detent.kernel.trace import OriginDigest, TraceOrigin, incomparable
+from detent.kernel.trace import DECISION_FIELDS, DIFFERENT, E0, OriginDigest, TraceOrigin, incomparable
 from detent.ledger.bundle import read_bundle
 from detent.ledger.findings import Finding
 from detent.ledger.items import BatchItem, HeaderItem, PartialItem

@@ -39,11 +39,11 @@ from detent.ledger.items import (
     PartialRecord,
 )
 from detent.ledger.note import TreeHead, sign_head
-from detent.ledger.results import report_named
+from detent.ledger.signing import report_named
 from detent.owner.content import Content
 from detent.owner.home import Home
-from detent.owner.home_locations import binding_heads, refuse_copy
 from detent.owner.recovery import tree_node
+from detent.owner.state_directory import binding_heads, refuse_copy
 from detent.owner.wiring import Parts, check_kept_head, load_trust, signing_key
 from detent.runs.erasable import digests_of_job
 from detent.store.api import StoreReader

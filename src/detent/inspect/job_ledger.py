@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from detent.canon.grammar import POLICY_SECTIONS
 from detent.canon.late import dataclass
-from detent.canon.policies import POLICY_SECTIONS
 from detent.errors import DetentError
 from detent.inspect.logs import attempts_of
 from detent.jobs.order import Order

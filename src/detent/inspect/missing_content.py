@@ -3,23 +3,26 @@
 A person who reads a home sees such content as gone. That is right after an erasure, which is on the ledger, and a finding otherwise.
 The digest says what it was, so nothing else can be put in its place. The signed reports themselves are asked for where their
 signatures are checked.
+
+What jobs were asked to do, read for checking: an unreadable one is None here and a finding where it is looked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-from detent.canon import DIGEST_BYTES, NotCanonical, digest_text, parse_digest
+from detent.canon import DIGEST_BYTES, NotCanonical, decode, digest_text, parse_digest
 from detent.errors import DetentError, InvariantBroken
-from detent.inspect.payloads import fields_of, job_of, order_of
+from detent.jobs.order import Order, read_order
 from detent.jobs.report import PlatformReport, Report, read_report
-from detent.kernel import Run
+from detent.kernel import Job, Run
 from detent.kernel.evidence import RESULT
 from detent.ledger.findings import Finding
-from detent.ledger.schema import Grounds, read_evidence
+from detent.ledger.schema import Grounds, SubmittedManifest, read_evidence, read_submitted
 from detent.ledger.signing import SignedResult
-from detent.owner.content import NAMING, Content
-from detent.store.api import JobRow, RecordRow, RunRow
+from detent.owner.content import NAMING, Content, open_value
+from detent.store.api import JobRow, RecordRow, RunRow, StoreReader
 
 NOTHING = bytes(DIGEST_BYTES)
 """In the place of a digest where there is nothing to name."""
@@ -128,3 +131,51 @@ def _listed(digests: Callable[[], Iterator[str | bytes]]) -> Iterator[bytes]:
             yield named if isinstance(named, bytes) else parse_digest(named)
     except (DetentError, TypeError, ValueError, KeyError):
         return
+
+
+def job_of(row: JobRow | None) -> Job | None:
+    """The job in a row."""
+    try:
+        return None if row is None else Job.decode(row.body)
+    except (NotCanonical, InvariantBroken, TypeError, ValueError):
+        return None
+
+
+def order_of(content: Content, job: Job) -> Order | None:
+    """The order that a job's payload is; None also for a payload of another kind."""
+    said = opened(content, job.payload_digest)
+    try:
+        return None if said is None else read_order(said)
+    except (DetentError, TypeError):
+        return None
+
+
+def opened(content: Content, digest: bytes) -> Mapping[str, Any] | None:
+    """The map in sealed content."""
+    try:
+        data = content.get(digest)
+        said = None if data is None else open_value(data)
+    except (DetentError, TypeError):
+        return None
+    return said if isinstance(said, dict) else None
+
+
+def fields_of(record: RecordRow) -> Mapping[str, Any]:
+    """The fields of a record."""
+    return _map(record.body)
+
+
+def created_ms(reader: StoreReader, job_id: str) -> int | None:
+    """When a job's submitter signed its manifest, by the submitter's clock."""
+    record = next(reader.records_of_job(job_id), None)
+    signed = None if record is None or record.evidence is None else read_submitted(record.evidence)
+    tick = _map(signed.body).get("created_tick") if isinstance(signed, SubmittedManifest) else None
+    return tick if type(tick) is int else None
+
+
+def _map(data: bytes) -> Mapping[str, Any]:
+    try:
+        said = decode(data)
+    except NotCanonical:
+        return {}
+    return said if isinstance(said, dict) else {}

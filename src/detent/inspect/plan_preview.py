@@ -15,7 +15,7 @@ from detent.canon import digest_text
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.contract import Contract
-from detent.contract.map_words import may_read
+from detent.contract.map_run import may_read
 from detent.contract.model import REFERRING, Binding, Kind
 from detent.contract.references import param_names, step_keys
 from detent.errors import DetentError

@@ -16,10 +16,10 @@ from typing import Final
 
 from detent.canon import approx_equal, compare, json_decode_trusted, rank_key
 from detent.canon.late import dataclass
-from detent.canon.tolerance import Number, RankKey
+from detent.canon.numbers import Number, RankKey
 from detent.errors import InvalidInput, StoreCorrupt
 from detent.inspect.replay import replay_reader
-from detent.inspect.trace_file import read_trace
+from detent.inspect.trace import read_trace
 from detent.inspect.trace_lines import COMMIT, HEADER, ITER
 from detent.kernel import Kernel, Outcome, Run
 from detent.kernel.outcome import COMMITTED, DEDUPLICATED

@@ -9,7 +9,7 @@ import marshal
 import os
 import sys
 
-from detent.canon.ed25519 import verify
+from detent.canon.crypto import verify
 
 
 def main() -> None:

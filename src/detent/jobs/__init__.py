@@ -10,31 +10,42 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from detent.jobs.category import ErrorCategory, category_of
-from detent.jobs.dedupe import DedupeRequest, Join, PriorJob, Reuse, Run, dedupe
-from detent.jobs.idempotency import (
+from detent.jobs.dedupe import (
     IDEMPOTENCY_WINDOW_MS,
     ClientIdempotencyKey,
+    DedupeRequest,
+    ExecutionKey,
     Fresh,
     IdempotencyScope,
+    Join,
+    PriorJob,
     Repeated,
+    Reuse,
+    Revised,
+    Run,
     StoredAnswer,
     body_digest,
     decide_idempotency,
+    dedupe,
+    execution_key,
+    input_hash,
     parse_idempotency_key,
+    superseded_by,
+    work_key,
 )
-from detent.jobs.keys import ExecutionKey, execution_key, input_hash, work_key
 from detent.jobs.status import (
     STATUS_MOVES,
     TERMINAL_STATUSES,
     TIMEOUT_CODES,
+    ErrorCategory,
     JobStatus,
     StatusView,
+    Timeline,
+    category_of,
     project_job,
     project_status,
+    timeline,
 )
-from detent.jobs.supersede import Revised, superseded_by
-from detent.jobs.timeline import Timeline, timeline
 
 if TYPE_CHECKING:
     from detent.jobs.bounds import Bounds, bound_error, bound_logs, bound_result, bound_text, limit_code
@@ -45,11 +56,12 @@ if TYPE_CHECKING:
         read_complete_payload,
     )
     from detent.jobs.fields import EnvelopeInvalid
-    from detent.jobs.limits import Environment, Limits
     from detent.jobs.payload import (
         DocumentExport,
+        Environment,
         JobPayload,
         JobType,
+        Limits,
         ObjectExecute,
         ObjectRender,
         ThumbnailGenerate,
@@ -65,11 +77,12 @@ if TYPE_CHECKING:
         ResourceUsage,
         answer_fault,
         encode_result,
+        payload_schema,
         public_result,
         read_result,
+        result_schema,
         usage_of,
     )
-    from detent.jobs.schema import payload_schema, result_schema
 
 __all__ = [
     "IDEMPOTENCY_WINDOW_MS",
@@ -144,9 +157,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from detent.jobs import bounds, complete, fields, limits, payload, plans, result, schema  # noqa: PLC0415
+        from detent.jobs import bounds, complete, fields, payload, plans, result  # noqa: PLC0415
 
-        for module in (bounds, complete, fields, limits, payload, plans, result, schema):
+        for module in (bounds, complete, fields, payload, plans, result):
             if name in vars(module):
                 globals()[name] = vars(module)[name]
                 return globals()[name]

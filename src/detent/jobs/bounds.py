@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from detent.canon import UINT64_MAX, json_encode
 from detent.canon.late import dataclass
 from detent.errors import InvalidInput
-from detent.jobs.limits import Limits
+from detent.jobs.payload import Limits
 from detent.jobs.result import ErrorDetails, JobError, JobResult, LogEntry
 
 LIMIT_OUTPUT: Final = "LIMIT_OUTPUT"

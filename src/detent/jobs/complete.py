@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from detent.errors import InvariantBroken
+from detent.jobs.dedupe import ExecutionKey, execution_key, input_hash
 from detent.jobs.fields import EnvelopeInvalid, validate
-from detent.jobs.inputs import DatasetDependency, ExecuteInputs
-from detent.jobs.keys import ExecutionKey, execution_key, input_hash
-from detent.jobs.payload import JobPayload, ObjectExecute, read_payload
+from detent.jobs.payload import DatasetDependency, ExecuteInputs, JobPayload, ObjectExecute, read_payload
 from detent.jobs.platform_order import FILLED_IN
 
 

@@ -2,21 +2,25 @@
 
 Models are frozen and strict: ``"30"`` is not a number, ``true`` is not 1. Undeclared fields are kept, because a newer
 minor version may have put them there (X-161); like every other value they must be strict JSON (X-170).
+
+Versions of envelopes: ``major.minor``, where a minor only ever adds (X-161).
+
+A reader takes every minor of its own major. An older document is brought up to date by one function per minor; a newer
+one is read as it is, and what this reader does not know yet is kept and written back. Another major is refused.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date
-from typing import Annotated, Any, Final, Self, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, Self, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from detent.canon import UINT64_MAX, NotStrictJson, json_decode, json_encode, parse_digest
 from detent.canon.show import show, step
-from detent.errors import InvalidInput
-from detent.jobs.versions import Document, Upgrades, upgrade, version_fault
+from detent.errors import InvalidInput, InvariantBroken
 from detent.kernel.manifest import id_fault
 
 ERRORS_SHOWN_MAX: Final = 20
@@ -114,7 +118,7 @@ Name: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_.+-]{
 Count: TypeAlias = Annotated[int, Field(ge=0, le=UINT64_MAX)]
 Json: TypeAlias = Annotated[Any, AfterValidator(_check_json)]
 JsonObject: TypeAlias = Annotated[dict[str, Any], AfterValidator(_check_json)]
-Version: TypeAlias = Annotated[str, StringConstraints(pattern=r"^(?:0|[1-9][0-9]{0,5})\.(?:0|[1-9][0-9]{0,5})$")]
+VersionText: TypeAlias = Annotated[str, StringConstraints(pattern=r"^(?:0|[1-9][0-9]{0,5})\.(?:0|[1-9][0-9]{0,5})$")]
 
 Read = TypeVar("Read", bound=Part)
 
@@ -188,3 +192,57 @@ def unique(values: tuple[Any, ...], path: str) -> None:
         if value in seen:
             raise Misplaced(path, f"names {show(value)} twice")
         seen.add(value)
+
+
+Document: TypeAlias = dict[str, Any]
+Upgrades: TypeAlias = Mapping[int, Callable[[Document], Document]]
+"""For each minor the function that makes a document of the next one out of it."""
+
+_VERSION = re.compile(r"(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})")
+
+
+class Version(NamedTuple):
+    """A schema version. Compares as a reader expects: 1.10 comes after 1.9."""
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+
+SCHEMA_VERSION: Final = Version(1, 0)
+"""What this code writes."""
+PAYLOAD_UPGRADES: Final[Upgrades] = {}
+RESULT_UPGRADES: Final[Upgrades] = {}
+
+
+def parse_version(text: object) -> Version | None:
+    """Read a version; None when the text is none."""
+    found = _VERSION.fullmatch(text) if isinstance(text, str) else None
+    return None if found is None else Version(int(found[1]), int(found[2]))
+
+
+def version_fault(text: object, *, current: Version = SCHEMA_VERSION) -> str | None:
+    """Say why a document of this version cannot be read here, or nothing."""
+    version = parse_version(text)
+    if version is None:
+        return f"must be a version such as {current}, not {show(text)}"
+    if version.major != current.major:
+        return f"is {version}; this reader supports major version {current.major}"
+    return None
+
+
+def upgrade(document: Document, upgrades: Upgrades, *, current: Version = SCHEMA_VERSION) -> Document:
+    """Bring a document of an older minor to the current one; leave a current or newer one as it is.
+
+    The document has passed `version_fault`. It is not changed; a missing step is our own bug.
+    """
+    version = parse_version(document["schema_version"])
+    if version is None or version.major != current.major:
+        raise InvariantBroken("upgrade is asked for documents of the current major version only")
+    for minor in range(version.minor, current.minor):
+        if minor not in upgrades:
+            raise InvariantBroken(f"no upgrade from version {version.major}.{minor}")
+        document = {**upgrades[minor](dict(document)), "schema_version": str(Version(version.major, minor + 1))}
+    return document

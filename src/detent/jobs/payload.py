@@ -3,31 +3,241 @@
 A payload exists in two forms. A *draft* may leave out what the platform knows better: time, requester, limits,
 environment, key, nonce. `detent.jobs.complete` fills these in before anything is signed, and an executor takes complete
 payloads only (X-152). Both forms are read by the same models.
+
+What a job is about, what goes into it and what is wanted of it: the parts of a payload that differ by job type.
+
+How much a platform job may use, and what runs it (JOB-036 to JOB-041). What it may ask for is its plan's: `plans`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Final, Literal, Self, TypeAlias
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
-from pydantic import ModelWrapValidatorHandler, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, model_validator
 
 from detent.canon.strict_json import JSON_BYTES_MAX
-from detent.jobs.fields import Digest, Id, JobId, Misplaced, Moment, Nonce, Part, Version, read
-from detent.jobs.inputs import (
-    ExecuteInputs,
-    ExecuteOutput,
-    ExportInputs,
-    ExportOutput,
-    RenderInputs,
-    RenderOutput,
-    Target,
-    ThumbnailInputs,
-    ThumbnailOutput,
+from detent.jobs.dedupe import TARGETS_MAX
+from detent.jobs.fields import (
+    PAYLOAD_UPGRADES,
+    Digest,
+    Id,
+    JobId,
+    Json,
+    JsonObject,
+    Misplaced,
+    Moment,
+    Name,
+    Nonce,
+    Part,
+    VersionText,
+    read,
+    unique,
 )
-from detent.jobs.limits import Environment, Limits
-from detent.jobs.versions import PAYLOAD_UPGRADES
+
+DEPENDENCIES_MAX: Final = 10_000
+PIXELS_MAX: Final = 16_384
+"""Longest side of a thumbnail."""
+
+ExportFormat: TypeAlias = Literal["pdf", "html", "bundle"]
+
+
+class Target(Part):
+    """The object or objects a job is about: exactly one of both fields (X-156)."""
+
+    object_id: Id | None = None
+    object_ids: Annotated[tuple[Id, ...], Field(strict=False, min_length=1, max_length=TARGETS_MAX)] | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if (self.object_id is None) == (self.object_ids is None):
+            raise Misplaced("object_id", "give exactly one of object_id and object_ids")
+        unique(self.object_ids or (), "object_ids")
+        return self
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The objects, however many were written how."""
+        return (self.object_id,) if self.object_id is not None else self.object_ids or ()
+
+
+class ObjectDependency(Part):
+    """Another object that the code uses; a snapshot pins its content."""
+
+    kind: Literal["object"]
+    id: Id
+
+
+class DatasetDependency(Part):
+    """Data by its digest. A name may stand beside it for people; neither a path nor an address finds it (JOB-071)."""
+
+    kind: Literal["dataset"]
+    digest: Digest
+
+
+Dependency: TypeAlias = Annotated[ObjectDependency | DatasetDependency, Field(discriminator="kind")]
+
+
+class DependencySnapshot(Part):
+    """The content of an object that the job depends on, pinned."""
+
+    kind: Literal["object"]
+    id: Id
+    content_digest: Digest
+    resolved_runtime: Json = None
+
+
+class ObjectContent(Part):
+    """An object's content and how it is written: ``blockdoc``, ``latex``, …"""
+
+    format: Name
+    value: Json
+
+
+class Runtime(Part):
+    """How an object's code is called."""
+
+    language: Name = "python"
+    entrypoint: Id = "main"
+    parameters: JsonObject = Field(default_factory=dict)
+
+
+class CodeObject(Part):
+    """An object that can be executed."""
+
+    type: Name
+    content: ObjectContent
+    dependencies: Annotated[tuple[Dependency, ...], Field(strict=False, max_length=DEPENDENCIES_MAX)] = ()
+    runtime: Runtime = Runtime()
+
+
+class StaticObject(Part):
+    """An object that can be rendered without being executed."""
+
+    type: Name
+    content: ObjectContent
+
+
+class ExecuteInputs(Part):
+    """The object with everything it depends on: an executor makes no calls to fetch more (JOB-043)."""
+
+    object: CodeObject
+    dependency_snapshots: Annotated[
+        tuple[DependencySnapshot, ...], Field(strict=False, max_length=DEPENDENCIES_MAX)
+    ] = ()
+
+    @model_validator(mode="after")
+    def _dependencies_are_pinned(self) -> Self:
+        pinned = tuple(snapshot.id for snapshot in self.dependency_snapshots)
+        unique(pinned, "dependency_snapshots")
+        known = set(pinned)
+        for index, dependency in enumerate(self.object.dependencies):
+            if isinstance(dependency, ObjectDependency) and dependency.id not in known:
+                raise Misplaced(
+                    f"object.dependencies[{index}]", f"object {dependency.id!r} has no entry in dependency_snapshots"
+                )
+        return self
+
+
+class RenderInputs(Part):
+    """The object to render."""
+
+    object: StaticObject
+
+
+class ExportInputs(Part):
+    """What the document becomes."""
+
+    export_format: ExportFormat
+    view_mode: Name = "slide"
+    include_speaker_notes: bool = False
+
+
+class ThumbnailInputs(Part):
+    """The box the picture has to fit into, in pixels."""
+
+    width: Annotated[int, Field(ge=1, le=PIXELS_MAX)]
+    height: Annotated[int, Field(ge=1, le=PIXELS_MAX)]
+
+
+class OutputSpec(Part):
+    """Which outputs are wanted, as formats without repeats."""
+
+    @model_validator(mode="after")
+    def _formats_are_unique(self) -> Self:
+        unique(getattr(self, "formats", ()), "formats")
+        return self
+
+
+class ExecuteOutput(OutputSpec):
+    """Outputs of an execution."""
+
+    return_stdout: bool = True
+    return_stderr: bool = True
+    formats: Annotated[tuple[Literal["json", "png", "svg"], ...], Field(strict=False)] = ("json",)
+
+
+class RenderOutput(OutputSpec):
+    """Outputs of a rendering."""
+
+    formats: Annotated[tuple[Literal["svg", "png"], ...], Field(strict=False, min_length=1)]
+
+
+class ExportOutput(OutputSpec):
+    """Outputs of an export."""
+
+    formats: Annotated[tuple[ExportFormat, ...], Field(strict=False, min_length=1)]
+
+
+class ThumbnailOutput(OutputSpec):
+    """Outputs of a thumbnail job."""
+
+    formats: Annotated[tuple[Literal["png", "jpeg", "webp"], ...], Field(strict=False, min_length=1)]
+
+
+KB: Final = 1024
+MB: Final = 1024 * 1024
+
+TIME_MS_MAX: Final = 366 * 86_400_000
+MEMORY_MB_MAX: Final = 16 * 1024 * 1024
+OUTPUT_KB_MAX: Final = 2048
+"""Larger output travels as an artifact. An envelope holds up to three such texts, see `ENVELOPE_BYTES_MAX`."""
+ARTIFACTS_MAX: Final = 1000
+
+ENVELOPE_BYTES_MAX: Final = 64 * MB
+"""Size of a result as JSON: room for every bound at its maximum, however much of the text has to be escaped."""
+
+NetworkAccess: TypeAlias = Literal["disabled", "enabled"]
+
+
+class Limits(Part):
+    """Hard limits of one attempt; the executor enforces each (A.6)."""
+
+    timeout_ms: Annotated[int, Field(ge=1, le=TIME_MS_MAX)] = 30_000
+    cpu_ms: Annotated[int, Field(ge=1, le=TIME_MS_MAX)] = 30_000
+    memory_mb: Annotated[int, Field(ge=1, le=MEMORY_MB_MAX)] = 512
+    max_output_kb: Annotated[int, Field(ge=1, le=OUTPUT_KB_MAX)] = 256
+    max_artifacts: Annotated[int, Field(ge=1, le=ARTIFACTS_MAX)] = 50
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory limit in bytes."""
+        return self.memory_mb * MB
+
+    @property
+    def output_bytes(self) -> int:
+        """The limit of stdout, of stderr and of ``result_json``, each, in bytes."""
+        return self.max_output_kb * KB
+
+
+class Environment(Part):
+    """What runs the job. Without a word about the network there is none."""
+
+    language: Name = "python"
+    env_version: Id | None = None
+    """Image or runtime, such as ``py-executor@2026.01.10``; the platform fills it in."""
+    network_access: NetworkAccess = "disabled"
 
 
 class JobType(StrEnum):
@@ -53,7 +263,7 @@ class RequestedBy(Part):
 class JobPayload(Part):
     """The head that every platform job has. Reading a document through this class gives the class of its job type."""
 
-    schema_version: Version
+    schema_version: VersionText
     job_id: JobId
     job_type: Literal["object_execute", "object_render", "document_export", "thumbnail_generate"]
     created_at: Moment | None = None

@@ -15,14 +15,7 @@ from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput, Refused
 from detent.jobs.fields import Part
-from detent.jobs.limits import (
-    ARTIFACTS_MAX,
-    MEMORY_MB_MAX,
-    OUTPUT_KB_MAX,
-    TIME_MS_MAX,
-    Environment,
-    Limits,
-)
+from detent.jobs.payload import ARTIFACTS_MAX, MEMORY_MB_MAX, OUTPUT_KB_MAX, TIME_MS_MAX, Environment, Limits
 from detent.kernel.manifest import id_fault
 
 DEFAULT: Final = "default"

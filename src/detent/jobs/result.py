@@ -3,6 +3,11 @@
 The status decides which fields must stand there: a success has its outputs, usage and logs; a failure has its error, and
 the rest if it is known (X-153). A deadline ends in TIMED_OUT with the category RESOURCE_LIMIT, every other limit in FAILED
 with the same category (X-146).
+
+The envelopes as JSON Schema, for those who integrate in another language.
+
+A schema says what has the right shape. What it cannot say (a dependency without a snapshot, a code of another category, a
+date that does not exist) the models still refuse.
 """
 
 from __future__ import annotations
@@ -10,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, field_validator, model_validator
 
 from detent.canon import UINT64_MAX, json_encode
-from detent.jobs.category import ErrorCategory, code_fault
 from detent.jobs.fields import (
+    RESULT_UPGRADES,
     Count,
     Digest,
+    Document,
     EnvelopeInvalid,
     Id,
     JobId,
@@ -27,15 +33,22 @@ from detent.jobs.fields import (
     Name,
     Nonce,
     Part,
-    Version,
+    VersionText,
     moment,
     read,
     unique,
 )
-from detent.jobs.limits import ARTIFACTS_MAX, ENVELOPE_BYTES_MAX, MB
-from detent.jobs.payload import JobPayload
-from detent.jobs.status import TERMINAL_STATUSES, TIMEOUT_CODES, JobStatus
-from detent.jobs.versions import RESULT_UPGRADES, Document
+from detent.jobs.payload import (
+    ARTIFACTS_MAX,
+    ENVELOPE_BYTES_MAX,
+    MB,
+    DocumentExport,
+    JobPayload,
+    ObjectExecute,
+    ObjectRender,
+    ThumbnailGenerate,
+)
+from detent.jobs.status import TERMINAL_STATUSES, TIMEOUT_CODES, ErrorCategory, JobStatus, code_fault
 from detent.kernel.job import Usage
 
 METADATA_BYTES_MAX: Final = 4096
@@ -154,7 +167,7 @@ class JobResult(Part):
 
     model_config = ConfigDict(json_schema_extra={"allOf": _BY_STATUS})
 
-    schema_version: Version
+    schema_version: VersionText
     job_id: JobId
     job_type: Literal["object_execute", "object_render", "document_export", "thumbnail_generate"]
     status: Annotated[JobStatus, Field(strict=False)]
@@ -234,3 +247,18 @@ def usage_of(usage: ResourceUsage) -> Usage:
         gpu_time_ms=usage.gpu_ms,
         cpu_time_ms=usage.cpu_ms,
     )
+
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+
+def payload_schema() -> dict[str, Any]:
+    """The schema of payloads: one alternative for each job type."""
+    kinds = ObjectExecute | ObjectRender | DocumentExport | ThumbnailGenerate
+    adapter: TypeAdapter[Any] = TypeAdapter(Annotated[kinds, Field(discriminator="job_type")])
+    return {"$schema": DIALECT, "title": "JobPayload", **adapter.json_schema()}
+
+
+def result_schema() -> dict[str, Any]:
+    """The schema of results, successes and failures alike."""
+    return {"$schema": DIALECT, **JobResult.model_json_schema()}

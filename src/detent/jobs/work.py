@@ -26,8 +26,7 @@ from detent.canon import (
 from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput
-from detent.jobs.category import ErrorCategory
-from detent.jobs.status import TERMINAL_STATUSES, TIMEOUT_CODES, JobStatus
+from detent.jobs.status import TERMINAL_STATUSES, TIMEOUT_CODES, ErrorCategory, JobStatus
 from detent.jobs.values import files_named
 from detent.kernel.manifest import digest_fault, id_fault
 

@@ -30,12 +30,12 @@ from detent.kernel.commands import (
     decode_commands,
     encode_commands,
 )
-from detent.kernel.compare import LogComparison, LogDifference, LogEntry, compare_logs
 from detent.kernel.evidence import Evidence, evidence_ref
 from detent.kernel.history import History, MemoryHistory, Record
-from detent.kernel.identity import OPERATORS, ORCHESTRATOR_VERSION, Operator
-from detent.kernel.job import Job, Usage
-from detent.kernel.keys import (
+from detent.kernel.identity import (
+    OPERATORS,
+    ORCHESTRATOR_VERSION,
+    Operator,
     chain_genesis,
     lease_key,
     partition_of,
@@ -43,6 +43,7 @@ from detent.kernel.keys import (
     transition_key,
     transition_log_hash,
 )
+from detent.kernel.job import Job, Usage
 from detent.kernel.manifest import MANIFEST_LABEL, Manifest, RefusedManifest, VerifiedManifest, open_envelope
 from detent.kernel.metrics import Metrics
 from detent.kernel.outcome import ErrorRecord, Grant, HeartbeatRecord, JobState, Outcome, emit_error
@@ -58,7 +59,7 @@ from detent.kernel.records import RECORD_FIELDS
 from detent.kernel.reducer import Kernel
 from detent.kernel.run import RUN_STATUSES, Run
 from detent.kernel.table import LEGAL, TABLE_DIGEST, TABLE_MAJOR, TERMINAL, TRANSITIONS, State
-from detent.kernel.trace import IterEvent, run_end, run_header
+from detent.kernel.trace import IterEvent, LogComparison, LogDifference, LogEntry, compare_logs, run_end, run_header
 
 __all__ = [
     "LEGAL",

@@ -17,8 +17,8 @@ from detent.kernel import commands as cmd
 from detent.kernel import evidence as ev
 from detent.kernel import identity, run_handlers
 from detent.kernel.history import Record
+from detent.kernel.identity import chain_genesis, lease_key, partition_of
 from detent.kernel.job import Job
-from detent.kernel.keys import chain_genesis, lease_key, partition_of
 from detent.kernel.manifest import RefusedManifest, VerifiedManifest, digest_fault, id_fault
 from detent.kernel.moves import cancel_by_batch, conflict, extend_lease, over_quota, succeed
 from detent.kernel.outcome import (

@@ -1,10 +1,21 @@
-"""What the kernel is called, and the six operators it is made of (PIPE-001 to PIPE-003)."""
+"""What the kernel is called, and the digests that name what it makes.
+
+What the kernel is called, and the six operators it is made of (PIPE-001 to PIPE-003).
+
+The digests that name things: transitions, leases, requests, chains, the whole log.
+
+The formulas are the contract's (or fixed beside it in the decisions), so they carry no domain label of ours.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
 
+from detent.canon import UINT64_MAX, encode, encode_trusted, sha256
 from detent.canon.late import dataclass
+from detent.canon.show import show
+from detent.errors import InvalidInput
 
 ORCHESTRATOR_VERSION = "UML_OS.Pipeline.Orchestrator_v1"
 SPEC_DATE = "2026-02-18"
@@ -63,3 +74,65 @@ OPERATORS: Mapping[str, Operator] = {
         ),
     )
 }
+
+
+def transition_key(tenant_id: str, job_id: str, attempt_id: int, transition_seq: int) -> bytes:
+    """Name one transition of one attempt: the contract's ``idempotency_key`` (PIPE-063)."""
+    for number in (attempt_id, transition_seq):
+        if type(number) is not int or not 0 <= number <= UINT64_MAX:
+            raise InvalidInput(f"attempt_id and transition_seq are integers from 0 to 2^64-1, not {show(number)}")
+    return sha256(encode_trusted([tenant_id, job_id, attempt_id, transition_seq]))
+
+
+def lease_key(tenant_id: str, job_id: str, attempt_id: int, granting_seq: int) -> bytes:
+    """Name a job lease by the transition that granted it (X-036).
+
+    Computable by anyone: it says which lease is meant, it is not a credential.
+    """
+    return transition_key(tenant_id, job_id, attempt_id, granting_seq)
+
+
+def request_digest(from_state: str, to_state: str, evidence_ref: str) -> bytes:
+    """Digest of what a transition request asks for beyond its key: tells a repeat from a conflict (X-035)."""
+    return sha256(encode_trusted([from_state, to_state, evidence_ref]))
+
+
+def chain_genesis(tenant_id: str, job_id: str, job_manifest_hash: bytes) -> bytes:
+    """The hash a job's chain of records starts from (X-050)."""
+    return sha256(encode_trusted(["chain/v1", tenant_id, job_id, job_manifest_hash]))
+
+
+def partition_of(job_id: str, partitions: int) -> int:
+    """The partition that owns a job: its id's digest as a big-endian number, modulo P (PIPE-061)."""
+    if partitions < 1:
+        raise InvalidInput(f"there is at least one partition, not {partitions}")
+    return int.from_bytes(sha256(job_id.encode("utf-8")), "big") % partitions
+
+
+def transition_log_hash(count: int, heads: Iterable[tuple[str, int, bytes]]) -> bytes:
+    """Hash of the whole log by its job heads: equal iff every job's history is equal (X-050).
+
+    ``heads`` are (job id, number of transitions, last record hash) in the order of the ids' UTF-8 bytes and must be
+    ``count`` many. The value is hashed piece by piece, so a log of millions of jobs needs no memory for it.
+    """
+    hasher = hashlib.sha256()
+    hasher.update(b"\x82" + encode("log/v1") + _array_header(count))
+    seen = 0
+    previous = b""
+    for job_id, transitions, head in heads:
+        name = job_id.encode("utf-8")
+        if seen and name <= previous:
+            raise ValueError(f"job heads out of order: {job_id!r}")
+        previous = name
+        seen += 1
+        hasher.update(encode_trusted([job_id, transitions, head]))
+    if seen != count:
+        raise ValueError(f"{count} job heads announced, {seen} given")
+    return hasher.digest()
+
+
+def _array_header(length: int) -> bytes:
+    for limit, prefix, width in ((24, 0x80, 0), (1 << 8, 0x98, 1), (1 << 16, 0x99, 2), (1 << 32, 0x9A, 4)):
+        if length < limit:
+            return bytes([prefix + length]) if width == 0 else bytes([prefix]) + length.to_bytes(width, "big")
+    return b"\x9b" + length.to_bytes(8, "big")

@@ -10,9 +10,9 @@ import re
 from operator import attrgetter
 
 from detent.canon import UINT64_MAX, NotCanonical, decode, encode, encode_trusted, sha256
+from detent.canon.crypto import is_signature
+from detent.canon.grammar import PRIORITY_MAX, PRIORITY_MIN
 from detent.canon.late import dataclass
-from detent.canon.priority import PRIORITY_MAX, PRIORITY_MIN
-from detent.canon.shared_signature import is_signature
 from detent.canon.show import show
 from detent.errors import Refused
 from detent.kernel.policy import KernelConfig

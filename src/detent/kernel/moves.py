@@ -11,8 +11,8 @@ from detent.canon import add_uint64, ms_to_ticks
 from detent.kernel import evidence as ev
 from detent.kernel import identity
 from detent.kernel.history import Record
+from detent.kernel.identity import lease_key
 from detent.kernel.job import Job
-from detent.kernel.keys import lease_key
 from detent.kernel.outcome import CONFLICT, DENIED_QUOTA, JobState, Outcome
 from detent.kernel.policy import QUOTA_OK
 from detent.kernel.retry import end_attempt

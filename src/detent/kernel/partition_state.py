@@ -14,8 +14,8 @@ from detent.canon import UINT64_MAX, add_uint64, encode_trusted, sha256
 from detent.errors import InvariantBroken, Refused
 from detent.kernel import evidence as ev
 from detent.kernel.history import History, MemoryHistory, Record
+from detent.kernel.identity import request_digest, transition_key
 from detent.kernel.job import Job
-from detent.kernel.keys import request_digest, transition_key
 from detent.kernel.manifest import id_fault
 from detent.kernel.metrics import Metrics
 from detent.kernel.outcome import COMMITTED, REFUSED, JobState, Outcome, emit_error

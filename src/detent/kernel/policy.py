@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import Final
 
 from detent.canon import PRNG_FAMILY, UINT64_MAX, NotCanonical, check_uint64, decode, encode, ms_to_ticks, sha256
+from detent.canon.grammar import POLICY
 from detent.canon.late import dataclass
-from detent.canon.policies import POLICY
 from detent.canon.show import show
 from detent.errors import InvalidInput
 from detent.kernel.identity import ORCHESTRATOR_VERSION

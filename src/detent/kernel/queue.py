@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Hashable
 from typing import NamedTuple, Protocol
 
-from detent.canon.priority import PRIORITY_MAX, PRIORITY_MIN
+from detent.canon.grammar import PRIORITY_MAX, PRIORITY_MIN
 from detent.errors import InvariantBroken, Refused
 from detent.kernel.policy import KernelConfig, QueuePolicy
 

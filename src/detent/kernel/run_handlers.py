@@ -11,8 +11,7 @@ from detent.kernel import commands as cmd
 from detent.kernel import records
 from detent.kernel.evidence import reason_fault
 from detent.kernel.history import ERASED, STEP_REUSED, Record
-from detent.kernel.identity import ORCHESTRATOR_VERSION
-from detent.kernel.keys import partition_of, transition_log_hash
+from detent.kernel.identity import ORCHESTRATOR_VERSION, partition_of, transition_log_hash
 from detent.kernel.manifest import digest_fault, id_fault
 from detent.kernel.outcome import CONFLICT, DEDUPLICATED, Outcome
 from detent.kernel.policy import KernelConfig

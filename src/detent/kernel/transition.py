@@ -12,8 +12,8 @@ from detent.kernel import identity
 from detent.kernel.commands import Transition
 from detent.kernel.evidence import Evidence
 from detent.kernel.history import Record
+from detent.kernel.identity import lease_key, partition_of, request_digest, transition_key
 from detent.kernel.job import Job
-from detent.kernel.keys import lease_key, partition_of, request_digest, transition_key
 from detent.kernel.manifest import id_fault
 from detent.kernel.moves import cancel_by_batch, conflict, succeed
 from detent.kernel.outcome import (

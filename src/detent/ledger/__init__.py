@@ -5,7 +5,8 @@ the caller brings the bytes.
 
 Writing: `trust_config` and `trust` (who may sign), `signing` (manifests, results), `batch` (one signature for a commit),
 `merkle` and `note` (the tree and its heads), `items` and `bundle` (the file). Reading: `verify`, which hands batches to
-`batch_walk`, records to `record_walk`, rows to `rows`, executors' reports to `results`, and gathers what they say in `findings` and `claims`; and `replay`.
+`batch_walk`, records to `record_walk`, rows and executors' reports to
+`rows`, and gathers what they say in `findings` and `claims`; and `replay`.
 """
 
 from __future__ import annotations

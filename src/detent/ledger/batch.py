@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from detent.canon import SigningKey, encode_trusted, verify
-from detent.canon.ed25519 import SIGNATURE_BYTES
+from detent.canon.crypto import SIGNATURE_BYTES
 from detent.canon.late import dataclass
 from detent.canon.merkle import Tree, leaf_hash, root_of, verify_inclusion
 from detent.canon.show import a_or_an

@@ -22,8 +22,7 @@ import re
 from base64 import b64decode, b64encode
 from typing import Final
 
-from detent.canon.digest import sha256
-from detent.canon.ed25519 import SigningKey, verify
+from detent.canon.crypto import SigningKey, sha256, verify
 from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput, TrustError

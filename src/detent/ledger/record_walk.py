@@ -13,16 +13,15 @@ from typing import Any, Final
 from detent.canon import UINT64_MAX
 from detent.canon.show import a_or_an
 from detent.kernel.evidence import RESULT
+from detent.ledger.book import WalkState
 from detent.ledger.fold import CancelBatch, advance, differences, expected_transition, rule_faults
 from detent.ledger.items import RecordColumns
 from detent.ledger.loose import loose
-from detent.ledger.plain_records import PLAIN_KINDS
-from detent.ledger.results import NamedResult
+from detent.ledger.record_checks import PLAIN_KINDS, submitted
 from detent.ledger.schema import Grounds, read_evidence, read_record
-from detent.ledger.submitted import submitted
+from detent.ledger.signing import NamedResult
 from detent.ledger.tables import ENDED_STATES, JobFold
 from detent.ledger.trust_config import TrustFault
-from detent.ledger.walk_state import WalkState
 
 RESYNC_MAX: Final = 2**63
 """Numbers a broken record claims are followed up to here, so that counting on from them cannot leave 64 bits."""

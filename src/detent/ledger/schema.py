@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from detent.canon import RECORD_BYTES_MAX, UINT64_MAX, NotCanonical, decode
-from detent.canon.shared_signature import is_signature
+from detent.canon.crypto import is_signature
 from detent.errors import InvalidInput, Refused
 from detent.kernel import RECORD_FIELDS, RUN_STATUSES, Evidence, Manifest, State, open_envelope
 from detent.kernel import evidence as ev

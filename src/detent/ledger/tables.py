@@ -16,8 +16,7 @@ from detent.canon import encode_trusted
 from detent.canon.late import dataclass
 from detent.kernel import TERMINAL, Run, transition_log_hash
 from detent.ledger.heads import Heads
-from detent.ledger.loose import loose
-from detent.ledger.naming import named_digests, written_digests
+from detent.ledger.loose import loose, named_digests, written_digests
 from detent.ledger.templates import JobParts
 
 LIVE_JOBS_MAX: Final = 20_000

@@ -19,7 +19,7 @@ from detent.canon import (
     key_id_of,
     sha256,
 )
-from detent.canon.ed25519 import SIGNATURE_BYTES
+from detent.canon.crypto import SIGNATURE_BYTES
 from detent.canon.late import dataclass
 from detent.errors import TrustError
 

@@ -36,8 +36,7 @@ from detent.ledger.items import (
     RunItem,
 )
 from detent.ledger.note import NoteInvalid, parse_head, parse_note
-from detent.ledger.result_check import Reports
-from detent.ledger.rows import Rows
+from detent.ledger.rows import Reports, Rows
 from detent.ledger.tree_heads import HeadClaims
 from detent.ledger.trust import Trust, Version
 from detent.ledger.trust_config import TrustFault

@@ -16,20 +16,17 @@ from detent.ordered.actions import (
     Dispatch,
     Envelope,
     Fatal,
+    Snapshot,
+    Summary,
     Withdraw,
     WriteAgain,
 )
-from detent.ordered.config import FAILURE_POLICIES, OrderedConfig
-from detent.ordered.discovery import Discovery, discover
-from detent.ordered.invariants import RULES
-from detent.ordered.outcomes import ChunkOutcomes, ItemProof, item_leaf
+from detent.ordered.config import FAILURE_POLICIES, Chunk, OrderedConfig, Window, chunk_job_id, chunk_of, plan_windows
+from detent.ordered.digests import ChunkOutcomes, Discovery, ItemProof, discover, item_leaf
 from detent.ordered.resume import resume_after
 from detent.ordered.run import OrderedRun
 from detent.ordered.seq_ledger import SeqLedger
-from detent.ordered.snapshot import Snapshot
-from detent.ordered.states import MOVES, TERMINAL, SeqState
-from detent.ordered.summary import Summary
-from detent.ordered.windows import Chunk, Window, chunk_job_id, chunk_of, plan_windows
+from detent.ordered.states import MOVES, RULES, TERMINAL, SeqState
 
 __all__ = [
     "FAILURE_POLICIES",

@@ -12,13 +12,11 @@ from collections.abc import Sequence
 from itertools import repeat
 from operator import itemgetter
 
-from detent.ordered.actions import Batch, Commit, Envelope, WriteAgain
+from detent.ordered.actions import Batch, BlockTree, Commit, Envelope, Summary, WriteAgain, count_failure
 from detent.ordered.config import OrderedConfig
-from detent.ordered.invariants import broken
-from detent.ordered.outcomes import ITEM_HEAD, success_items
+from detent.ordered.digests import ITEM_HEAD, success_items
 from detent.ordered.seq_ledger import SeqLedger
-from detent.ordered.states import TERMINAL, SeqState
-from detent.ordered.summary import BlockTree, Summary, count_failure
+from detent.ordered.states import TERMINAL, SeqState, broken
 
 _SUCCESS, _FAIL = int(SeqState.TERMINAL_SUCCESS), int(SeqState.TERMINAL_FAIL)
 _COMPUTED = frozenset({_SUCCESS, _FAIL})

@@ -19,11 +19,9 @@ from typing import Final
 
 from detent.canon.late import dataclass
 from detent.ordered.actions import Discard, Dispatch, Withdraw
-from detent.ordered.config import OrderedConfig
-from detent.ordered.invariants import broken
+from detent.ordered.config import Chunk, OrderedConfig, chunk_of
 from detent.ordered.seq_ledger import SeqLedger
-from detent.ordered.states import SeqState
-from detent.ordered.windows import Chunk, chunk_of
+from detent.ordered.states import SeqState, broken
 
 LATE: Final = "LATE"
 CANCELLED: Final = "CANCELLED"

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from detent.errors import InvalidInput
-from detent.ordered.actions import Envelope
+from detent.ordered.actions import Envelope, count_failure
 from detent.ordered.config import STOP, OrderedConfig
-from detent.ordered.invariants import broken
-from detent.ordered.outcomes import item_bytes
+from detent.ordered.digests import item_bytes
 from detent.ordered.run import OrderedRun, stop_boundary
-from detent.ordered.states import NO_OUTCOME, SeqState
-from detent.ordered.summary import count_failure
+from detent.ordered.states import NO_OUTCOME, SeqState, broken
 
 
 def resume_after(config: OrderedConfig, committed: Iterable[Envelope], *, boundary: int | None = None) -> OrderedRun:

@@ -26,16 +26,24 @@ from detent.canon import DIGEST_BYTES, UINT64_MAX
 from detent.canon.show import show
 from detent.errors import InvalidInput, InvariantBroken
 from detent.kernel.evidence import REASON_INTERRUPTED
-from detent.ordered.actions import Action, Boundary, Complete, Discard, Envelope, Fatal, Withdraw
+from detent.ordered.actions import (
+    Action,
+    Blocked,
+    Boundary,
+    Complete,
+    Discard,
+    Envelope,
+    Fatal,
+    Snapshot,
+    Summary,
+    Withdraw,
+    window_views,
+)
 from detent.ordered.commit_lane import CommitLane
 from detent.ordered.compute_lane import CANCELLED, ComputeLane
-from detent.ordered.config import STOP, OrderedConfig
-from detent.ordered.invariants import broken
+from detent.ordered.config import ACTIVE_MAX, STOP, ActiveWindows, OrderedConfig
 from detent.ordered.seq_ledger import SeqLedger
-from detent.ordered.snapshot import Blocked, Snapshot, window_views
-from detent.ordered.states import NO_OUTCOME, SeqState
-from detent.ordered.summary import Summary
-from detent.ordered.windows import ACTIVE_MAX, ActiveWindows
+from detent.ordered.states import NO_OUTCOME, SeqState, broken
 
 DOWNSTREAM_WRITE_FAILED: Final = "DOWNSTREAM_WRITE_FAILED"
 FAILURE_POLICY: Final = "FAILURE_POLICY"

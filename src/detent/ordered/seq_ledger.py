@@ -17,8 +17,7 @@ from typing import Final
 
 from detent.canon.show import show
 from detent.errors import InvalidInput
-from detent.ordered.invariants import broken
-from detent.ordered.states import LEGAL, NO_OUTCOME, TERMINAL, SeqState
+from detent.ordered.states import LEGAL, NO_OUTCOME, TERMINAL, SeqState, broken
 
 TOTAL_MAX: Final = 1_000_000_000
 ATTEMPTS_MAX: Final = 65_535

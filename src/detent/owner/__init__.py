@@ -7,15 +7,15 @@ Where to begin reading:
 
 - `owner` is the loop. `turn` makes one turn of the requests that wait; `log_writer` seals and appends it; `ticks` says what time it
   is; `recovery` opens a ledger again after a restart; `kept_answers` bounds what idempotency keys keep.
-- `acceptance` turns a worker's signed report into the commands that end an attempt; `open_leases` answers a worker that lost the
-  answer to a claim and asks again which leases it holds.
+- `acceptance` turns a worker's signed report into the commands that end an attempt; `store_history` reads the store for the
+  kernel, for observers, and for a worker that asks again which leases it holds.
 - `session` is how a process reaches the owner, whether it owns the home itself or is a client (`socket_client`, `socket_server`,
-  `socket_messages`). `ask_again` repeats requests that are safe to repeat. `turn_taking` keeps the threads of one process from
-  fighting over the interpreter.
-- `home` finds and makes the directory, `lock` decides who owns it, `settings` reads its configuration, `home_permissions` refuses
-  homes of other users, `home_locations` and `home_copy` deal with copies.
-- `key_files`, `trusted_keys`, `key_rotation` and `kept_heads` hold what the signatures of a ledger rest on.
-- `content` stores payloads and results by digest; `views` reads rows and records as plain data; `ledger_tail` follows new records.
+  `socket_messages`), and repeats requests that are safe to repeat.
+- `home` finds and makes the directory, `lock` decides which process owns it and which of its threads computes, `settings` reads its
+  configuration, `home_permissions` refuses homes of other users and guards private keys.
+- `keys` says which keys are trusted, rotates them, and gives a copied home new ones; `state_directory` keeps tree heads and the
+  place of each ledger outside the home.
+- `content` stores payloads and results by digest; `views` reads rows and records as plain data.
 - `wiring` picks the concrete parts. `backend` is an open home as clients, runs and workers use it: session, keys, content, orders
   and reports.
 - `metrics` holds the values of the metric families, `home_metrics` follows a ledger with them; `telemetry` keeps the metrics file and

@@ -17,12 +17,11 @@ from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
 from detent.canon import sha256
+from detent.canon.crypto import verify_signature
 from detent.canon.late import dataclass
-from detent.canon.shared_signature import verify_signature
 from detent.errors import InvalidInput, Refused
-from detent.jobs.category import ErrorCategory, category_of
 from detent.jobs.report import Report, read_report
-from detent.jobs.status import JobStatus
+from detent.jobs.status import ErrorCategory, JobStatus, category_of
 from detent.jobs.work import REPORT_BYTES_MAX, WorkReport
 from detent.kernel import Command, Finish, Job, Kernel, ReportUsage
 from detent.kernel.evidence import REASON_COMPLETED, reason_fault

@@ -17,7 +17,7 @@ from detent.canon import SigningKey, decode_trusted, digest_text, json_decode_tr
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.errors import DetentError, InvalidInput, StoreCorrupt, StoreUnavailable
-from detent.jobs.keys import ExecutionKey
+from detent.jobs.dedupe import ExecutionKey
 from detent.jobs.order import Order, read_order
 from detent.jobs.values import files_named
 from detent.jobs.work import VALUE_INLINE_BYTES_MAX, WorkReport
@@ -28,9 +28,9 @@ from detent.ledger import sign_own_manifests, sign_results
 from detent.ledger.schema import SubmittedManifest, read_submitted
 from detent.owner.content import NONCE_BYTES, Content, open_value, seal_trusted, seal_value
 from detent.owner.home import Home
+from detent.owner.lock import TurnTaking
 from detent.owner.policies import Chosen
 from detent.owner.session import Session
-from detent.owner.turn_taking import TurnTaking
 from detent.owner.wiring import Parts, load_trust, signing_key
 from detent.store.api import StoreReader, WorkRow
 from detent.store.content import ContentFiles

@@ -27,7 +27,7 @@ from detent.canon.late import dataclass
 from detent.errors import DetentError, InvalidInput, StoreCorrupt
 from detent.jobs.order import Order, read_order
 from detent.kernel import Evidence, Job, Run
-from detent.ledger.naming import named_digests, written_digests
+from detent.ledger.loose import named_digests, written_digests
 from detent.store.api import CONTENT_INLINE_BYTES_MAX, JobRow, StoreReader
 from detent.store.content import ContentFiles
 
@@ -143,7 +143,7 @@ class Content:
     def named_by(self, digest: bytes) -> Iterator[bytes]:
         """The digests that stored content names: a sealed value (an order, a run's inputs) or a signed report.
 
-        Found by the bytes, as `ledger.naming` finds them in records: additions of later versions are found too.
+        Found by the bytes, as `ledger.loose` finds them in records: additions of later versions are found too.
         What is neither names nothing, and so does what is not there. May give more than content (hashes, leases).
         """
         # No envelope is larger than canonical bytes may be, so an artifact of gigabytes is not read to see if it is one.

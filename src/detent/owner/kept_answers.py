@@ -12,7 +12,7 @@ from typing import Final
 
 from detent.canon import digest, json_encode
 from detent.errors import Refused
-from detent.jobs.idempotency import IdempotencyLimits, body_digest
+from detent.jobs.dedupe import IdempotencyLimits, body_digest
 from detent.jobs.order import Order
 from detent.jobs.platform_order import is_platform_order, request_of
 from detent.store.api import AnswerRow, Store

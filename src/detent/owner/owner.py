@@ -28,7 +28,7 @@ from detent.errors import (
     Refused,
     StoreUnavailable,
 )
-from detent.jobs.idempotency import IdempotencyLimits
+from detent.jobs.dedupe import IdempotencyLimits
 from detent.kernel import (
     ChangeTrust,
     Command,
@@ -40,6 +40,7 @@ from detent.kernel import (
     Record,
 )
 from detent.kernel.table import State
+from detent.owner.lock import step_aside
 from detent.owner.log_writer import CHECKPOINT_RECORDS, LogWriter, Turn
 from detent.owner.recovery import Recovered
 from detent.owner.ticks import Clock, SystemClock, Ticker, TickSource
@@ -57,7 +58,6 @@ from detent.owner.turn import (
     tell,
     told,
 )
-from detent.owner.turn_taking import step_aside
 from detent.store.api import AnswerRow, Store, TreeHeadRow, WorkRow
 
 INBOX_MAX = 10_000

@@ -11,8 +11,8 @@ from dataclasses import field, replace
 from typing import Any, Final, NamedTuple
 
 from detent.canon import ms_to_ticks
+from detent.canon.grammar import POLICY_DEFAULT, POLICY_SECTIONS, policy_name_fault, unknown_policies
 from detent.canon.late import dataclass
-from detent.canon.policies import POLICY_DEFAULT, POLICY_SECTIONS, policy_name_fault, unknown_policies
 from detent.canon.show import show
 from detent.errors import InvalidInput
 from detent.kernel import BackoffSchedule, Job, KernelConfig, LeasePolicy, QuotaPolicy

@@ -3,6 +3,11 @@
 The first process takes the lock, raises the epoch and listens; every other one connects. When the owner ends, however it
 ends, a client takes the lock and goes on as the owner under a higher epoch (X-172). What was in flight at that moment is
 `OutcomeUnknown`; asking again is safe, because every request is decided once.
+
+Asking again: for requests that are safe to repeat, while the owner that answers them may come back (X-173).
+
+An owner that ends is replaced within moments, and a failed commit may have been made or not; either way the same request
+again gets the same answer. A disk that stays full does not get better by asking: after a while the caller gets an error.
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from detent.errors import DetentError, InvalidInput, OutcomeUnknown, StoreUnavailable
 from detent.kernel import Command, Grant, RefusedManifest, Submit, VerifiedManifest, partition_of
@@ -21,14 +26,12 @@ from detent.kernel.commands import stamped
 from detent.ledger import Trust, signer_refusal
 from detent.owner.acceptance import ENVELOPE_BYTES_MAX, VerifiedReport, job_of
 from detent.owner.home import Home
-from detent.owner.ledger_tail import Observer, Tail
-from detent.owner.lock import owner_pid, try_lock
-from detent.owner.open_leases import GRANTS_PAGE, check_asker, open_grants
+from detent.owner.lock import owner_pid, step_aside, try_lock
 from detent.owner.owner import Owner
 from detent.owner.socket_client import Connection, NotSent
 from detent.owner.socket_messages import OWNER_COMMANDS, Answer, answer_of
+from detent.owner.store_history import GRANTS_PAGE, Observer, Tail, check_asker, open_grants
 from detent.owner.turn import Make
-from detent.owner.turn_taking import step_aside
 from detent.owner.wiring import OwnedHome, Parts, judge_report, open_owned
 from detent.store.api import CONTENT_INLINE_BYTES_MAX, AnswerRow, WorkRow
 
@@ -311,3 +314,28 @@ def _make(command: Command, trust: Trust, owner: Owner) -> Make:
             refused = RefusedManifest(refusal, command.manifest.job_id)
             return lambda tick: Submit(tick, refused, command.run_id)
     return partial(stamped, command)
+
+
+PATIENCE_SECONDS: Final = 20.0
+"""How long a request is repeated; longer than it takes to take over a home from an owner that ended."""
+PAUSE_SECONDS: Final = 0.05
+
+T = TypeVar("T")
+
+
+def ask_again(
+    ask: Callable[[], T],
+    stop: threading.Event,
+    *,
+    before_again: Callable[[], None] = lambda: None,
+    seconds: float = PATIENCE_SECONDS,
+) -> T:
+    """What ``ask`` answers, however often it has to be asked. Raises what it raised last when ``stop`` or the time ends it."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return ask()
+        except (OutcomeUnknown, StoreUnavailable) as exc:
+            if not exc.retryable or time.monotonic() > deadline or stop.wait(PAUSE_SECONDS):
+                raise
+            before_again()

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from detent.canon import parse_digest
-from detent.canon.amounts import CPU, RESOURCE_HINT, amount_fault, name_fault
+from detent.canon.grammar import CPU, RESOURCE_HINT, amount_fault, name_fault
 from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import DetentError, HomeError, InvalidInput
-from detent.jobs.idempotency import IdempotencyLimits
-from detent.jobs.supersede import SUPERSEDE_DEFAULT
+from detent.jobs.dedupe import SUPERSEDE_DEFAULT, IdempotencyLimits
 from detent.kernel import KernelConfig
 from detent.kernel.policy import RULES
 from detent.owner.policies import (
@@ -30,8 +29,8 @@ from detent.owner.policies import (
     with_defaults,
 )
 from detent.scheduling.policy import SchedulingPolicy
-from detent.store.no_follow import read_no_follow
-from detent.workflow.limits import STEP_TYPES
+from detent.store.files import read_no_follow
+from detent.workflow.vocabulary import STEP_TYPES
 
 if TYPE_CHECKING:
     from detent.jobs.bounds import Bounds

@@ -28,7 +28,7 @@ from detent.owner.socket_messages import (
 )
 from detent.owner.socket_server import short_path
 from detent.store.api import AnswerRow, WorkRow
-from detent.store.no_follow import refuse_links
+from detent.store.files import refuse_links
 
 _T = TypeVar("_T")
 

@@ -26,7 +26,6 @@ from detent.errors import DetentError, HomeError, InvalidInput, OutcomeUnknown, 
 from detent.kernel import Command, Grant, Manifest, Outcome, RefusedManifest, Submit, VerifiedManifest
 from detent.kernel.commands import command_from_list
 from detent.ledger.schema import parse_manifest
-from detent.owner.open_leases import check_asker, open_grants
 from detent.owner.owner import Owner
 from detent.owner.socket_messages import (
     CLIENT_COMMANDS,
@@ -41,8 +40,9 @@ from detent.owner.socket_messages import (
     read_message,
     work_from_list,
 )
+from detent.owner.store_history import check_asker, open_grants
 from detent.owner.turn import Judge, Make
-from detent.store.no_follow import untrusted_file
+from detent.store.files import untrusted_file
 
 if TYPE_CHECKING:
     import asyncio

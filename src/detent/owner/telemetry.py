@@ -24,7 +24,7 @@ from detent.scheduling.scheduler import Scheduler
 from detent.store.api import StoreReader
 
 if TYPE_CHECKING:
-    from detent.owner.home_metrics import HomeMetrics
+    from detent.owner.metrics import HomeMetrics
     from detent.owner.owner import Owner
 
 LOG_SECONDS: Final = 0.1
@@ -132,7 +132,7 @@ class Telemetry:
         self._tell(f"the metrics file {self._textfile}", fault)
 
     def _exposition(self, *, keep: bool) -> bytes:
-        from detent.owner.home_metrics import HomeMetrics  # noqa: PLC0415 - only homes with a metrics file load it
+        from detent.owner.metrics import HomeMetrics  # noqa: PLC0415 - only homes with a metrics file load it
 
         reader = self._read_ledger()
         try:

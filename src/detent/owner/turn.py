@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 from detent.canon import check_uint64, sha256
 from detent.canon.late import dataclass
 from detent.errors import DetentError, InvalidInput, InvariantBroken, OutcomeUnknown, Refused
-from detent.jobs.idempotency import IdempotencyLimits
+from detent.jobs.dedupe import IdempotencyLimits
 from detent.kernel import Claim, Command, Heartbeat, Kernel, Outcome, ReuseStep, Submit, VerifiedManifest
 from detent.kernel.commands import stamped
 from detent.kernel.handlers import HANDLERS

@@ -20,14 +20,13 @@ from detent.ledger.note import parse_head, parse_note
 from detent.owner.acceptance import VerifiedReport, judge
 from detent.owner.content import Content
 from detent.owner.home import Home, environment_policy
-from detent.owner.home_locations import displaced_heads, forget_bound_heads, settle_in
-from detent.owner.kept_heads import KeptHeads, state_directory
 from detent.owner.lock import OwnerLock
 from detent.owner.owner import Owner
 from detent.owner.policies import carried_over
 from detent.owner.recovery import recover, tree_node
 from detent.owner.settings import Settings
 from detent.owner.socket_server import SocketServer
+from detent.owner.state_directory import KeptHeads, displaced_heads, forget_bound_heads, settle_in, state_directory
 from detent.owner.ticks import Clock, SystemClock
 from detent.owner.turn import Judge
 from detent.scheduling.scheduler import Scheduler

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from detent.canon.show import show
 from detent.canon.strict_json import JsonValue
-from detent.contract.input_templates import argument_names, paths
+from detent.contract.references import argument_names, paths
 from detent.errors import DetentError, InvalidInput
 from detent.jobs.values import RESULT, is_result, restored
 

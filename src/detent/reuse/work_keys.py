@@ -15,17 +15,15 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from detent.canon import digest_text, parse_digest
-from detent.canon.destinations import SQLITE
+from detent.canon.grammar import SQLITE
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.errors import DetentError, InvariantBroken
 from detent.executor.annotations import PARSING
 from detent.executor.own_targets import COMPUTE_CHUNK
-from detent.jobs.category import ErrorCategory
-from detent.jobs.dedupe import DedupeRequest, Join, PriorJob, Reuse, dedupe
-from detent.jobs.keys import ExecutionKey
+from detent.jobs.dedupe import DedupeRequest, ExecutionKey, Join, PriorJob, Reuse, dedupe
 from detent.jobs.order import Call, JobLimits, Order, Retries, read_order
-from detent.jobs.status import TERMINAL_STATUSES, JobStatus, project_job
+from detent.jobs.status import TERMINAL_STATUSES, ErrorCategory, JobStatus, project_job
 from detent.jobs.work import WorkReport
 from detent.kernel import Job
 from detent.kernel.table import State
@@ -347,7 +345,7 @@ class WorkKeys:
             return None
         if call.kind != "map":
             return self.together((str(call.target),), call.base, version, since)
-        from detent.contract.map_words import called  # noqa: PLC0415 - a mapped step has loaded a contract
+        from detent.contract.map_run import called  # noqa: PLC0415 - a mapped step has loaded a contract
 
         return self.together(called(call.target), call.base, version, since)
 
@@ -410,7 +408,7 @@ def _map_fault(target: Mapping[str, Any], directory: str, value: JsonValue) -> s
     kind, _, rest = str(target["commit"]).partition(":")
     if kind != SQLITE:
         return ""
-    from detent.targets.table_check import table_fault  # noqa: PLC0415 - loads apsw
+    from detent.targets.sqlite_target import table_fault  # noqa: PLC0415 - loads apsw
 
     name, _, table = rest.rpartition("#")
     return table_fault(Path(directory, expanded(name)), table, value["total"], value["succeeded"])

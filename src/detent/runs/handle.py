@@ -15,7 +15,7 @@ from uuid import UUID
 from detent.canon import parse_digest
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
-from detent.contract.step_limits import refuse_unknown_policies
+from detent.contract.model import refuse_unknown_policies
 from detent.errors import DetentError, InvariantBroken
 from detent.executor.annotations import refuse_returns
 from detent.kernel.run import COMPLETED

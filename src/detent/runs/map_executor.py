@@ -16,27 +16,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from detent.canon import json_encode_trusted
-from detent.contract.durations import parse_duration
+from detent.contract.words import parse_duration
 from detent.errors import DetentError, InvalidInput, StoreUnavailable
 from detent.executor.assignment import Assignment
-from detent.jobs.category import ErrorCategory, category_of
+from detent.jobs.status import ErrorCategory, category_of
 from detent.jobs.work import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, Failure, Result, WorkStream
 from detent.kernel import Job
 from detent.ordered import Summary
 from detent.runs import map_step
-from detent.runs.map_rest import StepTarget, rest_of, whole
-from detent.runs.ordered.close import end_run
+from detent.runs.map_step import StepTarget, rest_of, whole
 from detent.runs.ordered.driver import DestinationFailed
 from detent.runs.ordered.handle import OrderedHandle, RuntimeParts
+from detent.runs.ordered.recovery import end_run
 from detent.targets import CommitFailed, parse_target
 from detent.targets.api import CommitTarget
 from detent.words import states
 
 if TYPE_CHECKING:
-    from detent.runs.ordered.items import Items
     from detent.runs.ordered.recorded import RecordedOrdered
     from detent.runs.ordered.recovery import FailedItem
-    from detent.runs.ordered.spec import OrderedSpec
+    from detent.runs.ordered.spec import Items, OrderedSpec
 
 UNDER_WAY_MAX: Final = 4
 """Ordered runs that are driven at once; steps beyond that wait, with their leases kept alive."""

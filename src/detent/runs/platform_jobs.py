@@ -14,26 +14,35 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from detent.artifacts.directory import DirectoryStore
+from detent.artifacts.api import DirectoryStore
 from detent.canon import digest_text, json_digest, json_encode, parse_digest, tick_to_iso
+from detent.canon.grammar import PRIORITY_NAMES
 from detent.canon.late import dataclass
-from detent.canon.priority import PRIORITY_NAMES
 from detent.canon.strict_json import JSON_BYTES_MAX
 from detent.contract.findings import path_text
 from detent.contract.model import JobFault
 from detent.errors import DetentError, InvalidInput, Refused, error_of
-from detent.jobs.category import ErrorCategory
 from detent.jobs.complete import complete_payload, ingredients
-from detent.jobs.dedupe import DedupeRequest, InFlight, PriorJob, Run, dedupe
+from detent.jobs.dedupe import (
+    SUPERSEDED,
+    DedupeRequest,
+    ExecutionKey,
+    IdempotencyScope,
+    InFlight,
+    PriorJob,
+    Revised,
+    Run,
+    dedupe,
+    input_hash,
+    parse_idempotency_key,
+    superseded_by,
+)
 from detent.jobs.fields import EnvelopeInvalid, read_document
-from detent.jobs.idempotency import IdempotencyScope, parse_idempotency_key
-from detent.jobs.keys import ExecutionKey, input_hash
 from detent.jobs.order import Call, Order
 from detent.jobs.payload import LOCAL_USER, JobPayload, ObjectExecute, read_payload
 from detent.jobs.plans import check_plan, within_plan
 from detent.jobs.platform_order import is_platform_order, platform_order, repeated
-from detent.jobs.status import TERMINAL_STATUSES, project_job
-from detent.jobs.supersede import SUPERSEDED, Revised, superseded_by
+from detent.jobs.status import TERMINAL_STATUSES, ErrorCategory, project_job
 from detent.jobs.work import WorkReport
 from detent.kernel import Cancel, Job
 from detent.kernel.table import OPEN

@@ -17,7 +17,7 @@ from uuid import UUID
 from detent.canon import parse_digest
 from detent.canon.late import dataclass
 from detent.contract import ContractInvalid, load
-from detent.contract.limits import BYTES_MAX
+from detent.contract.words import BYTES_MAX
 from detent.errors import DetentError, InvalidInput, RequestRefused
 from detent.jobs.order import Call, Order, Retries
 from detent.jobs.work import WorkReport

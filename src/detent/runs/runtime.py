@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
-from detent.canon.amounts import CPU
+from detent.canon.grammar import CPU
 from detent.errors import InvalidInput, InvariantBroken, RequestRefused
 from detent.executor.leftovers import has_leftovers
 from detent.owner.backend import Backend
@@ -20,8 +20,7 @@ from detent.owner.wiring import Parts, begin_ledger
 from detent.reuse.work_keys import WorkKeys
 from detent.workers.executor import Executor, LazyExecutor
 from detent.workers.plain_executor import PlainExecutor
-from detent.workers.resource_gate import ResourceGate, feasible_fault
-from detent.workers.resources import Resources
+from detent.workers.resources import ResourceGate, Resources, feasible_fault
 from detent.workers.supervisor import Attempted, Sleeper, Supervisor
 
 if TYPE_CHECKING:
@@ -229,7 +228,7 @@ class Runtime:
         if self._pool is None:
             raise InvariantBroken("a runtime without executors of its own has a pool")
         if has_leftovers():
-            from detent.executor.sandbox.staging import sweep  # noqa: PLC0415 - the sandbox takes time to load
+            from detent.executor.sandbox.collect import sweep  # noqa: PLC0415 - the sandbox takes time to load
 
             sweep()
         plain = PlainExecutor(self._pool, self.told)

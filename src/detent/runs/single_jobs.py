@@ -15,14 +15,14 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Final
 
+from detent.canon.grammar import PRIORITY_DEFAULT
 from detent.canon.late import dataclass
-from detent.canon.priority import PRIORITY_DEFAULT
 from detent.errors import (
     InvalidInput,
     StoreUnavailable,
     error_of,
 )
-from detent.jobs.idempotency import IdempotencyScope
+from detent.jobs.dedupe import IdempotencyScope
 from detent.jobs.order import Call, JobLimits, Order, Origin
 from detent.jobs.work import WorkReport
 from detent.kernel import Cancel

@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from detent.canon.priority import PRIORITY_NAMES
+from detent.canon.grammar import PRIORITY_NAMES
 from detent.kernel.queue import Enqueued
 from detent.scheduling.admission import Admitted, NotAdmitted, admit
+from detent.scheduling.checks import check_priority, workflow_priority
 from detent.scheduling.decisions import STAGES, Candidate, Decision
 from detent.scheduling.fleet import Fleet
 from detent.scheduling.placement import Remembered, place, recompute, stages
 from detent.scheduling.policy import SchedulingPolicy
 from detent.scheduling.pool_queues import PoolQueues
-from detent.scheduling.priority import check_priority, workflow_priority
 from detent.scheduling.queues import ADMISSION_POLICIES, ClassQueues, Head, Position
 from detent.scheduling.scheduler import Scheduler
 from detent.scheduling.sessions import Budgets, Sessions, Used
@@ -29,10 +29,16 @@ from detent.scheduling.types import ModelRequirements, Pin, PlacementInput, Repl
 from detent.scheduling.watchdog import Limits, Verdict, Watchdog, Watched, limits_of
 
 if TYPE_CHECKING:
-    from detent.scheduling.determinism import ReplicaSet, TokenStream, determinism_key, same_stream
+    from detent.scheduling.determinism import (
+        GenerationRequest,
+        ReferenceEngine,
+        ReplicaSet,
+        TokenStream,
+        determinism_key,
+        same_stream,
+    )
     from detent.scheduling.explain import explain_lines
     from detent.scheduling.observability import LOG_FIELDS, METRIC_FAMILIES, JobFacts, MetricFamily, Sample, log_fields
-    from detent.scheduling.reference_engine import GenerationRequest, ReferenceEngine
 
 __all__ = [
     "ADMISSION_POLICIES",
@@ -90,9 +96,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """What most runs never need is loaded when it is first named."""
     if name in __all__:
-        from detent.scheduling import determinism, explain, observability, reference_engine  # noqa: PLC0415
+        from detent.scheduling import determinism, explain, observability  # noqa: PLC0415
 
-        for module in (determinism, explain, observability, reference_engine):
+        for module in (determinism, explain, observability):
             if name in vars(module):
                 globals()[name] = vars(module)[name]
                 return globals()[name]

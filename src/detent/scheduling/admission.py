@@ -25,9 +25,8 @@ from detent.scheduling.decisions import (
     Decision,
     refused,
 )
-from detent.scheduling.demand import PASSED, PIN, Demand
 from detent.scheduling.fleet import Fleet
-from detent.scheduling.index import LEAST_LOADED, View
+from detent.scheduling.index import LEAST_LOADED, PASSED, PIN, Demand, View
 from detent.scheduling.placement import shown_candidates
 from detent.scheduling.policy import SchedulingPolicy
 from detent.scheduling.sessions import Sessions

@@ -17,9 +17,8 @@ from detent.canon import check_uint64, sub_uint64
 from detent.canon.late import dataclass
 from detent.errors import InvalidInput, Refused
 from detent.kernel.queue import Enqueued
-from detent.scheduling.checks import check_id, check_optional_id, check_positive
+from detent.scheduling.checks import CLASSES, check_id, check_optional_id, check_positive
 from detent.scheduling.pool_queues import PoolQueues
-from detent.scheduling.priority import CLASSES
 
 LOG_FIELDS: Final = (
     "job_id",

@@ -27,9 +27,8 @@ from detent.scheduling.decisions import (
     Candidate,
     Decision,
 )
-from detent.scheduling.demand import AFFINITY, FREE_SLOT, PASSED, Demand
 from detent.scheduling.fleet import Fleet
-from detent.scheduling.index import Entry, View
+from detent.scheduling.index import AFFINITY, FREE_SLOT, PASSED, Demand, Entry, View
 from detent.scheduling.types import TaskRequest
 
 

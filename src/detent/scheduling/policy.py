@@ -12,14 +12,13 @@ from dataclasses import field
 from typing import Final
 
 from detent.canon import NotCanonical, check_uint64, decode, digest, encode
+from detent.canon.grammar import PRIORITY_MAX, PRIORITY_MIN
 from detent.canon.late import dataclass
-from detent.canon.priority import PRIORITY_MAX, PRIORITY_MIN
 from detent.canon.show import show
 from detent.errors import InvalidInput
 from detent.kernel.policy import QueuePolicy
-from detent.scheduling.checks import check_bool, check_positive, exact_fields
+from detent.scheduling.checks import check_bool, check_positive, check_priority, exact_fields
 from detent.scheduling.index import LEAST_LOADED, ORDERS
-from detent.scheduling.priority import check_priority
 from detent.scheduling.queues import ADMISSION_POLICIES, CAPACITY_DEFAULT
 from detent.scheduling.sessions import Budgets
 

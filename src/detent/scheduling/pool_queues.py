@@ -17,9 +17,8 @@ from detent.errors import InvalidInput, Refused
 from detent.kernel.manifest import id_fault
 from detent.kernel.policy import QueuePolicy
 from detent.kernel.queue import Enqueued
-from detent.scheduling.priority import CLASSES
-from detent.scheduling.queue_parts import name_index
-from detent.scheduling.queue_snapshot import Waiting, read_arrivals, read_lines
+from detent.scheduling.checks import CLASSES
+from detent.scheduling.queue_parts import Waiting, name_index, read_arrivals, read_lines
 from detent.scheduling.queues import ClassQueues, Head, Position
 
 NO_POOL: Final = ""

@@ -24,16 +24,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
+from detent.canon.grammar import PRIORITY_MAX, PRIORITY_MIN
 from detent.canon.late import dataclass
-from detent.canon.priority import PRIORITY_MAX, PRIORITY_MIN
 from detent.canon.show import show
 from detent.errors import InvalidInput, Refused
 from detent.kernel.policy import QueuePolicy
 from detent.kernel.queue import Enqueued
-from detent.scheduling.checks import check_positive
-from detent.scheduling.priority import CLASSES
-from detent.scheduling.queue_parts import Lines, enqueued_alone, name_index
-from detent.scheduling.queue_snapshot import Waiting, read_snapshot
+from detent.scheduling.checks import CLASSES, check_positive
+from detent.scheduling.queue_parts import Lines, Waiting, enqueued_alone, name_index, read_snapshot
 
 REJECT: Final = "reject"
 DROP_LRU: Final = "drop-lru"

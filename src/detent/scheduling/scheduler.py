@@ -24,6 +24,7 @@ from detent.kernel import Arrival, Due, Enqueued, KernelConfig, Placed
 from detent.kernel.policy import RULES_POOL_OPENED
 from detent.scheduling import orders
 from detent.scheduling.admission import admit
+from detent.scheduling.checks import workflow_priority
 from detent.scheduling.decisions import (
     ADMITTED,
     ANY_WORKER,
@@ -37,12 +38,11 @@ from detent.scheduling.decisions import (
     waits_behind,
 )
 from detent.scheduling.fleet import Fleet
+from detent.scheduling.orders import Asked, read_request
 from detent.scheduling.placement import LastGood, Remembered, place
 from detent.scheduling.policy import SchedulingPolicy
 from detent.scheduling.pool_queues import NO_POOL, PoolQueues
-from detent.scheduling.priority import workflow_priority
 from detent.scheduling.queues import ClassQueues
-from detent.scheduling.request import Asked, read_request
 from detent.scheduling.sessions import Sessions
 from detent.scheduling.types import TaskRequest
 from detent.scheduling.watchdog import Limits, Watchdog

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from detent.canon import check_uint64, encode_trusted, sha256
+from detent.canon.grammar import PRIORITY_DEFAULT
 from detent.canon.late import dataclass
-from detent.canon.priority import PRIORITY_DEFAULT
 from detent.canon.show import show
 from detent.errors import InvalidInput
 from detent.kernel.manifest import EVICTABLE_KINDS, JOB_KINDS
@@ -29,9 +29,9 @@ from detent.scheduling.checks import (
     check_names,
     check_optional_id,
     check_positive,
+    check_priority,
     exact_fields,
 )
-from detent.scheduling.priority import check_priority
 
 ENGINE_GENERIC = "generic"
 """Engine of replicas that run jobs without a model (X-093)."""

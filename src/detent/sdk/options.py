@@ -18,7 +18,7 @@ RETRIES_MAX: Final = 10
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
 ON_ERROR: Final = ("stop", "continue")
 POLICIES: Final = ("quota", "lease", "backoff")
-"""The kinds of policies that a task may name: the keys of `detent.canon.policies`, which tasks alone need not load."""
+"""The kinds of policies that a task may name: the keys of `detent.canon.grammar`, which tasks alone need not load."""
 
 Duration = int | float | str | timedelta
 
@@ -136,7 +136,7 @@ def milliseconds(what: str, given: object, **limits: int) -> int:
     """A duration in milliseconds; `bool` is a number to Python alone. Raises `InvalidInput` for anything else."""
     if isinstance(given, bool) or not isinstance(given, int | float | str | timedelta):
         _wrong(what, given, "seconds, a text like '90s' or '5m', or a timedelta")
-    from detent.contract.durations import BadDuration, parse_duration  # noqa: PLC0415 - most tasks have none
+    from detent.contract.words import BadDuration, parse_duration  # noqa: PLC0415 - most tasks have none
 
     try:
         return parse_duration(duration(given), **limits)
@@ -187,7 +187,7 @@ def _check_categories(given: object) -> None:
 def _check_priority(given: object) -> None:
     if given is None:
         return
-    from detent.canon.priority import PRIORITY_HINT, priority_class  # noqa: PLC0415 - tasks alone need none
+    from detent.canon.grammar import PRIORITY_HINT, priority_class  # noqa: PLC0415 - tasks alone need none
 
     if priority_class(given) is None:
         _wrong("priority", given, PRIORITY_HINT)
@@ -199,7 +199,7 @@ def _check_resources(given: object) -> None:
         return
     if not isinstance(given, Mapping):
         raise InvalidInput(f"resources={given!r:.80} is not allowed", hint="write a dict, such as {'cpu': 2}")
-    from detent.canon.amounts import RESOURCE_HINT, amount_fault, name_fault  # noqa: PLC0415 - tasks alone need none
+    from detent.canon.grammar import RESOURCE_HINT, amount_fault, name_fault  # noqa: PLC0415 - tasks alone need none
 
     for name, amount in given.items():
         if fault := name_fault(name):
@@ -212,7 +212,7 @@ def check_policies(names: Mapping[str, str]) -> None:
     """Refuse what cannot name a policy; which there are is the home's to say."""
     if not names:
         return
-    from detent.canon.policies import POLICY_HINT, policy_name_fault  # noqa: PLC0415 - most tasks name none
+    from detent.canon.grammar import POLICY_HINT, policy_name_fault  # noqa: PLC0415 - most tasks name none
 
     for kind, name in names.items():
         if policy_name_fault(kind, name):

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from detent.errors import DetentError, InvalidInput
-from detent.sdk.map_step import record_map
+from detent.sdk.calls import record_map
 from detent.sdk.options import check_duration, duration, milliseconds
 from detent.sdk.recording import current
+from detent.sdk.reference import refuse_while_loading
 from detent.sdk.run import RunFailed
-from detent.sdk.user_code import refuse_while_loading
 from detent.words.states import CANCELLED, FAILED, STOPPED, word_of
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from detent.runs.ordered.resume import Beginning
     from detent.runs.ordered.spec import OrderedSpec
     from detent.runs.runtime import Runtime
-    from detent.sdk.bound import BoundAlone
     from detent.sdk.options import Duration
+    from detent.sdk.reference import BoundAlone
     from detent.targets.api import Anew, CommitTarget
 
 WINDOW = 2048
@@ -302,7 +302,7 @@ class _Request:
     ) -> OrderedHandle:
         """The run, with its items written down."""
         from detent.runs.ordered.handle import OrderedHandle  # noqa: PLC0415
-        from detent.runs.ordered.items import spool  # noqa: PLC0415
+        from detent.runs.ordered.spec import spool  # noqa: PLC0415
 
         files: dict[str, None] = {}
         spooled = spool(work.backend.files, _lines(items, work.backend.files, files))
@@ -312,8 +312,7 @@ class _Request:
 
 
 def _bound(compute: Callable[[Any], Any]) -> BoundAlone:
-    from detent.sdk.bound import BoundAlone  # noqa: PLC0415
-    from detent.sdk.reference import refer  # noqa: PLC0415
+    from detent.sdk.reference import BoundAlone, refer  # noqa: PLC0415
     from detent.sdk.task import Task  # noqa: PLC0415
 
     if isinstance(compute, Task):
@@ -328,7 +327,7 @@ def _bound(compute: Callable[[Any], Any]) -> BoundAlone:
 def _lines(items: Iterable[Any], kept: Any, files: dict[str, None]) -> Iterator[bytes]:
     from detent.canon import json_encode_trusted  # noqa: PLC0415
     from detent.jobs.values import files_named  # noqa: PLC0415
-    from detent.sdk.bound import stored_value  # noqa: PLC0415
+    from detent.sdk.reference import stored_value  # noqa: PLC0415
 
     taken = iter(items)
     place = 0

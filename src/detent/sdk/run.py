@@ -116,7 +116,7 @@ def run(  # noqa: PLR0913 - how a run is to go, each by its name
     from detent.runs.handle import RunHandle  # noqa: PLC0415
     from detent.runs.record.inputs import RunInputs  # noqa: PLC0415
     from detent.runs.runtime import Runtime, home_at  # noqa: PLC0415
-    from detent.sdk.user_code import refuse_while_loading  # noqa: PLC0415
+    from detent.sdk.reference import refuse_while_loading  # noqa: PLC0415
 
     refuse_while_loading("starts a run")
     contract = _contract(contract_or_path)
@@ -159,7 +159,7 @@ def file_maker(home: Path) -> Any:
 
 def _contract(given: Contract | str | Path) -> Contract:
     from detent.contract import Contract, load  # noqa: PLC0415
-    from detent.contract.limits import BYTES_MAX  # noqa: PLC0415
+    from detent.contract.words import BYTES_MAX  # noqa: PLC0415
     from detent.runs.record.inputs import check_job  # noqa: PLC0415
 
     if isinstance(given, Contract):

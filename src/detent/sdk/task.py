@@ -12,9 +12,8 @@ from typing import Any, Final, Generic, ParamSpec, TypeVar, Unpack, cast, overlo
 
 from detent.errors import InvalidInput
 from detent.sdk.options import Options, TaskOptions, options_from
-from detent.sdk.recording import Recording, current
+from detent.sdk.recording import Recording, Step, current
 from detent.sdk.reference import Reference, refer, unwrapped
-from detent.sdk.step import Step
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,7 +27,7 @@ _BY_KEYWORD: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter
 class Task(Generic[P, R]):
     """A function that records a step when a flow calls it, and runs when called anywhere else.
 
-    Inside a flow the call gives a handle (`detent.sdk.step.Step`) that stands for the result. Type checkers see the
+    Inside a flow the call gives a handle (`detent.sdk.recording.Step`) that stands for the result. Type checkers see the
     function's own types in both places: a flow reads like the plain Python that it also is.
     """
 
@@ -116,7 +115,7 @@ class Task(Generic[P, R]):
         if declared is None:
             return None
         templates = [declared] if isinstance(declared, str) else [*declared]
-        from detent.contract.input_templates import argument_names, filled  # noqa: PLC0415 - `detent.task` needs none
+        from detent.contract.references import argument_names, filled  # noqa: PLC0415 - `detent.task` needs none
 
         missing = [name for name in argument_names(templates) if name not in {*given}]
         if not missing:

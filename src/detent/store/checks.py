@@ -5,16 +5,22 @@ integer beyond 63 bits: the log format allows 64, the databases do not, and the 
 
 `check_commit` is the half that every store runs: it compares rows with each other, which no database does. `check_rows`
 looks at each value alone; SQLite states the same rules once more as ``CHECK``s and so leaves it out of its hot path.
+
+Rows whose values are of the kinds their columns promise.
+
+A database is a file that anyone can edit, and SQLite returns any kind of value it finds there: a flipped byte can
+turn bytes into a number. So a row is looked at where it is read, and nothing behind the reader meets a value of another kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
-from typing import Final
+from itertools import product
+from typing import Any, Final, TypeVar
 
-from detent.canon.show import a_or_an
-from detent.errors import InvalidInput, InvariantBroken
+from detent.canon.show import a_or_an, show
+from detent.errors import InvalidInput, InvariantBroken, StoreCorrupt
 from detent.kernel.table import State
 from detent.store.api import (
     ANSWER_BYTES_MAX,
@@ -23,7 +29,9 @@ from detent.store.api import (
     BatchRow,
     CheckpointRow,
     Commit,
+    JobHead,
     JobRow,
+    LedgerHead,
     RecordRow,
     RefusalRow,
     RunRow,
@@ -236,3 +244,75 @@ def _check_job(job: JobRow) -> None:
 def _insist(holds: bool, otherwise: str) -> None:
     if not holds:
         raise InvariantBroken(otherwise)
+
+
+_Row = TypeVar(
+    "_Row",
+    BatchRow,
+    RecordRow,
+    JobRow,
+    RunRow,
+    TreeHeadRow,
+    CheckpointRow,
+    WorkRow,
+    AnswerRow,
+    RefusalRow,
+    LedgerHead,
+    JobHead,
+)
+
+_INT, _TEXT, _BYTES = (int,), (str,), (bytes,)
+_INT_OR_NONE, _TEXT_OR_NONE, _BYTES_OR_NONE = (int, type(None)), (str, type(None)), (bytes, type(None))
+
+_KINDS: Final[dict[type, frozenset[tuple[type, ...]]]] = {
+    row: frozenset(product(*columns))
+    for row, columns in {
+        BatchRow: (_INT, _INT, _INT, _BYTES, _BYTES, _BYTES, _BYTES, _BYTES, _INT, _INT, _INT, _INT),
+        RecordRow: (
+            _INT,
+            _INT,
+            _INT,
+            _TEXT,
+            _TEXT_OR_NONE,
+            _TEXT_OR_NONE,
+            _INT_OR_NONE,
+            _BYTES,
+            _BYTES_OR_NONE,
+        ),
+        JobRow: (_INT, _TEXT, _TEXT, _TEXT_OR_NONE, _TEXT, _INT, _INT, _BYTES, _INT, _BYTES, _INT),
+        RunRow: (_INT, _TEXT, _TEXT, _TEXT, _TEXT, _INT, _INT_OR_NONE, _BYTES),
+        TreeHeadRow: (_INT, _INT, _TEXT),
+        CheckpointRow: (_INT, _INT, _BYTES, _BYTES),
+        WorkRow: (_TEXT, _BYTES, _TEXT, _TEXT, _INT, _BYTES),
+        AnswerRow: (_BYTES, _BYTES, _BYTES, _INT),
+        RefusalRow: (_INT, _INT, _TEXT_OR_NONE, _TEXT, _BYTES),
+        LedgerHead: (_INT, _INT, _BYTES, _INT, _INT),
+        JobHead: (_TEXT, _INT, _BYTES),
+    }.items()
+}
+"""For each row every combination of kinds that it may have."""
+
+
+def maker(row: type[_Row]) -> Callable[[tuple[Any, ...]], _Row]:
+    """Makes rows of the values that a database hands out; raises `StoreCorrupt` for one with a value of another kind."""
+    kinds, make = _KINDS[row], row._make
+
+    def made(values: tuple[Any, ...]) -> _Row:
+        if tuple(map(type, values)) not in kinds:
+            raise _of_another_kind(row, values)
+        return make(values)
+
+    return made
+
+
+def _of_another_kind(row: type[_Row], values: tuple[Any, ...]) -> StoreCorrupt:
+    place = ", ".join(
+        f"{name} {show(value)}" for name, value in zip(row._fields, values, strict=True) if name in _PLACE
+    )
+    return StoreCorrupt(
+        f"a stored {row.__name__.removesuffix('Row').lower()} ({place}) holds a value of another kind",
+        hint="restore the ledger from a backup",
+    )
+
+
+_PLACE: Final = frozenset({"partition", "batch_no", "position", "job_id", "run_id", "size"})

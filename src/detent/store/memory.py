@@ -192,7 +192,7 @@ class MemoryStore:
             self._erase_answers(frozenset(commit.erased))
 
     def _erase_answers(self, erased: frozenset[bytes]) -> None:
-        from detent.ledger.naming import named_digests  # noqa: PLC0415 - erasing is rare
+        from detent.ledger.loose import named_digests  # noqa: PLC0415 - erasing is rare
 
         for scope, answer in list(self._answers.items()):
             job = self._jobs.get(answer.response.decode(errors="replace"))

@@ -6,7 +6,7 @@ each of them promises.
 
 from __future__ import annotations
 
-from detent.canon.destinations import FORMS
+from detent.canon.grammar import FORMS
 from detent.targets.api import (
     NOTHING,
     CommitFailed,

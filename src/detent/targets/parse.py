@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detent.canon.destinations import FORMS, destination_fault
+from detent.canon.grammar import FORMS, destination_fault
 from detent.canon.strict_json import JsonValue
 from detent.errors import InvalidInput
 from detent.store.content import ContentFiles

@@ -5,6 +5,8 @@ A cursor that is behind the ledger means that the database is not the one that w
 
 A database that is made here has a write-ahead log. One that was there keeps its journal mode. Both are written with
 ``synchronous=EXTRA``, which in a write-ahead log is FULL and elsewhere also makes the end of the transaction durable.
+
+Whether a table still has what a run of a step left in it. Only looks; makes nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from detent.targets.api import (
     still_due,
 )
 from detent.targets.disk import failed, insist_on_directory, shown
-from detent.targets.table_rows import TableRows, quoted
+from detent.targets.render import TableRows, quoted
 from detent.words.quantities import count_text
 
 BUSY_MS: Final = 5_000
@@ -367,3 +369,35 @@ def _has_cursors(connection: apsw.Connection) -> bool:
 def _close(connection: apsw.Connection | None) -> None:
     if connection is not None:
         close_quietly(connection)
+
+
+def table_fault(path: Path, table: str, total: int, rows: int) -> str:
+    """What has become of a table that had so many items of one run; empty when nothing speaks against it.
+
+    The rows of a table that was made here are counted. In a table of the user's own it is not known whose they are; there the
+    run's cursor has to do.
+    """
+    if not path.exists():
+        return f"its database {shown(path)} is gone"
+    statements, connection = queries(), None
+    try:
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        found = connection.execute(statements["find_table"], (table,)).fetchone()
+        if found is None:
+            return f"its table {table} is gone"
+        name = found[0]
+        if connection.execute(statements["find_table"], ("detent_commits",)).fetchone() is None:
+            return f"its table {name} was rewritten by another program"
+        if connection.execute(statements["ended_runs"], (name, total)).fetchone() is None:
+            return f"its table {name} was rewritten"
+        ((said,),) = connection.execute(statements["table_said"], (name,))
+        if said == made_table(name):
+            ((count,),) = connection.execute(f"SELECT count(*) FROM {quoted(name)}")  # noqa: S608 - quoted
+            if count != rows:
+                return f"its table {name} has {count:,} rows, and {rows:,} were committed"
+    except (apsw.Error, UnicodeEncodeError) as exc:
+        return f"its database {shown(path)} cannot be read: {exc}"
+    finally:
+        if connection is not None:
+            close_quietly(connection)
+    return ""

@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-from detent.testing.clock import FakeClock
-from detent.testing.crash import Crash, CrashAt, CrashPoints
-from detent.testing.faulty_store import Faults, faulty
-from detent.testing.home import START_MS, TemporaryHome, temporary_home
+from detent.testing.faults import Crash, CrashAt, CrashPoints, Faults, faulty
+from detent.testing.home import START_MS, FakeClock, TemporaryHome, temporary_home
 from detent.testing.inline import Fails, InlineLane, Lost
 
 __all__ = [

@@ -6,6 +6,8 @@ have the same origin and the same keys; since each keeps its tree heads in a sta
 Nothing of the product is turned off for speed: the store syncs as it always does. The copies lie in memory (``/dev/shm``)
 where the machine has room there, and syncing memory takes no time. A power cut is thus the one thing that cannot be tried
 here; crashes of processes can.
+
+A clock that moves only when a test moves it.
 """
 
 from __future__ import annotations
@@ -25,7 +27,6 @@ from detent.errors import InvalidInput
 from detent.owner.home import HOME_VARIABLE, Home, make_home
 from detent.owner.session import Session
 from detent.owner.wiring import Parts, begin_ledger
-from detent.testing.clock import FakeClock
 
 if TYPE_CHECKING:
     from detent.ledger.findings import Report
@@ -134,3 +135,28 @@ def _remove(directory: Path, pid: int) -> None:
 
 def _nothing(kernel: object) -> None:
     del kernel
+
+
+class FakeClock:
+    """Wall and monotonic time as two numbers; `jump` moves both, `set_wall` only the one an operator could set."""
+
+    def __init__(self, wall_ms: int = 1_000_000) -> None:
+        self._wall_ms = wall_ms
+        self._monotonic_ms = 0
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return self._wall_ms
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since the clock was made."""
+        return self._monotonic_ms
+
+    def jump(self, ms: int) -> None:
+        """Let time pass."""
+        self._wall_ms += ms
+        self._monotonic_ms += ms
+
+    def set_wall(self, wall_ms: int) -> None:
+        """Set the wall clock, as an operator or a time server might."""
+        self._wall_ms = wall_ms

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 import pytest
 
 from detent.owner.wiring import Parts
-from detent.testing.clock import FakeClock
-from detent.testing.crash import CrashPoints
-from detent.testing.home import START_MS, TemporaryHome, temporary_home
+from detent.testing.faults import CrashPoints
+from detent.testing.home import START_MS, FakeClock, TemporaryHome, temporary_home
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 Three forms of a length of time, each for its place: `duration_text` for sentences (``12 min 3 s``), `short_duration` for
 columns (``12m03s``) and `age_text` for what is long past (``12m``). How contracts write durations, and how they are read
-back, is decided by `detent.contract.durations`.
+back, is decided by `detent.contract.words`.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ The `supervisor` of a process claims jobs in batches, keeps their leases alive, 
 what came back in as few commits as possible. `executor` is the protocol. `plain_executor` runs the user's own functions and commands
 in worker processes; `sandbox_executor` runs code from contracts and platform jobs; map steps have one in `runs.map_executor`.
 
-`resource_gate` stands before the executors and holds a job back until the resources it asks for are free; `resources` counts them
-across the processes of a home. `claim_ahead` claims jobs in the commit that submits them while workers are free. `reports` signs what
+`resources` holds a job back until the resources it asks for are free, and counts them across the processes of a home. `claim_ahead` claims jobs in the commit that submits them while workers are free. `reports` signs what
 an attempt came to, `next_attempt` says whether and when another one follows, `identity` tells a living worker from one that is gone,
 and `live_output` shows what a running job prints.
 """

@@ -16,9 +16,9 @@ from uuid import UUID
 from detent.canon.late import dataclass
 from detent.kernel import Run
 from detent.store.api import StoreReader
-from detent.workflow.errors import LeaseExpiredError
 from detent.workflow.identity import ids_of, uuid8
 from detent.workflow.target import ActionLease
+from detent.workflow.vocabulary import LeaseExpiredError
 
 RUNS_KNOWN_MAX: Final = 256
 """Runs whose operation is remembered."""

@@ -18,8 +18,8 @@ from typing import Any, Final, Protocol
 from detent.errors import DetentError, Refused
 from detent.kernel import Claim, Command, Finish, Grant
 from detent.kernel.outcome import REFUSED
-from detent.owner.ask_again import ask_again
 from detent.owner.backend import Submission, commands_of, joined
+from detent.owner.session import ask_again
 from detent.owner.socket_messages import Answer
 from detent.store.api import AnswerRow, WorkRow
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from detent.store.process_mark import ProcessMark
+from detent.store.content import ProcessMark
 
 PREFIX: Final = "local"
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from detent.canon.late import dataclass
 from detent.errors import HomeUntrusted
-from detent.store.no_follow import open_no_follow
+from detent.store.files import open_no_follow
 
 STDOUT, STDERR = "stdout", "stderr"
 STREAMS: Final = (STDOUT, STDERR)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from detent.canon.late import dataclass
-from detent.jobs.category import ErrorCategory, category_of
+from detent.jobs.status import ErrorCategory, category_of
 from detent.jobs.work import WorkReport
 from detent.kernel import Job
 from detent.kernel import evidence as ev

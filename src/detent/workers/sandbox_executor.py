@@ -14,21 +14,20 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from detent.artifacts.directory import DirectoryStore
-from detent.artifacts.file_type import examine
+from detent.artifacts.api import DirectoryStore
+from detent.artifacts.content_type import examine
 from detent.canon import digest_text, json_decode, json_encode, parse_digest, tick_to_iso
-from detent.canon.amounts import SANDBOX_MEMORY_MB_MIN
+from detent.canon.grammar import SANDBOX_MEMORY_MB_MIN
 from detent.errors import DetentError, InvalidInput, Refused, error_of
 from detent.executor.assignment import Assignment, variables
 from detent.executor.plain.sweep import Presence
 from detent.executor.sandbox import Execution, Input, Job, Limits, OnOutput, Running, Sandbox, SandboxFailed
-from detent.executor.sandbox.missing import message_of
+from detent.executor.sandbox.classify import message_of
 from detent.jobs.bounds import DEFAULT_BOUNDS, Bounds
 from detent.jobs.complete import complete_payload, read_complete_payload
-from detent.jobs.limits import MB
-from detent.jobs.limits import Limits as PayloadLimits
 from detent.jobs.order import Order
-from detent.jobs.payload import LOCAL_USER, JobPayload, read_payload
+from detent.jobs.payload import LOCAL_USER, MB, JobPayload, read_payload
+from detent.jobs.payload import Limits as PayloadLimits
 from detent.jobs.plans import NO_PLANS, Plans, check_plan, within_plan
 from detent.jobs.platform_order import is_platform_order
 from detent.jobs.result import JobResult, ResourceUsage, encode_result

@@ -26,8 +26,8 @@ from detent.kernel.history import Record
 from detent.kernel.policy import UNLIMITED_QUOTA
 from detent.kernel.quota import left_of
 from detent.kernel.table import TERMINAL, State
-from detent.owner.ask_again import ask_again
 from detent.owner.backend import Backend, Reported, joined
+from detent.owner.session import ask_again
 from detent.owner.socket_messages import Answer
 from detent.reuse.ingredients import env_version
 from detent.reuse.work_keys import Witnessed
@@ -36,7 +36,7 @@ from detent.workers.claim_ahead import ClaimAhead, given_up
 from detent.workers.executor import Executor
 from detent.workers.identity import is_gone, worker_identity
 from detent.workers.reports import Reporter, closing_commands
-from detent.workflow.errors import EpochConflictError, LeaseExpiredError
+from detent.workflow.vocabulary import EpochConflictError, LeaseExpiredError
 
 CLAIM_MAX: Final = 256
 """Jobs asked for in one claim."""

@@ -10,21 +10,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from detent.workflow.context import ExecutionContext, _build_workflow_context, timeout_ms_of
-from detent.workflow.enums import (
+from detent.workflow.ordering import _has_dependency_cycles, get_execution_order
+from detent.workflow.vocabulary import (
     EnumActionType,
     EnumBranchCondition,
     EnumCoreErrorCode,
     EnumExecutionMode,
     EnumFailureRecoveryStrategy,
     EnumWorkflowState,
+    EpochConflictError,
+    LeaseExpiredError,
+    ModelOnexError,
 )
-from detent.workflow.errors import EpochConflictError, LeaseExpiredError, ModelOnexError
-from detent.workflow.ordering import _has_dependency_cycles, get_execution_order
 
 if TYPE_CHECKING:
-    from detent.workflow.conversion import _build_output_metrics, _convert_workflow_result_to_output
-    from detent.workflow.creation import _create_action_for_step
-    from detent.workflow.executor import execute_workflow, plan_workflow
+    from detent.workflow.executor import _create_action_for_step, execute_workflow, plan_workflow
     from detent.workflow.facade import (
         MixinWorkflowExecution,
         ModelONEXContainer,
@@ -47,7 +47,11 @@ if TYPE_CHECKING:
         ModelWorkflowStep,
         StepType,
     )
-    from detent.workflow.result import WorkflowExecutionResult
+    from detent.workflow.result import (
+        WorkflowExecutionResult,
+        _build_output_metrics,
+        _convert_workflow_result_to_output,
+    )
     from detent.workflow.target import ActionLease, TargetNode
     from detent.workflow.validation import (
         Problem,
@@ -113,9 +117,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """The models load Pydantic, and the facade logs; the driver of a run has no use for either: they come when first named."""
     if name in __all__:
-        from detent.workflow import conversion, creation, executor, facade, models, result, target, validation  # noqa: PLC0415
+        from detent.workflow import executor, facade, models, result, target, validation  # noqa: PLC0415
 
-        for module in (models, executor, creation, result, validation, conversion, target, facade):
+        for module in (models, executor, result, validation, target, facade):
             if name in vars(module):
                 globals()[name] = vars(module)[name]
                 return globals()[name]

@@ -11,13 +11,10 @@ from uuid import UUID
 
 from detent.canon.late import dataclass
 from detent.canon.show import a_or_an, show
-from detent.workflow.errors import ModelOnexError
-from detent.workflow.limits import TIMEOUT_MS_MIN
-from detent.workflow.moment import EPOCH, Moment, as_utc
+from detent.workflow.vocabulary import EPOCH, TIMEOUT_MS_MIN, ModelOnexError, Moment, as_utc
 
 if TYPE_CHECKING:
-    from detent.workflow.definition import ModelWorkflowDefinition
-    from detent.workflow.input_output import ModelOrchestratorInput
+    from detent.workflow.models import ModelOrchestratorInput, ModelWorkflowDefinition
 
 STRATEGY_ACTIONS: Final[Mapping[str, Literal["stop", "continue"]]] = {
     "fail_fast": "stop",

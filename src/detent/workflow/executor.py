@@ -18,30 +18,29 @@ Where a step ends up is decided at its turn in the canonical order by the first 
 
 A workflow is expected to be valid. Only what would make nonsense of the answer is refused here: other types, a reserved
 mode, an order that does not exist.
+
+How a step becomes an action: routing, lease, priority, dependencies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
+from detent.canon.late import dataclass
 from detent.canon.show import a_or_an
-from detent.workflow.action import ModelAction
 from detent.workflow.context import ExecutionContext, timeout_ms_of
-from detent.workflow.creation import _create_action_for_step, operation_of
-from detent.workflow.definition import ModelWorkflowDefinition
-from detent.workflow.enums import EnumExecutionMode, EnumWorkflowState
-from detent.workflow.errors import ModelOnexError
-from detent.workflow.modes import effective_mode
-from detent.workflow.moment import later
+from detent.workflow.identity import ids_of, priority_of, route_of
+from detent.workflow.models import ModelAction, ModelWorkflowDefinition, ModelWorkflowStep
 from detent.workflow.ordering import Order
+from detent.workflow.plain import effective_mode
 from detent.workflow.result import WorkflowExecutionResult
-from detent.workflow.step import ModelWorkflowStep
+from detent.workflow.vocabulary import EnumExecutionMode, EnumWorkflowState, ModelOnexError, Moment, later
 from detent.workflow.walk import COMPLETED, HARD_STOPS, Walk
 
-__all__ = ["HARD_STOPS", "execute_workflow", "plan_workflow"]
+__all__ = ["HARD_STOPS", "Operation", "execute_workflow", "operation_of", "plan_workflow"]
 
 
 async def execute_workflow(
@@ -142,3 +141,56 @@ def _require_types(definition: object, steps: Sequence[object], workflow_id: obj
     for index, step in enumerate(steps):
         if not isinstance(step, ModelWorkflowStep):
             raise ModelOnexError(f"Step {index} is {a_or_an(type(step))}, not a ModelWorkflowStep")
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What all actions of one operation share, computed once."""
+
+    workflow_id: str
+    ids_of: Callable[[str], tuple[UUID, UUID]]
+    """From a step id to the ids of its action and its lease."""
+    created_at: Moment
+
+
+def operation_of(workflow_id: UUID, context: ExecutionContext) -> Operation:
+    """The shared part of the actions of one operation."""
+    return Operation(str(workflow_id), ids_of(context.id_root, workflow_id, context.operation_id), context.now)
+
+
+def _create_action_for_step(
+    step: ModelWorkflowStep,
+    workflow_id: UUID,
+    step_to_action_map: Mapping[UUID, UUID],
+    context: ExecutionContext | None = None,
+    *,
+    operation: Operation | None = None,
+    dependencies: list[UUID] | None = None,
+) -> ModelAction:
+    """The action of one step; ``step_to_action_map`` says which steps have one already, and its id.
+
+    The executor knows more than the map says and passes it on: what all steps of the operation share, and the action
+    ids of the dependencies in declaration order. Without that, their order is the map's. Raises ``ModelOnexError`` for
+    a type that has no route.
+    """
+    shared = operation or operation_of(workflow_id, context or ExecutionContext())
+    route = route_of(step)
+    if dependencies is None:
+        wanted = set(step.depends_on)
+        dependencies = [action_id for step_id, action_id in step_to_action_map.items() if step_id in wanted]
+    step_id, step_name = str(step.step_id), step.step_name
+    action_id, lease_id = shared.ids_of(step_id)
+    return ModelAction(
+        action_id=action_id,
+        action_type=route[0],
+        target_node_type=route[1],
+        payload={"workflow_id": shared.workflow_id, "step_id": step_id, "step_name": step_name},
+        dependencies=dependencies,
+        priority=priority_of(step),
+        timeout_ms=step.timeout_ms,
+        lease_id=lease_id,
+        epoch=0,
+        retry_count=step.retry_count,
+        metadata={"step_name": step_name, "correlation_id": str(step.correlation_id)},
+        created_at=shared.created_at,
+    )

@@ -13,10 +13,7 @@ from uuid import UUID
 
 from detent.canon.show import a_or_an
 from detent.workflow.context import ExecutionContext
-from detent.workflow.conversion import _convert_workflow_result_to_output
 from detent.workflow.defaults import utc_now
-from detent.workflow.enums import EnumExecutionMode
-from detent.workflow.errors import ModelOnexError
 from detent.workflow.executor import execute_workflow
 from detent.workflow.models import (
     ModelOrchestratorInput,
@@ -24,8 +21,9 @@ from detent.workflow.models import (
     ModelWorkflowDefinition,
     ModelWorkflowStep,
 )
-from detent.workflow.result import WorkflowExecutionResult
+from detent.workflow.result import WorkflowExecutionResult, _convert_workflow_result_to_output
 from detent.workflow.validation import _validate_execution_mode, require_valid
+from detent.workflow.vocabulary import EnumExecutionMode, ModelOnexError
 
 logger = logging.getLogger("detent.workflow")
 

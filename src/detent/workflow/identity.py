@@ -3,16 +3,24 @@
 An id is a UUIDv8 of ``SHA-256(CBOR(["wf-id/v1", purpose, id_root, workflow_id, operation_id, step_id]))``, with UUIDs as
 text and null for what is not given. Two operations share no id because each has a fresh random ``operation_id``; the
 same call repeated gives the same ids, which is a replay and not a second use.
+
+Where a step's action goes, and how urgent it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import sha256
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from uuid import UUID, SafeUUID
 
 from detent.canon import encode_trusted
+from detent.canon.show import show
+from detent.workflow.vocabulary import EnumActionType, ModelOnexError
+
+if TYPE_CHECKING:
+    from detent.workflow.models import ModelWorkflowStep
+    from detent.workflow.plain import PlainStep
 
 Purpose: TypeAlias = Literal["action", "lease"]
 
@@ -76,3 +84,31 @@ def _encoded(
 
 def _text(value: UUID | None) -> str | None:
     return None if value is None else str(value)
+
+
+# Looked up without a default: an unknown type is an error, never quietly custom (X-126).
+ROUTES: Final[Mapping[str, tuple[EnumActionType, str]]] = {
+    "compute": (EnumActionType.COMPUTE, "NodeCompute"),
+    "effect": (EnumActionType.EFFECT, "NodeEffect"),
+    "reducer": (EnumActionType.REDUCE, "NodeReducer"),
+    "orchestrator": (EnumActionType.ORCHESTRATE, "NodeOrchestrator"),
+    "custom": (EnumActionType.CUSTOM, "NodeCustom"),
+    "parallel": (EnumActionType.CUSTOM, "NodeCustom"),
+}
+ACTION_PRIORITY_MAX: Final = 10
+"""Steps speak of 1 to 1000, actions of 1 to 10; what is above is cut, without a word (WF-061)."""
+
+
+def route_of(step: ModelWorkflowStep | PlainStep) -> tuple[EnumActionType, str]:
+    """The type of a step's action and the node it goes to. Raises ``ModelOnexError`` for a type that has no route."""
+    route = ROUTES.get(step.step_type)
+    if route is None:
+        raise ModelOnexError(
+            f"No action for step type {show(step.step_type)}", context={"step_type": show(step.step_type)}
+        )
+    return route
+
+
+def priority_of(step: ModelWorkflowStep | PlainStep) -> int:
+    """The priority of a step's action."""
+    return min(step.priority, ACTION_PRIORITY_MAX)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
 
 from detent.canon.late import dataclass
-from detent.workflow.errors import EpochConflictError, LeaseExpiredError
+from detent.workflow.vocabulary import EpochConflictError, LeaseExpiredError
 
 if TYPE_CHECKING:
-    from detent.workflow.action import ModelAction
+    from detent.workflow.models import ModelAction
 
 T = TypeVar("T")
 

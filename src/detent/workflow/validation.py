@@ -13,12 +13,16 @@ from uuid import UUID
 
 from detent.canon.late import dataclass
 from detent.canon.show import a_or_an, show
-from detent.workflow.cycles import find_cycles
-from detent.workflow.errors import ModelOnexError
-from detent.workflow.limits import ERROR_ACTIONS, STEP_TYPES, TIMEOUT_MS_MIN, WORKFLOW_TIMEOUT_MS_MIN
 from detent.workflow.models import ModelWorkflowDefinition, ModelWorkflowStep
-from detent.workflow.modes import _validate_execution_mode, mode_fault
-from detent.workflow.ordering import _has_dependency_cycles, dependency_edges, has_cycle
+from detent.workflow.ordering import _has_dependency_cycles, dependency_edges, find_cycles, has_cycle
+from detent.workflow.plain import _validate_execution_mode, mode_fault
+from detent.workflow.vocabulary import (
+    ERROR_ACTIONS,
+    STEP_TYPES,
+    TIMEOUT_MS_MIN,
+    WORKFLOW_TIMEOUT_MS_MIN,
+    ModelOnexError,
+)
 
 __all__ = [
     "Problem",

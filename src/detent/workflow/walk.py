@@ -8,14 +8,13 @@ from uuid import UUID
 
 from detent.errors import InvariantBroken
 from detent.workflow.context import STRATEGY_ACTIONS, ExecutionContext
-from detent.workflow.errors import ModelOnexError
-from detent.workflow.identity import ids_of
+from detent.workflow.identity import ids_of, priority_of, route_of
 from detent.workflow.ordering import Edges, Order, dependency_edges, execution_order, positions_by_id
-from detent.workflow.routes import priority_of, route_of
+from detent.workflow.vocabulary import ModelOnexError
 
 if TYPE_CHECKING:
+    from detent.workflow.models import ModelWorkflowStep
     from detent.workflow.plain import PlainStep
-    from detent.workflow.step import ModelWorkflowStep
 
 HARD_STOPS: Final = (MemoryError, SystemError, RecursionError, InvariantBroken)
 """Failures of the process, or of ours, and not of a step; they reach the caller (X-131)."""

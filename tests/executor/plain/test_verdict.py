@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from detent.executor.plain import telling, verdict, wire
 from detent.executor.plain.capture import cut
-from detent.jobs.category import ErrorCategory, code_fault
+from detent.jobs.status import ErrorCategory, code_fault
 from detent.jobs.work import CANCELLED
 from tests.executor.plain.rig import assignment
 

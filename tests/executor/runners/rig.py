@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from detent.artifacts.api import ArtifactStore
-from detent.artifacts.directory import DirectoryStore
+from detent.artifacts.api import ArtifactStore, DirectoryStore
 from detent.canon import digest_text, parse_digest, tick_to_iso
 from detent.errors import Refused
 from detent.executor.runners import Runners

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from detent.executor.runners.blockdoc import BLOCKS_MAX, NotBlockdoc, document_of, source_of
+from detent.executor.runners.execute import BLOCKS_MAX, NotBlockdoc, document_of, source_of
 
 DIGEST = "sha256:" + "a" * 64
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from detent.executor.sandbox.missing import NOT_INSIDE
+from detent.executor.sandbox.classify import NOT_INSIDE
 from detent.jobs import EnvelopeInvalid, JobStatus
 from tests.executor.runners.rig import Backend, error_of, execute
 from tests.jobs.envelopes import changed

@@ -12,7 +12,7 @@ import pytest
 
 from detent.canon import tick_to_iso
 from detent.errors import Refused, StoreUnavailable
-from detent.executor.runners import Attempt, Runners, env_version, envelope, missing_tools, tools
+from detent.executor.runners import Attempt, Runners, env_version, missing_tools, model, tools
 from detent.executor.runners.model import Outcome, RunnerFailure
 from detent.executor.sandbox import Execution, Job, Limits, Profile, Sandbox
 from detent.jobs import (
@@ -276,20 +276,20 @@ def test_a_code_that_means_something_else_does_not_make_a_result_unreadable(here
     """JOB-058, JOB-060"""
     payload = here.payload(DRAFTS["object_execute"])
     outcome = Outcome(RunnerFailure(ErrorCategory.USER_CODE_ERROR, "LIMIT_MEMORY", "said a tool"))
-    times = envelope.Times("2026-01-10T10:00:00Z", "2026-01-10T10:00:01Z")
-    result = envelope.envelope(payload, outcome, None, (), times=times, nonce=NONCE)
+    times = model.Times("2026-01-10T10:00:00Z", "2026-01-10T10:00:01Z")
+    result = model.envelope(payload, outcome, None, (), times=times, nonce=NONCE)
     assert error_of(result) == ("FAILED", "USER_CODE_ERROR", "USER_CODE_ERROR")
 
 
 def test_outputs_that_fit_no_result_are_the_jobs_failure(here: Backend) -> None:
     """JOB-060, JOB-080"""
     payload = here.payload(DRAFTS["object_execute"])
-    times = envelope.Times("2026-01-10T10:00:00Z", "2026-01-10T10:00:01Z")
+    times = model.Times("2026-01-10T10:00:00Z", "2026-01-10T10:00:01Z")
     execution = here.supervisor.run(Job(source="x = 1"))
     assert isinstance(execution, Execution)
-    unfit = envelope.envelope(payload, Outcome(result_json=float("nan")), execution, (), times=times, nonce=NONCE)
+    unfit = model.envelope(payload, Outcome(result_json=float("nan")), execution, (), times=times, nonce=NONCE)
     assert error_of(unfit) == ("FAILED", "VALIDATION_ERROR", "OUTPUT_INVALID")
-    long = envelope.envelope(payload, Outcome(result_json="x" * 300_000), execution, (), times=times, nonce=NONCE)
+    long = model.envelope(payload, Outcome(result_json="x" * 300_000), execution, (), times=times, nonce=NONCE)
     assert error_of(long) == ("FAILED", "RESOURCE_LIMIT", "LIMIT_OUTPUT")
 
 

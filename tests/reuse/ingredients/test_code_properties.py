@@ -112,7 +112,7 @@ REWRITTEN = [
 @given(st.sampled_from(REWRITTEN))
 def test_real_source_written_anew_says_the_same(path: Path) -> None:
     """X-176"""
-    from detent.reuse.ingredients.canonical import canonical
+    from detent.reuse.ingredients.scopes import canonical
 
     tree = ast.parse(path.read_text(encoding="utf-8"))
     again = ast.parse(ast.unparse(tree))

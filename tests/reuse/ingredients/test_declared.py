@@ -13,11 +13,11 @@ from detent.reuse.ingredients import (
     FileDigests,
     FileUnreadable,
     OutputFault,
-    declared,
     inputs_digests,
     outputs_digests,
     outputs_match,
 )
+from detent.reuse.ingredients import files as declared
 from tests.reuse.ingredients.projects import write
 
 

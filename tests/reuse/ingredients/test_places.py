@@ -10,7 +10,7 @@ import pytest
 
 from detent.jobs import work_key
 from detent.reuse.ingredients import CodeReader, env_version, platform_name, python_version
-from detent.reuse.ingredients.environment import ENV_VERSION_BYTES_MAX
+from detent.reuse.ingredients.job import ENV_VERSION_BYTES_MAX
 from tests.reuse.ingredients.projects import edit, write
 
 STEP = "import {0}\ndef step(x):\n    return {0}.f(x)\n"

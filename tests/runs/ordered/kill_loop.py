@@ -21,13 +21,12 @@ from detent.executor.plain import current
 from detent.owner.home import Home
 from detent.owner.wiring import Parts
 from detent.runs.ordered.handle import OrderedHandle
-from detent.runs.ordered.items import spool
 from detent.runs.ordered.loop_target import HandOver
-from detent.runs.ordered.spec import OrderedSpec
+from detent.runs.ordered.spec import OrderedSpec, spool
 from detent.runs.runtime import Runtime
 from detent.targets import CommitTarget, Mark, parse_target
 from detent.testing import InlineLane
-from detent.testing.crash import POINTS, CrashAt
+from detent.testing.faults import POINTS, CrashAt
 
 TRIES_MAX = 500
 

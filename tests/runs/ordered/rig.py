@@ -10,8 +10,7 @@ from typing import Any
 from detent.canon import json_encode
 from detent.executor.plain import current
 from detent.runs.ordered.handle import OrderedHandle, OrderedResult
-from detent.runs.ordered.items import Items, spool
-from detent.runs.ordered.spec import OrderedSpec
+from detent.runs.ordered.spec import Items, OrderedSpec, spool
 from detent.runs.runtime import Runtime
 from detent.targets import CommitFailed, CommitTarget, Mark, Nothing, parse_target
 from detent.testing import TemporaryHome

@@ -13,8 +13,8 @@ from detent.kernel import Cancel
 from detent.runs.ordered import driver
 from detent.runs.ordered.driver import OrderedDriver
 from detent.runs.ordered.notes import note
+from detent.runs.ordered.recorded import SnapshotFile, read_snapshot
 from detent.runs.ordered.recovery import standing
-from detent.runs.ordered.snapshot_file import SnapshotFile, read_snapshot
 from detent.targets import Mark, Nothing
 from tests.runs.ordered.rig import ListTarget, OrderedRig
 from tests.runs.rig import WAIT_SECONDS, eventually, in_thread

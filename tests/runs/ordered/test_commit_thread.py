@@ -9,10 +9,9 @@ from typing import Any
 
 from detent.kernel import StartRun
 from detent.ordered import Batch, OrderedConfig, SeqState
-from detent.ordered.summary import BlockTree
-from detent.runs.ordered.close import notes_for
+from detent.ordered.actions import BlockTree
 from detent.runs.ordered.commit_thread import Committed, CommitThread, Drained, Handed
-from detent.runs.ordered.recovery import Standing
+from detent.runs.ordered.recovery import Standing, notes_for
 from detent.targets import Mark, Nothing
 from tests.runs.ordered.rig import ListTarget, OrderedRig
 

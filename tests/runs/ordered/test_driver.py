@@ -12,8 +12,8 @@ from detent.errors import InvalidInput
 from detent.jobs.order import Retries
 from detent.kernel import Run
 from detent.ordered import ChunkOutcomes, ItemProof, SeqState, chunk_job_id
-from detent.ordered.outcomes import item_bytes
-from detent.ordered.summary import BlockTree
+from detent.ordered.actions import BlockTree
+from detent.ordered.digests import item_bytes
 from detent.runs.ordered.notes import note, notes_of
 from detent.runs.ordered.recovery import envelopes_of
 from tests.homes import retry_at_once

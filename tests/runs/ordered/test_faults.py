@@ -13,8 +13,7 @@ from detent.errors import InvalidInput, StoreCorrupt
 from detent.runs.erase import erase_job
 from detent.runs.ordered.driver import DestinationFailed
 from detent.runs.ordered.handle import OrderedHandle
-from detent.runs.ordered.items import file_lines, found_files, open_spool, spool
-from detent.runs.ordered.spec import OrderedSpec
+from detent.runs.ordered.spec import OrderedSpec, file_lines, found_files, open_spool, spool
 from detent.runs.submit.submitter import Submitter
 from detent.targets import CommitFailed, Mark
 from tests.runs.ordered.rig import ListTarget, OrderedRig

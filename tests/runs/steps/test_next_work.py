@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from detent.contract.model import Binding, Kind
-from detent.jobs.keys import ExecutionKey
+from detent.jobs.dedupe import ExecutionKey
 from detent.jobs.order import Call
 from detent.jobs.work import WorkReport
 from detent.reuse.work_keys import Found, Miss, WorkKey

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from detent.jobs.keys import ExecutionKey
+from detent.jobs.dedupe import ExecutionKey
 from detent.runs.submit.waiters import Waiters
 
 FLIGHT = (ExecutionKey("sha256:1"), None)

@@ -11,7 +11,7 @@ from detent.canon.late import dataclass
 from detent.executor.assignment import Assignment
 from detent.executor.plain import heard
 from detent.executor.plain.wire import ERR_CUT, OK, OUT_CUT, DoneRead
-from detent.jobs.category import ErrorCategory
+from detent.jobs.status import ErrorCategory
 from detent.jobs.work import (
     CANCELLED,
     EMPTY,

@@ -1,7 +1,7 @@
 """Runs platform jobs: one runner for each job type, on top of the sandbox.
 
-Start reading at `runners`; `execute`, `render`, `export` and `thumbnail` are the job types, `inside` holds what the last
-three run in their jails.
+Start reading at `runners`; `execute` and `tool_jobs` are the job types, `inside` holds what the second runs in its
+jails.
 """
 
 from __future__ import annotations

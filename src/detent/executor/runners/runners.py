@@ -18,12 +18,10 @@ from typing import Final
 from detent.artifacts.api import Stored
 from detent.canon import digest_text
 from detent.errors import InvalidInput, Refused, StoreCorrupt
-from detent.executor.runners import envelope, tools
+from detent.executor.runners import model, tools
 from detent.executor.runners.execute import Execute
-from detent.executor.runners.export import Export
 from detent.executor.runners.model import Artifacts, Need, Outcome, Prepared, Runner, RunnerFailure, unsupported
-from detent.executor.runners.render import Render
-from detent.executor.runners.thumbnail import Thumbnail
+from detent.executor.runners.tool_jobs import Export, Render, Thumbnail
 from detent.executor.sandbox import (
     Execution,
     Input,
@@ -36,11 +34,11 @@ from detent.executor.sandbox import (
     limits_of,
 )
 from detent.jobs.bounds import DEFAULT_BOUNDS, Bounds
-from detent.jobs.category import ErrorCategory, category_of
 from detent.jobs.complete import missing_field
+from detent.jobs.fields import version_fault
 from detent.jobs.payload import JobPayload
 from detent.jobs.result import JobResult
-from detent.jobs.versions import version_fault
+from detent.jobs.status import ErrorCategory, category_of
 
 COPY_BYTES: Final = 1 << 20
 
@@ -87,10 +85,10 @@ class Runners:
                 self._attempts[payload.job_id].remove(attempt)
                 if not self._attempts[payload.job_id]:
                     del self._attempts[payload.job_id]
-        times = envelope.Times(started_at, now())
+        times = model.Times(started_at, now())
         if attempt.cancelled:
-            return envelope.cancelled(payload, execution, times=times, nonce=nonce)
-        return envelope.envelope(payload, outcome, execution, stored, times=times, nonce=nonce, bounds=self._bounds)
+            return model.cancelled(payload, execution, times=times, nonce=nonce)
+        return model.envelope(payload, outcome, execution, stored, times=times, nonce=nonce, bounds=self._bounds)
 
     def cancel(self, job_id: str) -> bool:
         """End a running job's whole tree now; False when no such job runs here."""

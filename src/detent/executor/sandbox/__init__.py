@@ -6,8 +6,8 @@ Start reading at `supervisor`, then `spawner`, `jail`, `init` and `guest`, which
 
 from __future__ import annotations
 
-from detent.executor.sandbox.bare import interpreter as bare_interpreter
 from detent.executor.sandbox.capabilities import Capabilities, probe, profile_of
+from detent.executor.sandbox.interpreter import interpreter as bare_interpreter
 from detent.executor.sandbox.model import (
     DEFAULT_REQUIRED,
     Evidence,

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from detent.executor.sandbox import bare, cgroup
-from detent.executor.sandbox.landlock import ABI_SIGNALS
+from detent.executor.sandbox import cgroup, interpreter
+from detent.executor.sandbox.jail import ABI_SIGNALS
 from detent.executor.sandbox.model import Profile
 
 TRIAL_SECONDS_MAX: Final = 30
@@ -81,7 +81,7 @@ def probe() -> Capabilities:
     """Try every primitive in a child of its own, once per process. A child that was killed tells nothing."""
     why = "the trial was killed"
     for _ in range(TRIALS_MAX):
-        child = bare.start("trial.py", output=True)
+        child = interpreter.start("trial.py", output=True)
         try:
             data, said = child.communicate(timeout=TRIAL_SECONDS_MAX)
         except subprocess.TimeoutExpired:

@@ -16,7 +16,7 @@ import signal
 import socket
 from typing import Any, NoReturn
 
-from detent.executor.sandbox import channel, guest, jail, landlock, linux, notify, seccomp, tree
+from detent.executor.sandbox import channel, guest, jail, linux, notify, seccomp, tree
 from detent.executor.sandbox.watcher import Ward, Watcher
 
 SPEC_BYTES_MAX = 4 << 20
@@ -226,7 +226,7 @@ def _wall(settings: dict[str, Any], spec: dict[str, Any]) -> None:
         read = [*settings["binds"], *(entry[1] for entry in spec["inputs"])]
         write = [spec["directory"]]
     read.append(_ZERO)
-    landlock.restrict(settings["landlock_abi"], read=read, run=settings["programs"], write=write, devices=_DEVICES)
+    jail.restrict(settings["landlock_abi"], read=read, run=settings["programs"], write=write, devices=_DEVICES)
 
 
 # The zero device may only be read: mapped for writing, it gives memory that no process and no quota of files accounts for.

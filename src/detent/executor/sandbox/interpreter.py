@@ -4,21 +4,37 @@ In a jail with a root of its own the interpreter, its standard library, its shar
 below ``/runtime``, wherever the host keeps them: a guest learns nothing of the host's paths, and equal jobs see equal ones.
 What a system has in the same place everywhere (the C library, the loader, time zones) keeps its path. Without a root of its
 own a job sees all of it where the host has it.
+
+How a child of ours is started as a thin interpreter: by path, with nothing of the surroundings but what it needs to start.
+
+``-P -s -S`` and an environment of two words are what ``-I -S`` would be, but for the hash seed: with a fixed one the order
+of a set of texts is the same in every job, and equal inputs can give equal bytes. An interpreter that was moved or brought by
+an environment module may not start without knowing where its libraries and its home are, so it gets both.
+
+Which shared libraries an interpreter loads from outside the system's own directories.
+
+An interpreter that was relocated, built with ``--enable-shared`` or brought by an environment module finds some of its libraries
+through ``LD_LIBRARY_PATH`` or a path written into its files. In a jail those places do not exist, so each library is looked up
+here as the dynamic loader would and shown under a path of the jail's own. Only the libraries that are needed are shown: a
+directory of ``LD_LIBRARY_PATH`` may hold anything.
+
+Reads ELF files of 64 bits, the only ones that have a filter for system calls here; any other file needs nothing.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
+import struct
+import subprocess
 import sys
 import sysconfig
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Final
-
-from detent.executor.sandbox import bare
-from detent.executor.sandbox.shared_objects import foreign_libraries
 
 RUNTIME: Final = "/runtime"
 PREFIX: Final = f"{RUNTIME}/python"
@@ -38,7 +54,7 @@ class Interpreter:
     """The interpreter that runs this process, with further directories of Python packages."""
 
     packages: tuple[Path, ...] = ()
-    executable: Path = field(default_factory=lambda: Path(bare.interpreter()))
+    executable: Path = field(default_factory=lambda: Path(interpreter()))
     standard: Path = field(default_factory=lambda: Path(os.__file__).resolve().parent)
 
     @cached_property
@@ -47,7 +63,7 @@ class Interpreter:
         return foreign_libraries(
             [self.executable, *sorted((self.standard / "lib-dynload").glob("*.so"))],
             system=_system_directories(),
-            search=[Path(part) for part in bare.library_path()],
+            search=[Path(part) for part in library_path()],
             last=[Path(directory) for directory in (sysconfig.get_config_var("LIBDIR"),) if directory],
         )
 
@@ -123,7 +139,7 @@ class AsOnHost:
     @property
     def environment(self) -> dict[str, str]:
         """What the dynamic loader has to know there."""
-        return {name: value for name, value in bare.surroundings().items() if name == "LD_LIBRARY_PATH"}
+        return {name: value for name, value in surroundings().items() if name == "LD_LIBRARY_PATH"}
 
 
 def readable_by_others(paths: tuple[str, ...]) -> bool:
@@ -158,3 +174,126 @@ def _outermost(paths: list[Path]) -> list[Path]:
         if not any(path.is_relative_to(one) for one in kept):
             kept.append(path)
     return kept
+
+
+HERE = Path(__file__).resolve().parent
+HOUSE = HERE.parents[1]
+ENVIRONMENT = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
+OPTIONS = ("-P", "-s", "-S", "-B", "-X", "utf8")
+
+
+def interpreter() -> str:
+    """The interpreter itself, not the link to it that a virtual environment holds."""
+    return os.path.realpath(sys.executable)
+
+
+def library_path() -> list[str]:
+    """The directories of ``LD_LIBRARY_PATH``; a relative one would mean another place in every process."""
+    return [part for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part.startswith("/")]
+
+
+def surroundings() -> dict[str, str]:
+    """What a child on the host needs to know to start."""
+    found = dict(ENVIRONMENT)
+    if library_path():
+        found["LD_LIBRARY_PATH"] = ":".join(library_path())
+    if "PYTHONHOME" in os.environ:
+        found["PYTHONHOME"] = os.environ["PYTHONHOME"]
+    return found
+
+
+def start(
+    script: str, *arguments: str, descriptors: tuple[int, ...] = (), output: bool = False
+) -> subprocess.Popen[bytes]:
+    """Start one of the scripts beside this file. It is exec'd, never forked from the caller's memory."""
+    return subprocess.Popen(  # noqa: S603
+        [interpreter(), *OPTIONS, str(HERE / script), *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE if output else subprocess.DEVNULL,
+        stderr=subprocess.PIPE if output else None,
+        env=surroundings(),
+        cwd="/",
+        pass_fds=descriptors,
+        start_new_session=True,
+    )
+
+
+LIBRARIES_MAX: Final = 256
+_PT_LOAD, _PT_DYNAMIC = 1, 2
+_DT_NEEDED, _DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 1, 5, 15, 29
+_HEADER = struct.Struct("<16xHHIQQQIHHH")
+_SEGMENT = struct.Struct("<IIQQQQQQ")
+_ENTRY = struct.Struct("<qQ")
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What one file asks of the dynamic loader."""
+
+    names: tuple[str, ...] = ()
+    first: tuple[str, ...] = ()
+    """Directories to look in before all others (``DT_RPATH``)."""
+    then: tuple[str, ...] = ()
+    """Directories to look in after those of the environment (``DT_RUNPATH``)."""
+
+
+def foreign_libraries(
+    files: Iterable[Path], *, system: Iterable[Path], search: Iterable[Path] = (), last: Iterable[Path] = ()
+) -> dict[str, Path]:
+    """By the name it is asked for, every library that these files load, directly or not, from outside ``system``.
+
+    ``search`` are the directories of the environment, ``last`` where to look for what is found nowhere else.
+    """
+    own = {path.resolve() for path in system}
+    searched, finally_ = list(search), list(last)
+    found: dict[str, Path] = {}
+    waiting = list(files)
+    while waiting:
+        file = waiting.pop()
+        needs = needs_of(file)
+        places = [*map(Path, needs.first), *searched, *map(Path, needs.then), *finally_]
+        for name in needs.names:
+            # Not `Path.is_file`, which raises for a place that may not be entered, such as where a moved interpreter was built.
+            path = next((place / name for place in places if os.path.isfile(place / name)), None)  # noqa: PTH113
+            if name in found or path is None or path.resolve().parent in own or len(found) == LIBRARIES_MAX:
+                continue
+            found[name] = path.resolve()
+            waiting.append(path)
+    return found
+
+
+def needs_of(path: Path) -> Needs:
+    """What a file asks for; nothing when it is not an ELF file of this kind."""
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return _read(data, str(path.parent))
+    except (OSError, ValueError, struct.error):
+        return Needs()
+
+
+def _read(data: mmap.mmap, origin: str) -> Needs:
+    if data[:6] != b"\x7fELF\x02\x01":
+        return Needs()
+    *_, start, _, _, _, size, count = _HEADER.unpack_from(data)
+    segments = [_SEGMENT.unpack_from(data, start + number * size) for number in range(count)]
+    loaded = [(address, length, offset) for kind, _, offset, address, _, length, *_ in segments if kind == _PT_LOAD]
+    dynamic = [data[offset : offset + length] for kind, _, offset, _, _, length, *_ in segments if kind == _PT_DYNAMIC]
+    entries = [entry for block in dynamic for entry in _ENTRY.iter_unpack(block)]
+    table = next((value for tag, value in entries if tag == _DT_STRTAB), -1)
+    strings = next(
+        (offset + table - address for address, length, offset in loaded if 0 <= table - address < length), None
+    )
+    if strings is None:
+        return Needs()
+
+    def texts(wanted: int) -> list[str]:
+        starts = [strings + value for tag, value in entries if tag == wanted]
+        return [data[start : data.find(b"\0", start)].decode("utf-8", "surrogateescape") for start in starts]
+
+    def places(wanted: int) -> tuple[str, ...]:
+        written = [part for text in texts(wanted) for part in text.split(":") if part]
+        named = [part.replace("${ORIGIN}", origin).replace("$ORIGIN", origin) for part in written]
+        return tuple(part for part in named if part.startswith("/"))
+
+    then = places(_DT_RUNPATH)
+    return Needs(tuple(name for name in texts(_DT_NEEDED) if "/" not in name), () if then else places(_DT_RPATH), then)

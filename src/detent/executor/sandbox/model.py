@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from detent.canon import json_encode
-from detent.canon.amounts import SANDBOX_MEMORY_MB_MIN
+from detent.canon.grammar import SANDBOX_MEMORY_MB_MIN
 from detent.errors import InvalidInput
 from detent.executor.sandbox import filter_rules
-from detent.jobs.category import ErrorCategory
+from detent.jobs.status import ErrorCategory
 from detent.jobs.work import NO_USAGE, Usage
 
 if TYPE_CHECKING:
-    from detent.jobs.limits import Limits as ContractLimits
+    from detent.jobs.payload import Limits as ContractLimits
 
 MB: Final = 1024 * 1024
 PROCESSES_MAX: Final = 4096

@@ -17,11 +17,9 @@ from typing import Any
 
 from detent.executor.plain.processes import cpu_ms_of
 from detent.executor.sandbox import filter_rules, linux
-from detent.executor.sandbox.hidden_time import HiddenTime
+from detent.executor.sandbox.linux import Machine
 from detent.executor.sandbox.seccomp import EAGAIN, ENOLCK, ENOSYS, EPERM, SHARED_ANONYMOUS
-from detent.executor.sandbox.shared_memory import SharedMemory
-from detent.executor.sandbox.syscalls import Machine
-from detent.executor.sandbox.tree import Tree
+from detent.executor.sandbox.tree import HiddenTime, SharedMemory, Tree
 
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
 _NOTICE_BYTES, _ANSWER_BYTES = 80, 24

@@ -15,15 +15,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from detent.canon.look_alike import look
-from detent.executor.sandbox import cgroup, channel, collect, story
+from detent.canon.grammar import look
+from detent.executor.sandbox import cgroup, channel, collect
+from detent.executor.sandbox import classify as story
 from detent.executor.sandbox import jail as layout
 from detent.executor.sandbox.classify import Facts, Verdict, classify
+from detent.executor.sandbox.collect import alike_fault, link_fault, name_fault
 from detent.executor.sandbox.interpreter import AsOnHost, Inside
 from detent.executor.sandbox.model import Evidence, Execution, Job, OutputFile, Profile, Raised, Stream
-from detent.executor.sandbox.names import alike_fault, link_fault, name_fault
 from detent.executor.sandbox.walk import TOO_MANY, UNREADABLE
-from detent.jobs.category import ErrorCategory
+from detent.jobs.status import ErrorCategory
 from detent.jobs.work import Usage
 
 OnOutput = Callable[[str, bytes], None]

@@ -14,7 +14,7 @@ import ctypes
 import struct
 
 from detent.executor.sandbox import filter_rules, linux
-from detent.executor.sandbox.syscalls import Machine
+from detent.executor.sandbox.linux import Machine
 
 ALLOW = 0x7FFF0000
 NOTIFY = 0x7FC00000
@@ -30,7 +30,7 @@ LARGE_MAPPING_BYTES = 64 * 1024 * 1024
 """A writable mapping of this size is worth asking about where no cgroup counts memory."""
 
 SHARED_ANONYMOUS = 0x01 | 0x20
-"""The flags of a mapping whose pages outlive their place in a process (see `shared_memory`)."""
+"""The flags of a mapping whose pages outlive their place in a process (see `tree`)."""
 
 _LD, _JEQ, _JGT, _JGE, _JSET, _AND, _RET = 0x20, 0x15, 0x25, 0x35, 0x45, 0x54, 0x06
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16

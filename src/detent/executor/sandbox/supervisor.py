@@ -25,15 +25,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from detent.canon.look_alike import first_alike
+from detent.canon.grammar import first_alike
 from detent.errors import DetentError, InvalidInput, Refused, RequestRefused
-from detent.executor.sandbox import bare, cgroup, channel, collect, enter, filter_rules
+from detent.executor.sandbox import cgroup, channel, collect, enter, filter_rules, interpreter
 from detent.executor.sandbox.capabilities import Capabilities, group_place, probe, profile_of
+from detent.executor.sandbox.collect import Staging, name_fault
 from detent.executor.sandbox.interpreter import RUNTIME, AsOnHost, Inside, Interpreter, readable_by_others
 from detent.executor.sandbox.model import DEFAULT_REQUIRED, Execution, Job, Limits, Profile
-from detent.executor.sandbox.names import name_fault
 from detent.executor.sandbox.running import Jail, OnOutput, Running
-from detent.executor.sandbox.staging import Staging
 
 START_SECONDS_MAX: Final = 30
 WARM_MAX: Final = 256
@@ -275,16 +274,16 @@ class Sandbox:
         return {
             "scratch": _mount_point(),
             "directories": list(runtime.directories),
-            "mounts": [*runtime.mounts, (str(bare.HOUSE), enter.HOUSE)],
+            "mounts": [*runtime.mounts, (str(interpreter.HOUSE), enter.HOUSE)],
             "masks": runtime.masks,
             "texts": runtime.texts,
             "links": runtime.links,
             "argv": [
                 runtime.executable,
-                *bare.OPTIONS,
-                f"{enter.HOUSE}/{bare.HERE.relative_to(bare.HOUSE)}/spawner.py",
+                *interpreter.OPTIONS,
+                f"{enter.HOUSE}/{interpreter.HERE.relative_to(interpreter.HOUSE)}/spawner.py",
             ],
-            "environment": bare.ENVIRONMENT | runtime.environment,
+            "environment": interpreter.ENVIRONMENT | runtime.environment,
         }
 
     def _sweep(self, own: str | None = None) -> None:
@@ -297,7 +296,7 @@ class Sandbox:
         plan = self._make_plan(runtime) if isinstance(runtime, Inside) else None
         script = "spawner.py" if plan is None else "enter.py"
         ours, theirs = channel.pair()
-        process = bare.start(script, str(theirs.fileno()), descriptors=(theirs.fileno(),))
+        process = interpreter.start(script, str(theirs.fileno()), descriptors=(theirs.fileno(),))
         theirs.close()
         ours.settimeout(START_SECONDS_MAX)
         why = "it ended at once"

@@ -1,18 +1,35 @@
-"""Looks at the processes of one job: how many, how much processor time, how much memory.
+"""What the processes of one job use: tasks, processor time, memory.
+
+Looks at the processes of one job: how many, how much processor time, how much memory.
 
 Inside a pid namespace its /proc shows only the job. Without one, the job is what descends from its init, as far as /proc
 of the host tells; a process that forks fast enough can escape that, which is one reason why it is the weaker way.
-"""
 
-# pathlib would be the largest thing that the spawner loads.
-# ruff: noqa: PTH208
+Counts the processor time of children whose end their parent ignores, where no control group counts it.
+
+The kernel adds what a child used to its parent when the parent waits for it, and a parent that ignores ``SIGCHLD`` never does. So
+from the moment a job sets what happens at a child's end, init keeps a sum of its own: what each process used at the last look, and
+what it had used when it asked to exit, which the filter reports. A process that a signal ends is not heard of; it is charged as if
+it had run all the time since it was last seen, or since it was made.
+
+Charges a job for shared anonymous mappings where no control group counts memory.
+
+The pages of such a mapping belong to an object of the kernel. A process can drop them from its own count (``MADV_DONTNEED``),
+or unmap all but one page, and the object keeps every page it ever had. So what processes hold says nothing about it. The size of
+an object is fixed when it is mapped, which the filter reports; an object is gone when no process maps any of it, which shows in
+``/proc``. Between the two, each object is charged in full: with ``k`` objects left, the ``k`` largest sizes that were mapped.
+"""
 
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
 
 from detent.executor.plain.processes import cpu_ms_of
-from detent.executor.sandbox.hidden_time import Life
+
+# pathlib would be the largest thing that the spawner loads.
+# ruff: noqa: PTH208
+
 
 _TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -146,3 +163,88 @@ class Tree:
     def _stat(self, pid: int) -> list[bytes] | None:
         fields = self.read(f"{pid}/stat").rpartition(b")")[2].split()
         return fields if len(fields) > 21 else None
+
+
+class Life(NamedTuple):
+    """A process as it was last seen."""
+
+    used_ms: float
+    threads: int
+    over: bool
+    """Whether it runs no more: it asked to exit, or waits to be reaped."""
+
+
+class HiddenTime:
+    """The sum over all processes of one job, since ``at_ms``. ``before_ms`` is what was used by those who ended before."""
+
+    def __init__(self, before_ms: float, at_ms: float) -> None:
+        self.ended_ms = before_ms
+        self.looked_at_ms = at_ms
+        self.lives: dict[int, Life] = {}
+        self.births: list[float] = []
+        """When the processes were made that were not seen yet."""
+
+    @property
+    def total_ms(self) -> float:
+        """All that is known to be used, and what cannot be ruled out."""
+        return self.ended_ms + sum(life.used_ms for life in self.lives.values())
+
+    def born(self, at_ms: float) -> None:
+        """A process asked for a child."""
+        self.births.append(at_ms)
+
+    def exits(self, pid: int, used_ms: float, *, whole: bool) -> None:
+        """A process asked to exit, or one of its threads did."""
+        last = self.lives.get(pid)
+        if last is None and self.births:
+            self.births.pop()
+        over = whole or last is None or last.over or last.threads <= 1
+        self.lives[pid] = Life(used_ms, 1 if last is None else last.threads, over)
+
+    def look(self, at_ms: float, found: dict[int, Life]) -> None:
+        """Take in all processes that are there now."""
+        for pid in self.lives.keys() - found.keys():
+            life = self.lives.pop(pid)
+            unseen_ms = 0.0 if life.over else (at_ms - self.looked_at_ms) * life.threads
+            self.ended_ms += life.used_ms + unseen_ms
+        for pid, life in found.items():
+            last = self.lives.get(pid)
+            if last is None and self.births:
+                self.births.pop()
+            self.lives[pid] = life if last is None else life._replace(over=life.over or last.over)
+        # Those were made, and ended by a signal, between two looks.
+        self.ended_ms += sum(at_ms - born_ms for born_ms in self.births)
+        self.births.clear()
+        self.looked_at_ms = at_ms
+
+
+class SharedMemory:
+    """The shared anonymous mappings of one job."""
+
+    __slots__ = ("largest_bytes", "peak_bytes", "sizes")
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.largest_bytes = 0
+        self.peak_bytes = 0
+
+    @property
+    def charged_bytes(self) -> int:
+        """What the job is charged for now; never less than what the kernel holds for it."""
+        return sum(self.sizes)
+
+    def map(self, size_bytes: int) -> None:
+        """A mapping was asked for."""
+        self.sizes.append(-(-size_bytes // _PAGE) * _PAGE)
+        self.largest_bytes = max(self.largest_bytes, self.sizes[-1])
+
+    def settle(self, objects: int | None) -> None:
+        """Let go of what is gone: so many objects are left. None: that could not be seen, and nothing is let go.
+
+        A mapping that was asked for a moment ago may not be there yet. When it shows up later, there are more objects
+        than sizes, and each of those is charged as the largest there ever was.
+        """
+        if objects is not None:
+            self.sizes = sorted(self.sizes, reverse=True)[:objects]
+            self.sizes += [self.largest_bytes] * (objects - len(self.sizes))
+        self.peak_bytes = max(self.peak_bytes, self.charged_bytes)

@@ -26,7 +26,7 @@ import json
 import struct
 from collections.abc import Callable
 
-from detent.executor.sandbox import cgroup, jail, landlock, linux, seccomp
+from detent.executor.sandbox import cgroup, jail, linux, seccomp
 
 
 def _namespace(flag: int) -> Callable[[], None]:
@@ -47,10 +47,10 @@ def _mounts() -> None:
 
 
 def _landlock() -> None:
-    if landlock.abi() == 0:
+    if jail.abi() == 0:
         raise OSError(38, "the kernel has no Landlock, or it is turned off")
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
-    landlock.restrict(landlock.abi(), read=["/"], run=[], write=[], devices=[])
+    jail.restrict(jail.abi(), read=["/"], run=[], write=[], devices=[])
 
 
 def _seccomp() -> None:
@@ -116,5 +116,5 @@ def attempt(trial: Callable[[], None]) -> str:
 
 if __name__ == "__main__":
     answer: dict[str, object] = {name: attempt(trial) for name, trial in TRIALS.items()}
-    answer["landlock_abi"] = landlock.abi()
+    answer["landlock_abi"] = jail.abi()
     sys.stdout.write(json.dumps(answer))

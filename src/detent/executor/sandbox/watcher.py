@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from detent.executor.plain.processes import cpu_ms_of
 from detent.executor.sandbox import cgroup, channel, guest, notify, tree, walk
-from detent.executor.sandbox.hidden_time import HiddenTime
+from detent.executor.sandbox.tree import HiddenTime
 
 READ_BYTES = 60_000
 SAMPLE_SECONDS = 0.02

@@ -16,12 +16,11 @@ from typing import Final
 from detent.canon import digest, digest_text, json_encode
 from detent.canon.late import dataclass
 from detent.errors import InvalidInput
-from detent.reuse.ingredients.meaning import EVERYTHING, Foreign, Meaning, Project, Symbol, Unknown
+from detent.reuse.ingredients.meaning import EVERYTHING, Foreign, Meaning, Project, Symbol, Unknown, Unresolved
 from detent.reuse.ingredients.module_finder import Finder
 from detent.reuse.ingredients.modules import Module, SourceUnreadable, parse_module
 from detent.reuse.ingredients.reach import Reach, Reached
 from detent.reuse.ingredients.scan import Edge
-from detent.reuse.ingredients.understood import Unresolved
 
 CODE_LABEL: Final = b"detent/code/v1\0"
 VERSION_LABEL: Final = b"detent/code-version/v1\0"

@@ -21,9 +21,8 @@ from typing import Final
 
 from detent.canon import sha256
 from detent.canon.late import dataclass
-from detent.reuse.ingredients.canonical import canonical
 from detent.reuse.ingredients.scan import Chain, Edge, Reading, Use, guards, pure_chain, scan
-from detent.reuse.ingredients.scopes import FUNCTIONS, bound_names
+from detent.reuse.ingredients.scopes import FUNCTIONS, bound_names, canonical
 
 SOURCE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Size of one source file. Larger ones hold data, and data is declared as an input."""

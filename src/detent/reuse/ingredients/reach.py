@@ -19,10 +19,19 @@ from typing import Final
 
 from detent.canon import digest
 from detent.canon.late import dataclass
-from detent.reuse.ingredients.meaning import EVERYTHING, Foreign, Meaning, Project, Symbol
+from detent.reuse.ingredients.meaning import (
+    EVERYTHING,
+    UNIT_LABEL,
+    Foreign,
+    Meaning,
+    Project,
+    Symbol,
+    Understood,
+    Unresolved,
+    understood,
+)
 from detent.reuse.ingredients.modules import Module, Unit
 from detent.reuse.ingredients.scan import Chain
-from detent.reuse.ingredients.understood import UNIT_LABEL, Understood, Unresolved, understood
 
 SYMBOLS_MAX: Final = 50_000
 """Names that one function may reach."""

@@ -1,5 +1,5 @@
 """Ordered runs at work: the effects around `detent.ordered`.
 
 Start reading at `spec` (what a run is), then `driver` (compute lane and cursor), `commit_thread` (the destination), `notes`
-(what goes onto the ledger and when) and `recall` (how a killed run is read back). `chunk` is what workers do.
+(what goes onto the ledger and when) and `recovery` (how a killed run is read back). `chunk` is what workers do.
 """

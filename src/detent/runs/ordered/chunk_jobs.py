@@ -20,9 +20,8 @@ from detent.ordered import Action, Chunk, OrderedRun, chunk_job_id
 from detent.owner.backend import Backend, Submission
 from detent.runs.ordered.chunk_order import chunk_submission
 from detent.runs.ordered.commit_thread import chunks_between
-from detent.runs.ordered.items import Items
 from detent.runs.ordered.pending_results import Waiting
-from detent.runs.ordered.spec import OrderedInputs
+from detent.runs.ordered.spec import Items, OrderedInputs
 from detent.runs.submit.submitter import Submitter
 from detent.workers.identity import is_gone
 from detent.workers.supervisor import Attempted

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from detent.canon.priority import PRIORITY_DEFAULT
+from detent.canon.grammar import PRIORITY_DEFAULT
 from detent.executor.own_targets import COMPUTE_CHUNK
 from detent.jobs.order import Call, JobLimits, Order, Origin, Retries
 from detent.ordered import Chunk, chunk_job_id
 from detent.owner.backend import Backend, Submission
-from detent.runs.ordered.items import Items
-from detent.runs.ordered.spec import OrderedInputs
+from detent.runs.ordered.spec import Items, OrderedInputs
 from detent.runs.ordered.timed_chunk import CATEGORY as OVER_TIME
 from detent.runs.ordered.timed_chunk import wall_ms
 

@@ -24,9 +24,9 @@ from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.errors import StoreCorrupt
 from detent.ordered import Batch, Chunk, OrderedConfig, SeqState, chunk_of
-from detent.ordered.outcomes import ITEM_HEAD, success_items
+from detent.ordered.actions import BlockTree
+from detent.ordered.digests import ITEM_HEAD, success_items
 from detent.ordered.states import OUTCOME_WORDS
-from detent.ordered.summary import BlockTree
 from detent.owner.backend import Backend
 from detent.runs.ordered.chunk_result import ChunkResult, read_values
 from detent.runs.ordered.notes import BEGIN, Notes, commit_name

@@ -41,15 +41,13 @@ from detent.ordered import (
 )
 from detent.ordered.states import OUTCOME_WORDS
 from detent.owner.backend import Backend
-from detent.runs.ordered.cancel_requests import Request, Requests
 from detent.runs.ordered.chunk_jobs import ChunkJobs, Open
 from detent.runs.ordered.commit_thread import LEAVE_SECONDS, CommitBroken, Committed, CommitThread, Drained, WriteFailed
-from detent.runs.ordered.items import Items
-from detent.runs.ordered.notes import SUMMARY, Notes, cancel_name
+from detent.runs.ordered.notes import SUMMARY, Notes, Request, Requests, cancel_name
 from detent.runs.ordered.pending_results import FAILURES_KEPT_MAX, Waiting
+from detent.runs.ordered.recorded import SnapshotFile
 from detent.runs.ordered.recovery import FailedItem, Standing, committed, past_failures
-from detent.runs.ordered.snapshot_file import SnapshotFile
-from detent.runs.ordered.spec import OrderedInputs
+from detent.runs.ordered.spec import Items, OrderedInputs
 from detent.runs.submit.submitter import ENDED_ELSEWHERE, RunEnded, Submitter
 from detent.targets.api import CommitTarget
 from detent.workers.supervisor import Attempted, Supervisor, ends_attempt

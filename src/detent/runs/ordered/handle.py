@@ -15,7 +15,7 @@ from threading import Event
 from typing import Any, Final, Protocol
 
 from detent.canon import json_decode
-from detent.canon.destinations import function_of
+from detent.canon.grammar import function_of
 from detent.canon.late import dataclass
 from detent.errors import DetentError, InvalidInput, RequestRefused, error_of
 from detent.executor.annotations import refuse_return
@@ -23,20 +23,17 @@ from detent.jobs.order import Call
 from detent.kernel import Run, StartRun
 from detent.kernel.run import COMPLETED, RUNNING
 from detent.ordered import Summary
-from detent.ordered.snapshot import WindowView, window_views
-from detent.owner.ask_again import ask_again
+from detent.ordered.actions import WindowView, window_views
 from detent.owner.backend import Backend
 from detent.owner.home import Home
-from detent.owner.session import Session
+from detent.owner.session import Session, ask_again
 from detent.reuse.work_keys import WorkKeys, no_results
-from detent.runs.ordered.close import end_run
 from detent.runs.ordered.driver import OrderedDriver
-from detent.runs.ordered.items import Items, shown_name
 from detent.runs.ordered.notes import Notes, taken_name
-from detent.runs.ordered.recovery import FailedItem, Standing, standing
+from detent.runs.ordered.recorded import snapshot_path
+from detent.runs.ordered.recovery import FailedItem, Standing, end_run, standing
 from detent.runs.ordered.resume import Beginning, Earlier, earlier_run
-from detent.runs.ordered.snapshot_file import snapshot_path
-from detent.runs.ordered.spec import COMMIT_MS, OrderedInputs, OrderedSpec, read_ordered
+from detent.runs.ordered.spec import COMMIT_MS, Items, OrderedInputs, OrderedSpec, read_ordered, shown_name
 from detent.runs.record.identity import RunLock, new_run_id
 from detent.targets.api import CommitTarget
 from detent.words.states import word_of

@@ -5,6 +5,12 @@ A note is a job of kind ``seq`` that is submitted, begun and finished in one com
 signed report is the note. So it needs no record kind of its own, waits in no queue, and is either on the ledger whole or not
 at all. Its id says what it is about, so the notes of a run can be told apart without reading them, and none can be written
 twice with another content.
+
+Cancellations that other processes ask for: a note each on the ledger, taken by the driver in the order of their numbers.
+
+Only the driver knows which items have ended, so only the driver can resolve a boundary (X-069); a process that wants a run
+cancelled therefore asks, and waits (X-193). The request is a note like any other: signed, durable before the driver sees it,
+and still there for the process that takes the run up when the driver dies first.
 """
 
 from __future__ import annotations
@@ -22,12 +28,13 @@ from detent.errors import error_of
 from detent.executor.own_targets import STATED
 from detent.jobs.order import Call, JobLimits, Order, Origin, Retries
 from detent.jobs.work import SUCCEEDED, Result, WorkReport
-from detent.kernel import Command, Evidence, Finish, Transition
+from detent.kernel import Command, Evidence, Finish, Record, Transition
 from detent.kernel.evidence import DISPATCH, REASON_DISPATCHED
-from detent.kernel.keys import lease_key
+from detent.kernel.identity import lease_key
+from detent.kernel.run import CANCELLED
 from detent.kernel.table import State
-from detent.owner.ask_again import ask_again
 from detent.owner.backend import Backend, commands_of, joined
+from detent.owner.session import ask_again
 from detent.store.api import StoreReader
 from detent.workers.claim_ahead import FULL
 
@@ -163,3 +170,42 @@ def note(backend: Backend, run_id: str, name: str) -> JsonValue:
     """What a note says; None when there is none, or it was erased."""
     found = backend.report_of(f"{run_id}/{name}")
     return None if found is None else backend.value(found[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request to cancel a run."""
+
+    at: int
+    """The first item that is to be cancelled; 0: as early as possible."""
+    reason: str
+
+
+class Requests:
+    """The requests that a run has received and its driver has not taken yet. For one thread."""
+
+    def __init__(self, backend: Backend, run_id: str) -> None:
+        self._backend = backend
+        self._run_id = run_id
+        self._prefix = f"{run_id}/{REQUEST}-"
+        self._next = 0
+
+    def is_one(self, record: Record) -> bool:
+        """Whether a record says that a request was written."""
+        return record.kind == "submitted" and (record.job_id or "").startswith(self._prefix)
+
+    def take(self) -> Iterator[Request]:
+        """Those that are new, in order. Looks one job up by its name, so it can be asked often."""
+        while self._backend.reader.job(f"{self._run_id}/{request_name(self._next)}") is not None:
+            said = note(self._backend, self._run_id, request_name(self._next))
+            self._next += 1
+            known = said if isinstance(said, dict) else {}  # Erased: that it was asked for is known all the same.
+            at, reason = known.get("at"), known.get("reason")
+            yield Request(at if type(at) is int else 0, reason if type(reason) is str else CANCELLED)
+
+
+def write_request(notes: Notes, request: Request) -> None:
+    """Ask the driver of a run to cancel it. Raises an error with ``UNKNOWN_RUN`` when the run has ended meanwhile."""
+    number = 0
+    while not notes.write(request_name(number), {"at": request.at, "reason": request.reason}):
+        number += 1

@@ -2,24 +2,40 @@
 
 The notes say how far the destination has come; the reports of the chunks say how each item ended. Nothing else is needed, and
 nothing else is kept: there is no file beside the ledger that could disagree with it.
+
+Closes an ordered run that no process drives: cancelled where its destination stands.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import repeat
+from pathlib import Path
 
+from detent.canon.grammar import function_of
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
-from detent.errors import InvalidInput, StoreCorrupt
+from detent.errors import DetentError, InvalidInput, StoreCorrupt
 from detent.jobs.work import WorkReport
-from detent.kernel.table import State
+from detent.kernel import Cancel, Command, EndRun, Run
+from detent.kernel import run as run_status
+from detent.kernel.run import CANCELLED_WITH_RUN
+from detent.kernel.table import TERMINAL, State
 from detent.ordered import Chunk, Envelope, OrderedConfig, SeqState, chunk_job_id, chunk_of
 from detent.owner.backend import Backend
+from detent.owner.session import ask_again
+from detent.reuse.ingredients.job import env_version
 from detent.runs.ordered.chunk_result import ChunkResult, read_head, read_values
-from detent.runs.ordered.notes import BEGIN, commit_name, note, notes_of
+from detent.runs.ordered.notes import BEGIN, Notes, cancel_name, commit_name, note, notes_of
+from detent.runs.ordered.recorded import remove_snapshot
+from detent.runs.ordered.spec import OrderedInputs, read_ordered
+from detent.runs.record.identity import RunLock
+from detent.targets import CommitFailed, parse_target
 from detent.targets.api import Mark
+from detent.workers.identity import worker_identity
 
 FAILED_CODE = "WORK_FAILED"
 
@@ -161,3 +177,60 @@ def _mark(said: JsonValue) -> Mark | None:
         return None if said.get("mark") is None else Mark.from_json(said["mark"])
     except InvalidInput as exc:
         raise StoreCorrupt(f"a note of the run holds no mark: {exc}") from exc
+
+
+def notes_for(backend: Backend, run_id: str) -> Notes:
+    """Notes of a run that this process does not drive."""
+    identity = str(worker_identity(backend.random(4).hex()))
+    return Notes(backend, run_id, worker=identity, label=run_id, env_version=env_version({}))
+
+
+def end_run(backend: Backend, run_id: str, reason: str) -> bool:
+    """End a run as cancelled where its destination stands; False when another process drives it, which is left to that one."""
+    lock = RunLock.take(backend.home.path, run_id)
+    if lock is None:
+        return False
+    try:
+        with suppress(DetentError):  # Notes that were erased, or a run that was ended meanwhile: it only has to end.
+            known = standing(backend, run_id)
+            boundary = _reached(backend, run_id, known)
+            said = {"boundary": boundary, "requested": 0, "reason": reason}
+            notes_for(backend, run_id).write(cancel_name(boundary), said)
+        while True:
+            rows = backend.reader.jobs(run_id=run_id)
+            left: list[Command] = [
+                Cancel(0, backend.tenant, row.job_id, CANCELLED_WITH_RUN) for row in rows if row.state not in TERMINAL
+            ]
+            commands = [*left, EndRun(0, run_id, run_status.CANCELLED)]
+            ask = partial(backend.session.ask, commands, partition=backend.session.partition(run_id), content=())
+            answer = ask_again(ask, threading.Event())[-1]
+            if answer.refusal is None or answer.refusal.code != "RUN_NOT_DONE":
+                remove_snapshot(backend.home.path, run_id)
+                return True
+    finally:
+        lock.release()
+
+
+def _reached(backend: Backend, run_id: str, known: Standing) -> int:
+    """The first item that the destination does not have.
+
+    A driver that was killed may have written more than it recorded. A file is cut to the recorded length, as a resume would do,
+    and a table says itself how far it is: otherwise what comes next would find some items there already, and add them again.
+    A destination that cannot be opened now is taken to stand where the ledger says.
+    """
+    inputs = _inputs(backend, run_id)
+    written = None if inputs is None else inputs.spec.commit
+    if inputs is None or written is None or known.mark is None or function_of(written) is not None:
+        return known.cursor
+    target = parse_target(written, base=None if inputs.spec.base is None else Path(inputs.spec.base))
+    try:
+        return max(known.cursor, target.open(run_id, known.mark))
+    except CommitFailed:
+        return known.cursor
+    finally:
+        target.close()
+
+
+def _inputs(backend: Backend, run_id: str) -> OrderedInputs | None:
+    row = backend.reader.run(run_id)
+    return None if row is None else read_ordered(backend.unsealed(Run.decode(row.body).inputs_digest))

@@ -12,7 +12,7 @@ from typing import Final, Self
 
 from detent.errors import InvalidInput
 from detent.owner.lock import is_held
-from detent.store.no_follow import open_no_follow
+from detent.store.files import open_no_follow
 
 LOCKS: Final = "runs"
 CANCEL: Final = ".cancel"

@@ -20,9 +20,8 @@ from detent.contract.references import PARAM, replaced
 from detent.contract.words import shown
 from detent.executor.runners.model import RunnerFailure
 from detent.executor.runners.runners import RUNNERS
-from detent.jobs.fields import Misplaced, place_of
+from detent.jobs.fields import Misplaced, place_of, version_fault
 from detent.jobs.payload import LOCAL_USER, JobPayload, JobType
-from detent.jobs.versions import version_fault
 
 _HINT: Final = "see docs/jobs.md for what a payload holds"
 _ANY_JOB: Final = "00000000-0000-8000-8000-000000000000"

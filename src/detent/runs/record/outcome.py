@@ -10,8 +10,8 @@ from typing import Final
 from detent.canon import digest_text
 from detent.canon.late import dataclass
 from detent.errors import DetentError, InvalidInput, StoreCorrupt
-from detent.jobs.category import ErrorCategory
 from detent.jobs.order import Order
+from detent.jobs.status import ErrorCategory
 from detent.jobs.work import Failure, WorkReport
 from detent.kernel import Evidence
 from detent.ledger import SignedResult

@@ -22,7 +22,7 @@ from detent.kernel import run as run_status
 from detent.kernel.history import STEP_REUSED
 from detent.kernel.run import CANCELLED_WITH_RUN
 from detent.kernel.table import State
-from detent.ledger.results import report_named
+from detent.ledger.signing import report_named
 from detent.owner.content import Content, open_value
 from detent.owner.views import Times
 from detent.runs.record.inputs import RunInputs, digests_of, parse_inputs

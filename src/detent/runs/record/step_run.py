@@ -15,7 +15,7 @@ from uuid import UUID
 from detent.canon import digest_text, encode_trusted, parse_digest, sha256
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
-from detent.contract import map_words
+from detent.contract import map_run
 from detent.contract.model import REFERRING, Binding, Kind
 from detent.contract.references import FROM, PARAM
 from detent.jobs.order import Call
@@ -174,7 +174,7 @@ class Binder:
             (env if binding.kind is Kind.SHELL else keywords)[binding.map[0]] = element.item
         target = self.stored(binding.target) if binding.kind in REFERRING else binding.target
         if binding.kind is Kind.MAP:
-            target = map_words.settled(target)
+            target = map_run.settled(target)
             if "items" in target:
                 # What it goes through is an argument like any other: it counts, is looked up and is shown as one.
                 keywords["items"] = target.pop("items")
@@ -200,7 +200,7 @@ class Binder:
     ) -> tuple[str, ...] | None:
         """Paths or globs whose content decides about reuse: the declared ones, and those that a map goes through."""
         if binding.kind is Kind.MAP:
-            return (*(binding.inputs or ()), *map_words.reads(target, named.get("items")))
+            return (*(binding.inputs or ()), *map_run.reads(target, named.get("items")))
         if not binding.inputs:
             return binding.inputs
         return input_paths(binding.inputs, arguments, named, self.value)
@@ -243,4 +243,4 @@ def _leaves(binding: Binding, target: Any) -> Mapping[str, str]:
     """
     if binding.kind is not Kind.MAP:
         return dict(binding.outputs)
-    return {name: expanded(path) for name, path in map_words.leaves(target).items()}
+    return {name: expanded(path) for name, path in map_run.leaves(target).items()}

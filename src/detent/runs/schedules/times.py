@@ -21,8 +21,7 @@ from itertools import islice
 from typing import Final
 
 from detent.canon.late import dataclass
-from detent.contract.cron import Cron
-from detent.contract.schedule import UTC, Every, Schedule
+from detent.contract.schedule import UTC, Cron, Every, Schedule
 from detent.errors import InvalidInput
 
 DAY_MS: Final = 86_400_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from detent.jobs.keys import ExecutionKey
+from detent.jobs.dedupe import ExecutionKey
 from detent.owner.backend import Submission
 from detent.reuse.work_keys import Found, Miss, WorkKey, WorkKeys
 from detent.runs.record.resumed import Past

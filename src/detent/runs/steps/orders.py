@@ -7,7 +7,7 @@ from typing import Any
 
 from detent.canon import digest_text
 from detent.canon.strict_json import JsonValue
-from detent.contract.step_limits import memory_limit_of, retries_of, wall_limit_of
+from detent.contract.model import memory_limit_of, retries_of, wall_limit_of
 from detent.jobs.order import Call, JobLimits, Order, Origin, Retries
 from detent.jobs.values import restored
 from detent.jobs.work import WorkReport

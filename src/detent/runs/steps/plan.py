@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
-from detent.contract.step_limits import priority_of
+from detent.contract.model import priority_of
 from detent.errors import InvalidInput
 from detent.runs.record.inputs import RunIdentity, RunInputs, digests_of
 from detent.runs.record.step_run import StepRun

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from detent.errors import IdempotencyKeysFull, Refused, StoreCorrupt, error_of
-from detent.jobs.idempotency import Repeated, StoredAnswer, decide_idempotency
+from detent.jobs.dedupe import Repeated, StoredAnswer, decide_idempotency
 from detent.jobs.order import Order
 from detent.owner.backend import Backend
 from detent.owner.kept_answers import free_job_id, request_digest

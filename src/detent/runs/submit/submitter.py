@@ -21,8 +21,8 @@ from detent.kernel import Cancel, Command
 from detent.kernel.history import Record
 from detent.kernel.run import CANCELLED_WITH_RUN
 from detent.kernel.table import TERMINAL
-from detent.owner.ask_again import ask_again
 from detent.owner.backend import Backend, Submission
+from detent.owner.session import ask_again
 from detent.owner.socket_messages import Answer
 from detent.runs.submit.waiters import W, Waiters
 from detent.store.api import AnswerRow

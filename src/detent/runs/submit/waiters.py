@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Generic, TypeAlias, TypeVar
 
-from detent.jobs.keys import ExecutionKey
+from detent.jobs.dedupe import ExecutionKey
 from detent.jobs.order import JobLimits
 
 Flight: TypeAlias = tuple[ExecutionKey | None, JobLimits | None]

@@ -12,14 +12,16 @@ The settings, and why:
 * ``secure_delete``: erased content is overwritten in the file, not merely unlinked from its tree.
 * ``mmap_size=0``: a failing disk gives an error, not a signal that ends the process.
 * ``cell_size_check`` and a schema that is not trusted: a damaged or hostile file is found out early.
+
+What SQLite says about a ledger's file, for `detent doctor`: versions, settings and its own integrity check.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -27,12 +29,9 @@ import apsw
 
 from detent.canon.late import dataclass
 from detent.errors import HomeError, StoreCorrupt, StoreUnavailable
-from detent.store.files import DISK
-from detent.store.mounts import refuse_network_file_system
-from detent.store.no_follow import refuse_links
+from detent.store.files import DISK, refuse_links, refuse_network_file_system
 from detent.store.sqlite.errors import translated
-from detent.store.sqlite.schema_check import insist_on_schema
-from detent.store.sqlite.sources import migrations, queries, schema
+from detent.store.sqlite.schema_check import insist_on_schema, migrations, queries, schema
 
 APPLICATION_ID: Final = 0x44544E54
 """``DTNT`` in the file's header: what ``file`` and we know a ledger by."""
@@ -342,3 +341,40 @@ def _cannot_create(path: Path, error: OSError) -> StoreUnavailable:
         details={"path": str(path), "errno": error.errno},
         retryable=False,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """A ledger's file as SQLite sees it."""
+
+    sqlite_version: str
+    sqlite_version_min: str
+    schema: int
+    schema_known: int
+    journal_mode: str
+    page_bytes: int
+    pages: int
+    free_pages: int
+
+
+def file_facts(path: Path) -> FileFacts:
+    """Read the file's own settings; raises what opening it raises."""
+    with closing(open_for_reading(path, Options(any_schema=True))) as connection, _translating(path):
+        return FileFacts(
+            apsw.sqlite_lib_version(),
+            ".".join(map(str, SQLITE_VERSION_MIN)),
+            connection.pragma("user_version"),
+            len(migrations()),
+            connection.pragma("journal_mode"),
+            connection.pragma("page_size"),
+            connection.pragma("page_count"),
+            connection.pragma("freelist_count"),
+        )
+
+
+@contextmanager
+def _translating(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except apsw.Error as exc:
+        raise translated(exc, path) from exc

@@ -37,8 +37,7 @@ from detent.store.api import (
     TreeHeadRow,
     WorkRow,
 )
-from detent.store.checks import INTEGER_MAX, JOB_RECORD_KINDS, PARTITIONS_MAX, POSITION_BITS, check_partition
-from detent.store.kinds import maker
+from detent.store.checks import INTEGER_MAX, JOB_RECORD_KINDS, PARTITIONS_MAX, POSITION_BITS, check_partition, maker
 from detent.store.sqlite.database import (
     DEFAULT_OPTIONS,
     Options,
@@ -46,8 +45,7 @@ from detent.store.sqlite.database import (
     open_for_reading,
 )
 from detent.store.sqlite.errors import translated
-from detent.store.sqlite.schema_check import schema_faults
-from detent.store.sqlite.sources import queries
+from detent.store.sqlite.schema_check import queries, schema_faults
 
 _Row = TypeVar("_Row")
 _Binding = int | str | bytes | None

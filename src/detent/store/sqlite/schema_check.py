@@ -3,6 +3,8 @@
 A trigger acts whenever a process writes, with the rights of that process, and a view can take the place of a table. So the schema
 is compared before a ledger is used. The comparison is one query and one digest; only when the digest is another one is the
 schema of that version built, to say which object differs.
+
+The SQL that comes with the package: statements, the present schema, and the migrations that lead to it.
 """
 
 from __future__ import annotations
@@ -11,13 +13,14 @@ import hashlib
 from collections.abc import Mapping
 from contextlib import closing
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
 import apsw
 
 from detent.errors import StoreCorrupt
-from detent.store.sqlite.sources import migrations, queries
+from detent.store.queries import parse_queries
 
 Objects = Mapping[tuple[str, str], tuple[str, str | None]]
 """By kind and name: the table that an object belongs to, and its text."""
@@ -75,3 +78,27 @@ def _faults(expected: Objects, found: Objects) -> list[str]:
 def _objects(connection: apsw.Connection) -> Objects:
     rows = connection.execute(queries()["schema_objects"])
     return {(str(kind), str(name)): (str(table), None if sql is None else str(sql)) for kind, name, table, sql in rows}
+
+
+@cache
+def queries() -> Mapping[str, str]:
+    """The named statements of ``queries.sql``."""
+    return parse_queries(_resource("queries.sql"))
+
+
+@cache
+def schema() -> str:
+    """The present schema, as a script."""
+    return _resource("schema.sql")
+
+
+@cache
+def migrations() -> tuple[str, ...]:
+    """All migration scripts in order; the number of the last one is the schema's version."""
+    folder = files("detent.store.sqlite") / "migrations"
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return tuple((folder / name).read_text(encoding="utf-8") for name in names)
+
+
+def _resource(name: str) -> str:
+    return (files("detent.store.sqlite") / name).read_text(encoding="utf-8")

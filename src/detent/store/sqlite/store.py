@@ -49,7 +49,7 @@ from detent.store.sqlite.database import (
 )
 from detent.store.sqlite.errors import translated, translated_commit
 from detent.store.sqlite.reader import SqliteReader
-from detent.store.sqlite.sources import queries
+from detent.store.sqlite.schema_check import queries
 
 _Argument = TypeVar("_Argument")
 _Result = TypeVar("_Result")
@@ -293,7 +293,7 @@ class SqliteStore(SqliteReader):
         self._writer.execute(_SQL["delete_old_refusals"], (REFUSALS_KEPT_MAX,))
 
     def _erase_answers(self, erased: frozenset[bytes]) -> None:
-        from detent.ledger.naming import named_digests  # noqa: PLC0415 - erasing is rare
+        from detent.ledger.loose import named_digests  # noqa: PLC0415 - erasing is rare
 
         rows: list[Any] = self._cursor.execute(_SQL["answered_jobs"]).fetchall()
         gone = [(scope,) for scope, body in rows if not erased.isdisjoint(named_digests(body))]

@@ -1,0 +1,345 @@
+"""The keys of a home: which are trusted, how one is rotated, and new ones for a copied home.
+
+Key rotation: a new key takes over a role from the next batch on, and every batch before keeps the key it had.
+
+The new version of the trust configuration is announced in one batch that the old key still signs; what comes after it is
+signed by the new one. So the ranges are exact: with `size` batches on the ledger the announcement is batch `size`, the old
+key ends and the new one begins at `size + 1`. With several partitions the shortest one gives the number: in each of them
+the version before decides up to its own announcement, and the new version about everything later.
+
+The order of steps is what makes a crash harmless: the new key's file is durable before the ledger names it, and a key that
+was never named is an unused file.
+
+Which keys a ledger trusts for what, and which private ones lie in this home.
+
+Give a copied home an identity of its own: another name and other keys from the next batch on (X-200).
+
+The announcement is a version of the trust configuration that names the original (``copy_of``). The original's root key, which
+came along with the copy, signs it; its transition key signs the one batch that carries it, under the new name. After that nothing
+of the original's signs here, and nothing here carries the original's name: two copies never meet. The root that others pin is
+still the original's, so the common part verifies under the old keys and what follows under the new ones.
+
+As in `rotate`, keys are durable before the ledger names them, and a change that was cut short between two partitions is carried
+through by the next call.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from detent.canon import digest_text
+from detent.canon.late import dataclass
+from detent.errors import HomeError, InvalidInput, TrustError
+from detent.ledger import KeyEntry, SignedTrust, Trust, TrustConfig, sign_trust
+from detent.ledger.trust_config import WITNESS
+from detent.owner.home import ORIGIN_BYTES, Home
+from detent.owner.home_permissions import ROLES
+from detent.owner.lock import held_alone
+from detent.owner.state_directory import (
+    KeptHeads,
+    Place,
+    PlaceKeeper,
+    binding_heads,
+    original_of,
+    settle_in,
+    state_directory,
+)
+from detent.owner.wiring import Parts, begin_owner, check_kept_head, load_trust, signing_key
+from detent.store.api import Store, StoreReader
+
+NEVER = 2**62
+"""Records between two checkpoints of an owner that must write its one batch and nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rotated:
+    """A rotation that is on the ledger."""
+
+    role: str
+    old_key_ids: tuple[bytes, ...]
+    new_key_id: bytes
+    version: int
+    """The trust configuration's version that says so."""
+    from_position: int
+    """The first batch that the new key may sign."""
+
+
+def rotate(
+    home: Home,
+    role: str,
+    *,
+    environment: Mapping[str, str],
+    parts: Parts | None = None,
+    random: Callable[[int], bytes] = secrets.token_bytes,
+) -> Rotated:
+    """Make a new key for a role and announce it. No other process may own the home meanwhile.
+
+    Needs the private keys of root, of the owner and of the log as they stand. Refuses a home that another process owns,
+    a role without keys of its own here, and a ledger that is older than a tree head kept outside it.
+    """
+    if role not in ROLES:
+        raise InvalidInput(f"there is no role {role!r} here", hint=f"roles: {', '.join(ROLES)}")
+    # An owner that still holds the old keys may not write a second batch: it would be signed by a key whose time is over. So it
+    # makes no checkpoint either.
+    chosen = replace(parts or Parts(), checkpoint_records=NEVER)
+    with (
+        held_alone(home.lock, "no process may work on the home while keys are rotated: stop that one first"),
+        closing(chosen.open_store(home.ledger)) as store,
+    ):
+        return _rotate(home, store, role, chosen, environment, random)
+
+
+def rotated_config(trust: Trust, role: str, new: KeyEntry) -> tuple[TrustConfig, tuple[bytes, ...]]:
+    """The next version of a trust configuration, in which a new key follows on the role's present ones.
+
+    Also says which keys it follows. A witness or an entry whose time is over already stays as it is.
+    """
+    ended = tuple(entry for entry in trust.config.keys if entry.role == role and entry.to_position is None)
+    if not ended:
+        raise TrustError(f"the trust configuration has no {role} key to rotate")
+    kept = [entry for entry in trust.config.keys if entry not in ended]
+    closed = [replace(entry, to_position=new.from_position) for entry in ended]
+    last = trust.versions[-1]
+    config = TrustConfig(trust.origin, (*kept, *closed, new), version=last.config.version + 1, prev=last.digest)
+    return config, tuple(entry.key_id for entry in ended)
+
+
+def _rotate(
+    home: Home,
+    store: Store,
+    role: str,
+    parts: Parts,
+    environment: Mapping[str, str],
+    random: Callable[[int], bytes],
+) -> Rotated:
+    settings = home.settings()
+    trusts = [load_trust(store, settings, partition) for partition in range(store.partitions)]
+    newest = max(trusts, key=lambda trust: trust.config.version)
+    sizes = [store.head(partition).size for partition in range(store.partitions)]
+    settle_in(home, newest.origin, environment)
+    keeper = KeptHeads(state_directory(environment), newest.origin)
+    for partition, kept in binding_heads(home, newest, environment):
+        check_kept_head(store, kept, partition)  # Before a key is made that would never be used.
+    root_key = signing_key(home, newest, "root", max(sizes))
+    key = home.keyring.add(role, random(32))
+    entry = KeyEntry(key.public_key, role, from_position=min(sizes) + 1)
+    config, old_key_ids = rotated_config(newest, role, entry)
+    signed = sign_trust(config, root_key)
+    for partition, trust in enumerate(trusts):
+        announce = [*missed_versions(store, newest, trust), signed]
+        owner = begin_owner(home, store, settings, trust, keeper, parts, partition, announce=announce)
+        owner.close()
+        if owner.failure is not None:
+            raise owner.failure
+    return Rotated(role, old_key_ids, key.key_id, config.version, entry.from_position)
+
+
+def missed_versions(store: Store, newest: Trust, trust: Trust) -> list[SignedTrust]:
+    """Versions that other partitions have announced and this one has not: a rotation was cut short between them."""
+    known = trust.config.version
+    if known == newest.config.version:
+        return []
+    envelopes: dict[int, SignedTrust] = {}
+    for partition in range(store.partitions):
+        for row in store.records_of_kind(partition, "trust_changed"):
+            signed = SignedTrust.parse(row.evidence or b"")
+            envelopes[TrustConfig.parse(signed.body).version] = signed
+    return [envelopes[version] for version in range(known + 1, newest.config.version + 1)]
+
+
+ACTIVE, ENDED, LATER = "active", "ended", "later"
+HERE, MISSING, UNUSABLE = "here", "missing", "unusable"
+ROLE_WORDS = {
+    "root": "signs who may sign",
+    "manifest": "signs what is submitted",
+    "transition": "signs what the owner decides",
+    "result": "signs what an executor reports",
+    "log": "signs tree heads",
+    "witness": "cosigns tree heads",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyView:
+    """One key of the trust configuration, and its private half if it is here."""
+
+    entry: KeyEntry
+    state: str
+    private: str
+    why: str | None
+    """What is wrong with a private key that cannot be used."""
+
+    def to_map(self) -> dict[str, object]:
+        """One object of `detent keys -o json`."""
+        return {
+            "key_id": self.entry.key_id.hex(),
+            "role": self.entry.role,
+            "state": self.state,
+            "from_position": self.entry.from_position,
+            "to_position": self.entry.to_position,
+            "tenants": None if self.entry.tenants is None else list(self.entry.tenants),
+            "partitions": None if self.entry.partitions is None else list(self.entry.partitions),
+            "public_key": self.entry.public_key.hex(),
+            "private_key": self.private,
+            "why": self.why,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class KeysView:
+    """The keys of a home."""
+
+    origin: str
+    root: bytes
+    version: int
+    size: int
+    """Batches on the ledger: the position at which keys are active or not."""
+    keys: Sequence[KeyView]
+    unused: Sequence[tuple[str, str]]
+    """(role, beginning of the key id) of key files that the trust configuration does not know."""
+
+    def to_map(self) -> dict[str, object]:
+        """The document of `detent keys -o json`."""
+        return {
+            "origin": self.origin,
+            "root": digest_text(self.root),
+            "trust_version": self.version,
+            "size": self.size,
+            "keys": [key.to_map() for key in self.keys],
+            "unused_files": [{"role": role, "key_id_begins": short} for role, short in self.unused],
+        }
+
+
+def keys_view(home: Home, reader: StoreReader) -> KeysView:
+    """All keys of the newest trust version, those in force first within each role."""
+    trust = load_trust(reader, home.settings())
+    size = max(reader.head(partition).size for partition in range(reader.partitions))
+    views = sorted(
+        (_view(home, entry, size) for entry in trust.config.keys),
+        key=lambda view: (list(ROLE_WORDS).index(view.entry.role), -view.entry.from_position),
+    )
+    known = {(view.entry.role, view.entry.key_id.hex()[:16]) for view in views}
+    unused = [file for file in home.keyring.stored() if file not in known]
+    return KeysView(trust.origin, trust.root_digest, trust.config.version, size, views, unused)
+
+
+def versions_of(trust: Trust, key_id: bytes) -> list[int]:
+    """The trust versions that know a key."""
+    return [version.config.version for version in trust.versions if key_id in version.by_id]
+
+
+def _view(home: Home, entry: KeyEntry, size: int) -> KeyView:
+    state = ACTIVE
+    if size < entry.from_position:
+        state = LATER
+    elif entry.to_position is not None and size >= entry.to_position:
+        state = ENDED
+    try:
+        home.keyring.find(entry.role, entry.key_id)
+    except HomeError as exc:
+        if home.keyring.holds(entry.role, entry.key_id):
+            return KeyView(entry, state, UNUSABLE, str(exc))
+        return KeyView(entry, state, MISSING, None)
+    return KeyView(entry, state, HERE, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """A copy that has an identity of its own."""
+
+    origin: str
+    copy_of: str
+    original: Path | None
+    """Where the original is; None when it is not known here."""
+    batches: int
+    """Batches that it shares with the original, in its first partition."""
+    version: int
+
+
+def adopt(
+    home: Home,
+    *,
+    environment: Mapping[str, str],
+    force: bool = False,
+    parts: Parts | None = None,
+    random: Callable[[int], bytes] = secrets.token_bytes,
+) -> Adopted:
+    """Give a copy a name and keys of its own. No other process may own the home meanwhile.
+
+    Refuses a home that is not known to be a copy, unless ``force`` says that it is one of a home on another machine or of
+    another user; such a home must continue what is known of it here.
+    """
+    # As in a rotation, an owner that still holds the old keys writes its one batch and nothing else.
+    chosen = replace(parts or Parts(), checkpoint_records=NEVER)
+    with (
+        held_alone(home.lock, "no process may work on the copy while it gets its identity: stop that one first"),
+        closing(chosen.open_store(home.ledger)) as store,
+    ):
+        return _adopt(home, store, chosen, environment, force=force, random=random)
+
+
+def _adopt(
+    home: Home,
+    store: Store,
+    parts: Parts,
+    environment: Mapping[str, str],
+    *,
+    force: bool,
+    random: Callable[[int], bytes],
+) -> Adopted:
+    settings = home.settings()
+    trusts = [load_trust(store, settings, partition) for partition in range(store.partitions)]
+    newest = max(trusts, key=lambda trust: trust.config.version)
+    original = original_of(home, newest.origin, environment)
+    signed: list[SignedTrust] = []
+    if all(trust.config.version == newest.config.version for trust in trusts):
+        if original is None:
+            _insist(home, store, newest, environment, force=force)
+        signed = [_new_identity(home, store, newest, random)]
+    config = TrustConfig.parse(signed[0].body) if signed else newest.config
+    keeper = KeptHeads(state_directory(environment), config.origin)
+    for partition, trust in enumerate(trusts):
+        announce = [*missed_versions(store, newest, trust), *signed]
+        if announce:
+            owner = begin_owner(home, store, settings, trust, keeper, parts, partition, announce=announce)
+            owner.close()
+            if owner.failure is not None:
+                raise owner.failure
+    PlaceKeeper(environment, config.origin).write(Place.of(home))
+    shared = load_trust(store, settings).versions[-1].position
+    return Adopted(config.origin, config.copy_of or "", original, shared, config.version)
+
+
+def _insist(home: Home, store: Store, trust: Trust, environment: Mapping[str, str], *, force: bool) -> None:
+    """Refuse a home that is not known to be a copy; one that is said to be must continue what is known of it."""
+    if not force:
+        raise InvalidInput(
+            f"the home {home.path} is not known to be a copy of another one",
+            hint="if it was copied from another machine or another user, `detent copy --force`",
+        )
+    for partition, kept in binding_heads(home, trust, environment):
+        check_kept_head(store, kept, partition)
+
+
+def _new_identity(home: Home, store: Store, trust: Trust, random: Callable[[int], bytes]) -> SignedTrust:
+    """The version of the trust configuration with which a copy takes another name and other keys."""
+    sizes = [store.head(partition).size for partition in range(store.partitions)]
+    root_key = signing_key(home, trust, "root", max(sizes))
+    begins, last = min(sizes) + 1, trust.versions[-1]
+    before = [
+        entry if entry.role == WITNESS or entry.to_position is not None else replace(entry, to_position=begins)
+        for entry in trust.config.keys
+    ]
+    own = [KeyEntry(home.keyring.add(role, random(32)).public_key, role, from_position=begins) for role in ROLES]
+    config = TrustConfig(
+        f"detent/{random(ORIGIN_BYTES).hex()}",
+        (*before, *own),
+        version=last.config.version + 1,
+        prev=last.digest,
+        copy_of=trust.origin,
+    )
+    return sign_trust(config, root_key)
