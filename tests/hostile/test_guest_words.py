@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from detent.canon import encode
 from detent.executor.plain import wire
 from detent.executor.sandbox import Execution, Job, Sandbox, classify
-from detent.workers.reports import Reporter
+from detent.workers import reports
 from tests.cli.project import Project, detent_home, project
 from tests.executor.plain.rig import Rig
 from tests.hostile.payloads import SMALL
@@ -76,7 +76,7 @@ def test_a_home_that_such_words_stopped_goes_on(project: Project, monkeypatch: p
     project.write("words.yaml", contract(SPEAKING_JAIL.format(words=POISONS["a syntax error in column 2^64"].hex())))
     with monkeypatch.context() as before:
         before.setattr(classify, "_PLACE_MAX", 2**80)
-        before.setattr(Reporter, "_signed", lambda self, report: self._backend.sign(report))
+        before.setattr(reports, "_writable", lambda report: (report, report.body()))
         stopped = project("run", "words.yaml", "-w", "1")
     assert (stopped.code, "INVARIANT_VIOLATION" in stopped.err) == (1, True), stopped.err
     document = project.run("words.yaml", code=1)
