@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from detent.canon import encode, sha256
+from detent.canon import decode, encode, sha256
 from detent.kernel import Finish
+from detent.owner.session import Session
+from detent.owner.wiring import Parts
 from detent.testing import FakeClock
 from tests.cli.conftest import Cli
 from tests.homes import EARLY_MS, TENANT, Hand
@@ -275,7 +277,7 @@ def test_the_lease_that_ends_with_no_retry_left_fails_the_job(cli: Cli) -> None:
 
 
 def test_a_result_at_the_end_of_its_lease_comes_too_late(cli: Cli) -> None:
-    """PIPE-082, X-065: what is due at a tick is decided before what is asked at that tick."""
+    """PIPE-038, PIPE-039, PIPE-082, X-065: what is due at a tick is decided before what is asked at that tick."""
     clock = FakeClock(EARLY_MS + 3_600_000)
     with cli.played.session(clock) as session:
         hand = Hand(cli.played.home, session)
@@ -288,6 +290,10 @@ def test_a_result_at_the_end_of_its_lease_comes_too_late(cli: Cli) -> None:
         assert answer.refusal.code == "LEASE_INVALID"
     assert ("RUNNING", "RETRYING") in moves(cli.json("show", "waiting"))
     assert "LEASE_INVALID" in cli("explain", "waiting").out
+    (failure,) = cli.json("show", "waiting", "--raw")["refusals"]
+    assert {"t", "failure_code", "failure_operator", "replay_token", "diagnostics"} <= set(failure)
+    assert failure["failure_code"] == "LEASE_INVALID"
+    assert failure["failure_operator"].startswith("UML_OS.Pipeline.")
 
 
 def test_a_retry_that_finds_the_queue_full_waits_and_goes_first(cli: Cli) -> None:
@@ -315,3 +321,29 @@ def test_a_job_is_shown_with_the_four_budgets_of_its_quota(cli: Cli) -> None:
     assert {name for name in quota if name.endswith(("_budget", "_budget_ms"))} == {
         *("gpu_time_budget_ms", "cpu_time_budget_ms", "io_bytes_budget", "memory_bytes_budget")
     }
+
+
+def test_a_checkpoint_is_what_the_commands_lead_to_and_a_changed_one_is_found(cli: Cli) -> None:
+    """PIPE-121, PIPE-122, X-168: live jobs, the queue and the place in the log, in canonical CBOR."""
+    parts = Parts(clock=FakeClock(EARLY_MS + 3_600_000), checkpoint_records=1)
+    with Session(cli.played.home, parts, environment=cli.played.environment) as session:
+        Hand(cli.played.home, session).submit("one", 1)
+        Hand(cli.played.home, session).submit("two", 2)
+    stored: list[bytes] = []
+
+    def read(database: Any) -> None:
+        stored.extend(body for (body,) in database.execute("SELECT body FROM checkpoints ORDER BY checkpoint_no"))
+
+    cli.played.edit(read)
+    newest = decode(stored[-1])
+    assert encode(newest) == stored[-1]
+    assert b"waiting" in stored[-1]
+    assert b"done" not in stored[-1].replace(b"undone", b"")
+    assert cli.json("verify")["ok"]
+    assert cli.json("replay")["ok"]
+
+    def change(database: Any) -> None:
+        database.execute("UPDATE checkpoints SET body = ?", (stored[-1].replace(b"waiting", b"waitinh"),))
+
+    cli.played.edit(change)
+    assert cli("verify").code == 1

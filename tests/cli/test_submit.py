@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+import detent
 from detent.canon import digest_text, sha256
 from tests.cli.project import Project, detent_home, project
 from tests.cli.submitted import draft, needs_sandbox, payload_file, settings, square, submit
@@ -55,7 +56,7 @@ def test_the_id_that_a_payload_gives_its_job_is_kept_and_can_be_used_once(projec
 
 
 def test_every_fault_of_a_payload_is_told_by_its_path_and_nothing_is_submitted(project: Project) -> None:
-    """JOB-003, JOB-034, JOB-036, JOB-062"""
+    """JOB-003, JOB-034, JOB-036, JOB-062, X-016: a platform job names its document, and other jobs have none."""
     wrong = square(workspace_id=1, limits={"memory_mb": 0}, output_spec={"formats": ["gif"]})
     del wrong["document_revision_id"]
     told = submit(project, wrong, code=2)["error"]
@@ -69,6 +70,9 @@ def test_every_fault_of_a_payload_is_told_by_its_path_and_nothing_is_submitted(p
     said = project("submit", "payload.json")
     assert (said.code, said.err.count("error: ")) == (2, 4)
     assert project.json("list", "--jobs") == []
+    with detent.Client(project.home.path, workers=0) as client:
+        client.submit(sum, [1, 2])
+    assert [job["state"] for job in project.json("list", "--jobs")] == ["queued"]
 
 
 @pytest.mark.parametrize(

@@ -171,11 +171,12 @@ def _show_raw(shell: Shell, reader: StoreReader, content: Content, view: RunView
     from detent.owner import views  # noqa: PLC0415
 
     if isinstance(view, views.RunView):
-        kind, records = "run", views.timeline_of_run(reader, content, view)
+        kind, records, refused = "run", views.timeline_of_run(reader, content, view), []
     else:
         kind, records = "job", views.timeline_of_job(reader, content, view)
+        refused = views.refusals_of_job(reader, view.row.job_id, limit=RECORDS_SHOWN_MAX)
     shown = [{**record.to_map(), **record.raw()} for record in records]
-    document = {"kind": kind, **view.to_map(), "records": shown}
+    document = {"kind": kind, **view.to_map(), "records": shown, "refusals": refused}
 
     def draw(page: Page) -> None:
         for record in records:

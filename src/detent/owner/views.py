@@ -260,6 +260,12 @@ def timeline_of_run(reader: StoreReader, content: Content, view: RunView) -> lis
     return [_record_view(reader, content, row, view.times) for row in rows]
 
 
+def refusals_of_job(reader: StoreReader, job_id: str, *, limit: int) -> list[dict[str, Any]]:
+    """The failure records of what was refused about a job, newest first; they are kept beside the signed history."""
+    rows = reader.refusals(job_id=job_id, limit=limit)
+    return [{name: plain(value) for name, value in _decoded(row.body).items()} for row in rows]
+
+
 def state_counts(reader: StoreReader, run_id: str) -> dict[str, int]:
     """How many jobs of a run are in each state."""
     counts: dict[str, int] = {}
