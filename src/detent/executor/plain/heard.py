@@ -51,6 +51,11 @@ def number(message: bytes, known: Container[int]) -> int:
     return found
 
 
+def names(message: bytes, task: int | None) -> bool:
+    """Whether a message is about this task."""
+    return task is not None and message[1 : wire.SHORT.size] == wire.SHORT.pack(0, task)[1:]
+
+
 def done(message: bytes, known: Container[int]) -> wire.DoneRead:
     """What is done, with every length inside the message and every number in bounds."""
     number(message, known)

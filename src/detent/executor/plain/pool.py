@@ -308,6 +308,8 @@ class Pool:
 
     def _take(self, slot: Slot, message: bytes) -> None:
         kind, entries = message[0], slot.entries
+        if kind in (wire.DONE, wire.DONE_IN_FILE) and heard.names(message, slot.answered):
+            return
         if kind == wire.DONE:
             self._take_done(slot, heard.done(message, entries))
         elif kind == wire.DONE_IN_FILE:
@@ -334,6 +336,7 @@ class Pool:
 
     def _take_done(self, slot: Slot, read: wire.DoneRead) -> None:
         entry = slot.entries.pop(read.number)
+        slot.answered = read.number
         slot.deadline = None
         slot.cpu_us += read.cpu
         if read.flags & wire.RETIRING:

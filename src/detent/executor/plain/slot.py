@@ -64,6 +64,8 @@ class Slot:
         """What is done but for the message of its exception."""
         self.garbled: str | None = None
         """What it said that no worker says; nothing it says is heard after that."""
+        self.answered: int | None = None
+        """The task that it answered for last. A second end of it changes nothing: the user's code may have told the first."""
         self.cpu_us = 0
         """Accounted for in what it has answered."""
 
