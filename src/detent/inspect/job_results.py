@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from detent.canon import digest_text, verify
+from detent.canon import digest_text
+from detent.canon.crypto import verify_signature
 from detent.canon.late import dataclass
 from detent.errors import DetentError, InvalidInput, RequestRefused, StoreCorrupt
 from detent.jobs.payload import read_payload
@@ -145,7 +146,7 @@ def _report(
     checked = result_signature(trust, signed, record.batch_no, tenant=row.tenant_id, partition=row.partition)
     if isinstance(checked, TrustFault):
         raise StoreCorrupt(f"the report of job {row.job_id} is not trusted: {checked.message}", hint=DAMAGED)
-    if not verify(*checked):
+    if not verify_signature(*checked):
         raise StoreCorrupt(f"the signature of the report of job {row.job_id} does not verify", hint=DAMAGED)
     if (report.job_id, report.manifest_hash) != (row.job_id, Job.decode(row.body).manifest_hash):
         raise StoreCorrupt(f"the report of job {row.job_id} is about another job", hint=DAMAGED)
