@@ -223,7 +223,7 @@ def test_no_item_is_a_run_that_is_done(project: MapProject) -> None:
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 130)])
 def test_a_killed_map_goes_on_when_the_line_is_typed_again(project: MapProject, sent: int, code: int) -> None:
-    """X-174, X-022, ORD-016, ORD-040, ORD-055: the same run, and the destination has each item once.
+    """X-174, X-022, ORD-016, ORD-032, ORD-034, ORD-040, ORD-055: the same run, and the destination has each item once.
 
     The cursor that was recorded before and after the kill goes from the first item to the last without a gap or a step back.
     """

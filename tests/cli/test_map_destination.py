@@ -110,7 +110,7 @@ def test_a_destination_that_fails_leaves_its_snapshot(project: MapProject) -> No
 
 
 def test_a_live_run_shows_which_worker_it_waits_for(project: MapProject) -> None:
-    """ORD-014, ORD-048, X-013: the owner of the blocked item is the holder of its job's lease, and it is heard of."""
+    """ORD-014, ORD-048, X-013, X-078: the owner of the blocked item is the holder of its job's lease, and it is heard of."""
     os.mkfifo(project.directory / "gate")
     line = ("map", "--items", "rows.jsonl", "--compute", "words.py:slow", "--commit", "jsonl:out.jsonl")
     process = project.start(*line, "--window", "16", "--chunk", "4", "-w", "2")

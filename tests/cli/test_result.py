@@ -21,14 +21,15 @@ __all__ = ["detent_home", "project"]
 
 @needs_sandbox
 def test_a_result_is_the_whole_envelope_of_the_contract_with_its_proof(project: Project) -> None:
-    """JOB-021, JOB-049, JOB-050, JOB-051, JOB-052, JOB-053, JOB-084, X-033, X-151"""
+    """JOB-021, JOB-049, JOB-050, JOB-051, JOB-052, JOB-053, JOB-084, X-025, X-033, X-151"""
     job = submit(project, draft(render("x^2", "svg", "png")), "--wait")["job_id"]
     told = project.json("result", job)
     result = told["result"]
     assert (told["status"], result["status"], result["job_id"]) == ("succeeded", "SUCCEEDED", job)
     assert result["environment"]["env_version"].startswith("render@1+py")
     assert {"schema_version", "started_at", "finished_at", "duration_ms", "outputs", "logs"} <= result.keys()
-    assert result["resource_usage"].keys() >= {"cpu_ms", "memory_mb_peak"}
+    used, counted = result["resource_usage"], project.json("show", job)["usage"]
+    assert (used["cpu_ms"], used["memory_mb_peak"] * 2**20) == (counted["cpu_time_ms"], counted["peak_bytes"])
     artifacts = {one["metadata"]["name"]: one for one in result["artifacts"]}
     assert artifacts.keys() == {"formula.svg", "formula.png"}
     picture = artifacts["formula.png"]
