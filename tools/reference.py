@@ -30,7 +30,8 @@ from detent.kernel.table import State
 from detent.runs.record.view import StepView
 from detent.sdk.client import Handle, Left
 from detent.sdk.context import TaskContext
-from detent.sdk.flow import Flow, FlowHandle
+from detent.sdk.flow import Flow
+from detent.sdk.flow_handle import FlowHandle
 from detent.sdk.run import Run
 from detent.sdk.task import Task
 from detent.words.states import JOB_STATES, RUN_STATES, STEP_STATES, word_of

@@ -11,7 +11,7 @@ import pytest
 
 from detent.errors import InvalidInput
 from detent.sdk.flow_file import arguments_of, is_flow_name, load_flow, recorded
-from detent.sdk.reference import loading, refuse_while_loading
+from detent.sdk.user_code import loading, refuse_while_loading
 
 ONE = """
 import detent

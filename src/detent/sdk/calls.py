@@ -16,9 +16,10 @@ from detent.executor.annotations import refuse_return
 from detent.jobs.order import Call, JobLimits, Retries
 from detent.reuse.path_arguments import input_paths
 from detent.runs.single_jobs import JobRequest
+from detent.sdk.bound import BoundAlone, stored_value
 from detent.sdk.options import duration
 from detent.sdk.recording import Recording, Step
-from detent.sdk.reference import BoundAlone, refer, stored_value
+from detent.sdk.reference import refer
 from detent.sdk.task import Task
 from detent.store.content import ContentFiles
 

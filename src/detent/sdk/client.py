@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from detent.runs.runtime import Runtime
     from detent.runs.single_jobs import JobRequest, SingleJobs, Ticket
     from detent.sdk.calls import MakeCall
-    from detent.sdk.flow import Flow, FlowHandle
+    from detent.sdk.flow import Flow
+    from detent.sdk.flow_handle import FlowHandle
     from detent.sdk.platform_jobs import JobHandle
 
 USER = "local"
@@ -162,8 +163,8 @@ class Client:
         from detent.reuse.work_keys import Options  # noqa: PLC0415 - `import detent` stays cheap
         from detent.runs.runtime import Runtime, home_at  # noqa: PLC0415
         from detent.runs.single_jobs import SingleJobs  # noqa: PLC0415
-        from detent.sdk.reference import refuse_while_loading  # noqa: PLC0415
         from detent.sdk.run import file_maker  # noqa: PLC0415
+        from detent.sdk.user_code import refuse_while_loading  # noqa: PLC0415
 
         refuse_while_loading("makes a client")
         where = home_at(None if home is None else Path(home))
@@ -442,7 +443,7 @@ class Client:
     def _submit_flow(self, flow: Flow[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> FlowHandle:
         from detent.runs.handle import RunHandle  # noqa: PLC0415 - single functions need none of it
         from detent.runs.record.inputs import RunInputs  # noqa: PLC0415
-        from detent.sdk.flow import FlowHandle  # noqa: PLC0415
+        from detent.sdk.flow_handle import FlowHandle  # noqa: PLC0415
 
         inputs = RunInputs(flow.contract(*args, **kwargs), {})
         handle = FlowHandle(self._work, RunHandle(self._work, inputs, options=self._options, file=self._file))

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin
 from detent.canon import NotStrictJson, json_decode
 from detent.errors import DetentError, InvalidInput
 from detent.sdk.flow import Flow
-from detent.sdk.reference import loading, place_of, stands_for_script
+from detent.sdk.reference import stands_for_script
+from detent.sdk.user_code import loading, place_of
 
 if TYPE_CHECKING:
     from detent.contract.model import Contract

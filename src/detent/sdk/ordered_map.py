@@ -21,8 +21,8 @@ from detent.errors import DetentError, InvalidInput
 from detent.sdk.calls import record_map
 from detent.sdk.options import check_duration, duration, milliseconds
 from detent.sdk.recording import current
-from detent.sdk.reference import refuse_while_loading
 from detent.sdk.run import RunFailed
+from detent.sdk.user_code import refuse_while_loading
 from detent.words.states import CANCELLED, FAILED, STOPPED, word_of
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from detent.runs.ordered.resume import Beginning
     from detent.runs.ordered.spec import OrderedSpec
     from detent.runs.runtime import Runtime
+    from detent.sdk.bound import BoundAlone
     from detent.sdk.options import Duration
-    from detent.sdk.reference import BoundAlone
     from detent.targets.api import Anew, CommitTarget
 
 WINDOW = 2048
@@ -312,7 +312,8 @@ class _Request:
 
 
 def _bound(compute: Callable[[Any], Any]) -> BoundAlone:
-    from detent.sdk.reference import BoundAlone, refer  # noqa: PLC0415
+    from detent.sdk.bound import BoundAlone  # noqa: PLC0415
+    from detent.sdk.reference import refer  # noqa: PLC0415
     from detent.sdk.task import Task  # noqa: PLC0415
 
     if isinstance(compute, Task):
@@ -327,7 +328,7 @@ def _bound(compute: Callable[[Any], Any]) -> BoundAlone:
 def _lines(items: Iterable[Any], kept: Any, files: dict[str, None]) -> Iterator[bytes]:
     from detent.canon import json_encode_trusted  # noqa: PLC0415
     from detent.jobs.values import files_named  # noqa: PLC0415
-    from detent.sdk.reference import stored_value  # noqa: PLC0415
+    from detent.sdk.bound import stored_value  # noqa: PLC0415
 
     taken = iter(items)
     place = 0

@@ -88,7 +88,7 @@ class Recording:
         from detent.canon import json_encode  # noqa: PLC0415 - `detent.task` alone needs none of it
         from detent.executor.file import File  # noqa: PLC0415
         from detent.executor.json_form import UNTOUCHED  # noqa: PLC0415
-        from detent.sdk.reference import form_of  # noqa: PLC0415
+        from detent.sdk.bound import form_of  # noqa: PLC0415
 
         def special(value: Any) -> Any:
             if type(value) is Step:

@@ -1,35 +1,19 @@
-"""The user's functions and code, seen from outside: their names, their values, and where they fail.
-
-The name under which a worker finds a function again: ``module:function``, or ``file.py:function`` for a script.
+"""The name under which a worker finds a function again: ``module:function``, or ``file.py:function`` for a script.
 
 Work runs in other processes and other days, so a task is recorded by name and its function is loaded there. What has no
 name that leads back to it (lambdas, functions inside functions, what was typed at a prompt) cannot be a step; it can still be
 called. Everything here looks only at what is loaded already.
-
-A function by its name, and values as they are stored: what a call in another process is made of.
-
-The user's own code, seen from outside: where in it something went wrong, and whether it is only being loaded.
-
-A worker imports a script to find its tasks, and `detent run` imports it to find its flow. A script that starts a run at its
-top level, outside ``if __name__ == "__main__":``, would thereby start another run inside the first, which waits for itself.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any, Final
 
-from detent.canon import NotStrictJson, json_encode
 from detent.errors import InvalidInput
-from detent.executor.file import File
-from detent.executor.json_form import DEPTH_MAX, UNTOUCHED, NoJsonForm, json_form
-from detent.store.content import ContentFiles
 
 MAIN: Final = "__main__"
 _WRAPPERS_MAX: Final = 64
@@ -144,107 +128,3 @@ def _is_file(file: str, source: str) -> bool:
 
 def _no_name(what: str, why: str, hint: str) -> InvalidInput:
     return InvalidInput(f"{what} cannot be run by a worker: {why}", hint=hint)
-
-
-_PLAIN: Final = (str, int, float, bool, type(None))
-_USUAL: Final = 1 << 63
-"""Numbers nearer to zero need no look, nor does short plain text."""
-SHORT: Final = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class BoundAlone:
-    """A function by its name, with what was said about it where it was made a task."""
-
-    name: str
-    target: str
-    base: str | None
-    retries: tuple[int, tuple[str, ...]] | None
-    timeout_ms: int | None
-
-
-def stored_value(value: Any, name: str, files: ContentFiles) -> Any:
-    """A value of the user's as it is stored; one that is not JSON is refused by its name and the place in it (X-170)."""
-    if type(value) in _PLAIN:
-        usual = (type(value) is int and -_USUAL < value < _USUAL) or (
-            type(value) is str and len(value) < SHORT and value.isascii()
-        )
-        if usual or value is None or type(value) is bool:
-            return value
-    kept = form_of(value, name, lambda given: given.keep(files) if isinstance(given, File) else UNTOUCHED)
-    json_encode(kept, name=name)
-    return kept
-
-
-def form_of(value: Any, name: str, special: Callable[[Any], Any], *, depth_max: int = DEPTH_MAX) -> Any:
-    """The stored form of an argument; one without a JSON form is refused by its name and the place in it (X-170)."""
-    try:
-        return json_form(value, special=special, depth_max=depth_max)
-    except NoJsonForm as exc:
-        shown = name.replace("=)", "=...)", 1)
-        raise NotStrictJson(
-            exc.told(shown), hint=f"pass {exc.instead}", details={"path": f"{name}{exc.place}"}
-        ) from exc
-
-
-MODULE: Final = "<module>"
-IMPORTING: Final = "<frozen importlib"
-
-_loading: list[bool] = []
-"""One element for each file that this process is loading only to look for what is in it."""
-
-
-def place_of(exc: BaseException) -> str | None:
-    """The last line of the user's own that an exception came through: ``pipeline.py:12``. None when there is none."""
-    from detent.executor.plain.telling import is_library  # noqa: PLC0415 - for mistakes alone
-
-    if isinstance(exc, SyntaxError) and exc.filename is not None and exc.lineno is not None:
-        return f"{_shown(exc.filename)}:{exc.lineno}"
-    for frame in reversed(traceback.extract_tb(exc.__traceback__)):
-        if not is_library(frame.filename):
-            return f"{_shown(frame.filename)}:{frame.lineno}"
-    return None
-
-
-@contextmanager
-def loading() -> Iterator[None]:
-    """Within the block files are loaded to see what is in them, and none of them may start a run."""
-    _loading.append(True)
-    try:
-        yield
-    finally:
-        _loading.pop()
-
-
-def refuse_while_loading(what: str) -> None:
-    """Raise `InvalidInput` if ``what`` is done at the top level of a file that is only being loaded.
-
-    A task may do it, and so may a program that imports a module of its own: only a worker, and a command that looks for a
-    flow, load files for what is in them.
-    """
-    from detent.executor.plain.current import content  # noqa: PLC0415 - tells a worker from any other process
-
-    if not _loading and not content():
-        return
-    frame = sys._getframe(1)  # noqa: SLF001 - only the frames tell which module is being imported
-    while frame is not None:
-        if frame.f_code.co_name == MODULE and _is_imported(frame):
-            file = _shown(frame.f_code.co_filename)
-            message = (
-                f"{file}:{frame.f_lineno} {what} whenever {file} is imported, and workers import it to find its tasks"
-            )
-            raise InvalidInput(f'{message}; put that line under `if __name__ == "__main__":`')
-        frame = frame.f_back  # type: ignore[assignment]
-
-
-def _is_imported(frame: FrameType) -> bool:
-    """Whether a module's own lines run because it is imported, and not because it is the program itself."""
-    caller = frame.f_back
-    return caller is not None and caller.f_code.co_filename.startswith(IMPORTING)
-
-
-def _shown(file: str) -> str:
-    """A path as people would type it here."""
-    path = os.path.abspath(file)  # noqa: PTH100 - links stay as they are written
-    here = os.path.join(os.getcwd(), "")  # noqa: PTH109, PTH118
-    return path.removeprefix(here)

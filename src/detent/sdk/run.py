@@ -116,7 +116,7 @@ def run(  # noqa: PLR0913 - how a run is to go, each by its name
     from detent.runs.handle import RunHandle  # noqa: PLC0415
     from detent.runs.record.inputs import RunInputs  # noqa: PLC0415
     from detent.runs.runtime import Runtime, home_at  # noqa: PLC0415
-    from detent.sdk.reference import refuse_while_loading  # noqa: PLC0415
+    from detent.sdk.user_code import refuse_while_loading  # noqa: PLC0415
 
     refuse_while_loading("starts a run")
     contract = _contract(contract_or_path)

@@ -24,7 +24,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from detent.executor.plain import current, loading, stored, telling
-from detent.runs.ordered.chunk_result import FAILED, SKIP, SKIPPED, SUCCESS, ItemFailed
+from detent.runs.ordered.item_outcome import FAILED, SKIP, SKIPPED, SUCCESS, ItemFailed
 
 if TYPE_CHECKING:
     from detent.runs.ordered.timed_chunk import ItemDeadline

@@ -1,7 +1,4 @@
-"""A chunk's result as the runtime reads it: how each item ended, and the values when their turn comes.
-
-How an item of a chunk ends: with a value, skipped by `detent.SKIP`, or failed. Workers load this, so it loads nothing.
-"""
+"""A chunk's result as the runtime reads it: how each item ended, and the values when their turn comes."""
 
 from __future__ import annotations
 
@@ -85,29 +82,3 @@ def _each(outcomes: tuple[SeqState, ...], raw: bytes) -> tuple[bytes | None, ...
     if succeeded == len(outcomes):
         return tuple(cuts)
     return tuple(next(cuts) if outcome is SeqState.TERMINAL_SUCCESS else None for outcome in outcomes)
-
-
-SUCCESS, SKIPPED, FAILED = "3", "4", "5"
-
-
-class Skip:
-    """What the function of an ordered run returns for an item that has no entry: it is skipped, and nothing is written."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "detent.SKIP"
-
-    def __reduce__(self) -> str:
-        return "SKIP"
-
-
-SKIP: Final = Skip()
-
-
-class ItemFailed(Exception):
-    """An item that cannot even be given to the user's function: its file has changed, or is gone."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NoReturn, Self
 
 from detent.executor.plain import current, processes, stored
-from detent.runs.ordered.chunk_result import FAILED, SKIPPED, SUCCESS, ItemFailed
+from detent.runs.ordered.item_outcome import FAILED, SKIPPED, SUCCESS, ItemFailed
 
 OVER_TIME: Final = "LIMIT_WALL"
 CATEGORY: Final = "RESOURCE_LIMIT"
