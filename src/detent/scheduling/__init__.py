@@ -5,20 +5,28 @@ each of them says why in a decision of `decisions`. Beside the way stand `sessio
 stuck), `determinism` (what a replica set promises) and `policy` (all that can be set).
 
 Without registered replicas, which is how every home runs today, `Scheduler.admit` takes the plain way: class queues and no
-placement. Not reached yet: nothing registers a replica, so placement, sessions and budgets, replica sets, `determinism` and
-`reference_engine` are run by tests alone; pools of replicas and inference will use them. tests/unreached.toml has the list.
+placement. Not reached yet: nothing registers a replica, so placement, sessions and budgets, replica sets and
+`determinism` are run by tests alone; pools of replicas and inference will use them. tests/unreached.toml has the list.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
 
 from detent.canon.grammar import PRIORITY_NAMES
 from detent.kernel.queue import Enqueued
 from detent.scheduling.admission import Admitted, NotAdmitted, admit
 from detent.scheduling.checks import check_priority, workflow_priority
 from detent.scheduling.decisions import STAGES, Candidate, Decision
+from detent.scheduling.determinism import (
+    GenerationRequest,
+    ReferenceEngine,
+    ReplicaSet,
+    TokenStream,
+    determinism_key,
+    same_stream,
+)
+from detent.scheduling.explain import explain_lines
 from detent.scheduling.fleet import Fleet
+from detent.scheduling.observability import LOG_FIELDS, METRIC_FAMILIES, JobFacts, MetricFamily, Sample, log_fields
 from detent.scheduling.placement import Remembered, place, recompute, stages
 from detent.scheduling.policy import SchedulingPolicy
 from detent.scheduling.pool_queues import PoolQueues
@@ -27,18 +35,6 @@ from detent.scheduling.scheduler import Scheduler
 from detent.scheduling.sessions import Budgets, Sessions, Used
 from detent.scheduling.types import ModelRequirements, Pin, PlacementInput, ReplicaStatus, TaskRequest, derive
 from detent.scheduling.watchdog import Limits, Verdict, Watchdog, Watched, limits_of
-
-if TYPE_CHECKING:
-    from detent.scheduling.determinism import (
-        GenerationRequest,
-        ReferenceEngine,
-        ReplicaSet,
-        TokenStream,
-        determinism_key,
-        same_stream,
-    )
-    from detent.scheduling.explain import explain_lines
-    from detent.scheduling.observability import LOG_FIELDS, METRIC_FAMILIES, JobFacts, MetricFamily, Sample, log_fields
 
 __all__ = [
     "ADMISSION_POLICIES",
@@ -91,19 +87,3 @@ __all__ = [
     "stages",
     "workflow_priority",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """What most runs never need is loaded when it is first named."""
-    if name in __all__:
-        from detent.scheduling import determinism, explain, observability  # noqa: PLC0415
-
-        for module in (determinism, explain, observability):
-            if name in vars(module):
-                globals()[name] = vars(module)[name]
-                return globals()[name]
-    raise AttributeError(f"module 'detent.scheduling' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
