@@ -111,7 +111,7 @@ def test_a_home_is_never_made_over_something_else(tmp_path: Path) -> None:
     (tmp_path / "there").write_text("something else")
     with pytest.raises(HomeError, match="there is a file"):
         make_home(tmp_path / "there", begin_ledger)
-    with pytest.raises(HomeError, match="has files in it and is no home"):
+    with pytest.raises(HomeError, match="has files in it and is not a home"):
         make_home(tmp_path, begin_ledger)
     with pytest.raises(HomeError, match="not a directory"):
         make_home(tmp_path / "no" / "such" / "place", begin_ledger)
