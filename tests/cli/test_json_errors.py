@@ -21,6 +21,9 @@ NAMES = [name for section in COMMANDS.values() for name in section]
 WITHOUT_A_HOME = {
     "run": ["absent.yaml"],
     "map": ["absent:function", "absent*.txt", "--commit", "append:out.txt"],
+    "submit": ["absent.json"],
+    "result": ["nothing"],
+    "artifacts": ["nothing"],
     "cancel": ["nothing"],
     "retry": ["nothing"],
     "validate": ["absent.yaml"],
@@ -33,6 +36,10 @@ WITHOUT_A_HOME = {
     "export": ["--output", "absent/a.detent"],
     "verify": ["absent.detent", "--root", "sha256:0"],
     "replay": [],
+    "trace": ["--all", "--output", "trace.ndjson"],
+    "compare": ["absent.ndjson"],
+    "metrics": [],
+    "replicas": [],
     "init": ["--home", "file"],
     "keys": [],
     "doctor": [],
@@ -86,8 +93,15 @@ def test_every_command_that_cannot_do_its_work_leaves_one_document(
 
 def test_subcommands_and_words_that_are_no_command_are_walked_too(capsys: pytest.CaptureFixture[str]) -> None:
     groups = [name for name in NAMES if isinstance(cli.get_command(click.Context(cli), name), click.Group)]
-    assert groups == ["keys"]
-    for words in (["keys", "rotate"], ["keys", "rotate", "nobody"], ["nosuch"], ["--nosuch"], []):
+    assert groups == ["keys", "replicas"]
+    for words in (
+        ["keys", "rotate"],
+        ["keys", "rotate", "nobody"],
+        ["replicas", "remove"],
+        ["nosuch"],
+        ["--nosuch"],
+        [],
+    ):
         code, said = document(capsys, *words, "-o", "json")
         assert (code, said["ok"], said["error"]["code"]) == (2, False, "INVALID_PARAMS")
 
