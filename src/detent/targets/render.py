@@ -12,9 +12,7 @@ A column ``seq`` and a column ``run_id`` are filled if the table has them. Nothi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
-
-import apsw
+from typing import TYPE_CHECKING, Protocol
 
 from detent.canon.show import a_or_an
 from detent.canon.strict_json import JsonValue, json_encode_trusted
@@ -23,6 +21,9 @@ from detent.jobs.values import FILE, is_file, restored
 from detent.store.content import ContentFiles
 from detent.store.streams import PIECE_BYTES
 from detent.targets.api import CommitFailed, Nothing, ValueRefused
+
+if TYPE_CHECKING:
+    import apsw
 
 _DIGEST_PREFIX = "sha256:"
 

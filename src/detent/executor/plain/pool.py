@@ -309,6 +309,10 @@ class Pool:
     def _take(self, slot: Slot, message: bytes) -> None:
         kind, entries = message[0], slot.entries
         if kind in (wire.DONE, wire.DONE_IN_FILE) and heard.names(message, slot.answered):
+            if slot.is_leaving:
+                self._link.stop(
+                    slot.worker, None, 0
+                )  # The first end said that the worker retires, and was not its own.
             return
         if kind == wire.DONE:
             self._take_done(slot, heard.done(message, entries))
