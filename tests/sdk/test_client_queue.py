@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -53,3 +55,30 @@ def test_a_client_evicts_no_job_of_another_client(detent_home: TemporaryHome, po
             more = other.submit_many(functions.high, [(x,) for x in range(1, 10)])
             assert [handle.result(60) for handle in (*low, *high, *more)] == [0, 1, *range(10)]
     assert detent_home.verify().ok
+
+
+def test_two_clients_of_one_process_never_mix_up_their_results(detent_home: TemporaryHome, tmp_path: Path) -> None:
+    """Each has workers and a thread of its own. Threads change as often as they can, so that a shared buffer would show."""
+    wrong: list[tuple[str, object]] = []
+
+    def call_many(name: str, home: Path) -> None:
+        expected = [f"{name}-{number}" for number in range(1_500)]
+        with Client(home, workers=1) as client:
+            handles = client.submit_many(functions.same, [(value,) for value in expected])
+            results = [handle.exception(60) or handle.result(60) for handle in handles]
+        wrong.extend(pair for pair in zip(expected, results, strict=True) if pair[0] != pair[1])
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [
+            threading.Thread(target=call_many, args=(name, home))
+            for name, home in (("first", detent_home.path), ("second", tmp_path / "another"))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert wrong == []

@@ -26,8 +26,6 @@ _BUFFER_BYTES: Final = 1 << 20
 _SPECS_MAX: Final = 1024
 _LARGE_BYTES_MAX: Final = 1 << 30
 """Of one result with its output; far above what a worker is allowed to say."""
-_buffer = bytearray(wire.MESSAGE_BYTES_MAX)
-_view = memoryview(_buffer)
 _specs: dict[tuple[str, str, str | None, str | None, str | None, tuple[str, ...]], bytes] = {}
 
 
@@ -68,6 +66,9 @@ class Slot:
         """The task that it answered for last. A second end of it changes nothing: the user's code may have told the first."""
         self.cpu_us = 0
         """Accounted for in what it has answered."""
+        # Not shared between workers: pools of one process are driven by threads of their own, and receiving lets them run.
+        self._buffer = bytearray(wire.MESSAGE_BYTES_MAX)
+        self._view = memoryview(self._buffer)
 
     def give(self, entry: Entry) -> bool:
         """Let a task wait in the worker's socket; False when that is full."""
@@ -83,12 +84,12 @@ class Slot:
         back: list[Entry] = []
         while self.entries:
             try:
-                size = self.theirs.recv_into(_buffer, 0, socket.MSG_DONTWAIT)
+                size = self.theirs.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 break
             if not size:
                 break
-            entry = self.entries.pop(wire.SHORT.unpack_from(_buffer)[1], None)
+            entry = self.entries.pop(wire.SHORT.unpack_from(self._buffer)[1], None)
             if entry is not None:  # Else the worker has answered for a task that it had not taken.
                 back.append(entry)
         return back
@@ -98,12 +99,12 @@ class Slot:
         receive = self.ours.recv_into
         while True:
             try:
-                size = receive(_buffer, 0, socket.MSG_DONTWAIT)
+                size = receive(self._buffer, 0, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return
             if not size:
                 return
-            yield bytes(_view[:size])
+            yield bytes(self._view[:size])
             if not self.entries and self.half is None:
                 return  # Nothing is owed, so the look that would find nothing is saved.
 
