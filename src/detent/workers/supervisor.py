@@ -481,8 +481,10 @@ class Supervisor:
     def _beat(self) -> None:
         now = time.monotonic()
         live = [one for one in self._held.values() if not one.revoked and not one.finishing]
-        # With those that are due, the ones that soon will be: one commit serves them all.
-        held = [one for one in live if one.beat_at - now <= one.beat_seconds / 2]
+        # With those that are due, the ones that soon will be: one commit serves them all. After a stop of this process all of
+        # them: one that was granted before it and begun after it is older than it looks, and the owner waits a third of it (0006).
+        was_stopped = now - self._next_beat >= min(self._beat_seconds.values())
+        held = [one for one in live if was_stopped or one.beat_at - now <= one.beat_seconds / 2]
         for one in held:
             one.beat_at = now + one.beat_seconds
         self._next_beat = min((one.beat_at for one in live), default=now + max(self._beat_seconds.values()))
