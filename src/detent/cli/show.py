@@ -11,12 +11,13 @@ from detent.cli.list import attempt_text, reason_text
 from detent.cli.page import Cell, Cellish, Page, state_cell
 from detent.cli.shell import Shell, teaching, with_shell
 from detent.cli.terminal import BAD, FAINT, STRONG, WARN, short
-from detent.words.quantities import count_text, size_text, time_text
+from detent.words.quantities import count_text, duration_text, size_text, time_text
 from detent.words.states import FAILED, QUEUED, RUNNING, SUCCEEDED, word_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from detent.inspect.job_ledger import JobLedger
     from detent.owner.content import Content
     from detent.owner.home import Home
     from detent.owner.views import JobView, RecordView, RunView
@@ -204,7 +205,6 @@ def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, v
     from detent.owner.ticks import SystemClock  # noqa: PLC0415
     from detent.runs.cancel import cancel_note  # noqa: PLC0415
     from detent.runs.record.recorded_run import report_of  # noqa: PLC0415
-    from detent.words.quantities import duration_text  # noqa: PLC0415
     from detent.workers.live_output import live_since  # noqa: PLC0415
     from detent.workers.next_attempt import unreported, unreported_category  # noqa: PLC0415
 
@@ -256,23 +256,8 @@ def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, v
 
     def draw(page: Page) -> None:
         page.line(Cell("job ", STRONG), Cell(view.row.job_id, STRONG), "  ", state_cell(view.row.state))
-        spent = f"{job.failures} failed of at most {job.max_retries} retries"
-        fields: list[tuple[str, Cellish]] = [
-            ("run", view.row.run_id or "-"),
-            ("tenant", view.row.tenant_id),
-            ("kind", f"{job.job_kind}, priority {job.priority}"),
-            ("attempts", f"{attempts} ({spent}, {count_text(job.interruptions, 'interruption')})"),
-            ("time", f"waited {duration_text(waited_ms)}, ran {duration_text(ran_ms)}"),
-            ("used", ledger.used_text),
-            *([("quota", ledger.quota_text)] if ledger.limited else []),
-            ("payload", _payload_cell(str(document["payload"]["digest"]), place, size)),
-        ]
-        if document["lease"] is not None:
-            fields.append(("lease", f"{job.lease_holder} until {time_text(str(document['lease']['expiry_at']))}"))
-        if job.ready_tick is not None:
-            fields.append(("retry at", time_text(str(document["ready_at"]))))
-        if times is not None:
-            fields.append(("status", _times_text(times)))
+        payload = _payload_cell(str(document["payload"]["digest"]), place, size)
+        fields = _job_fields(view, document, ledger, payload)
         if "reason" in note:
             fields.append(("reason", note["reason"]))
         if failed is not None:
@@ -288,6 +273,32 @@ def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, v
         _draw_timeline(page, records)
 
     return shell.answer(document, draw)
+
+
+def _job_fields(
+    view: JobView, document: Mapping[str, Any], ledger: JobLedger, payload: Cellish
+) -> list[tuple[str, Cellish]]:
+    """What every job has: where it belongs, how often it was tried, what it used, its lease and its next attempt."""
+    job = view.job
+    spent = f"{job.failures} failed of at most {job.max_retries} retries"
+    waited, ran = duration_text(document["waited_ms"]), duration_text(document["ran_ms"])
+    fields: list[tuple[str, Cellish]] = [
+        ("run", view.row.run_id or "-"),
+        ("tenant", view.row.tenant_id),
+        ("kind", f"{job.job_kind}, priority {job.priority}"),
+        ("attempts", f"{document['attempts']} ({spent}, {count_text(job.interruptions, 'interruption')})"),
+        ("time", f"waited {waited}, ran {ran}"),
+        ("used", ledger.used_text),
+        *([("quota", ledger.quota_text)] if ledger.limited else []),
+        ("payload", payload),
+    ]
+    if document["lease"] is not None:
+        fields.append(("lease", f"{job.lease_holder} until {time_text(str(document['lease']['expiry_at']))}"))
+    if job.ready_tick is not None:
+        fields.append(("retry at", time_text(str(document["ready_at"]))))
+    if document["timeline"] is not None:
+        fields.append(("status", _times_text(document["timeline"])))
+    return fields
 
 
 def _times(records: list[RecordView], view: JobView) -> dict[str, Any] | None:
