@@ -16,19 +16,16 @@ import pytest
 
 from detent.canon import parse_digest
 from detent.contract import load
-from detent.executor.sandbox import Profile, probe, profile_of
+from detent.executor.sandbox import Profile
 from detent.workflow import ExecutionContext, execute_workflow
 from detent.workflow.identity import uuid8
 from tests.cli.project import Project, detent_home, project
-from tests.cli.submitted import settings
+from tests.cli.submitted import needs_sandbox, settings
 from tests.executor.runners.rig import execute, render
 from tests.tamper.test_missing_content import delete
 
 __all__ = ["detent_home", "project"]
 
-needs_sandbox = pytest.mark.skipif(
-    profile_of(probe()).strength < Profile.FULL_ROOTLESS.strength, reason="no sandbox on this machine"
-)
 INSTALLED = Path(sys.prefix, "lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
 
 

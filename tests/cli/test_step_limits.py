@@ -11,15 +11,12 @@ import pytest
 
 from detent.contract import ContractInvalid, from_document
 from detent.contract.yaml_reader import read
-from detent.executor.sandbox import Profile, probe, profile_of
 from tests.cli.project import Project, detent_home, project
+from tests.cli.submitted import needs_sandbox
 from tests.executor.runners.rig import execute
 
 __all__ = ["detent_home", "project"]
 
-needs_sandbox = pytest.mark.skipif(
-    profile_of(probe()).strength < Profile.FULL_ROOTLESS.strength, reason="no sandbox on this machine"
-)
 
 TRACED = """
 import os, time
