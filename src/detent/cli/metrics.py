@@ -56,7 +56,7 @@ def exposition(home: Home) -> str:
         metrics = HomeMetrics.kept(home.path, reader, found[0].config.tick_ms)
         counted = metrics.follow(reader)
     if counted:
-        with suppress(OSError, DetentError):  # Somebody else's home, or a full disk: the next one counts again.
+        with suppress(OSError, DetentError):  # A home of another user, or a full disk: the next command counts again.
             metrics.keep(home.path)
     waiting = [queue_depths(kernel.queue.queues) for kernel in found if isinstance(kernel.queue, Scheduler)]
     return metrics.exposition([kernel.metrics for kernel in found], waiting).decode()

@@ -1,7 +1,7 @@
 """Attempts as the ledger's records tell them: when each was queued, dispatched and over, in the order of the records.
 
-The same fold serves the log lines and the metrics of a home: it reads records and nothing else, so whoever reads the same records
-gets the same lines and the same numbers. It holds what is alive; an attempt that is over leaves nothing behind.
+The same fold serves the log lines and the metrics of a home: it reads records and nothing else, so the same records
+always give the same lines and the same numbers. It holds what is alive; an attempt that is over leaves nothing behind.
 """
 
 from __future__ import annotations
