@@ -10,6 +10,7 @@ import sys
 import time
 
 PROGRAMMES = (
+    "bench.interpreter",
     "bench.start_up",
     "bench.validate_cpu",
     "bench.plan_rate",

@@ -27,6 +27,7 @@ from typing import Any
 
 import apsw
 
+from bench.interpreter import interpreter_text
 from bench.run_peers import dramatiq_rate, huey_rate
 from bench.run_work import chains, fan, nothing
 
@@ -252,6 +253,7 @@ def show(name: str, ours: float, unit: str, theirs: float | None, whose: str) ->
 
 def main() -> None:
     """Print every figure."""
+    print(f"   {interpreter_text()}")
     if threading.active_count() > 1:
         print("   (other threads run in this process)")
     measured: dict[str, Callable[[Path], Any]] = {

@@ -120,8 +120,8 @@ def interpreter_of(configured: str, prefix: str) -> Check:
         return Check("interpreter", OK, "built with PGO")
     if prefix == "/usr":
         return Check("interpreter", OK, "built by the distribution")
-    hint = "use the distribution's Python, or build it with --enable-optimizations"
-    return Check("interpreter", NOTE, "built without PGO: jobs cost 10 to 20 % more CPU than necessary", hint)
+    hint = "jobs cost 10 to 20 % more CPU than necessary: use the distribution's Python, or build it with --enable-optimizations"
+    return Check("interpreter", NOTE, "built without PGO", hint)
 
 
 def kernel_of(transitions: Mapping[State, Iterable[State]]) -> Check:
