@@ -80,7 +80,7 @@ def _of_job(content: Content, row: JobRow) -> Iterator[tuple[str, bytes]]:
         return  # Which is found where rows are compared with records.
     yield "the payload", job.payload_digest
     order = order_of(content, job)
-    for named in () if order is None else _listed(order.call.files):
+    for named in () if order is None else _listed(order.files):
         yield "a file among the arguments,", named
 
 

@@ -6,19 +6,21 @@ from a step or a task, and the same call goes into the key of equal work, into t
 ``action``, ``task`` or ``seq`` job: everything a worker needs, so that it never has to ask back. Orders are content; records
 name them by digest only, under a nonce, because what they hold can often be guessed (X-171).
 
-An order is stored as one flat mapping, whatever its parts are called here.
+An order is stored as one flat mapping, whatever its parts are called here. An order with *elements* is an array: many calls
+of the same function that are one job (`detent.jobs.elements`). What they have in common is said once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from operator import attrgetter
 from typing import Any, Final
 
 from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput
+from detent.jobs.elements import ELEMENTS_MAX
 from detent.jobs.values import files_named, results_named
 from detent.kernel.manifest import MAX_RETRIES_DEFAULT, RETRY_CATEGORIES_DEFAULT
 
@@ -61,7 +63,7 @@ class Call:
             raise InvalidInput(f"work of kind {show(self.kind)} is unknown", details={"path": "kind"})
 
     def results(self) -> Iterator[str]:
-        """The digests of the results of other jobs that this one is given."""
+        """The digests of the results of other jobs that it is given."""
         for value in (*self.arguments, *self.keywords.values(), *self.env.values(), self.target):
             if type(value) in _CONTAINERS:
                 yield from results_named(value)
@@ -126,6 +128,29 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
+class ElementOrder:
+    """What one element of an array has for itself: an array's order has the rest."""
+
+    arguments: tuple[Any, ...] = ()
+    """All positional arguments: the call of an array has none."""
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+    """Beside those of the call, or instead of those of the same names."""
+    index: int | None = None
+    """Place in the list that a mapped step goes through."""
+    ingredients: Mapping[str, Any] = field(default_factory=dict)
+    """Beside those of the order."""
+    again: str | None = None
+    """Why the result of earlier work of the same key was not taken."""
+
+    def stored(self) -> list[Any]:
+        """As plain JSON: what has its default is left out at the end."""
+        said = [list(self.arguments), self.keywords, self.index, self.ingredients, self.again]
+        while len(said) > 1 and not said[-1] and said[-1] != 0:
+            said.pop()
+        return said
+
+
+@dataclass(frozen=True, slots=True)
 class Order:
     """What one job has to do."""
 
@@ -134,6 +159,39 @@ class Order:
     """Names the work for people and across runs: ``workflow/step``, or a task's name."""
     limits: JobLimits = JobLimits()
     origin: Origin = Origin()
+    elements: tuple[ElementOrder, ...] = ()
+    """Of an array: its elements, in order. Empty for all other work."""
+
+    def of_element(self, place: int) -> Order:
+        """The order that an element of this array would have as a job of its own."""
+        own, call, origin = self.elements[place], self.call, self.origin
+        return Order(
+            replace(call, arguments=own.arguments, keywords={**call.keywords, **own.keywords}),
+            self.label,
+            self.limits,
+            replace(
+                origin,
+                index=own.index,
+                ingredients=dict(sorted({**origin.ingredients, **own.ingredients}.items())),
+                again=own.again,
+            ),
+        )
+
+    def results(self) -> Iterator[str]:
+        """The digests of the results of other jobs that this one is given."""
+        yield from self.call.results()
+        for own in self.elements:
+            for value in (*own.arguments, *own.keywords.values()):
+                if type(value) in _CONTAINERS:
+                    yield from results_named(value)
+
+    def files(self) -> Iterator[str]:
+        """The digests of the files that stand in the arguments themselves."""
+        yield from self.call.files()
+        for own in self.elements:
+            for value in (*own.arguments, *own.keywords.values()):
+                if type(value) in _CONTAINERS:
+                    yield from files_named(value)
 
     def document(self) -> dict[str, Any]:
         """As plain JSON; what has its default is left out."""
@@ -141,6 +199,8 @@ class Order:
         for (name, default), value in zip(_STORED, _values(self), strict=True):
             if value is not default and value != default:
                 said[name] = list(value) if type(value) is tuple else value
+        if self.elements:
+            said["elements"] = [element.stored() for element in self.elements]
         return said
 
 
@@ -188,13 +248,44 @@ def read_order(document: object) -> Order:
     """An order from its plain JSON. Raises `InvalidInput` for what `Order.document` did not make."""
     if not isinstance(document, dict) or document.get("version") != ORDER_VERSION:
         raise InvalidInput(f"a work order is a mapping of version {ORDER_VERSION}, not {show(document)}")
-    if unknown := document.keys() - {"version", *(name for name, _ in _STORED)}:
+    if unknown := document.keys() - {"version", "elements", *(name for name, _ in _STORED)}:
         raise InvalidInput(f"a work order has no {min(unknown)!r:.80}")
     if missing := {"kind", "target", "label"} - document.keys():
         raise InvalidInput(f"a work order lacks {min(missing)}")
     said: dict[str, Any] = {name: tuple(value) if name in _TUPLES else value for name, value in document.items()}
     call, limits, origin = ({name: said[name] for name in part if name in said} for part in (_CALL, _LIMITS, _ORIGIN))
-    return Order(Call(**call), said["label"], JobLimits(**limits), Origin(**origin))
+    return Order(Call(**call), said["label"], JobLimits(**limits), Origin(**origin), _elements(said.get("elements")))
+
+
+def _elements(stored: object) -> tuple[ElementOrder, ...]:
+    if stored is None:
+        return ()
+    if not isinstance(stored, list) or not 1 <= len(stored) <= ELEMENTS_MAX:
+        raise InvalidInput(f"the elements of a work order are a list of 1 to {ELEMENTS_MAX}, not {show(stored)}")
+    return tuple(_element(one) for one in stored)
+
+
+def _element(stored: object) -> ElementOrder:
+    if not isinstance(stored, list) or not stored or not isinstance(stored[0], list):
+        raise InvalidInput(f"an element of a work order is a list that begins with its arguments, not {show(stored)}")
+    try:
+        return ElementOrder(tuple(stored[0]), *stored[1:])
+    except TypeError:
+        raise InvalidInput(f"an element of a work order has at most 5 parts, not {len(stored)}") from None
+
+
+def unchunked(call: Call, limits: JobLimits) -> str:
+    """Why a call cannot be an element of an array, in words; empty when it can.
+
+    What is measured, limited or handed out for one job at a time needs a job of its own.
+    """
+    if call.kind != "python":
+        return "only functions run in chunks"
+    if limits.wall_ms is not None or limits.memory_mb is not None:
+        return "it has a limit of its own time or memory"
+    if limits.resources or limits.policies:
+        return "it takes resources, or names a policy"
+    return "it declares inputs or outputs" if call.outputs or call.inputs else ""
 
 
 def absent_inputs(ingredients: Mapping[str, Any]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ them by digest only, and they carry a nonce, because what they hold can often be
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any, Final
 
@@ -26,6 +26,8 @@ from detent.canon import (
 from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput
+from detent.jobs import elements as array
+from detent.jobs.elements import Elements
 from detent.jobs.status import TERMINAL_STATUSES, TIMEOUT_CODES, ErrorCategory, JobStatus
 from detent.jobs.values import files_named
 from detent.kernel.manifest import digest_fault, id_fault
@@ -129,6 +131,8 @@ class Result:
     """Name of the pool's process that had it; empty when none did. Not part of a report."""
     lost: bool = False
     """The worker was ended from outside while it had this: not a failure of the work, which is retried (X-163)."""
+    elements: Elements | None = None
+    """Of an array: how each of its elements ended."""
 
     @property
     def ok(self) -> bool:
@@ -166,6 +170,8 @@ class WorkReport:
     """The source had changed by the end of the attempt: which one ran is unknown, so this result is never reused."""
     envelope: bytes | None = None
     """Digest of the content that holds the contract's result envelope (`JobResult`), of a platform job."""
+    elements_root: bytes | None = None
+    """Of an array: the Merkle root over its elements."""
 
     @property
     def ok(self) -> bool:
@@ -186,7 +192,9 @@ class WorkReport:
             if name == "error":
                 said[name] = _present(value)
             elif name in {"stdout", "stderr"}:
-                said[name] = [value.data, value.content, value.truncated]
+                said[name] = stream_parts(value)
+            elif name == "elements":
+                said[name] = value.stored()
             elif name == "files":
                 said[name] = [
                     [file.name, file.digest, file.size_bytes, file.content_type, file.output] for file in value
@@ -203,8 +211,39 @@ class WorkReport:
                 yield named
         for file in result.files:
             yield file.digest
+        if result.elements is not None:
+            for place in range(len(result.elements)):
+                if (element := self.of_element(place)) is not None:
+                    yield from element.contents()
         if result.value is not None and b'"$file"' in result.value:
             yield from (parse_digest(named) for named in files_named(json_decode(result.value)))
+
+    def of_element(self, place: int) -> WorkReport | None:
+        """What the report of an element would say if it were a job of its own; None for one that has no outcome."""
+        elements = self.result.elements
+        if elements is None or elements.codes[place] == array.OPEN:
+            return None
+        failure, streams = elements.failures.get(place), elements.streams.get(place)
+        value, content = elements.values[place], elements.contents.get(place)
+        stdout, stderr = (EMPTY, EMPTY) if streams is None else map(_stream, streams)
+        started_ms = elements.started_ms[place]
+        return replace(
+            self,
+            attempt_id=elements.attempts.get(place, self.attempt_id),
+            value_content=None if content is None else content[0],
+            value_digest=elements.value_digest(place),
+            elements_root=None,
+            result=Result(
+                status=_STATUS[elements.codes[place]],
+                value=value,
+                failure=None if failure is None else Failure(**failure),
+                stdout=stdout,
+                stderr=stderr,
+                sandbox=self.result.sandbox,
+                started_ms=started_ms,
+                finished_ms=started_ms + elements.wall_us[place] // 1000,
+            ),
+        )
 
     @classmethod
     def parse(cls, body: bytes) -> WorkReport:
@@ -263,7 +302,22 @@ class WorkReport:
             return f"error does not fit the status {status}"
         if failure is not None and (fault := _failure_fault(failure, status)):
             return fault
-        return self._content_fault()
+        return self._elements_fault() or self._content_fault()
+
+    def _elements_fault(self) -> str | None:
+        elements = self.result.elements
+        if elements is None:
+            return None if self.elements_root is None else "elements_root must stand beside elements, and only there"
+        if fault := elements.fault():
+            return fault
+        for place in range(len(elements)):
+            try:
+                element = self.of_element(place)
+            except (TypeError, ValueError) as exc:
+                return f"element {place} does not fit: {exc}"
+            if element is not None and (fault := element.fault()):
+                return f"element {place}: {fault}"
+        return None if elements.root() == self.elements_root else "elements_root is not the root over its elements"
 
     def _content_fault(self) -> str | None:
         result = self.result
@@ -293,12 +347,14 @@ MEASURED: Final = frozenset({"cpu_ms", "memory_bytes_peak", "io_bytes"})
 """What is measured of an attempt wherever that is possible; the time of GPUs is a measurement of its own."""
 _ENDED: Final = frozenset(status.value for status in TERMINAL_STATUSES)
 _REQUIRED: Final = frozenset({"job_id", "attempt_id", "lease_id", "manifest_hash", "status", "nonce"})
+_STATUS: Final = {array.SUCCEEDED: SUCCEEDED, array.FAILED: FAILED, array.TIMED_OUT: TIMED_OUT}
 _UNSAID: Final = object()
 _USED: Final = ("cpu_ms", "memory_bytes_peak", "io_bytes_read", "io_bytes_written")
 _PLACES: Final[dict[str, str]] = {
     **{name: name for name in ("job_id", "attempt_id", "lease_id", "manifest_hash", "nonce")},
     **{name: name for name in ("value_content", "value_digest", "env_version", "worker", "stale", "envelope")},
-    **{name: f"result.{name}" for name in ("status", "value", "stdout", "stderr", "files", "sandbox")},
+    "elements_root": "elements_root",
+    **{name: f"result.{name}" for name in ("status", "value", "stdout", "stderr", "files", "sandbox", "elements")},
     "error": "result.failure",
     "started_ms": "result.started_ms",
     "finished_ms": "result.finished_ms",
@@ -333,6 +389,11 @@ def _failure_fault(failure: Failure, status: str) -> str | None:
     return None
 
 
+def stream_parts(stream: WorkStream) -> list[object]:
+    """A stream as a report stores it."""
+    return [stream.data, stream.content, stream.truncated]
+
+
 def _stream(value: Any) -> WorkStream:
     data, content, truncated = value
     if type(data) is not bytes or type(truncated) is not bool or (content is not None and digest_fault("", content)):
@@ -345,5 +406,6 @@ _READ: Final[dict[str, Any]] = {
     "stdout": _stream,
     "stderr": _stream,
     "files": lambda value: tuple(WorkFile(*file) for file in value),
+    "elements": Elements.read,
     "unmeasured": tuple,
 }

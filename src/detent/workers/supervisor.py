@@ -365,7 +365,7 @@ class Supervisor:
                 raise InvalidInput(f"no worker here runs work of kind {order.call.kind!r}")
             action = self._action_leases.held(grant.run_id, order.origin.action)
             values = {}
-            for named in order.call.results():
+            for named in order.results():
                 if named not in values:
                     values[named] = self._backend.result_value(named)
         except (LeaseExpiredError, EpochConflictError) as exc:
