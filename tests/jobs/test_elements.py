@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ ARRAY = Order(
         ElementOrder((2,), {"scale": 3}, 0, again="it was erased"),
     ),
 )
-FAILURE = {"category": "USER_CODE_ERROR", "code": "PYTHON_EXCEPTION", "message": "no"}
+FAILURE: dict[str, Any] = {"category": "USER_CODE_ERROR", "code": "PYTHON_EXCEPTION", "message": "no"}
 ELEMENTS = Elements(
     bytes([SUCCEEDED, FAILED, OPEN, SUCCEEDED]),
     [b"1", None, None, None],

@@ -128,7 +128,8 @@ class Elements:
         """The reverse of `stored`; raises `ValueError` or `TypeError` for what is not such a map."""
         if not isinstance(said, dict) or not _REQUIRED <= said.keys() <= set(_FIELDS):
             raise ValueError("elements are a map of columns")
-        return cls(**{name: dict(value) if name in _BY_PLACE else value for name, value in said.items()})
+        columns: dict[str, Any] = {name: dict(value) if name in _BY_PLACE else value for name, value in said.items()}
+        return cls(**columns)
 
     def fault(self) -> str | None:
         """Say which column is not what it must be, or nothing."""
