@@ -98,7 +98,7 @@ def command(  # noqa: PLR0913 - a command's options
             raise click.UsageError("--new has no effect with --watch: each occurrence starts its own run")
         return watch_runs(shell, RunInputs(contract, params), options, workers=workers, quiet=quiet, drive=drive)
     home = home_at(shell.home_option)
-    with Runtime(home, workers=workers) as work:
+    with Runtime(home, workers=workers, late=True) as work:
         handle = RunHandle(work, RunInputs(contract, params), options=options, new=new)
         return drive(shell, work, handle, quiet=quiet)
 
@@ -212,7 +212,7 @@ def watch_runs(
     home, interrupts = home_at(shell.home_option), Interrupts()
 
     def drive_one(run_inputs: RunInputs, taken: Taken) -> None:
-        with Runtime(home, workers=workers) as work:
+        with Runtime(home, workers=workers, late=True) as work:
             handle = RunHandle(work, run_inputs, options=options, taken=taken)
             drive(shell, work, handle, quiet=quiet, catching=interrupts.minding)
 

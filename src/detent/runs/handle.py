@@ -91,7 +91,7 @@ class RunHandle:
         self._leave: Callable[[], None] = lambda: None
         self._note = ""
         self._cancel: str | None = None
-        self._stopped = False
+        self._told_ahead = self._stopped = False
 
     def open(self) -> str:
         """Settle which run it is, without beginning anything; its id."""
@@ -101,12 +101,13 @@ class RunHandle:
             self._keep_files()
             identity, lock = self._identity()
             try:
-                self._note = self._note or ahead_of(self._work, identity.run_id)
                 self._driver = self._make_driver(identity)
             except BaseException:
                 lock.release()
                 raise
             self._lock = lock
+            if self._work.has_started:
+                self._tell_ahead()
         return self._driver.identity.run_id if self._driver is not None else ""
 
     @property
@@ -242,6 +243,7 @@ class RunHandle:
             self._work_keys,
             supervisor=work.supervisor,
             options=self._options,
+            start=self._start,
         )
         unlisten, unobserve = work.listen(driver.attempted), work.session.observe(driver.observe)
 
@@ -255,6 +257,16 @@ class RunHandle:
         if self._stopped:
             driver.stop()
         return driver
+
+    def _start(self) -> None:
+        """Start the workers, now that something has to run, and say what they find in the queue."""
+        self._tell_ahead()
+        self._work.start()
+
+    def _tell_ahead(self) -> None:
+        if not self._told_ahead:
+            self._told_ahead = True
+            self._note = self._note or ahead_of(self._work, self.run_id)
 
     def _result(self, driver: Driver, status: str) -> RunResult:
         failed = tuple(

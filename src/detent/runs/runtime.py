@@ -18,8 +18,8 @@ from detent.owner.home_permissions import insist_on_writable
 from detent.owner.session import Session
 from detent.owner.wiring import Parts, begin_ledger
 from detent.reuse.work_keys import WorkKeys
+from detent.runs.record.identity import LOCKS
 from detent.workers.executor import Executor, LazyExecutor
-from detent.workers.plain_executor import PlainExecutor
 from detent.workers.resources import ResourceGate, Resources, feasible_fault
 from detent.workers.supervisor import Attempted, Sleeper, Supervisor
 
@@ -73,7 +73,8 @@ def worker_count(given: int | None, *, least: int = 1) -> int:
 class Runtime:
     """Everything that a run or a client needs, open. Closing it ends the workers and gives the home up.
 
-    With ``idle`` it takes no work before `start`, and none at all when it has no workers.
+    With ``idle`` it takes no work before `start`, and none at all when it has no workers. With ``late`` a run starts the workers,
+    when something has to run: of a run whose results are all there, none would do anything.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Runtime:
         on_attempted: Callable[[Sequence[Attempted]], None] | None = None,
         executors: MakeExecutors | None = None,
         idle: bool = False,
+        late: bool = False,
     ) -> None:
         self.home = home
         self.workers = worker_count(workers, least=0 if idle else 1)
@@ -104,8 +106,10 @@ class Runtime:
         self.settings = home.settings()
         self.pools = self.settings.step_pools
         """How many workers the steps of a type have for themselves, beside the shared ones."""
+        # Where no run was ever driven, there is no result to reuse.
+        begins = not idle and not (late and (home.path / LOCKS).exists())
         # First of all: while the process that the workers are made by comes up, the home is opened.
-        self._pool = self._make_pool() if executors is None and not idle else None
+        self._pool = self._make_pool() if executors is None and begins else None
         try:
             self.session = Session(home, self.parts)
         except BaseException:
@@ -119,12 +123,17 @@ class Runtime:
             self.backend = Backend(home, self.session, parts=self.parts)
             self.work_keys = WorkKeys(self.backend)
             self.supervisor = self._make_supervisor()
-            if not idle:
+            if begins:
                 self.start()
         except BaseException:
             self._close_pool()
             self.session.close()
             raise
+
+    @property
+    def has_started(self) -> bool:
+        """Whether its workers take work."""
+        return self._started
 
     def start(self) -> None:
         """Begin to take work; once more does nothing, and neither does it without workers."""
@@ -227,6 +236,8 @@ class Runtime:
     def _make_executors(self, _backend: Backend) -> tuple[Mapping[str, Executor], Sleeper]:
         if self._pool is None:
             raise InvariantBroken("a runtime without executors of its own has a pool")
+        from detent.workers.plain_executor import PlainExecutor  # noqa: PLC0415 - a run that reuses everything needs no pool
+
         if has_leftovers():
             from detent.executor.sandbox.collect import sweep  # noqa: PLC0415 - the sandbox takes time to load
 

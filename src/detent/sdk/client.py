@@ -447,7 +447,6 @@ class Client:
 
         inputs = RunInputs(flow.contract(*args, **kwargs), {})
         handle = FlowHandle(self._work, RunHandle(self._work, inputs, options=self._options, file=self._file))
-        self._work.start()
         handle.start()
         self._runs = [*(run for run in self._runs if not run.done()), handle]
         return handle

@@ -123,7 +123,7 @@ def run(  # noqa: PLR0913 - how a run is to go, each by its name
     bound = bind(contract, {} if params is None else dict(params))
     options = Options(force=force, salt=salt, max_parallel=max_parallel)
     where = home_at(None if home is None else Path(home))
-    with Runtime(where, workers=workers) as work:
+    with Runtime(where, workers=workers, late=True) as work:
         handle = RunHandle(work, RunInputs(contract, bound), options=options, new=new, file=file_maker(where.path))
         ended = run_of(work, handle.run())
     for text in ended.warnings:

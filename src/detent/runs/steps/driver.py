@@ -50,6 +50,7 @@ class Driver:
         *,
         supervisor: Supervisor,
         options: Options | None = None,
+        start: Callable[[], None] = lambda: None,
     ) -> None:
         self.backend = backend
         self.identity = identity
@@ -57,7 +58,9 @@ class Driver:
         self.ended_ms: int | None = None
         self._events: SimpleQueue[Sequence[Attempted] | Record | _Cancel | None] = SimpleQueue()
         self._stop = threading.Event()
-        self._submitter: Submitter[Candidate] = Submitter(backend, supervisor, self._stop, run_id=identity.run_id)
+        self._submitter: Submitter[Candidate] = Submitter(
+            backend, supervisor, self._stop, run_id=identity.run_id, start=start
+        )
         self.progress = RunProgress(backend, inputs, identity, work_keys, options or Options(), self._submitter)
         """Where the run stands."""
 
@@ -109,6 +112,7 @@ class Driver:
             if self._stop.is_set():
                 self.status = STOPPED
                 return self.status
+            self._submitter.start()  # It waits for jobs, which nothing else may be at work on.
             self._take_events()
             self._submitter.check_supervisor()
             progress.check_time()

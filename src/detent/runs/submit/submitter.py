@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, Generic
 
@@ -44,7 +44,13 @@ class Submitter(Generic[W]):
     """Submits the jobs of one run, or of one client, and knows what waits for them."""
 
     def __init__(
-        self, backend: Backend, supervisor: Supervisor, stop: threading.Event, *, run_id: str | None = None
+        self,
+        backend: Backend,
+        supervisor: Supervisor,
+        stop: threading.Event,
+        *,
+        run_id: str | None = None,
+        start: Callable[[], None] = lambda: None,
     ) -> None:
         self.waiters: Waiters[W] = Waiters()
         self.lock = threading.Lock()
@@ -54,6 +60,8 @@ class Submitter(Generic[W]):
         self._supervisor = supervisor
         self._stop = stop
         self._run_id = run_id
+        self.start = start
+        """Starts the workers of this process, unless they are at work: before the first job is submitted or waited for."""
         self._partition = 0 if run_id is None else backend.session.partition(run_id)
 
     # -- asking --------------------------------------------------------------------------------------------------------
@@ -79,6 +87,7 @@ class Submitter(Generic[W]):
 
         When some may have been submitted before, they are ``repeated`` and count as taken. Raises `RunEnded`.
         """
+        self.start()
         taken = []
         for answer in self.answers(submissions):
             refusal = answer.refusal
