@@ -6,12 +6,15 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import re
+import types
+import typing
 from dataclasses import KW_ONLY, field
 from typing import Any, get_type_hints
 
 import pytest
 
-from detent.canon.late import dataclass
+from detent.canon.late import NamedTuple, dataclass, pattern
 
 METHODS = ("__init__", "__repr__", "__eq__", "__hash__")
 
@@ -189,3 +192,57 @@ def test_copies_and_pickles_are_equal() -> None:
         assert copy.deepcopy(one) == one
         assert pickle.loads(pickle.dumps(one)) == one
     assert repr(Extended(1)) == "Extended(a=1, b=(), c=3)"
+
+
+def test_a_pattern_is_compiled_when_it_is_first_used() -> None:
+    word = pattern("[a-z]+", re.IGNORECASE)
+    assert list(vars(word)) == ["_made_of"]
+    assert word.fullmatch("Word") is not None
+    assert word.fullmatch("2") is None
+    assert word.sub("-", "a1B") == "-1-"
+    assert (word.pattern, word.flags & re.IGNORECASE) == ("[a-z]+", re.IGNORECASE)
+    assert vars(word)["fullmatch"] == re.compile("[a-z]+", re.IGNORECASE).fullmatch
+    assert pattern(rb"\d").findall(b"1 2") == [b"1", b"2"]
+
+
+def test_a_pattern_that_is_wrong_says_so_at_its_first_use() -> None:
+    with pytest.raises(re.error, match="unterminated"):
+        pattern("(").search("")
+
+
+def pairs(base: Any) -> Any:
+    """The same named tuple, made by either."""
+
+    class Pair(base):  # type: ignore[misc]
+        """Two."""
+
+        left: int
+        right: str = "r"
+        """The other one."""
+
+        def both(self) -> str:
+            return f"{self.left}{self.right}"
+
+        @property
+        def size(self) -> int:
+            return len(self)
+
+    return Pair
+
+
+def test_a_named_tuple_is_that_of_the_standard_library() -> None:
+    late, plain = pairs(NamedTuple), pairs(typing.NamedTuple)
+    assert late.__mro__[1:] == plain.__mro__[1:]
+    for name in ("_fields", "_field_defaults", "__doc__", "__qualname__", "__module__", "__match_args__"):
+        assert getattr(late, name) == getattr(plain, name), name
+    assert get_type_hints(late) == get_type_hints(plain)
+    assert inspect.signature(late).parameters.keys() == inspect.signature(plain).parameters.keys()
+    for made in (late(1), plain(1)):
+        assert (made, made.both(), made.size, repr(made)) == ((1, "r"), "1r", 2, "Pair(left=1, right='r')")
+        assert made._replace(left=2)._asdict() == {"left": 2, "right": "r"}
+
+
+def test_a_named_tuple_refuses_a_default_before_a_field_without_one() -> None:
+    space = {"__annotations__": {"a": "int", "b": "int"}, "a": 1, "__module__": __name__}
+    with pytest.raises(TypeError, match="without a default follows"):
+        types.new_class("Wrong", (NamedTuple,), {}, lambda body: body.update(space))

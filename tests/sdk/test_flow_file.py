@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from detent.cli.contract_file import is_flow_name
 from detent.errors import InvalidInput
-from detent.sdk.flow_file import arguments_of, is_flow_name, load_flow, recorded
+from detent.sdk.flow_file import arguments_of, load_flow, recorded
 from detent.sdk.user_code import loading, refuse_while_loading
 
 ONE = """

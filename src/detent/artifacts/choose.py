@@ -8,10 +8,11 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from detent.artifacts.api import ArtifactStore, DirectoryStore
+from detent.canon.late import pattern
 from detent.canon.show import show
 from detent.errors import InvalidInput
 
-_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_BUCKET: Final = pattern(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
 def open_store(place: str | Path) -> ArtifactStore:

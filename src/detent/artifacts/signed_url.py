@@ -15,7 +15,6 @@ the MAC is valid does a refusal say more than that it is not, so guessing reveal
 from __future__ import annotations
 
 import hmac
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -24,6 +23,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 from detent.artifacts.content_type import ATTACHMENT, INLINE
 from detent.canon import digest_text, encode, parse_digest
+from detent.canon.late import pattern
 from detent.canon.show import show
 from detent.errors import InvalidInput, Refused
 from detent.kernel.manifest import digest_fault, id_fault
@@ -39,11 +39,11 @@ EXPIRES_S_MAX: Final = 2**40
 SECRET_BYTES_MIN: Final = 32
 QUERY_CHARS_MAX: Final = 4096
 
-_HOST: Final = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]{2,45}\])(?::[1-9][0-9]{0,4})?")
-_PATH: Final = re.compile(r"(?:/[A-Za-z0-9_~:@=-][A-Za-z0-9._~:@=-]{0,255}){1,16}")
-_KEY_ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
-_NUMBER: Final = re.compile(r"[1-9][0-9]{0,12}")
-_SIGNATURE: Final = re.compile(r"[0-9a-f]{64}")
+_HOST: Final = pattern(r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]{2,45}\])(?::[1-9][0-9]{0,4})?")
+_PATH: Final = pattern(r"(?:/[A-Za-z0-9_~:@=-][A-Za-z0-9._~:@=-]{0,255}){1,16}")
+_KEY_ID: Final = pattern(r"[a-z0-9][a-z0-9-]{0,31}")
+_NUMBER: Final = pattern(r"[1-9][0-9]{0,12}")
+_SIGNATURE: Final = pattern(r"[0-9a-f]{64}")
 
 
 class UrlFault(StrEnum):

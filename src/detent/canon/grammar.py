@@ -19,13 +19,14 @@ A home defines policies under ``[quotas.NAME]``, ``[leases.NAME]`` and ``[backof
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-RESOURCE: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
+from detent.canon.late import NamedTuple, pattern
+
+RESOURCE: Final = pattern(r"[a-z][a-z0-9_]{0,39}")
 RESOURCE_HINT: Final = "a small letter, then up to 39 small letters, digits or _"
 RESOURCES_MAX: Final = 16
 """Kinds that one piece of work takes."""
@@ -151,7 +152,7 @@ def first_alike(names: Iterable[str]) -> tuple[str, str] | None:
     return None
 
 
-POLICY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,99}")
+POLICY: Final = pattern(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,99}")
 POLICY_HINT: Final = "1 to 100 letters, digits or ._:/- characters, the first a letter or digit"
 POLICY_SECTIONS: Final[Mapping[str, str]] = {"quota": "quotas", "lease": "leases", "backoff": "backoffs"}
 """The kinds of policies that a job may name, each with the section of the settings that defines them."""

@@ -1,28 +1,37 @@
-"""Dataclasses whose methods are written when they are first used.
+"""Dataclasses, named tuples and regular expressions that cost next to nothing until they are first used.
 
-`dataclasses.dataclass` compiles five or six methods for each class when the module is imported, about half a millisecond.
-A command imports some two hundred such classes, compares the objects of a dozen and prints hardly any: writing only what is
-used takes a tenth of a second off the start of every command. It is the same decorator otherwise, and to a type checker it
-is the same one. Frozen fields are set through their slots, which is quicker, too.
+Every command is a new process, so whatever a module makes while it is loaded is made by every command. A command loads some
+two hundred dataclasses and makes objects of a third of them; of the regular expressions it uses a few.
 
-Not for `InitVar`, ordering and the rarer options: those say `dataclasses.dataclass`. A class that extends another dataclass
-is made by it, too.
+* `dataclass` is the decorator of the standard library, but what it has to find out about a class, and the five or six methods
+  that it compiles, wait until they are used: half a millisecond for each class. Frozen fields are set through their slots,
+  which is quicker, too. Not for `InitVar`, ordering and the rarer options: those say `dataclasses.dataclass`. A class that
+  extends another dataclass is made by it, too. A mistake in a class (a mutable default) is reported at its first use.
+* `NamedTuple` is that of `typing`, which compiles each annotation, without that.
+* `pattern` is `re.compile` at the first use. From then on its methods cost as much as those of a compiled pattern.
+
+To a type checker they are those of the standard library.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import re
 import sys
+from functools import partial
 from operator import attrgetter
 from reprlib import recursive_repr
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["dataclass"]
+__all__ = ["NamedTuple", "dataclass", "pattern"]
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from dataclasses import dataclass
+    from re import compile as pattern
+    from typing import NamedTuple
 else:
 
     def dataclass(
@@ -38,30 +47,64 @@ else:
         """`dataclasses.dataclass`, but for when its methods are made."""
 
         def wrap(plain: type) -> type:
-            if any(map(dataclasses.is_dataclass, plain.__mro__[1:])):
+            if any("__dataclass_fields__" in vars(base) for base in plain.__mro__[1:]):
                 return dataclasses.dataclass(plain, repr=repr, eq=eq, frozen=frozen, kw_only=kw_only, slots=slots)
-            own = vars(plain).keys() & {"__init__", "__repr__", "__eq__", "__hash__", "__getstate__"}
-            made = dataclasses.dataclass(plain, init=False, repr=False, eq=False, kw_only=kw_only, slots=slots)
+            space = dict(vars(plain))
+            options = {"init": True, "repr": repr, "eq": eq, "frozen": frozen}
+            added = {}
             wanted = {"__init__": _init, "__repr__": _repr if repr else None, "__eq__": _eq if eq else None}
             for name, make in wanted.items():
-                if make is not None and name not in own:
-                    setattr(made, name, _Late(name, make))
+                if make is not None and name not in space:
+                    added[name] = _Late(name, make)
             # An `__eq__` in the body of a class leaves `__hash__ = None` there by itself.
-            if eq and vars(plain).get("__hash__") is None:
-                made.__hash__ = _Late("__hash__", _hash) if frozen else None
+            if eq and space.get("__hash__") is None:
+                added["__hash__"] = _Late("__hash__", _hash) if frozen else None
             if frozen:
-                made.__setattr__, made.__delattr__ = _refuse_set, _refuse_delete
-                if slots and "__getstate__" not in own:
-                    made.__getstate__, made.__setstate__ = _getstate, _setstate
-            options = made.__dataclass_params__
-            options.init, options.repr, options.eq, options.frozen = True, repr, eq, frozen
-            return made
+                added |= {"__setattr__": _refuse_set, "__delattr__": _refuse_delete}
+                if slots and "__getstate__" not in space:
+                    added |= {"__getstate__": _getstate, "__setstate__": _setstate}
+            if slots:
+                return _slotted(plain, space | added, options, kw_only)
+            made = dataclasses.dataclass(plain, init=False, repr=False, eq=False, kw_only=kw_only)
+            for name, value in added.items():
+                setattr(made, name, value)
+            return _with_options(made, options)
 
         return wrap if cls is None else wrap(cls)
 
+    class pattern:  # noqa: N801 - it is called like the function that it replaces
+        """`re.compile`, but for when it compiles: whatever is asked of the pattern is kept here from the first time on."""
+
+        def __init__(self, text: str | bytes, flags: int = 0) -> None:
+            self._made_of = text, flags
+
+        def __getattr__(self, name: str) -> Any:
+            found = getattr(re.compile(*self._made_of), name)
+            setattr(self, name, found)
+            return found
+
+    class _MakesNamedTuples(type):
+        """Makes a class that extends `NamedTuple` a named tuple, as the metaclass in `typing` does."""
+
+        def __new__(cls, name: str, bases: tuple[type, ...], space: dict[str, Any]) -> Any:
+            if not bases:
+                return super().__new__(cls, name, bases, space)
+            types = space.pop("__annotations__", {})
+            defaults = {field: space.pop(field) for field in types if field in space}
+            if list(defaults) != list(types)[len(types) - len(defaults) :]:
+                raise TypeError(f"a field of {name} without a default follows one that has a default")
+            made = collections.namedtuple(name, types, defaults=defaults.values(), module=space["__module__"])  # noqa: PYI024
+            made.__annotations__ = made.__new__.__annotations__ = types
+            for attribute, value in space.items():
+                setattr(made, attribute, value)
+            return made
+
+    class NamedTuple(metaclass=_MakesNamedTuples):
+        """`typing.NamedTuple`; annotations are kept as they are written."""
+
 
 class _Late:
-    """A placeholder for a method of a class; the first access makes the method, which replaces it."""
+    """A placeholder for an attribute of a class; the first access makes the attribute, which replaces it."""
 
     __slots__ = ("_make", "_name")
 
@@ -71,14 +114,44 @@ class _Late:
 
     def __get__(self, instance: object, owner: type) -> Any:
         holder = next((one for one in owner.__mro__ if vars(one).get(self._name) is self), None)
-        if holder is None:  # Another thread was faster.
-            return getattr(owner if instance is None else instance, self._name)
-        method = self._make(holder)
-        method.__name__ = self._name
-        method.__qualname__ = f"{holder.__qualname__}.{self._name}"
-        method.__module__ = holder.__module__
-        setattr(holder, self._name, method)
-        return method.__get__(instance, owner)
+        if holder is not None:  # Otherwise another thread was faster.
+            made = self._make(holder)
+            if isinstance(made, FunctionType):
+                made.__name__ = self._name
+                made.__qualname__ = f"{holder.__qualname__}.{self._name}"
+                made.__module__ = holder.__module__
+            setattr(holder, self._name, made)
+        return getattr(owner if instance is None else instance, self._name)
+
+
+def _slotted(plain: type, space: dict[str, Any], options: dict[str, bool], kw_only: bool) -> Any:
+    """The class once more, with slots; what else the standard library finds out about its fields waits until it is used."""
+    names = [name for name, written in plain.__annotations__.items() if not _is_no_field(written)]
+    told = {name: space.pop(name) for name in names if name in space}
+    for name in ("__dict__", "__weakref__"):
+        space.pop(name, None)  # They are the other class's.
+    space |= {"__slots__": tuple(names), "__qualname__": plain.__qualname__}
+    for name in ("__dataclass_fields__", "__dataclass_params__", "__match_args__"):
+        space[name] = _Late(name, partial(_learnt, name, told, options, kw_only))
+    return type(plain)(plain.__name__, plain.__bases__, space)
+
+
+def _is_no_field(annotation: str) -> bool:
+    return "ClassVar" in annotation or annotation.endswith("KW_ONLY")
+
+
+def _learnt(name: str, told: dict[str, Any], options: dict[str, bool], kw_only: bool, cls: Any) -> Any:
+    """What the standard library tells by an attribute of this name about a class with these fields."""
+    space = {"__doc__": cls.__name__, "__module__": cls.__module__, "__annotations__": cls.__annotations__, **told}
+    bare: Any = type(cls.__name__, (), space)
+    bare = dataclasses.dataclass(bare, init=False, repr=False, eq=False, kw_only=kw_only, slots=True)
+    return getattr(_with_options(bare, options), name)
+
+
+def _with_options(made: Any, options: dict[str, bool]) -> Any:
+    for option, value in options.items():
+        setattr(made.__dataclass_params__, option, value)
+    return made
 
 
 class _Factory:
@@ -94,7 +167,7 @@ _FACTORY = _Factory()
 def _init(cls: Any) -> Any:
     """Compile ``__init__``: the fields in order as parameters, each put into its slot."""
     fields = dataclasses.fields(cls)
-    frozen = cls.__dataclass_params__.frozen
+    frozen = cls.__setattr__ is _refuse_set
     held: dict[str, Any] = {"_factory": _FACTORY}
     plain = [_parameter(field, held) for field in fields if field.init and not field.kw_only]
     keyword = [_parameter(field, held) for field in fields if field.init and field.kw_only]

@@ -29,6 +29,12 @@ CLOSE = 0.8
 PLUGINS_VARIABLE = "PYDANTIC_DISABLE_PLUGINS"
 
 
+def is_flow_name(text: str) -> bool:
+    """Whether a command line means a flow in Python rather than a contract file."""
+    name = text.partition(":")[0]
+    return name.endswith(".py") or (":" in text and not Path(text).exists())
+
+
 def without_home(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command its `Shell`; it looks at files alone and has no use for a home."""
 

@@ -20,6 +20,7 @@ import click
 from detent.cli.contract_file import (
     STANDARD_INPUT,
     STANDARD_INPUT_NAME,
+    is_flow_name,
     load_models,
     read_contract,
     refuse_policies,
@@ -233,10 +234,11 @@ def command(shell: Shell, file: str, assignments: tuple[str, ...], *, show_all: 
     """Plan a contract."""
     from detent.contract import ContractInvalid  # noqa: PLC0415 - keeps `--help` fast
     from detent.executor.annotations import refuse_returns  # noqa: PLC0415
-    from detent.sdk.flow_file import is_flow_name, load_flow, recorded  # noqa: PLC0415
 
     try:
         if is_flow_name(file):
+            from detent.sdk.flow_file import load_flow, recorded  # noqa: PLC0415
+
             contract, assignments = recorded(load_flow(file), assignments), ()
             refuse_returns(contract)
         else:

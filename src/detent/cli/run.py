@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detent.cli.contract_file import read_contract, refused
+from detent.cli.contract_file import is_flow_name, read_contract, refused
 from detent.cli.shell import JSON, Shell, interrupts, teaching, with_shell
 from detent.cli.terminal import run_exit_code
 from detent.errors import EXIT_INTERRUPTED
@@ -105,11 +105,12 @@ def command(  # noqa: PLR0913 - a command's options
 
 def pipeline(file: str, assignments: Sequence[str]) -> tuple[Contract, dict[str, Any]]:
     """The contract that a command line means, with its parameters bound."""
-    from detent.contract.params import bind, parse_assignment  # noqa: PLC0415
-    from detent.sdk.flow_file import is_flow_name, load_flow, recorded  # noqa: PLC0415
-
     if is_flow_name(file):
+        from detent.sdk.flow_file import load_flow, recorded  # noqa: PLC0415
+
         return recorded(load_flow(file), assignments), {}
+    from detent.contract.params import bind, parse_assignment  # noqa: PLC0415
+
     contract = read_contract(file)
     return contract, bind(contract, dict(parse_assignment(text, contract) for text in assignments))
 

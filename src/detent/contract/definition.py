@@ -7,10 +7,10 @@ Written with the value they have anyway, they are as good as left out, and nothi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from detent.canon.late import pattern
 from detent.contract.findings import Path, Spot
 from detent.contract.schedule import check_schedule
 from detent.contract.shapes import BAD, Check, keep, mapping, refuse_short_timeout, shell, text
@@ -23,7 +23,7 @@ MODE_DEFAULT: Final = EnumExecutionMode.PARALLEL.value
 RUN_TIMEOUT_MS_MIN: Final = 1_000
 MODES: Final = tuple(mode.value for mode in EnumExecutionMode if mode not in RESERVED_MODES)
 _FIRST: Final = {"major": 1, "minor": 0, "patch": 0}
-_VERSION: Final = re.compile(r"(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})")
+_VERSION: Final = pattern(r"(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})")
 
 
 def short_definition(checked: Mapping[str, Any]) -> dict[str, Any]:

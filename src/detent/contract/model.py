@@ -13,11 +13,11 @@ from dataclasses import field, replace
 from enum import StrEnum
 from operator import itemgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
 from detent.canon.grammar import PRIORITY_DEFAULT, PRIORITY_NAMES, unknown_policies
-from detent.canon.late import dataclass
+from detent.canon.late import NamedTuple, dataclass
 from detent.contract.findings import ContractInvalid, Report, Spot, invalid
 from detent.workflow.identity import priority_of as action_priority_of
 from detent.workflow.plain import Outline, PlainStep

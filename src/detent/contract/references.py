@@ -14,12 +14,11 @@ none. Arguments without names are called by their places: ``{1}`` is the first. 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
 from typing import Any, Final
 
-from detent.canon.late import dataclass
+from detent.canon.late import dataclass, pattern
 from detent.canon.strict_json import JsonValue
 from detent.contract.findings import Path, Spot
 from detent.contract.words import VALUE_DEPTH_MAX, shown
@@ -30,7 +29,7 @@ FILE: Final = "$file"
 _FILE_KEYS: Final[Mapping[str, type]] = {FILE: str, "size": int, "name": str, "type": str}
 _FILE_HINT: Final = "write {$file: sha256:..., size: 3, name: a.txt, type: text/plain}, or pass a detent.File in Python"
 _ESCAPE_HINT: Final = "write $$ for a key that begins with one $"
-_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+_DIGEST: Final = pattern(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +126,7 @@ def replaced(value: JsonValue, replace: Callable[[str, str], JsonValue]) -> Json
     return value
 
 
-_PART: Final = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z_0-9]*|[1-9][0-9]*)\}")
+_PART: Final = pattern(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z_0-9]*|[1-9][0-9]*)\}")
 
 
 def argument_names(templates: Iterable[str]) -> tuple[str, ...]:

@@ -20,12 +20,11 @@ has a say. What a clock on a wall makes of them is for `detent.runs.schedules.ti
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import date, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from detent.canon.late import dataclass
+from detent.canon.late import NamedTuple, dataclass, pattern
 from detent.canon.show import show
 from detent.canon.strict_json import JsonValue
 from detent.contract.findings import Spot
@@ -38,8 +37,8 @@ CRON_YEAR_MAX: Final = 9998
 _EPOCH: Final = date(1970, 1, 1)
 _ONE_DAY: Final = timedelta(days=1)
 _DAYS_OF_MONTH_MAX: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-_ITEM: Final = re.compile(r"(?:(\*)|([0-9a-z]+)(?:-([0-9a-z]+))?)(?:/([0-9]{1,4}))?")
-_NUMBER: Final = re.compile(r"[0-9]{1,4}")
+_ITEM: Final = pattern(r"(?:(\*)|([0-9a-z]+)(?:-([0-9a-z]+))?)(?:/([0-9]{1,4}))?")
+_NUMBER: Final = pattern(r"[0-9]{1,4}")
 MACROS: Final = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
@@ -218,7 +217,7 @@ SKIP: Final = "skip"
 QUEUE: Final = "queue"
 OVERLAPS: Final = (SKIP, QUEUE)
 UTC: Final = "UTC"
-_ZONE: Final = re.compile(r"[A-Za-z0-9_+-]{1,40}(?:/[A-Za-z0-9_+-]{1,40}){0,3}")
+_ZONE: Final = pattern(r"[A-Za-z0-9_+-]{1,40}(?:/[A-Za-z0-9_+-]{1,40}){0,3}")
 _HOW: Final = "write `schedule: {every: 15m}` or `schedule: {cron: '0 6 * * 1-5', timezone: Europe/Berlin}`"
 
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from detent.canon.grammar import POLICY_HINT, policy_name_fault
+from detent.canon.late import pattern
 from detent.contract.findings import Spot, path_text
 from detent.contract.words import KEY, KEY_HINT, SOURCE_BYTES_MAX, BadDuration, parse_duration, shown
 from detent.workflow.vocabulary import TIMEOUT_MS_MIN
@@ -172,7 +173,7 @@ HINT: Final = "write for example `shell: sh -eu`, `shell: zsh -e`, or every word
 _COMMAND: Final = "-c"
 _PIPEFAIL: Final = frozenset({"bash", "zsh", "ksh", "mksh"})
 _POSIX: Final = frozenset({"sh", "dash", "ash"})
-_QUOTED_OR_PIPE: Final = re.compile(
+_QUOTED_OR_PIPE: Final = pattern(
     r"\\.|'[^']*'|(?P<quoted>\"(?:\\.|[^\"\\])*\")|(?<![^\s;&|()])#[^\n]*|\|\||>\||(?P<pipe>\|&?)", re.DOTALL
 )
 

@@ -11,20 +11,20 @@ How large a contract may be. Each limit is checked while the file is read, befor
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction
 from keyword import iskeyword
 from math import ceil, isfinite
 from typing import Any, Final
 
+from detent.canon.late import pattern
 from detent.canon.show import show
 from detent.canon.strict_json import JSON_DEPTH_MAX
 from detent.workflow.vocabulary import TIMEOUT_MS_MIN
 
-KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
+KEY: Final = pattern(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
 KEY_HINT: Final = "begin with a letter or _, then up to 99 letters, digits, _, . or -"
-UUID_TEXT: Final = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
-ENVIRONMENT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+UUID_TEXT: Final = pattern(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+ENVIRONMENT_NAME: Final = pattern(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _OBEYED_PREFIXES: Final = (
     *("LD_", "DYLD_", "MALLOC_", "PYTHON", "PERL", "RUBY", "NODE_", "BASH_", "OPENSSL_", "SSL_CERT_"),
@@ -79,7 +79,7 @@ def python_target_fault(target: str) -> str | None:
 
 UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _AMOUNT: Final = r"(?:([0-9]{1,17}(?:\.[0-9]{1,9})?)%s)?"
-_DURATION: Final = re.compile("".join(_AMOUNT % unit for unit in UNITS_MS))
+_DURATION: Final = pattern("".join(_AMOUNT % unit for unit in UNITS_MS))
 HOW_TO_WRITE: Final = "write it as 500ms, 90s, 5m, 2h, 1d or 1h30m, or as a number of seconds"
 
 

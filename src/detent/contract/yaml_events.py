@@ -25,11 +25,13 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
+from detent.canon.late import pattern
+
 if TYPE_CHECKING:
     from yaml import Event, MarkedYAMLError
 
-LINE_BREAK: Final = re.compile("\r\n|[\r\n]")
-MASKED: Final = re.compile("[\x85\u2028\u2029\ufeff]")
+LINE_BREAK: Final = pattern("\r\n|[\r\n]")
+MASKED: Final = pattern("[\x85\u2028\u2029\ufeff]")
 """Characters that our parsers take for line breaks or for nothing, against YAML 1.2: they are shown others in their place."""
 _STAND_INS: Final = (range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE), range(0xE000, 0xF900))
 """Private use: hardly any text has one of them, and none has all."""
@@ -218,7 +220,7 @@ def _inside(text: str, line: int, column: int) -> tuple[int, int]:
     return len(lines), len(lines[-1]) + 1
 
 
-_KEY_MARK: Final = re.compile(r"(?<![^\s\[\]{},:?])\?\S")
+_KEY_MARK: Final = pattern(r"(?<![^\s\[\]{},:?])\?\S")
 HINT: Final = 'remove it, or write it inside quotes; in double quotes as an escape, such as "\\u2028"'
 KEY_MARK_HINT: Final = "put the text in quotes, or write a blank behind the ? of a key"
 

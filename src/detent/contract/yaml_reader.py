@@ -22,16 +22,16 @@ from dataclasses import field
 from math import isfinite
 from typing import Any, Final, NoReturn
 
-from detent.canon.late import dataclass
+from detent.canon.late import dataclass, pattern
 from detent.canon.strict_json import INTEGER_BITS_MAX, INTEGER_DIGITS_MAX
 from detent.contract.findings import FINDINGS_MAX, ContractInvalid, Finding, Place, doubled_keys
 from detent.contract.words import BYTES_MAX, DEPTH_MAX, NODES_MAX
 from detent.contract.yaml_events import NO_CHARACTER, BadSyntax, Events, doubts, is_doubtful, place
 
 # Said by what is not allowed, in two small sets: the allowed ones in one set take 15 ms to compile.
-_UNREADABLE: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]|[\ufffe\uffff]")
-_FIRST_CONTENT: Final = re.compile(r"^[ \t]*[^#\s]", re.MULTILINE)
-_SURROGATE_PAIR: Final = re.compile(r"\\\\|\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+_UNREADABLE: Final = pattern("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]|[\ufffe\uffff]")
+_FIRST_CONTENT: Final = pattern(r"^[ \t]*[^#\s]", re.MULTILINE)
+_SURROGATE_PAIR: Final = pattern(r"\\\\|\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
 _STEP_DEPTH_MAX: Final = 4
 """Depth of a step: the document, `workflow_coordination`, `steps`, the step; in the short form one less."""
@@ -282,7 +282,7 @@ class _Builder:
 
 CONSTANTS: Final[dict[str, Any]] = {"": None, "~": None, "null": None, "true": True, "false": False}
 NUMBER_STARTS: Final = frozenset("-0123456789")
-_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_NUMBER: Final = pattern(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
 class OutOfRange(Exception):

@@ -7,6 +7,7 @@ import io
 import mimetypes
 import os
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -15,8 +16,6 @@ from detent.errors import DetentError, InvalidInput
 if TYPE_CHECKING:
     from detent.store.content import ContentFiles
 
-_TYPES: Final = mimetypes.MimeTypes(filenames=())
-"""Python's own table: what the machine has under /etc would make the same file another one elsewhere."""
 UNKNOWN_TYPE: Final = "application/octet-stream"
 _PREFIX: Final = "sha256:"
 NAME_CHARS_MAX: Final = 255
@@ -178,6 +177,12 @@ def _checked_name(name: str) -> str:
     return name
 
 
+@cache
+def _types() -> mimetypes.MimeTypes:
+    """Python's own table: what the machine has under /etc would make the same file another one elsewhere."""
+    return mimetypes.MimeTypes(filenames=())
+
+
 def type_of(name: str) -> str:
     """The media type that a name suggests."""
-    return _TYPES.guess_type(f"file:{os.path.basename(name)}")[0] or UNKNOWN_TYPE  # noqa: PTH119
+    return _types().guess_type(f"file:{os.path.basename(name)}")[0] or UNKNOWN_TYPE  # noqa: PTH119

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from detent.canon import digest_text, parse_digest
-from detent.canon.late import dataclass
+from detent.canon.late import dataclass, pattern
 from detent.errors import DetentError, InvalidInput
 from detent.store.content import ContentFiles
 from detent.store.streams import VerifiedStream
 
-PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. +@=-]{0,199}")
+PLAIN_NAME: Final = pattern(r"[A-Za-z0-9_][A-Za-z0-9_. +@=-]{0,199}")
 COPY_BYTES: Final = 1 << 20
 
 

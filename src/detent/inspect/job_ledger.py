@@ -7,10 +7,10 @@ the configuration that an owner recorded. Only its name is the settings' of toda
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from detent.canon.grammar import POLICY_SECTIONS
-from detent.canon.late import dataclass
+from detent.canon.late import NamedTuple, dataclass
 from detent.errors import DetentError
 from detent.inspect.logs import attempts_of
 from detent.jobs.order import Order

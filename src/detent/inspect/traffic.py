@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from detent.canon import NotCanonical, decode
-from detent.canon.late import dataclass
+from detent.canon.late import NamedTuple, dataclass
 from detent.kernel import (
     Arrival,
     Cancel,

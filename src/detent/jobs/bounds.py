@@ -7,10 +7,10 @@ cut without becoming another value, so that is a failure, and so is one artifact
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from detent.canon import UINT64_MAX, json_encode
-from detent.canon.late import dataclass
+from detent.canon.late import NamedTuple, dataclass
 from detent.errors import InvalidInput
 from detent.jobs.payload import Limits
 from detent.jobs.result import ErrorDetails, JobError, JobResult, LogEntry

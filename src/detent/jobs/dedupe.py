@@ -21,7 +21,6 @@ The optional rule by which newer work replaces older work that has not ended (X-
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, NewType, TypeAlias
 
@@ -35,7 +34,7 @@ from detent.canon import (
     parse_digest,
     sha256,
 )
-from detent.canon.late import dataclass
+from detent.canon.late import dataclass, pattern
 from detent.canon.show import show
 from detent.errors import InvalidInput, Refused
 from detent.jobs.status import TERMINAL_STATUSES, JobStatus
@@ -203,7 +202,7 @@ SCOPE_LABEL: Final = b"detent/idempotency_scope/v1\0"
 
 ClientIdempotencyKey = NewType("ClientIdempotencyKey", str)
 
-_KEY = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+_KEY = pattern(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 
 
 @dataclass(frozen=True, slots=True)

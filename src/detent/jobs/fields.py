@@ -11,21 +11,21 @@ one is read as it is, and what this reader does not know yet is kept and written
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from datetime import date
-from typing import Annotated, Any, Final, NamedTuple, Self, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, Self, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from detent.canon import UINT64_MAX, NotStrictJson, json_decode, json_encode, parse_digest
+from detent.canon.late import NamedTuple, pattern
 from detent.canon.show import show, step
 from detent.errors import InvalidInput, InvariantBroken
 from detent.kernel.manifest import id_fault
 
 ERRORS_SHOWN_MAX: Final = 20
 
-_MOMENT = re.compile(
+_MOMENT = pattern(
     r"(?P<year>[0-9]{4}|\+[0-9]{5,9})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})"
     r"T(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]{1,9}))?(?:Z|\+00:00)"
 )
@@ -198,7 +198,7 @@ Document: TypeAlias = dict[str, Any]
 Upgrades: TypeAlias = Mapping[int, Callable[[Document], Document]]
 """For each minor the function that makes a document of the next one out of it."""
 
-_VERSION = re.compile(r"(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})")
+_VERSION = pattern(r"(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})")
 
 
 class Version(NamedTuple):

@@ -6,10 +6,8 @@ record's fields of these names are read from here.
 
 from __future__ import annotations
 
-import re
-
 from detent.canon import NotCanonical, decode, decode_trusted, encode_trusted, sha256
-from detent.canon.late import dataclass
+from detent.canon.late import dataclass, pattern
 from detent.canon.show import show
 from detent.errors import InvalidInput
 from detent.kernel.manifest import CATEGORY, digest_fault, id_fault
@@ -53,7 +51,7 @@ REASON_WORKER_LOST = "WORKER_LOST"
 
 EVIDENCE_BYTES_MAX = 4 * 1024
 
-_REASON = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+_REASON = pattern(r"[A-Z][A-Z0-9_]{0,63}")
 _OPTIONAL = frozenset({"lease_id", "replica_id", "detail_digest", "category"})
 
 

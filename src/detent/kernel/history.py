@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from detent.canon import decode
+from detent.canon.late import NamedTuple
 from detent.kernel.job import Job
 
 STEP_REUSED: Final = "step_reused"

@@ -6,13 +6,12 @@ vouch for one construct: the trust check of the ledger, and the signer itself, f
 
 from __future__ import annotations
 
-import re
 from operator import attrgetter
 
 from detent.canon import UINT64_MAX, NotCanonical, decode, encode, encode_trusted, sha256
 from detent.canon.crypto import is_signature
 from detent.canon.grammar import PRIORITY_MAX, PRIORITY_MIN
-from detent.canon.late import dataclass
+from detent.canon.late import dataclass, pattern
 from detent.canon.show import show
 from detent.errors import Refused
 from detent.kernel.policy import KernelConfig
@@ -35,11 +34,11 @@ RETRY_CATEGORIES_DEFAULT = ("INTERNAL_ERROR",)
 RETRY_CATEGORIES_MAX = 32
 ID_BYTES_MAX = 200
 
-CATEGORY = re.compile(r"[A-Z][A-Za-z0-9_.]{0,99}")
+CATEGORY = pattern(r"[A-Z][A-Za-z0-9_.]{0,99}")
 """How an error category is written, in a manifest and in evidence."""
 
 # Written out, because `str.isprintable` changes with the Unicode tables of each Python, and a decision must not.
-_UNFIT_FOR_ID = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_UNFIT_FOR_ID = pattern(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 
 def id_fault(name: str, value: object) -> str | None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import NamedTuple
 
 from detent.canon import encode, sha256
-from detent.canon.late import dataclass
+from detent.canon.late import NamedTuple, dataclass
 from detent.errors import Refused
 from detent.kernel.history import Record
 from detent.kernel.identity import ERROR_EMIT

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Hashable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from detent.canon.grammar import PRIORITY_MAX, PRIORITY_MIN
+from detent.canon.late import NamedTuple
 from detent.errors import InvariantBroken, Refused
 from detent.kernel.policy import KernelConfig, QueuePolicy
 

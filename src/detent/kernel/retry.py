@@ -6,8 +6,7 @@ Two bounds, because interruptions are not the job's fault (X-163): ``max_retries
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from detent.canon.late import NamedTuple
 from detent.kernel import evidence as ev
 from detent.kernel.job import Job
 from detent.kernel.policy import KernelConfig

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from detent.canon import PRNG_FAMILY, encode, sha256
+from detent.canon.late import NamedTuple
 from detent.canon.show import show
 from detent.kernel.identity import ORCHESTRATOR_VERSION
 from detent.kernel.policy import (

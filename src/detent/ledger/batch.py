@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import sha256
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 from detent.canon import SigningKey, encode_trusted, verify
 from detent.canon.crypto import SIGNATURE_BYTES
-from detent.canon.late import dataclass
+from detent.canon.late import NamedTuple, dataclass
 from detent.canon.merkle import Tree, leaf_hash, root_of, verify_inclusion
 from detent.canon.show import a_or_an
 from detent.kernel.commands import commands_digest

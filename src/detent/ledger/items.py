@@ -8,8 +8,9 @@ is compared with the signed bytes where it is given.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
+from detent.canon.late import NamedTuple
 from detent.ledger.findings import Finding
 
 SCOPE_LEDGER = "ledger"

@@ -16,11 +16,12 @@ anything named this digest again since it was erased?
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from libipld import decode_dag_cbor
+
+from detent.canon.late import pattern
 
 
 def loose(data: bytes) -> Any:
@@ -54,5 +55,5 @@ def written_digests(pieces: Iterable[bytes]) -> Iterator[bytes]:
         rest = text[-(_WRITTEN_BYTES - 1) :]
 
 
-_WRITTEN: Final = re.compile(rb"sha256:([0-9a-f]{64})")
+_WRITTEN: Final = pattern(rb"sha256:([0-9a-f]{64})")
 _WRITTEN_BYTES: Final = len("sha256:") + 64

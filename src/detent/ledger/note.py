@@ -18,12 +18,11 @@ note even if another signature of that key is good.
 from __future__ import annotations
 
 import binascii
-import re
 from base64 import b64decode, b64encode
 from typing import Final
 
 from detent.canon.crypto import SigningKey, sha256, verify
-from detent.canon.late import dataclass
+from detent.canon.late import dataclass, pattern
 from detent.canon.show import show
 from detent.errors import InvalidInput, TrustError
 
@@ -37,9 +36,9 @@ _ALG_ED25519: Final = b"\x01"
 _ALG_COSIGNATURE: Final = b"\x04"
 _KEY_HASH_BYTES: Final = 4
 _TIME_BYTES: Final = 8
-_SIGNATURE_LINE = re.compile("\N{EM DASH} ([^ ]+) ([A-Za-z0-9+/]+={0,2})")
-_SIZE = re.compile("0|[1-9][0-9]{0,18}")
-_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f]")
+_SIGNATURE_LINE = pattern("\N{EM DASH} ([^ ]+) ([A-Za-z0-9+/]+={0,2})")
+_SIZE = pattern("0|[1-9][0-9]{0,18}")
+_CONTROL = pattern(r"[\x00-\x09\x0b-\x1f]")
 
 
 class NoteInvalid(TrustError):

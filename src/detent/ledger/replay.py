@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from detent.canon import digest_text
-from detent.canon.late import dataclass
+from detent.canon.late import NamedTuple, dataclass
 from detent.kernel import (
     History,
     Kernel,

@@ -7,13 +7,13 @@ that parser, which decides and says why. Records that are not what they must be 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from detent.canon import RECORD_BYTES_MAX, UINT64_MAX, NotCanonical, decode
 from detent.canon.crypto import is_signature
+from detent.canon.late import NamedTuple, pattern
 from detent.errors import InvalidInput, Refused
 from detent.kernel import RECORD_FIELDS, RUN_STATUSES, Evidence, Manifest, State, open_envelope
 from detent.kernel import evidence as ev
@@ -263,7 +263,7 @@ def _is_erased_digests(value: object) -> bool:
 
 
 _STATES: Final = frozenset(state.value for state in State)
-_REFERENCE: Final = re.compile("sha256:[0-9a-f]{64}")
+_REFERENCE: Final = pattern("sha256:[0-9a-f]{64}")
 """The only way to name evidence: there is no other algorithm to downgrade to."""
 
 

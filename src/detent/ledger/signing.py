@@ -11,10 +11,11 @@ signed the results, which the verification says; one that lacks only some of the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from detent.canon import NotCanonical, SigningKey, decode, encode, encode_trusted
 from detent.canon.crypto import is_signature, sign_together, verify_signature
+from detent.canon.late import NamedTuple
 from detent.errors import InvalidInput, Refused
 from detent.kernel import MANIFEST_LABEL, Manifest, VerifiedManifest, open_envelope
 from detent.kernel.evidence import RESULT as BY_RESULT

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import Final
+
+from detent.canon.late import NamedTuple
 
 _SMALL: Final = tuple(bytes((number,)) for number in range(24))
 _NULL: Final = b"\xf6"

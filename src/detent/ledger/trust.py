@@ -12,10 +12,9 @@ announcing batch on. That batch already carries the new origin, so a copy writes
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from detent.canon import digest_text, verify
-from detent.canon.late import dataclass
+from detent.canon.late import NamedTuple, dataclass
 from detent.canon.show import a_or_an
 from detent.errors import TrustError
 from detent.ledger.trust_config import (

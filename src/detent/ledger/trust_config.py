@@ -7,7 +7,7 @@ downgrade. Positions (batch numbers), never clocks, decide whether a key was val
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from detent.canon import (
     RECORD_BYTES_MAX,
@@ -20,7 +20,7 @@ from detent.canon import (
     sha256,
 )
 from detent.canon.crypto import SIGNATURE_BYTES
-from detent.canon.late import dataclass
+from detent.canon.late import NamedTuple, dataclass
 from detent.errors import TrustError
 
 TRUST_LABEL: Final = b"detent/trust/v1\x00"

@@ -22,10 +22,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field
 from hashlib import sha256
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from detent.canon import digest, encode
-from detent.canon.late import dataclass
+from detent.canon.late import NamedTuple, dataclass
 from detent.canon.merkle import Frontier
 from detent.errors import InvalidInput
 from detent.ordered.config import Window

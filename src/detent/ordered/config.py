@@ -15,10 +15,10 @@ neither depends on anything but total and configuration, so no timing can move a
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Final, NamedTuple
+from typing import Final
 
 from detent.canon import UINT64_MAX, digest, encode
-from detent.canon.late import dataclass
+from detent.canon.late import NamedTuple, dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput
 from detent.kernel.manifest import MAX_INTERRUPTIONS_DEFAULT, MAX_RETRIES_DEFAULT

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from detent.canon import sha256
 from detent.canon.crypto import verify_signature
-from detent.canon.late import dataclass
+from detent.canon.late import NamedTuple, dataclass
 from detent.errors import InvalidInput, Refused
 from detent.jobs.report import Report, read_report
 from detent.jobs.status import ErrorCategory, JobStatus, category_of

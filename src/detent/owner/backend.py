@@ -6,15 +6,15 @@ written or read a moment ago, a payload on its way to a worker or a result on it
 
 from __future__ import annotations
 
-import secrets
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from detent.canon import SigningKey, decode_trusted, digest_text, json_decode_trusted, parse_digest, sha256
-from detent.canon.late import dataclass
+from detent.canon.late import NamedTuple, dataclass
 from detent.canon.strict_json import JsonValue
 from detent.errors import DetentError, InvalidInput, StoreCorrupt, StoreUnavailable
 from detent.jobs.dedupe import ExecutionKey
@@ -95,7 +95,7 @@ class Backend:
         *,
         parts: Parts | None = None,
         tenant: str = TENANT,
-        random: Callable[[int], bytes] = secrets.token_bytes,
+        random: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.home = home
         self.session = session

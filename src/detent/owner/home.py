@@ -27,7 +27,6 @@ import glob
 import hashlib
 import os
 import re
-import secrets
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -37,7 +36,7 @@ from pathlib import Path
 from typing import Final
 
 from detent.canon import digest_text, encode, sha256
-from detent.canon.late import dataclass
+from detent.canon.late import dataclass, pattern
 from detent.errors import HomeError
 from detent.ledger import KeyEntry, SignedTrust, TrustConfig, sign_trust
 from detent.owner.home_permissions import ROLES, KeyFiles, insist_on_own, insist_on_writable, no_access
@@ -54,7 +53,7 @@ DEPENDENCIES = ("apsw", "libipld", "pynacl")
 """Packages whose version can change bytes or durability: part of the environment policy (PIPE-032)."""
 LOCK = "lock:"
 """How the name of a lock file begins in the environment policy."""
-_BUILDING_NUMBER = re.compile(r"[0-9a-f]{8}")
+_BUILDING_NUMBER = pattern(r"[0-9a-f]{8}")
 """How the name of a building ends."""
 _SETTINGS = "config.toml"
 _OF_THE_VOLUME = "lost+found"
@@ -140,7 +139,7 @@ def make_home(
     begin: Callable[[Home, SignedTrust], None],
     *,
     partitions: int = 1,
-    random: Callable[[int], bytes] = secrets.token_bytes,
+    random: Callable[[int], bytes] = os.urandom,
 ) -> Home:
     """Make a new home at ``path``, whole or not at all.
 
@@ -344,7 +343,7 @@ def _sync_tree(directory: Path) -> None:
     DISK.sync_directory(directory)
 
 
-_VERSION = re.compile(rb"^Version: *(\S+)\s*$", re.MULTILINE)
+_VERSION = pattern(rb"^Version: *(\S+)\s*$", re.MULTILINE)
 _HEADER_BYTES_MAX = 4096
 """How much of a distribution's description is read; its version stands at the top."""
 

@@ -25,7 +25,7 @@ through by the next call.
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -74,7 +74,7 @@ def rotate(
     *,
     environment: Mapping[str, str],
     parts: Parts | None = None,
-    random: Callable[[int], bytes] = secrets.token_bytes,
+    random: Callable[[int], bytes] = os.urandom,
 ) -> Rotated:
     """Make a new key for a role and announce it. No other process may own the home meanwhile.
 
@@ -266,7 +266,7 @@ def adopt(
     environment: Mapping[str, str],
     force: bool = False,
     parts: Parts | None = None,
-    random: Callable[[int], bytes] = secrets.token_bytes,
+    random: Callable[[int], bytes] = os.urandom,
 ) -> Adopted:
     """Give a copy a name and keys of its own. No other process may own the home meanwhile.
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from detent.canon import ms_to_ticks
 from detent.canon.grammar import POLICY_DEFAULT, POLICY_SECTIONS, policy_name_fault, unknown_policies
-from detent.canon.late import dataclass
+from detent.canon.late import NamedTuple, dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput
 from detent.kernel import BackoffSchedule, Job, KernelConfig, LeasePolicy, QuotaPolicy

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from detent.canon import NotCanonical, decode, encode_trusted
+from detent.canon.late import NamedTuple
 from detent.errors import CODES, DetentError, InvalidInput, Refused
 from detent.kernel import (
     AdvanceTick,

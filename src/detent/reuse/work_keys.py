@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from detent.canon import digest_text, parse_digest
 from detent.canon.grammar import SQLITE
-from detent.canon.late import dataclass
+from detent.canon.late import NamedTuple, dataclass
 from detent.canon.strict_json import JsonValue
 from detent.errors import DetentError, InvariantBroken
 from detent.executor.annotations import PARSING

@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from itertools import chain
-from typing import NamedTuple
 
 from detent.canon import decode
-from detent.canon.late import dataclass
+from detent.canon.late import NamedTuple, dataclass
 from detent.errors import StoreCorrupt
 from detent.kernel import Evidence, Job, Run
 from detent.kernel.table import TERMINAL

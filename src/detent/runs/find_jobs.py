@@ -6,7 +6,6 @@ unless the run is named too. A step that has no job yet is found in the contract
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
@@ -14,7 +13,7 @@ from itertools import islice
 from typing import Final
 
 from detent.canon import NotCanonical, decode
-from detent.canon.late import dataclass
+from detent.canon.late import dataclass, pattern
 from detent.errors import InvalidInput
 from detent.kernel import Job, Run
 from detent.kernel.run import RUNNING
@@ -28,7 +27,7 @@ PREFIX_MIN: Final = 4
 NEAR_MAX: Final = 3
 NAMES_COMPARED_MAX: Final = 2_000
 _LAST_CHARACTER: Final = "\U0010ffff"
-_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_UUID: Final = pattern(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 JOB, RUN, STEP = "job", "run", "step"
 NEWEST, OPEN, ONLY = "newest", "open", "only"
 """Which run the name of a workflow stands for: the newest; the only open one, or the newest when all have ended; the only one."""

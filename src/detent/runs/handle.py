@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from detent.canon import parse_digest
-from detent.canon.late import dataclass
+from detent.canon.late import NamedTuple, dataclass
 from detent.canon.strict_json import JsonValue
 from detent.contract.model import refuse_unknown_policies
 from detent.errors import DetentError, InvariantBroken

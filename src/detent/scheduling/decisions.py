@@ -11,10 +11,10 @@ is tried again needs no record of its own: the evidence of that transition says 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from detent.canon import NotCanonical, decode, encode, encode_trusted, sha256
-from detent.canon.late import dataclass
+from detent.canon.late import NamedTuple, dataclass
 from detent.errors import InvalidInput, InvariantBroken, Refused
 from detent.scheduling.queues import Position
 

@@ -17,13 +17,12 @@ Its text is nonsense on purpose: it cannot be mistaken for a model.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Final, TypeAlias
 
 from detent.canon import Philox, check_uint64, digest, encode, encode_trusted, sha256
-from detent.canon.late import dataclass
+from detent.canon.late import dataclass, pattern
 from detent.canon.show import show
 from detent.errors import InvalidInput, Refused
 from detent.scheduling.checks import check_id, check_optional_id
@@ -35,7 +34,7 @@ PARAMETERS_MAX: Final = 64
 
 SamplingParameters: TypeAlias = Mapping[str, int | str]
 
-_DECIMAL = re.compile(r"-?(0|[1-9][0-9]{0,39})(\.[0-9]{1,40})?")
+_DECIMAL = pattern(r"-?(0|[1-9][0-9]{0,39})(\.[0-9]{1,40})?")
 
 
 def determinism_key(

@@ -19,9 +19,10 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 from weakref import WeakValueDictionary
 
+from detent.canon.late import NamedTuple
 from detent.errors import InvariantBroken
 from detent.scheduling.checks import devices_of
 from detent.scheduling.decisions import STAGES, Candidate

@@ -11,10 +11,10 @@ only floats of this room, they are computed last, and no decision reads them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from detent.canon import check_uint64, sub_uint64
-from detent.canon.late import dataclass
+from detent.canon.late import NamedTuple, dataclass
 from detent.errors import InvalidInput, Refused
 from detent.kernel.queue import Enqueued
 from detent.scheduling.checks import CLASSES, check_id, check_optional_id, check_positive

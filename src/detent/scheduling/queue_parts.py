@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from detent.canon.grammar import PRIORITY_MAX, PRIORITY_MIN
+from detent.canon.late import NamedTuple
 from detent.canon.show import show
 from detent.errors import InvalidInput
 from detent.kernel.queue import Enqueued

@@ -22,10 +22,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from detent.canon.grammar import PRIORITY_MAX, PRIORITY_MIN
-from detent.canon.late import dataclass
+from detent.canon.late import NamedTuple, dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput, Refused
 from detent.kernel.policy import QueuePolicy

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush, heapreplace
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 from detent.canon import UINT64_MAX, check_uint64, ms_to_ticks
-from detent.canon.late import dataclass
+from detent.canon.late import NamedTuple, dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput, InvariantBroken
 from detent.scheduling.checks import check_bool, check_id, check_positive

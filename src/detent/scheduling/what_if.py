@@ -17,9 +17,9 @@ from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import field, replace
 from heapq import heappop, heappush
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
-from detent.canon.late import dataclass
+from detent.canon.late import NamedTuple, dataclass
 from detent.errors import InvariantBroken, Refused
 from detent.kernel import Arrival, Due, KernelConfig, Placed
 from detent.scheduling.policy import SchedulingPolicy

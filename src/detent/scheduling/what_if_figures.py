@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
-from detent.canon.late import dataclass
+from detent.canon.late import NamedTuple, dataclass
 from detent.scheduling.policy import SchedulingPolicy
 from detent.scheduling.what_if import EVICTED, REFUSED, STOPPED, Fate
 from detent.words.states import CANCELLED, FAILED, SUCCEEDED

@@ -34,12 +34,6 @@ _TYPES: Final[Mapping[type, tuple[str, tuple[type, ...], str]]] = {
 """What a parameter with this annotation is called, what JSON gives for it, and how it is written."""
 
 
-def is_flow_name(text: str) -> bool:
-    """Whether a command line means a flow in Python rather than a contract file."""
-    name = text.partition(":")[0]
-    return name.endswith(".py") or (":" in text and not Path(text).exists())
-
-
 def load_flow(text: str) -> Flow[..., Any]:
     """The flow that a command line means; `InvalidInput` says what there is instead."""
     where, _, name = text.partition(":")

@@ -16,7 +16,9 @@ Rows are plain tuples, because the hot path binds tens of thousands of them a se
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from detent.canon.late import NamedTuple
 
 CONTENT_INLINE_BYTES_MAX = 16 * 1024
 """Content up to this size lives in the database, in the transaction of the record that names it (X-181)."""

@@ -20,7 +20,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -46,7 +45,7 @@ _HEX: Final = frozenset("0123456789abcdef")
 
 def marked_name() -> str:
     """A name for a temporary file that says which process is writing it."""
-    return ".".join((*ProcessMark.own().parts(), secrets.token_hex(8)))
+    return ".".join((*ProcessMark.own().parts(), os.urandom(8).hex()))
 
 
 def _is_abandoned(name: str) -> bool:

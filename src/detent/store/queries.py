@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from detent.canon.late import pattern
 from detent.errors import InvariantBroken
 
-_NAME: Final = re.compile(r"^-- name: ([a-z][a-z0-9_]*)$", re.MULTILINE)
+_NAME: Final = pattern(r"^-- name: ([a-z][a-z0-9_]*)$", re.MULTILINE)
 
 
 def parse_queries(text: str) -> Mapping[str, str]:

@@ -11,8 +11,9 @@ import math
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from detent.canon.late import NamedTuple
 from detent.canon.strict_json import JsonValue
 from detent.errors import DetentError, InvalidInput, InvariantBroken
 from detent.executor.plain.loading import Loader, LoadFailed

@@ -6,8 +6,9 @@ stands for is provably gone, its leases can end at once; otherwise they end by t
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
+from detent.canon.late import NamedTuple
 from detent.store.content import ProcessMark
 
 PREFIX: Final = "local"

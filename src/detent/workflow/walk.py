@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from detent.canon.late import NamedTuple
 from detent.errors import InvariantBroken
 from detent.workflow.context import STRATEGY_ACTIONS, ExecutionContext
 from detent.workflow.identity import ids_of, priority_of, route_of

@@ -17,11 +17,10 @@ from detent.canon import parse_digest
 from detent.errors import InvalidInput
 from detent.executor.assignment import Progress
 from detent.executor.plain import wire
-from detent.executor.plain.outputs import FILES_MAX
 from detent.executor.plain.telling import MESSAGE_BYTES_MAX, NAME_CHARS_MAX, TRACEBACK_BYTES_MAX, bounded
 from detent.jobs.status import ErrorCategory
 from detent.jobs.values import files_named, results_named
-from detent.jobs.work import EMPTY, Failure, Usage, WorkFile, WorkStream
+from detent.jobs.work import EMPTY, FILES_MAX, Failure, Usage, WorkFile, WorkStream
 from detent.kernel.evidence import reason_fault
 
 IO: Final = "io_bytes"

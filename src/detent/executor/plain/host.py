@@ -29,8 +29,6 @@ from typing import Any
 from detent.executor.plain import capture, child, processes, wire
 
 REQUEST_BYTES_MAX = 1 << 16
-CRASH_STATUS = 70
-"""With which a worker leaves that failed itself."""
 LAST_ROUNDS_MAX = 16
 """Looks at the pipes of a worker that is gone; something that cannot be killed may still write to them."""
 LOOK_SECONDS = 0.02
@@ -196,7 +194,7 @@ class Host:
 
             traceback.print_exc()
         finally:
-            os._exit(CRASH_STATUS)
+            os._exit(wire.CRASH_STATUS)
 
     def _tell(self, message: dict[str, Any], *descriptors: int) -> None:
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []

@@ -29,7 +29,6 @@ from detent.errors import InvalidInput, StoreUnavailable
 from detent.executor.assignment import OUTPUT_BYTES_MAX, VALUE_BYTES_MAX, Assignment, Progress
 from detent.executor.plain import heard, verdict, wire
 from detent.executor.plain.dealing import Dealer
-from detent.executor.plain.host import CRASH_STATUS
 from detent.executor.plain.link import Link, PoolFailed, import_paths
 from detent.executor.plain.measure import Watch
 from detent.executor.plain.slot import Entry, Slot, entry_of
@@ -396,7 +395,9 @@ class Pool:
                 continue
             self._bury(slot, said)
             self._sweep_content()
-            if said.get("failed") or (os.WIFEXITED(said["status"]) and os.WEXITSTATUS(said["status"]) == CRASH_STATUS):
+            if said.get("failed") or (
+                os.WIFEXITED(said["status"]) and os.WEXITSTATUS(said["status"]) == wire.CRASH_STATUS
+            ):
                 self._count_failure(str(said.get("failed") or "a worker could not begin"))
             if not self._is_closing:
                 self._spawn()

@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import secrets
 import shutil
 import signal
 import time
@@ -38,7 +37,7 @@ class Presence:
     def __init__(self, live: Path) -> None:
         live.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.live = live
-        self.tag = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self.tag = f"{os.getpid()}-{os.urandom(4).hex()}"
         self.marker = f"{home_id(live)}:{self.tag}"
         self._path = live / (self.tag + LOCK_SUFFIX)
         # Locked before it has its name: a sweep never finds it free.

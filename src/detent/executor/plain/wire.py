@@ -30,6 +30,9 @@ OUT, ERR = 2, 5
 come in all, and how many of these had come when the task began."""
 SHARED_BYTES: Final = 4096
 
+CRASH_STATUS: Final = 70
+"""With which a worker leaves that failed itself."""
+
 SHORT: Final = struct.Struct("<BQ")
 _TASK: Final = struct.Struct("<BQQIII")
 _VALUE: Final = struct.Struct("<HBI")

@@ -22,9 +22,10 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from detent.canon import digest, digest_text, json_encode, sha256
+from detent.canon.late import NamedTuple
 from detent.errors import DetentError, InvalidInput
 from detent.jobs.order import GLOB
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 import builtins
 import os
 from dataclasses import field
-from typing import Final, NamedTuple
+from typing import Final
 
 from detent.canon import digest
-from detent.canon.late import dataclass
+from detent.canon.late import NamedTuple, dataclass
 from detent.reuse.ingredients.module_finder import Finder, Place
 from detent.reuse.ingredients.modules import Module, SourceUnreadable, Unit, read_module
 from detent.reuse.ingredients.scan import Chain, Edge

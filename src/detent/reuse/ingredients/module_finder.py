@@ -21,7 +21,7 @@ from dataclasses import field
 from importlib.machinery import EXTENSION_SUFFIXES
 from typing import Final, Literal
 
-from detent.canon.late import dataclass
+from detent.canon.late import dataclass, pattern
 
 STDLIB: Final = os.path.dirname(os.path.abspath(os.__file__))  # noqa: PTH100, PTH120
 _SITE_NAMES: Final = ("site-packages", "dist-packages")
@@ -170,8 +170,8 @@ def _editable(name: str) -> tuple[str, bool, tuple[()], tuple[tuple[str, bool], 
     return None
 
 
-_INFO: Final = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)(?:-.+)?\.(?:dist|egg)-info")
-_REQUIRED: Final = re.compile(rb"Requires-Dist: *([A-Za-z0-9][A-Za-z0-9._-]*)(.*)")
+_INFO: Final = pattern(r"(?P<name>[^-]+)-(?P<version>[^-]+)(?:-.+)?\.(?:dist|egg)-info")
+_REQUIRED: Final = pattern(rb"Requires-Dist: *([A-Za-z0-9][A-Za-z0-9._-]*)(.*)")
 _HEADER_BYTES_MAX: Final = 256 * 1024
 """How much of a distribution's own description is read; its requirements stand at the top."""
 

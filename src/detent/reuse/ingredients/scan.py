@@ -12,9 +12,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 from dataclasses import field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from detent.canon.late import dataclass
+from detent.canon.late import NamedTuple, dataclass
 from detent.reuse.ingredients.scopes import FUNCTIONS, Scope, class_scope, comprehension_scope, function_scope
 
 Chain = tuple[str, ...]

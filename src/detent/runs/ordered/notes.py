@@ -15,14 +15,13 @@ and still there for the process that takes the run up when the driver dies first
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
 from detent.canon import json_digest, json_encode_trusted
-from detent.canon.late import dataclass
+from detent.canon.late import dataclass, pattern
 from detent.canon.strict_json import JsonValue
 from detent.errors import error_of
 from detent.executor.own_targets import STATED
@@ -42,7 +41,7 @@ PRIORITY: Final = 10
 ROOM_SECONDS: Final = 0.05
 BEGIN, COMMIT, SUMMARY, TAKEN = "begin", "commit", "summary", "taken"
 REQUEST: Final = "request"
-_NAME: Final = re.compile(r"(commit|cancel|request)-(\d+)(?:-(\d+))?")
+_NAME: Final = pattern(r"(commit|cancel|request)-(\d+)(?:-(\d+))?")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 from collections.abc import Callable, Container
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
+from detent.canon.late import pattern
 from detent.errors import InvalidInput
 from detent.owner.lock import is_held
 from detent.store.files import open_no_follow
@@ -21,7 +21,7 @@ SNAPSHOT: Final = ".snapshot.json"
 """How the name of a file ends that an ordered run leaves beside its lock."""
 RUN_ID_BYTES: Final = 5
 NAME_CHARS_MAX: Final = 40
-_NOT_IN_ID: Final = re.compile(r"[^a-z0-9]+")
+_NOT_IN_ID: Final = pattern(r"[^a-z0-9]+")
 
 
 def new_run_id(name: str, random: Callable[[int], bytes]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from detent.canon import digest_text
-from detent.canon.late import dataclass
+from detent.canon.late import dataclass, pattern
 from detent.errors import DetentError, InvalidInput, StoreCorrupt
 from detent.jobs.order import Order
 from detent.jobs.status import ErrorCategory
@@ -23,7 +23,7 @@ from detent.workers.next_attempt import unreported, unreported_category
 
 NOT_RUN: Final = "NOT_RUN"
 """Code of a step that failed before it had a job: what it goes through is not a list, or too long a one."""
-_FRAME: Final = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S.*))?$')
+_FRAME: Final = pattern(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S.*))?$')
 _FOREIGN: Final = ("site-packages", "dist-packages", "/lib/python3", "<frozen ")
 """Where code lies that is not the user's own."""
 

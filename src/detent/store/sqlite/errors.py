@@ -7,10 +7,11 @@ result code. What is in no row means that we used the driver wrongly: `Invariant
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import apsw
 
+from detent.canon.late import NamedTuple
 from detent.errors import DetentError, EpochLost, InvariantBroken, OutcomeUnknown, StoreCorrupt, StoreUnavailable
 from detent.store.checks import integer_too_large
 

@@ -13,7 +13,6 @@ import hashlib
 from collections.abc import Mapping
 from contextlib import closing
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +23,8 @@ from detent.store.queries import parse_queries
 
 Objects = Mapping[tuple[str, str], tuple[str, str | None]]
 """By kind and name: the table that an object belongs to, and its text."""
+
+_HERE: Final = Path(__file__).parent
 
 DIGESTS: Final = (
     "4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945",
@@ -95,10 +96,8 @@ def schema() -> str:
 @cache
 def migrations() -> tuple[str, ...]:
     """All migration scripts in order; the number of the last one is the schema's version."""
-    folder = files("detent.store.sqlite") / "migrations"
-    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
-    return tuple((folder / name).read_text(encoding="utf-8") for name in names)
+    return tuple(path.read_text(encoding="utf-8") for path in sorted((_HERE / "migrations").glob("*.sql")))
 
 
 def _resource(name: str) -> str:
-    return (files("detent.store.sqlite") / name).read_text(encoding="utf-8")
+    return (_HERE / name).read_text(encoding="utf-8")
