@@ -2,7 +2,7 @@
 # each state of the lock files, by tools/setup.sh. PYTHON=/path/to/python chooses the interpreter (3.11 or newer).
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint pytest soak sim bench golden docs lock audit clean runtime dev
+.PHONY: help run test lint pytest soak sim bench golden docs lock audit clean runtime dev peers
 
 PYTHON ?=
 UV ?= uv
@@ -51,6 +51,9 @@ sim: dev ## the simulation alone; make sim SEED=4711 replays one seed
 
 bench: runtime ## side-by-side measurements, printed as ratios of one run
 	@$(BIN)/python bench/run.py
+
+peers: runtime ## install what `make bench` compares Detent with into .venv (bench/peers.txt)
+	@$(BIN)/python -m pip --disable-pip-version-check --no-input --quiet install --only-binary=:all: -r bench/peers.txt
 
 golden: dev ## rewrite the golden files; review their diff as code
 	@$(BIN)/python -m tests.golden.rewrite

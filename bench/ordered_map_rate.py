@@ -1,10 +1,9 @@
 """What order, durability and resume cost: `detent.ordered_map` beside maps that have none of the three.
 
 20,000 items of about 0.2 ms, one in a hundred twenty times as long, on all cores. The others keep the order and nothing else:
-`concurrent.futures`, `multiprocessing` and, where it is installed (``pip install joblib``), `joblib` as a generator, all in
-chunks. The limit is the time of one process over the number of cores. Sides
-take turns, each in a process of its own, started cold; the best of several rounds counts. Memory is the peak of the process
-that drives, without its workers.
+`concurrent.futures`, `multiprocessing` and, where it is installed (`make peers`), `joblib` as a generator, all in chunks. The limit
+is the time of one process over the number of cores. Sides take turns, each in a process of its own, started cold; the best of several
+rounds counts. Memory is the peak of the process that drives, without its workers.
 
     python bench/ordered_map_rate.py [--full]
 """
@@ -117,27 +116,36 @@ def measured(side: str, items: int) -> tuple[float, int, int]:
     return said["seconds"], said["memory"], said["sum"]
 
 
-def main() -> None:
+def best(rounds: int = ROUNDS) -> dict[str, tuple[float, int]]:
+    """Seconds and memory of the best round of each side; the sides take turns."""
     for side in sides():
         measured(side, 100)
-    best: dict[str, tuple[float, int]] = {}
+    found: dict[str, tuple[float, int]] = {}
     sums = set()
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for side in sides():
             seconds, memory, total = measured(side, ITEMS)
             sums.add(total)
-            if side not in best or seconds < best[side][0]:
-                best[side] = (seconds, memory)
+            if side not in found or seconds < found[side][0]:
+                found[side] = (seconds, memory)
     if len(sums) != 1:
         raise SystemExit(f"the sides do not agree: {sums}")
-    limit = best["one process"][0] / cores()
-    others = min(best[side][0] for side in OTHERS if side in best)
+    return found
+
+
+def main() -> None:
+    from bench.interpreter import interpreter_text  # noqa: PLC0415 - not in the processes that are measured
+
+    print(f"   {interpreter_text()}")
+    found = best()
+    limit = found["one process"][0] / cores()
+    others = min(found[side][0] for side in OTHERS if side in found)
     print(f"   {ITEMS:,} items, limit {ITEMS / limit:,.0f} items/s")
-    for side, (seconds, memory) in best.items():
+    for side, (seconds, memory) in found.items():
         ratios = f"{others / seconds:5.2f} of the fastest other, {limit / seconds:.2f} of the limit"
         print(f"   {side:20} {ITEMS / seconds:8,.0f} items/s  {memory >> 20:4} MiB  {ratios}")
-    for side in SIDES.keys() - best.keys():
-        print(f"   {side:20} not installed")
+    for side in SIDES.keys() - found.keys():
+        print(f"   {side:20} not installed (make peers)")
     if "--full" in sys.argv:
         small, large = (measured_memory(items) for items in (20_000, 2_000_000))
         print(f"   memory: {small >> 20} MiB with 20,000 items, {large >> 20} MiB with 2,000,000: {large / small:.2f}")
@@ -169,4 +177,5 @@ if __name__ == "__main__":
     if "--side" in sys.argv:
         one_side(sys.argv[-2], int(sys.argv[-1]))
     else:
+        sys.path.insert(0, ".")
         main()

@@ -11,6 +11,7 @@ import time
 
 PROGRAMMES = (
     "bench.interpreter",
+    "bench.goals",
     "bench.start_up",
     "bench.validate_cpu",
     "bench.plan_rate",
@@ -19,7 +20,6 @@ PROGRAMMES = (
     "bench.queue_rate",
     "bench.placement_rate",
     "bench.ordered_rate",
-    "bench.ordered_map_rate",
     "bench.commit_target_rate",
     "bench.sandbox_rate",
     "bench.runner_rate",

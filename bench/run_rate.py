@@ -1,124 +1,83 @@
-"""Whole jobs and whole pipelines, from the submission to the durable, signed result, and what a bare queue or a peer takes.
+"""Whole jobs and whole pipelines through Detent, from the submission to the durable, signed result.
 
-Ours: `detent.Client` and `detent.run` with two worker processes on a new home, SQLite with ``synchronous=FULL``, every
-commit signed. Beside it, in the same run:
+`detent.Client` and `detent.run` with two worker processes on a new home, SQLite with ``synchronous=FULL``, every commit signed.
+`bench/goals.py` puts these figures beside those of others. Alone, this programme prints two that are compared with nothing: the same
+work in a process that does not own its home but asks the owner through its socket, and the memory of an idle client.
 
-* the same work in a process that does not own its home but asks the one that does, through the home's socket.
-* a *bare queue*: one SQLite table, a worker process, a commit each for submit, claim and finish; it decides, signs and
-  remembers nothing.
-* *Huey* on SQLite and *Dramatiq* on Redis, where they are installed (`bench/run_peers.py`).
-
-What is compared takes turns, several rounds of it, and the median counts. Rates of peers that need a server of their own are
-not repeated here; docs/benchmarks.md quotes those that were measured on such a machine.
+    python bench/run_rate.py
 """
 
 from __future__ import annotations
 
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import apsw
+if __name__ == "__main__":
+    sys.path.insert(0, ".")
 
+from bench.apart import ROOT, apart
 from bench.interpreter import interpreter_text
-from bench.run_peers import dramatiq_rate, huey_rate
-from bench.run_work import chains, fan, nothing
 
+WORKERS = 2
 JOBS = 5_000
+MAPPED = 20_000
 SINGLES = 300
-CHAINS, LENGTH, FAN, CACHED = 100, 10, 1_000, 1_000
+WARM = 200
+CHAINS, LENGTH, FAN = 100, 10, 1_000
 ROUNDS = 3
-HERE = Path(__file__).resolve().parent
-
-QUEUE_SCHEMA = "create table jobs (id integer primary key, state text not null, payload text, result text)"
 
 
-def open_queue(path: Path) -> apsw.Connection:
-    """A connection as durable as ours."""
-    connection = apsw.Connection(str(path))
-    connection.set_busy_timeout(10_000)
-    connection.pragma("journal_mode", "wal")
-    connection.pragma("synchronous", "full")
-    return connection
+def one_by_one(where: Path) -> float:
+    """Jobs a second: `Client.submit` for each, then all results."""
+    return _rate(where, JOBS, lambda client, task, items: [client.submit(task, item) for item in items])
 
 
-def bare_worker(path: str) -> None:
-    """Claim one, finish one, until there is a job that says stop; a commit for each."""
-    connection = open_queue(Path(path))
-    while True:
-        with connection:
-            row = connection.execute(
-                "update jobs set state='running' where id=(select id from jobs where state='queued' limit 1)"
-                " returning id, payload"
-            ).fetchone()
-        if row is None:
-            time.sleep(0.0002)
-            continue
-        if row[1] == "stop":
-            return
-        with connection:
-            connection.execute("update jobs set state='done', result=? where id=?", (row[1], row[0]))
+def submitted_many(where: Path) -> float:
+    """Jobs a second: one `Client.submit_many`, then all results."""
+    return _rate(where, JOBS, lambda client, task, items: client.submit_many(task, [(item,) for item in items]))
 
 
-def bare_single(directory: Path) -> float:
-    """Milliseconds from the submission to the result through the bare queue, one at a time; the median."""
-    path = directory / "queue.db"
-    connection = open_queue(path)
-    connection.execute(QUEUE_SCHEMA)
-    connection.execute("create index queued on jobs (state) where state = 'queued'")
-    worker = subprocess.Popen(  # noqa: S603
-        [
-            sys.executable,
-            "-c",
-            "import sys; from bench.run_rate import bare_worker; bare_worker(sys.argv[1])",
-            str(path),
-        ],
-        cwd=HERE.parent,
-    )
-    taken = []
-    for number in range(SINGLES):
-        begun = time.perf_counter()
-        with connection:
-            connection.execute("insert into jobs (state, payload) values ('queued', ?)", (str(number),))
-        identity = connection.last_insert_rowid()
-        while connection.execute("select 1 from jobs where id=? and state='done'", (identity,)).fetchone() is None:
-            time.sleep(0.0002)
-        taken.append(time.perf_counter() - begun)
-    with connection:
-        connection.execute("insert into jobs (state, payload) values ('queued', 'stop')")
-    worker.wait(timeout=30)
-    connection.close()
-    return 1000 * statistics.median(taken)
+def mapped(where: Path) -> float:
+    """Elements a second through `Client.map`, with their results."""
+    return _rate(where, MAPPED, lambda client, task, items: client.map(task, items))
 
 
-def our_jobs(directory: Path) -> tuple[float, float]:
-    """Jobs a second through `Client.map`, and the median of a single one in milliseconds."""
-    import detent  # noqa: PLC0415
+def single_ms(where: Path) -> float:
+    """Milliseconds from the submission to the result, one at a time; the median."""
+    from bench.run_work import nothing  # noqa: PLC0415
 
-    with detent.Client(directory / "home", workers=2) as client:
-        list(client.map(nothing, range(200)))
-        begun = time.perf_counter()
-        results = list(client.map(nothing, range(JOBS)))
-        rate = JOBS / (time.perf_counter() - begun)
-        if results != list(range(JOBS)):
-            raise SystemExit("a result is wrong")
+    with _client(where) as client:
         taken = []
         for number in range(SINGLES):
             begun = time.perf_counter()
             client.submit(nothing, number).result()
             taken.append(time.perf_counter() - begun)
-    return rate, 1000 * statistics.median(taken)
+    return 1000 * statistics.median(taken)
 
 
-def beside_owner(directory: Path) -> tuple[float, float]:
-    """The same in a process that does not own the home: another one has it open, and is asked through its socket."""
+def chained(where: Path) -> float:
+    """Steps a second of 100 chains of 10."""
+    from bench.run_work import chains  # noqa: PLC0415
+
+    return _flow_rate(where, chains.contract(CHAINS, LENGTH), CHAINS * LENGTH)
+
+
+def fanned(where: Path) -> float:
+    """Steps a second of 1,000 that need nothing, and one that needs them all."""
+    from bench.run_work import fan  # noqa: PLC0415
+
+    return _flow_rate(where, fan.contract(FAN), FAN + 1)
+
+
+def beside_owner(where: Path) -> tuple[float, float]:
+    """`submitted_many` and `single_ms` in a process that does not own the home: another one has it open."""
     script = (
         "import sys\n"
         "from pathlib import Path\n"
@@ -128,75 +87,11 @@ def beside_owner(directory: Path) -> tuple[float, float]:
         "    print('open', flush=True)\n"
         "    sys.stdin.readline()\n"
     )
-    owner = _child(script, directory / "home")
-    try:
-        return our_jobs(directory)
-    finally:
-        _end(owner)
+    with _child(script, where / "home"):
+        return submitted_many(where), single_ms(where)
 
 
-def our_flow(directory: Path, name: str, contract: Any, steps: int) -> float:
-    """Steps a second of a whole run, with its planning and its end, on a home that is open already."""
-    import detent  # noqa: PLC0415
-
-    detent.run(fan.contract(1), home=directory / name, workers=2)
-    begun = time.perf_counter()
-    run = detent.run(contract, home=directory / name, workers=2)
-    if not run.ok:
-        raise SystemExit(f"{name} did not succeed")
-    return steps / (time.perf_counter() - begun)
-
-
-def command(directory: Path, *arguments: str) -> float:
-    """Seconds of a `detent` command, from its start to its end."""
-    begun = time.perf_counter()
-    environment = {**os.environ, "PYTHONPATH": f"{HERE.parent / 'src'}:{HERE.parent}"}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    environment["PYTHONPYCACHEPREFIX"] = str(directory / "bytecode")
-    done = subprocess.run(  # noqa: S603
-        [sys.executable, "-m", "detent", *arguments, "--home", str(directory / "cli-home")],
-        cwd=HERE.parent,
-        env=environment,
-        capture_output=True,
-        check=False,
-    )
-    if done.returncode:
-        raise SystemExit(done.stderr.decode())
-    return time.perf_counter() - begun
-
-
-def cached(directory: Path) -> tuple[float, float]:
-    """Seconds of `detent run` for a finished pipeline: nothing to do, and one input changed."""
-    line = ("run", "bench/run_work.py:pipeline", "-q", "-w", "2", "-p", f"count={CACHED}")
-    command(directory, *line, "-p", "changed=0")
-    again = [command(directory, *line, "-p", "changed=0") for _ in range(ROUNDS)]
-    changed = [command(directory, *line, "-p", f"changed={number}") for number in range(1, ROUNDS + 1)]
-    return statistics.median(again), statistics.median(changed)
-
-
-def cold(directory: Path) -> float:
-    """Seconds of `detent run` for a contract with one step, in a home that has to be made."""
-    contract = directory / "one.yaml"
-    contract.write_text("name: one\nsteps:\n  - id: a\n    run: {python: 'operator:add', args: [1, 2]}\n")
-    taken = []
-    for number in range(ROUNDS + 1):
-        (directory / f"cold{number}").mkdir()
-        begun = time.perf_counter()
-        environment = {**os.environ, "PYTHONPATH": str(HERE.parent / "src")}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        environment["PYTHONPYCACHEPREFIX"] = str(directory / "bytecode")
-        subprocess.run(  # noqa: S603
-            [sys.executable, "-m", "detent", "run", str(contract), "-q"],
-            cwd=directory / f"cold{number}",
-            env=environment,
-            capture_output=True,
-            check=True,
-        )
-        taken.append(time.perf_counter() - begun)
-    return statistics.median(taken[1:])  # The first one compiled the bytecode.
-
-
-def idle_memory(directory: Path) -> float:
+def idle_mib(where: Path) -> float:
     """MiB resident in all processes of an idle client with two workers."""
     script = (
         "import sys, detent\n"
@@ -206,28 +101,59 @@ def idle_memory(directory: Path) -> float:
         "    print('idle', flush=True)\n"
         "    sys.stdin.readline()\n"
     )
-    child = _child(script, directory / "idle")
-    total = sum(_proportional_kib(pid) for pid in (child.pid, *_descendants(child.pid)))
-    _end(child)
-    return total / 1024
+    with _child(script, where / "idle") as child:
+        return sum(_proportional_kib(pid) for pid in (child.pid, *_descendants(child.pid))) / 1024
 
 
-def _child(script: str, home: Path) -> subprocess.Popen[str]:
+def _client(where: Path) -> Any:
+    import detent  # noqa: PLC0415 - a process that only compares loads none of it
+
+    return detent.Client(where / "home", workers=WORKERS)
+
+
+def _rate(where: Path, count: int, submitted: Callable[[Any, Any, range], Any]) -> float:
+    """Jobs a second until every result is there. ``submitted`` returns handles, or the results themselves."""
+    from bench.run_work import nothing  # noqa: PLC0415
+
+    with _client(where) as client:
+        list(client.map(nothing, range(WARM)))
+        begun = time.perf_counter()
+        given = submitted(client, nothing, range(count))
+        results = [one.result() if hasattr(one, "result") else one for one in given]
+        seconds = time.perf_counter() - begun
+    if results != list(range(count)):
+        raise SystemExit("a result is wrong")
+    return count / seconds
+
+
+def _flow_rate(where: Path, contract: Any, steps: int) -> float:
+    """Steps a second of a whole run, with its planning and its end, on a home that has had a run before."""
+    import detent  # noqa: PLC0415
+    from bench.run_work import fan  # noqa: PLC0415
+
+    detent.run(fan.contract(1), home=where / "home", workers=WORKERS)
+    begun = time.perf_counter()
+    run = detent.run(contract, home=where / "home", workers=WORKERS)
+    seconds = time.perf_counter() - begun
+    if not run.ok:
+        raise SystemExit(f"{run} did not succeed")
+    return steps / seconds
+
+
+@contextmanager
+def _child(script: str, home: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process on a home, once it has said that it is there; it stays until it is told something."""
     child = subprocess.Popen(  # noqa: S603
-        [sys.executable, "-c", script, str(home)],
-        cwd=HERE.parent,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", script, str(home)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert child.stdout is not None
-    child.stdout.readline()
-    return child
-
-
-def _end(child: subprocess.Popen[str]) -> None:
-    child.communicate("\n", timeout=30)
+    try:
+        child.stdout.readline()
+        yield child
+        child.communicate("\n", timeout=30)
+    finally:
+        child.kill()
+        child.wait()
 
 
 def _proportional_kib(pid: int) -> int:
@@ -245,55 +171,21 @@ def _descendants(pid: int) -> list[int]:
     return found
 
 
-def show(name: str, ours: float, unit: str, theirs: float | None, whose: str) -> None:
-    """One line: ours, theirs, the ratio."""
-    beside = "" if theirs is None else f"   {whose} {theirs:,.2f} {unit}, ratio {ours / theirs:.2f}"
-    print(f"   {name:<42} {ours:>10,.2f} {unit}{beside}")
-
-
 def main() -> None:
-    """Print every figure."""
     print(f"   {interpreter_text()}")
-    if threading.active_count() > 1:
-        print("   (other threads run in this process)")
-    measured: dict[str, Callable[[Path], Any]] = {
-        "jobs": our_jobs,
-        "beside": beside_owner,
-        "huey": huey_rate,
-        "dramatiq": dramatiq_rate,
-        "bare": bare_single,
-        "chains": lambda where: our_flow(where, "chains", chains.contract(CHAINS, LENGTH), CHAINS * LENGTH),
-        "fan": lambda where: our_flow(where, "fan", fan.contract(FAN), FAN + 1),
-    }
-    rounds: dict[str, list[Any]] = {name: [] for name in measured}
-    for _ in range(ROUNDS):
-        for name, measure in measured.items():
-            with tempfile.TemporaryDirectory(prefix="detent-bench-") as where:
-                rounds[name].append(measure(Path(where)))
-    rates, singles = zip(*rounds.pop("jobs"), strict=True)
-    beside_rates, beside_singles = zip(*rounds.pop("beside"), strict=True)
-    found: dict[str, Any] = {
-        name: None if None in values else statistics.median(values) for name, values in rounds.items()
-    }
-    with tempfile.TemporaryDirectory(prefix="detent-bench-") as where:
-        again, changed = cached(Path(where))
-        found |= {"cold": cold(Path(where)), "idle": idle_memory(Path(where))}
-    rate = statistics.median(rates)
-    show("no-op jobs, 2 workers", rate, "jobs/s", found["huey"], "Huey on SQLite")
-    show("", rate, "jobs/s", found["dramatiq"], "Dramatiq on Redis, in memory only")
-    show(
-        "submit to result, one at a time, median", statistics.median(singles), "ms", found["bare"], "bare SQLite queue"
-    )
-    show("no-op jobs, another process is the owner", statistics.median(beside_rates), "jobs/s", None, "")
-    show("one at a time, the same", statistics.median(beside_singles), "ms", None, "")
-    show(f"{CHAINS} chains of {LENGTH}", found["chains"], "steps/s", None, "")
-    show(f"{FAN} steps and a join", found["fan"], "steps/s", None, "")
-    show(f"run again, {CACHED} steps, nothing to do", again, "s", None, "")
-    show(f"run again, {CACHED} steps, one input changed", changed, "s", None, "")
-    show("cold start, one step, new home", found["cold"], "s", None, "")
-    show("idle, all processes", found["idle"], "MiB", None, "")
+    rates, singles = [], []
+    with tempfile.TemporaryDirectory(prefix="detent-bench-") as made:
+        for number in range(ROUNDS):
+            where = Path(made, str(number))
+            where.mkdir()
+            rate, single = apart("bench.run_rate:beside_owner", where, Path(made, "bytecode"))
+            rates.append(rate)
+            singles.append(single)
+        idle = idle_mib(Path(made))
+    print(f"   no-op jobs, another process is the owner   {statistics.median(rates):>8,.0f} jobs/s")
+    print(f"   one at a time, the same                    {statistics.median(singles):>8,.2f} ms")
+    print(f"   idle, all processes                        {idle:>8,.0f} MiB")
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, ".")
     main()

@@ -1,0 +1,45 @@
+"""Runs one measurement in a process of its own, so that no measurement inherits threads, memory or modules of another."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+SECONDS_MAX = 300
+
+_SCRIPT = (
+    "import importlib, json, sys\n"
+    "from pathlib import Path\n"
+    "module, name, where = sys.argv[1:]\n"
+    "print(json.dumps(getattr(importlib.import_module(module), name)(Path(where))))\n"
+)
+
+
+def environment(bytecode: Path, *paths: Path) -> dict[str, str]:
+    """As for a user: the package is found, and its bytecode is compiled once and kept in ``bytecode``."""
+    found = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*paths, ROOT / "src", ROOT)))}
+    found.pop("PYTHONDONTWRITEBYTECODE", None)
+    return {**found, "PYTHONPYCACHEPREFIX": str(bytecode), "NO_COLOR": "1"}
+
+
+def completed(command: Sequence[str], where: Path, environment: dict[str, str]) -> str:
+    """What a command prints; a failed one ends the benchmark with what it said."""
+    done = subprocess.run(  # noqa: S603
+        command, cwd=where, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS_MAX
+    )
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr or done.stdout}")
+    return done.stdout
+
+
+def apart(measured: str, where: Path, bytecode: Path) -> Any:
+    """The JSON value that ``module:function`` returns, called with a directory, in a process of its own."""
+    module, _, name = measured.partition(":")
+    said = completed([sys.executable, "-c", _SCRIPT, module, name, str(where)], ROOT, environment(bytecode))
+    return json.loads(said.splitlines()[-1])
