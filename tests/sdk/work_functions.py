@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -143,3 +146,86 @@ def stumble(running: str, gate: str) -> int:
         Path(gate).read_bytes()
         raise RuntimeError("stumbled")
     return detent.context().attempt
+
+
+def called(x: int) -> list[Any]:
+    here = detent.context()
+    return [here.job_id, here.attempt, here.idempotency_token]
+
+
+def odd_one_out(x: int) -> int:
+    if x == 7:
+        sys.stdout.write("about to fail\n")
+        raise ValueError("seven")
+    return x
+
+
+def marked_once(directory: str, x: int) -> int:
+    """Leave a file for each call; the one for 5 fails the first time."""
+    made = sorted(Path(directory).glob(f"{x}-*"))
+    (Path(directory) / f"{x}-{len(made) + 1}-{detent.context().attempt}").touch()
+    if x == 5 and not made:
+        raise RuntimeError("not yet")
+    return x
+
+
+marked_again = detent.task(retries=2, retry_on=["USER_CODE_ERROR"])(marked_once)
+
+
+def dying(directory: str, x: int, how: str) -> int:
+    """Leave a file for each call; the third ends its process, always or the first time only."""
+    path = Path(directory) / str(x)
+    first = not path.exists()
+    path.write_text(f"{0 if first else int(path.read_text()) + 1}")
+    if x == 3 and how == "exit":
+        os._exit(7)
+    if x == 3 and how == "segfault":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if x == 3 and (how == "killed" or (how == "killed once" and first)):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return x
+
+
+def leaves_a_thread(x: int) -> int:
+    if x == 2:
+        threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+    return os.getpid()
+
+
+def changes_the_world(x: int) -> list[Any]:
+    seen = [str(Path.cwd()), os.environ.get("DETENT_TEST_LEFT")]
+    os.environ["DETENT_TEST_LEFT"] = str(x)
+    os.chdir("/")
+    return seen
+
+
+def page(x: int) -> str:
+    return str(x) * (3000 * x)
+
+
+def as_file(x: int) -> detent.File:
+    return detent.File.from_bytes(b"%d" % x, name=f"{x}.txt")
+
+
+def size_of(file: detent.File) -> int:
+    return len(file.read_bytes())
+
+
+class Slow(Exception):
+    def __str__(self) -> str:
+        return "told late"
+
+
+def late_message(x: int) -> int:
+    if x == 1:
+        raise Slow
+    return x
+
+
+def not_json(x: int) -> object:
+    return object() if x == 1 else x
+
+
+def sleeps(x: float) -> int:
+    time.sleep(x)
+    return os.getpid()

@@ -31,6 +31,9 @@ RESOURCE_HINT: Final = "a small letter, then up to 39 small letters, digits or _
 RESOURCES_MAX: Final = 16
 """Kinds that one piece of work takes."""
 AMOUNT_MAX: Final = 2**31 - 1
+CHUNK_MAX: Final = 1_000
+"""Elements of a list that may share one job."""
+CHUNK_HINT: Final = f"how many elements share one job: 1 to {CHUNK_MAX:,}; leave it out to have their durations decide"
 SANDBOX_MEMORY_MB_MIN: Final = 16
 """The least memory that a job in the sandbox may be limited to: with less, its jail itself may not come to stand."""
 CPU: Final = "cpu"

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from detent.canon import json_decode, json_encode
 from detent.canon.late import dataclass
+from detent.jobs.elements import Elements
 from detent.jobs.order import Order
 from detent.kernel import QuotaPolicy
 
@@ -33,6 +34,10 @@ class Assignment:
     left: QuotaPolicy | None = None
     """What the attempt may use of its job's budgets; None when nothing limits it. An executor ends what goes over as soon as it
     can tell, and the kernel decides by what was used."""
+    earlier: Elements | None = None
+    """Of an array: what earlier attempts came to."""
+    retried: frozenset[str] = frozenset()
+    """Of an array: the categories of failures that are tried again."""
 
     @property
     def memory_bytes(self) -> int | None:

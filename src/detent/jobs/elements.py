@@ -18,11 +18,13 @@ from hashlib import sha256
 from typing import Any, Final
 
 from detent.canon import UINT64_MAX, encode_trusted, json_digest
+from detent.canon.grammar import CHUNK_MAX
 from detent.canon.late import dataclass
 from detent.canon.merkle import root_of
+from detent.canon.strict_json import JSON_LABEL
 from detent.kernel.manifest import digest_fault
 
-ELEMENTS_MAX: Final = 1024
+ELEMENTS_MAX: Final = CHUNK_MAX
 """Of one array."""
 OPEN, SUCCEEDED, FAILED, TIMED_OUT = range(4)
 """How an element ended; open ones have not."""
@@ -33,9 +35,9 @@ _REQUIRED: Final = frozenset(_FIELDS[:4])
 _BY_PLACE: Final = frozenset(_FIELDS[4:])
 
 
-def element_id(job_id: str, place: int) -> str:
-    """What an element is called: by its array's job and its place in it."""
-    return f"{job_id}.{place}"
+def element_id(job_id: str, place: int | None) -> str:
+    """What an element is called: by its array's job and its place in it. Without a place, it is the job itself."""
+    return job_id if place is None else f"{job_id}.{place}"
 
 
 def split_element_id(text: str) -> tuple[str, int] | None:
@@ -108,9 +110,9 @@ class Elements:
 
     def _leaves(self) -> list[bytes]:
         if not self.failures and not self.streams and not self.contents and self.ok:
-            pack = _HEAD.pack
+            pack, label = _HEAD.pack, JSON_LABEL  # Written out: nearly all arrays are such.
             return [
-                sha256(_LEAF + pack(place, SUCCEEDED) + json_digest(value or b"")).digest()
+                sha256(_LEAF + pack(place, SUCCEEDED) + sha256(label + (value or b"")).digest()).digest()
                 for place, value in enumerate(self.values)
             ]
         return [self._leaf(place) for place in range(len(self.codes))]

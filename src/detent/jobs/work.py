@@ -139,6 +139,11 @@ class Result:
         """Whether the work did what it was asked to."""
         return self.status == SUCCEEDED
 
+    @property
+    def is_told(self) -> bool:
+        """Whether there is something to report: not when its worker was lost, unless some elements of an array had ended."""
+        return not self.lost or (self.elements is not None and any(self.elements.codes))
+
 
 def failed(failure: Failure, now_ms: int, *, lost: bool = False) -> Result:
     """The result of an attempt that failed where nothing of it ran, or nothing more is known."""
@@ -190,7 +195,7 @@ class WorkReport:
             if value is default or value == default:
                 continue
             if name == "error":
-                said[name] = _present(value)
+                said[name] = failure_parts(value)
             elif name in {"stdout", "stderr"}:
                 said[name] = stream_parts(value)
             elif name == "elements":
@@ -218,10 +223,18 @@ class WorkReport:
         if result.value is not None and b'"$file"' in result.value:
             yield from (parse_digest(named) for named in files_named(json_decode(result.value)))
 
-    def of_element(self, place: int) -> WorkReport | None:
-        """What the report of an element would say if it were a job of its own; None for one that has no outcome."""
+    def carried(self) -> Elements | None:
+        """How the elements of an array ended so far, for its next attempt."""
         elements = self.result.elements
-        if elements is None or elements.codes[place] == array.OPEN:
+        if elements is None:
+            return None
+        settled = (place for place, code in enumerate(elements.codes) if code != array.OPEN)
+        return replace(elements, attempts={place: elements.attempts.get(place, self.attempt_id) for place in settled})
+
+    def of_element(self, place: int) -> WorkReport | None:
+        """What the report of an element would say if it were a job of its own; None for one that is not there, or has no outcome."""
+        elements = self.result.elements
+        if elements is None or not 0 <= place < len(elements) or elements.codes[place] == array.OPEN:
             return None
         failure, streams = elements.failures.get(place), elements.streams.get(place)
         value, content = elements.values[place], elements.contents.get(place)
@@ -373,7 +386,8 @@ _COUNTS: Final = ("attempt_id", "started_ms", "finished_ms", *_USED, "gpu_ms")
 _counts: Final = attrgetter(*(_PLACES[name] for name in _COUNTS))
 
 
-def _present(failure: Failure) -> dict[str, object]:
+def failure_parts(failure: Failure) -> dict[str, object]:
+    """A failure as a report stores it."""
     return {each.name: value for each in fields(failure) if (value := getattr(failure, each.name)) is not None}
 
 

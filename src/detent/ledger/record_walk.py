@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from detent.canon import UINT64_MAX
 from detent.canon.show import a_or_an
-from detent.kernel.evidence import RESULT
 from detent.ledger.book import WalkState
 from detent.ledger.fold import CancelBatch, advance, differences, expected_transition, rule_faults
 from detent.ledger.items import RecordColumns
@@ -75,7 +74,7 @@ class RecordWalk(WalkState):
         tick = fields["tick"]
         if not self.in_time(tick):
             self.tick(tick, position, job_id, fold.transition_seq)
-        if grounds.kind == RESULT:
+        if grounds.names_report:
             self._name_report(fold, fields, grounds.detail_digest, position)
         advance(fold, fields, expected[1], grounds, sha256(body).digest(), partition.config)
         self._moved(fold, fields, position)
@@ -146,7 +145,7 @@ class RecordWalk(WalkState):
             faults.append(TrustFault("RECORD_FIELDS_WRONG", "the record is not the one its job's history leads to"))
         self.note_all(faults, position, job_id, seq)
         self.tick(fields["tick"], position, job_id, seq)
-        if grounds is not None and grounds.kind == RESULT:
+        if grounds is not None and grounds.names_report:
             self._name_report(fold, fields, grounds.detail_digest, position)
         advance(fold, fields, fields["idempotency_key"], grounds, sha256(body).digest(), partition.config)
         self._moved(fold, fields, position)

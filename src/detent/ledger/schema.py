@@ -39,6 +39,11 @@ class Grounds(NamedTuple):
     category: str | None
     detail_digest: bytes | None
 
+    @property
+    def names_report(self) -> bool:
+        """Whether the executor signed a report of it: of every result, and of an array whose worker was lost when some had ended."""
+        return self.kind == ev.RESULT or (self.kind == ev.WORKER_LOST and self.detail_digest is not None)
+
 
 class SubmittedManifest(NamedTuple):
     """A signed manifest, read but not yet verified: the parts that records and rules refer to."""

@@ -18,7 +18,6 @@ from detent.canon.crypto import is_signature, sign_together, verify_signature
 from detent.canon.late import NamedTuple
 from detent.errors import InvalidInput, Refused
 from detent.kernel import MANIFEST_LABEL, Manifest, VerifiedManifest, open_envelope
-from detent.kernel.evidence import RESULT as BY_RESULT
 from detent.ledger.heads import Heads
 from detent.ledger.loose import loose
 from detent.ledger.schema import Grounds, parse_manifest, read_evidence
@@ -207,4 +206,4 @@ class ResultTable:
 def report_named(evidence: bytes) -> bytes | None:
     """The digest of the signed report that a transition's evidence names; None for evidence of any other kind."""
     grounds = read_evidence(evidence)
-    return grounds.detail_digest if isinstance(grounds, Grounds) and grounds.kind == BY_RESULT else None
+    return grounds.detail_digest if isinstance(grounds, Grounds) and grounds.names_report else None

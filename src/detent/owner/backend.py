@@ -26,6 +26,7 @@ from detent.kernel.evidence import detail_of
 from detent.kernel.manifest import EVICTABLE_KINDS
 from detent.ledger import sign_own_manifests, sign_results
 from detent.ledger.schema import SubmittedManifest, read_submitted
+from detent.ledger.signing import report_named
 from detent.owner.content import NONCE_BYTES, Content, open_value, seal_trusted, seal_value
 from detent.owner.home import Home
 from detent.owner.lock import TurnTaking
@@ -343,6 +344,15 @@ class Backend:
         digest = detail_of(record.evidence)
         report = None if digest is None else self._readable(digest)
         return None if digest is None or report is None else (digest, report)
+
+    def last_report(self, job_id: str) -> tuple[bytes, WorkReport] | None:
+        """The last report of a job with its digest, of any attempt; None when there is none, or it is gone."""
+        found = None
+        for record in self.reader.records_of_job(job_id):
+            digest = None if record.evidence is None else report_named(record.evidence)
+            found = digest or found
+        report = None if found is None else self._readable(found)
+        return None if found is None or report is None else (found, report)
 
     def reports_of(self, jobs: Sequence[Job]) -> dict[str, tuple[bytes, WorkReport]]:
         """The same for many jobs in few reads, by job id; those that there are."""

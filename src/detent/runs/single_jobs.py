@@ -23,7 +23,8 @@ from detent.errors import (
     error_of,
 )
 from detent.jobs.dedupe import IdempotencyScope
-from detent.jobs.order import Call, JobLimits, Order, Origin
+from detent.jobs.elements import SUCCEEDED
+from detent.jobs.order import Call, ElementOrder, JobLimits, Order, Origin
 from detent.jobs.work import WorkReport
 from detent.kernel import Cancel
 from detent.kernel.history import Record
@@ -57,8 +58,17 @@ class JobRequest:
     """Whether an earlier result, or equal work under way, may answer for it (X-190)."""
 
 
+@dataclass(frozen=True, slots=True)
+class ArrayRequest:
+    """Some calls of one function to submit as one job."""
+
+    request: JobRequest
+    """What they have in common: its call has no arguments."""
+    elements: tuple[ElementOrder, ...]
+
+
 class Ticket:
-    """A job that a caller waits for."""
+    """A job that a caller waits for. That of an array may have a report before its end: of the elements that have ended."""
 
     __slots__ = ("_event", "deduplicated", "digest", "job_id", "report", "state")
 
@@ -75,6 +85,11 @@ class Ticket:
     def done(self) -> bool:
         """Whether the job has ended."""
         return self.state in TERMINAL
+
+    def has_settled(self, place: int) -> bool:
+        """Whether an element of this array has ended for good, though others may be tried again."""
+        elements = None if self.report is None else self.report.result.elements
+        return elements is not None and elements.codes[place] == SUCCEEDED
 
 
 class SingleJobs:
@@ -147,10 +162,29 @@ class SingleJobs:
             tickets += self._submit_batch(requests[start : start + BATCH], deadline)
         return tickets
 
-    def wait(self, ticket: Ticket, timeout: float | None = None) -> bool:
-        """Wait for a job's end; False when the time is over."""
+    def submit_arrays(self, requests: Sequence[ArrayRequest], *, timeout: float | None = None) -> list[Ticket]:
+        """Submit arrays and give their tickets, in order; all of it is durable then. Raises `QueueFull` as `submit` does."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not ticket.done:
+        (work_key, *_) = self._work_keys_of([requests[0].request])
+        self._work.work_keys.look_away()
+        waiting: list[tuple[Ticket, Submission, WorkKey]] = []
+        for one in requests:
+            request, ticket = one.request, Ticket(self._backend.new_uuid())
+            order = Order(
+                request.call, request.label, request.limits, Origin(ingredients=work_key.ingredients), one.elements
+            )
+            submission = self._backend.submission(
+                order, job_id=ticket.job_id, job_kind="task", priority=request.priority, key=None
+            )
+            self._await(ticket, own=True)
+            waiting.append((ticket, submission, WorkKey(None, {}, request.call)))
+        self._submit_waiting(waiting, deadline)
+        return [ticket for ticket, _, _ in waiting]
+
+    def wait(self, ticket: Ticket, timeout: float | None = None, place: int | None = None) -> bool:
+        """Wait for a job's end, or for that of one element; False when the time is over."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not (ticket.done or (place is not None and ticket.has_settled(place))):
             with self._lock:
                 if ticket.done:
                     break
@@ -194,6 +228,16 @@ class SingleJobs:
         try:
             with self._backend.turn:
                 self._prepare(requests, tickets, waiting)
+        except BaseException:
+            for ticket, _, _ in waiting:
+                self._forget(ticket)
+            raise
+        self._submit_waiting(waiting, deadline)
+        return tickets
+
+    def _submit_waiting(self, waiting: list[tuple[Ticket, Submission, WorkKey]], deadline: float | None) -> None:
+        """Submit what was prepared, as the queue has room for it."""
+        try:
             while waiting:
                 with self._backend.turn:
                     taken = self._submitter.submit([submission for _, submission, _ in waiting])
@@ -210,7 +254,6 @@ class SingleJobs:
             for ticket, _, _ in waiting:
                 self._forget(ticket)  # Whether it was submitted or not: its caller never saw it.
             raise
-        return tickets
 
     def _prepare(
         self,
@@ -365,10 +408,16 @@ class SingleJobs:
         events: list[threading.Event] = []
         with self._lock:
             for one in attempted:
-                for ticket in self._waiters.pop(one.job_id) if one.state in TERMINAL else ():
-                    ticket.digest, ticket.report, ticket.state = one.digest, one.report, one.state
+                is_over = one.state in TERMINAL
+                if not is_over and (one.report is None or one.report.result.elements is None):
+                    continue
+                for ticket in self._waiters.pop(one.job_id) if is_over else self._waiters.of(one.job_id):
+                    ticket.digest, ticket.report = one.digest, one.report
+                    if is_over:
+                        ticket.state = one.state
                     if ticket._event is not None:  # noqa: SLF001 - its own class's
                         events.append(ticket._event)  # noqa: SLF001
+                        ticket._event = None  # noqa: SLF001 - an array may be told of again
             self._submitter.made_room()
         for event in events:
             event.set()

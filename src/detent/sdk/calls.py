@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from detent.contract import from_document
 from detent.contract.model import priority_of, retries_of, timeout_ms_of
@@ -23,11 +23,20 @@ from detent.sdk.reference import refer
 from detent.sdk.task import Task
 from detent.store.content import ContentFiles
 
-MakeCall: TypeAlias = Callable[[Sequence[Any], dict[str, Any], bool | None, Mapping[str, str]], JobRequest]
+
+class MakeCall(Protocol):
+    """Makes the calls of one function."""
+
+    def __call__(
+        self, args: Sequence[Any], kwargs: dict[str, Any], reuse: bool | None, named: Mapping[str, str]
+    ) -> JobRequest: ...
 
 
-def caller(function: Callable[..., Any], files: ContentFiles) -> MakeCall:
-    """What makes calls of one function: everything about it is checked once, here.
+StoreArguments: TypeAlias = Callable[[Sequence[Any], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+
+
+def caller(function: Callable[..., Any], files: ContentFiles) -> tuple[MakeCall, StoreArguments]:
+    """What makes calls of one function, and what makes the arguments of one: everything about it is checked once, here.
 
     A call reuses if it says so, and where it says nothing, if the task says ``cache=True`` (X-190).
     """
@@ -50,17 +59,19 @@ def caller(function: Callable[..., Any], files: ContentFiles) -> MakeCall:
     label = str(binding.target)
     refuse_return(label, contract.base)
 
-    def request(
-        args: Sequence[Any], kwargs: dict[str, Any], reuse: bool | None, named: Mapping[str, str]
-    ) -> JobRequest:
+    def stored(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         positional, keywords = task.arguments(tuple(args), kwargs)
-        stored_args = tuple(
+        return tuple(
             stored_value(value, f"{task.__name__}(#{place + 1})", files) for place, value in enumerate(positional)
-        )
-        stored_keywords = {
+        ), {
             f"${name}" if name[:1] == "$" else name: stored_value(value, f"{task.__name__}({name}=)", files)
             for name, value in keywords.items()
         }
+
+    def request(
+        args: Sequence[Any], kwargs: dict[str, Any], reuse: bool | None, named: Mapping[str, str]
+    ) -> JobRequest:
+        stored_args, stored_keywords = stored(args, kwargs)
         call = Call(
             kind=binding.kind.value,
             target=binding.target,
@@ -77,7 +88,7 @@ def caller(function: Callable[..., Any], files: ContentFiles) -> MakeCall:
         held = replace(limits, policies={**binding.policies, **named}) if named else limits
         return JobRequest(call, label, held, priority, reuses if reuse is None else reuse)
 
-    return request
+    return request, stored
 
 
 def _inputs(task: Task[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[str, ...] | None:

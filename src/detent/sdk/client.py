@@ -33,15 +33,13 @@ if TYPE_CHECKING:
     from detent.jobs.status import JobStatus
     from detent.runs.runtime import Runtime
     from detent.runs.single_jobs import JobRequest, SingleJobs, Ticket
-    from detent.sdk.calls import MakeCall
+    from detent.sdk.calls import MakeCall, StoreArguments
     from detent.sdk.flow import Flow
     from detent.sdk.flow_handle import FlowHandle
     from detent.sdk.platform_jobs import JobHandle
 
 USER = "local"
 ENDPOINT = "Client.submit"
-MAP_AHEAD = 1000
-"""Jobs that `map` submits ahead of the results that were taken."""
 CLOSE_SECONDS = 60.0
 """How long `Client.close` waits for what was submitted and begun, unless asked otherwise."""
 logger = logging.getLogger("detent.client")
@@ -174,7 +172,7 @@ class Client:
         self._tasks: SingleJobs = SingleJobs(self._work, options=self._options)
         self._file = file_maker(where.path)
         self._warned = 0
-        self._calls: dict[int, tuple[Any, MakeCall]] = {}
+        self._calls: dict[int, tuple[Any, tuple[MakeCall, StoreArguments]]] = {}
         self._runs: list[FlowHandle] = []
         self._closing = threading.Lock()
         self._closed = False
@@ -292,14 +290,20 @@ class Client:
         *iterables: Iterable[Any],
         reuse: bool | None = None,
         timeout: Duration | None = None,
+        chunk: int | None = None,
     ) -> Iterator[Any]:
         """The results of one call for each element, in order, as they come; stops at the first that failed.
 
-        Each is run, or reused, as `submit` would do it.
+        Each is run, or reused, as `submit` would do it. Short calls run in chunks, one job for many of them, each with an
+        outcome, retries, output and proof of its own. ``chunk`` is how many; without it that is chosen by how long they take.
+        ``chunk=1`` gives each call its own job, with a lease and a place in the queue.
         """
+        from detent.runs.chunk_sizes import check_chunk  # noqa: PLC0415 - `import detent` stays cheap
+
         if not iterables:
             raise InvalidInput("map needs something to go through", hint="client.map(function, [1, 2, 3])")
-        return self._mapped(function, iterables, reuse, waiting_seconds("timeout", timeout))
+        check_chunk(chunk, "chunk")
+        return self._mapped(function, iterables, reuse, waiting_seconds("timeout", timeout), chunk)
 
     def _mapped(
         self,
@@ -307,19 +311,29 @@ class Client:
         iterables: Sequence[Iterable[Any]],
         reuse: bool | None,
         timeout: float | None,
+        chunk: int | None,
     ) -> Iterator[Any]:
-        handles: list[Handle] = []
-        calls = zip(*iterables, strict=False)
-        taken = 0
-        while True:
-            if len(handles) - taken < MAP_AHEAD // 2:
-                ahead = [args for _, args in zip(range(MAP_AHEAD), calls, strict=False)]
-                handles += self.submit_many(function, ahead, reuse=reuse)
-            if taken == len(handles):
-                return
-            yield handles[taken].result(timeout)
-            handles[taken] = None  # type: ignore[call-overload]  # a long map holds no results it has given out
-            taken += 1
+        from detent.sdk.mapping import Mapped, plain_values  # noqa: PLC0415 - `import detent` stays cheap
+
+        self._work.start()
+        make, stored = self._caller(function)
+        mapped = Mapped(
+            self._tasks,
+            lambda args: make(args, {}, reuse, {}),
+            lambda args: stored(args, {}),
+            lambda calls: self._submitted(calls, None),
+            zip(*iterables, strict=False),
+            chunk=chunk,
+            workers=self._work.workers,
+        )
+        for ticket, count in mapped.jobs():
+            for place in range(count) if count else (None,):
+                if not (ticket.done or mapped.wait(ticket, place, timeout)):
+                    raise not_ended(f"job {_name(ticket, place)}", timeout)
+                if count and ticket.done and (found := plain_values(ticket, place or 0)) is not None:
+                    yield from found
+                    break
+                yield self._result(ticket, 0.0) if place is None else self._element_result(ticket, place)
 
     def submit_job(
         self,
@@ -459,12 +473,15 @@ class Client:
         reuse: bool | None,
         policies: Mapping[str, str],
     ) -> JobRequest:
+        return self._caller(function)[0](args, kwargs, reuse, policies)
+
+    def _caller(self, function: Callable[..., Any]) -> tuple[MakeCall, StoreArguments]:
         known = self._calls.get(id(function))
         if known is None or known[0] is not function:
             from detent.sdk.calls import caller  # noqa: PLC0415
 
             known = self._calls[id(function)] = (function, caller(function, self._work.backend.files))
-        return known[1](args, kwargs, reuse, policies)
+        return known[1]
 
     def _status(self, job_id: str) -> JobStatus:
         from detent.jobs.status import project_job  # noqa: PLC0415
@@ -492,6 +509,31 @@ class Client:
             return restored(backend.value(report), no_results, self._file)
         row = None if report is not None else self._work.backend.reader.job(ticket.job_id)
         raise _failure(ticket, None if row is None else Job.decode(row.body).reason_code)
+
+    def _element_result(self, ticket: Ticket, place: int) -> Any:
+        """What came of one element of an array that has ended."""
+        from detent.kernel import Job, State  # noqa: PLC0415
+        from detent.runs.single_jobs import Ticket  # noqa: PLC0415
+
+        report = ticket.report
+        if report is None:
+            _, report = self._work.backend.last_report(ticket.job_id) or (None, None)
+        own = Ticket(_name(ticket, place))
+        own.state = ticket.state
+        own.report = None if report is None else report.of_element(place)
+        if own.report is not None:
+            own.state = (State.SUCCEEDED if own.report.ok else State.FAILED).value
+        elif ticket.state == State.FAILED:
+            row = self._work.backend.reader.job(ticket.job_id)
+            raise _failure(own, None if row is None else Job.decode(row.body).reason_code)
+        return self._result(own, 0.0)
+
+
+def _name(ticket: Ticket, place: int | None) -> str:
+    """What a job, or an element of it, is called."""
+    from detent.jobs.elements import element_id  # noqa: PLC0415
+
+    return ticket.job_id if place is None else element_id(ticket.job_id, place)
 
 
 def _left(deadline: float | None) -> float:

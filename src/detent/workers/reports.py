@@ -6,11 +6,13 @@ and signed here, in the process that supervises it (X-179).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from detent.canon import NotCanonical, json_digest
+from detent.executor.plain.telling import bounded
+from detent.jobs.elements import Elements
 from detent.jobs.order import Order
 from detent.jobs.work import (
     CANCELLED,
@@ -22,6 +24,7 @@ from detent.jobs.work import (
     Usage,
     WorkReport,
     WorkStream,
+    stream_parts,
 )
 from detent.kernel import Command, Finish, Grant
 from detent.owner.backend import Backend, Inline, Reported
@@ -29,6 +32,10 @@ from detent.reuse.work_keys import Witnessed
 
 LIMIT_WALL: Final = "LIMIT_WALL"
 LIMIT_MEMORY: Final = "LIMIT_MEMORY"
+ELEMENTS_BYTES_MAX: Final = 512 * 1024
+"""Of the values, output and failures of an array's elements that are part of its report."""
+ROOM: Final = ((4096, 1024, 1 << 16), (4096, 1024, 4096), (256, 128, 512), (128, 0, 256))
+"""How much of one element's value, stream and text of a failure is part of the report: less, where there are many."""
 Attempt: TypeAlias = tuple[Grant, Result, Witnessed, Order | None]
 """An attempt that is over: its lease, its result, what it ran in, and its order as far as that can be read."""
 OF_TASK: Final = "timeout of the task"
@@ -58,6 +65,10 @@ class Reporter:
         backend = self._backend
         value, value_content, inline = backend.stored_value(result.value)
         recorded, content = self._recordable(result, order)
+        elements = recorded.elements
+        if elements is not None:
+            elements, spilled = self._spilled(elements)
+            recorded, content = replace(recorded, elements=elements), (*content, *spilled)
         envelope, envelope_inline = (None, ()) if result.envelope is None else backend.store(result.envelope)
         if value_content is not None:
             recorded = replace(recorded, value=value)
@@ -74,6 +85,7 @@ class Reporter:
             worker=self._worker,
             stale=witnessed.stale,
             envelope=envelope,
+            elements_root=None if elements is None else elements.root(),
         )
         return (*_writable(report), (*inline, *content, *envelope_inline))
 
@@ -90,11 +102,53 @@ class Reporter:
             result = replace(result, failure=named)
         return result, content
 
-    def _stream(self, stream: WorkStream) -> tuple[WorkStream, Inline]:
-        if len(stream.data) <= STREAM_INLINE_BYTES_MAX:
+    def _spilled(self, elements: Elements) -> tuple[Elements, Inline]:
+        """Elements as a report has room for them, and the content that holds what it has no room for."""
+        value_bytes, stream_bytes, failure_bytes = next(
+            (room for room in ROOM if _inline_bytes(elements, *room) <= ELEMENTS_BYTES_MAX), ROOM[-1]
+        )
+        inline: list[tuple[bytes, bytes]] = []
+        values, contents = elements.values, elements.contents
+        if max(map(len, filter(None, values)), default=0) > value_bytes:
+            values, contents = list(values), dict(contents)
+            for place, value in enumerate(values):
+                if value is not None and len(value) > value_bytes:
+                    digest, stored = self._backend.store(value)
+                    inline += stored
+                    values[place], contents[place] = None, [digest, json_digest(value)]
+        streams = {}
+        for place, printed in elements.streams.items():
+            kept = [self._stream(WorkStream(*one), stream_bytes) for one in printed]
+            streams[place] = [stream_parts(stream) for stream, _ in kept]
+            inline += [piece for _, stored in kept for piece in stored]
+        failures = {place: _shortened(failure, failure_bytes) for place, failure in elements.failures.items()}
+        return replace(elements, values=values, contents=contents, streams=streams, failures=failures), tuple(inline)
+
+    def _stream(self, stream: WorkStream, bytes_max: int = STREAM_INLINE_BYTES_MAX) -> tuple[WorkStream, Inline]:
+        if len(stream.data) <= bytes_max:
             return stream, ()
         digest, inline = self._backend.store(stream.data)
         return WorkStream(b"", digest, stream.truncated), inline
+
+
+def _inline_bytes(elements: Elements, value_bytes: int, stream_bytes: int, failure_bytes: int) -> int:
+    """How much of a report elements would take if what is larger than this were stored elsewhere, or shortened."""
+    values = sum(min(len(value), value_bytes) for value in elements.values if value is not None)
+    streams = sum(min(len(data), stream_bytes) for pair in elements.streams.values() for data, _, _ in pair)
+    failures = sum(
+        min(len(text), failure_bytes)
+        for one in elements.failures.values()
+        for text in one.values()
+        if type(text) is str
+    )
+    return values + streams + failures
+
+
+def _shortened(failure: Mapping[str, Any], bytes_max: int) -> Mapping[str, Any]:
+    """A failure whose texts have at most so many bytes."""
+    if all(type(text) is not str or len(text) <= bytes_max for text in failure.values()):
+        return failure
+    return {name: bounded(text, bytes_max) if type(text) is str else text for name, text in failure.items()}
 
 
 def _writable(report: WorkReport) -> tuple[WorkReport, bytes]:
@@ -131,8 +185,16 @@ def _limit_named(failure: Failure, order: Order | None) -> Failure:
 
 def closing_commands(grant: Grant, result: Result, reported: Reported | None) -> list[Command]:
     """What closes an attempt, the end itself last; without a report its worker was lost."""
-    if reported is None:
-        return [Finish(0, grant.job_id, grant.lease_id, kind="worker_lost", ok=False, reason_code="WORKER_LOST")]
+    if reported is None or result.lost:
+        # Of an array that lost its worker there is a report: of the elements that had ended.
+        digest = None if reported is None else reported.digest
+        return [
+            Finish(
+                *(0, grant.job_id, grant.lease_id, "worker_lost", False, "WORKER_LOST"),
+                detail_digest=digest,
+                used=None if reported is None else _used(result.usage),
+            )
+        ]
     report = reported.report
     end = Finish(
         0,

@@ -19,6 +19,7 @@ from typing import Final, Protocol
 from detent.canon.late import dataclass
 from detent.errors import DetentError, InvalidInput, Refused
 from detent.executor.assignment import Assignment
+from detent.jobs.elements import Elements
 from detent.jobs.order import Order
 from detent.jobs.work import Failure, Result, WorkReport, failed
 from detent.kernel import Claim, Command, Finish, Grant, Heartbeat, Job, QuotaPolicy
@@ -320,11 +321,11 @@ class Supervisor:
                 [
                     (held.grant, result, self._witness(held.order, now), held.order)
                     for _, held, result in ended
-                    if not result.lost
+                    if result.is_told
                 ]
             )
         )
-        return [None if result.lost else next(signed) for _, _, result in ended]
+        return [next(signed) if result.is_told else None for _, _, result in ended]
 
     def _ask(self, commands: Sequence[Command], content: Sequence[tuple[bytes, bytes]]) -> Sequence[Answer]:
         """Have commands decided; what may or may not have been done is asked for again, which is safe (X-173)."""
@@ -385,7 +386,17 @@ class Supervisor:
             self._revoked.append(grant.job_id)
             self._rouse()
         try:
-            executor.take(Assignment(number, grant.job_id, grant.attempt_id, order, values, self._left(grant)))
+            executor.take(
+                Assignment(
+                    number,
+                    grant.job_id,
+                    grant.attempt_id,
+                    order,
+                    values,
+                    self._left(grant),
+                    *self._earlier(grant, order),
+                )
+            )
         except InvalidInput as exc:  # What an executor does not take, such as a variable that cannot be written.
             self._refuse(grant, Failure("VALIDATION_ERROR", "VALIDATION_ERROR", str(exc)), order)
             self._forget(number)
@@ -395,6 +406,14 @@ class Supervisor:
         policy = self._quotas.get(grant.quota_policy_hash)
         row = None if policy is None else self._backend.reader.job(grant.job_id)
         return None if policy is None or row is None else left_of(Job.read(row.body).usage, policy)
+
+    def _earlier(self, grant: Grant, order: Order) -> tuple[Elements | None, frozenset[str]]:
+        """Of an array: what earlier attempts came to, and the categories of failures that are tried again."""
+        row = self._backend.reader.job(grant.job_id) if order.elements else None
+        if row is None:
+            return None, frozenset()
+        found = self._backend.last_report(grant.job_id) if grant.attempt_id else None
+        return None if found is None else found[1].carried(), frozenset(Job.read(row.body).retry_categories)
 
     def _refuse(self, grant: Grant, failure: Failure, order: Order | None = None) -> None:
         """Fail an attempt that cannot even begin; without an order, because that cannot be read."""

@@ -25,6 +25,8 @@ import socket
 import sys
 import time
 import types
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 from detent.executor.plain import current, loading, processes, stored, telling, wire
@@ -110,7 +112,7 @@ class Child:
             if (spec.alone and self.number >= 0) or self.loader.has_changed(spec.base, spec.target, spec.code):
                 self._send(wire.SHORT.pack(wire.RETURNED, task.number))
                 os._exit(0)
-            self._one(task, spec)
+            (self._array if task.is_array else self._one)(task, spec)
         with contextlib.suppress(BaseException):
             atexit._run_exitfuncs()  # noqa: SLF001 - this process leaves by _exit, which runs none
             sys.stdout.flush()
@@ -166,6 +168,62 @@ class Child:
         return spec
 
     def _one(self, task: wire.TaskRead, spec: Spec) -> None:
+        number, started, begun = self._begin(task)
+        current.begin(current.Running(number, task.context, self.end, self.shared))
+        value, error, files, pending = self._outcome(
+            spec, partial(stored.arguments, task.arguments, task.values, self.content)
+        )
+        current.end()
+        stdout, stderr, flags = self._tidy()
+        wall = (time.perf_counter_ns() - begun) // 1000
+        if not error:
+            flags |= wire.OK
+        self._end(number, flags, (started // 1000, wall), (value, error, stdout, stderr, files), pending)
+
+    def _array(self, task: wire.TaskRead, spec: Spec) -> None:
+        """Call a function once for each element. Each is written down as it ends: what is done stays done if this process goes.
+
+        The rest is handed back when the time of a slice is over, when an element has used this process up, and when the
+        message of its exception is still to be told, which may not return.
+        """
+        number, first, begun = self._begin(task)
+        context = wire.ArrayContext(task.context)
+        journal = os.open(
+            f"{self.directory}/{wire.JOURNAL}",
+            os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW,
+            0o600,
+        )
+        ended: list[bytes] = []
+        written = 0
+        pending = None
+        try:
+            arguments = stored.ArrayArguments(task.arguments, task.values, self.content)
+            started, since = first, begun
+            for place, index, positional, named in arguments.elements:
+                self.shared[wire.STARTED] = started // 1000
+                current.begin(current.Running(number, context.of_element(place, index), self.end, self.shared))
+                value, error, _, pending = self._outcome(spec, partial(arguments.restored, positional, named))
+                current.end()
+                stdout, stderr, flags = self._tidy()
+                now = time.perf_counter_ns()
+                element = wire.write_element(
+                    (place, flags | (0 if error else wire.OK), started // 1000, (now - since) // 1000),
+                    (value, error, stdout, stderr),
+                )
+                os.write(journal, element)
+                ended.append(element)
+                written += len(element)
+                is_over = now - begun > wire.SLICE_US * 1000 or written > wire.SLICE_BYTES
+                if is_over or self.is_used_up or pending is not None:
+                    break
+                started, since = started + now - since, now
+        finally:
+            os.close(journal)
+        wall = (time.perf_counter_ns() - begun) // 1000
+        self._end(number, wire.OK, (first // 1000, wall), (b"".join(ended), b"", b"", b"", b""), pending)
+
+    def _begin(self, task: wire.TaskRead) -> tuple[int, int, int]:
+        """A task begins; its number, the time of day, and when by the clock that measures it."""
         number = task.number
         self.last, self.number = self.number, number
         self.shared[wire.RUNNING] = number + 1
@@ -177,29 +235,35 @@ class Child:
         # Which job, and since when: a mapping does not change the time of its file.
         job = task.context[: task.context.find(b"\0")][: JOB_BYTES - 32] + b"\n%d\n" % started
         self.job[: len(job)] = job
-        current.begin(current.Running(number, task.context, self.end, self.shared))
-        value, error, files, pending = self._outcome(task, spec)
-        current.end()
-        stdout, stderr, flags = self._tidy()
-        wall = (time.perf_counter_ns() - begun) // 1000
-        if not error:
-            flags |= wire.OK
+        return number, started, begun
+
+    def _end(
+        self,
+        number: int,
+        flags: int,
+        times: tuple[int, int],
+        parts: tuple[bytes, ...],
+        pending: BaseException | None,
+    ) -> None:
+        """A task is over: say so, and leave if this process is used up."""
         if pending is not None:
             flags |= wire.MESSAGE_FOLLOWS
         if self.is_used_up:
             flags |= wire.RETIRING
         if self.counters < 0:
             flags |= wire.IO_UNKNOWN
-        numbers = (number, flags, started // 1000, wall, *self._usage())
+        numbers = (number, flags, *times, *self._usage())
         self.job[:1] = b"\n"
         self.shared[wire.RUNNING] = 0
-        self._say(number, wire.write_done(numbers, (value, error, stdout, stderr, files)))
+        self._say(number, wire.write_done(numbers, parts))
         if pending is not None:
             self._send(wire.SHORT.pack(wire.MESSAGE, number) + telling.slow_message(pending).encode())
         if self.is_used_up:
             os._exit(0)
 
-    def _outcome(self, task: wire.TaskRead, spec: Spec) -> tuple[bytes, bytes, bytes, BaseException | None]:
+    def _outcome(
+        self, spec: Spec, arguments: Callable[[], tuple[list[Any], dict[str, Any]]]
+    ) -> tuple[bytes, bytes, bytes, BaseException | None]:
         """Value, error, files, and an exception whose message is still to be told."""
         source = None
         try:
@@ -208,7 +272,7 @@ class Child:
                 return self._shell(spec)
             loaded = self.loader.load(spec.base, spec.target)
             source = loaded.source
-            positional, named = stored.arguments(task.arguments, task.values, self.content)
+            positional, named = arguments()
             self.threads = _thread._count()  # noqa: SLF001
             found = self._call(loaded.function, positional, named)
             value = stored.result(found, self.content, self.value_bytes_max)

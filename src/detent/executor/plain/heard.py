@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import Any, Final, NoReturn
 
 from detent.canon import parse_digest
@@ -68,6 +68,14 @@ def done(message: bytes, known: Container[int]) -> wire.DoneRead:
     return wire.DoneRead._make((*read[:2], *(min(one, COUNT_MAX) for one in counted), *read[8:]))
 
 
+def elements(data: bytes, places: Sequence[int]) -> list[wire.ElementRead]:
+    """How the elements at some places ended, one after the other from the first, as far as they have."""
+    ended = wire.read_elements(data)
+    if [one.place for one in ended] != list(places[: len(ended)]):
+        raise Garbled("the elements of an array ended out of order")
+    return ended
+
+
 def begun(message: bytes) -> float:
     """When a task says it began, in seconds."""
     try:
@@ -90,7 +98,10 @@ def progress(message: bytes) -> Progress | None:
 def value(data: bytes) -> bytes:
     """A stored value: the bytes of a JSON value, all of them, with nothing in it that has no JSON form."""
     try:
-        found = _DECODER.decode(data.decode())
+        text = data.decode()
+        found, end = _DECODER.raw_decode(text)
+        if end != len(text):
+            found = _DECODER.decode(text)  # Which says what is wrong with the rest.
         if b"\\ud" in data:
             # Written by us, no escape begins like this: lone surrogates have no place in a stored value.
             json.dumps(found, ensure_ascii=False).encode()

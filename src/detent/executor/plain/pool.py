@@ -22,12 +22,14 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self
 
 from detent.errors import InvalidInput, StoreUnavailable
 from detent.executor.assignment import OUTPUT_BYTES_MAX, VALUE_BYTES_MAX, Assignment, Progress
 from detent.executor.plain import heard, verdict, wire
+from detent.executor.plain.arrays import PIECES_FROM, Array
 from detent.executor.plain.dealing import Dealer
 from detent.executor.plain.link import Link, PoolFailed, import_paths
 from detent.executor.plain.measure import Watch
@@ -93,6 +95,9 @@ class Pool:
         self._requests: deque[int] = deque()
         self._cancelled: set[int] = set()
         self._known: set[int] = set()
+        self._arrays: dict[int, Array] = {}
+        """Those under way, by their own numbers and by those of their pieces."""
+        self._pieces = PIECES_FROM
         self._watch = Watch()
         self._limits: dict[int, int] = {}
         """How much memory tasks under way may use, where that is limited."""
@@ -143,12 +148,32 @@ class Pool:
             raise PoolFailed("the pool is closed")
         if task.number in self._known:
             raise InvalidInput(f"task {task.number} is under way already")
+        if task.order.elements:
+            self._submit_array(Array(task))
+            return
         entry = entry_of(task, self._large_path)
         self._known.add(task.number)
         if (memory_bytes := task.memory_bytes) is not None:
             self._limits[task.number] = memory_bytes
             self._link.limit(task.number, memory_bytes)
         self._dealer.add(entry)
+
+    def _submit_array(self, array: Array) -> None:
+        if not array.places:
+            self._told.append((array.task.number, array.result()))
+            return
+        piece = self._piece(array, array.places)
+        self._known.add(array.task.number)
+        self._arrays[array.task.number] = array
+        self._dealer.add(piece)
+
+    def _piece(self, array: Array, places: Sequence[int]) -> Entry:
+        """Some elements of an array as a task of their own."""
+        self._pieces += 1
+        entry = entry_of(replace(array.task, number=self._pieces), self._large_path, places)
+        array.pieces[self._pieces] = places
+        self._arrays[self._pieces] = array
+        return entry
 
     def wanted(self) -> int:
         """How many more tasks the workers can use now, so that none of them has to wait."""
@@ -260,11 +285,12 @@ class Pool:
             if number not in self._known or number in self._cancelled:
                 continue
             self._cancelled.add(number)
-            entry = self._dealer.take(number)
-            if entry is not None:
-                self._finish(entry, verdict.DROPPED)
-            elif (holder := self._dealer.holder(number)) is not None:
-                self._link.stop(holder.worker, number, self.grace_ms)
+            for one in list(self._arrays[number].pieces) if number in self._arrays else (number,):
+                entry = self._dealer.take(one)
+                if entry is not None:
+                    self._finish(entry, verdict.DROPPED)
+                elif (holder := self._dealer.holder(one)) is not None:
+                    self._link.stop(holder.worker, one, self.grace_ms)
 
     # Time.
 
@@ -330,7 +356,7 @@ class Pool:
             number = heard.number(message, entries)
             back = entries.pop(number)
             self._dealer.leave(slot)
-            if number in self._cancelled:
+            if self._owner_of(number) in self._cancelled:
                 self._finish(back, verdict.DROPPED)
             else:
                 self._dealer.first([back])
@@ -338,6 +364,8 @@ class Pool:
             raise heard.Garbled(f"a message is of the unknown kind {kind}")
 
     def _take_done(self, slot: Slot, read: wire.DoneRead) -> None:
+        if (array := self._arrays.get(read.number)) is not None:
+            array.hear(read)
         entry = slot.entries.pop(read.number)
         slot.answered = read.number
         slot.deadline = None
@@ -349,17 +377,41 @@ class Pool:
             slot.deadline = time.monotonic() + MESSAGE_SECONDS_MAX
             return
         self._dealer.learn(read.wall)
-        self._finish(entry, self._seen(slot, entry, verdict.told(read, slot.name, self._wall_ms_met(slot, entry))))
+        self._take_told(slot, entry, read, None)
+
+    def _take_told(self, slot: Slot, entry: Entry, read: wire.DoneRead, message: str | None) -> None:
+        """What a worker said of a task is complete."""
+        if (array := self._arrays.get(entry.task.number)) is None:
+            told = verdict.told(read, slot.name, self._wall_ms_met(slot, entry), message)
+            self._finish(entry, self._seen(slot, entry, told))
+            return
+        rest, size = array.take(entry.task.number, read, slot.name, message)
+        self._go_on(entry, array, [rest[start : start + size] for start in range(0, len(rest), size)])
+
+    def _go_on(self, entry: Entry, array: Array, pieces: Sequence[Sequence[int]]) -> None:
+        """A piece of an array is over: deal what is left of it, or finish the array."""
+        if pieces and self._owner_of(entry.task.number) not in self._cancelled:
+            self._dealer.first([self._piece(array, places) for places in pieces])
+        self._forget_piece(entry, array)
+
+    def _forget_piece(self, entry: Entry, array: Array) -> None:
+        del self._arrays[entry.task.number]
+        if entry.file is not None:
+            Path(entry.file).unlink(missing_ok=True)
+        if not array.pieces:
+            del self._arrays[array.task.number]
+            self._finish(Entry(array.task, b"", None), array.result())
+
+    def _owner_of(self, number: int) -> int:
+        """The assignment that a task is, or is a piece of."""
+        return self._arrays[number].task.number if number in self._arrays else number
 
     def _finish_half(self, slot: Slot, message: str | None) -> None:
         if slot.half is None:
             return
         entry, read = slot.half
         slot.half = slot.deadline = None
-        said = NO_MESSAGE if message is None else message
-        self._finish(
-            entry, self._seen(slot, entry, verdict.told(read, slot.name, self._wall_ms_met(slot, entry), said))
-        )
+        self._take_told(slot, entry, read, NO_MESSAGE if message is None else message)
 
     def _seen(self, slot: Slot, entry: Entry, result: Result) -> Result:
         return verdict.seen(result, self._watch.of(slot, entry.task.number))
@@ -369,6 +421,10 @@ class Pool:
 
     def _finish(self, entry: Entry, result: Result) -> None:
         number = entry.task.number
+        if (array := self._arrays.get(number)) is not None:
+            array.drop(number)
+            self._forget_piece(entry, array)
+            return
         self._known.discard(number)
         if self._limits.pop(number, None) is not None:
             self._link.limit(number, None)
@@ -416,6 +472,10 @@ class Pool:
         for entry in slot.entries.values():
             over_time = slot.over_time == entry.task.number
             end = slot.ended(said, int(time.time() * 1e6))
+            if (array := self._arrays.get(entry.task.number)) is not None:
+                rest = array.bury(entry.task.number, slot.read_journal(), end, slot.name)
+                self._go_on(entry, array, [rest] if rest else [])
+                continue
             self._finish(entry, self._seen(slot, entry, verdict.ended(entry.task, end, slot.name, over_time=over_time)))
         slot.entries.clear()
         self._watch.forget(slot)

@@ -8,7 +8,7 @@ import select
 import shutil
 import socket
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +18,7 @@ from detent.executor.assignment import KINDS, Assignment, variables
 from detent.executor.plain import heard, wire
 from detent.executor.plain.capture import END, joined
 from detent.executor.plain.verdict import Ended
-from detent.jobs.order import Call, absent_inputs
+from detent.jobs.order import Call, ElementOrder, absent_inputs
 from detent.jobs.values import restored
 
 _BUFFER_BYTES: Final = 1 << 20
@@ -110,19 +110,28 @@ class Slot:
 
     def read_large(self, number: int) -> bytes:
         """What the worker said in a file, which is removed."""
-        path = self.directory / f"done-{number}"
+        return self._read(self.directory / f"done-{number}", "a result")
+
+    def read_journal(self) -> bytes:
+        """What the worker wrote down of an array before it ended; nothing when it did not come to that."""
+        try:
+            return self._read(self.directory / wire.JOURNAL, "the journal of an array")
+        except heard.Garbled:
+            return b""
+
+    def _read(self, path: Path, what: str) -> bytes:
         try:
             # Neither a link nor a pipe, which would keep us waiting: the user's code can write in this directory, too.
             handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             with open(handle, "rb") as file:  # noqa: PTH123 - opened already
                 if not stat.S_ISREG(os.fstat(handle).st_mode):
-                    raise heard.Garbled("a result is not in a plain file")
+                    raise heard.Garbled(f"{what} is not in a plain file")
                 data = file.read(_LARGE_BYTES_MAX + 1)
             path.unlink()
         except OSError as exc:
-            raise heard.Garbled(f"a result cannot be read from its file: {exc.strerror}") from exc
+            raise heard.Garbled(f"{what} cannot be read from its file: {exc.strerror}") from exc
         if len(data) > _LARGE_BYTES_MAX:
-            raise heard.Garbled(f"a result has more than {_LARGE_BYTES_MAX} bytes")
+            raise heard.Garbled(f"{what} has more than {_LARGE_BYTES_MAX} bytes")
         return data
 
     def is_gone(self, timeout_ms: int) -> bool:
@@ -168,9 +177,9 @@ class Slot:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def entry_of(task: Assignment, large_path: Callable[[int], str]) -> Entry:
-    """A task with its message; one that is too long for a message is written to a file."""
-    call, origin = task.order.call, task.order.origin
+def entry_of(task: Assignment, large_path: Callable[[int], str], places: Sequence[int] = ()) -> Entry:
+    """A task with its message; one that is too long for a message is written to a file. Of an array, these elements."""
+    call, origin, elements = task.order.call, task.order.origin, task.order.elements
     if call.kind not in KINDS:
         raise InvalidInput(f"a plain process runs {' and '.join(KINDS)}, not {call.kind!r:.80}")
     context = wire.context_bytes(
@@ -183,14 +192,23 @@ def entry_of(task: Assignment, large_path: Callable[[int], str]) -> Entry:
         task.order.limits.wall_ms or 0,
         _spec(task),
         context,
-        json_encode_trusted([call.arguments, call.keywords]),
+        json_encode_trusted(
+            [_element(place, elements[place], call.keywords) for place in places]
+            if places
+            else [call.arguments, call.keywords]
+        ),
         [_value(*item) for item in task.values.items()] if task.values else [],
+        wire.ARRAY if places else wire.TASK,
     )
     if len(message) <= wire.MESSAGE_BYTES_MAX:
         return Entry(task, message, None)
     path = large_path(task.number)
     wire.write_file(path, message)
     return Entry(task, wire.SHORT.pack(wire.IN_FILE, task.number) + os.fsencode(path), path)
+
+
+def _element(place: int, own: ElementOrder, keywords: Mapping[str, Any]) -> tuple[Any, ...]:
+    return place, own.index, own.arguments, {**keywords, **own.keywords} if own.keywords else keywords
 
 
 def _value(digest: str, value: bytes | Path) -> tuple[str, bool, bytes]:

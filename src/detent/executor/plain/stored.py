@@ -55,6 +55,28 @@ def arguments(data: bytes, values: bytes, content: str) -> tuple[list[Any], dict
     return positional, {_unescaped(name): restored(value, results, content) for name, value in named.items()}
 
 
+class ArrayArguments:
+    """The arguments of an array's elements."""
+
+    def __init__(self, data: bytes, values: bytes, content: str) -> None:
+        self.elements: list[tuple[int, int | None, list[Any], dict[str, Any]]] = _decode(data.decode())
+        """Place, index, positional and named arguments, as they are stored."""
+        self._is_plain = b'"$' not in data
+        self._values, self._content = values, content
+        self._results: dict[str, Any] | None = None
+
+    def restored(self, positional: list[Any], named: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments of one element as the user's function gets them."""
+        if self._is_plain:
+            return positional, named
+        if self._results is None:
+            read = wire.read_values(self._values)
+            self._results = {digest: _decode(value.decode()) for digest, value in read.items()}
+        results, content = self._results, self._content
+        positional = [restored(value, results, content) for value in positional]
+        return positional, {_unescaped(name): restored(value, results, content) for name, value in named.items()}
+
+
 def restored(value: Any, results: dict[str, Any], content: str) -> Any:
     """A stored value with its references resolved: see `detent.jobs.values.restored`."""
     if type(value) is dict:

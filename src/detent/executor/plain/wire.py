@@ -10,11 +10,17 @@ import os
 import struct
 from typing import Final, NamedTuple
 
+JOURNAL: Final = "elements"
+"""The file of a worker with what has ended of its array."""
+SLICE_US: Final = 50_000
+"""How long a worker goes on with the elements of an array before it hands back the rest: another worker may be free."""
+SLICE_BYTES: Final = 1 << 20
+"""The same for what their results take."""
 MESSAGE_BYTES_MAX: Final = 64 * 1024
 """Of one message; the kernel's default buffer for a socket has room for several."""
 
-# From the supervisor to a worker.
-TASK, IN_FILE = 1, 2
+# From the supervisor to a worker. An array is a task with many calls.
+TASK, IN_FILE, ARRAY = 1, 2, 9
 # From a worker to the supervisor.
 DONE, DONE_IN_FILE, BEGUN, MESSAGE, PROGRESS, RETURNED = 3, 4, 5, 6, 7, 8
 
@@ -37,6 +43,7 @@ SHORT: Final = struct.Struct("<BQ")
 _TASK: Final = struct.Struct("<BQQIII")
 _VALUE: Final = struct.Struct("<HBI")
 _DONE: Final = struct.Struct("<BQBQQQQQQIIII")
+_ELEMENT: Final = struct.Struct("<IBQQIIII")
 _BEGUN: Final = struct.Struct("<BQQ")
 _PROGRESS: Final = struct.Struct("<BQd")
 
@@ -50,6 +57,20 @@ class TaskRead(NamedTuple):
     context: bytes
     arguments: bytes
     values: bytes
+    is_array: bool
+
+
+class ElementRead(NamedTuple):
+    """How one element of an array ended, as the supervisor gets it. Times in microseconds."""
+
+    place: int
+    flags: int
+    started: int
+    wall: int
+    value: bytes
+    error: bytes
+    stdout: bytes
+    stderr: bytes
 
 
 class DoneRead(NamedTuple):
@@ -71,10 +92,16 @@ class DoneRead(NamedTuple):
 
 
 def write_task(
-    number: int, wall_ms: int, spec: bytes, context: bytes, arguments: bytes, values: list[tuple[str, bool, bytes]]
+    number: int,
+    wall_ms: int,
+    spec: bytes,
+    context: bytes,
+    arguments: bytes,
+    values: list[tuple[str, bool, bytes]],
+    kind: int = TASK,
 ) -> bytes:
     """A task; each value is a digest, whether a path follows instead of the bytes, and these."""
-    head = _TASK.pack(TASK, number, wall_ms, len(spec), len(context), len(arguments))
+    head = _TASK.pack(kind, number, wall_ms, len(spec), len(context), len(arguments))
     if not values:
         return b"".join((head, spec, context, arguments))
     pieces = [head, spec, context, arguments]
@@ -86,14 +113,13 @@ def write_task(
 
 def read_task(message: bytes) -> TaskRead:
     """The parts of a task."""
-    _, number, wall_ms, spec, context, arguments = _TASK.unpack_from(message)
+    kind, number, wall_ms, spec, context, arguments = _TASK.unpack_from(message)
     begin = _TASK.size
     spec += begin
     context += spec
     arguments += context
-    return TaskRead(
-        number, wall_ms, message[begin:spec], message[spec:context], message[context:arguments], message[arguments:]
-    )
+    parts = message[begin:spec], message[spec:context], message[context:arguments], message[arguments:]
+    return TaskRead(number, wall_ms, *parts, kind == ARRAY)
 
 
 def read_values(data: bytes) -> dict[str, bytes]:
@@ -129,6 +155,31 @@ def read_done(message: bytes) -> DoneRead:
         raise struct.error("a part is missing")
     parts = message[first:second], message[second:third], message[third:fourth], message[fourth:fifth], message[fifth:]
     return DoneRead._make(fields[1:9] + parts)
+
+
+def write_element(numbers: tuple[int, int, int, int], parts: tuple[bytes, bytes, bytes, bytes]) -> bytes:
+    """How one element ended: place, flags, started, wall; value, error, stdout, stderr."""
+    value, error, stdout, stderr = parts
+    return b"".join((_ELEMENT.pack(*numbers, len(value), len(error), len(stdout), len(stderr)), *parts))
+
+
+def read_elements(data: bytes) -> list[ElementRead]:
+    """How some elements ended. The last one may be cut short, of a worker that was ended while it wrote: it is left out."""
+    found: list[ElementRead] = []
+    begin, size = 0, len(data)
+    while size - begin >= _ELEMENT.size:
+        *numbers, value, error, stdout, stderr = _ELEMENT.unpack_from(data, begin)
+        begin += _ELEMENT.size
+        value += begin
+        error += value
+        stdout += error
+        stderr += stdout
+        if stderr > size:
+            break
+        parts = data[begin:value], data[value:error], data[error:stdout], data[stdout:stderr]
+        found.append(ElementRead._make((*numbers, *parts)))
+        begin = stderr
+    return found
 
 
 def write_begun(number: int, monotonic_us: int) -> bytes:
@@ -179,3 +230,18 @@ def context_bytes(job: str, run: str | None, attempt: int, token: str, step: str
     """The context of a task in one piece, parted by zero bytes, which no name may hold."""
     text = f"{job}\0{run or ''}\0{attempt}\0{token}\0{step or ''}\0{'' if index is None else index}"
     return text.encode("utf-8", "replace")
+
+
+class ArrayContext:
+    """The contexts of an array's elements, made from that of its job."""
+
+    def __init__(self, data: bytes) -> None:
+        job, run, attempt, _, step, _ = data.decode().split("\0")
+        self._job = job
+        self._between = f"\0{run}\0{attempt}\0"
+        self._step = step
+
+    def of_element(self, place: int, index: int | None) -> bytes:
+        """An element is called, and known to others, by its own id."""
+        name = f"{self._job}.{place}"
+        return f"{name}{self._between}{name}\0{self._step}\0{'' if index is None else index}".encode()

@@ -134,8 +134,13 @@ def _given(ingredients: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def key_of_order(order: Order) -> ExecutionKey | None:
-    """The key that an order's own ingredients lead to; None for one that is never reused, or was made from other tools."""
+    """The key that an order's own ingredients lead to; None for one that is never reused, or was made from other tools.
+
+    An array has none: its elements do.
+    """
     call, made_from = order.call, order.origin.ingredients
+    if order.elements:
+        return None
     try:
         if is_platform_order(order):
             from detent.jobs.complete import key_of  # noqa: PLC0415 - loads Pydantic, which most work never needs
