@@ -16,12 +16,13 @@ from typing import Any
 
 import apsw
 
-from detent.canon import digest_text, json_digest, json_encode
+from detent.canon import digest_text, json_digest, json_encode, sha256
 from detent.jobs.work import WorkReport
 from detent.kernel import Cancel, Claim, Command, EndRun, Finish, Grant, Manifest, StartRun, Submit, VerifiedManifest
 from detent.kernel.policy import UNLIMITED_QUOTA
 from detent.ledger import sign_manifest, sign_result
 from detent.owner.content import Content, seal_value
+from detent.owner.decision_records import read_decisions
 from detent.owner.home import Home, make_home
 from detent.owner.session import Session
 from detent.owner.socket_messages import Answer
@@ -73,6 +74,18 @@ class Played:
                 connection.execute(str(sql))
         finally:
             connection.close()
+
+    def keep_decisions_apart(self) -> None:
+        """Have every decision as content of its own, as ledgers had it before decisions were kept by the commit."""
+        with Parts().open_reader(self.home.ledger) as reader:
+            rows = [row for partition in range(reader.partitions) for row in reader.decisions(partition)]
+        decisions = {sha256(decision): decision for row in rows for decision in read_decisions(row)}
+
+        def move(database: apsw.Connection) -> None:
+            database.execute("DELETE FROM decisions")
+            database.executemany("INSERT INTO content (digest, bytes) VALUES (?, ?)", decisions.items())
+
+        self.edit(move)
 
     def damage_index(self) -> None:
         """Have an index of the database contradict its table, as a bad sector would."""

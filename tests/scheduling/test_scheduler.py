@@ -68,7 +68,7 @@ class House(Scene):
         return [grant.job_id for grant in self.claim(limit, replica_id)]
 
     def decisions(self) -> dict[bytes, Decision]:
-        return {named: Decision.decode(data) for outcome in self.outcomes for named, data in outcome.content}
+        return {sha256(data): Decision.decode(data) for outcome in self.outcomes for data in outcome.decisions}
 
     def decision_of(self, outcome: Outcome) -> Decision:
         """The decision that the record of an outcome names."""
@@ -102,8 +102,8 @@ def test_a_decision_is_named_by_the_digest_of_its_bytes() -> None:
     """X-181"""
     house = House()
     outcome = house.submit()
-    ((named, data),) = outcome.content
-    assert named == sha256(data) == body_of(outcome.record)["decision_digest"]
+    (data,) = outcome.decisions
+    assert sha256(data) == body_of(outcome.record)["decision_digest"]
 
 
 def test_a_pin_without_a_fleet_is_refused() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.canon import decode, encode
+from detent.canon import decode, encode, sha256
 from detent.kernel import (
     AdvanceTick,
     Cancel,
@@ -161,7 +161,7 @@ def test_a_restore_at_any_command_goes_on_to_the_same_bytes(seed: int, cut: int)
         look(walk)
         repeated = again.apply(walk.commands[-1])
         assert [record.body for record in repeated.records] == [record.body for record in outcome.records]
-        assert (repeated.content, repeated.refusal) == (outcome.content, outcome.refusal)
+        assert (repeated.decisions, repeated.refusal) == (outcome.decisions, outcome.refusal)
     assert checkpoint(again) == checkpoint(walk.kernel)
 
 
@@ -172,11 +172,11 @@ def test_only_recorded_commands_matter_and_every_one_of_them_decides_the_same_ag
     for _ in range(400):
         walk.step()
     again = Kernel(walk.settings, make_queue=Scheduler, history=MemoryHistory())
-    content: list[tuple[bytes, bytes]] = []
+    decisions: list[bytes] = []
     for command, outcome in zip(walk.commands, walk.outcomes, strict=True):
         if outcome.recorded:
-            content += again.apply(command).content
-    assert content == [pair for outcome in walk.outcomes for pair in outcome.content]
+            decisions += again.apply(command).decisions
+    assert decisions == [decision for outcome in walk.outcomes for decision in outcome.decisions]
     assert checkpoint(again) == checkpoint(walk.kernel)
 
 
@@ -186,7 +186,7 @@ def test_every_record_that_was_decided_names_a_decision_about_its_own_job(seed: 
     walk = Walk(seed)
     for _ in range(700):
         walk.step()
-    stored = {named: Decision.decode(data) for outcome in walk.outcomes for named, data in outcome.content}
+    stored = {sha256(data): Decision.decode(data) for outcome in walk.outcomes for data in outcome.decisions}
     kinds: dict[str, int] = {}
     for outcome in walk.outcomes:
         for record in outcome.records:

@@ -168,6 +168,7 @@ def everything(store: StoreReader) -> dict[str, object]:
         answers[f"partition {partition}"] = (
             store.head(partition),
             list(store.batches(partition)),
+            list(store.decisions(partition)),
             list(store.records(partition)),
             list(store.checkpoints(partition)),
             list(store.tree_heads(partition)),

@@ -226,7 +226,7 @@ def test_a_clock_that_is_ahead_ends_no_key_of_the_same_commit(writer: Writer, st
 def old(path: Path) -> Path:
     """A ledger of the first schema."""
     connection = apsw.Connection(str(path))
-    for table in ("work", "answers"):
+    for table in ("work", "answers", "decisions"):
         connection.execute(f"DROP TABLE {table}")
     connection.execute("DROP INDEX runs_open")
     connection.pragma("user_version", 1)
@@ -241,6 +241,7 @@ def test_a_ledger_of_the_first_schema_is_read_as_it_is(old: Path) -> None:
     assert list(reader.work("here", digest("key"))) == []
     assert list(reader.work_labelled("here", "flow/step")) == []
     assert list(reader.runs(status="running")) == []
+    assert list(reader.decisions(0)) == []
     assert reader.answer(digest("one")) is None
     assert everything(reader)["answers"] == [None, None, None]
     reader.close()

@@ -239,6 +239,7 @@ def test_of_a_commit_whose_last_row_fails_nothing_stays(writer: Writer, store: S
         tree_head=TreeHeadRow(0, 2, "note"),
         work=[work("a")],
         answers=[answer("one")],
+        decisions=b"decided",
     )
     _refuse(store, doomed, EpochLost)
     writer.submit("c")
@@ -311,6 +312,7 @@ WRONG: dict[str, Callable[[Commit], Commit]] = {
     "refusal before tick 0": _with(refusals=[refusal("C", tick=-1)]),
     "content under another digest": _with(content=[(digest("other"), b"data")]),
     "content too large for the database": _with(content=[content(_LARGE)]),
+    "decisions without a byte": _with(decisions=b""),
     "short digest erased": _with(erased=[bytes(31)]),
     "checkpoint of another partition": _with(checkpoint=CheckpointRow(1, 1, bytes(32), b"")),
     "checkpoint of a batch to come": _with(checkpoint=CheckpointRow(0, 2, bytes(32), b"")),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
+from hashlib import sha256
+from typing import Any
+
 import pytest
 
 from detent.errors import InvalidInput, InvariantBroken
@@ -10,6 +14,8 @@ from detent.store.api import (
     CONTENT_INLINE_BYTES_MAX,
     REFUSALS_KEPT_MAX,
     CheckpointRow,
+    DecisionsRow,
+    Hashed,
     JobHead,
     Store,
     TreeHeadRow,
@@ -208,6 +214,42 @@ def test_content_is_kept_by_digest_in_the_commit_that_names_it(writer: Writer, s
     assert [store.content(found) for found, _ in pairs] == [data for _, data in pairs]
     assert list(store.content_digests()) == sorted((found, len(data)) for found, data in pairs)
     assert store.content(digest("other")) is None
+
+
+def test_decisions_are_kept_by_the_batch_that_decided(store: Store) -> None:
+    """X-181"""
+    one, other = Writer(store), Writer(store, 1)
+    one.append(decisions=b"first")
+    one.append()
+    one.append(decisions=b"third")
+    other.append(decisions=b"theirs")
+    assert list(store.decisions(0)) == [DecisionsRow(0, 0, b"first"), DecisionsRow(0, 2, b"third")]
+    assert list(store.decisions(0, 1, 3)) == [DecisionsRow(0, 2, b"third")]
+    assert list(store.decisions(0, 1, 2)) == []
+    assert list(store.decisions(1)) == [DecisionsRow(1, 0, b"theirs")]
+    assert list(store.decisions(2)) == []
+
+
+def test_content_that_this_process_hashed_is_kept_without_hashing_it_again(
+    writer: Writer, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only making `Hashed` content computes its digest; a pair from elsewhere is hashed by every store."""
+    hashed, plain = Hashed(b"staged here"), content("from elsewhere")
+    asked: list[bytes] = []
+
+    def counted(data: bytes) -> Any:
+        asked.append(data)
+        return sha256(data)
+
+    monkeypatch.setattr("detent.store.checks.sha256", counted)
+    writer.append(content=[hashed, plain])
+    assert asked == [b"from elsewhere"]
+    assert store.content(digest("staged here")) == b"staged here"
+
+
+def test_hashed_content_does_not_leave_its_process() -> None:
+    with pytest.raises(TypeError, match="does not leave its process"):
+        pickle.dumps(Hashed(b"data"))
 
 
 def test_erased_content_is_gone_and_known_as_erased(writer: Writer, store: Store) -> None:

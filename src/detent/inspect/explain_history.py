@@ -30,11 +30,12 @@ from detent.kernel import (
 from detent.kernel import evidence as ev
 from detent.kernel.table import State
 from detent.owner.content import Content
+from detent.owner.decision_records import find_decision
 from detent.owner.store_history import StoreHistory
 from detent.owner.views import ABSENT, DAMAGED, ERASED, HERE, JobView, RecordView, Times, whereabouts
 from detent.scheduling import Candidate, Decision, Scheduler, TaskRequest, stages
 from detent.scheduling.explain import code_words
-from detent.store.api import RefusalRow, StoreReader
+from detent.store.api import RecordRow, RefusalRow, StoreReader
 from detent.words.quantities import duration_text
 from detent.words.states import word_of
 
@@ -250,7 +251,7 @@ class _Teller:
         fields, evidence, named = record.fields, record.evidence, named_decision(record)
         # One that cannot be read happened after the one before it, whenever that was.
         tick = max(record.tick or 0, self._since)
-        decision, became = self._decision(named)
+        decision, became = self._decision(named, record.row)
         if record.row.kind == "submitted" and fields:
             what, why = "submitted", self._decided(decision, ["It was submitted."])
             self._since = tick
@@ -327,12 +328,12 @@ class _Teller:
             return otherwise
         return decision_lines(decision)
 
-    def _decision(self, named: bytes | None) -> tuple[Decision | None, str | None]:
+    def _decision(self, named: bytes | None, record: RecordRow) -> tuple[Decision | None, str | None]:
         """The decision record that a record names, and whether it can still be read."""
         if named is None:
             return None, None
-        became, _ = whereabouts(self._reader, self._content, named)
-        decision = read_decision(self._content.get(named)) if became == HERE else None
+        became, _ = whereabouts(self._reader, self._content, named, record)
+        decision = read_decision(find_decision(self._reader, record, named)) if became == HERE else None
         if decision is not None:
             return decision, HERE
         if (again := self._remade.get(named)) is not None:

@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
-from detent.canon import decode
+from detent.canon import decode, sha256
 from detent.canon.late import dataclass
 from detent.canon.merkle import NodeSource, Tree, inclusion_path, leaf_hash, root_at
 from detent.errors import HomeCopied, HomeError, InvalidInput, StoreCorrupt, StoreUnavailable
@@ -41,6 +41,7 @@ from detent.ledger.items import (
 from detent.ledger.note import TreeHead, sign_head
 from detent.ledger.signing import report_named
 from detent.owner.content import Content
+from detent.owner.decision_records import read_decisions
 from detent.owner.home import Home
 from detent.owner.recovery import tree_node
 from detent.owner.state_directory import binding_heads, refuse_copy
@@ -144,6 +145,8 @@ def bundle_items(
     if with_content:
         named = digests_of_run(reader, run_id) if run_id is not None else (digest for digest, _ in content.digests())
         yield from _content_items(home, reader, content, dict.fromkeys(named), tally, "content")
+        if run_id is None:
+            yield from _decision_items(reader, tally)
     elif with_reports:
         yield from _content_items(home, reader, content, reports(reader, run_id), tally, "reports")
 
@@ -279,6 +282,20 @@ def _content_items(
             continue
         tally[counted] += 1
         yield ContentItem(digest, data)
+
+
+def _decision_items(reader: StoreReader, tally: Counter[str]) -> Iterator[ContentItem]:
+    """The decisions that are kept with batches, each under the digest by which its record names it."""
+    for partition in range(reader.partitions):
+        for row in reader.decisions(partition):
+            try:
+                decisions = read_decisions(row)
+            except StoreCorrupt:
+                tally["content_damaged"] += 1
+                continue
+            for decision in decisions:
+                tally["content"] += 1
+                yield ContentItem(sha256(decision), decision)
 
 
 def refuse_inside(home: Home, target: Path) -> None:

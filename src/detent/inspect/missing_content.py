@@ -9,19 +9,22 @@ What jobs were asked to do, read for checking: an unreadable one is None here an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
-from detent.canon import DIGEST_BYTES, NotCanonical, decode, digest_text, parse_digest
-from detent.errors import DetentError, InvariantBroken
+from detent.canon import DIGEST_BYTES, NotCanonical, decode, digest_text, parse_digest, sha256
+from detent.errors import DetentError, InvariantBroken, StoreCorrupt
 from detent.jobs.order import Order, read_order
 from detent.jobs.report import PlatformReport, Report, read_report
 from detent.kernel import Job, Run
-from detent.kernel.evidence import RESULT
+from detent.kernel.evidence import DISPATCH, EVICTIONS, RESULT
 from detent.ledger.findings import Finding
 from detent.ledger.schema import Grounds, SubmittedManifest, read_evidence, read_submitted
 from detent.ledger.signing import SignedResult
 from detent.owner.content import NAMING, Content, open_value
+from detent.owner.decision_records import read_decisions
 from detent.store.api import JobRow, RecordRow, RunRow, StoreReader
 
 NOTHING = bytes(DIGEST_BYTES)
@@ -42,11 +45,57 @@ def missing_findings(content: Content) -> Iterator[Finding]:
             message = f"what run {run.run_id!r} was started with, {_gone(inputs)}"
             yield Finding("CONTENT_MISSING", message, run.partition)
     for partition in range(reader.partitions):
-        for record in reader.records(partition):
-            for what, digest in _of_record(content, record):
-                if missing(digest):
-                    place = (partition, record.batch_no, record.position, record.job_id)
-                    yield Finding("CONTENT_MISSING", f"{what} {_gone(digest)}", *place)
+        pieces = _Pieces(reader, partition)
+        for batch_no, records in groupby(reader.records(partition), key=attrgetter("batch_no")):
+            kept = yield from pieces.of_batch(batch_no)
+            named = set()
+            for record in records:
+                place = (partition, batch_no, record.position, record.job_id)
+                if (decision := _decision_named(record)) is not None:
+                    named.add(decision)
+                    if decision not in kept if kept is not None else missing(decision):
+                        yield Finding("CONTENT_MISSING", f"the decision, {_gone(decision)}", *place)
+                    continue
+                for what, digest in _of_record(content, record):
+                    if missing(digest):
+                        yield Finding("CONTENT_MISSING", f"{what} {_gone(digest)}", *place)
+            for digest in (kept or frozenset()) - named:
+                message = f"decision {digest_text(digest)} is kept with batch {batch_no}, and no record of it names it"
+                yield Finding("DECISIONS_WRONG", message, partition, batch_no)
+        yield from pieces.left()
+
+
+class _Pieces:
+    """The decisions that are kept with the batches of one partition, read along with its records."""
+
+    def __init__(self, reader: StoreReader, partition: int) -> None:
+        self._rows = reader.decisions(partition)
+        self._row = next(self._rows, None)
+
+    def of_batch(self, batch_no: int) -> Generator[Finding, None, frozenset[bytes] | None]:
+        """The digests of what is kept with a batch; None where nothing is. Those of batches passed over are findings."""
+        while self._row is not None and self._row.batch_no < batch_no:
+            yield self._pass()
+        if self._row is None or self._row.batch_no != batch_no:
+            return None
+        row, self._row = self._row, next(self._rows, None)
+        try:
+            return frozenset(map(sha256, read_decisions(row)))
+        except StoreCorrupt as exc:
+            yield Finding("DECISIONS_WRONG", str(exc), row.partition, batch_no)
+            return frozenset()
+
+    def left(self) -> Iterator[Finding]:
+        """Findings about what is kept for batches that have no records, or are not there."""
+        while self._row is not None:
+            yield self._pass()
+
+    def _pass(self) -> Finding:
+        row = self._row
+        assert row is not None
+        self._row = next(self._rows, None)
+        message = f"decisions are kept with batch {row.batch_no}, which has no records"
+        return Finding("DECISIONS_WRONG", message, row.partition, row.batch_no)
 
 
 class _Missing:
@@ -92,13 +141,13 @@ def _inputs(row: RunRow) -> bytes | None:
 
 
 def _of_record(content: Content, record: RecordRow) -> Iterator[tuple[str, bytes]]:
-    """What a record names itself (the decision behind it, the ingredients of a reuse), and what is in the report that it names."""
+    """What a record names itself beside a decision (the ingredients of a reuse), and what is in the report that it names."""
     if record.kind == "transition":
         grounds = None if record.evidence is None else read_evidence(record.evidence)
         if not isinstance(grounds, Grounds) or grounds.detail_digest is None:
             return
         if grounds.kind != RESULT:
-            yield "the decision,", grounds.detail_digest
+            yield "why it was asked for,", grounds.detail_digest
             return
         report = _report(content, grounds.detail_digest)
         yield from () if report is None else _of_report(report)
@@ -106,6 +155,17 @@ def _of_record(content: Content, record: RecordRow) -> Iterator[tuple[str, bytes
         named = fields_of(record).get(field)
         if type(named) is bytes:
             yield "what the record names,", named
+
+
+def _decision_named(record: RecordRow) -> bytes | None:
+    """The decision that a record names."""
+    if record.kind == "submitted":
+        named = fields_of(record).get("decision_digest")
+        return named if type(named) is bytes else None
+    grounds = read_evidence(record.evidence) if record.kind == "transition" and record.evidence is not None else None
+    if not isinstance(grounds, Grounds) or (grounds.kind != DISPATCH and grounds.reason_code not in EVICTIONS):
+        return None
+    return grounds.detail_digest
 
 
 def _report(content: Content, digest: bytes) -> Report | None:

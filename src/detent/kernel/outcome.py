@@ -145,8 +145,8 @@ class Outcome:
     events: list[IterEvent] = field(default_factory=list)
     changed: bool = False
     """State changed beyond records and events (a lease was extended, usage was added)."""
-    content: list[tuple[bytes, bytes]] = field(default_factory=list)
-    """Decision records that the records name, each with its digest: stored in the same commit (X-181)."""
+    decisions: list[bytes] = field(default_factory=list)
+    """Decision records that the records name by digest: stored in the same commit (X-181)."""
     answer: bytes = b""
     """What the scheduler answered to an order."""
 
@@ -154,9 +154,8 @@ class Outcome:
         """Keep a decision record and give the digest that names it; None for a decision that leaves no record."""
         if decision is None:
             return None
-        named = sha256(decision)
-        self.content.append((named, decision))
-        return named
+        self.decisions.append(decision)
+        return sha256(decision)
 
     @property
     def ok(self) -> bool:

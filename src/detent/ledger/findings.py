@@ -162,6 +162,10 @@ FINDINGS: Final[Mapping[str, Kind]] = {
         "the database has a table, index, trigger or view that is not of its schema, or lacks or changed one",
         "the database was edited; a trigger that was planted acts whenever something is written",
     ),
+    "DECISIONS_WRONG": Kind(
+        "the decisions kept with a batch cannot be read, or one of them is none that a record of the batch names",
+        "the database was edited",
+    ),
     "CONTENT_MISSING": Kind(
         "content that a record names is neither here nor erased on the ledger",
         "content was deleted without `detent erase`",

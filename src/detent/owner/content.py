@@ -28,7 +28,7 @@ from detent.errors import DetentError, InvalidInput, StoreCorrupt
 from detent.jobs.order import Order, read_order
 from detent.kernel import Evidence, Job, Run
 from detent.ledger.loose import named_digests, written_digests
-from detent.store.api import CONTENT_INLINE_BYTES_MAX, JobRow, StoreReader
+from detent.store.api import CONTENT_INLINE_BYTES_MAX, Hashed, JobRow, StoreReader
 from detent.store.content import ContentFiles
 
 NONCE_BYTES = 16
@@ -89,9 +89,10 @@ class Content:
 
     def stage(self, data: bytes) -> Staged:
         """Get bytes ready to be named: large ones are durable when this returns, small ones go with the commit."""
-        digest = sha256(data)
+        staged = Hashed(data)
+        digest, _ = staged
         if len(data) <= CONTENT_INLINE_BYTES_MAX:
-            return Staged(digest, ((digest, data),))
+            return Staged(digest, (staged,))
         self._files.put(data, digest=digest)
         return Staged(digest, ())
 

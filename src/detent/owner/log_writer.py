@@ -31,6 +31,7 @@ from detent.kernel.manifest import id_fault
 from detent.kernel.outcome import COMMITTED
 from detent.ledger.batch import seal, tree_origin
 from detent.ledger.note import TreeHead, sign_head
+from detent.owner.decision_records import write_decisions
 from detent.owner.recovery import LogTail, Recovered
 from detent.store.api import (
     ANSWERS_KEPT_MS,
@@ -56,6 +57,7 @@ class Turn:
     commands: list[Command] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
     content: list[tuple[bytes, bytes]] = field(default_factory=list)
+    decisions: list[bytes] = field(default_factory=list)
     erased: list[bytes] = field(default_factory=list)
     refusals: list[RefusalRow] = field(default_factory=list)
     work: list[WorkRow] = field(default_factory=list)
@@ -66,8 +68,8 @@ class Turn:
         """Take in a command that must be recorded."""
         self.commands.append(command)
         self.records.extend(outcome.records)
-        if outcome.content:
-            self.content.extend(outcome.content)
+        if outcome.decisions:
+            self.decisions.extend(outcome.decisions)
         if type(command) is Erase and outcome.refusal is None and outcome.status == COMMITTED:
             # Read off the command, so that no bytes ever go without the record that says so.
             self.erased.extend(command.digests)
@@ -139,6 +141,7 @@ class Assembler:
             turn.work,
             turn.answers,
             turn.answers_kept_ms,
+            write_decisions(turn.decisions),
         )
 
     def tree_head(self) -> TreeHeadRow:

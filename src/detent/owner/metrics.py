@@ -33,6 +33,7 @@ from detent.canon.late import dataclass
 from detent.errors import DetentError, InvalidInput, InvariantBroken, Refused
 from detent.kernel.metrics import Metrics
 from detent.kernel.queue import Enqueued
+from detent.owner.decision_records import find_decision
 from detent.scheduling.attempts import ALL_FAMILIES, Attempts, OpenAttempt, lifecycle_samples
 from detent.scheduling.decisions import Decision
 from detent.scheduling.observability import REJECT_CODES, Depths, MetricFamily, Sample, admission_samples, queue_samples
@@ -318,7 +319,8 @@ def _admission(row: RefusalRow) -> Decision | None:
 def _pool_of(reader: StoreReader, job_id: str) -> str:
     """The pool that a dropped job had been admitted to, by its decision record; empty for the open pool."""
     with suppress(NotCanonical, DetentError, KeyError, TypeError, ValueError):
-        submitted: Any = decode_trusted(next(iter(reader.records_of_job(job_id))).body)
-        data = reader.content(submitted["decision_digest"])
+        record = next(iter(reader.records_of_job(job_id)))
+        submitted: Any = decode_trusted(record.body)
+        data = find_decision(reader, record, submitted["decision_digest"])
         return Decision.decode(data).pool_id or "" if data is not None else ""
     return ""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, TypeAlias, TypeVar
 
-from detent.canon import check_uint64, sha256
+from detent.canon import check_uint64
 from detent.canon.late import dataclass
 from detent.errors import DetentError, InvalidInput, InvariantBroken, OutcomeUnknown, Refused
 from detent.jobs.dedupe import IdempotencyLimits
@@ -24,7 +24,7 @@ from detent.owner.kept_answers import KeptAnswers
 from detent.owner.log_writer import Turn, refusal_rows
 from detent.owner.store_history import StoreHistory
 from detent.owner.ticks import Ticker
-from detent.store.api import ANSWER_BYTES_MAX, CONTENT_INLINE_BYTES_MAX, AnswerRow, Store, WorkRow
+from detent.store.api import ANSWER_BYTES_MAX, CONTENT_INLINE_BYTES_MAX, AnswerRow, Hashed, Store, WorkRow
 
 TURN_COMMANDS_MAX = 10_000
 """Commands after which a group commit takes no further request, and the most that one request may hold."""
@@ -80,7 +80,7 @@ class Request:
 
     makes: Sequence[Make]
     future: Future[list[Outcome]] | Reply
-    content: Sequence[tuple[bytes, bytes]] = ()
+    content: Sequence[Hashed] = ()
     work: Sequence[WorkRow] = ()
     answers: Sequence[AnswerRow] = ()
     judge: Judge | None = None
@@ -112,17 +112,23 @@ def request_of(
     """A request within its limits; one that is not could spoil the commit of others."""
     if len(makes) > TURN_COMMANDS_MAX:
         raise InvalidInput(f"{len(makes)} commands in one request (limit {TURN_COMMANDS_MAX})", hint="ask in parts")
-    for digest, data in content:
-        if len(data) > CONTENT_INLINE_BYTES_MAX:
-            raise InvalidInput(
-                f"{len(data)} bytes of content are too large to go with a commit (limit {CONTENT_INLINE_BYTES_MAX})",
-                hint="put larger content into the content store first",
-            )
-        if sha256(data) != digest:
-            raise InvalidInput("content does not have the digest it is sent under")
     if work or answers:
         _check_beside(work, answers)
-    return Request(makes, future, content, work, answers, judge)
+    return Request(makes, future, [_hashed(piece) for piece in content], work, answers, judge)
+
+
+def _hashed(piece: tuple[bytes, bytes]) -> Hashed:
+    """A piece of content that may go with a commit; one that this process has not hashed is hashed here."""
+    digest, data = piece
+    if len(data) > CONTENT_INLINE_BYTES_MAX:
+        raise InvalidInput(
+            f"{len(data)} bytes of content are too large to go with a commit (limit {CONTENT_INLINE_BYTES_MAX})",
+            hint="put larger content into the content store first",
+        )
+    known = piece if type(piece) is Hashed else Hashed(data)
+    if known[0] != digest:
+        raise InvalidInput("content does not have the digest it is sent under")
+    return known
 
 
 def commands_of(request: Request, tick: int, kernel: Kernel) -> list[Command] | Refused:

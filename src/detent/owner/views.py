@@ -14,6 +14,7 @@ from detent.canon.late import dataclass
 from detent.errors import DetentError, InvariantBroken, StoreCorrupt
 from detent.kernel import Evidence, Job, KernelConfig, Run
 from detent.owner.content import Content, open_value
+from detent.owner.decision_records import find_decision
 from detent.store.api import JobRow, RecordRow, RunRow, StoreReader
 from detent.words.states import word_of
 
@@ -275,10 +276,15 @@ def state_counts(reader: StoreReader, run_id: str) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def whereabouts(reader: StoreReader, content: Content, digest: bytes) -> tuple[str, int | None]:
-    """What became of content, and how many bytes of it are here."""
+def whereabouts(
+    reader: StoreReader, content: Content, digest: bytes, decided: RecordRow | None = None
+) -> tuple[str, int | None]:
+    """Whether content is here, erased, absent or damaged, and how many bytes of it are here.
+
+    ``decided`` is the record that names a decision, through which that is found.
+    """
     try:
-        data = content.get(digest)
+        data = content.get(digest) if decided is None else find_decision(reader, decided, digest)
     except StoreCorrupt:
         return DAMAGED, None
     if data is not None:
@@ -311,7 +317,7 @@ def _record_view(reader: StoreReader, content: Content, row: RecordRow, times: T
             fields = {}
     detail = None
     if evidence is not None and evidence.detail_digest is not None:
-        detail, _ = whereabouts(reader, content, evidence.detail_digest)
+        detail, _ = whereabouts(reader, content, evidence.detail_digest, row if evidence.names_decision else None)
     return RecordView(row, fields, evidence, detail, times)
 
 

@@ -16,7 +16,8 @@ Rows are plain tuples, because the hot path binds tens of thousands of them a se
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from hashlib import sha256
+from typing import Protocol, Self
 
 from detent.canon.late import NamedTuple
 
@@ -34,6 +35,25 @@ ANSWER_BYTES_MAX = 64 * 1024
 
 CHECKPOINTS_KEPT = 2
 """The newest kernel checkpoints kept; the older one is there in case the newest turns out damaged."""
+
+
+class Hashed(tuple[bytes, bytes]):
+    """Content with the digest that this process computed from its bytes: nothing else can make one.
+
+    A pair of digest and bytes as any other, so it is unpacked and bound like one. The receiver of one need not hash the bytes
+    again; a plain pair, such as one that came through a socket, is always hashed.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, data: bytes) -> Self:
+        """Hash the bytes, and keep them with their digest."""
+        return super().__new__(cls, (sha256(data).digest(), data))
+
+    def __reduce__(self) -> str:
+        raise TypeError(
+            "hashed content does not leave its process; send its digest and bytes, which the receiver hashes"
+        )
 
 
 class BatchRow(NamedTuple):
@@ -145,6 +165,17 @@ class AnswerRow(NamedTuple):
     """By the wall clock, since 1970."""
 
 
+class DecisionsRow(NamedTuple):
+    """The decision records of one commit, together: `owner/decision_records.py` writes and reads them.
+
+    Its batch and the digest in a record lead to each. Ledgers from before hold a piece of content for each decision instead.
+    """
+
+    partition: int
+    batch_no: int
+    body: bytes
+
+
 class CheckpointRow(NamedTuple):
     """The kernel's state after ``batch_no``, with the digest of its bytes."""
 
@@ -178,7 +209,8 @@ class Commit(NamedTuple):
     jobs: Sequence[JobRow] = ()
     runs: Sequence[RunRow] = ()
     content: Sequence[tuple[bytes, bytes]] = ()
-    """(digest, bytes) pairs of at most ``CONTENT_INLINE_BYTES_MAX`` each; a digest already there is left alone."""
+    """(digest, bytes) pairs of at most ``CONTENT_INLINE_BYTES_MAX`` each, `Hashed` where this process hashed them; a digest
+    already there is left alone."""
     erased: Sequence[bytes] = ()
     """Digests whose bytes leave the database in this commit; they stay known as erased."""
     refusals: Sequence[RefusalRow] = ()
@@ -191,6 +223,8 @@ class Commit(NamedTuple):
     answers_kept_ms: int = ANSWERS_KEPT_MS
     """How long answers count. A commit that keeps one takes away those that no longer do, and never any other: how many
     there may be is for the writer to decide."""
+    decisions: bytes | None = None
+    """The decision records that this commit's records name, all in one: the body of its `DecisionsRow`."""
 
 
 class LedgerHead(NamedTuple):
@@ -284,6 +318,9 @@ class StoreReader(Protocol):
     def is_erased(self, digest: bytes) -> bool: ...
 
     def erased_digests(self) -> Iterator[bytes]: ...
+
+    def decisions(self, partition: int, first: int = 0, stop: int | None = None) -> Iterator[DecisionsRow]:
+        """What was kept of the decisions of batches, by batch number; a batch that decided nothing has none."""
 
     def checkpoints(self, partition: int) -> Iterator[CheckpointRow]:
         """Kept checkpoints, newest first."""

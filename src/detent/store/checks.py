@@ -29,6 +29,8 @@ from detent.store.api import (
     BatchRow,
     CheckpointRow,
     Commit,
+    DecisionsRow,
+    Hashed,
     JobHead,
     JobRow,
     LedgerHead,
@@ -72,7 +74,7 @@ def check_partition(partition: int, partitions: int) -> None:
 
 def check_commit(commit: Commit, partitions: int) -> None:
     """Insist that the parts of a commit belong together."""
-    batch, records, jobs, runs, content, erased, refusals, checkpoint, tree_head, work, answers, _ = commit
+    batch, records, jobs, runs, content, erased, refusals, checkpoint, tree_head, work, answers, _, decisions = commit
     partition = batch.partition
     check_partition(partition, partitions)
     _check_place(batch)
@@ -84,8 +86,10 @@ def check_commit(commit: Commit, partitions: int) -> None:
         _check_home(runs, partition)
     if refusals:
         _check_home(refusals, partition)
-    for digest, data in content:
-        _check_content(digest, data)
+    for piece in content:
+        _check_content(piece)
+    if decisions is not None:
+        _insist(bool(decisions), "decisions without a byte")
     if erased:
         _check_digests(erased)
     if checkpoint is not None:
@@ -203,10 +207,11 @@ def _check_jobs_once(jobs: Sequence[JobRow]) -> None:
         raise InvariantBroken("a commit moves one job's row twice; only its last state belongs in it")
 
 
-def _check_content(digest: bytes, data: bytes) -> None:
+def _check_content(piece: tuple[bytes, bytes]) -> None:
+    digest, data = piece
     if len(data) > CONTENT_INLINE_BYTES_MAX:
         raise InvariantBroken(f"{len(data)} bytes of inline content; more than {CONTENT_INLINE_BYTES_MAX} go to a file")
-    if sha256(data).digest() != digest:
+    if type(piece) is not Hashed and sha256(data).digest() != digest:
         raise InvariantBroken(f"content does not have the digest {digest.hex()} it is to be kept under")
 
 
@@ -254,6 +259,7 @@ _Row = TypeVar(
     RunRow,
     TreeHeadRow,
     CheckpointRow,
+    DecisionsRow,
     WorkRow,
     AnswerRow,
     RefusalRow,
@@ -283,6 +289,7 @@ _KINDS: Final[dict[type, frozenset[tuple[type, ...]]]] = {
         RunRow: (_INT, _TEXT, _TEXT, _TEXT, _TEXT, _INT, _INT_OR_NONE, _BYTES),
         TreeHeadRow: (_INT, _INT, _TEXT),
         CheckpointRow: (_INT, _INT, _BYTES, _BYTES),
+        DecisionsRow: (_INT, _INT, _BYTES),
         WorkRow: (_TEXT, _BYTES, _TEXT, _TEXT, _INT, _BYTES),
         AnswerRow: (_BYTES, _BYTES, _BYTES, _INT),
         RefusalRow: (_INT, _INT, _TEXT_OR_NONE, _TEXT, _BYTES),

@@ -24,6 +24,7 @@ from detent.store.api import (
     BatchRow,
     CheckpointRow,
     Commit,
+    DecisionsRow,
     JobHead,
     JobRow,
     LedgerHead,
@@ -55,6 +56,7 @@ class _Log:
     epoch: int = 0
     batches: list[BatchRow] = field(default_factory=list)
     records: list[RecordRow] = field(default_factory=list)
+    decisions: list[DecisionsRow] = field(default_factory=list)
     checkpoints: dict[int, CheckpointRow] = field(default_factory=dict)
     tree_heads: dict[int, TreeHeadRow] = field(default_factory=dict)
 
@@ -110,6 +112,8 @@ class MemoryStore:
         self._runs.update((run.run_id, run) for run in commit.runs)
         self._keep_beside(commit.work, commit.answers, commit.answers_kept_ms)
         self._keep_content(commit)
+        if commit.decisions is not None:
+            log.decisions.append(DecisionsRow(commit.batch.partition, commit.batch.batch_no, commit.decisions))
         self._keep_refusals(commit.refusals)
         if commit.checkpoint is not None:
             log.checkpoints[commit.checkpoint.batch_no] = commit.checkpoint
@@ -350,6 +354,11 @@ class MemoryStore:
     def erased_digests(self) -> Iterator[bytes]:
         """Every digest known as erased, in order."""
         return iter(sorted(self._erased))
+
+    def decisions(self, partition: int, first: int = 0, stop: int | None = None) -> Iterator[DecisionsRow]:
+        """What was kept of the decisions of batches, by batch number."""
+        kept = self._log(partition).decisions
+        return iter([row for row in kept if first <= row.batch_no and (stop is None or row.batch_no < stop)])
 
     def checkpoints(self, partition: int) -> Iterator[CheckpointRow]:
         """Kept checkpoints, newest first."""

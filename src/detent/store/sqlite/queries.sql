@@ -95,6 +95,10 @@ INSERT INTO content (digest, bytes) VALUES (?1, NULL) ON CONFLICT (digest) DO UP
 -- Forgets unreferenced content; what was erased stays known.
 DELETE FROM content WHERE digest = ?1 AND bytes IS NOT NULL RETURNING length(bytes)
 
+-- name: insert_decisions
+-- Keeps the decision records of a batch.
+INSERT INTO decisions (batch_key, body) VALUES (?1 << 40 | ?2, ?3)
+
 -- name: insert_refusal
 -- Adds to the decision log.
 INSERT INTO refusals (partition, tick, job_id, code, body) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -323,6 +327,13 @@ SELECT 1 FROM content WHERE digest = ?1 AND bytes IS NULL
 -- name: erased_digests
 -- Every digest known as erased.
 SELECT digest FROM content WHERE bytes IS NULL ORDER BY digest
+
+-- name: decisions
+-- Decision records of a partition's batches from number ?2 up to but not including ?3.
+SELECT partition, batch_no, body
+FROM decisions
+WHERE batch_key >= (?1 << 40 | ?2) AND batch_key < (?1 << 40) + ?3
+ORDER BY batch_key
 
 -- name: checkpoints
 -- A partition's checkpoints, the newest first.

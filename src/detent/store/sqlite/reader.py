@@ -27,6 +27,7 @@ from detent.store.api import (
     AnswerRow,
     BatchRow,
     CheckpointRow,
+    DecisionsRow,
     JobHead,
     JobRow,
     LedgerHead,
@@ -52,6 +53,7 @@ _Binding = int | str | bytes | None
 
 _ANSWER_ROW: Final = maker(AnswerRow)
 _BATCH_ROW: Final = maker(BatchRow)
+_DECISIONS_ROW: Final = maker(DecisionsRow)
 _CHECKPOINT_ROW: Final = maker(CheckpointRow)
 _JOB_HEAD: Final = maker(JobHead)
 _JOB_ROW: Final = maker(JobRow)
@@ -68,6 +70,8 @@ _WORK_COLUMNS: Final = len(WorkRow._fields)
 _IDLE_CONNECTIONS_MAX: Final = 4
 _SCHEMA_WITH_WORK: Final = 2
 """The schema that brought the index of work and the answers; a ledger of an older one has none."""
+_SCHEMA_WITH_DECISIONS: Final = 4
+"""The schema that keeps the decision records of a commit together; an older one has a piece of content for each."""
 
 
 class SqliteReader:
@@ -80,7 +84,7 @@ class SqliteReader:
         self._pinned = pinned
         self._idle: list[apsw.Connection] = []
         self._closed = False
-        self._has_work = False
+        self._schema = 0
         self._sql = queries()
         row = self._one(tuple, "ledger")
         # The table is strict when it is written; a damaged page, or an edited file, can hold any value. Nearly
@@ -265,6 +269,13 @@ class SqliteReader:
         """Every digest known as erased, in order."""
         return self._rows(_first, "erased_digests")
 
+    def decisions(self, partition: int, first: int = 0, stop: int | None = None) -> Iterator[DecisionsRow]:
+        """What was kept of the decisions of batches, by batch number."""
+        check_partition(partition, self._partitions)
+        if not self._knows(_SCHEMA_WITH_DECISIONS):
+            return iter(())
+        return self._rows(_DECISIONS_ROW, "decisions", partition, *_between(first, stop))
+
     def checkpoints(self, partition: int) -> Iterator[CheckpointRow]:
         """Kept checkpoints, newest first."""
         check_partition(partition, self._partitions)
@@ -281,45 +292,49 @@ class SqliteReader:
 
     def work(self, workspace: str, execution_key: bytes) -> Iterator[WorkRow]:
         """Jobs that do this work, in the order in which they were submitted."""
-        if not self._knows_work():
+        if not self._knows(_SCHEMA_WITH_WORK):
             return iter(())
         return self._rows(_WORK_ROW, "work", workspace, execution_key)
 
     def work_of_keys(self, workspace: str, execution_keys: Sequence[bytes]) -> Iterator[tuple[WorkRow, JobRow]]:
         """Jobs that do any of these pieces of work, each with its row, in the order in which they were submitted."""
-        if not self._knows_work():
+        if not self._knows(_SCHEMA_WITH_WORK):
             return iter(())
         return self._rows(_work_and_job, "work_of_keys", workspace, _hex_list(execution_keys))
 
     def work_labelled(self, workspace: str, label: str, limit: int = 100) -> Iterator[WorkRow]:
         """Jobs under a label, newest first."""
-        if not self._knows_work():
+        if not self._knows(_SCHEMA_WITH_WORK):
             return iter(())
         return self._rows(_WORK_ROW, "work_labelled", workspace, label, limit)
 
     def work_rows(self) -> Iterator[WorkRow]:
         """The whole index, in the order in which the jobs were submitted."""
-        return self._rows(_WORK_ROW, "work_rows") if self._knows_work() else iter(())
+        return self._rows(_WORK_ROW, "work_rows") if self._knows(_SCHEMA_WITH_WORK) else iter(())
 
     def jobs_outside_work(self) -> Iterator[JobRow]:
         """Jobs that have no row in the index, in the order in which they were submitted."""
-        return self._rows(_JOB_ROW, "jobs_outside_work") if self._knows_work() else iter(())
+        return self._rows(_JOB_ROW, "jobs_outside_work") if self._knows(_SCHEMA_WITH_WORK) else iter(())
 
     def labels_of_run(self, run_id: str) -> set[str]:
         """The labels of what a run's jobs do."""
-        return set(self._rows(_first, "labels_of_run", run_id)) if self._knows_work() else set()
+        return set(self._rows(_first, "labels_of_run", run_id)) if self._knows(_SCHEMA_WITH_WORK) else set()
 
     def answer(self, scope: bytes) -> AnswerRow | None:
         """What was answered under a client's idempotency key."""
-        return self._one(_ANSWER_ROW, "answer", scope) if self._knows_work() else None
+        return self._one(_ANSWER_ROW, "answer", scope) if self._knows(_SCHEMA_WITH_WORK) else None
 
     def answer_rows(self) -> Iterator[AnswerRow]:
         """Every answer that is kept, oldest first."""
-        return self._rows(_ANSWER_ROW, "answer_rows") if self._knows_work() else iter(())
+        return self._rows(_ANSWER_ROW, "answer_rows") if self._knows(_SCHEMA_WITH_WORK) else iter(())
 
     def answers_kept(self, after_ms: int) -> tuple[int, int | None]:
         """How many answers were stored after a moment, and when the oldest of them was."""
-        found = self._one(lambda row: (row[0], row[1]), "answers_kept", after_ms) if self._knows_work() else None
+        found = (
+            self._one(lambda row: (row[0], row[1]), "answers_kept", after_ms)
+            if self._knows(_SCHEMA_WITH_WORK)
+            else None
+        )
         return (0, None) if found is None else found
 
     def damage(self) -> list[str]:
@@ -348,14 +363,14 @@ class SqliteReader:
             close_quietly(self._idle.pop())
         close_quietly(self._connection)  # last: a writer empties the WAL when it is the last to go
 
-    def _knows_work(self) -> bool:
-        """Whether the tables of schema 2 are there by now: an owner may have brought them since this was opened."""
-        if not self._has_work:
+    def _knows(self, schema: int) -> bool:
+        """Whether the tables of a schema are there by now: an owner may have brought them since this was opened."""
+        if self._schema < schema:
             try:
-                self._has_work = self._connection.pragma("user_version") >= _SCHEMA_WITH_WORK
+                self._schema = self._connection.pragma("user_version")
             except apsw.Error as exc:
                 raise translated(exc, self._path) from exc
-        return self._has_work
+        return self._schema >= schema
 
     def _checked(self, digest: bytes, data: bytes) -> bytes:
         if type(data) is not bytes or sha256(data).digest() != digest:

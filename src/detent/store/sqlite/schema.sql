@@ -39,6 +39,14 @@ CREATE TABLE batches (
     commands BLOB NOT NULL
 ) STRICT;
 
+-- The decision records of each commit in one piece: their digests are in the signed records, so nothing else names them.
+CREATE TABLE decisions (
+    batch_key INTEGER PRIMARY KEY REFERENCES batches (batch_key),
+    partition INTEGER GENERATED ALWAYS AS (batch_key >> 40) VIRTUAL,
+    batch_no INTEGER GENERATED ALWAYS AS (batch_key & 0xFFFFFFFFFF) VIRTUAL,
+    body BLOB NOT NULL CHECK (length(body) > 0)
+) STRICT;
+
 CREATE TABLE job_names (
     job_no INTEGER PRIMARY KEY,
     job_id TEXT NOT NULL UNIQUE CHECK (length(job_id) > 0)
@@ -169,6 +177,12 @@ CREATE TRIGGER batches_are_never_updated BEFORE UPDATE ON batches BEGIN
 END;
 CREATE TRIGGER batches_are_never_deleted BEFORE DELETE ON batches BEGIN
     SELECT RAISE(ABORT, 'batches are append-only');
+END;
+CREATE TRIGGER decisions_are_never_updated BEFORE UPDATE ON decisions BEGIN
+    SELECT RAISE(ABORT, 'decisions are append-only');
+END;
+CREATE TRIGGER decisions_are_never_deleted BEFORE DELETE ON decisions BEGIN
+    SELECT RAISE(ABORT, 'decisions are append-only');
 END;
 CREATE TRIGGER records_are_never_updated BEFORE UPDATE ON records BEGIN
     SELECT RAISE(ABORT, 'records are append-only');

@@ -217,9 +217,21 @@ class SqliteStore(SqliteReader):
         return epoch
 
     def _write_commit(self, commit: Commit) -> None:
-        batch, records, jobs, runs, content, erased, refusals, checkpoint, tree_head, work, answers, answers_kept_ms = (
-            commit
-        )
+        (
+            batch,
+            records,
+            jobs,
+            runs,
+            content,
+            erased,
+            refusals,
+            checkpoint,
+            tree_head,
+            work,
+            answers,
+            kept_ms,
+            decisions,
+        ) = commit
         write, write_all = self._cursor.execute, self._cursor.executemany
         try:
             write(_INSERT_BATCH, batch)
@@ -240,8 +252,10 @@ class SqliteStore(SqliteReader):
             write_all(_SQL["upsert_run"], runs)
         if content:
             write_all(_SQL["insert_content"], content)
+        if decisions is not None:
+            write(_SQL["insert_decisions"], (batch.partition, batch.batch_no, decisions))
         if work or answers:
-            self._write_beside((work, answers, answers_kept_ms))
+            self._write_beside((work, answers, kept_ms))
         if erased:
             write_all(_SQL["erase_content"], [(digest,) for digest in erased])
             write_all(_SQL["erase_work"], [(digest,) for digest in erased])
