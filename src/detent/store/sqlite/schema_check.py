@@ -31,6 +31,7 @@ DIGESTS: Final = (
     "19c7ad33c2c08a28e413741eb818db9cb54a521e50d660767c7e0b5b669c7727",
     "c27e7e77bfaaea3c3847a02c264f834016e3c2cd05061b9b750defb9bff671ce",
     "5e349245b6195eba80e22afa67e2f34fcd3f7b998afd77ae211a83c6f8c8733a",
+    "d3f494213c1e79bd430028a9b5bce0a893caf0633cac4d8df437e5de3f234094",
 )
 """The digest of the schema of each version, from none on; a test compares them with what the migrations give."""
 
