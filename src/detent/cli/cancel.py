@@ -50,11 +50,12 @@ def command(shell: Shell, identifier: str, *, reason: str | None, at: int | None
     from detent.owner.session import Session  # noqa: PLC0415
     from detent.owner.wiring import Parts  # noqa: PLC0415
     from detent.runs.cancel import Canceller  # noqa: PLC0415 - keeps `--help` fast
-    from detent.runs.find_jobs import OPEN, find_jobs  # noqa: PLC0415
+    from detent.runs.find_jobs import OPEN, find_jobs, insist_on_whole  # noqa: PLC0415
 
     home = shell.home(writes=True)
     with Parts().open_reader(home.ledger) as reader:
         found = find_jobs(reader, Content(reader, home.content_files()), identifier, named=OPEN)
+        insist_on_whole(found, "cancelled")
         if found.kind == "step":
             raise InvalidInput(
                 f"{identifier!r} is a step of run {found.run_id}",

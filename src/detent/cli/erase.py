@@ -112,7 +112,7 @@ def _meant(home: Home, identifier: str, kind: str) -> str:
     from detent.errors import InvalidInput  # noqa: PLC0415
     from detent.owner.content import Content  # noqa: PLC0415 - keeps `--help` fast
     from detent.owner.wiring import Parts  # noqa: PLC0415
-    from detent.runs.find_jobs import ONLY, find_jobs  # noqa: PLC0415
+    from detent.runs.find_jobs import ONLY, find_jobs, insist_on_whole  # noqa: PLC0415
 
     with Parts().open_reader(home.ledger) as reader:
         if (reader.job(identifier) if kind == "job" else reader.run(identifier)) is not None:
@@ -123,6 +123,7 @@ def _meant(home: Home, identifier: str, kind: str) -> str:
             if exc.code != "UNKNOWN_JOB":
                 raise
             return identifier  # The erasure says that there is none.
+    insist_on_whole(found, "erased")
     if kind == "run" and found.kind == "run" and found.run_id is not None:
         return found.run_id
     return found.jobs[0].job_id if kind == "job" and found.kind == "job" else identifier

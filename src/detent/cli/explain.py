@@ -58,28 +58,40 @@ def command(shell: Shell, identifier: str, step: str | None, *, replicas: bool) 
     home = shell.home()
     with Parts().open_snapshot(home.ledger) as reader:
         content = Content(reader, home.content_files())
-        kind, identifier, step = _meant(reader, content, identifier, step)
+        kind, identifier, step, element = _meant(reader, content, identifier, step)
         if kind == "run":
             return _explain_run(shell, home, reader, content, identifier, step)
-        return _explain_job(shell, home, reader, content, identifier, again=replicas)
+        return _explain_job(shell, home, reader, content, identifier, element, again=replicas)
 
 
-def _meant(reader: StoreReader, content: Content, identifier: str, step: str | None) -> tuple[str, str, str | None]:
-    """What an identifier stands for: ("job" or "run", its id, the step of the run if one is meant)."""
+def _meant(
+    reader: StoreReader, content: Content, identifier: str, step: str | None
+) -> tuple[str, str, str | None, int | None]:
+    """What an identifier stands for: ("job" or "run", its id, the step of the run if one is meant, the element of the job)."""
     from detent.runs.find_jobs import find_jobs  # noqa: PLC0415
 
     refused = next(iter(reader.refusals(job_id=identifier, limit=1)), None)
     if step is None and (refused is not None or reader.job(identifier) is not None):
-        return "job", identifier, None
+        return "job", identifier, None, None
     if reader.run(identifier) is not None:
-        return "run", identifier, step
+        return "run", identifier, step, None
     found = find_jobs(reader, content, identifier)
     if found.kind == "job" and step is None:
-        return "job", found.jobs[0].job_id, None
-    return "run", found.run_id or identifier, identifier if found.kind == "step" and step is None else step
+        return "job", found.jobs[0].job_id, None, found.jobs[0].element
+    return "run", found.run_id or identifier, identifier if found.kind == "step" and step is None else step, None
 
 
-def _explain_job(shell: Shell, home: Home, reader: StoreReader, content: Content, job_id: str, *, again: bool) -> int:
+def _explain_job(
+    shell: Shell,
+    home: Home,
+    reader: StoreReader,
+    content: Content,
+    job_id: str,
+    place: int | None,
+    *,
+    again: bool,
+) -> int:
+    from detent.inspect.elements import element_of  # noqa: PLC0415
     from detent.inspect.explain_job import (  # noqa: PLC0415
         explain,
         limited_by,
@@ -87,12 +99,17 @@ def _explain_job(shell: Shell, home: Home, reader: StoreReader, content: Content
     )
     from detent.inspect.explain_reuse import why_run  # noqa: PLC0415
     from detent.inspect.job_ledger import ledger_of  # noqa: PLC0415
+    from detent.owner.content import order_of  # noqa: PLC0415
     from detent.owner.lock import is_held  # noqa: PLC0415
     from detent.owner.views import job_view  # noqa: PLC0415
     from detent.runs.cancel import given_reason  # noqa: PLC0415
 
     told = explain(reader, content, job_id, at_work=is_held(home.lock), again=again)
     view = job_view(reader, job_id)
+    order = None if view is None or place is None else order_of(content, view.row)
+    element = (
+        None if view is None or place is None or order is None else element_of(reader, content, view, order, place)
+    )
     why = None if view is None else why_run(reader, content, view)
     reason = None if view is None else given_reason(reader, content, view.row)
     settings = home.settings()
@@ -102,6 +119,7 @@ def _explain_job(shell: Shell, home: Home, reader: StoreReader, content: Content
     limited = None if view is None else limited_by(content, view, operator_ms)
     document = {
         **told.to_map(),
+        **({} if element is None else {**element.to_map(), "array": job_id}),
         "reuse": None if why is None else why.to_map(),
         "reason": reason,
         "resources": None if taken is None else taken.to_map(),
@@ -109,7 +127,15 @@ def _explain_job(shell: Shell, home: Home, reader: StoreReader, content: Content
         "ledger": None if ledger is None else ledger.to_map(),
     }
     beside = [line for one in (ledger, limited, taken) if one is not None for line in one.lines]
-    return shell.answer(document, lambda page: _draw(page, told, why, reason, beside))
+
+    def draw(page: Page) -> None:
+        if element is not None:
+            page.line(Cell("element ", STRONG), Cell(element.name, STRONG), "  ", state_cell(element.state))
+            _lines(page, "  ", element.lines)
+            page.line()
+        _draw(page, told, why, reason, beside)
+
+    return shell.answer(document, draw)
 
 
 def _explain_run(shell: Shell, home: Home, reader: StoreReader, content: Content, run_id: str, step: str | None) -> int:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from detent.owner.content import Content
     from detent.owner.home import Home
     from detent.owner.views import JobView, RunView
+    from detent.runs.find_jobs import FoundJob
     from detent.store.api import StoreReader
 
 SHOWN_MAX = 50
@@ -78,7 +79,7 @@ def command(
     from detent.owner.content import Content  # noqa: PLC0415
     from detent.owner.ticks import SystemClock  # noqa: PLC0415
     from detent.owner.wiring import Parts  # noqa: PLC0415
-    from detent.runs.find_jobs import the_run  # noqa: PLC0415
+    from detent.runs.find_jobs import named_job, the_run  # noqa: PLC0415
 
     by_job = show_jobs or run_id is not None or state is not None or correlation is not None
     most = (limit or None) if limit is not None else None if shell.format == JSON else SHOWN_MAX
@@ -95,10 +96,16 @@ def command(
         runs = [] if by_job else list(views.runs(reader, limit=fetch))
         jobs_total = 0 if jobs or runs else sum(reader.job_counts().values())
         waits = standstill(reader)
-        steps = _steps(content, jobs[:most])
+        found = {view.row.job_id: named_job(content, view.row) for view in jobs[:most]}
         document: list[dict[str, object]] = [
-            {**view.to_map(), "step": steps[view.row.job_id] or None} for view in jobs[:most]
+            {
+                **view.to_map(),
+                "step": (found[view.row.job_id].label if found[view.row.job_id].step else None),
+                "elements": found[view.row.job_id].elements or None,
+            }
+            for view in jobs[:most]
         ]
+        steps = {job_id: _called(job) for job_id, job in found.items()}
         if shell.format == JSON:
             document += [
                 {**view.to_map(), "steps_reused": views.steps_reused(reader, content, view)} for view in runs[:most]
@@ -166,11 +173,10 @@ def _run_row(home: Home, view: RunView, now_ms: int) -> list[Cellish]:
     ]
 
 
-def _steps(content: Content, jobs: Sequence[JobView]) -> dict[str, str]:
-    """What people call the jobs: by their steps, or by their functions."""
-    from detent.runs.find_jobs import called  # noqa: PLC0415
-
-    return {view.row.job_id: called(content, view.row) for view in jobs}
+def _called(job: FoundJob) -> str:
+    """What people call a job: by its step or its function, and how many calls it is."""
+    label = job.label if job.step else ""
+    return f"{label} ({count_text(job.elements, 'element')})" if job.elements else label
 
 
 def _draw_jobs(page: Page, jobs: Sequence[JobView], steps: Mapping[str, str]) -> None:

@@ -65,10 +65,11 @@ def command(shell: Shell, identifier: str, *, follow: bool, stream: str | None, 
     with Parts().open_reader(home.ledger) as reader:
         content = Content(reader, home.content_files())
         found = find_jobs(reader, content, identifier, run_id)
+        is_element = any(job.element is not None for job in found.jobs)
         try:
             if follow:
                 shell.ending.code = _follow(shell, home, reader, content, found, streams, raw=raw)
-                if shell.format != JSON:
+                if shell.format != JSON and not is_element:
                     return shell.ending.code
                 # Jobs may have joined while it was followed.
                 found = find_jobs(reader, content, identifier, found.run_id if found.kind == "step" else run_id)
@@ -91,7 +92,7 @@ def _answer(
     from detent.workers.live_output import live_jobs  # noqa: PLC0415
 
     live = live_jobs(home.path)
-    logs = ((job, job_log(reader, content, job.job_id, live.get(job.job_id))) for job in found.jobs)
+    logs = ((job, job_log(reader, content, job.job_id, live.get(job.job_id), job.element)) for job in found.jobs)
     if shell.format == JSON:
         jobs = [_job_map(job, log, streams) for job, log in logs if log is not None]
         document = {"kind": found.kind, "run_id": found.run_id, "jobs": jobs}
@@ -138,7 +139,9 @@ def _follow(
         run_id=None if found.kind == JOB else found.run_id,
         wanted=None if step is None else lambda job_id: named(job_id).step == step,
     )
-    page = None if shell.format == JSON else LogsPage(streams, many=found.kind != JOB, note=shell.note, raw=raw)
+    # What an element printed is known apart from its neighbours' when it has ended.
+    is_silent = shell.format == JSON or any(job.element is not None for job in found.jobs)
+    page = None if is_silent else LogsPage(streams, many=found.kind != JOB, note=shell.note, raw=raw)
     idle = 0
     while True:
         pieces = follower.poll()

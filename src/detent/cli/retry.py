@@ -16,9 +16,11 @@ from detent.words.quantities import short_duration
 from detent.words.states import OVER, SUCCEEDED, word_of
 
 if TYPE_CHECKING:
+    from detent.owner.content import Content
     from detent.owner.home import Home
+    from detent.owner.views import JobView
     from detent.runs.retry import RetriedJob
-    from detent.store.api import JobRow, RunRow
+    from detent.store.api import JobRow, RunRow, StoreReader
 
 RESULT_SHOWN_MAX = 400
 
@@ -33,6 +35,7 @@ single task or a platform job, it starts a new job with the same arguments or pa
 The history of the earlier run or job does not change; the new one refers to it.""",
         """  detent retry RUN
   detent retry JOB -o json
+  detent retry JOB.3              one element of a job that is many calls of a map
 """,
     ),
 )
@@ -51,15 +54,19 @@ def command(shell: Shell, identifier: str, *, workers: int | None, commit_timeou
     """Retry a run or a job."""
     from detent.cli.shell import duration_ms  # noqa: PLC0415 - keeps `--help` fast
     from detent.owner.content import Content  # noqa: PLC0415
+    from detent.owner.views import job_view  # noqa: PLC0415
     from detent.owner.wiring import Parts  # noqa: PLC0415
     from detent.runs.find_jobs import find_jobs  # noqa: PLC0415
 
     commit_ms = None if commit_timeout is None else duration_ms("--commit-timeout", commit_timeout)
     home = shell.home(writes=True)
     with Parts().open_reader(home.ledger) as reader:
-        found = find_jobs(reader, Content(reader, home.content_files()), identifier)
+        content = Content(reader, home.content_files())
+        found = find_jobs(reader, content, identifier)
         run = None if found.run_id is None else reader.run(found.run_id)
-        job = reader.job(found.jobs[0].job_id) if run is None else None
+        job = job_view(reader, found.jobs[0].job_id) if run is None else None
+        element = None if run is not None else found.jobs[0].element
+        state = None if job is None else _state(reader, content, job, element)
     if run is not None:
         if found.kind != "run":
             shell.note(
@@ -67,7 +74,19 @@ def command(shell: Shell, identifier: str, *, workers: int | None, commit_timeou
             )
         return _retry_run(shell, home, run, workers=workers, quiet=quiet, commit_ms=commit_ms)
     assert job is not None
-    return _retry_job(shell, home, job, workers=workers)
+    assert state is not None
+    return _retry_job(shell, home, job.row, element, state, workers=workers)
+
+
+def _state(reader: StoreReader, content: Content, view: JobView, element: int | None) -> str:
+    """Where a job stands, or an element of it."""
+    from detent.inspect.elements import element_of  # noqa: PLC0415 - keeps `--help` fast
+    from detent.owner.content import order_of  # noqa: PLC0415
+
+    order = None if element is None else order_of(content, view.row)
+    if element is None or order is None:
+        return view.row.state
+    return element_of(reader, content, view, order, element).state
 
 
 def _retry_run(
@@ -99,20 +118,22 @@ def _retry_run(
         return drive(shell, work, handle, quiet=quiet)
 
 
-def _retry_job(shell: Shell, home: Home, row: JobRow, *, workers: int | None) -> int:
+def _retry_job(shell: Shell, home: Home, row: JobRow, element: int | None, state: str, *, workers: int | None) -> int:
     from detent.errors import RequestRefused  # noqa: PLC0415
+    from detent.jobs.elements import element_id  # noqa: PLC0415
     from detent.kernel import Job  # noqa: PLC0415
     from detent.kernel.manifest import PLATFORM  # noqa: PLC0415
     from detent.runs.retry import retry_job  # noqa: PLC0415
     from detent.runs.runtime import Runtime  # noqa: PLC0415
 
-    if word_of(row.state) == SUCCEEDED:
-        document = {"job_id": row.job_id, "state": word_of(row.state), "retried": False}
+    name = element_id(row.job_id, element)
+    if word_of(state) == SUCCEEDED:
+        document = {"job_id": name, "state": word_of(state), "retried": False}
         said = f"{SUCCEEDED}: there is nothing to run again"
-        return shell.answer(document, lambda page: page.line(f"job {row.job_id} ", Cell(said, FAINT)))
-    if word_of(row.state) not in OVER:
+        return shell.answer(document, lambda page: page.line(f"job {name} ", Cell(said, FAINT)))
+    if word_of(state) not in OVER:
         raise RequestRefused(
-            f"job {row.job_id!r} has not ended: {word_of(row.state)}",
+            f"job {name!r} has not ended: {word_of(state)}",
             code="CONFLICT",
             hint=f"wait for it, or `detent cancel {row.job_id}` first",
         )
@@ -125,7 +146,7 @@ def _retry_job(shell: Shell, home: Home, row: JobRow, *, workers: int | None) ->
             again = PlatformJobs(work).retry(row.job_id)
             view = result_of(work, SingleJobs(work), again.job_id, None)
             return answer_result(shell, view, submitted={**again.to_map(), "retry_of": row.job_id, "retried": True})
-        ended = retry_job(work, row)
+        ended = retry_job(work, row, element)
         value = work.backend.value(ended.report) if ended.report is not None and ended.report.ok else None
     code = 0 if word_of(ended.state) == SUCCEEDED else EXIT_FAILED
     return shell.answer(_job_map(ended, value), lambda page: _draw_job(page, ended, value), code=code)

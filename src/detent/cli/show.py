@@ -38,6 +38,7 @@ RECORDS_SHOWN_MAX = 50
   detent show prices              the newest run of that name
   detent show JOB -o json
   detent show --job NAME          when a run has the same name
+  detent show JOB.3               one element of a job that is many calls of a map
   detent show JOB --raw           every field of its signed records, and its signed manifest
   detent show RUN --snapshot      the progress of a run of `detent map`, and what it waits for
 """,
@@ -62,8 +63,9 @@ def command(shell: Shell, identifier: str, what: str | None, *, raw: bool, snaps
     with Parts().open_snapshot(home.ledger) as reader:
         content = Content(reader, home.content_files())
         run = views.run_view(reader, identifier) if what != "job" else None
+        element = None
         if run is None and what is None and reader.job(identifier) is None:
-            identifier = _whole(reader, content, identifier)
+            identifier, element = _whole(reader, content, identifier)
             run = views.run_view(reader, identifier)
         job = views.job_view(reader, identifier) if what != "run" and run is None else None
         if snapshot:
@@ -77,21 +79,21 @@ def command(shell: Shell, identifier: str, what: str | None, *, raw: bool, snaps
         if job is not None and raw:
             return _show_raw(shell, reader, content, job)
         if job is not None:
-            return _show_job(shell, home, reader, content, job)
+            return _show_job(shell, home, reader, content, job, element)
     raise InvalidInput(
         f"there is no {what} {identifier!r} here",
         hint="`detent list` and `detent list --jobs` show all of them",
     )
 
 
-def _whole(reader: StoreReader, content: Content, beginning: str) -> str:
-    """The id that is meant by its beginning, or the run of a step that they name."""
+def _whole(reader: StoreReader, content: Content, beginning: str) -> tuple[str, int | None]:
+    """The id that is meant by its beginning, or the run of a step that they name; and which element of a job."""
     from detent.runs.find_jobs import find_jobs  # noqa: PLC0415
 
     found = find_jobs(reader, content, beginning)
-    if found.kind == "step" and len(found.jobs) == 1:
-        return found.jobs[0].job_id
-    return found.jobs[0].job_id if found.kind == "job" else found.run_id or beginning
+    if found.kind == "job" or (found.kind == "step" and len(found.jobs) == 1):
+        return found.jobs[0].job_id, found.jobs[0].element
+    return found.run_id or beginning, None
 
 
 def _show_run(shell: Shell, home: Home, reader: StoreReader, content: Content, view: RunView) -> int:
@@ -194,8 +196,12 @@ def _states_text(states: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {state}" for state, count in states.items()) or "none"
 
 
-def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, view: JobView) -> int:
+def _show_job(
+    shell: Shell, home: Home, reader: StoreReader, content: Content, view: JobView, element: int | None = None
+) -> int:
+    from detent.cli.show_elements import array_map, draw_elements, element_fields, proof_map  # noqa: PLC0415
     from detent.cli.show_run import action_map, draw_error, order_fields, order_map, report_fields, report_map  # noqa: PLC0415
+    from detent.inspect.elements import elements_of  # noqa: PLC0415
     from detent.inspect.environment import environment_of_job  # noqa: PLC0415
     from detent.inspect.job_ledger import ledger_of  # noqa: PLC0415
     from detent.inspect.logs import attempts_of, job_times  # noqa: PLC0415
@@ -210,6 +216,11 @@ def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, v
 
     records = views.timeline_of_job(reader, content, view)
     order, report = order_of(content, view.row), report_of(reader, content, view.row)
+    array = order
+    elements = [] if order is None or not order.elements else list(elements_of(reader, content, view, order))
+    shown = None if element is None else elements[element]
+    if shown is not None:
+        order, report = shown.order, shown.report
     note = cancel_note(reader, content, view.row)
     times = _times(records, view)
     place, size = views.whereabouts(reader, content, view.job.payload_digest)
@@ -251,11 +262,17 @@ def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, v
         "reason": note.get("reason"),
         "superseded_by": note.get("superseded_by"),
         "timeline": times,
+        **({} if shown is None else {"kind": "element", **shown.to_map(), "array": view.row.job_id}),
+        **({} if shown is None or array is None else {"proof": proof_map(reader, content, view, shown)}),
+        **({} if shown is not None or not elements else {"elements": array_map(elements)}),
         "records": [record.to_map() for record in records],
     }
 
     def draw(page: Page) -> None:
-        page.line(Cell("job ", STRONG), Cell(view.row.job_id, STRONG), "  ", state_cell(view.row.state))
+        if shown is not None:
+            page.line(Cell("element ", STRONG), Cell(shown.name, STRONG), "  ", state_cell(shown.state))
+        else:
+            page.line(Cell("job ", STRONG), Cell(view.row.job_id, STRONG), "  ", state_cell(view.row.state))
         payload = _payload_cell(str(document["payload"]["digest"]), place, size)
         fields = _job_fields(view, document, ledger, payload)
         if "reason" in note:
@@ -263,6 +280,7 @@ def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, v
         if failed is not None:
             said = unreported(failed, "it ended without a report")
             fields.append(("error", f"{failed} ({unreported_category(failed)}): {said}"))
+        fields += [] if shown is None else element_fields(shown, view)
         fields += [] if order is None else order_fields(order)
         fields += [] if report is None else report_fields(content, report)
         fields += [] if surroundings is None or not surroundings.locks else [("environment", surroundings.text)]
@@ -270,6 +288,9 @@ def _show_job(shell: Shell, home: Home, reader: StoreReader, content: Content, v
         if report is not None:
             draw_error(page, report)
         page.line()
+        if elements and shown is None:
+            draw_elements(page, content, elements)
+            page.line()
         _draw_timeline(page, records)
 
     return shell.answer(document, draw)

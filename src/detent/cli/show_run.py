@@ -297,6 +297,8 @@ def call_text(order: Order) -> str:
     """What is called with which arguments: ``python tasks:square(4, factor=2)``; a result is ``<result>``."""
     arguments = [_written(value) for value in order.call.arguments]
     arguments += [f"{name}={_written(value)}" for name, value in order.call.keywords.items()]
+    if order.call.kind == "python" and order.elements:
+        return f"python {order.call.target}, {count_text(len(order.elements), 'element')}"
     if order.call.kind == "python":
         return _cut(f"python {order.call.target}({', '.join(arguments)})")
     if order.call.kind == "code":

@@ -20,11 +20,12 @@ from typing import Any, Final
 
 from detent.canon.late import dataclass
 from detent.errors import InvalidInput, StoreCorrupt
-from detent.jobs.work import PROCESS, WorkReport, WorkStream
+from detent.jobs.elements import element_id
+from detent.jobs.work import PROCESS, SUCCEEDED, WorkReport, WorkStream
 from detent.kernel.run import COMPLETED, RUNNING
 from detent.kernel.table import TERMINAL, State
 from detent.ledger import SignedResult
-from detent.owner.content import Content
+from detent.owner.content import Content, order_of
 from detent.owner.views import ABSENT, DAMAGED, ERASED, HERE, JobView, RecordView, job_view, timeline_of_job
 from detent.store.api import StoreReader
 from detent.words.states import word_of
@@ -116,12 +117,16 @@ def job_times(view: JobView, attempts: Iterable[AttemptLog], since_ms: int | Non
     return max(0, end_ms - view.times.ms(view.job.submitted_tick) - ran_ms), ran_ms
 
 
-def job_log(reader: StoreReader, content: Content, job_id: str, live: LiveJob | None = None) -> JobLog | None:
-    """What a job printed so far, or None when there is no such job. ``live`` is the process that has it now."""
+def job_log(
+    reader: StoreReader, content: Content, job_id: str, live: LiveJob | None = None, element: int | None = None
+) -> JobLog | None:
+    """What a job, or one element of it, printed so far; None when there is no such job. ``live`` is the process that has it now."""
     view = job_view(reader, job_id)
     if view is None:
         return None
-    attempts = tuple(attempts_of(reader, content, view))
+    attempts = tuple(attempts_of(reader, content, view, element))
+    if element is not None:
+        return JobLog(element_id(job_id, element), view.row.run_id, _state(view, attempts), attempts)
     if live is not None and attempts and attempts[-1].running:
         streams = {name: live.read(name) for name in STREAMS}
         now = AttemptLog(
@@ -135,8 +140,18 @@ def job_log(reader: StoreReader, content: Content, job_id: str, live: LiveJob | 
     return JobLog(view.row.job_id, view.row.run_id, view.row.state, attempts)
 
 
-def attempts_of(reader: StoreReader, content: Content, view: JobView) -> Iterator[AttemptLog]:
-    """A job's attempts in order, each from its report."""
+def _state(view: JobView, attempts: tuple[AttemptLog, ...]) -> str:
+    """Where an element stands, by the last attempt that it was in."""
+    status = attempts[-1].status if attempts else None
+    if status == SUCCEEDED or (status is not None and view.row.state in TERMINAL):
+        return State.SUCCEEDED.value if status == SUCCEEDED else State.FAILED.value
+    return view.row.state
+
+
+def attempts_of(
+    reader: StoreReader, content: Content, view: JobView, element: int | None = None
+) -> Iterator[AttemptLog]:
+    """A job's attempts in order, each from its report; of an element, those that it was in."""
     number, running = 0, False
     queued = claimed = view.job.submitted_tick
     for record in timeline_of_job(reader, content, view):
@@ -147,7 +162,9 @@ def attempts_of(reader: StoreReader, content: Content, view: JobView) -> Iterato
             number, running, claimed = number + 1, True, tick
         elif running and record.fields.get("from_state") == State.RUNNING:
             running = False
-            ended = _ended(reader, content, number, record)
+            ended = _ended(reader, content, number, record, element)
+            if ended is None:
+                continue
             began_ms = view.times.ms(claimed) if ended.started_ms is None else ended.started_ms
             ended_ms = view.times.ms(tick) if ended.finished_ms is None else ended.finished_ms
             waited_ms = max(0, began_ms - view.times.ms(queued))
@@ -156,10 +173,13 @@ def attempts_of(reader: StoreReader, content: Content, view: JobView) -> Iterato
         yield AttemptLog(number, running=True)
 
 
-def _ended(reader: StoreReader, content: Content, number: int, record: RecordView) -> AttemptLog:
+def _ended(
+    reader: StoreReader, content: Content, number: int, record: RecordView, element: int | None
+) -> AttemptLog | None:
+    """How an attempt ended; None for one that an element was not in, because it was settled before."""
     evidence = record.evidence
     reason = str(record.fields.get("reason_code") or (evidence.reason_code if evidence is not None else "")) or None
-    if evidence is None or evidence.detail_digest is None or evidence.kind != "result":
+    if evidence is None or evidence.detail_digest is None or evidence.kind not in {"result", "worker_lost"}:
         return AttemptLog(number, reason_code=reason)
     try:
         envelope = content.get(evidence.detail_digest)
@@ -170,7 +190,15 @@ def _ended(reader: StoreReader, content: Content, number: int, record: RecordVie
     if report is None:
         fate = ERASED if reader.is_erased(evidence.detail_digest) else ABSENT
         return AttemptLog(number, reason_code=reason, fate=fate)
+    if element is not None:
+        own = report.of_element(element)
+        if own is None:
+            return AttemptLog(number, reason_code=reason)
+        if own.attempt_id != report.attempt_id:
+            return None
+        report = own
     result, used = report.result, report.result.usage
+    stdout, stderr = (_printed(reader, content, report, stream) for stream in STREAMS)
     return AttemptLog(
         number,
         status=result.status,
@@ -181,9 +209,23 @@ def _ended(reader: StoreReader, content: Content, number: int, record: RecordVie
         started_ms=result.started_ms,
         finished_ms=result.finished_ms,
         unmeasured=frozenset(used.unmeasured) | ({"gpu_ms"} if used.gpu_ms is None else set()),
-        stdout=_stored(reader, content, result.stdout),
-        stderr=_stored(reader, content, result.stderr),
+        stdout=stdout,
+        stderr=stderr,
     )
+
+
+def _printed(reader: StoreReader, content: Content, report: WorkReport, name: str) -> StreamLog:
+    """What one attempt printed to a stream; of an array, what its elements did, one after the other."""
+    elements = report.result.elements
+    if elements is None:
+        return _stored(reader, content, report.result.stdout if name == STDOUT else report.result.stderr)
+    logs = []
+    for place in sorted(elements.streams):
+        own = report.of_element(place)
+        if own is not None and own.attempt_id == report.attempt_id:
+            logs.append(_printed(reader, content, own, name))
+    fate = next((log.fate for log in logs if log.fate != HERE), HERE)
+    return StreamLog(b"".join(log.data for log in logs), any(log.truncated for log in logs), fate)
 
 
 def _stored(reader: StoreReader, content: Content, stream: WorkStream) -> StreamLog:
@@ -259,6 +301,7 @@ class Follower:
         self._jobs = {job_id: _Followed() for job_id in job_ids}
         self._open = dict.fromkeys(self._jobs)
         """Jobs that have not been shown whole, in order."""
+        self._arrays: dict[str, bool] = {}
         self._quiet = 0
         run = None if run_id is None else reader.run(run_id)
         self._partition = None if run is None else run.partition
@@ -307,7 +350,7 @@ class Follower:
         row = self._reader.job(job_id)
         if row is not None and row.transition_seq != job.transition_seq:
             pieces += self._catch_up(job_id, job)
-        if job.running and live is not None:
+        if job.running and live is not None and not self._is_array(job_id):
             pieces += self._live(job_id, job, live)
         if row is None or job.state in TERMINAL:
             del self._open[job_id]
@@ -330,6 +373,14 @@ class Follower:
         job.running = bool(attempts) and attempts[-1].running
         job.state, job.transition_seq = view.row.state, view.row.transition_seq
         return pieces
+
+    def _is_array(self, job_id: str) -> bool:
+        """Whether a job is many calls: its worker's files hold what the call at hand has printed, and its report has all."""
+        if job_id not in self._arrays:
+            row = self._reader.job(job_id)
+            order = None if row is None else order_of(self._content, row)
+            self._arrays[job_id] = order is not None and bool(order.elements)
+        return self._arrays[job_id]
 
     def _live(self, job_id: str, job: _Followed, live: LiveJob) -> list[Piece]:
         read = {stream: live.read(stream, job.offsets[stream]) for stream in STREAMS}

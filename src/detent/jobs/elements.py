@@ -20,7 +20,7 @@ from typing import Any, Final
 from detent.canon import UINT64_MAX, encode_trusted, json_digest
 from detent.canon.grammar import CHUNK_MAX
 from detent.canon.late import dataclass
-from detent.canon.merkle import root_of
+from detent.canon.merkle import root_and_paths, root_of
 from detent.canon.strict_json import JSON_LABEL
 from detent.kernel.manifest import digest_fault
 
@@ -101,6 +101,11 @@ class Elements:
     def root(self) -> bytes:
         """The Merkle root over all elements."""
         return root_of(self._leaves())
+
+    def proof(self, place: int) -> tuple[bytes, bytes]:
+        """The leaf of one element, and its path to the root, nearest hash first, as one piece of bytes."""
+        leaves = self._leaves()
+        return leaves[place], root_and_paths(leaves)[1][place]
 
     def _leaf(self, place: int) -> bytes:
         """The leaf of one element: its place, how it ended, and what came of it."""

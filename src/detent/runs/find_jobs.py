@@ -15,6 +15,7 @@ from typing import Final
 from detent.canon import NotCanonical, decode
 from detent.canon.late import dataclass, pattern
 from detent.errors import InvalidInput
+from detent.jobs.elements import element_id, split_element_id
 from detent.kernel import Job, Run
 from detent.kernel.run import RUNNING
 from detent.owner.content import Content, order_of
@@ -43,13 +44,22 @@ class FoundJob:
     index: int | None = None
     reused: bool = False
     """Whether it belongs to an earlier run, whose result was taken over."""
+    element: int | None = None
+    """Which element of the job is meant; None: the job itself."""
+    elements: int = 0
+    """How many elements the job has, if it is an array."""
 
     @property
     def label(self) -> str:
         """``extract[3]``; the job's id when it has no other name."""
         if not self.step:
-            return self.job_id
+            return self.name
         return self.step if self.index is None else f"{self.step}[{self.index}]"
+
+    @property
+    def name(self) -> str:
+        """The id of the job, or of the element of it."""
+        return element_id(self.job_id, self.element)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +90,8 @@ def find_jobs(
         return Found(JOB, row.run_id, (_found(content, row),))
     if run_id is None and reader.run(identifier) is not None:
         return Found(RUN, identifier, tuple(members(reader, content, identifier)))
+    if (element := _element(reader, content, identifier)) is not None:
+        return element
     if named != NEWEST and run_id is None and (row_named := _of_name(reader, identifier, named)) is not None:
         return Found(RUN, row_named.run_id, tuple(members(reader, content, row_named.run_id)))
     known: dict[str, None] = {}
@@ -100,6 +112,41 @@ def find_jobs(
     if run_id is None and (newest := _of_name(reader, identifier)) is not None:
         return Found(RUN, newest.run_id, tuple(members(reader, content, newest.run_id)))
     return _by_beginning(reader, content, identifier, run_id, known)
+
+
+def _element(reader: StoreReader, content: Content, identifier: str) -> Found | None:
+    """The element that an id stands for, of which the job's part may be a beginning; None for any other id."""
+    named = split_element_id(identifier)
+    if named is None:
+        return None
+    job_id, place = named
+    rows = [reader.job(job_id)]
+    if rows == [None] and len(job_id) >= PREFIX_MIN:
+        rows = [row for row in reader.jobs(after=job_id, limit=2) if row.job_id.startswith(job_id)]
+    row = rows[0] if len(rows) == 1 else None
+    order = None if row is None else order_of(content, row)
+    if row is None or order is None or not order.elements:
+        return None
+    if place >= len(order.elements):
+        raise InvalidInput(
+            f"job {row.job_id!r} has {len(order.elements)} elements, counted from 0: there is no element {place}",
+            code="UNKNOWN_JOB",
+            hint=f"`detent show {row.job_id}` lists them",
+        )
+    own = order.of_element(place)
+    return Found(
+        JOB, row.run_id, (FoundJob(row.job_id, own.origin.step or own.label, own.origin.index, element=place),)
+    )
+
+
+def insist_on_whole(found: Found, verb: str) -> None:
+    """Refuse one element where a command is about whole jobs."""
+    for job in found.jobs[:1]:
+        if job.element is not None:
+            raise InvalidInput(
+                f"{job.name!r} is an element of job {job.job_id}, and a job is {verb} as a whole",
+                hint=f"name the job: {job.job_id}",
+            )
 
 
 def correlated(
@@ -164,17 +211,17 @@ def found_job(reader: StoreReader, content: Content, job_id: str) -> FoundJob:
     return FoundJob(job_id, "") if row is None else _found(content, row)
 
 
-def called(content: Content, row: JobRow) -> str:
-    """What people call a job: ``extract[3]``; empty when it has no name but its id."""
-    found = _found(content, row)
-    return found.label if found.step else ""
+def named_job(content: Content, row: JobRow) -> FoundJob:
+    """A job with what people call it."""
+    return _found(content, row)
 
 
 def _found(content: Content, row: JobRow, *, reused: bool = False) -> FoundJob:
     order = order_of(content, row)
     if order is None:
         return FoundJob(row.job_id, "", None, reused)
-    return FoundJob(row.job_id, order.origin.step or order.label, order.origin.index, reused)
+    name = order.origin.step or order.label
+    return FoundJob(row.job_id, name, order.origin.index, reused, elements=len(order.elements))
 
 
 def _planned(content: Content, row: RunRow) -> dict[str, str]:

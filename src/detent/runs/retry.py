@@ -19,6 +19,7 @@ from detent.canon.late import dataclass
 from detent.contract import ContractInvalid, load
 from detent.contract.words import BYTES_MAX
 from detent.errors import DetentError, InvalidInput, RequestRefused
+from detent.jobs.elements import element_id
 from detent.jobs.order import Call, Order, Retries
 from detent.jobs.work import WorkReport
 from detent.kernel import Job, Run
@@ -89,17 +90,27 @@ def changed_since(inputs: RunInputs) -> str | None:
     return None if digests_of(present) == digests_of(contract) else str(path)
 
 
-def retry_job(work: Runtime, row: JobRow) -> RetriedJob:
-    """Run a task's job again, as a new one, and wait for its end. Raises `InvalidInput` where that cannot be done."""
+def retry_job(work: Runtime, row: JobRow, element: int | None = None) -> RetriedJob:
+    """Run a task's job, or one element of it, again as a new job, and wait for its end.
+
+    Raises `InvalidInput` where that cannot be done.
+    """
     job = Job.decode(row.body)
     order = _order(work.backend, job)
+    if element is not None:
+        order = order.of_element(element)
+    elif order.elements:
+        raise InvalidInput(
+            f"job {job.job_id!r} has {len(order.elements)} elements, and each is retried by itself",
+            hint=f"`detent show {job.job_id}` lists them; `detent retry {element_id(job.job_id, 0)}` retries the first",
+        )
     call, salt = _call(order), order.origin.ingredients.get("salt")
     work_key = work.work_keys.of(call, _value_digests(work.backend), salt=salt)
     again = Order(
         replace(call, shell=order.call.shell),
         order.label,
         replace(order.limits, retries=Retries(job.max_retries, job.retry_categories)),
-        replace(order.origin, ingredients=work_key.ingredients, retry_of=job.job_id, again=None),
+        replace(order.origin, ingredients=work_key.ingredients, retry_of=element_id(job.job_id, element), again=None),
     )
     ended = threading.Event()
     job_id = work.backend.new_uuid()
@@ -121,7 +132,7 @@ def retry_job(work: Runtime, row: JobRow) -> RetriedJob:
             submitter.check_supervisor()
     finally:
         unlisten()
-    return RetriedJob(job_id, job.job_id, order.label, done.state, done.report)
+    return RetriedJob(job_id, element_id(job.job_id, element), order.label, done.state, done.report)
 
 
 def _inputs(backend: Backend, run: Run) -> RunInputs:
