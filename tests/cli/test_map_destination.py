@@ -7,7 +7,7 @@ import os
 import signal
 from pathlib import Path
 
-from detent.runs.record.identity import LOCKS
+from detent.owner.place import LOCKS
 from tests.cli.map_project import MapProject, detent_home, eventually, opened, project
 
 __all__ = ["detent_home", "project"]

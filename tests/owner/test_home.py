@@ -156,6 +156,71 @@ def test_a_process_killed_while_it_makes_a_home_leaves_none(tmp_path: Path, poin
     assert list(tmp_path.iterdir()) == [path], "what the dead process left has been swept away"
 
 
+KILLED_AT_EACH_CALL = """
+import os, shutil, signal, sys
+from pathlib import Path
+from detent.owner.home import make_home
+from detent.owner.wiring import begin_ledger
+
+def counted(real):
+    def call(*args, **options):
+        global left
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*args, **options)
+    return call
+
+path, left, killed = Path(sys.argv[1]), 0, True
+for name in ("mkdir", "open", "link", "rename", "fsync", "unlink", "rmdir"):
+    setattr(os, name, counted(getattr(os, name)))
+Path.rename = counted(Path.rename)
+calls = 0
+while killed:
+    child = os.fork()
+    if child == 0:
+        left = calls
+        make_home(path, begin_ledger)
+        os._exit(0)
+    left = 1 << 30
+    killed = os.waitpid(child, 0)[1] == signal.SIGKILL
+    whole = path.exists()
+    print(calls, whole, sorted(entry.name for entry in path.iterdir()) if whole else [], flush=True)
+    if whole and killed:
+        shutil.rmtree(path)
+    calls += 1
+"""
+
+
+def test_a_process_killed_at_any_call_while_it_makes_a_home_leaves_none_or_a_whole_one(tmp_path: Path) -> None:
+    path = tmp_path / ".detent"
+    command = [sys.executable, "-c", KILLED_AT_EACH_CALL, str(path)]
+    done = subprocess.run(command, check=True, timeout=120, env=surroundings(), capture_output=True, text=True)
+    lines = [line.split(" ", 2) for line in done.stdout.splitlines()]
+    assert len(lines) > 20
+    assert {found for _, whole, found in lines if whole == "False"} == {"[]"}
+    assert {found for _, whole, found in lines if whole == "True"} == {
+        "['.gitignore', 'config.toml', 'content', 'keys', 'ledger.db']"
+    }
+    assert [whole for _, whole, _ in lines] == sorted(whole for _, whole, _ in lines), "once there it stays"
+    assert list(tmp_path.iterdir()) == [path], "the last one swept away what the dead left"
+    with Runtime(Home(path), workers=1):
+        pass
+
+
+def test_a_new_home_is_synced_once_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    home = make_home(tmp_path / ".detent", begin_ledger)
+    assert len(synced) == len(set(synced)) == len(list(home.path.rglob("*"))) + 2, "each file, the home, its directory"
+
+
 def test_a_home_that_another_process_is_making_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / ".detent"
     seen: list[Path] = []

@@ -82,7 +82,8 @@ def command(shell: Shell, names: tuple[str, ...], *, run_id: str | None, ranks: 
 def _source(name: str) -> Source:
     """A home by its directory, by the project around it or by its ledger; a file otherwise."""
     from detent.inspect.compare import find_source  # noqa: PLC0415 - keeps `--help` fast
-    from detent.owner.home import DIRECTORY, find_home  # noqa: PLC0415
+    from detent.owner.home import find_home  # noqa: PLC0415
+    from detent.owner.place import DIRECTORY  # noqa: PLC0415
 
     path = Path(name)
     for candidate in (path, path / DIRECTORY, *([path.parent] if path.name == "ledger.db" else [])):

@@ -83,7 +83,8 @@ class Shell:
 
     def _find(self) -> Home:
         from detent.errors import HomeError  # noqa: PLC0415
-        from detent.owner.home import HOME_VARIABLE, find_home, is_home  # noqa: PLC0415 - keeps `--help` fast
+        from detent.owner.home import find_home, is_home  # noqa: PLC0415 - keeps `--help` fast
+        from detent.owner.place import HOME_VARIABLE  # noqa: PLC0415
 
         found = find_home(Path.cwd(), os.environ, self.home_option)
         if found is not None:

@@ -11,7 +11,7 @@ Where to begin reading:
   kernel, for observers, and for a worker that asks again which leases it holds.
 - `session` is how a process reaches the owner, whether it owns the home itself or is a client (`socket_client`, `socket_server`,
   `socket_messages`), and repeats requests that are safe to repeat.
-- `home` finds and makes the directory, `lock` decides which process owns it and which of its threads computes, `settings` reads its
+- `place` says where a home may be, `home` finds and makes the directory, `lock` decides which process owns it and which of its threads computes, `settings` reads its
   configuration, `home_permissions` refuses homes of other users and guards private keys.
 - `keys` says which keys are trusted, rotates them, and gives a copied home new ones; `state_directory` keeps tree heads and the
   place of each ledger outside the home.

@@ -7,7 +7,8 @@
       live/         what workers are doing right now    resources/    locks on what is counted, such as gpu
       .gitignore    `*`: nothing in here belongs into a repository
 
-A new home is built under another name and renamed into place, so a crash leaves none or a whole one. What a crash leaves
+A new home is built under another name, synced once as a whole and renamed into place, so a crash leaves none or a whole one.
+Nothing is synced while it is built: what has no name yet need not outlive a power cut. What a crash leaves
 of the building is swept away by the next one who makes a home there: a building is locked while a process works on it, and the
 lock ends with the process. An empty directory may be a mounted volume, which cannot be replaced: a home for it is built inside
 and moved up, the settings last, which are what makes a directory a home.
@@ -40,14 +41,14 @@ from detent.canon.late import dataclass, pattern
 from detent.errors import HomeError
 from detent.ledger import KeyEntry, SignedTrust, TrustConfig, sign_trust
 from detent.owner.home_permissions import ROLES, KeyFiles, insist_on_own, insist_on_writable, no_access
+from detent.owner.place import DIRECTORY, named_place, places
 from detent.owner.settings import TEMPLATE, Settings, read_settings
 from detent.store.content import ContentFiles
 from detent.store.files import DISK, refuse_network_file_system
 from detent.store.sqlite import SqliteStore
+from detent.store.sqlite.database import UNSYNCED
 
-DIRECTORY = ".detent"
 BUILDING = ".new-"
-HOME_VARIABLE = "DETENT_HOME"
 ORIGIN_BYTES = 8
 DEPENDENCIES = ("apsw", "libipld", "pynacl")
 """Packages whose version can change bytes or durability: part of the environment policy (PIPE-032)."""
@@ -101,11 +102,9 @@ def find_home(start: Path, environment: Mapping[str, str], explicit: Path | None
     Raises `StoreUnavailable` for one that this user may not look into, and `HomeUntrusted` for one that another user made or
     could replace: going on with another would be a surprise.
     """
-    named = explicit or (Path(environment[HOME_VARIABLE]) if environment.get(HOME_VARIABLE) else None)
-    candidates = [named.absolute()] if named else [directory / DIRECTORY for directory in (start, *start.parents)]
-    for path in candidates:
+    for path in places(start, environment, explicit):
         if is_home(path):
-            insist_on_own(path, environment, found=named is None)
+            insist_on_own(path, environment, found=named_place(environment, explicit) is None)
             return Home(path)
     return None
 
@@ -127,8 +126,8 @@ def is_home(path: Path) -> bool:
 
 def new_home_path(start: Path, environment: Mapping[str, str], explicit: Path | None = None) -> Path:
     """Where a home would be made if none is found; `HomeUntrusted` for a place where it would not be this user's alone."""
-    named = explicit or (Path(environment[HOME_VARIABLE]) if environment.get(HOME_VARIABLE) else None)
-    path = start / DIRECTORY if named is None else named.absolute()
+    named = named_place(environment, explicit)
+    path = start / DIRECTORY if named is None else named
     is_home(path)  # One that may not be looked into is refused for that first, as `find_home` does.
     insist_on_own(path, environment, found=named is None)
     return path
@@ -326,10 +325,10 @@ def _build(
     (home.path / "keys").mkdir(mode=0o700)
     (home.path / "content").mkdir(mode=0o700)
     origin = f"detent/{random(ORIGIN_BYTES).hex()}"
-    keys = {role: home.keyring.add(role, random(32)) for role in ROLES}
+    keys = {role: home.keyring.add(role, random(32), sync=False) for role in ROLES}
     signed = sign_trust(genesis_trust(origin, {role: key.public_key for role, key in keys.items()}), keys["root"])
     (home.path / _SETTINGS).write_text(TEMPLATE.format(origin=origin, root=digest_text(sha256(signed.body))))
-    SqliteStore.create(home.ledger, origin, partitions).close()
+    SqliteStore.make(home.ledger, origin, partitions, _options=UNSYNCED)
     begin(home, signed)
 
 

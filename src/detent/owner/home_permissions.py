@@ -191,17 +191,19 @@ class KeyFiles:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def add(self, role: str, seed: bytes) -> SigningKey:
-        """Store a new key of a role, durable before it is returned; the seed comes from the caller."""
+    def add(self, role: str, seed: bytes, *, sync: bool = True) -> SigningKey:
+        """Store a new key of a role, durable before it is returned unless the caller syncs; the seed comes from the caller."""
         key = SigningKey(seed)
         path = self._path(role, key.key_id)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(seed.hex().encode() + b"\n")
             file.flush()
-            os.fsync(file.fileno())
-        # The name too: a ledger must never announce a key whose file a power cut could still take away.
-        DISK.sync_directory(self.directory)
+            if sync:
+                os.fsync(file.fileno())
+        if sync:
+            # The name too: a ledger must never announce a key whose file a power cut could still take away.
+            DISK.sync_directory(self.directory)
         return key
 
     def find(self, role: str, key_id: bytes) -> SigningKey:

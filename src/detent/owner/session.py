@@ -65,6 +65,7 @@ class Session:
         self._closed = False
         self._pid = os.getpid()
         self._opened_at = 0.0
+        self._partition_count: int | None = None
         self._connect()
 
     @property
@@ -204,8 +205,11 @@ class Session:
         self.close()
 
     def _partitions(self) -> int:
-        with self._parts.open_reader(self.home.ledger) as reader:
-            return reader.partitions
+        """How many partitions the ledger has, which never changes."""
+        if self._partition_count is None:
+            with self._parts.open_reader(self.home.ledger) as reader:
+                self._partition_count = reader.partitions
+        return self._partition_count
 
     @property
     def _forked(self) -> bool:

@@ -32,7 +32,7 @@ from detent.owner.turn import Judge
 from detent.scheduling.scheduler import Scheduler
 from detent.store.api import Store, StoreReader, TreeHeadRow
 from detent.store.sqlite import SqliteStore
-from detent.store.sqlite.database import Options
+from detent.store.sqlite.database import UNSYNCED, Options
 
 if TYPE_CHECKING:
     from detent.owner.telemetry import Telemetry
@@ -219,9 +219,9 @@ def _telemetry(home: Home, settings: Settings, owners: Sequence[Owner], parts: P
 
 
 def begin_ledger(home: Home, signed: SignedTrust, *, parts: Parts | None = None) -> None:
-    """Write the first batch of a new ledger: the trust configuration and the first epoch."""
+    """Write the first batch of a new ledger: the trust configuration and the first epoch; `make_home` syncs them."""
     parts = parts or Parts()
-    store = parts.open_store(home.ledger)
+    store = SqliteStore.open(home.ledger, _options=UNSYNCED)
     try:
         trust = Trust.start(signed.envelope())
         for partition in range(store.partitions):

@@ -24,7 +24,8 @@ from tempfile import TemporaryDirectory, mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from detent.errors import InvalidInput
-from detent.owner.home import HOME_VARIABLE, Home, make_home
+from detent.owner.home import Home, make_home
+from detent.owner.place import HOME_VARIABLE
 from detent.owner.session import Session
 from detent.owner.wiring import Parts, begin_ledger
 

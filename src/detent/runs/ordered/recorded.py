@@ -21,9 +21,10 @@ from detent.errors import DetentError, HomeUntrusted
 from detent.kernel import Run
 from detent.ordered.actions import Snapshot
 from detent.owner.content import Content, open_value
+from detent.owner.place import LOCKS
 from detent.runs.ordered.notes import SUMMARY, commit_name, notes_of, taken_name
 from detent.runs.ordered.spec import OrderedInputs, read_ordered
-from detent.runs.record.identity import LOCKS, SNAPSHOT
+from detent.runs.record.identity import SNAPSHOT
 from detent.runs.record.recorded_run import report_of, value_of
 from detent.store.api import StoreReader
 from detent.store.files import open_no_follow

@@ -12,9 +12,9 @@ from typing import Final, Self
 from detent.canon.late import pattern
 from detent.errors import InvalidInput
 from detent.owner.lock import is_held
+from detent.owner.place import LOCKS
 from detent.store.files import open_no_follow
 
-LOCKS: Final = "runs"
 CANCEL: Final = ".cancel"
 """How the name of a file ends by which the driver of a run is asked to cancel it."""
 SNAPSHOT: Final = ".snapshot.json"

@@ -17,7 +17,8 @@ from detent.errors import DetentError, StoreCorrupt
 from detent.kernel import Run
 from detent.kernel.run import RUNNING
 from detent.owner.backend import Backend
-from detent.runs.record.identity import LOCKS, RunLock, is_driven
+from detent.owner.place import LOCKS
+from detent.runs.record.identity import RunLock, is_driven
 
 INPUTS_VERSION: Final = 1
 

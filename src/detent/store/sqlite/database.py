@@ -67,6 +67,8 @@ class Options:
 
 
 DEFAULT_OPTIONS: Final = Options()
+UNSYNCED: Final = Options(synchronous="OFF")
+"""For a ledger in a directory that is not a home yet: the directory is synced as a whole before it becomes one."""
 
 _SYNCHRONOUS: Final = {"OFF": 0, "NORMAL": 1, "FULL": 2, "EXTRA": 3}
 
@@ -131,9 +133,11 @@ def create_file(path: Path, origin: str, partitions: int, options: Options) -> N
     unfinished = Path(name)
     try:
         _build(unfinished, origin, partitions, options)
-        DISK.sync_file(unfinished)
+        if options.synchronous != UNSYNCED.synchronous:
+            DISK.sync_file(unfinished)
         os.link(unfinished, path)
-        DISK.sync_directory(directory)
+        if options.synchronous != UNSYNCED.synchronous:
+            DISK.sync_directory(directory)
     except FileExistsError as exc:
         raise _already_there(path) from exc
     except OSError as exc:
@@ -270,11 +274,11 @@ def _has_wal(path: Path) -> bool:
 
 def _build(path: Path, origin: str, partitions: int, options: Options) -> None:
     with closing(_connect(path, apsw.SQLITE_OPEN_READWRITE, options)) as connection:
-        connection.pragma("application_id", APPLICATION_ID)
-        connection.pragma("journal_mode", "WAL")
         connection.pragma("synchronous", options.synchronous)
+        connection.pragma("journal_mode", "WAL")
         statements = queries()
         connection.execute(statements["begin_write"])
+        connection.pragma("application_id", APPLICATION_ID)
         connection.execute(schema())
         connection.execute(statements["insert_ledger"], (origin, partitions))
         connection.executemany(statements["insert_partition"], ((number,) for number in range(partitions)))

@@ -94,9 +94,14 @@ class SqliteStore(SqliteReader):
     @classmethod
     def create(cls, path: Path, origin: str, partitions: int, *, _options: Options = DEFAULT_OPTIONS) -> Self:
         """Make an empty ledger at a path where nothing is, and open it."""
+        cls.make(path, origin, partitions, _options=_options)
+        return cls.open(path, _options=_options)
+
+    @staticmethod
+    def make(path: Path, origin: str, partitions: int, *, _options: Options = DEFAULT_OPTIONS) -> None:
+        """Make an empty ledger at a path where nothing is."""
         check_ledger(origin, partitions)
         create_file(path, origin, partitions, _options)
-        return cls.open(path, _options=_options)
 
     @classmethod
     def open(cls, path: Path, *, _options: Options = DEFAULT_OPTIONS) -> Self:
