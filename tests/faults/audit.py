@@ -11,7 +11,8 @@ from typing import Any
 
 from detent.canon import decode
 from detent.executor.plain import processes
-from detent.executor.plain.sweep import MARKER, home_id
+from detent.executor.plain.sweep import home_id
+from detent.executor.plain.wire import MARKER
 from detent.inspect.audit import verify_home
 from detent.inspect.replay import replay_home
 from detent.kernel import Evidence, Job

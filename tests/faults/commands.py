@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from detent.executor.plain import processes
-from detent.executor.plain.sweep import MARKER
+from detent.executor.plain.wire import MARKER
 
 ROOT = Path(__file__).resolve().parents[2]
 WAIT_SECONDS = 120.0

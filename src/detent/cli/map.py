@@ -111,7 +111,10 @@ def command(  # noqa: PLR0913 - a command's options
     quiet: bool,
 ) -> int:
     """Map a function over items."""
-    from detent.contract.words import python_target_fault  # noqa: PLC0415 - keeps `--help` fast
+    from detent.runs.ahead import host_ahead  # noqa: PLC0415 - keeps `--help` fast
+
+    host = host_ahead(shell.home_option, reuses=False)  # Before all else is loaded.
+    from detent.contract.words import python_target_fault  # noqa: PLC0415
     from detent.jobs.order import Retries  # noqa: PLC0415
     from detent.runs.ordered.resume import Beginning  # noqa: PLC0415
     from detent.runs.ordered.spec import WINDOW, OrderedSpec  # noqa: PLC0415
@@ -137,7 +140,7 @@ def command(  # noqa: PLR0913 - a command's options
         item_ms=None if item_timeout is None else duration_ms("--item-timeout", item_timeout),
     )
     commit_ms = None if commit_timeout is None else duration_ms("--commit-timeout", commit_timeout)
-    with Runtime(home_at(shell.home_option), workers=workers) as work:
+    with Runtime(home_at(shell.home_option), workers=workers, host=host) as work:
         items = _files(work, patterns, base) if rows is None else _rows(work, rows)
         beginning = Beginning(force=force, append=append)
         return drive(shell, work, spec, items, beginning, new=new, quiet=quiet, commit_ms=commit_ms)

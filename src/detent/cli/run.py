@@ -82,7 +82,11 @@ def command(  # noqa: PLR0913 - a command's options
     quiet: bool,
 ) -> int:
     """Run a pipeline."""
-    from detent.contract import ContractInvalid  # noqa: PLC0415 - keeps `--help` fast
+    from detent.runs.ahead import host_ahead  # noqa: PLC0415 - keeps `--help` fast
+
+    # Before all else is loaded, and in vain if the contract is wrong: then it ends with this process.
+    host = None if watch else host_ahead(shell.home_option, reuses=not force)
+    from detent.contract import ContractInvalid  # noqa: PLC0415
     from detent.reuse.work_keys import Options  # noqa: PLC0415
     from detent.runs.handle import RunHandle  # noqa: PLC0415
     from detent.runs.record.inputs import RunInputs  # noqa: PLC0415
@@ -98,7 +102,7 @@ def command(  # noqa: PLR0913 - a command's options
             raise click.UsageError("--new has no effect with --watch: each occurrence starts its own run")
         return watch_runs(shell, RunInputs(contract, params), options, workers=workers, quiet=quiet, drive=drive)
     home = home_at(shell.home_option)
-    with Runtime(home, workers=workers, late=True) as work:
+    with Runtime(home, workers=workers, late=True, host=host) as work:
         handle = RunHandle(work, RunInputs(contract, params), options=options, new=new)
         return drive(shell, work, handle, quiet=quiet)
 

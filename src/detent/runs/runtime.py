@@ -18,12 +18,13 @@ from detent.owner.home_permissions import insist_on_writable
 from detent.owner.session import Session
 from detent.owner.wiring import Parts, begin_ledger
 from detent.reuse.work_keys import WorkKeys
-from detent.runs.record.identity import LOCKS
+from detent.runs.ahead import LOADED_BY_TASKS, has_results
 from detent.workers.executor import Executor, LazyExecutor
 from detent.workers.resources import ResourceGate, Resources, feasible_fault
 from detent.workers.supervisor import Attempted, Sleeper, Supervisor
 
 if TYPE_CHECKING:
+    from detent.executor.plain.host_process import HostProcess
     from detent.executor.plain.pool import Pool
 
 MakeExecutors: TypeAlias = Callable[[Backend], tuple[Mapping[str, Executor], Sleeper]]
@@ -34,18 +35,6 @@ logger = logging.getLogger("detent.runs")
 NO_WORK_HINT: Final = "`detent replicas` lists the registered replicas, `detent replicas remove REPLICA` removes one"
 LIVE: Final = "live"
 WORKERS_MAX: Final = 1024
-LOADED_BY_TASKS: Final = (
-    "tokenize",
-    "inspect",
-    "datetime",
-    "dataclasses",
-    "detent.errors",
-    "detent.sdk.options",
-    "detent.sdk.recording",
-    "detent.sdk.flow",
-    "detent.sdk.task",
-)
-"""What a module with a task in it loads, in small steps. By name, for processes that are not this one: the engine needs none of it."""
 
 
 def home_at(explicit: Path | None = None, environment: Mapping[str, str] | None = None) -> Home:
@@ -74,10 +63,10 @@ class Runtime:
     """Everything that a run or a client needs, open. Closing it ends the workers and gives the home up.
 
     With ``idle`` it takes no work before `start`, and none at all when it has no workers. With ``late`` a run starts the workers,
-    when something has to run: of a run whose results are all there, none would do anything.
+    when something has to run: of a run whose results are all there, none would do anything. ``host`` was started ahead for it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - settings, all but the first by name
         self,
         home: Home,
         *,
@@ -87,8 +76,10 @@ class Runtime:
         executors: MakeExecutors | None = None,
         idle: bool = False,
         late: bool = False,
+        host: HostProcess | None = None,
     ) -> None:
         self.home = home
+        self._host = host
         self.workers = worker_count(workers, least=0 if idle else 1)
         self.progress: dict[str, Callable[[], tuple[int, int, int]]] = {}
         """Of jobs that drive an ordered run here: how to ask for items committed, failed and to be done."""
@@ -106,8 +97,7 @@ class Runtime:
         self.settings = home.settings()
         self.pools = self.settings.step_pools
         """How many workers the steps of a type have for themselves, beside the shared ones."""
-        # Where no run was ever driven, there is no result to reuse.
-        begins = not idle and not (late and (home.path / LOCKS).exists())
+        begins = not idle and not (late and has_results(home.path))
         # First of all: while the process that the workers are made by comes up, the home is opened.
         self._pool = self._make_pool() if executors is None and begins else None
         try:
@@ -220,9 +210,10 @@ class Runtime:
         from detent.executor.plain.sweep import sweep_orphans  # noqa: PLC0415 - `import detent` stays cheap
 
         live = self.home.path / LIVE
-        live.mkdir(mode=0o700, exist_ok=True)
         sweep_orphans(live)
-        return Pool(self._processes, live=live, content=self.home.path / "content", preload=LOADED_BY_TASKS)
+        live.mkdir(mode=0o700, exist_ok=True)
+        host, self._host = self._host, None
+        return Pool(self._processes, live=live, content=self.home.path / "content", preload=LOADED_BY_TASKS, host=host)
 
     @property
     def _processes(self) -> int:

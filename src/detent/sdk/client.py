@@ -158,17 +158,21 @@ class Client:
         force: bool = False,
         salt: str | None = None,
     ) -> None:
-        from detent.reuse.work_keys import Options  # noqa: PLC0415 - `import detent` stays cheap
-        from detent.runs.runtime import Runtime, home_at  # noqa: PLC0415
-        from detent.runs.single_jobs import SingleJobs  # noqa: PLC0415
-        from detent.sdk.run import file_maker  # noqa: PLC0415
+        from detent.runs.ahead import host_ahead  # noqa: PLC0415 - `import detent` stays cheap
         from detent.sdk.user_code import refuse_while_loading  # noqa: PLC0415
 
         refuse_while_loading("makes a client")
-        where = home_at(None if home is None else Path(home))
+        chosen = None if home is None else Path(home)
+        host = host_ahead(chosen, reuses=False) if workers else None  # Before all else is loaded.
+        from detent.reuse.work_keys import Options  # noqa: PLC0415
+        from detent.runs.runtime import Runtime, home_at  # noqa: PLC0415
+        from detent.runs.single_jobs import SingleJobs  # noqa: PLC0415
+        from detent.sdk.run import file_maker  # noqa: PLC0415
+
+        where = home_at(chosen)
         self.home = where.path
         self._options = Options(force=force, salt=salt)
-        self._work: Runtime = Runtime(where, workers=workers, idle=True)
+        self._work: Runtime = Runtime(where, workers=workers, idle=True, host=host)
         self._tasks: SingleJobs = SingleJobs(self._work, options=self._options)
         self._file = file_maker(where.path)
         self._warned = 0

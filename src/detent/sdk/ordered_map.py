@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from detent.errors import DetentError, InvalidInput
-from detent.sdk.calls import record_map
 from detent.sdk.options import check_duration, duration, milliseconds
 from detent.sdk.recording import current
 from detent.sdk.run import RunFailed
@@ -213,6 +212,8 @@ def ordered_map(  # noqa: PLR0913 - how a run is to go, each by its name
     """
     recording = current()
     if recording is not None:
+        from detent.sdk.calls import record_map  # noqa: PLC0415 - a map on its own loads the engine later
+
         settings: dict[str, Any] = {} if window == WINDOW else {"window": window}
         settings |= {} if chunk is None else {"chunk": chunk}
         settings |= {} if on_error == "stop" else {"on_error": on_error}
@@ -347,10 +348,13 @@ def _lines(items: Iterable[Any], kept: Any, files: dict[str, None]) -> Iterator[
 def _committed(
     request: _Request, items: Iterable[Any], commit: str | Callable[..., Any] | CommitTarget
 ) -> OrderedSummary:
+    from detent.runs.ahead import host_ahead  # noqa: PLC0415
+
+    host = host_ahead(request.home, reuses=False)  # Before all else is loaded.
     from detent.runs.runtime import Runtime, home_at  # noqa: PLC0415
 
     where = home_at(request.home)
-    with Runtime(where, workers=request.workers) as work:
+    with Runtime(where, workers=request.workers, host=host) as work:
         beginning = request.beginning(commit)
         spec = request.spec(_named(commit))
         target = _target(commit, work, beginning.anew(work.backend, spec))
@@ -361,6 +365,9 @@ def _committed(
 
 
 def _streamed(request: _Request, items: Iterable[Any], box: dict[str, Any]) -> Iterator[Any]:
+    from detent.runs.ahead import host_ahead  # noqa: PLC0415
+
+    host = host_ahead(request.home, reuses=False)  # Before all else is loaded.
     from detent.jobs.values import restored  # noqa: PLC0415
     from detent.reuse.work_keys import no_results  # noqa: PLC0415
     from detent.runs.ordered.loop_target import HandOver  # noqa: PLC0415
@@ -369,7 +376,7 @@ def _streamed(request: _Request, items: Iterable[Any], box: dict[str, Any]) -> I
 
     where = home_at(request.home)
     file = file_maker(where.path)
-    with Runtime(where, workers=request.workers) as work:
+    with Runtime(where, workers=request.workers, host=host) as work:
         target = HandOver()
         handle = request.handle(work, items, request.spec(None), target)
         ended: list[BaseException | OrderedResult] = []

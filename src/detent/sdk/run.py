@@ -111,19 +111,23 @@ def run(  # noqa: PLR0913 - how a run is to go, each by its name
     otherwise the nearest ``.detent`` upwards, or a new one here. The same contract with the same parameters and an unfinished
     run goes on where that run stopped, unless ``new``; ``force`` runs every step again.
     """
-    from detent.contract.params import bind  # noqa: PLC0415 - `import detent` stays cheap
+    from detent.runs.ahead import host_ahead  # noqa: PLC0415 - `import detent` stays cheap
+    from detent.sdk.user_code import refuse_while_loading  # noqa: PLC0415
+
+    refuse_while_loading("starts a run")
+    chosen = None if home is None else Path(home)
+    host = host_ahead(chosen, reuses=not force)  # Before all else is loaded.
+    from detent.contract.params import bind  # noqa: PLC0415
     from detent.reuse.work_keys import Options  # noqa: PLC0415
     from detent.runs.handle import RunHandle  # noqa: PLC0415
     from detent.runs.record.inputs import RunInputs  # noqa: PLC0415
     from detent.runs.runtime import Runtime, home_at  # noqa: PLC0415
-    from detent.sdk.user_code import refuse_while_loading  # noqa: PLC0415
 
-    refuse_while_loading("starts a run")
     contract = _contract(contract_or_path)
     bound = bind(contract, {} if params is None else dict(params))
     options = Options(force=force, salt=salt, max_parallel=max_parallel)
-    where = home_at(None if home is None else Path(home))
-    with Runtime(where, workers=workers, late=True) as work:
+    where = home_at(chosen)
+    with Runtime(where, workers=workers, late=True, host=host) as work:
         handle = RunHandle(work, RunInputs(contract, bound), options=options, new=new, file=file_maker(where.path))
         ended = run_of(work, handle.run())
     for text in ended.warnings:

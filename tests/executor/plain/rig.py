@@ -14,7 +14,8 @@ from typing import Any
 from detent.executor.assignment import Assignment, Progress
 from detent.executor.plain.pool import Pool
 from detent.executor.plain.slot import Slot
-from detent.executor.plain.sweep import MARKER, home_id
+from detent.executor.plain.sweep import home_id
+from detent.executor.plain.wire import MARKER
 from detent.jobs.order import Call, JobLimits, Order, Origin
 from detent.jobs.work import Result
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import _thread
 import atexit
 import contextlib
+import gc
 import importlib
 import io
 import json
@@ -128,6 +129,7 @@ class Child:
                 importlib.import_module(module)
         finally:
             sys.path[:] = paths
+        gc.freeze()  # What is ours stays to the end: the collector need not look at it for the user's tasks.
 
     def _prepare(self) -> None:
         for number, name in ((1, "stdout"), (2, "stderr")):

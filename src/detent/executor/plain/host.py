@@ -16,6 +16,7 @@ from __future__ import annotations
 import array
 import contextlib
 import gc
+import importlib
 import json
 import mmap
 import os
@@ -58,8 +59,9 @@ class Worker:
 class Host:
     """Takes requests from the supervisor and tells it what becomes of the workers."""
 
-    def __init__(self, control: socket.socket, settings: dict[str, Any]) -> None:
+    def __init__(self, control: socket.socket, supervisor: int, settings: dict[str, Any]) -> None:
         self.control = control
+        self.supervisor = supervisor
         self.settings = settings
         self.workers: dict[int, Worker] = {}
         self.by_pid: dict[int, Worker] = {}
@@ -72,7 +74,6 @@ class Host:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self.ringer, warn_on_full_buffer=False)
         self.poll = select.poll()
-        self.supervisor = os.pidfd_open(settings["supervisor"])
         for descriptor in (control.fileno(), self.bell, self.supervisor):
             self.poll.register(descriptor, select.POLLIN)
         self.pipes: dict[int, capture.Drain] = {}
@@ -299,20 +300,40 @@ class Host:
         processes.end_children()
 
 
-def main(control: int) -> None:
-    """Be the host: read the settings, say that all is ready, and serve."""
-    end = socket.socket(fileno=control)
+def main(control: str, supervisor: str, preload: str) -> None:
+    """Be the host: load what it needs, wait to be told for which home it is, and serve."""
+    end = socket.socket(fileno=int(control))
     end.set_inheritable(False)
-    settings = json.loads(end.recv(REQUEST_BYTES_MAX))
+    owner = os.pidfd_open(int(supervisor))
+    if os.getppid() != int(supervisor):
+        return
+    settings = _told(end, owner, json.loads(preload))
+    if settings is None:
+        return
+    processes.mark(wire.MARKER, settings["marker"])
     settings["own_paths"] = list(sys.path)
     if settings["paths"] is not None:
         sys.path[:] = settings["paths"]
     settings["host"] = os.getpid()
-    if os.getppid() != settings["supervisor"]:
-        return
     processes.adopt_orphans()
-    host = Host(end, settings)
+    host = Host(end, owner, settings)
     # What is there now stays shared with every worker as long as the collector does not touch it.
     gc.collect()
     gc.freeze()
     host.serve()
+    os._exit(0)  # There is nothing to tidy up, and the supervisor waits.
+
+
+def _told(end: socket.socket, owner: int, preload: list[str]) -> dict[str, Any] | None:
+    """What the supervisor wants, as soon as it says so; modules are loaded meanwhile. None when it is gone."""
+    both = [end.fileno(), owner]
+    for module in preload:
+        if select.select(both, [], [], 0)[0]:
+            break
+        importlib.import_module(module)
+    select.select(both, [], [])
+    try:
+        data = end.recv(REQUEST_BYTES_MAX, socket.MSG_DONTWAIT)
+    except (BlockingIOError, ConnectionResetError):
+        return None
+    return json.loads(data) if data else None

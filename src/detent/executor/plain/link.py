@@ -8,19 +8,13 @@ import json
 import os
 import select
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
-from detent import version
 from detent.errors import DetentError
-from detent.executor.plain.sweep import MARKER, Presence
+from detent.executor.plain.host_process import HostProcess
 
-_START: Final = (
-    "import sys; sys.path.insert(0, sys.argv[2]); from detent.executor.plain.host import main; main(int(sys.argv[1]))"
-)
 _NEWS_BYTES_MAX: Final = 1 << 16
 _NOTES_BYTES_MAX: Final = 2000
 _END_SECONDS: Final = 2.0
@@ -35,32 +29,11 @@ class PoolFailed(DetentError):
 class Link:
     """One host process. It ends when this is closed, or when this process does."""
 
-    def __init__(
-        self, presence: Presence, python: str, environment: Mapping[str, str] | None, settings: Mapping[str, Any]
-    ) -> None:
-        self._notes = presence.live / f"{presence.tag}.err"
-        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        variables = dict(os.environ if environment is None else environment) | {MARKER: presence.marker}
-        root = str(Path(version.__file__).parent.parent)
-        try:
-            handle = os.open(self._notes, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            with os.fdopen(handle, "wb") as notes:
-                self.process = subprocess.Popen(  # noqa: S603 - our own interpreter, or the one that was asked for
-                    [python, "-P", "-c", _START, str(theirs.fileno()), root],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=notes,
-                    env=variables,
-                    pass_fds=(theirs.fileno(),),
-                    start_new_session=True,
-                )
-        except OSError as exc:
-            self.control.close()
-            raise PoolFailed(f"cannot start {python}: {exc.strerror}", hint="name a Python that is there") from exc
-        finally:
-            theirs.close()
+    def __init__(self, host: HostProcess, settings: Mapping[str, Any]) -> None:
+        host.taken = True
+        self.process, self.control, self._notes = host.process, host.control, host.notes
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # Gone already, which is heard like any end.
-            self.control.send(json.dumps({**settings, "supervisor": os.getpid()}).encode())
+            self.control.send(json.dumps(settings).encode())
 
     def spawn(self, worker: int, directory: str, end: socket.socket) -> None:
         """Ask for a worker that reads from a socket."""
@@ -92,10 +65,9 @@ class Link:
 
     def last_words(self) -> str:
         """What the host wrote to stderr, from the end."""
-        try:
-            return self._notes.read_bytes()[-_NOTES_BYTES_MAX:].decode("utf-8", "replace").strip()
-        except OSError:
-            return ""
+        notes = self._notes.fileno()
+        begin = max(0, os.fstat(notes).st_size - _NOTES_BYTES_MAX)
+        return os.pread(notes, _NOTES_BYTES_MAX, begin).decode("utf-8", "replace").strip()
 
     def end(self, grace_ms: int) -> None:
         """Ask for the end of everything, and wait for it."""
@@ -110,7 +82,7 @@ class Link:
             if self._has_ended(grace + _END_SECONDS):
                 break
         self.control.close()
-        self._notes.unlink(missing_ok=True)
+        self._notes.close()
 
     def _has_ended(self, seconds: float) -> bool:
         """Whether the host ends within this time. `Popen.wait` with a time would look again and again, and sleep between."""

@@ -31,6 +31,7 @@ from detent.executor.assignment import OUTPUT_BYTES_MAX, VALUE_BYTES_MAX, Assign
 from detent.executor.plain import heard, verdict, wire
 from detent.executor.plain.arrays import PIECES_FROM, Array
 from detent.executor.plain.dealing import Dealer
+from detent.executor.plain.host_process import HostProcess
 from detent.executor.plain.link import Link, PoolFailed, import_paths
 from detent.executor.plain.measure import Watch
 from detent.executor.plain.slot import Entry, Slot, entry_of
@@ -59,7 +60,9 @@ class Pool:
 
     ``live`` is where the workers can be watched, ``content`` the directory of the home's content store. The environment is the
     user's own unless another is given, and modules are looked for where this process looks for them. ``preload`` names modules of
-    ours that most tasks load: a worker loads them while it waits for its first one.
+    ours that most tasks load: host and workers load them while they wait. ``host`` was started before, with this process's own
+    interpreter and environment; the pool
+    takes it over if it fits.
     """
 
     def __init__(  # noqa: PLR0913 - settings, all but the first by name
@@ -72,6 +75,7 @@ class Pool:
         environment: Mapping[str, str] | None = None,
         paths: Sequence[str] | None = None,
         preload: Sequence[str] = (),
+        host: HostProcess | None = None,
         output_bytes_max: int = OUTPUT_BYTES_MAX,
         value_bytes_max: int = VALUE_BYTES_MAX,
         grace_ms: int = GRACE_MS,
@@ -80,7 +84,7 @@ class Pool:
             raise InvalidInput(f"a pool has 1 to {WORKERS_MAX} workers, not {workers}")
         self.grace_ms = grace_ms
         """Between asking a task to end and ending it."""
-        self._settings = {
+        self._settings: dict[str, Any] = {
             "paths": import_paths(python, paths),
             "preload": list(preload),
             "content": str(content.absolute()),
@@ -109,9 +113,12 @@ class Pool:
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._bell, select.EPOLLIN)
         self._by_descriptor: dict[int, Slot] = {}
-        self._presence = Presence(live)
+        if host is not None and not host.fits:
+            host.drop()
+            host = None
+        self._presence = Presence(live, None if host is None else host.tag)
         try:
-            self._link = self._start()
+            self._link = self._start(host)
         except BaseException:
             self._presence.close()
             raise
@@ -264,8 +271,16 @@ class Pool:
         told += self._told
         return [one for one in told if not isinstance(one, Progress)]
 
-    def _start(self) -> Link:
-        link = Link(self._presence, self._python, self._environment, self._settings)
+    def _start(self, host: HostProcess | None = None) -> Link:
+        if host is None:
+            preload = self._settings["preload"]
+            try:
+                host = HostProcess(self._python, self._environment, preload=preload, tag=self._presence.tag)
+            except OSError as exc:
+                raise PoolFailed(
+                    f"cannot start {self._python}: {exc.strerror}", hint="name a Python that is there"
+                ) from exc
+        link = Link(host, {**self._settings, "marker": self._presence.marker})
         self._epoll.register(link.control.fileno(), select.EPOLLIN)
         return link
 
@@ -454,14 +469,14 @@ class Pool:
             if said.get("failed") or (
                 os.WIFEXITED(said["status"]) and os.WEXITSTATUS(said["status"]) == wire.CRASH_STATUS
             ):
-                self._count_failure(str(said.get("failed") or "a worker could not begin"))
+                self._count_failure(f"{said.get('failed') or 'a worker could not begin'} {self._link.last_words()}")
             if not self._is_closing:
                 self._spawn()
 
     def _count_failure(self, why: str) -> None:
         self._failures += 1
         if self._failures >= FAILURES_MAX and not self._is_closing:
-            self._failure = PoolFailed(f"workers cannot be started: {why} {self._link.last_words()}".strip())
+            self._failure = PoolFailed(f"workers cannot be started: {why}".strip())
             raise self._failure
 
     def _bury(self, slot: Slot, said: Mapping[str, Any]) -> None:

@@ -23,6 +23,7 @@ KILL_SECONDS_MAX = 5.0
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc.getenv.restype = ctypes.c_void_p
 _KEEPS_LISTS = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
 """Whether the kernel was built to list a process's children; otherwise every process is asked for its parent."""
 
@@ -37,6 +38,18 @@ def die_with_parent(parent: int) -> None:
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent goes, so that none can leave the tree."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def mark(name: str, value: str) -> None:
+    """Change an environment variable of this process, for those too who read it from outside, to a text as long as the old one.
+
+    The kernel shows the bytes that a process was started with; what it sets later lies elsewhere, so those bytes are overwritten.
+    """
+    place, text = _libc.getenv(name.encode()), value.encode()
+    if place is None or len(ctypes.string_at(place)) != len(text):
+        raise RuntimeError(f"{name} cannot be changed to {value}")
+    ctypes.memmove(place, text, len(text))
+    os.environ[name] = value
 
 
 def children() -> list[int]:

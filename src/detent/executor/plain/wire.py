@@ -36,6 +36,8 @@ OUT, ERR = 2, 5
 come in all, and how many of these had come when the task began."""
 SHARED_BYTES: Final = 4096
 
+MARKER: Final = "DETENT_WORKER"
+"""The environment variable in which a host and everything below it name their home and their pool."""
 CRASH_STATUS: Final = 70
 """With which a worker leaves that failed itself."""
 
