@@ -52,9 +52,14 @@ def test_a_lock_pins_every_distribution_to_one_version_and_its_hashes(lock: str)
         assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", value) for value in hashes), requirement
 
 
-@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize("lock", [*LOCKS, "bench/peers.txt"])
 def test_a_lock_holds_no_address(lock: str) -> None:
     assert [line for line in (ROOT / lock).read_text(encoding="utf-8").splitlines() if ADDRESS.search(line)] == []
+
+
+def test_the_peers_of_the_benchmarks_are_pinned() -> None:
+    for requirement, _ in pins("bench/peers.txt").values():
+        assert re.fullmatch(r"==[\w.]+", str(requirement.specifier)), requirement
 
 
 @pytest.mark.parametrize(

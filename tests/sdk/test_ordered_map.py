@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -281,3 +283,14 @@ def test_a_function_object_is_called_by_every_call() -> None:
 def test_a_loop_has_nothing_to_replace_or_to_add_to(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="needs a destination"):
         detent.ordered_map([1], functions.square, **given)
+
+
+def test_a_map_outside_a_flow_loads_nothing_that_reads_contracts() -> None:
+    script = (
+        "import sys, detent\n"
+        "detent.ordered_map\n"
+        "sys.exit(', '.join({'detent.contract', 'detent.workflow', 'detent.sdk.calls'} & set(sys.modules)) or 0)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
