@@ -55,7 +55,7 @@ def command(shell: Shell, identifier: str, *, reason: str | None, at: int | None
     home = shell.home(writes=True)
     with Parts().open_reader(home.ledger) as reader:
         found = find_jobs(reader, Content(reader, home.content_files()), identifier, named=OPEN)
-        insist_on_whole(found, "cancelled")
+        insist_on_whole(found, CANCELLED)
         if found.kind == "step":
             raise InvalidInput(
                 f"{identifier!r} is a step of run {found.run_id}",
