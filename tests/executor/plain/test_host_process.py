@@ -36,6 +36,18 @@ def test_a_host_started_ahead_makes_the_workers_of_its_pool(tmp_path: Path) -> N
     assert list((tmp_path / "live").iterdir()) == []
 
 
+def test_what_the_host_loads_while_it_waits_its_workers_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "loaded")
+    (tmp_path / "loaded_ahead.py").write_text(f"open({str(tmp_path / 'loaded')!r}, 'w').close()")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    host = HostProcess(preload=["loaded_ahead"])
+    (tmp_path / "loaded").read_bytes()
+    rig = Rig(tmp_path, workers=1, host=host)
+    assert value(rig.run("is_loaded", "loaded_ahead")) is True
+    assert value(rig.run("gc:get_freeze_count")) > 1_000, "the collector leaves it alone"
+    rig.pool.close()
+
+
 def test_a_host_started_in_other_surroundings_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = HostProcess()
     monkeypatch.setenv("DETENT_TEST_CHANGED", "yes")

@@ -377,3 +377,8 @@ def hold_in_children(count: int, size: int, gate: str) -> None:
 def write_and_read(path: str, size: int) -> int:
     Path(path).write_bytes(b"x" * size)
     return len(Path(path).read_bytes())
+
+
+def is_loaded(name: str) -> bool:
+    """Whether this worker has a module."""
+    return name in sys.modules
