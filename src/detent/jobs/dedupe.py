@@ -21,7 +21,7 @@ The optional rule by which newer work replaces older work that has not ended (X-
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NewType, TypeAlias
 
 from detent.canon import (
@@ -60,6 +60,28 @@ def input_hash(ingredients: Mapping[str, Any], *, name: str = "inputs") -> str:
 def hash_of_ingredients(ingredients: Mapping[str, Any]) -> str:
     """The same for ingredients that were put together out of checked parts."""
     return digest_text(digest(INPUT_LABEL, json_encode_trusted(ingredients)))
+
+
+class SharedIngredients:
+    """Hashes of ingredients that differ in some digests alone: what they have in common is written once."""
+
+    def __init__(self, shared: Mapping[str, Any], names: Sequence[str]) -> None:
+        """``names`` are those of the ingredients that differ, in their order; ``shared`` has none of them."""
+        marks = {name: f"sha256:{place:064x}" for place, name in enumerate(names)}
+        text = json_encode_trusted({**shared, **marks})
+        self._parts: list[bytes] = []
+        for mark in marks.values():
+            before, _, text = text.partition(mark.encode())
+            self._parts.append(before)
+        self._parts.append(text)
+
+    def hash(self, digests: Sequence[str]) -> str:
+        """What `hash_of_ingredients` gives with these digests for the names."""
+        first, *rest = self._parts
+        pieces = [INPUT_LABEL, first]
+        for digest_of, part in zip(digests, rest, strict=True):
+            pieces += (digest_of.encode(), part)
+        return digest_text(sha256(b"".join(pieces)))
 
 
 def execution_key(

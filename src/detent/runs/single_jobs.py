@@ -31,7 +31,7 @@ from detent.kernel.history import Record
 from detent.kernel.table import TERMINAL, State
 from detent.owner.backend import Submission
 from detent.owner.kept_answers import request_digest
-from detent.reuse.ingredients import is_same_request
+from detent.reuse.ingredients import ArrayKeys, is_same_request
 from detent.reuse.work_keys import Miss, Options, WorkKey, no_results
 from detent.runs.runtime import Runtime
 from detent.runs.submit.requests import KeptRequests, insist_on_kept
@@ -165,21 +165,38 @@ class SingleJobs:
     def submit_arrays(self, requests: Sequence[ArrayRequest], *, timeout: float | None = None) -> list[Ticket]:
         """Submit arrays and give their tickets, in order; all of it is durable then. Raises `QueueFull` as `submit` does."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        (work_key, *_) = self._work_keys_of([requests[0].request])
-        self._work.work_keys.look_away()
-        waiting: list[tuple[Ticket, Submission, WorkKey]] = []
-        for one in requests:
-            request, ticket = one.request, Ticket(self._backend.new_uuid())
-            order = Order(
-                request.call, request.label, request.limits, Origin(ingredients=work_key.ingredients), one.elements
-            )
-            submission = self._backend.submission(
-                order, job_id=ticket.job_id, job_kind="task", priority=request.priority, key=None
-            )
-            self._await(ticket, own=True)
-            waiting.append((ticket, submission, WorkKey(None, {}, request.call)))
+        with self._backend.turn:
+            (shared,) = self._work_keys_of([requests[0].request])
+            self._work.work_keys.look_away()
+            keys = ArrayKeys(shared.call, shared.ingredients) if shared.ingredients else None
+            waiting = [self._array(one, shared, keys) for one in requests]
+        tickets = [ticket for ticket, _, _ in waiting]
         self._submit_waiting(waiting, deadline)
-        return [ticket for ticket, _, _ in waiting]
+        return tickets
+
+    def _array(
+        self, array: ArrayRequest, shared: WorkKey, keys: ArrayKeys | None
+    ) -> tuple[Ticket, Submission, WorkKey]:
+        """The ticket of an array, and what is submitted for it; without ``keys`` nothing is known of what it is made of."""
+        request, ticket, elements = array.request, Ticket(self._backend.new_uuid()), array.elements
+        if keys is not None:
+            made = [keys.of(one, no_results) for one in elements]
+            elements = tuple(
+                [
+                    ElementOrder(one.arguments, one.keywords, one.index, own, EACH_TIME.why)
+                    for one, (own, _) in zip(elements, made, strict=True)
+                ]
+            )
+        origin = Origin(ingredients=shared.ingredients)
+        submission = self._backend.submission(
+            Order(request.call, request.label, request.limits, origin, elements),
+            job_id=ticket.job_id,
+            job_kind="task",
+            priority=request.priority,
+            key=None,
+        )
+        self._await(ticket, own=True)
+        return ticket, submission, WorkKey(None, {}, request.call)
 
     def wait(self, ticket: Ticket, timeout: float | None = None, place: int | None = None) -> bool:
         """Wait for a job's end, or for that of one element; False when the time is over."""

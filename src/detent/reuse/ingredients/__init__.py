@@ -19,6 +19,7 @@ from detent.reuse.ingredients.files import (
     outputs_match,
 )
 from detent.reuse.ingredients.job import (
+    ArrayKeys,
     Surroundings,
     around,
     binding_digest,
@@ -38,6 +39,7 @@ from detent.reuse.ingredients.meaning import Unresolved
 
 __all__ = [
     "ABSENT",
+    "ArrayKeys",
     "Change",
     "CodeDigest",
     "CodeReader",

@@ -42,8 +42,8 @@ from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.contract.shapes import BASH, SH
 from detent.errors import InvalidInput
-from detent.jobs.dedupe import ExecutionKey, hash_of_ingredients, work_key
-from detent.jobs.order import INPUT, Call, Order
+from detent.jobs.dedupe import ExecutionKey, SharedIngredients, hash_of_ingredients, work_key
+from detent.jobs.order import INPUT, Call, ElementOrder, Order
 from detent.jobs.platform_order import is_platform_order
 from detent.jobs.values import FILE, RESULT, is_file, is_result
 from detent.reuse.ingredients.code import CodeDigest
@@ -109,6 +109,32 @@ def _binding_digest(kind: str, called: str | None, entrypoint: str) -> bytes:
 def key_of_work(job_type: str, binding_digest: bytes, ingredients: Mapping[str, Any], env_version: str) -> ExecutionKey:
     """The execution key of a ``task`` or ``action`` job (X-186). It is always computed here, never accepted from a caller (JOB-025)."""
     return work_key(job_type, binding_digest, hash_of_ingredients(ingredients), env_version)
+
+
+class ArrayKeys:
+    """The ingredients and the keys of an array's elements. What they have in common is read and written once."""
+
+    def __init__(self, call: Call, shared: Mapping[str, Any]) -> None:
+        """``call`` is the array's, and ``shared`` are its ingredients: all but those of the elements' arguments."""
+        self._binding = binding_digest(call)
+        self._env_version = env_version_of(shared, None) or ""
+        self._shared = shared
+        self._hashes: dict[tuple[str, ...], SharedIngredients] = {}
+
+    def of(self, own: ElementOrder, value_digest: Callable[[str], bytes]) -> tuple[dict[str, JsonValue], ExecutionKey]:
+        """The ingredients that an element has for itself, and its key: that of a job of its own."""
+        found: dict[str, JsonValue] = {
+            f"argument:{place + 1}": _value(value, value_digest, f"argument {place + 1}")
+            for place, value in enumerate(own.arguments)
+        }
+        for name, value in own.keywords.items():
+            found[f"argument:{name}"] = _value(value, value_digest, name)
+        names = tuple(sorted(found))
+        hashes = self._hashes.get(names)
+        if hashes is None:
+            hashes = self._hashes[names] = SharedIngredients(self._shared, names)
+        hashed = hashes.hash([str(found[name]) for name in names])
+        return found, work_key("action", self._binding, hashed, self._env_version)
 
 
 def is_same_work(order: Order, call: Call, ingredients: Mapping[str, Any]) -> bool:
