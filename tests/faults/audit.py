@@ -17,9 +17,9 @@ from detent.inspect.audit import verify_home
 from detent.inspect.replay import replay_home
 from detent.kernel import Evidence, Job
 from detent.kernel.evidence import DISPATCH, EXPIRY, INTERRUPTIONS
-from detent.kernel.history import STEP_REUSED
 from detent.kernel.policy import INTERRUPTION_PAUSES
 from detent.owner.content import Content, open_value
+from detent.runs.record.reuses import Reuses
 from tests.faults.site import Site, files_below
 
 TERMINAL = frozenset({"SUCCEEDED", "FAILED", "CANCELED"})
@@ -113,7 +113,7 @@ def _read_ledger(site: Site, found: Audit, *, may_expire: bool) -> None:
     with site.reader() as reader:
         found.runs = {row.run_id: row.status for row in reader.runs()}
         for run_id in found.runs:
-            found.reused[run_id] = sum(record.kind == STEP_REUSED for record in reader.records_of_run(run_id))
+            found.reused[run_id] = len(Reuses(reader, run_id))
         found.refused = Counter(row.code for row in reader.refusals(limit=REFUSALS_MAX))
         content = Content(reader, site.home.home.content_files())
         for row in reader.jobs():

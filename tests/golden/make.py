@@ -24,6 +24,7 @@ from detent.kernel import (
     RaiseEpoch,
     Record,
     Resume,
+    ReuseRun,
     ReuseStep,
     StartRun,
     checkpoint,
@@ -154,8 +155,27 @@ def run() -> Scene:
     return scene
 
 
+def reused() -> Scene:
+    """A run takes the results of an earlier one, but for one step, which it takes from a single job."""
+    scene = Scene()
+    scene.finish(scene.start("old"))
+    digests = (sha256(b"contract"), sha256(b"bindings"), sha256(b"inputs"))
+    scene.apply(StartRun(1, TENANT, "run-1", "nightly", *digests, "operation-1"))
+    scene.tick = 1
+    for job_id in ("extract", "transform", "load"):
+        scene.finish(scene.start(job_id, run_id="run-1", job_kind="action"))
+    scene.apply(EndRun(2, "run-1", "completed"))
+    scene.apply(StartRun(3, TENANT, "run-2", "nightly", *digests, "operation-2"))
+    scene.apply(ReuseRun(3, "run-2", "run-1", ("transform",), sha256(b"ingredients")))
+    scene.apply(ReuseStep(3, "run-2", "transform", "old", sha256(b"ingredients")))
+    scene.apply(EndRun(4, "run-2", "completed"))
+    scene.apply(StartRun(5, TENANT, "run-3", "nightly", *digests, "operation-3"))
+    scene.apply(ReuseRun(5, "run-3", "run-1", (), sha256(b"ingredients")))
+    return scene
+
+
 STORIES: dict[str, Callable[[], Scene]] = {
-    story.__name__: story for story in (succeeded, retried, canceled, denied, refused, stale, run)
+    story.__name__: story for story in (succeeded, retried, canceled, denied, refused, stale, run, reused)
 }
 
 

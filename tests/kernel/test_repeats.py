@@ -13,6 +13,7 @@ from detent.kernel import (
     Finish,
     Outcome,
     ReportUsage,
+    ReuseRun,
     ReuseStep,
     StartRun,
     checkpoint,
@@ -167,6 +168,25 @@ def test_a_step_takes_no_second_result(change: dict[str, Any], ended: bool) -> N
         scene.apply(EndRun(0, "run-1", "completed"))
     outcome = scene.apply(replace(reuse, **change))
     assert (code_of(outcome), outcome.recorded) == ("CONFLICT", False)
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_run_is_reused_once_and_from_one_run(ended: bool) -> None:
+    """X-035, X-173"""
+    scene = Scene()
+    for run_id in ("old", "older", "new"):
+        scene.apply(StartRun(0, TENANT, run_id, "nightly", DIGEST, DIGEST, DIGEST, "op"))
+        if run_id != "new":
+            scene.finish(scene.start(f"job-{run_id}", run_id=run_id))
+            scene.apply(EndRun(0, run_id, "completed"))
+    reuse = ReuseRun(0, "new", "old", (), DIGEST)
+    first = scene.apply(reuse)
+    if ended:
+        scene.apply(EndRun(0, "new", "completed"))
+    repeated(scene, reuse, first)
+    for change in ({"reused_run_id": "older"}, {"except_steps": ("step",)}, {"ingredients_digest": bytes(32)}):
+        outcome = scene.apply(replace(reuse, **change))
+        assert (code_of(outcome), outcome.recorded) == ("CONFLICT", False)
 
 
 def test_the_same_step_id_in_another_run_is_another_step() -> None:

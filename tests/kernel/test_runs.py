@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,14 +21,17 @@ from detent.kernel import (
     LeasePolicy,
     Outcome,
     RaiseEpoch,
+    ReuseRun,
     ReuseStep,
     Run,
     StartRun,
     Submit,
+    checkpoint,
+    restore,
     transition_log_hash,
 )
 from detent.kernel.policy import UNLIMITED_QUOTA
-from detent.kernel.records import DIGESTS_PER_ERASED_MAX
+from detent.kernel.records import DIGESTS_PER_ERASED_MAX, EXCEPTED_STEPS_MAX
 from tests.kernel.builders import (
     OWNER_KEY_ID,
     TENANT,
@@ -247,6 +251,96 @@ def test_only_a_succeeded_job_of_the_same_tenant_can_be_reused() -> None:
     assert code_of(scene.apply(ReuseStep(3, "run-2", "step-1", "failed", bytes(32)))) == "UNKNOWN_RUN"
 
 
+def scene_with_ended_run(status: str = "completed", **changes: Any) -> Scene:
+    """An earlier run of two jobs, and an open one of the same contract."""
+    scene = Scene()
+    scene.tick = 3
+    scene.apply(replace(START, run_id="run-0", **changes))
+    for job_id in ("a", "b"):
+        scene.apply(Submit(3, verified(job_id, tenant_id=changes.get("tenant_id", TENANT)), "run-0"))
+        scene.finish(scene.apply(Claim(3, "worker-1")).grants[0])
+    scene.apply(EndRun(3, "run-0", status))
+    assert scene.apply(START).ok
+    return scene
+
+
+def test_a_reused_run_names_the_run_and_binds_the_histories_of_its_jobs() -> None:
+    """X-167"""
+    scene = scene_with_ended_run()
+    outcome = scene.apply(ReuseRun(3, "run-1", "run-0", ("step-b",), b"\x05" * 32))
+    (end,) = [record for record in scene.records if record.kind == "run_ended"]
+    assert body_of(outcome.record) == {
+        "kind": "run_reused",
+        "run_id": "run-1",
+        "reused_run_id": "run-0",
+        "jobs_digest": body_of(end)["jobs_digest"],
+        "steps_reused": 1,
+        "except_steps": ["step-b"],
+        "ingredients_digest": b"\x05" * 32,
+        **COMMON,
+    }
+    scene.apply(ReuseStep(3, "run-1", "step-b", "b", b"\x06" * 32))
+    ended = scene.apply(EndRun(3, "run-1", "completed"))
+    assert (body_of(ended.record)["steps_reused"], body_of(ended.record)["job_count"]) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [
+        lambda: scene_with_ended_run("failed"),
+        lambda: scene_with_ended_run("cancelled"),
+        lambda: scene_with_ended_run(contract_digest=b"\x09" * 32),
+        lambda: scene_with_ended_run(tenant_id="tenant-b"),
+        scene_with_run,
+    ],
+    ids=["failed", "cancelled", "another contract", "another tenant", "no such run"],
+)
+def test_only_a_completed_run_of_the_same_tenant_and_contract_can_be_reused(scene: Callable[[], Scene]) -> None:
+    """X-149, X-167"""
+    assert code_of(scene().apply(ReuseRun(3, "run-1", "run-0", (), bytes(32)))) == "UNKNOWN_RUN"
+
+
+def test_an_open_run_is_not_reused_and_an_ended_one_reuses_nothing() -> None:
+    scene = scene_with_ended_run()
+    assert code_of(scene.apply(ReuseRun(3, "run-1", "run-1", (), bytes(32)))) == "UNKNOWN_RUN"
+    scene.apply(EndRun(3, "run-1", "completed"))
+    assert code_of(scene.apply(ReuseRun(3, "run-1", "run-0", (), bytes(32)))) == "UNKNOWN_RUN"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"except_steps": ("b", "a")},
+        {"except_steps": ("a", "a")},
+        {"except_steps": ("",)},
+        {"except_steps": tuple(f"{number:03}" for number in range(EXCEPTED_STEPS_MAX + 1))},
+        {"except_steps": "ab"},
+        {"reused_run_id": ""},
+        {"ingredients_digest": b"short"},
+    ],
+)
+def test_a_reuse_of_a_run_says_in_order_what_it_excepts(change: dict[str, Any]) -> None:
+    scene = scene_with_ended_run()
+    outcome = scene.apply(replace(ReuseRun(3, "run-1", "run-0", (), bytes(32)), **change))
+    assert (code_of(outcome), outcome.recorded) == ("INVALID_PARAMS", False)
+
+
+def test_a_reuse_that_excepts_every_step_takes_nothing_and_is_refused() -> None:
+    scene = scene_with_ended_run()
+    assert code_of(scene.apply(ReuseRun(3, "run-1", "run-0", ("a", "b"), bytes(32)))) == "UNKNOWN_RUN"
+
+
+def test_an_open_run_that_reused_another_survives_a_checkpoint() -> None:
+    scene = scene_with_ended_run()
+    command = ReuseRun(3, "run-1", "run-0", (), bytes(32))
+    scene.apply(command)
+    kernel = restore(checkpoint(scene.kernel), history=scene.history)
+    assert checkpoint(kernel) == checkpoint(scene.kernel)
+    again = kernel.apply(command)
+    assert (again.status, again.records) == ("DEDUPLICATED", [])
+    assert kernel.runs["run-1"].steps_reused == 2
+
+
 # -- owners --------------------------------------------------------------------------------------------------------
 
 
@@ -420,6 +514,7 @@ def test_every_record_has_exactly_the_fields_of_its_kind() -> None:
     scene = scene_with_run()
     scene.finish(scene.start("old"))
     records += scene.apply(ReuseStep(3, "run-1", "step-1", "old", bytes(32))).records
+    records += scene_with_ended_run().apply(ReuseRun(3, "run-1", "run-0", (), bytes(32))).records
     assert {record.kind for record in records} == set(RECORD_FIELDS)
     for record in records:
         assert set(body_of(record)) == RECORD_FIELDS[record.kind]

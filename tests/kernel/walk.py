@@ -33,6 +33,7 @@ from detent.kernel import (
     RaiseEpoch,
     ReportUsage,
     Resume,
+    ReuseRun,
     ReuseStep,
     StartRun,
     Submit,
@@ -226,6 +227,9 @@ class Walk:
         """Commands beside the lifecycle of jobs; a new epoch may also bring other bounds."""
         run_id = f"run-{which % 4}"
         choice = how % 8
+        if detail % 8 == 2:
+            excepted = ("step-0",) if how % 2 else ()
+            return ReuseRun(tick, run_id, f"run-{how % 4}", excepted, bytes([how % 2]) * 32)
         if detail % 4 == 0:
             return ReuseStep(
                 tick, run_id, f"step-{how % 3}", JOB_IDS[detail // 4 % len(JOB_IDS)], bytes([how % 2]) * 32

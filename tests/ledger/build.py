@@ -29,6 +29,7 @@ from detent.kernel import (
     Manifest,
     Outcome,
     RaiseEpoch,
+    ReuseRun,
     ReuseStep,
     StartRun,
     Submit,
@@ -297,6 +298,9 @@ class Builder:
 
     def reuse(self, run_id: str, step_id: str, job_id: str) -> Outcome:
         return self.apply(ReuseStep(self.tick, run_id, step_id, job_id, digest_of("ingredients")))
+
+    def reuse_run(self, run_id: str, reused_run_id: str, *excepted: str) -> Outcome:
+        return self.apply(ReuseRun(self.tick, run_id, reused_run_id, excepted, digest_of("ingredients")))
 
     def end_run(self, run_id: str, status: str = "completed", partition: int = 0) -> Outcome:
         return self.apply(EndRun(self.tick, run_id, status), partition)

@@ -217,7 +217,11 @@ def test_every_field_of_every_record_kind_has_a_check_and_no_other_has() -> None
 def records() -> dict[str, dict[str, Any]]:
     """One honest record of every kind."""
     found: dict[str, dict[str, Any]] = {}
-    for commit in lively().commits:
+    ledger = lively()
+    ledger.start_run("run-2")
+    ledger.reuse_run("run-2", "run-1")
+    ledger.commit()
+    for commit in ledger.commits:
         for body, _ in commit.records:
             fields = decode(body)
             found.setdefault(fields["kind"], fields)
@@ -246,7 +250,7 @@ def test_a_record_with_a_field_too_few_too_many_or_of_another_type_is_refused(ki
 
 
 def test_a_record_of_a_run_names_its_run() -> None:
-    for kind in ("run_started", "step_reused", "run_ended"):
+    for kind in ("run_started", "step_reused", "run_reused", "run_ended"):
         assert "names no run" in str(record_fault(HONEST[kind] | {"run_id": None}))
 
 

@@ -78,7 +78,7 @@ def test_the_run_table_answers_alike_however_little_it_holds(open_max: int, ende
         jobs = [(f"job-{number}-{job}", 3, sha256(f"{number}-{job}".encode())) for job in range(5)]
         assert table.jobs_digest(0, f"run-{number}", run) == (5, transition_log_hash(5, jobs))
         assert (run.jobs, run.live_jobs) == (5, 0)
-        table.end(0, f"run-{number}", run, "completed", 9)
+        table.end(0, f"run-{number}", run, "completed", 9, jobs_digest=bytes(32))
     ended = table.ended(0, "run-1")
     assert ended is not None
     assert ended[:5] == ["acme", "demo", "completed", 1, 9]

@@ -52,7 +52,7 @@ def seen(rig: Rig) -> tuple[object, ...]:
     return (
         None if job is None else Job.decode(job.body).usage.to_list(),
         None if run is None else Run.decode(run.body).steps_reused,
-        [row.body for kind in ("step_reused", "erased") for row in rig.store.records_of_kind(0, kind)],
+        [row.body for kind in ("step_reused", "run_reused", "erased") for row in rig.store.records_of_kind(0, kind)],
     )
 
 

@@ -106,9 +106,9 @@ def test_of_several_successes_the_first_answers(rig: Rig) -> None:
     assert rig.run(text, force=True).ok
     third = rig.run(text)
     with rig.reader() as reader:
-        reused = decode(next(r for r in reader.records_of_run(third.run_id) if r.kind == "step_reused").body)
+        reused = decode(next(r for r in reader.records_of_run(third.run_id) if r.kind == "run_reused").body)
     assert isinstance(reused, dict)
-    assert reused["job_id"] == rig.jobs(first.run_id)[0].job_id
+    assert reused["reused_run_id"] == first.run_id
 
 
 def test_another_workspace_s_results_are_not_ours(rig: Rig) -> None:

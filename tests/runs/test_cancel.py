@@ -81,7 +81,7 @@ def test_a_run_that_was_ended_from_elsewhere_between_two_jobs_is_cancelled(rig: 
     assert "last" not in rig.calls()
 
 
-@pytest.mark.parametrize("before", ["ReuseStep", "EndRun"])
+@pytest.mark.parametrize("before", ["ReuseRun", "EndRun"])
 def test_a_run_ended_from_elsewhere_takes_no_more_results(rig: Rig, before: str) -> None:
     """X-167: nothing is added to a run that has ended, and it ended as the first request said."""
     assert rig.run(SLOW).ok

@@ -12,7 +12,7 @@ from detent.errors import InvalidInput, InvariantBroken
 from detent.jobs.dedupe import IDEMPOTENCY_WINDOW_MS
 from detent.store.api import ANSWERS_KEPT_MS, Store
 from detent.store.sqlite import SqliteStore
-from tests.store.rows import Writer, answer, content, digest, everything, job, submitted, work
+from tests.store.rows import Writer, answer, content, digest, everything, job, note, submitted, work
 
 DAY = ANSWERS_KEPT_MS
 
@@ -51,6 +51,24 @@ def test_many_transitions_are_those_that_were_asked_for(writer: Writer, store: S
     assert found == {name: store.transition(name, 0) for name in ("a", "ü")}
     assert None not in found.values()
     assert list(store.transitions([])) == []
+
+
+def test_the_newest_record_of_a_kind_is_found_for_a_run(writer: Writer, store: Store) -> None:
+    writer.append([note("run_started", run_id="r"), note("run_started", run_id="other")])
+    writer.append([note("step_reused", run_id="r"), note("step_reused", run_id="r"), note("run_ended", run_id="other")])
+    found = store.record_of_run("r", "step_reused")
+    assert found == [record for record in store.records_of_run("r") if record.kind == "step_reused"][-1]
+    assert store.record_of_run("r", "run_ended") is None
+    assert store.record_of_run("nobody", "run_started") is None
+
+
+def test_many_submissions_are_those_that_were_asked_for(writer: Writer, store: Store) -> None:
+    writer.submit("a", "b", "ü")
+    writer.move("a", 1, "RUNNING")
+    found = {record.job_id: record for record in store.submissions(["a", "ü", "a", "nobody"])}
+    assert found == {name: next(store.records_of_job(name)) for name in ("a", "ü")}
+    assert {record.kind for record in found.values()} == {"submitted"}
+    assert list(store.submissions([])) == []
 
 
 def test_many_jobs_are_those_that_were_asked_for(writer: Writer, store: Store) -> None:

@@ -135,6 +135,8 @@ def test_only_queries_with_a_bounded_answer_sort(plans: dict[str, list[str]]) ->
         ("work", "work_by_key (execution_key=? AND workspace=?)"),
         ("work_of_keys", "work_by_key (execution_key=? AND workspace=?)"),
         ("transitions", "records_by_job (job_no=? AND transition_seq=?)"),
+        ("record_of_run", "records_by_run (run_id=?)"),
+        ("submissions", "records_by_job (job_no=? AND transition_seq=?)"),
         ("work_labelled", "work_by_label (label=? AND workspace=?)"),
         ("erase_work", "work_by_payload (payload_digest=?)"),
         ("delete_expired_answers", "answers_by_time (stored_at_ms<?)"),

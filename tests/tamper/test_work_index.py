@@ -183,7 +183,7 @@ def swap_to_nothing(database: apsw.Connection) -> None:
     """Delete the index, and what the reuses name."""
     named = [
         decode(body)["ingredients_digest"]
-        for (body,) in database.execute("SELECT body FROM records WHERE kind = 'step_reused'")
+        for (body,) in database.execute("SELECT body FROM records WHERE kind IN ('step_reused', 'run_reused')")
     ]
     assert named
     database.executemany("DELETE FROM content WHERE digest = ?", ((digest,) for digest in named))

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import field
 from difflib import get_close_matches
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from detent.canon.late import dataclass
@@ -15,7 +15,7 @@ from detent.inspect.explain_job import takes_text
 from detent.inspect.explain_reuse import AGAIN, CHANGED, FIRST, NEVER, WhyRun, reused_from, taken_ingredients, why_run
 from detent.kernel import Job
 from detent.kernel.table import State
-from detent.owner.content import Content
+from detent.owner.content import Content, order_of
 from detent.owner.views import ABSENT, ERASED, JobView, RunView, Times, run_view, whereabouts
 from detent.reuse.earlier_jobs import EarlierJobs
 from detent.runs.record.outcome import failures_of
@@ -195,7 +195,7 @@ class _Teller:
     def _element(self, element: RecordedElement) -> ToldElement:
         run_id = None if element.row is None else element.row.run_id
         if element.reused:
-            taken = taken_ingredients(self._content, element.ingredients_digest)
+            taken = self._ingredients(element)
             lines = reused_from(element.job_id, element.row, taken, self._times)
             return ToldElement(
                 element.index, element.job_id, element.state, True, tuple(lines), None, run_id, len(taken)
@@ -206,6 +206,13 @@ class _Teller:
         lines = [] if why is None else list(why.lines)
         count = 0 if why is None else why.ingredients
         return ToldElement(element.index, element.job_id, element.state, False, tuple(lines), why, run_id, count)
+
+    def _ingredients(self, element: RecordedElement) -> Mapping[str, Any]:
+        """What the key of a reused element was made of. With a whole run it was that of its job, which `verify` compares."""
+        if element.ingredients_digest is not None or element.row is None:
+            return taken_ingredients(self._content, element.ingredients_digest)
+        order = order_of(self._content, element.row)
+        return {} if order is None else order.origin.ingredients
 
     def _lines(self, step: RecordedStep, elements: tuple[ToldElement, ...]) -> list[str]:
         view = step.view

@@ -22,8 +22,9 @@ from detent.inspect.replay import replay_reader
 from detent.inspect.trace import read_trace
 from detent.inspect.trace_lines import COMMIT, HEADER, ITER
 from detent.kernel import Kernel, Outcome, Run
+from detent.kernel.history import RUN_ENDED
 from detent.kernel.outcome import COMMITTED, DEDUPLICATED
-from detent.kernel.records import RUN_ENDED, SUBMITTED
+from detent.kernel.records import SUBMITTED
 from detent.kernel.table import TERMINAL, State
 from detent.owner.content import Content
 from detent.owner.home import Home

@@ -48,10 +48,11 @@ from detent.kernel import (
     run_header,
     transition_log_hash,
 )
+from detent.kernel.history import RUN_ENDED
 from detent.kernel.manifest import id_fault
 from detent.kernel.outcome import COMMITTED
 from detent.kernel.policy import replay_token_of
-from detent.kernel.records import RUN_ENDED, SUBMITTED
+from detent.kernel.records import SUBMITTED
 from detent.kernel.trace import OriginDigest, run_commit, run_commit_record_hash
 from detent.owner.home import Home
 from detent.owner.wiring import Parts

@@ -25,13 +25,14 @@ from detent.jobs.dedupe import IDEMPOTENCY_WINDOW_MS, ExecutionKey
 from detent.jobs.order import INPUT, Order
 from detent.kernel import Job, checkpoint
 from detent.kernel.checkpoint import CHECKPOINT_BYTES_MAX
-from detent.kernel.history import STEP_REUSED
+from detent.kernel.history import RUN_REUSED, STEP_REUSED
 from detent.kernel.partition_state import MakeQueue
 from detent.ledger.findings import Finding
 from detent.owner.content import Content
 from detent.owner.kept_answers import is_under_key, request_digest
 from detent.owner.recovery import states_from_the_beginning
 from detent.reuse.ingredients import key_of_order
+from detent.runs.record.reuses import work_digest
 from detent.store.api import AnswerRow, CheckpointRow, RecordRow, StoreReader, WorkRow
 
 CLOCKS_APART_MS: Final = 60_000
@@ -64,6 +65,8 @@ class Beside:
         for partition in range(reader.partitions):
             for record in reader.records_of_kind(partition, STEP_REUSED):
                 yield from _reuse(content, record)
+            for record in reader.records_of_kind(partition, RUN_REUSED):
+                yield from _run_reuse(content, record)
         for answer in reader.answer_rows():
             self._now_ms = max(self._now_ms, answer.stored_at_ms)
         for answer in reader.answer_rows():
@@ -166,6 +169,32 @@ def _reuse(content: Content, record: RecordRow) -> Iterator[Finding]:
         message = f"step {fields.get('step_id')!r} of run {fields.get('run_id')!r} took the result of other work"
         place = (record.partition, record.batch_no, record.position, fields["job_id"])
         yield Finding("REUSE_MISMATCH", message, *place)
+
+
+def _run_reuse(content: Content, record: RecordRow) -> Iterator[Finding]:
+    """A reuse of a whole run names one digest over the keys of its work; those of that run's jobs must give the same."""
+    fields = fields_of(record)
+    named, run_id, excepted = (fields.get(name) for name in ("ingredients_digest", "reused_run_id", "except_steps"))
+    said = opened(content, named) if type(named) is bytes else None
+    if said is None or type(run_id) is not str or type(excepted) is not list:
+        return
+    keys: list[tuple[str, str]] = []
+    for row in content.reader.jobs(run_id=run_id):
+        job = job_of(row)
+        order = None if job is None else order_of(content, job)
+        if order is None:
+            return  # Erased: there is nothing left to compare.
+        step_id, index = str(order.origin.action.get("step_id")), order.origin.index
+        element_id = step_id if index is None else f"{step_id}[{index}]"
+        if element_id in excepted:
+            continue
+        key = key_of_order(order)
+        if key is None:
+            return  # Made by tools that are not known here.
+        keys.append((element_id, key))
+    if said.get("work") != work_digest(keys):
+        message = f"run {fields.get('run_id')!r} took the results of other work with run {run_id!r}"
+        yield Finding("REUSE_MISMATCH", message, record.partition, record.batch_no, record.position)
 
 
 def _wrong_answer(what: str, job_id: str | None = None) -> Finding:

@@ -242,13 +242,14 @@ _values: Final = attrgetter(
     *(f"origin.{name}" for name in _ORIGIN),
 )
 _TUPLES: Final = frozenset({"arguments", "shell"})
+_NAMES: Final = frozenset({"version", "elements", *(name for name, _ in _STORED)})
 
 
 def read_order(document: object) -> Order:
     """An order from its plain JSON. Raises `InvalidInput` for what `Order.document` did not make."""
     if not isinstance(document, dict) or document.get("version") != ORDER_VERSION:
         raise InvalidInput(f"a work order is a mapping of version {ORDER_VERSION}, not {show(document)}")
-    if unknown := document.keys() - {"version", "elements", *(name for name, _ in _STORED)}:
+    if unknown := document.keys() - _NAMES:
         raise InvalidInput(f"a work order has no {min(unknown)!r:.80}")
     if missing := {"kind", "target", "label"} - document.keys():
         raise InvalidInput(f"a work order lacks {min(missing)}")

@@ -62,7 +62,12 @@ def checkpoint(kernel: Kernel) -> bytes:
             # should have to be gone for a single job and not for all of them.
             "jobs": [kernel.jobs[job_id].encode() for job_id in sorted(kernel.jobs)],
             "runs": [kernel.runs[run_id].encode() for run_id in sorted(kernel.runs)],
-            "reused": [[run_id, sorted(run.reused)] for run_id, run in sorted(kernel.runs.items()) if run.reused],
+            "reused": [
+                # The third is left out as it was before there was one.
+                [run_id, sorted(run.reused), *([run.reused_run] if run.reused_run else [])]
+                for run_id, run in sorted(kernel.runs.items())
+                if run.steps_reused
+            ],
             "metrics": kernel.metrics.to_list(),
             "sections": kernel.sections,
         }
@@ -108,8 +113,11 @@ def _rebuild(state: dict[str, Any], make_queue: MakeQueue, history: History | No
     kernel.runs = {run.run_id: run for run in map(Run.decode, state["runs"])}
     if not isinstance(state["reused"], list):
         raise InvalidInput("reused steps are a list")
-    for run_id, step_ids in state["reused"]:
-        kernel.runs[run_id].reused = set(step_ids)
+    for run_id, step_ids, *of_run in state["reused"]:
+        run = kernel.runs[run_id]
+        run.reused = set(step_ids)
+        if of_run:
+            (run.reused_run,) = of_run
     kernel.metrics = Metrics.from_list(state["metrics"])
     kernel.sections = state["sections"]
     kernel.rebuild_timers()

@@ -200,6 +200,21 @@ class ReuseStep:
 
 
 @dataclass(frozen=True, slots=True)
+class ReuseRun:
+    """Record that a run took the results of all jobs of an earlier one, but for the steps that are excepted.
+
+    A run is reused from one earlier run at most: the same again is the same answer, another one a conflict (X-173).
+    """
+
+    tick: int
+    run_id: str
+    reused_run_id: str
+    except_steps: tuple[str, ...]
+    """Ids of steps that the earlier run ran, and whose results were not taken; in order, each once."""
+    ingredients_digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class EndRun:
     """Close a run: binds every job of it with its count and head."""
 
@@ -259,6 +274,7 @@ Command: TypeAlias = (
     | Resume
     | StartRun
     | ReuseStep
+    | ReuseRun
     | EndRun
     | RaiseEpoch
     | ChangeTrust
@@ -279,6 +295,7 @@ _NAMES: dict[type[Command], str] = {
     Resume: "resume",
     StartRun: "run_start",
     ReuseStep: "step_reuse",
+    ReuseRun: "run_reuse",
     EndRun: "run_end",
     RaiseEpoch: "epoch",
     ChangeTrust: "trust",
@@ -325,6 +342,8 @@ def command_to_list(command: Command) -> list[object]:
         values[1] = [list(beat) for beat in values[1]]
     elif cls is Erase:
         values[1] = list(values[1])
+    elif cls is ReuseRun:
+        values[3] = list(values[3])
     elif cls in _LATER and values[-1] is None:
         values.pop()  # As it was recorded before there was such a field.
     elif cls is Finish:
@@ -358,6 +377,8 @@ def command_from_list(item: object) -> Command:
         raise InvalidInput(f"recorded command {name!r} has {len(values)} fields, not {len(_FIELDS[cls])}")
     if cls is Resume or cls is Erase:
         values[1] = _tuples(values[1])
+    elif cls is ReuseRun:
+        values[3] = _tuples(values[3])
     elif cls is Finish:
         values[-1] = _tuples(values[-1])
     return cls(*values)

@@ -391,6 +391,7 @@ HANDLERS: dict[type, Callable[[PartitionState, Any, Outcome], None]] = {
     cmd.Resume: advance,
     cmd.StartRun: run_handlers.start_run,
     cmd.ReuseStep: run_handlers.reuse_step,
+    cmd.ReuseRun: run_handlers.reuse_run,
     cmd.EndRun: run_handlers.end_run,
     cmd.RaiseEpoch: run_handlers.raise_epoch,
     cmd.ChangeTrust: run_handlers.change_trust,

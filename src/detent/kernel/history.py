@@ -16,6 +16,8 @@ from detent.canon.late import NamedTuple
 from detent.kernel.job import Job
 
 STEP_REUSED: Final = "step_reused"
+RUN_REUSED: Final = "run_reused"
+RUN_ENDED: Final = "run_ended"
 ERASED: Final = "erased"
 
 
@@ -53,8 +55,14 @@ class History(Protocol):
     def ended_run(self, run_id: str) -> bytes | None:
         """The encoded form of a run that has ended."""
 
+    def run_end(self, run_id: str) -> Record | None:
+        """The record by which a run ended."""
+
     def reused_step(self, run_id: str, step_id: str) -> Record | None:
         """The record by which a step of a run was reused. Asked for repeats only, so it may take its time."""
+
+    def reused_run(self, run_id: str) -> Record | None:
+        """The record by which a run took the results of an earlier one. Asked for repeats only."""
 
     def erasure(self, number: int) -> Record | None:
         """The ``erased`` record before which there were ``number`` others. Asked for repeats only."""
@@ -63,7 +71,7 @@ class History(Protocol):
         """(job id, transitions, head) of every ended job of a run, by the UTF-8 order of the ids."""
 
     def add_record(self, record: Record) -> None:
-        """A transition, reuse or erasure has just been recorded."""
+        """A transition, the end of a run, a reuse or an erasure has just been recorded."""
 
     def end_job(self, job: Job) -> None:
         """A job has just ended and leaves the kernel's memory."""
@@ -81,6 +89,7 @@ class MemoryHistory:
         self.runs: dict[str, bytes] = {}
         self._jobs_of_run: defaultdict[str, list[str]] = defaultdict(list)
         self._reused: defaultdict[str, list[Record]] = defaultdict(list)
+        self._run_ends: dict[str, Record] = {}
         self._erased: list[Record] = []
 
     def record(self, job_id: str, transition_seq: int) -> Record | None:
@@ -99,6 +108,14 @@ class MemoryHistory:
         """The record by which a step of a run was reused."""
         return find_reused(self._reused[run_id], step_id)
 
+    def reused_run(self, run_id: str) -> Record | None:
+        """The record by which a run took the results of an earlier one."""
+        return next((record for record in self._reused[run_id] if record.kind == RUN_REUSED), None)
+
+    def run_end(self, run_id: str) -> Record | None:
+        """The record by which a run ended."""
+        return self._run_ends.get(run_id)
+
     def erasure(self, number: int) -> Record | None:
         """The ``erased`` record before which there were ``number`` others."""
         return self._erased[number] if number < len(self._erased) else None
@@ -113,8 +130,10 @@ class MemoryHistory:
         """Remember a record that may be asked for again."""
         if record.job_id is not None and record.transition_seq is not None:
             self.records[record.job_id, record.transition_seq] = record
-        elif record.kind == STEP_REUSED and record.run_id is not None:
+        elif record.kind in {STEP_REUSED, RUN_REUSED} and record.run_id is not None:
             self._reused[record.run_id].append(record)
+        elif record.kind == RUN_ENDED and record.run_id is not None:
+            self._run_ends[record.run_id] = record
         elif record.kind == ERASED:
             self._erased.append(record)
 

@@ -132,7 +132,7 @@ class PartitionState:
         alive = Counter(job.run_id for job in self.jobs.values() if job.run_id is not None)
         if alive != Counter({run_id: run.live_jobs for run_id, run in self.runs.items()}):
             raise InvariantBroken("the runs' counts of live jobs are not those of the jobs")
-        if any(len(run.reused) != run.steps_reused for run in self.runs.values()):
+        if any(len(run.reused) + run.reused_run != run.steps_reused for run in self.runs.values()):
             raise InvariantBroken("the runs' reused steps are not as many as they count")
         for job in self.jobs.values():
             if job.state in TERMINAL_NAMES:

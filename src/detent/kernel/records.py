@@ -6,13 +6,12 @@ A body is a canonical map; the group commit binds its bytes. The kernel builds b
 from __future__ import annotations
 
 from detent.canon import encode_trusted, sha256
-from detent.kernel.history import ERASED, STEP_REUSED, Record
+from detent.kernel.history import ERASED, RUN_ENDED, RUN_REUSED, STEP_REUSED, Record
 from detent.kernel.job import Job
 
 SUBMITTED = "submitted"
 TRANSITION = "transition"
 RUN_STARTED = "run_started"
-RUN_ENDED = "run_ended"
 OWNER_EPOCH = "owner_epoch"
 TRUST_CHANGED = "trust_changed"
 
@@ -78,6 +77,20 @@ RECORD_FIELDS: dict[str, frozenset[str]] = {
     STEP_REUSED: frozenset(
         {"kind", "run_id", "step_id", "job_id", "ingredients_digest", "partition_id", "tick", "signer_key_id"}
     ),
+    RUN_REUSED: frozenset(
+        {
+            "kind",
+            "run_id",
+            "reused_run_id",
+            "jobs_digest",
+            "steps_reused",
+            "except_steps",
+            "ingredients_digest",
+            "partition_id",
+            "tick",
+            "signer_key_id",
+        }
+    ),
     RUN_ENDED: frozenset(
         {
             "kind",
@@ -114,6 +127,8 @@ OPTIONAL_FIELDS: dict[str, frozenset[str]] = {RUN_ENDED: frozenset({"reason_code
 """Fields that a record of a kind may have besides: each came later than the kind, and is left out where there is nothing to say."""
 
 DIGESTS_PER_ERASED_MAX = 1_000
+EXCEPTED_STEPS_MAX = 200
+"""Steps that one ``run_reused`` may except. Their ids, of at most 200 bytes each, fit into a record."""
 
 
 def submitted_record(

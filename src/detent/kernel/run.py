@@ -38,7 +38,9 @@ class Run:
     reason_code: str | None = None
     """Why it ended as it did, where its jobs do not say it. Left out of the bytes when there is none."""
     reused: set[str] = field(default_factory=set)
-    """Ids of the steps that were reused. Grows with them, so it is in checkpoints and not in the run's row."""
+    """Ids of the steps that were reused one by one. Grows with them, so it is in checkpoints and not in the run's row."""
+    reused_run: int = 0
+    """How many results it took with an earlier run; in checkpoints, like the steps."""
 
     def to_list(self) -> list[object]:
         """The fields in order, as plain values."""
@@ -66,4 +68,4 @@ class Run:
         return cls.from_list(values)
 
 
-_NAMES = tuple(entry.name for entry in fields(Run) if entry.name not in {"reason_code", "reused"})
+_NAMES = tuple(entry.name for entry in fields(Run) if entry.name not in {"reason_code", "reused", "reused_run"})

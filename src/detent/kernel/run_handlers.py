@@ -10,12 +10,12 @@ from detent.errors import InvalidInput, Refused
 from detent.kernel import commands as cmd
 from detent.kernel import records
 from detent.kernel.evidence import reason_fault
-from detent.kernel.history import ERASED, STEP_REUSED, Record
+from detent.kernel.history import ERASED, RUN_ENDED, RUN_REUSED, STEP_REUSED, Record
 from detent.kernel.identity import ORCHESTRATOR_VERSION, partition_of, transition_log_hash
 from detent.kernel.manifest import digest_fault, id_fault
 from detent.kernel.outcome import CONFLICT, DEDUPLICATED, Outcome
 from detent.kernel.policy import KernelConfig
-from detent.kernel.run import RUN_STATUSES, Run
+from detent.kernel.run import COMPLETED, RUN_STATUSES, Run
 
 if TYPE_CHECKING:
     from detent.kernel.partition_state import PartitionState
@@ -126,6 +126,80 @@ def _repeat_reuse(kernel: PartitionState, known: Record, command: cmd.ReuseStep,
     return None
 
 
+def reuse_run(kernel: PartitionState, command: cmd.ReuseRun, out: Outcome) -> None:
+    """Record that an open run took the results of an earlier run's jobs, but for some steps.
+
+    The record binds the histories of the earlier run's jobs by the digest that its end bound them by.
+    """
+    if fault := _reuse_run_fault(command):
+        return kernel.refuse(out, "INVALID_PARAMS", fault, OPERATOR)
+    if refusal := run_elsewhere(kernel, command.run_id):
+        return kernel.refuse_with(out, refusal, OPERATOR)
+    run = kernel.runs.get(command.run_id)
+    known = kernel.history.reused_run(command.run_id) if run is None or run.reused_run else None
+    if known is not None:
+        return _repeat_run_reuse(kernel, known, command, out)
+    if run is None:
+        return kernel.refuse(out, "UNKNOWN_RUN", f"run {command.run_id!r} is not open", OPERATOR, run_id=command.run_id)
+    body, end = kernel.history.ended_run(command.reused_run_id), kernel.history.run_end(command.reused_run_id)
+    earlier = None if body is None else Run.decode(body)
+    ended = None if end is None else decode(end.body)
+    taken = 0 if earlier is None else earlier.jobs - len(command.except_steps)
+    if (
+        earlier is None
+        or not isinstance(ended, dict)
+        or earlier.status != COMPLETED
+        or (earlier.tenant_id, earlier.contract_digest) != (run.tenant_id, run.contract_digest)
+        or taken < 1
+    ):
+        message = f"run {command.reused_run_id!r} has no results that run {command.run_id!r} could reuse"
+        return kernel.refuse(out, "UNKNOWN_RUN", message, OPERATOR, run_id=command.reused_run_id)
+    run.steps_reused += taken
+    run.reused_run = taken
+    kernel.touch_run(run)
+    _emit(
+        kernel,
+        out,
+        RUN_REUSED,
+        {
+            "run_id": command.run_id,
+            "reused_run_id": command.reused_run_id,
+            "jobs_digest": ended["jobs_digest"],
+            "steps_reused": taken,
+            "except_steps": list(command.except_steps),
+            "ingredients_digest": command.ingredients_digest,
+        },
+        run_id=command.run_id,
+    )
+    return None
+
+
+def _reuse_run_fault(command: cmd.ReuseRun) -> str | None:
+    fault = id_fault("run_id", command.run_id) or id_fault("reused_run_id", command.reused_run_id)
+    fault = fault or digest_fault("ingredients_digest", command.ingredients_digest)
+    steps = command.except_steps
+    if not isinstance(steps, tuple) or len(steps) > records.EXCEPTED_STEPS_MAX:
+        return fault or f"a reuse of a run excepts at most {records.EXCEPTED_STEPS_MAX} steps, in a tuple"
+    for step_id in steps:
+        fault = fault or id_fault("except_steps", step_id)
+    if fault is None and sorted(set(steps)) != list(steps):
+        return "the excepted steps are in order, each once"
+    return fault
+
+
+def _repeat_run_reuse(kernel: PartitionState, known: Record, command: cmd.ReuseRun, out: Outcome) -> None:
+    """The same reuse again gets its record; a run takes the results of no second run (X-173)."""
+    body = decode(known.body)
+    names = ("reused_run_id", "except_steps", "ingredients_digest")
+    said = [body[name] for name in names] if isinstance(body, dict) else None
+    if said != [command.reused_run_id, list(command.except_steps), command.ingredients_digest]:
+        message = f"run {command.run_id!r} has been reused otherwise"
+        return kernel.refuse(out, "CONFLICT", message, OPERATOR, status=CONFLICT, run_id=command.run_id)
+    out.status = DEDUPLICATED
+    out.record = known
+    return None
+
+
 def run_elsewhere(kernel: PartitionState, run_id: str) -> Refused | None:
     """Refuse a run that does not live in this partition.
 
@@ -170,7 +244,7 @@ def end_run(kernel: PartitionState, command: cmd.EndRun, out: Outcome) -> None:
     _emit(
         kernel,
         out,
-        records.RUN_ENDED,
+        RUN_ENDED,
         {
             "tenant_id": run.tenant_id,
             "run_id": run.run_id,

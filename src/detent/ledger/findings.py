@@ -153,7 +153,7 @@ FINDINGS: Final[Mapping[str, Kind]] = {
     ),
     "RUN_MISSING": Kind("the bundle of a run without the run", "the export is incomplete"),
     "RUN_JOBS_WRONG": Kind("a run's end does not fit its jobs", "a job of the run was left out or changed"),
-    "REUSE_WRONG": Kind("a step reuses a job that has no result to reuse", _KEY_HOLDER),
+    "REUSE_WRONG": Kind("a step or a run reuses a result that it cannot reuse", _KEY_HOLDER),
     "CONFIG_WRONG": Kind("a configuration is not the one its record names", "a policy was swapped"),
     "STEP_REPEATED": Kind("a step of a run is reused twice", _KEY_HOLDER),
     "ERASED_WRONG": Kind("an erasure out of order, or in a partition that records none", _KEY_HOLDER),

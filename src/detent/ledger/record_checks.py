@@ -21,6 +21,7 @@ from detent.canon import sha256 as canon_sha256
 from detent.errors import InvalidInput, TrustError
 from detent.kernel import MANIFEST_LABEL, ORCHESTRATOR_VERSION, KernelConfig, chain_genesis, partition_of
 from detent.kernel.policy import RULES_ORIGIN_NAMED
+from detent.kernel.run import COMPLETED
 from detent.ledger.book import Partition
 from detent.ledger.items import SCOPE_LEDGER
 from detent.ledger.schema import SubmittedManifest, is_digest, read_record, read_submitted
@@ -248,6 +249,39 @@ def step_reused(walk: WalkState, fields: Mapping[str, Any], evidence: bytes) -> 
         yield TrustFault("REUSE_WRONG", f"job {fields['job_id']!r} has no result that this run could reuse")
 
 
+def run_reused(walk: WalkState, fields: Mapping[str, Any], evidence: bytes) -> Iterator[TrustFault]:  # noqa: ARG001 - has none
+    """An open run took the results of an earlier run of the same tenant and contract that completed.
+
+    The record binds the histories of that run's jobs. A run's bundle does not hold them; its receiver compares the digest with
+    the one in the other run's bundle.
+    """
+    book, partition = walk.book, walk.partition.number
+    run_id, reused = fields["run_id"], fields["reused_run_id"]
+    run = book.runs.open(partition, run_id)
+    if run is None:
+        yield TrustFault("RUN_UNKNOWN", f"run {run_id!r} is not open")
+        return
+    run.steps_reused += fields["steps_reused"]
+    if run.reused_run or not fields["steps_reused"]:
+        yield TrustFault("REUSE_WRONG", f"run {run_id!r} was reused before, or takes no result")
+    run.reused_run = True
+    header = book.header
+    if header is None or header.scope != SCOPE_LEDGER:
+        return
+    ended = book.runs.ended(partition, reused)
+    if ended is None:
+        yield TrustFault("REUSE_WRONG", f"run {reused!r} has not ended before run {run_id!r} takes its results")
+        return
+    tenant, _, status, _, _, _, contract, jobs, digest = ended
+    if (tenant, status, contract) != (run.tenant_id, COMPLETED, run.contract_digest):
+        yield TrustFault("REUSE_WRONG", f"run {reused!r} has no results that run {run_id!r} could reuse")
+    elif digest != fields["jobs_digest"]:
+        yield TrustFault("REUSE_WRONG", f"the reuse binds other histories of the jobs of run {reused!r} than these")
+    elif jobs != fields["steps_reused"] + len(fields["except_steps"]):
+        message = f"the reuse counts {fields['steps_reused']} results and {len(fields['except_steps'])} exceptions"
+        yield TrustFault("REUSE_WRONG", f"{message}; run {reused!r} has {jobs} jobs")
+
+
 def run_ended(walk: WalkState, fields: Mapping[str, Any], evidence: bytes) -> Iterator[TrustFault]:  # noqa: ARG001 - has none
     """A run ends: every job of it, with its count and head, must be what was read (X-167)."""
     runs, partition, run_id = walk.book.runs, walk.partition.number, fields["run_id"]
@@ -264,7 +298,7 @@ def run_ended(walk: WalkState, fields: Mapping[str, Any], evidence: bytes) -> It
     if fields["tenant_id"] != run.tenant_id or fields["steps_reused"] != run.steps_reused:
         message = f"the run's end names tenant {fields['tenant_id']!r} and {fields['steps_reused']} reused steps"
         yield TrustFault("RUN_JOBS_WRONG", f"{message}; they are {run.tenant_id!r} and {run.steps_reused}")
-    runs.end(partition, run_id, run, fields["status"], fields["tick"], fields.get("reason_code"))
+    runs.end(partition, run_id, run, fields["status"], fields["tick"], fields.get("reason_code"), jobs_digest=digest)
 
 
 def owner_epoch(walk: WalkState, fields: Mapping[str, Any], evidence: bytes) -> Iterator[TrustFault]:
@@ -340,6 +374,7 @@ def erased(walk: WalkState, fields: Mapping[str, Any], evidence: bytes) -> Itera
 PLAIN_KINDS: Final[Mapping[str, tuple[Handler, bool]]] = {
     "run_started": (run_started, False),
     "step_reused": (step_reused, False),
+    "run_reused": (run_reused, False),
     "run_ended": (run_ended, False),
     "owner_epoch": (owner_epoch, True),
     "trust_changed": (trust_changed, True),

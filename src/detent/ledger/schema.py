@@ -19,7 +19,7 @@ from detent.kernel import RECORD_FIELDS, RUN_STATUSES, Evidence, Manifest, State
 from detent.kernel import evidence as ev
 from detent.kernel.manifest import JOB_KINDS, id_fault
 from detent.kernel.policy import QUOTA_OK
-from detent.kernel.records import DIGESTS_PER_ERASED_MAX, OPTIONAL_FIELDS
+from detent.kernel.records import DIGESTS_PER_ERASED_MAX, EXCEPTED_STEPS_MAX, OPTIONAL_FIELDS
 from detent.ledger.templates import uint
 from detent.ledger.trust_config import TrustFault
 
@@ -267,6 +267,12 @@ def _is_erased_digests(value: object) -> bool:
     return type(value) is list and 1 <= len(value) <= DIGESTS_PER_ERASED_MAX and all(map(is_digest, value))
 
 
+def _is_excepted_steps(value: object) -> bool:
+    if type(value) is not list or len(value) > EXCEPTED_STEPS_MAX or not all(map(_is_id, value)):
+        return False
+    return sorted(set(value)) == value
+
+
 _STATES: Final = frozenset(state.value for state in State)
 _REFERENCE: Final = pattern("sha256:[0-9a-f]{64}")
 """The only way to name evidence: there is no other algorithm to downgrade to."""
@@ -285,6 +291,8 @@ _CHECKS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "job_id": _is_id,
     "run_id": lambda value: value is None or _is_id(value),
     "step_id": _is_id,
+    "reused_run_id": _is_id,
+    "except_steps": _is_excepted_steps,
     "name": _is_id,
     "operation_id": _is_id,
     "job_kind": lambda value: type(value) is str and value in JOB_KINDS,

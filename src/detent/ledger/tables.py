@@ -212,6 +212,8 @@ class RunFold:
     jobs: int = 0
     live_jobs: int = 0
     steps_reused: int = 0
+    reused_run: bool = False
+    """It took the results of an earlier run."""
     ended_jobs: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
     """(transitions, head) by job id of ended jobs, as far as they are in memory."""
     spilled: bool = False
@@ -230,6 +232,7 @@ class RunFold:
                 self.jobs,
                 self.live_jobs,
                 self.steps_reused,
+                self.reused_run,
             ]
         )
 
@@ -281,7 +284,9 @@ class RunTable:
         return run
 
     def ended(self, partition: int, run_id: str) -> list[object] | None:
-        """An ended run as [tenant, name, status, started tick, ended tick, digest of its row]; None before its end."""
+        """An ended run as [tenant, name, status, started tick, ended tick, digest of its row, contract, jobs, digest of its jobs];
+        None before its end.
+        """
         data = self._heads.get(_key(_RUN, partition, run_id))
         return None if data is None else list(loose(data))
 
@@ -325,7 +330,15 @@ class RunTable:
         )
 
     def end(
-        self, partition: int, run_id: str, run: RunFold, status: str, tick: int, reason_code: str | None = None
+        self,
+        partition: int,
+        run_id: str,
+        run: RunFold,
+        status: str,
+        tick: int,
+        reason_code: str | None = None,
+        *,
+        jobs_digest: bytes,
     ) -> None:
         """A run has ended."""
         self._open.pop((partition, run_id), None)
@@ -338,7 +351,8 @@ class RunTable:
             for key in [key for key, _ in self._heads.items(_key(_RUN_STEP, partition, run_id) + b"\x00")]:
                 self._heads.delete(key)
         row = run.row_digest(run_id, status, tick, reason_code)
-        value = encode_trusted([run.tenant_id, run.name, status, run.started_tick, tick, row])
+        of_jobs = (run.contract_digest, run.jobs, jobs_digest)
+        value = encode_trusted([run.tenant_id, run.name, status, run.started_tick, tick, row, *of_jobs])
         self._heads.put(_key(_RUN, partition, run_id), value)
 
     def _keep(self, partition: int, run_id: str, run: RunFold) -> None:

@@ -27,7 +27,7 @@ from detent.kernel.manifest import EVICTABLE_KINDS
 from detent.ledger import sign_own_manifests, sign_results
 from detent.ledger.schema import SubmittedManifest, read_submitted
 from detent.ledger.signing import report_named
-from detent.owner.content import NONCE_BYTES, Content, open_value, seal_trusted, seal_value
+from detent.owner.content import NONCE_BYTES, Content, open_trusted, open_value, seal_trusted, seal_value
 from detent.owner.home import Home
 from detent.owner.lock import TurnTaking
 from detent.owner.policies import Chosen
@@ -287,11 +287,10 @@ class Backend:
         Not by the jobs' rows, which are not signed.
         """
         found: dict[str, SubmittedManifest] = {}
-        for job_id in job_ids:
-            record = next(self.reader.records_of_job(job_id), None)
-            signed = None if record is None or record.evidence is None else read_submitted(record.evidence)
-            if isinstance(signed, SubmittedManifest) and signed.job_id == job_id:
-                found[job_id] = signed
+        for record in self.reader.submissions(job_ids):
+            signed = None if record.evidence is None else read_submitted(record.evidence)
+            if isinstance(signed, SubmittedManifest) and signed.job_id == record.job_id:
+                found[signed.job_id] = signed
         self._read_ahead([signed.payload_digest for signed in found.values()])
         orders = ((job_id, signed, self._readable_order(signed.payload_digest)) for job_id, signed in found.items())
         return {job_id: Submitted(sha256(signed.body), order) for job_id, signed, order in orders if order is not None}
@@ -301,9 +300,11 @@ class Backend:
         if known is not None:
             return known
         try:
-            return read_order(self.unsealed(payload_digest))
-        except (DetentError, TypeError):
-            return None  # Erased, damaged, or of another kind.
+            data = self.content(payload_digest)
+            # It is compared with ingredients that were made here. A worker that runs an order reads it strictly.
+            return None if data is None else read_order(open_trusted(data))
+        except (DetentError, TypeError, ValueError, RecursionError):
+            return None  # Damaged, or of another kind.
 
     # -- reports -------------------------------------------------------------------------------------------------------
 

@@ -16,9 +16,11 @@ from detent.canon import (
     ITEM_BYTES_MAX,
     NotCanonical,
     decode,
+    decode_trusted,
     encode,
     encode_trusted,
     json_decode,
+    json_decode_trusted,
     json_encode,
     json_encode_trusted,
     sha256,
@@ -73,6 +75,17 @@ def open_value(data: bytes) -> object:
     ):
         raise StoreCorrupt("stored content is not a value envelope")
     return json_decode(envelope["json"])
+
+
+def open_trusted(data: bytes) -> object:
+    """The same for content whose digest was checked and that is only compared with what this program made.
+
+    Raises `ValueError` or `TypeError` for what is no envelope.
+    """
+    envelope = decode_trusted(data)
+    if not isinstance(envelope, dict) or type(envelope.get("json")) is not bytes:
+        raise TypeError("stored content is not a value envelope")
+    return json_decode_trusted(envelope["json"])
 
 
 class Content:
@@ -213,7 +226,7 @@ def referenced_digests(content: Content) -> Iterator[bytes]:
                     yield body[field]
 
 
-NAMING = {"submitted": "decision_digest", "step_reused": "ingredients_digest"}
+NAMING = {"submitted": "decision_digest", "step_reused": "ingredients_digest", "run_reused": "ingredients_digest"}
 """Records that name content themselves, and the field that does."""
 
 

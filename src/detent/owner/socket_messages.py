@@ -38,6 +38,7 @@ CLIENT_COMMANDS = frozenset(
         "usage",
         "run_start",
         "step_reuse",
+        "run_reuse",
         "run_end",
         "erase",
     }

@@ -37,7 +37,7 @@ from typing import TypeAlias
 from detent.canon import sha256
 from detent.errors import DetentError, InvalidInput
 from detent.kernel import Grant, Job, Kernel, Record
-from detent.kernel.history import ERASED, STEP_REUSED, find_reused
+from detent.kernel.history import ERASED, RUN_ENDED, RUN_REUSED, STEP_REUSED, find_reused
 from detent.kernel.manifest import id_fault
 from detent.kernel.run import RUNNING
 from detent.kernel.table import TERMINAL, State
@@ -103,17 +103,27 @@ class StoreHistory:
         row = self._store.run(run_id)
         if row is None or row.status == RUNNING or row.partition != self._partition:
             return None
-        if self.horizon is not None and not any(
-            record.kind == "run_ended" and self._is_past(record) for record in self._store.records_of_run(run_id)
-        ):
-            return None
-        return row.body
+        return None if self.horizon is not None and self.run_end(run_id) is None else row.body
+
+    def run_end(self, run_id: str) -> Record | None:
+        """The record by which a run ended."""
+        return self._record_of_run(run_id, RUN_ENDED)
 
     def reused_step(self, run_id: str, step_id: str) -> Record | None:
         """The record by which a step of a run was reused; reads the run's own records through."""
         rows = (record_of(row) for row in self._store.records_of_run(run_id) if self._is_past(row))
         pending = (record for record in self._plain if record.run_id == run_id)
         return find_reused(chain(rows, pending), step_id)
+
+    def reused_run(self, run_id: str) -> Record | None:
+        """The record by which a run took the results of an earlier one."""
+        return self._record_of_run(run_id, RUN_REUSED)
+
+    def _record_of_run(self, run_id: str, kind: str) -> Record | None:
+        row = self._store.record_of_run(run_id, kind)
+        if row is not None and self._is_past(row):
+            return record_of(row)
+        return next((one for one in self._plain if (one.run_id, one.kind) == (run_id, kind)), None)
 
     def erasure(self, number: int) -> Record | None:
         """The ``erased`` record before which there were ``number`` others."""
@@ -134,7 +144,7 @@ class StoreHistory:
         """Remember a record of the turn under way."""
         if record.job_id is not None and record.transition_seq is not None:
             self._records[record.job_id, record.transition_seq] = record
-        elif record.kind in {STEP_REUSED, ERASED}:
+        elif record.kind in {STEP_REUSED, RUN_REUSED, RUN_ENDED, ERASED}:
             self._plain.append(record)
 
     def end_job(self, job: Job) -> None:

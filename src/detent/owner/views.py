@@ -181,6 +181,8 @@ _SHOWN = (
     "job_manifest_hash",
     "jobs_digest",
     "ingredients_digest",
+    "reused_run_id",
+    "except_steps",
 )
 """Fields of record bodies that a timeline repeats, in this order."""
 
@@ -203,19 +205,27 @@ def jobs(
 
 def steps_reused(reader: StoreReader, content: Content, view: RunView) -> int:
     """How many steps of a run took all of their results from before; one that ran a single element is not among them."""
-    whole: set[str] = set()
-    mapped: dict[str, bytes] = {}
+    steps: dict[str, bytes] = {}
+    elements: set[str] = set()
+    of_run: dict[str, Any] = {}
     for row in reader.records_of_run(view.row.run_id) if view.run.steps_reused else ():
-        fields = _fields(row) if row.kind == "step_reused" else {}
-        step, is_mapped, _ = str(fields.get("step_id", "")).partition("[")
-        if is_mapped:
-            mapped.setdefault(step, fields["ingredients_digest"])
-        elif step:
-            whole.add(step)
-    if mapped and view.run.jobs:
-        ran = reader.labels_of_run(view.row.run_id)
-        mapped = {step: digest for step, digest in mapped.items() if _label(content, digest) not in ran}
-    return len(whole) + len(mapped)
+        fields = _fields(row) if row.kind in {"step_reused", "run_reused"} else {}
+        if "reused_run_id" in fields:
+            of_run = fields
+        elif "step_id" in fields:
+            elements.add(str(fields["step_id"]))
+            steps.setdefault(str(fields["step_id"]).partition("[")[0], fields["ingredients_digest"])
+    is_mapped = len(steps) < len(elements) or any(element.endswith("]") for element in elements)
+    ran = reader.labels_of_run(view.row.run_id) if view.run.jobs and (is_mapped or of_run) else set()
+    if is_mapped and ran:
+        steps = {step: digest for step, digest in steps.items() if _label(content, digest) not in ran}
+    if not of_run:
+        return len(steps)
+    earlier = reader.labels_of_run(str(of_run["reused_run_id"]))
+    beside = sum(_label(content, digest) not in earlier for digest in steps.values())
+    # Excepted steps of a run that has not ended, or has failed, may not have begun.
+    unbegun = max(0, len(set(of_run["except_steps"]) - elements) - view.run.jobs)
+    return max(0, len(earlier - ran) + beside - unbegun)
 
 
 def _label(content: Content, digest: bytes) -> str | None:

@@ -105,6 +105,8 @@ class Found:
     state: str = State.SUCCEEDED.value
     digest: bytes | None = None
     report: WorkReport | None = None
+    run_id: str | None = None
+    """The run that the job is of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +231,7 @@ class WorkKeys:
             found = reported if status in KEPT_JOBS else None
             if status is JobStatus.SUCCEEDED and found is not None and not self.fault(work_key.call, found[1]):
                 # They come in the order of their submission, and the first success is the answer.
-                return Found(row.job_id, False, job_row.state, *found)
+                return Found(row.job_id, False, job_row.state, *found, job_row.run_id)
             if status in KEPT_JOBS:
                 fault = "its result is gone" if found is None else self.fault(work_key.call, found[1])
                 available, why = not fault, fault or why

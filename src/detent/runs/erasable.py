@@ -155,7 +155,7 @@ def _report_in(record: RecordRow) -> bytes | None:
 
 
 def _ingredients_in(record: RecordRow) -> bytes | None:
-    body = decode(record.body) if record.kind == "step_reused" else None
+    body = decode(record.body) if record.kind in {"step_reused", "run_reused"} else None
     found = body.get("ingredients_digest") if isinstance(body, dict) else None
     return found if isinstance(found, bytes) else None
 

@@ -6,19 +6,19 @@ unless the run is named too. A step that has no job yet is found in the contract
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from itertools import islice
 from typing import Final
 
-from detent.canon import NotCanonical, decode
 from detent.canon.late import dataclass, pattern
 from detent.errors import InvalidInput
 from detent.jobs.elements import element_id, split_element_id
 from detent.kernel import Job, Run
 from detent.kernel.run import RUNNING
 from detent.owner.content import Content, order_of
+from detent.runs.record.reuses import Reuses
 from detent.store.api import JobRow, RunRow, StoreReader
 
 RUNS_SEARCHED_MAX: Final = 20
@@ -187,22 +187,30 @@ def members(reader: StoreReader, content: Content, run_id: str, *, renamed: bool
     """
     row = reader.run(run_id)
     keys: Mapping[str, str] | None = None if renamed and row is not None else {}
-    for record in reader.records_of_run(run_id):
-        taken = _taken(record.body) if record.kind == "step_reused" else None
-        source = None if taken is None else reader.job(taken[0])
-        if taken is None or source is None:
+    reuses = Reuses(reader, run_id)
+    yield from _as_submitted(_found_at(content, taken, reused=True) for taken in reuses.with_run())
+    for element, taken in reuses.steps.items():
+        source = reader.job(taken.job_id)
+        if source is None:
             continue
         if keys is None:
             keys = {} if row is None else _planned(content, row)
         found = _found(content, source, reused=True)
-        step_id, _, index = taken[1].partition("[")
+        step_id, _, index = element.partition("[")
         if step_id in keys:
             found = replace(found, step=keys[step_id], index=int(index.removesuffix("]")) if index else None)
         yield found
-    jobs = [(Job.decode(row.body).submitted_tick, _found(content, row)) for row in reader.jobs(run_id=run_id)]
-    jobs.sort(key=lambda pair: (pair[0], pair[1].step, pair[1].index or 0))
-    for _, job in jobs:
-        yield job
+    yield from _as_submitted(_found_at(content, row) for row in reader.jobs(run_id=run_id))
+
+
+def _as_submitted(jobs: Iterable[tuple[int, FoundJob]]) -> list[FoundJob]:
+    """Jobs in the order of their submission, those of one moment by their names."""
+    return [job for _, job in sorted(jobs, key=lambda pair: (pair[0], pair[1].step, pair[1].index or 0))]
+
+
+def _found_at(content: Content, row: JobRow, *, reused: bool = False) -> tuple[int, FoundJob]:
+    """A job with its name and when it was submitted."""
+    return Job.decode(row.body).submitted_tick, _found(content, row, reused=reused)
 
 
 def found_job(reader: StoreReader, content: Content, job_id: str) -> FoundJob:
@@ -246,16 +254,6 @@ def _of_name(reader: StoreReader, name: str, which: str = NEWEST) -> RunRow | No
             hint=f"write the id of the one you mean, newest first: {', '.join(meant[:NEAR_MAX])}{more}",
         )
     return newest if which == OPEN and not meant else reader.run(meant[0])
-
-
-def _taken(body: bytes) -> tuple[str, str] | None:
-    """The job whose result was taken, and for which step or element of one."""
-    try:
-        fields = decode(body)
-    except NotCanonical:
-        return None
-    said = (fields.get("job_id"), fields.get("step_id")) if isinstance(fields, dict) else (None, None)
-    return (said[0], said[1]) if isinstance(said[0], str) and isinstance(said[1], str) else None
 
 
 def _by_beginning(

@@ -268,8 +268,14 @@ class StoreReader(Protocol):
     def records_of_run(self, run_id: str) -> Iterator[RecordRow]:
         """The run's own records (``run_started``, ``step_reused``, ``run_ended``) and its jobs' ``submitted`` records."""
 
+    def record_of_run(self, run_id: str, kind: str) -> RecordRow | None:
+        """The newest record of a kind that a run has of its own."""
+
     def transition(self, job_id: str, transition_seq: int) -> RecordRow | None:
         """The transition record of a job that carries this sequence number."""
+
+    def submissions(self, job_ids: Sequence[str]) -> Iterator[RecordRow]:
+        """The ``submitted`` records of many jobs, in no order, and those that there are."""
 
     def transitions(self, wanted: Sequence[tuple[str, int]]) -> Iterator[RecordRow]:
         """The same for many at once, pairs of a job's id and a number; in no order, and those that there are."""

@@ -273,9 +273,18 @@ class MemoryStore:
         """A run's own records and its jobs' submissions, by partition and position."""
         return iter([row for row in self._all_records() if row.run_id == run_id and row.kind != "transition"])
 
+    def record_of_run(self, run_id: str, kind: str) -> RecordRow | None:
+        """The newest record of a kind that a run has of its own."""
+        return next((record for record in reversed([*self.records_of_run(run_id)]) if record.kind == kind), None)
+
     def transition(self, job_id: str, transition_seq: int) -> RecordRow | None:
         """The transition record of a job that carries this sequence number."""
         return self._transitions.get((job_id, transition_seq))
+
+    def submissions(self, job_ids: Sequence[str]) -> Iterator[RecordRow]:
+        """The ``submitted`` records of these jobs, in no order."""
+        wanted = frozenset(job_ids)
+        return iter([one for one in self._all_records() if one.kind == "submitted" and one.job_id in wanted])
 
     def transitions(self, wanted: Sequence[tuple[str, int]]) -> Iterator[RecordRow]:
         """The transition records that carry these sequence numbers, in no order."""

@@ -22,7 +22,7 @@ from detent.canon.late import dataclass
 from detent.errors import DetentError, error_of
 from detent.kernel import EndRun, Record
 from detent.kernel import run as run_status
-from detent.kernel.records import RUN_ENDED
+from detent.kernel.history import RUN_ENDED
 from detent.kernel.table import TERMINAL
 from detent.ordered import (
     Action,

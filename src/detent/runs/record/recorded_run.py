@@ -12,14 +12,12 @@ from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
-from detent.canon import NotCanonical, decode
 from detent.canon.late import dataclass
 from detent.contract.references import FROM, PARAM
 from detent.errors import DetentError
 from detent.jobs.work import WorkReport
 from detent.kernel import Evidence, Job, Run
 from detent.kernel import run as run_status
-from detent.kernel.history import STEP_REUSED
 from detent.kernel.run import CANCELLED_WITH_RUN
 from detent.kernel.table import State
 from detent.ledger.signing import report_named
@@ -28,6 +26,7 @@ from detent.owner.views import Times
 from detent.runs.record.inputs import RunInputs, digests_of, parse_inputs
 from detent.runs.record.outcome import failure_of, read_report
 from detent.runs.record.requests import RUN_TIMEOUT, out_of_time
+from detent.runs.record.reuses import Reuses
 from detent.runs.record.step_run import StepRun, list_fault
 from detent.runs.record.view import Spans, StepView
 from detent.store.api import JobRow, StoreReader
@@ -154,10 +153,7 @@ class _Reading:
         self._reader, self._content, self._run, self._inputs = reader, content, run, inputs
         self._times = Times.of(reader)
         self._rows = {row.job_id: row for row in reader.jobs(run_id=run.run_id)}
-        self._reuses: dict[str, tuple[str, bytes]] = {}
-        for record in reader.records_of_run(run.run_id):
-            if record.kind == STEP_REUSED and (said := _fields(record.body)):
-                self._reuses[str(said["step_id"])] = (str(said["job_id"]), said["ingredients_digest"])
+        self._reuses = Reuses(reader, run.run_id)
         self._names = {step.step_id: step.step_name for step in inputs.contract.plain_steps}
         self._totals: dict[str, int | None] = {}
 
@@ -211,10 +207,12 @@ class _Reading:
                 return
 
     def _element(self, step: StepRun, index: int | None) -> RecordedElement | None:
-        if (taken := self._reuses.get(step.element_id(index))) is not None:
-            row = self._reader.job(taken[0])
+        if (taken := self._reuses.of(step.step_id, index)) is not None:
+            row = self._reuses.row(taken.job_id)
             state = State.SUCCEEDED.value if row is None else row.state
-            return RecordedElement(index, taken[0], state, reused=True, ingredients_digest=taken[1], row=row)
+            return RecordedElement(
+                index, taken.job_id, state, reused=True, ingredients_digest=taken.ingredients_digest, row=row
+            )
         row = self._rows.get(step.job_id(index))
         return None if row is None else RecordedElement(index, row.job_id, row.state, row=row)
 
@@ -403,11 +401,3 @@ def _is_cut(element: RecordedElement) -> bool:
 
 def _out_of_time(inputs: RunInputs) -> str:
     return out_of_time(inputs.contract.outline.timeout_ms or 0)
-
-
-def _fields(body: bytes) -> dict[str, Any] | None:
-    try:
-        said = decode(body)
-    except NotCanonical:
-        return None
-    return said if isinstance(said, dict) and {"step_id", "job_id", "ingredients_digest"} <= said.keys() else None

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from detent.errors import Refused, error_of
-from detent.kernel import EndRun, ReuseStep, StartRun
+from detent.kernel import Command, EndRun, StartRun
 from detent.kernel.run import CANCELLED_WITH_RUN
 from detent.kernel.table import TERMINAL
-from detent.owner.backend import Backend, Inline, joined
+from detent.owner.backend import Backend, joined
 from detent.runs.record.inputs import RunIdentity, RunInputs, digests_of
 
 if TYPE_CHECKING:
     from detent.runs.submit.submitter import Submitter  # Readers of what is recorded load no supervisor.
 
-REUSES_MAX: Final = 1_000
-REUSE_BYTES_MAX: Final = 1024 * 1024
-"""Reuses recorded in one commit, and how much their ingredients may take."""
 END_TRIES: Final = 3
 RUN_TIMEOUT: Final = "RUN_TIMEOUT"
 """Why a run ended that ran out of its own time, and why its open jobs were cancelled then (X-116)."""
@@ -29,8 +27,6 @@ class Requests:
         self._backend = backend
         self._identity = identity
         self._submitter = submitter
-        self._reuses: list[tuple[ReuseStep, Inline]] = []
-        self._reuse_bytes = 0
 
     def begin(self, inputs: RunInputs) -> None:
         """Open the run. Refuses by `InvalidInput` one that exists with other inputs."""
@@ -51,22 +47,9 @@ class Requests:
         if answer.refusal is not None:
             raise error_of(answer.refusal)
 
-    def reuse(self, step: ReuseStep, inline: Inline) -> None:
-        """Note that an element took an earlier result; `record_reuses` tells the ledger."""
-        self._reuses.append((step, inline))
-        self._reuse_bytes += sum(len(data) for _, data in inline)
-
-    @property
-    def reuses_are_due(self) -> bool:
-        """Whether what was noted fills a commit."""
-        return len(self._reuses) >= REUSES_MAX or self._reuse_bytes >= REUSE_BYTES_MAX
-
-    def record_reuses(self) -> list[Refused]:
-        """Record what was noted since the last time, in one commit; returns the refusals."""
-        reuses, self._reuses, self._reuse_bytes = self._reuses, [], 0
-        if not reuses:
-            return []
-        answers = self._submitter.ask([step for step, _ in reuses], joined(inline for _, inline in reuses))
+    def record_reuses(self, commands: Sequence[Command], content: Sequence[tuple[bytes, bytes]]) -> list[Refused]:
+        """Record in one commit that elements took earlier results; returns the refusals."""
+        answers = self._submitter.ask(commands, joined([content]))
         return [answer.refusal for answer in answers if answer.refusal is not None]
 
     def end(self, status: str, reason_code: str | None = None) -> tuple[str, bool]:

@@ -6,14 +6,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
-from detent.canon import decode
 from detent.canon.late import dataclass
 from detent.errors import DetentError
 from detent.kernel import Job
-from detent.kernel.history import STEP_REUSED
 from detent.kernel.table import TERMINAL, State
 from detent.owner.backend import Backend
 from detent.reuse.work_keys import Found, WorkKey, WorkKeys
+from detent.runs.record.reuses import Reuses
 from detent.runs.record.step_run import Element, StepRun
 from detent.store.api import JobRow
 
@@ -38,7 +37,7 @@ class Past:
     def __init__(self, backend: Backend, work_keys: WorkKeys) -> None:
         self._backend = backend
         self._work_keys = work_keys
-        self._reused: dict[str, str] = {}
+        self._reuses: Reuses | None = None
         self.jobs: dict[str, JobRow] = {}
         self.started_ms: int | None = None
 
@@ -48,14 +47,12 @@ class Past:
         run = reader.run(run_id)
         self.started_ms = None if run is None else run.started_tick
         self.jobs = {row.job_id: row for row in reader.jobs(run_id=run_id)}
-        for record in reader.records_of_run(run_id):
-            body = decode(record.body) if record.kind == STEP_REUSED else None
-            if isinstance(body, dict):
-                self._reused[str(body["step_id"])] = str(body["job_id"])
+        self._reuses = Reuses(reader, run_id)
 
     def recorded(self, element: Element, work_key: WorkKey) -> Recorded | None:
         """What an earlier process did of an element; None when it had not begun it."""
-        source = self._reused.get(element.step.element_id(element.index)) if self._reused else None
+        taken = None if self._reuses is None else self._reuses.of(element.step.step_id, element.index)
+        source = None if taken is None else taken.job_id
         row = self.jobs.get(element.job_id) if source is None else self._backend.reader.job(source)
         if source is None:
             return None if row is None else Recorded(row.state, self._changed_since(row, work_key))
@@ -75,7 +72,10 @@ class Past:
 
     def begun(self, steps: Iterable[StepRun]) -> frozenset[str]:
         """Ids of the steps that were under way when the run was left; those are not stopped any more."""
-        begun = {name.partition("[")[0] for name in self._reused}
+        reuses, steps = self._reuses, list(steps)
+        begun = {
+            step.step_id for step in steps if reuses is not None and reuses.took_any(step.step_id, mapped=step.mapped)
+        }
         keys = {step.key: step.step_id for step in steps}
         for row in self.jobs.values():
             with suppress(DetentError):  # Its payload was erased: whose it was is not known any more.

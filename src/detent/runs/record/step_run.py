@@ -120,9 +120,7 @@ class StepRun:
 
     def job_id(self, index: int | None) -> str:
         """The job of the step, or of one of its elements: the same whenever the run is resumed (X-023, X-185)."""
-        if index is None:
-            return str(self.action_id)
-        return str(uuid8(sha256(encode_trusted([ELEMENT_LABEL, str(self.action_id), index]))))
+        return element_job_id(self.action_id, index)
 
     def element_id(self, index: int | None) -> str:
         """What a record calls an element that took an earlier result."""
@@ -134,6 +132,13 @@ class StepRun:
             return [result_reference(digest_text(element.digest)) for element in self.elements if element.digest]
         digest = self.elements[0].digest if self.elements else None
         return None if digest is None else result_reference(digest_text(digest))
+
+
+def element_job_id(action_id: UUID, index: int | None) -> str:
+    """The job of an action, or of one element of it."""
+    if index is None:
+        return str(action_id)
+    return str(uuid8(sha256(encode_trusted([ELEMENT_LABEL, str(action_id), index]))))
 
 
 def list_fault(key: str, length: int | None) -> str | None:

@@ -18,8 +18,7 @@ from typing import Any, Final
 from detent.canon import decode
 from detent.canon.late import dataclass
 from detent.kernel import Evidence
-from detent.kernel.history import Record
-from detent.kernel.records import RUN_ENDED
+from detent.kernel.history import RUN_ENDED, Record
 from detent.owner.backend import Backend
 from detent.reuse.work_keys import Options, WorkKeys
 from detent.runs.record.identity import is_asked_to_cancel

@@ -14,13 +14,13 @@ from typing import Final
 
 from detent.errors import error_of
 from detent.jobs.work import WorkReport
-from detent.kernel import Job, ReuseStep
+from detent.kernel import Job
 from detent.kernel import run as run_status
 from detent.kernel.run import CANCELLED_WITH_RUN
 from detent.kernel.table import TERMINAL, State
 from detent.owner.backend import Backend, Submission
 from detent.reuse.work_keys import Found, Options, WorkKeys
-from detent.runs.record.inputs import RunIdentity, RunInputs
+from detent.runs.record.inputs import RunIdentity, RunInputs, digests_of
 from detent.runs.record.requests import RUN_TIMEOUT, Requests, out_of_time
 from detent.runs.record.resumed import GONE, Past
 from detent.runs.record.step_run import Element
@@ -45,6 +45,7 @@ from detent.runs.steps.next_work import (
 )
 from detent.runs.steps.orders import Orders
 from detent.runs.steps.plan import steps_of
+from detent.runs.steps.reuse_notes import ReuseNotes
 from detent.runs.submit.submitter import BATCH, ENDED_ELSEWHERE, RunEnded, Submitter
 from detent.words.states import CANCELLED, FAILED, REUSED, RUNNING, SUCCEEDED, WAITING
 from detent.workers.next_attempt import next_attempt, unreported, why_failed
@@ -77,6 +78,7 @@ class RunProgress:
         self.orders = Orders(backend, inputs, identity.run_id, work_keys, self.steps, options.salt)
         self._graph = RunGraph(inputs, identity, self.steps, self.orders.items, backend.now_ms)
         self._past = Past(backend, work_keys)
+        self._notes = ReuseNotes(backend, identity, digests_of(inputs.contract)[0], self.orders.about_reuse)
         self._candidates = Candidates(self.orders, work_keys, self._past, options)
         self.started_ms = backend.now_ms()
         """When the run began, which for one that is taken up was in another process."""
@@ -210,21 +212,20 @@ class RunProgress:
     def _reuse(self, candidate: Candidate, found: Found, *, is_recorded: bool) -> None:
         element = candidate.element
         if not is_recorded:
-            named, inline = self.orders.about_reuse(element, candidate.work_key)
-            element_id = element.step.element_id(element.index)
-            self._requests.reuse(ReuseStep(0, self._identity.run_id, element_id, found.job_id, named), inline)
+            self._notes.add(element, candidate.work_key, found)
         element.state, element.source, element.digest = REUSED, found.job_id, found.digest
         self._graph.begin(element)
         self.orders.learn(element, found.report)
         self._graph.end(element)
-        if self._requests.reuses_are_due:
+        if self._notes.is_full:
             self._record_reuses()
 
     def _record_reuses(self) -> None:
-        for refusal in self._requests.record_reuses():
-            if refusal.code != "UNKNOWN_RUN":
-                raise error_of(refusal)
-            self.cancel(ENDED_ELSEWHERE)
+        for commands, content in self._notes.requests(self.steps):
+            for refusal in self._requests.record_reuses(commands, content):
+                if refusal.code != "UNKNOWN_RUN":
+                    raise error_of(refusal)
+                self.cancel(ENDED_ELSEWHERE)
 
     def _prepared(self, decision: Submit) -> Submission:
         """The job of an element that needs one."""

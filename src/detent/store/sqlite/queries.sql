@@ -214,6 +214,19 @@ SELECT partition, position, batch_no, kind, job_id, run_id, transition_seq, body
 FROM job_names CROSS JOIN records USING (job_no)
 WHERE job_id = ?1 AND transition_seq = ?2
 
+-- name: record_of_run
+-- The newest record of kind ?2 that a run has of its own. What ended it is found first.
+SELECT partition, position, batch_no, kind, job_id, run_id, transition_seq, body, evidence
+FROM records INDEXED BY records_by_run LEFT JOIN job_names USING (job_no)
+WHERE run_id = ?1 AND kind <> 'transition' AND kind = ?2
+ORDER BY record_key DESC LIMIT 1
+
+-- name: submissions
+-- The first records of some jobs; a JSON list of their ids says which.
+SELECT partition, position, batch_no, kind, job_id, run_id, transition_seq, body, evidence
+FROM json_each(?1) AS wanted CROSS JOIN job_names CROSS JOIN records USING (job_no)
+WHERE job_id = wanted.value AND transition_seq IS NULL AND kind = 'submitted'
+
 -- name: transitions
 -- Some transitions of some jobs; a JSON list of pairs of a job's id and a sequence number says which.
 SELECT partition, position, batch_no, kind, job_id, run_id, transition_seq, body, evidence

@@ -170,11 +170,19 @@ class SqliteReader:
         """A run's own records and its jobs' submissions, by partition and position."""
         return self._rows(_RECORD_ROW, "records_of_run", run_id)
 
+    def record_of_run(self, run_id: str, kind: str) -> RecordRow | None:
+        """The newest record of a kind that a run has of its own."""
+        return self._one(_RECORD_ROW, "record_of_run", run_id, kind)
+
     def transition(self, job_id: str, transition_seq: int) -> RecordRow | None:
         """The transition record of a job that carries this sequence number."""
         if transition_seq > INTEGER_MAX:
             return None
         return self._one(_RECORD_ROW, "transition", job_id, transition_seq)
+
+    def submissions(self, job_ids: Sequence[str]) -> Iterator[RecordRow]:
+        """The ``submitted`` records of these jobs, in no order."""
+        return self._rows(_RECORD_ROW, "submissions", json.dumps(list(dict.fromkeys(job_ids))))
 
     def transitions(self, wanted: Sequence[tuple[str, int]]) -> Iterator[RecordRow]:
         """The transition records that carry these sequence numbers, in no order."""

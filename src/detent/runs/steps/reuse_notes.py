@@ -1,0 +1,145 @@
+"""The results that a run took and has not recorded yet, and how few records say it.
+
+Most runs that reuse anything repeat an earlier run: all of its results are taken, or all but a few. Then one record names that run
+(``run_reused``). It is written when nothing can be decided any more without running something, so what is excepted is known. Everything
+else is recorded step by step (``step_reused``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from detent.canon.late import dataclass
+from detent.kernel import Command, ReuseRun, ReuseStep, Run
+from detent.kernel.records import EXCEPTED_STEPS_MAX
+from detent.kernel.run import COMPLETED
+from detent.owner.backend import Backend, Inline
+from detent.reuse.work_keys import Found, WorkKey
+from detent.runs.record.inputs import RunIdentity
+from detent.runs.record.reuses import EarlierRun, work_digest
+from detent.runs.record.step_run import Element, StepRun
+
+NOTES_MAX: Final = 10_000
+"""Results that are noted before they are recorded; a run that reuses more records them step by step."""
+TAKEN_PER_EXCEPTED: Final = 4
+"""A run is named as a whole if so many results are taken for each one that is not."""
+REUSES_MAX: Final = 1_000
+REUSE_BYTES_MAX: Final = 1024 * 1024
+"""Reuses recorded in one commit, and how much their ingredients may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """An element that took an earlier result."""
+
+    element: Element
+    work_key: WorkKey
+    found: Found
+
+    @property
+    def element_id(self) -> str:
+        """What records call it."""
+        return self.element.step.element_id(self.element.index)
+
+
+class ReuseNotes:
+    """The notes of one run. ``about`` gives what the record of a single reuse names: the ingredients that were equal."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        identity: RunIdentity,
+        contract_digest: bytes,
+        about: Callable[[Element, WorkKey], tuple[bytes, Inline]],
+    ) -> None:
+        self._backend = backend
+        self._run_id = identity.run_id
+        self._contract_digest = contract_digest
+        self._about = about
+        self._notes: list[Note] = []
+        self._is_first = not identity.resumed
+        """Nothing has been recorded: an earlier run can still be named."""
+
+    def add(self, element: Element, work_key: WorkKey, found: Found) -> None:
+        """Note that an element took an earlier result."""
+        self._notes.append(Note(element, work_key, found))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as much is noted as may be."""
+        return len(self._notes) >= NOTES_MAX
+
+    def requests(self, steps: Sequence[StepRun]) -> Iterator[tuple[list[Command], list[tuple[bytes, bytes]]]]:
+        """What records the notes, commit by commit, each with the content that it names; the notes are forgotten."""
+        notes, self._notes = self._notes, []
+        commands: list[Command] = []
+        content: list[tuple[bytes, bytes]] = []
+        if self._is_first and notes and (whole := self._whole(notes, steps)) is not None:
+            taken, excepted, earlier = whole
+            keys = ((note.element_id, note.work_key.key or "") for note in taken.values())
+            named, inline = self._backend.sealed_trusted({"elements": len(taken), "work": work_digest(keys)})
+            commands.append(ReuseRun(0, self._run_id, earlier.run_id, tuple(sorted(excepted)), named))
+            content.extend(inline)
+            notes = [note for note in notes if taken.get(note.found.job_id) is not note]
+        self._is_first = self._is_first and not (notes or commands)
+        size = 0
+        for note in notes:
+            named, inline = self._about(note.element, note.work_key)
+            commands.append(ReuseStep(0, self._run_id, note.element_id, note.found.job_id, named))
+            content.extend(inline)
+            size += sum(len(data) for _, data in inline)
+            if len(commands) >= REUSES_MAX or size >= REUSE_BYTES_MAX:
+                yield commands, content
+                commands, content, size = [], [], 0
+        if commands:
+            yield commands, content
+
+    def _whole(
+        self, notes: Sequence[Note], steps: Sequence[StepRun]
+    ) -> tuple[dict[str, Note], list[str], EarlierRun] | None:
+        """The earlier run that nearly all results are of: what was taken, by its jobs, and what is excepted; None for no such run.
+
+        Every job of that run is accounted for: it did the very step that took its result, or one that is excepted.
+        """
+        run = self._source(notes)
+        if run is None:
+            return None
+        earlier = EarlierRun(run)
+        taken = {
+            note.found.job_id: note
+            for note in notes
+            if note.found.job_id == earlier.job_id(note.element.step.step_id, note.element.index)
+        }
+        excepted: list[str] = []
+        if left := run.jobs - len(taken):
+            if left > EXCEPTED_STEPS_MAX or left * TAKEN_PER_EXCEPTED > len(taken):
+                return None
+            others = {earlier.job_id(*place): _element_id(*place) for place in _places(steps)}
+            rows = self._backend.reader.jobs_of([job_id for job_id in others if job_id not in taken])
+            excepted = [others[row.job_id] for row in rows if row.run_id == run.run_id]
+        return (taken, excepted, earlier) if len(taken) + len(excepted) == run.jobs else None
+
+    def _source(self, notes: Sequence[Note]) -> Run | None:
+        """The run that most results are of, if it may be named: it completed, of the same contract, workspace and partition."""
+        ((run_id, _),) = Counter(note.found.run_id for note in notes).most_common(1)
+        row = None if run_id is None else self._backend.reader.run(run_id)
+        if row is None or row.status != COMPLETED or row.tenant_id != self._backend.tenant:
+            return None
+        session, run = self._backend.session, Run.decode(row.body)
+        same = session.partition(run.run_id) == session.partition(self._run_id)
+        return run if same and run.contract_digest == self._contract_digest else None
+
+
+def _places(steps: Iterable[StepRun]) -> Iterator[tuple[str, int | None]]:
+    """Every element of a run, as far as it is known: a mapped step has none before its list is."""
+    for step in steps:
+        if step.opened:
+            yield from ((step.step_id, element.index) for element in step.elements)
+        elif not step.mapped:
+            yield step.step_id, None
+
+
+def _element_id(step_id: str, index: int | None) -> str:
+    return step_id if index is None else f"{step_id}[{index}]"
