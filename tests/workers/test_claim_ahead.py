@@ -433,3 +433,28 @@ def test_a_crew_tells_what_it_has_taken_from_the_queue(rig: Rig) -> None:
     for ticket in tasks.submit([JobRequest(call, f"job-{number}") for number in range(1000)]):
         assert tasks.wait(ticket, WAIT_SECONDS)
     assert refusals(work) <= 250
+
+
+def test_a_lease_that_comes_while_the_executors_are_asked_is_begun_at_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asking them ends one call of `wake`: the supervisor must look again before it sleeps, or it sleeps with work in hand."""
+    quiet(monkeypatch)
+    work = rig.work()
+    supervisor = work.supervisor
+    supervisor._step()
+    slept: list[float] = []
+    monkeypatch.setattr(rig.lane, "wait", slept.append)
+    ask = rig.lane.finished
+
+    def finished() -> Sequence[Any]:
+        monkeypatch.setattr(rig.lane, "finished", ask)
+        assert supervisor.claim_ahead.submit(submissions(work, rig, "job-1"), NEVER)[0].ok
+        rig.lane._bell.clear()
+        return ()
+
+    monkeypatch.setattr(rig.lane, "finished", finished)
+    supervisor._step()
+    assert slept == []
+    supervisor._step()
+    assert [assignment.job_id for assignment in rig.lane.began] == ["job-1"]

@@ -115,6 +115,26 @@ class Session:
             step_aside()
             return _answered(lambda: asked.result(timeout), timeout)  # noqa: B023
 
+    def post(
+        self, commands: Sequence[Command], content: Sequence[tuple[bytes, bytes]] = ()
+    ) -> Callable[[], list[Answer]]:
+        """Have commands decided together with the next request of this thread, in one commit; returns how to take the answers.
+
+        They are taken after that request, or without one. Only where this process owns the home: raises `StoreUnavailable` elsewhere.
+        """
+        link = self._ready()
+        if not isinstance(link, OwnedHome):
+            raise StoreUnavailable("another process owns the home", hint="ask, and wait for the answer")
+        owner = link.owners[0]
+        asked = owner.ask([_make(command, link.trust, owner) for command in commands], content=content, wake=False)
+
+        def answers() -> list[Answer]:
+            if not asked.done():
+                owner.take_turn()
+            return [answer_of(outcome) for outcome in asked.result()]
+
+        return answers
+
     def grants(self, replica_id: str, *, partition: int = 0, timeout: float | None = None) -> list[Grant]:
         """The leases that a worker holds, by job id: what to ask after a claim whose answer was lost (X-173)."""
         replica_id, _ = check_asker(replica_id, None)
@@ -333,13 +353,17 @@ def ask_again(
     *,
     before_again: Callable[[], None] = lambda: None,
     seconds: float = PATIENCE_SECONDS,
+    once: bool = False,
 ) -> T:
-    """What ``ask`` answers, however often it has to be asked. Raises what it raised last when ``stop`` or the time ends it."""
+    """What ``ask`` answers, however often it has to be asked, unless it is to be asked ``once``.
+
+    Raises what it raised last when ``stop`` or the time ends it.
+    """
     deadline = time.monotonic() + seconds
     while True:
         try:
             return ask()
         except (OutcomeUnknown, StoreUnavailable) as exc:
-            if not exc.retryable or time.monotonic() > deadline or stop.wait(PAUSE_SECONDS):
+            if once or not exc.retryable or time.monotonic() > deadline or stop.wait(PAUSE_SECONDS):
                 raise
             before_again()

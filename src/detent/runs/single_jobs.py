@@ -209,8 +209,9 @@ class SingleJobs:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 return False
-            # Nothing depends on being told: now and then the ledger is asked.
-            if not event.wait(LOOK_SECONDS if left is None else min(LOOK_SECONDS, left)):
+            seconds = LOOK_SECONDS if left is None else min(LOOK_SECONDS, left)
+            self._submitter.wait(lambda: ticket.done, event.wait, seconds)
+            if not ticket.done:  # Nothing depends on being told: now and then the ledger is asked.
                 self._look([ticket.job_id])
                 self._submitter.check_supervisor()
         return True

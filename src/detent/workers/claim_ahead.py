@@ -118,6 +118,10 @@ class ClaimAhead:
             self._lost = False
         return True
 
+    def has_news(self) -> bool:
+        """Whether there is something for the supervisor to begin, or to ask for."""
+        return bool(self._granted) or (self._lost and not self._claimed)
+
     def close(self) -> list[Grant]:
         """Lease nothing more for the supervisor, and take what was leased for it; what still comes is given up where it comes."""
         with self._lock:
@@ -145,19 +149,24 @@ class ClaimAhead:
         *,
         partition: int = 0,
         answers: Sequence[AnswerRow] = (),
+        more: int = 0,
+        once: bool = False,
     ) -> list[Answer]:
         """Have submissions decided, and lease at once what the supervisor has workers for; an answer for each, in order.
 
-        What may or may not have been done is asked for again, which is safe (X-173), but nothing is claimed then.
+        So many leases are asked for where ``more`` is more than there are submissions: other jobs may be in the queue.
+        What may or may not have been done is asked for again, unless it is to be asked ``once``; that is safe (X-173), but nothing is
+        claimed then.
         """
         with self._lock:
             room = len(submissions) if self._room is None else max(1, self._room)
         asked = submissions[:room]
-        claim = self._claim(len(asked)) if partition == 0 else None
+        claim = self._claim(max(len(asked), more)) if partition == 0 else None
         commands: list[Command] = [*commands_of(asked)]
         answered, taken, leased = self._ask(
             commands if claim is None else [*commands, claim],
             stop,
+            once=once,
             partition=partition,
             content=joined(submission.inline for submission in asked),
             work=[submission.work for submission in asked if submission.work is not None],
@@ -167,7 +176,9 @@ class ClaimAhead:
             self._look()  # There is more to claim; where this process owns the home the supervisor has heard of it already.
         return [*answered, *[_NO_ROOM] * (len(submissions) - len(asked))]
 
-    def _ask(self, commands: list[Command], stop: threading.Event, **beside: Any) -> tuple[Sequence[Answer], int, int]:
+    def _ask(
+        self, commands: list[Command], stop: threading.Event, *, once: bool, **beside: Any
+    ) -> tuple[Sequence[Answer], int, int]:
         """The answers to submissions, how many were taken, and how many jobs the claim behind them was granted."""
         claim = commands[-1] if commands and isinstance(commands[-1], Claim) else None
 
@@ -179,7 +190,7 @@ class ClaimAhead:
                 claim = None
 
         try:
-            answered = ask_again(lambda: self._session.ask(commands, **beside), stop, before_again=again)
+            answered = ask_again(lambda: self._session.ask(commands, **beside), stop, before_again=again, once=once)
             if claim is None:
                 return answered, self._count(answered, 0), 0
             answered, grants = answered[:-1], self.hear(answered[-1])
@@ -202,9 +213,9 @@ class ClaimAhead:
                 self._room = left + leased if left >= 0 else None
         return taken
 
-    def _claim(self, submissions: int) -> Claim | None:
+    def _claim(self, wanted: int) -> Claim | None:
         with self._lock:
-            taken = min(self._vacant, submissions)
+            taken = min(self._vacant, wanted)
             self._vacant -= taken
             self._claimed += taken
         return Claim(0, self._worker, taken) if taken else None

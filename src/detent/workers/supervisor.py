@@ -1,23 +1,27 @@
 """The supervisor: supervises the workers of one process. Claims in batches, keeps leases alive, signs and reports results.
 
-User code runs in children of its executors, which hold no key and cannot stall a heartbeat (X-179). The supervisor runs on one
-thread: it hands out what it was granted, gathers what has finished, and brings both to the owner in one commit. A job that
+User code runs in children of its executors, which hold no key and cannot stall a heartbeat (X-179). The supervisor works in steps:
+it hands out what it was granted, gathers what has finished, and brings both to the owner in one commit. A job that
 is cancelled, or whose lease is gone, is ended at once; what it still reports is not recorded.
+
+One thread at a time takes these steps: the supervisor's own, or a caller's that waits for their outcome (`drive`). A caller that
+submits brings what has finished meanwhile to the owner in the commit of its submission.
 
 Every start has a new name (`worker_identity`), and the next supervisor ends the leases of those that are provably gone.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from typing import Final, Protocol
+from contextlib import nullcontext, suppress
+from typing import Final, NamedTuple, Protocol
 
 from detent.canon.late import dataclass
-from detent.errors import DetentError, InvalidInput, Refused
+from detent.errors import DetentError, InvalidInput, OutcomeUnknown, Refused, StoreUnavailable
 from detent.executor.assignment import Assignment
 from detent.jobs.elements import Elements
 from detent.jobs.order import Order
@@ -27,13 +31,15 @@ from detent.kernel.history import Record
 from detent.kernel.policy import UNLIMITED_QUOTA
 from detent.kernel.quota import left_of
 from detent.kernel.table import TERMINAL, State
-from detent.owner.backend import Backend, Reported, joined
+from detent.owner.backend import Backend, Reported, Submission, joined
 from detent.owner.session import ask_again
 from detent.owner.socket_messages import Answer
 from detent.reuse.ingredients import env_version
 from detent.reuse.work_keys import Witnessed
+from detent.store.api import AnswerRow
 from detent.workers.action_leases import ActionLeases, HeldAction
 from detent.workers.claim_ahead import ClaimAhead, given_up
+from detent.workers.drive import Drive, HeldSignals
 from detent.workers.executor import Executor
 from detent.workers.identity import is_gone, worker_identity
 from detent.workers.reports import Reporter, closing_commands
@@ -50,6 +56,10 @@ MOVED_MAX: Final = 4096
 """Jobs remembered that moved on while they were not held here."""
 GATHER_MAX: Final = 100
 """Results that are enough for one commit."""
+
+
+ANSWER_SECONDS: Final = 0.05
+"""How long a caller that drives waits for an answer although its own time is over."""
 
 
 _IN_QUEUE: Final = b"kretry_ready"
@@ -95,6 +105,22 @@ class Attempted:
     state: str
     digest: bytes | None
     report: WorkReport | None
+
+
+class Closing(NamedTuple):
+    """An attempt that is over, and the commands that close it, the end itself last."""
+
+    number: int
+    held: HeldLease
+    result: Result
+    reported: Reported | None
+    commands: list[Command]
+
+
+def _asked_by(closing: Sequence[Closing]) -> tuple[list[Command], list[tuple[bytes, bytes]]]:
+    """The commands that close some attempts, and the content that goes with them."""
+    commands = [command for one in closing for command in one.commands]
+    return commands, joined(one.reported.inline for one in closing if one.reported is not None)
 
 
 class Asleep:
@@ -157,6 +183,10 @@ class Supervisor:
         self._failure: BaseException | None = None
         self._unobserve: Callable[[], None] = lambda: None
         self._next_beat = self._next_look = 0.0
+        self._drive = Drive()
+        self._drive_until: float | None = None
+        """When the caller that drives has to be back; None while the supervisor's own thread takes the steps."""
+        self._pid = os.getpid()
         self._thread = threading.Thread(target=self._run, name="detent-supervisor", daemon=True)
 
     @property
@@ -190,8 +220,10 @@ class Supervisor:
         self._rouse()
 
     def _rouse(self) -> None:
-        if not self._stopping.is_set():  # Afterwards there is no thread to wake, and nothing to do it with.
+        # Afterwards there is no thread to wake, and nothing to do it with. A caller that drives looks by itself.
+        if not self._stopping.is_set() and not self._drive.is_mine:
             self._sleeper.wake()
+            self._drive.call()
 
     def drain(self, timeout: float) -> bool:
         """Take nothing more, and wait for the end of what is held; False when the time is over before that."""
@@ -199,7 +231,10 @@ class Supervisor:
             return not self._held
         self._draining = True
         self._rouse()
-        return self._idle.wait(timeout)
+        deadline = time.monotonic() + timeout
+        while not self._idle.is_set() and (left := deadline - time.monotonic()) > 0:
+            self.wait(self._idle.is_set, self._idle.wait, min(left, LOOK_SECONDS))
+        return self._idle.is_set()
 
     def close(self) -> None:
         """End what runs and give its leases up: those attempts count as interrupted, not as failed."""
@@ -208,6 +243,8 @@ class Supervisor:
         self._unobserve()
         self._stopping.set()
         self._sleeper.wake()
+        if self._is_here:
+            self._drive.close()
         if self._thread.is_alive():
             self._thread.join()
         for executor in self._all_executors:
@@ -218,40 +255,210 @@ class Supervisor:
             with suppress(DetentError):  # Then the next supervisor finds that this process is gone.
                 self._backend.session.ask(left)
 
+    # -- for callers ---------------------------------------------------------------------------------------------------
+
+    def wait(self, is_done: Callable[[], bool], sleep: Callable[[float], object], seconds: float) -> None:
+        """Wait until something is so, or for so many seconds. The caller takes the supervisor's steps meanwhile if it can.
+
+        Else it sleeps, by ``sleep``, which ends when it is so: while another caller drives, and where every step waits for another
+        process, which owns the home.
+        """
+        deadline = time.monotonic() + seconds
+        if is_done() or self._is_driven_until(is_done, deadline):
+            return
+        with self._drive.sleeping() if self._is_here else nullcontext():
+            if not is_done():
+                sleep(max(0.0, deadline - time.monotonic()))
+
+    def nudge(self) -> None:
+        """What a caller waits for may be so now: have the one that drives look."""
+        if not self._stopping.is_set() and self._drive.is_anothers:
+            self._sleeper.wake()
+
+    def submit(
+        self,
+        submissions: Sequence[Submission],
+        stop: threading.Event,
+        *,
+        partition: int = 0,
+        answers: Sequence[AnswerRow] = (),
+    ) -> list[Answer]:
+        """Have submissions decided, as `ClaimAhead.submit` does, together with what has finished meanwhile."""
+        if partition == 0 and self._may_be_driven():
+            with HeldSignals(self._wake_sleeper):
+                if self._drive.take_free():
+                    try:
+                        answered = self._submit_driving(submissions, stop, answers)
+                    finally:
+                        self._leave_drive()
+                    if answered is not None:
+                        return answered
+        return self.claim_ahead.submit(submissions, stop, partition=partition, answers=answers)
+
+    def _may_be_driven(self) -> bool:
+        return (
+            self._thread.is_alive()
+            and not self._stopping.is_set()
+            and self._failure is None
+            and self._backend.session.owns
+            and self._is_here
+        )
+
+    @property
+    def _is_here(self) -> bool:
+        """Whether this is the process that started it; in a child that was forked, its locks may be held by threads that are not there."""
+        return os.getpid() == self._pid
+
+    def _is_driven_until(self, is_done: Callable[[], bool], deadline: float) -> bool:
+        """Take steps until something is so or the time is over; False when this thread cannot, or the steps need the other one."""
+        if not self._may_be_driven():
+            return False
+        goes_on = True
+        with HeldSignals(self._wake_sleeper) as signals:
+            if not self._drive.take(deadline - time.monotonic(), self._wake_sleeper):
+                return False
+            try:
+                self._drive_until = deadline
+                while goes_on and not is_done() and not signals.arrived:
+                    if self._stopping.is_set() or time.monotonic() >= deadline:
+                        break
+                    goes_on = self._goes_through(self._step) and self._backend.session.owns
+            finally:
+                self._leave_drive()
+        return goes_on
+
+    def _submit_driving(
+        self, submissions: Sequence[Submission], stop: threading.Event, kept: Sequence[AnswerRow]
+    ) -> list[Answer] | None:
+        """Have submissions decided in the commit that reports what has finished, and begin what was leased.
+
+        None if that did not work: nothing is lost then, and the caller submits them alone.
+        """
+        self._drive_until = time.monotonic()
+        closing: list[Closing] = []
+        posted: list[Callable[[], Sequence[Answer]]] = []
+        vacant = 0
+
+        def before() -> None:
+            nonlocal vacant
+            self._look_after(time.monotonic())
+            self._gather()
+            closing.extend(self._closing())
+            if closing:
+                posted.append(self._backend.session.post(*_asked_by(closing)))
+            if self._maybe_queued:
+                vacant = self.claim_ahead.free(self._wanted())
+                self._maybe_queued = not vacant
+            self.claim_ahead.offer(self._wanted())
+
+        def after() -> None:
+            for answers in posted:
+                self._close(closing, answers())
+            busy = self.busy
+            self._gather()
+            if vacant and self.busy - busy >= vacant:
+                self._maybe_queued = True
+
+        if not self._goes_through(before):
+            self._give_back(closing)
+            return None
+        try:
+            return self.claim_ahead.submit(submissions, stop, answers=kept, more=vacant, once=True)
+        except (OutcomeUnknown, StoreUnavailable) as exc:
+            if not exc.retryable:
+                raise
+            return None  # Submitting the same again is safe (X-173).
+        finally:
+            if not self._goes_through(after):
+                self._give_back(closing)
+
+    def _leave_drive(self) -> None:
+        self._drive_until = None
+        self._drive.leave(has_work=self._failure is not None or self._has_news() or self._may_claim())
+
+    def _wake_sleeper(self) -> None:
+        self._sleeper.wake()
+
     # -- the loop ------------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        while not self._stopping.is_set() and self._failure is None:
+            self._drive.rest()
+            with self._drive.turn() as is_free:
+                if is_free and not self._stopping.is_set() and self._failure is None:
+                    self._goes_through(self._step)
+
+    def _goes_through(self, step: Callable[[], None]) -> bool:
+        """Take a step, or a part of one; False when it was cut short. What was under way then is not lost: it is done again.
+
+        A request that does not get through keeps the supervisor's own thread, which tries again, and no caller with a deadline. Any
+        other error is the end of this supervisor, on whichever thread it shows.
+        """
         try:
-            while not self._stopping.is_set():
-                self._step()
-        except BaseException as exc:  # noqa: BLE001 - the driver asks for it and tells the user
-            self._failure = exc
-            self._idle.set()
-            self._on_attempted([Attempted("", "", None, None)])
+            step()
+        except (OutcomeUnknown, StoreUnavailable) as exc:
+            if self._drive_until is None or not exc.retryable:
+                self._fail(exc)
+            self._cut_short()
+            return False
+        except BaseException as exc:
+            if isinstance(exc, Exception) or self._drive_until is None:
+                self._fail(exc)
+                return False
+            self._cut_short()
+            raise  # For the caller that drives, from a handler of its own.
+        return True
+
+    def _fail(self, exc: BaseException) -> None:
+        self._failure = exc
+        self._idle.set()
+        self._on_attempted([Attempted("", "", None, None)])
+
+    def _cut_short(self) -> None:
+        """Have the next step find out what a step that was cut short had begun."""
+        self.claim_ahead.lose()
+        self._next_look = self._next_beat = 0.0
+        for held in self._held.values():
+            held.beat_at = 0.0
 
     def _step(self) -> None:
-        self._revoke()
         now = time.monotonic()
+        self._look_after(now)
+        self._gather()
+        wait = self._gather_seconds(now)
+        if wait <= 0:
+            if self._finished or self._may_claim():
+                with self._backend.turn:
+                    self._gather()  # What has come while others had the turn.
+                    self._settle(self._wanted() if self._maybe_queued else 0)
+                return
+            if self._draining and not self._held:
+                self._idle.set()
+            wait = min(self._next_beat, self._next_look) - now
+            self.claim_ahead.offer(self._wanted())
+        if self._drive_until is not None:
+            wait = min(wait, self._drive_until - now)
+        elif self._drive.is_wanted:
+            return
+        if not self._has_news():  # It may have come while the executors were asked, which ends one call of `wake`.
+            self._sleeper.wait(max(0.0, wait))
+
+    def _look_after(self, now: float) -> None:
+        """What has its time: leases that are to be extended or are gone, and a look by itself for work."""
+        self._revoke()
         if now >= self._next_look:
             self._next_look = now + LOOK_SECONDS
             self._release_orphans()
             self._maybe_queued = True
         if now >= self._next_beat:  # First of all: however much there is to report, no lease may run out over it.
             self._beat()
-        self._gather()
-        wait = self._gather_seconds(now)
-        if wait <= 0:
-            if self._finished or (self._maybe_queued and self.claim_ahead.free(self._wanted())):
-                with self._backend.turn:
-                    self._gather()  # What has come while others had the turn.
-                    finished, self._finished = self._finished, []
-                    self._settle(finished, self._wanted() if self._maybe_queued else 0)
-                return
-            if self._draining and not self._held:
-                self._idle.set()
-            wait = min(self._next_beat, self._next_look) - now
-            self.claim_ahead.offer(self._wanted())
-        self._sleeper.wait(max(0.0, wait))
+
+    def _has_news(self) -> bool:
+        """Whether another thread has left something to do."""
+        return bool(self._revoked) or self.claim_ahead.has_news()
+
+    def _may_claim(self) -> bool:
+        return self._maybe_queued and self.claim_ahead.free(self._wanted()) > 0
 
     def _gather(self) -> None:
         """Begin what was leased for us by others, and take what has come back."""
@@ -278,33 +485,21 @@ class Supervisor:
             return 0.0
         return self._gathering_since + GATHER_SECONDS - now
 
-    def _settle(self, finished: Sequence[tuple[int, Result]], wanted: int) -> None:
+    def _settle(self, wanted: int) -> None:
         """Report what has finished and claim more, in one commit; then hand out what was granted."""
-        ended: list[tuple[int, HeldLease, Result]] = []
-        for number, result in finished:
-            held = self._held.get(number)
-            if held is None or held.revoked:
-                self._forget(number)
-                continue
-            held.finishing = True
-            if held.action is not None:
-                held.action.check()  # The result is its action's: what was begun under the lease is reported under it (X-013).
-            ended.append((number, held, result))
-        commands: list[Command] = []
-        closing: list[tuple[int, int, HeldLease, Reported | None]] = []
-        for (number, held, result), reported in zip(ended, self._reports(ended), strict=True):
-            commands += closing_commands(held.grant, result, reported)
-            closing.append((number, len(commands) - 1, held, reported))
-        inline = [reported.inline for *_, reported in closing if reported is not None]
+        closing = self._closing()
+        commands, content = _asked_by(closing)
         if wanted := self.claim_ahead.withdraw(wanted) if wanted else 0:
             self._maybe_queued = False
             commands.append(Claim(0, self.identity, wanted))
         if not commands:
             return
-        answers = self._ask(commands, joined(inline))
-        for number, _, _, _ in closing:
-            self._forget(number)
-        self._tell(self._became(held.grant.job_id, answers[place], reported) for _, place, held, reported in closing)
+        try:
+            answers = self._ask(commands, content)
+        except BaseException:
+            self._give_back(closing)
+            raise
+        self._close(closing, answers)
         if wanted:
             grants = self.claim_ahead.hear(answers[-1])
             self.claim_ahead.leased(len(grants))
@@ -312,6 +507,41 @@ class Supervisor:
                 self._maybe_queued = True
             for grant in grants:
                 self._begin(grant)
+
+    def _closing(self) -> list[Closing]:
+        """Take what has finished: what closes those attempts, as far as their leases are still held."""
+        ended: list[tuple[int, HeldLease, Result]] = []
+        for number, result in self._finished:
+            held = self._held.get(number)
+            if held is None or held.revoked:
+                self._forget(number)
+                continue
+            if held.action is not None:
+                held.action.check()  # The result is its action's: what was begun under the lease is reported under it (X-013).
+            ended.append((number, held, result))
+        closing = [
+            Closing(number, held, result, reported, closing_commands(held.grant, result, reported))
+            for (number, held, result), reported in zip(ended, self._reports(ended), strict=True)
+        ]
+        self._finished = []
+        for one in closing:
+            one.held.finishing = True
+        return closing
+
+    def _close(self, closing: Sequence[Closing], answers: Sequence[Answer]) -> None:
+        """Take note of what became of attempts, and pass it on."""
+        became, place = [], -1
+        for one in closing:
+            self._forget(one.number)
+            place += len(one.commands)
+            became.append(self._became(one.held.grant.job_id, answers[place], one.reported))
+        self._tell(became)
+
+    def _give_back(self, closing: Sequence[Closing]) -> None:
+        """Have attempts closed by a later step: it is not known whether they are."""
+        for one in closing:
+            one.held.finishing = False
+        self._finished = [*((one.number, one.result) for one in closing), *self._finished]
 
     def _reports(self, ended: Sequence[tuple[int, HeldLease, Result]]) -> list[Reported | None]:
         """The reports of attempts that are over, signed together; None for one whose worker was lost."""
@@ -338,8 +568,15 @@ class Supervisor:
                 asked[-1] = Claim(0, self.identity, 1)
                 self._maybe_queued = True
 
+        # A caller that drives has to be back in time, and leaves it to the supervisor's thread to ask again.
+        until = self._drive_until
         return ask_again(
-            lambda: self._backend.session.ask(asked, content=content), self._stopping, before_again=reconcile
+            lambda: self._backend.session.ask(
+                asked, content=content, timeout=None if until is None else max(ANSWER_SECONDS, until - time.monotonic())
+            ),
+            self._stopping,
+            before_again=reconcile,
+            once=until is not None,
         )
 
     def _begin_lost(self) -> None:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from math import inf
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import Final
 
 from detent.canon.late import dataclass
@@ -48,7 +48,7 @@ from detent.runs.ordered.pending_results import FAILURES_KEPT_MAX, Waiting
 from detent.runs.ordered.recorded import SnapshotFile
 from detent.runs.ordered.recovery import FailedItem, Standing, committed, past_failures
 from detent.runs.ordered.spec import Items, OrderedInputs
-from detent.runs.submit.submitter import ENDED_ELSEWHERE, RunEnded, Submitter
+from detent.runs.submit.submitter import ENDED_ELSEWHERE, Events, RunEnded, Submitter
 from detent.targets.api import CommitTarget
 from detent.workers.supervisor import Attempted, Supervisor, ends_attempt
 
@@ -116,7 +116,7 @@ class OrderedDriver:
         self.message = ""
         self.summary: Summary | None = None
         self._notes = notes
-        self._events: SimpleQueue[_Event | None] = SimpleQueue()
+        self._events: Events[_Event | None] = Events(supervisor)
         self._noted: deque[Record] = deque()
         """Attempts that have begun: nothing is to be done about them, so they wait until there is something else."""
         self._stop = notes.stop
@@ -224,7 +224,7 @@ class OrderedDriver:
     def _take_events(self) -> None:
         run = self.ordered
         try:
-            event = self._events.get(timeout=self._patience())
+            event = self._events.next(self._patience())
         except Empty:
             event = None
         self._do(run.tick(max(run.now_ms, self._now_ms())))

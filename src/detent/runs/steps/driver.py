@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import Any, Final
 
 from detent.canon import decode
@@ -25,7 +25,7 @@ from detent.runs.record.identity import is_asked_to_cancel
 from detent.runs.record.inputs import RunIdentity, RunInputs
 from detent.runs.steps.next_work import Candidate
 from detent.runs.steps.progress import RUN_CANCELLED, RunProgress
-from detent.runs.submit.submitter import ENDED_ELSEWHERE, Submitter
+from detent.runs.submit.submitter import ENDED_ELSEWHERE, Events, Submitter
 from detent.words.states import CANCELLED, RUNNING, STOPPED
 from detent.workers.supervisor import Attempted, Supervisor
 
@@ -55,7 +55,7 @@ class Driver:
         self.identity = identity
         self.status = RUNNING
         self.ended_ms: int | None = None
-        self._events: SimpleQueue[Sequence[Attempted] | Record | _Cancel | None] = SimpleQueue()
+        self._events: Events[Sequence[Attempted] | Record | _Cancel | None] = Events(supervisor)
         self._stop = threading.Event()
         self._submitter: Submitter[Candidate] = Submitter(
             backend, supervisor, self._stop, run_id=identity.run_id, start=start
@@ -119,7 +119,7 @@ class Driver:
     def _take_events(self) -> None:
         """Wait for news, and take all there is. Nothing depends on being told: when none comes, the ledger is asked."""
         try:
-            event = self._events.get(timeout=POLL_SECONDS)
+            event = self._events.next(POLL_SECONDS)
         except Empty:
             if is_asked_to_cancel(self.backend.home.path, self.identity.run_id):
                 self.progress.cancel(RUN_CANCELLED)

@@ -13,8 +13,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Final, Generic
+from queue import Empty, SimpleQueue
+from typing import Final, Generic, TypeVar
 
 from detent.errors import QueueFull, RequestRefused, error_of
 from detent.kernel import Cancel, Command
@@ -34,6 +36,37 @@ BATCH: Final = 200
 ROOM_SECONDS: Final = 0.05
 """How often a submission that waits for room tries again when it is not told of any."""
 ENDED_ELSEWHERE: Final = "the run was ended from elsewhere"
+
+
+E = TypeVar("E")
+
+
+class Events(Generic[E]):
+    """What a driver has to take note of, from any thread. While it waits for the next, it takes the supervisor's steps."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._queue: SimpleQueue[E] = SimpleQueue()
+
+    def put(self, event: E) -> None:
+        """Add an event; from any thread."""
+        self._queue.put(event)
+        self._supervisor.nudge()
+
+    def next(self, seconds: float) -> E:
+        """The next event, waited for at most so long. Raises `Empty`."""
+        slept: list[E] = []
+
+        def sleep(seconds: float) -> None:
+            with suppress(Empty):
+                slept.append(self._queue.get(timeout=seconds))
+
+        self._supervisor.wait(lambda: not self._queue.empty(), sleep, seconds)
+        return slept[0] if slept else self.get_nowait()
+
+    def get_nowait(self) -> E:
+        """The next event that is there. Raises `Empty`."""
+        return self._queue.get_nowait()
 
 
 class RunEnded(RequestRefused):
@@ -56,6 +89,8 @@ class Submitter(Generic[W]):
         self.lock = threading.Lock()
         """Held by those who share the waiters with other threads."""
         self._room = threading.Condition(self.lock)
+        self._ends = 0
+        """How often jobs have ended."""
         self._backend = backend
         self._supervisor = supervisor
         self._stop = stop
@@ -79,8 +114,7 @@ class Submitter(Generic[W]):
 
     def answers(self, submissions: Sequence[Submission], kept: Sequence[AnswerRow] = ()) -> Sequence[Answer]:
         """Have submissions decided; ``kept`` are remembered in the same commit, by their idempotency keys."""
-        claim_ahead = self._supervisor.claim_ahead
-        return claim_ahead.submit(submissions, self._stop, partition=self._partition, answers=kept)
+        return self._supervisor.submit(submissions, self._stop, partition=self._partition, answers=kept)
 
     def submit(self, submissions: Sequence[Submission], *, repeated: bool = False) -> list[bool]:
         """Submit jobs; which of them are durable now: the queue had no room for the others (X-031).
@@ -104,17 +138,32 @@ class Submitter(Generic[W]):
         left = ROOM_SECONDS if deadline is None else deadline - time.monotonic()
         if left <= 0:
             raise QueueFull("the queue had no room in time", hint="wait for results, then submit again")
-        with self._room:
-            self._room.wait(min(ROOM_SECONDS, left))
+        ends = self._ends
+        self._wait(lambda: self._ends != ends, min(ROOM_SECONDS, left))
 
     def wait_for_own(self, seconds: float) -> bool:
         """Wait until all jobs that were submitted here have ended; False when the time is over first."""
-        with self._room:
-            return self._room.wait_for(lambda: not self.waiters.own, seconds)
+        self._wait(lambda: not self.waiters.own, seconds)
+        return not self.waiters.own
 
     def made_room(self) -> None:
-        """Wake those who wait for room, or for the end of all jobs; the caller holds the lock."""
+        """Wake those who wait for room, or for the end of jobs; the caller holds the lock."""
+        self._ends += 1
         self._room.notify_all()
+        self._supervisor.nudge()
+
+    def wait(self, is_done: Callable[[], bool], sleep: Callable[[float], object], seconds: float) -> None:
+        """Wait until something is so, or for so many seconds; see `Supervisor.wait`. The thread that makes it so calls `made_room`."""
+        self._supervisor.wait(is_done, sleep, seconds)
+
+    def _wait(self, is_done: Callable[[], bool], seconds: float) -> None:
+        """The same for what is said by `made_room`."""
+
+        def sleep(seconds: float) -> None:
+            with self._room:
+                self._room.wait_for(is_done, seconds)
+
+        self.wait(is_done, sleep, seconds)
 
     # -- hearing -------------------------------------------------------------------------------------------------------
 
