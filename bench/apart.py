@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,16 @@ _SCRIPT = (
     "module, name, where = sys.argv[1:]\n"
     "print(json.dumps(getattr(importlib.import_module(module), name)(Path(where))))\n"
 )
+
+
+def rounds_within(most: int, seconds: float = 60.0) -> Iterator[int]:
+    """The numbers of up to ``most`` rounds; none but the first begins when the time is over, and that is said."""
+    begun = time.monotonic()
+    for number in range(most):
+        if number and time.monotonic() - begun > seconds:
+            print(f"   (the machine is slow: {number} of {most} rounds)", flush=True)
+            return
+        yield number
 
 
 def environment(bytecode: Path, *paths: Path) -> dict[str, str]:

@@ -1,13 +1,14 @@
 """The goals: what Detent reaches beside others, as one table.
 
 Every row has both sides from one run. The sides take turns, each measurement in a new process and a new directory, and the median of
-the rounds counts (of the ordered map the best, which is closest to a quiet machine). What is missing is named.
+the rounds counts (of the ordered map the best, which is closest to a quiet machine). What is missing is named. On a slow machine
+there are fewer rounds: none begins later than a minute after the first of its rows.
 
 Two peers need a service or a gigabyte to run, so their steps a second come from another machine of this kind (`THERE`), scaled by the
 bare SQLite queue, which was measured there and is measured here in the same run.
 
     make peers                                  # what Detent is compared with, into .venv
-    .venv/bin/python bench/goals.py             # a few minutes
+    .venv/bin/python bench/goals.py             # three to six minutes
     .venv/bin/python bench/goals.py rerun cold  # only these rows
     .venv/bin/python bench/goals.py --rounds 1
 """
@@ -28,7 +29,7 @@ if __name__ == "__main__":
     sys.path.insert(0, ".")
 
 from bench import bare_queue, ordered_map_rate, rerun_rate, run_peers, start_up
-from bench.apart import apart
+from bench.apart import apart, rounds_within
 from bench.interpreter import interpreter_text
 
 ROUNDS: Final = 3
@@ -98,11 +99,11 @@ class Bench:
     def medians(self, sides: dict[str, Callable[[], float] | None], warm: bool = False) -> dict[str, float | None]:
         """The median of each side, which take turns; ``warm``: a first round only compiles bytecode."""
         taken: dict[str, list[float]] = {name: [] for name in sides}
-        for _ in range(self.rounds + warm):
+        for _ in rounds_within(self.rounds + warm):
             for name, side in sides.items():
                 if side is not None:
                     taken[name].append(side())
-        return {name: statistics.median(seen[warm:]) if seen else None for name, seen in taken.items()}
+        return {name: statistics.median(seen[warm:] or seen) if seen else None for name, seen in taken.items()}
 
 
 def jobs(bench: Bench) -> Iterable[Row]:

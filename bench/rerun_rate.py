@@ -17,7 +17,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, ".")
 
-from bench.apart import ROOT, completed, environment
+from bench.apart import ROOT, completed, environment, rounds_within
 from bench.interpreter import interpreter_text
 from bench.run_peers import DOIT_TASKS, Doit, missing
 
@@ -63,11 +63,11 @@ def measured(where: Path, rounds: int = ROUNDS) -> dict[str, tuple[float, float]
     if "doit" not in missing():
         sides["doit"] = Doit(where / "peer")
     taken: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in sides}
-    for number in range(1, rounds + 1):
+    for number in rounds_within(rounds):
         for name, side in sides.items():
             taken[name][0].append(side.again())
         for name, side in sides.items():
-            taken[name][1].append(side.changed(number))
+            taken[name][1].append(side.changed(number + 1))
             side.changed(0) if isinstance(side, Doit) else side.again()
     return {name: (statistics.median(again), statistics.median(changed)) for name, (again, changed) in taken.items()}
 
