@@ -58,15 +58,15 @@ peers: runtime ## install what `make bench` compares Detent with into .venv (ben
 golden: dev ## rewrite the golden files; review their diff as code
 	@$(BIN)/python -m tests.golden.rewrite
 
-docs: dev ## rewrite docs/traceability.md, docs/states.md and docs/reference/
+docs: dev ## rewrite docs/traceability.md, docs/states.md, docs/reference/ and docs/openapi.json
 	@$(BIN)/python tools/traceability.py
 	@$(BIN)/python tools/state_diagram.py
 	@$(BIN)/python tools/reference.py
 
 lock: ## resolve the dependencies again into requirements.lock and requirements-dev.lock (needs uv)
 	@command -v $(UV) >/dev/null || { echo 'make lock needs uv on the PATH, or UV=/path/to/uv' >&2; exit 1; }
-	@$(COMPILE) pyproject.toml --extra render --extra s3 -o requirements.lock
-	@$(COMPILE) pyproject.toml --extra dev --extra render --extra s3 -c requirements.lock -o requirements-dev.lock
+	@$(COMPILE) pyproject.toml --extra render --extra s3 --extra serve -o requirements.lock
+	@$(COMPILE) pyproject.toml --extra dev --extra render --extra s3 --extra serve -c requirements.lock -o requirements-dev.lock
 
 audit: dev ## compare the locks and the oldest allowed releases with known holes: make audit ADVISORIES=all.zip
 	@$(BIN)/python tools/audit.py $(if $(ADVISORIES),--advisories $(ADVISORIES))

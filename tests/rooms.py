@@ -27,6 +27,7 @@ PURE: dict[str, frozenset[str]] = {
     "ordered": frozenset({"errors", "words", "canon", "kernel"}),
     "jobs": frozenset({"errors", "words", "canon", "kernel"}),
     "ledger": frozenset({"errors", "words", "canon", "kernel", "jobs"}),
+    "access": frozenset({"errors", "words", "canon"}),
 }
 EFFECTS = (
     *("store", "artifacts", "executor"),
@@ -38,6 +39,12 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "reuse": ("ingredients",),
     "runs": ("submit", "record", "ordered", "steps", "schedules"),
 }
+# What a folder may not import although its room may: handlers reach the ledger through the tenant reader alone.
+FOLDER_BANS: dict[str, frozenset[str]] = {
+    "detent.serve.routes": frozenset({"detent.store", "detent.owner.wiring", "detent.owner.content"}),
+}
+# The one room that loads the extra `serve`.
+SERVER_PACKAGES = frozenset({"starlette", "uvicorn", "httptools"})
 TOP = "detent"
 ROOMS: dict[str, frozenset[str]] = PURE | {
     room: frozenset({TOP, *PURE, *EFFECTS[:place]}) for place, room in enumerate(EFFECTS)
@@ -94,7 +101,7 @@ def findings(source: str, module: str, *, is_package: bool = False) -> list[str]
         return []
     if room not in ROOMS:
         return [f"{module}: {room} is not a room of the house"]
-    found = [*_room_findings(imports, room), *_folder_findings(imports, module)]
+    found = [*_room_findings(imports, room), *_folder_findings(imports, module), *_ban_findings(imports, module)]
     if room in PURE:
         found += _purity_findings(tree, imports, EXCEPTIONS.get(module, frozenset()))
     if room == "kernel":
@@ -219,6 +226,16 @@ def _folder_findings(imports: list[Import], module: str) -> Iterator[tuple[int, 
         target = parts[2] if len(parts) > 2 and parts[2] in order else ""
         if target not in order[: order.index(inside[0]) + 1]:
             yield item.line, f"{room}.{inside[0]} may not import {'.'.join(parts[1:3])}"
+
+
+def _ban_findings(imports: list[Import], module: str) -> Iterator[tuple[int, str]]:
+    """What a folder may not import, and what only one room may."""
+    for item in imports:
+        for folder, banned in FOLDER_BANS.items():
+            if module.startswith(folder) and _within(item.module, banned):
+                yield item.line, f"imports {item.module}, which handlers may not"
+        if _within(item.module, SERVER_PACKAGES) and not module.startswith("detent.serve"):
+            yield item.line, f"imports {item.module}, which only the server may"
 
 
 def _purity_findings(tree: ast.Module, imports: list[Import], allowed: frozenset[str]) -> Iterator[tuple[int, str]]:

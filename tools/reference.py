@@ -1,7 +1,7 @@
-"""Write docs/reference/cli.md and docs/reference/python.md from the code, or with --check say whether they are still true.
+"""Write docs/reference/ and docs/openapi.json from the code, or with --check say whether they are still true.
 
 The command line comes from click's own description of the commands, the Python page from signatures and docstrings of what
-`import detent` shows and of what those give back. Nothing is written by hand but the order.
+`import detent` shows and of what those give back, the HTTP page and the OpenAPI document from the table of routes. Nothing is written by hand but the order.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import ast
 import dataclasses
 import importlib
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -34,6 +35,9 @@ from detent.sdk.flow import Flow
 from detent.sdk.flow_handle import FlowHandle
 from detent.sdk.run import Run
 from detent.sdk.task import Task
+from detent.serve.openapi import document
+from detent.serve.routes import ALL
+from detent.serve.table import Table
 from detent.words.states import JOB_STATES, RUN_STATES, STEP_STATES, word_of
 
 PAGES = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -315,11 +319,69 @@ def _joined(lines: list[str]) -> str:
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip("\n") + "\n"
 
 
+HTTP_HEAD = (
+    "Every answer is JSON in UTF-8 unless its route says otherwise, and has `Detent-Request-Id` and `Detent-Version`. HEAD works where",
+    "GET does. A scope of `public` needs no credential; every other route takes `Authorization: Bearer TOKEN`. Routes with an ETag answer",
+    "`If-None-Match` with 304. Listings have `limit` (1 to 200) and `cursor`; `next` of a page is the cursor of the following one.",
+    "",
+    "A request that is not answered as asked gets `application/problem+json` (RFC 9457): `type`, `title`, `status`, `detail`,",
+    "`instance` (the id of the request), `code`, `retryable`, and where they help `hint`, `retry_after_ms` and `errors` with a `path` and",
+    "a `message` each. 429 and 503 have `Retry-After`. `GET /problems/CODE` explains a code. [openapi.json](../openapi.json) has every",
+    "answer in full.",
+)
+
+
+def http_page(table: Table) -> str:
+    """Every route with its scope, its parameters and its codes."""
+    routes = list(table)
+    common = set.intersection(*(set(route.all_codes) for route in routes))
+    lines = ["# The HTTP API", "", GENERATED, "", *HTTP_HEAD, "", "Every route may answer with:", ""]
+    lines += [*_code_rows(sorted(common)), ""]
+    for route in routes:
+        lines += [f"## {route.method} {route.path}", "", route.summary, ""]
+        notes = [f"Scope `{route.scope}`", *(["ETag"] if route.etag else []), *(["pages"] if route.pages else [])]
+        notes += ["takes Idempotency-Key"] if route.idempotent else []
+        notes += ["leaves an `operated` record"] if route.audited else []
+        notes += [f"answers with `{route.media_type}`"] if route.media_type != "application/json" else []
+        notes += [f"body of at most {route.body_bytes_max:,} bytes"] if route.body is not None else []
+        lines += [f"{', '.join(notes)}.", ""]
+        answers = [(f"Answer {status}", model) for status, model in route.answers.items()]
+        for named, model in (("Query", route.query), ("Body", route.body), *answers):
+            if model is not None:
+                lines += [f"{named}: `{model.__name__}`. {(model.__doc__ or '').strip().splitlines()[0]}", ""]
+                lines += ["| field | |", "|---|---|", *(_field_row(name, model) for name in model.model_fields), ""]
+        own = [code for code in route.all_codes if code not in common]
+        if own:
+            lines += ["Own codes:", "", *_code_rows(sorted(own)), ""]
+    return _joined(lines)
+
+
+def _code_rows(codes: list[str]) -> list[str]:
+    rows = [f"| `{code}` | {CODES[code].http_status} | {CODES[code].meaning} |" for code in codes]
+    return ["| code | status | meaning |", "|---|---|---|", *rows]
+
+
+def _field_row(name: str, model: Any) -> str:
+    kind = model.model_fields[name].annotation
+    written = kind.__name__ if isinstance(kind, type) and not hasattr(kind, "__args__") else str(kind)
+    written = re.sub(
+        r"(?:typing|detent\.[\w.]+|collections\.abc)\.(?=\w)", "", re.sub(r"Annotated\[(\w+).*?\)\]", r"\1", written)
+    )
+    return f"| `{name}` | {written} |".replace(" | None", " or null").replace("NoneType", "null")
+
+
 def main(arguments: list[str]) -> int:
-    """Write both pages; with --check write nothing and exit 1 when one differs."""
+    """Write all pages; with --check write nothing and exit 1 when one differs."""
     PAGES.mkdir(parents=True, exist_ok=True)
     stale = []
-    for name, text in (("cli.md", command_page()), ("python.md", python_page())):
+    described = document(Table(ALL))
+    pages = {
+        "cli.md": command_page(),
+        "python.md": python_page(),
+        "http.md": http_page(Table(ALL)),
+        "../openapi.json": json.dumps(described, indent=1, sort_keys=True) + "\n",
+    }
+    for name, text in pages.items():
         page = PAGES / name
         if "--check" not in arguments:
             page.write_text(text, encoding="utf-8")

@@ -128,7 +128,7 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         ),
         # Borders.
         "VALIDATION_ERROR": Code(
-            "workflow", "the contract or payload is not valid", EXIT_INVALID, 400, False, _VALIDATION
+            "workflow", "the contract, payload or request is not valid", EXIT_INVALID, 400, False, _VALIDATION
         ),
         "POLICY_UNKNOWN": Code(
             "engine", "the settings define no such quota, lease or backoff", EXIT_INVALID, 422, False, _VALIDATION
@@ -181,6 +181,29 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         "INBOX_FULL": Code("engine", "the owner's inbox is full", EXIT_REFUSED, 429, True, None),
         "IO_ERROR": Code("cli", "a file could not be read or written", EXIT_UNAVAILABLE, 500, False, None),
         "COMMAND_INTERRUPTED": Code("cli", "the command was interrupted", EXIT_INTERRUPTED, 503, True, None),
+        # The server: requests, and starting it.
+        "REQUEST_INVALID": Code("serve", "the request is not valid HTTP/1.1", EXIT_INVALID, 400, False, None),
+        "UNAUTHENTICATED": Code("access", "the request has no valid credential", EXIT_REFUSED, 401, False, None),
+        "FORBIDDEN": Code("access", "the credential lacks the scope", EXIT_REFUSED, 403, False, None),
+        "NOT_FOUND": Code("serve", "there is nothing at this address", EXIT_INVALID, 404, False, None),
+        "METHOD_NOT_ALLOWED": Code("serve", "the address does not take this method", EXIT_INVALID, 405, False, None),
+        "NOT_ACCEPTABLE": Code("serve", "no accepted media type is available", EXIT_INVALID, 406, False, None),
+        "REQUEST_TIMEOUT": Code("serve", "the request arrived too slowly", EXIT_UNAVAILABLE, 408, True, None),
+        "BODY_TOO_LARGE": Code("serve", "the body is larger than the route takes", EXIT_INVALID, 413, False, None),
+        "UNSUPPORTED_MEDIA_TYPE": Code("serve", "the body has another media type", EXIT_INVALID, 415, False, None),
+        "HOST_REFUSED": Code("access", "the server does not answer for this host", EXIT_REFUSED, 421, False, None),
+        "RATE_LIMITED": Code("access", "too many requests in a short time", EXIT_REFUSED, 429, True, None),
+        "STREAMS_FULL": Code("serve", "as many streams are open as may be", EXIT_REFUSED, 429, True, None),
+        "HEADERS_TOO_LARGE": Code(
+            "serve", "the request has too many or too large headers", EXIT_INVALID, 431, False, None
+        ),
+        "CONNECTIONS_FULL": Code("serve", "the server has no room for a connection", EXIT_UNAVAILABLE, 503, True, None),
+        "NOT_READY": Code("serve", "the server cannot work on its home now", EXIT_UNAVAILABLE, 503, True, None),
+        "DRAINING": Code("serve", "the server is stopping", EXIT_UNAVAILABLE, 503, True, None),
+        "ADDRESS_UNUSABLE": Code("serve", "the server cannot listen there", EXIT_UNAVAILABLE, 500, False, None),
+        "ADDRESS_EXPOSED": Code("serve", "the address is reachable without TLS", EXIT_REFUSED, 500, False, None),
+        "SERVER_RUNNING": Code("serve", "another server serves this home", EXIT_REFUSED, 409, False, None),
+        "EXTRA_MISSING": Code("serve", "an optional part is not installed", EXIT_REFUSED, 500, False, None),
         # Our own bug.
         "INVARIANT_VIOLATION": Code("kernel", "an internal invariant is broken", EXIT_FAILED, 500, False, _INTERNAL),
     }

@@ -39,6 +39,7 @@ WITHOUT_A_HOME = {
     "trace": ["--all", "--output", "trace.ndjson"],
     "compare": ["absent.ndjson"],
     "metrics": [],
+    "serve": [],
     "replicas": [],
     "init": ["--home", "file"],
     "keys": [],

@@ -145,6 +145,57 @@ def test_recent_jobs_come_newest_first_by_submission(writer: Writer, store: Stor
     assert ids(run_id="run-2") == []
 
 
+def test_a_page_has_one_tenants_jobs_newest_first(writer: Writer, store: Store) -> None:
+    writer.submit("c", "a", run_id="run-1")
+    others = ("x", "d", "y")
+    writer.append([submitted(name) for name in others], [job(name, tenant_id="other") for name in others])
+    writer.submit("b", "e")
+    for job_id, state in (("b", "FAILED"), ("e", "CANCELED")):
+        writer.move(job_id, 1, "RUNNING")
+        writer.move(job_id, 2, state)
+    writer.move("c", 1, "RUNNING", run_id="run-1")
+
+    def ids(tenant: str = "tenant", **choice: object) -> list[str]:
+        found = store.jobs_page(tenant, **{"limit": 10, **choice})  # type: ignore[arg-type]
+        assert [number for number, _ in found] == sorted((number for number, _ in found), reverse=True)
+        return [row.job_id for _, row in found]
+
+    assert ids() == ["e", "b", "a", "c"]
+    assert ids("other") == ["y", "d", "x"]
+    assert ids("nobody") == []
+    assert ids(limit=2) == ["e", "b"]
+    second = store.jobs_page("tenant", limit=2)[1][0]
+    assert ids(before=second) == ["a", "c"]
+    assert ids(before=0) == []
+    assert ids(state="QUEUED") == ["a"]
+    assert ids("other", state="QUEUED") == ["y", "d", "x"]
+    assert ids(state="FAILED") == ["b"]
+    assert ids("other", state="FAILED") == []
+    assert ids(state="CANCELED", before=second) == []
+    assert ids(run_id="run-1") == ["a", "c"]
+    assert ids(run_id="run-1", state="RUNNING") == ["c"]
+    assert ids("other", run_id="run-1") == []
+
+
+def test_a_page_has_one_tenants_runs_newest_first(writer: Writer, store: Store) -> None:
+    mine = [run("b", started=5), run("a", started=5), run("c", started=1, ended=9, status="completed")]
+    writer.append(runs=[*mine, run("x", started=7)._replace(tenant_id="other")])
+
+    def ids(tenant: str = "tenant", **choice: object) -> list[str]:
+        return [row.run_id for row in store.runs_page(tenant, **{"limit": 10, **choice})]  # type: ignore[arg-type]
+
+    assert ids() == ["b", "a", "c"]
+    assert ids("other") == ["x"]
+    assert ids("nobody") == []
+    assert ids(limit=1) == ["b"]
+    assert ids(before=(5, "b")) == ["a", "c"]
+    assert ids(before=(5, "a")) == ["c"]
+    assert ids(before=(1, "c")) == []
+    assert ids(status="completed") == ["c"]
+    assert ids(status="RUNNING", before=(5, "b")) == ["a"]
+    assert ids("other", status="completed") == []
+
+
 def test_jobs_are_chosen_by_run_and_state(writer: Writer, store: Store) -> None:
     writer.submit("c", "a", "b", run_id="run-1")
     writer.submit("d")

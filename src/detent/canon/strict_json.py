@@ -40,7 +40,7 @@ class NotStrictJson(InvalidInput):
 
 def json_encode(value: JsonValue, *, name: str = "value", bytes_max: int = JSON_BYTES_MAX) -> bytes:
     """The one strict JSON encoding of ``value``; ``name`` is what an error calls the value."""
-    fault = _fault(value, 0)
+    fault = _fault(value, JSON_DEPTH_MAX)
     if fault is not None:
         raise NotStrictJson(f"{name}{place(fault[0])} {fault[1]}", details={"path": f"{name}{fault[0]}"})
     data = json_encode_trusted(value)
@@ -54,7 +54,9 @@ def json_encode_trusted(value: JsonValue) -> bytes:
     return "".join(_ENCODE(value, 0)).encode()
 
 
-def json_decode(data: bytes, *, name: str = "value", bytes_max: int = JSON_BYTES_MAX) -> JsonValue:
+def json_decode(
+    data: bytes, *, name: str = "value", bytes_max: int = JSON_BYTES_MAX, depth_max: int = JSON_DEPTH_MAX
+) -> JsonValue:
     """Read strict JSON bytes. Spacing and order of keys are free; everything ambiguous is refused."""
     if type(data) is not bytes:
         raise NotStrictJson(f"{name}: expected bytes, got {type(data).__name__}")
@@ -67,10 +69,10 @@ def json_decode(data: bytes, *, name: str = "value", bytes_max: int = JSON_BYTES
     except json.JSONDecodeError as exc:
         raise NotStrictJson(f"{name} is not JSON: {exc}") from exc
     except RecursionError as exc:
-        raise NotStrictJson(f"{name} is nested deeper than {JSON_DEPTH_MAX}") from exc
+        raise NotStrictJson(f"{name} is nested deeper than {depth_max}") from exc
     except _Ambiguous as exc:
         raise NotStrictJson(f"{name} {exc}") from exc
-    fault = _fault(value, 0)
+    fault = _fault(value, depth_max)
     if fault is not None:
         raise NotStrictJson(f"{name}{place(fault[0])} {fault[1]}", details={"path": f"{name}{fault[0]}"})
     return value
@@ -86,7 +88,7 @@ def json_digest(data: bytes) -> bytes:
     return digest(JSON_LABEL, data)
 
 
-def _fault(value: JsonValue, depth: int) -> tuple[str, str] | None:
+def _fault(value: JsonValue, most: int, depth: int = 0) -> tuple[str, str] | None:
     """The first thing in ``value`` that strict JSON cannot say, as (path, reason); None if there is none."""
     kind = type(value)
     items: Iterable[tuple[object, JsonValue]]
@@ -102,8 +104,8 @@ def _fault(value: JsonValue, depth: int) -> tuple[str, str] | None:
     else:
         reason = _scalar_fault(value)
         return None if reason is None else ("", reason)
-    if depth == JSON_DEPTH_MAX:
-        return "", f"is nested deeper than {JSON_DEPTH_MAX}"
+    if depth == most:
+        return "", f"is nested deeper than {most}"
     for key, item in items:
         kind = type(item)
         # The usual leaves are settled here: a call for each of them would double the cost of the walk.
@@ -114,7 +116,7 @@ def _fault(value: JsonValue, depth: int) -> tuple[str, str] | None:
             or (kind is int and -_USUAL < item < _USUAL)
         ):
             continue
-        found = _fault(item, depth + 1)
+        found = _fault(item, most, depth + 1)
         if found is not None:
             return step(key) + found[0], found[1]
     return None

@@ -51,6 +51,9 @@ COMMANDS: dict[str, dict[str, str]] = {
         "trace": "Write the decisions of a run, or of the whole ledger, line by line.",
         "compare": "Compare two histories and name the first difference, or rank runs.",
     },
+    "Share": {
+        "serve": "Serve this home over HTTP, for programs and people.",
+    },
     "Keep": {
         "init": "Create a home here; in an empty directory, an example project too.",
         "keys": "Show who may sign what, or rotate a key.",

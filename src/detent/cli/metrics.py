@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from detent.cli.page import Page
 from detent.cli.shell import JSON, Shell, teaching, with_shell
-
-if TYPE_CHECKING:
-    from detent.owner.home import Home
 
 
 @click.command(
@@ -32,34 +28,15 @@ not, and counted from where the last count ended.
 @with_shell
 def command(shell: Shell) -> int:
     """Print metrics."""
-    home = shell.home()
-    text = exposition(home)
+    from detent.inspect.monitoring import Exposition  # noqa: PLC0415 - keeps `--help` fast
+
+    text = Exposition(shell.home()).text().decode()
     document = _families(text) if shell.format == JSON else None
 
     def draw(_page: Page) -> None:
         sys.stdout.write(text)
 
     return shell.answer(document, draw)
-
-
-def exposition(home: Home) -> str:
-    """The metrics of a home as text; what was counted is kept in the home, where it can be written."""
-    from detent.errors import DetentError  # noqa: PLC0415 - keeps `--help` fast
-    from detent.inspect.replicas import kernels  # noqa: PLC0415
-    from detent.owner.metrics import HomeMetrics  # noqa: PLC0415
-    from detent.owner.wiring import Parts  # noqa: PLC0415
-    from detent.scheduling import Scheduler  # noqa: PLC0415
-    from detent.scheduling.observability import queue_depths  # noqa: PLC0415
-
-    with Parts().open_snapshot(home.ledger) as reader:
-        found = kernels(reader)
-        metrics = HomeMetrics.kept(home.path, reader, found[0].config.tick_ms)
-        counted = metrics.follow(reader)
-    if counted:
-        with suppress(OSError, DetentError):  # A home of another user, or a full disk: the next command counts again.
-            metrics.keep(home.path)
-    waiting = [queue_depths(kernel.queue.queues) for kernel in found if isinstance(kernel.queue, Scheduler)]
-    return metrics.exposition([kernel.metrics for kernel in found], waiting).decode()
 
 
 def _families(text: str) -> list[dict[str, Any]]:

@@ -54,11 +54,14 @@ class Session:
         *,
         environment: Mapping[str, str] | None = None,
         listen: bool = True,
+        on_failed: Callable[[], None] | None = None,
     ) -> None:
+        """Own the home or reach its owner. ``on_failed``, where given, is told when an owner here fails, which is not opened again."""
         self.home = home
         self._parts = parts or Parts()
         self._environment = os.environ if environment is None else environment
         self._listen = listen
+        self._on_failed = on_failed
         self._lock = threading.RLock()
         self._link: OwnedHome | Connection | None = None
         self._tail: Tail | None = None
@@ -72,6 +75,12 @@ class Session:
     def owns(self) -> bool:
         """Whether this process is the home's owner now."""
         return isinstance(self._link, OwnedHome)
+
+    @property
+    def linked(self) -> bool:
+        """Whether an owner can be asked now: this process, or one that is connected."""
+        link = self._link
+        return link is not None and not (isinstance(link, OwnedHome) and link.failed)
 
     @property
     def owned(self) -> OwnedHome | None:
@@ -292,6 +301,9 @@ class Session:
 
         The calling thread may be the one that `close` waits for, so nothing is done on it.
         """
+        if isinstance(link, OwnedHome) and self._on_failed is not None:
+            self._on_failed()  # A server ends and is started again (X-173).
+            return
         threading.Thread(target=self._take_over, args=(link,), name="detent-take-over", daemon=True).start()
 
     def _take_over(self, link: OwnedHome | Connection) -> None:

@@ -191,7 +191,7 @@ def runs(reader: StoreReader, *, limit: int | None = None) -> Iterator[RunView]:
     """Runs, newest first."""
     times = Times.of(reader)
     for row in reader.runs(limit=limit):
-        yield RunView(row, _read(Run.decode, row.body, f"run {row.run_id!r}"), times)
+        yield view_of_run(row, times)
 
 
 def jobs(
@@ -200,7 +200,7 @@ def jobs(
     """Jobs as they were submitted, newest first."""
     times = Times.of(reader)
     for row in reader.recent_jobs(run_id=run_id, state=state, limit=limit):
-        yield _job_view(row, times)
+        yield view_of_job(row, times)
 
 
 def steps_reused(reader: StoreReader, content: Content, view: RunView) -> int:
@@ -243,7 +243,7 @@ def run_view(reader: StoreReader, run_id: str) -> RunView | None:
     row = reader.run(run_id)
     if row is None:
         return None
-    return RunView(row, _read(Run.decode, row.body, f"run {run_id!r}"), Times.of(reader))
+    return view_of_run(row, Times.of(reader))
 
 
 def job_view(reader: StoreReader, job_id: str) -> JobView | None:
@@ -256,7 +256,7 @@ def job_view(reader: StoreReader, job_id: str) -> JobView | None:
             f"the row of job {job_id!r} is of partition {row.partition}, which the ledger does not have",
             hint="run `detent verify`, then restore the ledger from a backup",
         )
-    return _job_view(row, Times.of(reader))
+    return view_of_job(row, Times.of(reader))
 
 
 def timeline_of_job(reader: StoreReader, content: Content, view: JobView) -> list[RecordView]:
@@ -313,7 +313,13 @@ def plain(value: object) -> object:
     return value
 
 
-def _job_view(row: JobRow, times: Times) -> JobView:
+def view_of_run(row: RunRow, times: Times) -> RunView:
+    """A run that was read already."""
+    return RunView(row, _read(Run.decode, row.body, f"run {row.run_id!r}"), times)
+
+
+def view_of_job(row: JobRow, times: Times) -> JobView:
+    """A job that was read already."""
     return JobView(row, _read(Job.decode, row.body, f"job {row.job_id!r}"), times)
 
 

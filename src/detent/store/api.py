@@ -301,6 +301,22 @@ class StoreReader(Protocol):
     ) -> Iterator[JobRow]:
         """Jobs in the order in which they were submitted, newest first."""
 
+    def jobs_page(
+        self,
+        tenant_id: str,
+        *,
+        run_id: str | None = None,
+        state: str | None = None,
+        before: int | None = None,
+        limit: int,
+    ) -> list[tuple[int, JobRow]]:
+        """A tenant's jobs as they were submitted, newest first, those numbered below ``before`` only; each with its number."""
+
+    def runs_page(
+        self, tenant_id: str, *, status: str | None = None, before: tuple[int, str] | None = None, limit: int
+    ) -> list[RunRow]:
+        """A tenant's runs, newest first, those before a ``started_tick`` and ``run_id`` only."""
+
     def job_heads(self, *, run_id: str | None = None) -> Iterator[JobHead]:
         """Every job's head in canonical order, i.e. by the UTF-8 bytes of its id (X-050)."""
 

@@ -323,6 +323,35 @@ class MemoryStore:
         chosen = self.jobs(run_id=run_id, state=state)
         return iter(sorted(chosen, key=lambda job: self._named[job.job_id], reverse=True)[:limit])
 
+    def jobs_page(
+        self,
+        tenant_id: str,
+        *,
+        run_id: str | None = None,
+        state: str | None = None,
+        before: int | None = None,
+        limit: int,
+    ) -> list[tuple[int, JobRow]]:
+        """A tenant's jobs as they were submitted, newest first, each with its number."""
+        chosen = [
+            (self._named[job.job_id], job)
+            for job in self.recent_jobs(run_id=run_id, state=state)
+            if job.tenant_id == tenant_id and (before is None or self._named[job.job_id] < before)
+        ]
+        return chosen[:limit]
+
+    def runs_page(
+        self, tenant_id: str, *, status: str | None = None, before: tuple[int, str] | None = None, limit: int
+    ) -> list[RunRow]:
+        """A tenant's runs, newest first."""
+        chosen = [
+            run
+            for run in self.runs(status=status)
+            if run.tenant_id == tenant_id
+            and (before is None or (run.started_tick, run.run_id.encode()) < (before[0], before[1].encode()))
+        ]
+        return chosen[:limit]
+
     def job_heads(self, *, run_id: str | None = None) -> Iterator[JobHead]:
         """Every job's head in canonical order."""
         return iter([JobHead(job.job_id, job.transition_seq, job.head) for job in self.jobs(run_id=run_id)])

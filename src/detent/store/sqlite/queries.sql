@@ -287,6 +287,48 @@ FROM jobs INDEXED BY jobs_by_run CROSS JOIN job_names USING (job_no)
 WHERE run_id = ?3 AND (?1 IS NULL OR state = ?1)
 ORDER BY jobs.job_no DESC LIMIT ?2
 
+-- name: jobs_page
+-- A tenant's jobs numbered below ?2 as they were submitted, the newest first, at most ?3, of one state unless ?4 is NULL.
+SELECT job_no, partition, job_id, tenant_id, run_id, state, transition_seq, attempt_id, head, tick, body, transition_seq
+FROM jobs INDEXED BY jobs_by_tenant CROSS JOIN job_names USING (job_no)
+WHERE tenant_id = ?1 AND jobs.job_no < ?2 AND (?4 IS NULL OR state = ?4) AND ?5 IS NULL
+ORDER BY jobs.job_no DESC LIMIT ?3
+
+-- name: jobs_page_live
+-- The same for a state in which jobs do not stay: few of all tenants are in it.
+SELECT job_no, partition, job_id, tenant_id, run_id, state, transition_seq, attempt_id, head, tick, body, transition_seq
+FROM jobs INDEXED BY jobs_by_state CROSS JOIN job_names USING (job_no)
+WHERE state = ?4 AND jobs.job_no < ?2 AND tenant_id = ?1 AND ?5 IS NULL
+ORDER BY jobs.job_no DESC LIMIT ?3
+
+-- name: jobs_page_ended
+-- The same for jobs that failed or were cancelled, through an index that holds only those.
+SELECT job_no, partition, job_id, tenant_id, run_id, state, transition_seq, attempt_id, head, tick, body, transition_seq
+FROM jobs INDEXED BY jobs_ended_by_tenant CROSS JOIN job_names USING (job_no)
+WHERE tenant_id = ?1 AND state = ?4 AND (state = 'FAILED' OR state = 'CANCELED') AND jobs.job_no < ?2 AND ?5 IS NULL
+ORDER BY jobs.job_no DESC LIMIT ?3
+
+-- name: jobs_page_of_run
+-- The same for the jobs of one run.
+SELECT job_no, partition, job_id, tenant_id, run_id, state, transition_seq, attempt_id, head, tick, body, transition_seq
+FROM jobs INDEXED BY jobs_by_run CROSS JOIN job_names USING (job_no)
+WHERE run_id = ?5 AND jobs.job_no < ?2 AND tenant_id = ?1 AND (?4 IS NULL OR state = ?4)
+ORDER BY jobs.job_no DESC LIMIT ?3
+
+-- name: runs_page
+-- A tenant's runs before tick ?2 and id ?3, the newest first, at most ?4; ?5 is unused.
+SELECT partition, run_id, tenant_id, name, status, started_tick, ended_tick, body
+FROM runs INDEXED BY runs_by_tenant
+WHERE tenant_id = ?1 AND (started_tick, run_id) < (?2, ?3) AND ?5 IS NULL
+ORDER BY started_tick DESC, run_id DESC LIMIT ?4
+
+-- name: runs_page_of_status
+-- The same for one status.
+SELECT partition, run_id, tenant_id, name, status, started_tick, ended_tick, body
+FROM runs INDEXED BY runs_by_tenant_status
+WHERE tenant_id = ?1 AND status = ?5 AND (started_tick, run_id) < (?2, ?3)
+ORDER BY started_tick DESC, run_id DESC LIMIT ?4
+
 -- name: job_heads
 -- Every job's place in the canonical log, by the bytes of its id.
 SELECT job_id, transition_seq, head FROM job_names CROSS JOIN jobs USING (job_no) ORDER BY job_id

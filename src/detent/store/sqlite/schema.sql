@@ -95,6 +95,10 @@ CREATE TABLE jobs (
 CREATE INDEX jobs_by_run ON jobs (run_id) WHERE run_id IS NOT NULL;
 CREATE INDEX jobs_by_state ON jobs (state);
 
+-- A tenant's pages. A job that succeeds writes the first of these once and the second never: live jobs are few, and found by state.
+CREATE INDEX jobs_by_tenant ON jobs (tenant_id);
+CREATE INDEX jobs_ended_by_tenant ON jobs (tenant_id, state) WHERE state = 'FAILED' OR state = 'CANCELED';
+
 CREATE TABLE runs (
     run_no INTEGER PRIMARY KEY,
     partition INTEGER NOT NULL CHECK (partition >= 0),
@@ -109,6 +113,8 @@ CREATE TABLE runs (
 
 CREATE INDEX runs_by_start ON runs (started_tick, run_id);
 CREATE INDEX runs_open ON runs (started_tick, run_id) WHERE status = 'running';
+CREATE INDEX runs_by_tenant ON runs (tenant_id, started_tick, run_id);
+CREATE INDEX runs_by_tenant_status ON runs (tenant_id, status, started_tick, run_id);
 
 -- Bytes NULL: the content was erased, and the digest stays known as erased.
 CREATE TABLE content (

@@ -32,6 +32,7 @@ DIGESTS: Final = (
     "c27e7e77bfaaea3c3847a02c264f834016e3c2cd05061b9b750defb9bff671ce",
     "5e349245b6195eba80e22afa67e2f34fcd3f7b998afd77ae211a83c6f8c8733a",
     "d3f494213c1e79bd430028a9b5bce0a893caf0633cac4d8df437e5de3f234094",
+    "1c3be2cbb7c2abc755eaccf5aa4a07476a4ebf9d871f255ab5d7f127052e3b42",
 )
 """The digest of the schema of each version, from none on; a test compares them with what the migrations give."""
 

@@ -1,0 +1,78 @@
+"""What a request says about itself, judged before anything is routed: host, path, media types, entity tags."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from detent.canon import sha256
+
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_.-]{1,253})(?::([0-9]{1,5}))?")
+_PATH: Final = re.compile(r"[A-Za-z0-9._:/-]*")
+_QUALITY: Final = re.compile(r"(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
+_TYPE: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+PATH_CHARS_MAX: Final = 2_048
+_DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
+
+
+def host_is_allowed(values: Iterable[str], allowed: Iterable[str], scheme: str) -> bool:
+    """Whether a request names exactly one host, and one of those that the server answers for.
+
+    A page that a browser loaded from elsewhere can point its own name at this server (DNS rebinding); the name gives it away.
+    An allowed host without a port stands for the scheme's own port.
+    """
+    given = list(values)
+    found = _HOST.fullmatch(given[0]) if len(given) == 1 else None
+    if found is None:
+        return False
+    named = (found[1].lower().rstrip("."), found[2] or _DEFAULT_PORTS[scheme])
+    known = (_HOST.fullmatch(one) for one in allowed)
+    return named in {(one[1].lower(), one[2] or _DEFAULT_PORTS[scheme]) for one in known if one is not None}
+
+
+def path_fault(raw: str, decoded: str) -> str | None:
+    """Why a path cannot name anything here, or None. Nothing is normalised: a path is taken as it is, or not at all."""
+    if len(raw) > PATH_CHARS_MAX:
+        return f"the path has more than {PATH_CHARS_MAX} characters"
+    if raw.count("/") != decoded.count("/"):
+        return "the path has an encoded slash"
+    if not _PATH.fullmatch(decoded):
+        return "the path has a character that no id has: ids consist of letters, digits and . _ : -"
+    return None
+
+
+def accepts(header: str | None, media_type: str) -> bool:
+    """Whether an ``Accept`` header allows a media type; the most specific range that matches counts."""
+    if header is None or not header.strip():
+        return True
+    major = media_type.partition("/")[0]
+    best: tuple[int, bool] = (-1, False)
+    for part in header.split(","):
+        kind, *parameters = (word.strip().lower() for word in part.split(";"))
+        ranks = {"*/*": 0, f"{major}/*": 1, media_type: 2}
+        if kind in ranks and ranks[kind] >= best[0]:
+            weights = [word[2:].strip() for word in parameters if word.startswith("q=")]
+            best = (ranks[kind], not weights or (bool(_QUALITY.fullmatch(weights[0])) and float(weights[0]) > 0))
+    return best[1]
+
+
+def is_media_type(header: str | None, wanted: str) -> bool:
+    """Whether a ``Content-Type`` names a media type in UTF-8, without other parameters."""
+    kind, *parameters = (word.strip().lower() for word in (header or "").split(";"))
+    if not _TYPE.fullmatch(kind) or kind != wanted:
+        return False
+    return all(word.replace('"', "") == "charset=utf-8" for word in parameters)
+
+
+def weak_tag(*parts: object) -> str:
+    """The entity tag of something that is the same as long as these are."""
+    return f'W/"{sha256(repr(parts).encode()).hex()[:24]}"'
+
+
+def matches(if_none_match: str | None, tag: str) -> bool:
+    """Whether the caller has what a tag names; a weak comparison, as for every GET."""
+    if if_none_match is None:
+        return False
+    known = [one.strip().removeprefix("W/") for one in if_none_match.split(",")]
+    return "*" in known or tag.removeprefix("W/") in known

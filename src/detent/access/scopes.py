@@ -1,0 +1,50 @@
+"""Scopes, the roles that are sets of them, and the principal that a request acts for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+PUBLIC: Final = "public"
+"""The scope of a route that needs no credential. A route says so; it is never the default."""
+
+READ: Final = frozenset(
+    {"runs:read", "jobs:read", "logs:read", "artifacts:read", "queue:read", "workers:read", "sessions:read"}
+)
+_SUBMIT: Final = frozenset({"jobs:write", "artifacts:write"})
+_CODE: Final = frozenset({"tasks:write", "runs:write"})
+"""Code with the rights of a worker: an application that gets `jobs:write` alone runs nothing outside the sandbox."""
+_OPERATE: Final = frozenset({"jobs:cancel", "runs:cancel", "sessions:write"})
+_AUDIT: Final = frozenset({"audit:read", "ledger:read", "ledger:export"})
+_ADMIN: Final = frozenset({"keys:write", "members:write", "webhooks:write"})
+_SERVER: Final = frozenset({"workers:write", "metrics:read", "server:admin"})
+
+SCOPES: Final = READ | _SUBMIT | _CODE | _OPERATE | _AUDIT | _ADMIN | _SERVER
+"""Every scope there is."""
+
+ROLES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+    {
+        "viewer": READ,
+        "submitter": READ | _SUBMIT | _CODE,
+        "operator": READ | _SUBMIT | _CODE | _OPERATE,
+        "auditor": READ | _AUDIT,
+        "admin": READ | _SUBMIT | _CODE | _OPERATE | _AUDIT | _ADMIN,
+        "server_admin": SCOPES,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """On whose behalf a request is made: opaque ids, one workspace, and what its credential allows."""
+
+    principal_id: str
+    credential_id: str
+    workspace: str
+    scopes: frozenset[str]
+
+    def may(self, scope: str) -> bool:
+        """Whether the credential allows what a scope stands for."""
+        return scope == PUBLIC or scope in self.scopes

@@ -1,0 +1,112 @@
+"""`detent serve`: the HTTP server of a home."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+from detent.cli.shell import JSON, Shell, teaching, with_shell
+from detent.errors import EXIT_INTERRUPTED, RequestRefused
+
+if TYPE_CHECKING:
+    from detent.serve.server import Started
+
+PORT = 7733
+NEEDED = ("starlette", "uvicorn", "httptools")
+
+
+@click.command(
+    "serve",
+    help=teaching(
+        """Serve this home over HTTP, for programs and for people on this machine. Every request needs the token in the
+file that is printed, which only you can read. The server stops in order on Ctrl-C or SIGTERM: open requests are answered first.
+
+It listens on this machine alone. An address that others can reach needs TLS, a proxy that speaks it, or --insecure-http.
+
+With -o json, the first line on standard output says where it listens.""",
+        """  detent serve
+  detent serve --port 0 -o json
+  detent serve --host 0.0.0.0 --tls-cert server.pem --tls-key server.key --allow-host jobs.example.org:7733
+  curl -H "Authorization: Bearer $(cat .detent/serve/token)" http://127.0.0.1:7733/v1/jobs
+""",
+    ),
+)
+@click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0 takes a free one.")
+@click.option("--tls-cert", metavar="FILE", type=click.Path(path_type=Path), help="The certificate chain, as PEM.")
+@click.option("--tls-key", metavar="FILE", type=click.Path(path_type=Path), help="Its private key, as PEM.")
+@click.option(
+    "--behind-proxy",
+    metavar="NETWORK",
+    help="Trust forwarded headers of proxies in this network, such as 10.0.0.0/8; they speak TLS.",
+)
+@click.option("--insecure-http", is_flag=True, help="Listen beyond this machine without TLS.")
+@click.option("--allow-host", "names", metavar="HOST[:PORT]", multiple=True, help="Answer requests for this host, too.")
+@click.option("--drain-timeout", type=click.FloatRange(1, 3600), default=10.0, show_default=True, metavar="SECONDS")
+@click.option("--access-log", metavar="FILE", help="Write a JSON line for each request; - is standard error.")
+@with_shell
+def command(  # noqa: PLR0913 - one for each option
+    shell: Shell,
+    *,
+    host: str,
+    port: int,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    behind_proxy: str | None,
+    insecure_http: bool,
+    names: tuple[str, ...],
+    drain_timeout: float,
+    access_log: str | None,
+) -> int:
+    """Serve a home."""
+    _insist_on_extra()
+    from detent.serve.server import Listening, run  # noqa: PLC0415 - nothing else loads it
+
+    listening = Listening(
+        host, port, tls_cert, tls_key, behind_proxy, insecure_http, names=names, drain_seconds=drain_timeout
+    )
+    home = shell.home(writes=True)
+    log = _log(access_log)
+    try:
+        ended_by = run(home, listening, started=lambda told: _say(shell, home.path, told, insecure_http), log=log)
+    finally:
+        if log is not None and log is not sys.stderr:
+            log.close()
+    shell.note("stopped")
+    return EXIT_INTERRUPTED if ended_by == signal.SIGINT else 0
+
+
+def _say(shell: Shell, home: Path, told: Started, insecure_http: bool) -> None:
+    shell.ending.answered = True
+    if shell.format == JSON:
+        document = {"url": told.url, "token_file": str(told.token_file), "home": str(home), "owner": told.owner}
+        sys.stdout.write(json.dumps(document) + "\n")
+    else:
+        sys.stdout.write(f"serving  {home}\nurl      {told.url}\ntoken    {told.token_file}\n")
+        if told.owner != "here":
+            sys.stdout.write("owner    another process; this one takes over when it ends\n")
+    if insecure_http:
+        shell.note("warning: tokens and data cross the network in the clear (--insecure-http)")
+    sys.stdout.flush()
+
+
+def _log(named: str | None) -> TextIO | None:
+    if named is None or named == "-":
+        return sys.stderr if named else None
+    return Path(named).open("a", encoding="utf-8")
+
+
+def _insist_on_extra() -> None:
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise RequestRefused(
+            f"`detent serve` needs {', '.join(missing)}, which is not installed",
+            code="EXTRA_MISSING",
+            hint="pip install 'detent[serve]'",
+        )

@@ -1,0 +1,18 @@
+"""The server: HTTP in front of a home, for people and programs on this machine or elsewhere.
+
+    protocol  ->  app  ->  table  ->  routes/*  ->  tenant_reader
+    bytes         checks   one row    handlers      the ledger, one workspace at a time
+
+* `table` says what a route is. Everything that is said about routes is made from it: the router, `docs/openapi.json`,
+  `docs/reference/http.md`, and the tests that try each route with every kind of credential. A route without a scope or without its
+  codes does not start.
+* `protocol` is uvicorn's HTTP protocol with deadlines and limits of our own: uvicorn waits for a slow client for ever.
+* `app` does for every request what must never be forgotten: host, path, credential, scope, rate, query, body, problem, headers.
+* Handlers in `routes/` are thin: they get a `Call` with a principal and checked values, and give an `Answer`. They reach the
+  ledger through a `TenantReader`, whose every method takes the workspace; the store itself cannot be imported there.
+* `events` follows the ledger: the id of an event is a position, so a stream resumes exactly, also after a restart.
+* `server` puts the parts together and runs them: the HTTP loop in the main thread, the owner's threads beside it, reads on four
+  more. Code of users never runs in this process.
+
+Nothing outside this room imports Starlette or uvicorn, and no other command loads them.
+"""

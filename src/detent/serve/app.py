@@ -1,0 +1,407 @@
+"""What is done for every request, in this order: host, path, route, credential, scope, rate, media types, query, body, handler.
+
+Each check answers with a problem and ends there. The order is part of the promise: nothing is said about what exists before the
+credential is known, and no body is read for a caller who may not send it.
+
+An `InvariantBroken` is our own bug: the caller gets the number of the request and nothing else, and the process stops. Any other
+exception that has no code is answered alike and told on standard error, and the server goes on: one unreadable row must
+not take everyone's server away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+import traceback
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final, TextIO
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel, ValidationError
+from starlette.routing import Route as StarletteRoute
+from starlette.routing import Router
+from starlette.types import Message, Receive, Scope, Send
+
+from detent.access.buckets import Rate
+from detent.access.headers import accepts, host_is_allowed, is_media_type, matches, path_fault
+from detent.access.problem import MEDIA_TYPE, Problem, bug, problem_of
+from detent.access.scopes import PUBLIC, Principal
+from detent.access.tokens import bearer
+from detent.canon import json_decode
+from detent.canon.show import show
+from detent.errors import DetentError, InvariantBroken, StoreCorrupt
+from detent.serve.call import Answer, Call
+from detent.serve.security import SECURITY_HEADERS, new_request_id
+from detent.serve.serving import FAILURES, READS, WRITES, Serving
+from detent.serve.table import JSON, Route, Table
+
+QUERY_FIELDS_MAX: Final = 32
+BODY_DEPTH_MAX: Final = 32
+_EXCHANGE: Final = "detent.exchange"
+
+
+class Refusal(Exception):
+    """Ends the handling of a request with a problem."""
+
+    def __init__(self, problem: Problem, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(problem.code)
+        self.problem = problem
+        self.headers = dict(headers or {})
+
+
+class Gone(Exception):
+    """The caller has closed the connection; there is nobody to answer."""
+
+
+class Exchange:
+    """One request and its answer."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope, self.receive, self._send = scope, receive, send
+        self.request_id = new_request_id()
+        self.route = "none"
+        self.principal: Principal | None = None
+        self.status = 0
+        self.code = ""
+        self.sent_bytes = 0
+
+    def header(self, name: bytes) -> str | None:
+        """The value of a header; several lines of it are one list."""
+        found = [value.decode("latin-1") for key, value in self.scope["headers"] if key == name]
+        return ", ".join(found) if found else None
+
+    @property
+    def hosts(self) -> list[str]:
+        """Every host that the request names."""
+        return [value.decode("latin-1") for name, value in self.scope["headers"] if name == b"host"]
+
+    async def begin(self, status: int, headers: Mapping[str, str]) -> None:
+        """Send the head of the answer."""
+        self.status = status
+        fields = {"detent-request-id": self.request_id, **SECURITY_HEADERS, **headers}
+        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": raw})
+
+    async def body(self, data: bytes, *, more: bool = False) -> None:
+        """Send a piece of the answer."""
+        self.sent_bytes += len(data)
+        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+    async def whole(self, status: int, headers: Mapping[str, str], data: bytes) -> None:
+        """Send an answer of known length."""
+        await self.begin(status, {**headers, "content-length": str(len(data))})
+        await self.body(data)
+
+    async def problem(self, problem: Problem, headers: Mapping[str, str]) -> None:
+        """Answer with a problem."""
+        self.code = problem.code
+        fields = {"content-type": MEDIA_TYPE, "cache-control": "no-store", **headers}
+        if problem.retry_after_seconds is not None:
+            fields["retry-after"] = str(problem.retry_after_seconds)
+        await self.whole(problem.status, fields, json.dumps(problem.document(self.request_id)).encode())
+
+    async def gone(self) -> None:
+        """Wait until the caller closes the connection."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+
+
+class Application:
+    """The ASGI application."""
+
+    def __init__(self, serving: Serving, table: Table, log: TextIO | None = None) -> None:
+        self._serving, self._log = serving, log
+        routes = [
+            StarletteRoute(path, Endpoint(serving, methods), include_in_schema=False)
+            for path, methods in table.by_path().items()
+        ]
+        self._router = Router(routes, redirect_slashes=False, default=_nothing_here)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, whatever happens."""
+        if scope["type"] != "http":
+            return
+        exchange = Exchange(scope, receive, send)
+        scope[_EXCHANGE] = exchange
+        began = time.monotonic()
+        try:
+            await self._answer(exchange)
+        finally:
+            self._told(exchange, time.monotonic() - began)
+
+    async def _answer(self, exchange: Exchange) -> None:
+        try:
+            self._admit(exchange)
+            await self._router(exchange.scope, exchange.receive, exchange._send)  # noqa: SLF001 - the router hands it on
+        except Gone:
+            exchange.status = exchange.status or 499
+        except Refusal as exc:
+            await exchange.problem(exc.problem, exc.headers)
+        except DetentError as exc:
+            problem = problem_of(exc)
+            if isinstance(exc, StoreCorrupt):
+                _print_fault(
+                    exchange, exc
+                )  # What is damaged is for the operator; the caller learns which request it was.
+            if problem.status < 400 or exchange.status:
+                await self._bug(exchange, exc)
+            else:
+                await exchange.problem(problem, {})
+        except InvariantBroken as exc:
+            await self._bug(exchange, exc)
+            self._serving.broken(exc)
+        except Exception as exc:  # noqa: BLE001 - a bug in one handler is answered and told
+            await self._bug(exchange, exc)
+
+    def _admit(self, exchange: Exchange) -> None:
+        """Judge what a request says about itself, before anything is looked up."""
+        scope = exchange.scope
+        if self._serving.draining.is_set():
+            raise Refusal(Problem("DRAINING", "the server is stopping; it takes no new requests"))
+        if not host_is_allowed(exchange.hosts, self._serving.hosts, scope["scheme"]):
+            raise Refusal(
+                Problem(
+                    "HOST_REFUSED",
+                    "the Host of the request is not one that this server answers for",
+                    "use the address that `detent serve` printed, or start it with --allow-host NAME",
+                )
+            )
+        fault = path_fault(scope["raw_path"].decode("latin-1"), scope["path"])
+        if fault is not None:
+            raise Refusal(Problem("NOT_FOUND", fault))
+
+    async def _bug(self, exchange: Exchange, exc: BaseException) -> None:
+        exchange.code = "INVARIANT_VIOLATION"
+        _print_fault(exchange, exc)
+        if exchange.status:
+            return  # The answer has begun: the connection ends without its end.
+        body = json.dumps(bug(exchange.request_id)).encode()
+        await exchange.whole(500, {"content-type": MEDIA_TYPE, "cache-control": "no-store"}, body)
+
+    def _told(self, exchange: Exchange, seconds: float) -> None:
+        self._serving.counters.answered(exchange.route, exchange.status, seconds)
+        if self._log is None:
+            return
+        principal = exchange.principal
+        line = {
+            "at_ms": time.time_ns() // 1_000_000,
+            "request_id": exchange.request_id,
+            "method": exchange.scope["method"],
+            "route": exchange.route,
+            "status": exchange.status,
+            "code": exchange.code or None,
+            "principal": None if principal is None else principal.principal_id,
+            "credential": None if principal is None else principal.credential_id,
+            "workspace": None if principal is None else principal.workspace,
+            "ms": round(seconds * 1_000, 3),
+            "bytes": exchange.sent_bytes,
+        }
+        self._log.write(json.dumps(line) + "\n")
+        self._log.flush()
+
+
+class Endpoint:
+    """One address, with the routes of its methods."""
+
+    def __init__(self, serving: Serving, methods: Mapping[str, Route]) -> None:
+        self._serving = serving
+        self._methods = {**({"HEAD": methods["GET"]} if "GET" in methods else {}), **methods}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - the exchange has them
+        """Answer a request to this address."""
+        exchange: Exchange = scope[_EXCHANGE]
+        route = self._methods.get(scope["method"])
+        exchange.route = next(iter(self._methods.values())).path
+        if route is None:
+            raise Refusal(
+                Problem("METHOD_NOT_ALLOWED", f"{exchange.route} does not take {scope['method']}"),
+                {"allow": ", ".join(sorted(self._methods))},
+            )
+        exchange.principal = self._authorised(exchange, route)
+        if not accepts(exchange.header(b"accept"), route.media_type.partition(";")[0]):
+            raise Refusal(Problem("NOT_ACCEPTABLE", f"{route.path} answers with {route.media_type}"))
+        call = Call(
+            exchange.request_id,
+            exchange.principal,
+            scope["path_params"],
+            _query(route, scope["query_string"]),
+            await _body(route, exchange),
+            exchange.header(b"last-event-id"),
+            self._serving,
+        )
+        await _send(exchange, route, await route.handler(call))
+
+    def _authorised(self, exchange: Exchange, route: Route) -> Principal | None:
+        """The principal of a request that may use the route; None on a public one."""
+        if route.scope == PUBLIC:
+            return None
+        token = bearer(exchange.header(b"authorization"))
+        principal = None if token is None else self._serving.authenticator.principal(token)
+        if principal is None:
+            address = (exchange.scope["client"] or ("unknown", 0))[0]
+            self._count("failures", address, FAILURES)
+            raise Refusal(
+                Problem(
+                    "UNAUTHENTICATED",
+                    "the request needs a valid credential",
+                    "send `Authorization: Bearer ...` with the token that `detent serve` names",
+                ),
+                {"www-authenticate": 'Bearer realm="detent"'},
+            )
+        if not principal.may(route.scope):
+            raise Refusal(Problem("FORBIDDEN", f"the credential lacks the scope {route.scope}"))
+        kind, rate = ("writes", WRITES) if route.writes else ("reads", READS)
+        self._count(kind, principal.credential_id, rate)
+        return principal
+
+    def _count(self, kind: str, name: str, rate: Rate) -> None:
+        wait_ms = self._serving.limits.wait_ms(kind, name, rate)
+        if wait_ms:
+            raise Refusal(
+                Problem("RATE_LIMITED", f"more than {rate.per_second} {kind} a second", retry_after_ms=wait_ms),
+                {
+                    "ratelimit-policy": f'"{kind}";q={rate.burst};w={rate.burst // rate.per_second}',
+                    "ratelimit": f'"{kind}";r=0;t={-(-wait_ms // 1_000)}',
+                },
+            )
+
+
+async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001 - as the router calls it
+    raise Refusal(Problem("NOT_FOUND", "no route has this address", "GET /v1/openapi.json lists the routes"))
+
+
+def _query(route: Route, raw: bytes) -> BaseModel | None:
+    """The query as the route's model; every fault of it is told at once."""
+    try:
+        pairs = parse_qsl(
+            raw.decode("ascii"),
+            keep_blank_values=True,
+            strict_parsing=bool(raw),
+            max_num_fields=QUERY_FIELDS_MAX,
+            errors="strict",
+        )
+    except ValueError:
+        raise _invalid([("query", "is not a query of name=value pairs in UTF-8")]) from None
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise _invalid([("query", "names a parameter twice")])
+    if route.query is None:
+        if values:
+            raise _invalid([(f"query.{show(name)}", "is not a parameter of this route") for name in values])
+        return None
+    try:
+        return route.query.model_validate(values)
+    except ValidationError as exc:
+        raise _invalid(_faults(exc, "query")) from None
+
+
+async def _body(route: Route, exchange: Exchange) -> BaseModel | None:
+    """The body as the route's model: strict JSON, whole and within its bound."""
+    length = exchange.header(b"content-length")
+    chunked = exchange.header(b"transfer-encoding") is not None
+    most = 0 if route.body is None else route.body_bytes_max
+    if int(length or 0) > most or (route.body is None and chunked):
+        raise _too_large(route, most)
+    if route.body is None:
+        return None
+    if not is_media_type(exchange.header(b"content-type"), JSON):
+        raise Refusal(Problem("UNSUPPORTED_MEDIA_TYPE", f"{route.path} takes {JSON} in UTF-8"))
+    data = bytearray()
+    more = True
+    while more:
+        message: Message = await exchange.receive()
+        if message["type"] == "http.disconnect":
+            raise Gone
+        data += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(data) > most:
+            raise _too_large(route, most)
+    json_decode(bytes(data), name="body", bytes_max=most, depth_max=BODY_DEPTH_MAX)
+    try:
+        return route.body.model_validate_json(bytes(data), strict=True)
+    except ValidationError as exc:
+        raise _invalid(_faults(exc, "body")) from None
+
+
+def _too_large(route: Route, most: int) -> Refusal:
+    takes = f"at most {most:,} bytes" if most else "no body"
+    return Refusal(Problem("BODY_TOO_LARGE", f"{route.method} {route.path} takes {takes}"))
+
+
+def _faults(exc: ValidationError, name: str) -> list[tuple[str, str]]:
+    """What is wrong with a document, without repeating any value of it."""
+    errors = exc.errors(include_input=False, include_context=False, include_url=False)
+    return [(".".join([name, *(str(part)[:100] for part in error["loc"])]), error["msg"]) for error in errors]
+
+
+def _invalid(faults: list[tuple[str, str]]) -> Refusal:
+    first = f"{faults[0][0]}: {faults[0][1]}"
+    more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
+    return Refusal(Problem("VALIDATION_ERROR", f"{first}{more}", errors=tuple(faults)))
+
+
+async def _send(exchange: Exchange, route: Route, answer: Answer) -> None:
+    """Send what a handler answered; 304 where the caller has it already."""
+    fields = {
+        "content-type": answer.media_type or route.media_type,
+        "cache-control": "no-store" if answer.tag is None else "private, no-cache",
+        **answer.headers,
+    }
+    if answer.tag is not None:
+        fields["etag"] = answer.tag
+        if matches(exchange.header(b"if-none-match"), answer.tag):
+            del fields["content-type"]
+            await exchange.begin(304, fields)
+            await exchange.body(b"")
+            return
+    content = answer.content
+    if isinstance(content, BaseModel):
+        await exchange.whole(answer.status, fields, content.model_dump_json().encode())
+    elif content is None or isinstance(content, bytes):
+        await exchange.whole(answer.status, fields, content or b"")
+    elif exchange.scope["method"] == "HEAD":
+        await exchange.begin(answer.status, fields)
+        await exchange.body(b"")
+    else:
+        await exchange.begin(answer.status, fields)
+        await _stream(exchange, content)
+
+
+async def _stream(exchange: Exchange, content: AsyncIterator[bytes]) -> None:
+    """Send pieces as they come, until they end or the caller goes."""
+    gone = asyncio.ensure_future(exchange.gone())
+    iterator = content.__aiter__()
+    following: asyncio.Future[bytes] | None = None
+    try:
+        while not gone.done():
+            following = asyncio.ensure_future(_next(iterator))
+            await asyncio.wait({gone, following}, return_when=asyncio.FIRST_COMPLETED)
+            if not following.done():
+                break
+            piece = following.result()
+            if not piece:
+                await exchange.body(b"")
+                break
+            await exchange.body(piece, more=True)
+    finally:
+        for task in (gone, following):
+            if task is not None:
+                task.cancel()
+        await asyncio.gather(gone, *([] if following is None else [following]), return_exceptions=True)
+        close: Any = getattr(iterator, "aclose", None)
+        if close is not None:
+            await close()
+
+
+async def _next(iterator: AsyncIterator[bytes]) -> bytes:
+    """The next piece; an empty one is the end."""
+    return await anext(iterator, b"")
+
+
+def _print_fault(exchange: Exchange, exc: BaseException) -> None:
+    sys.stderr.write(
+        f"detent serve: {exchange.request_id} {exchange.route}\n{''.join(traceback.format_exception(exc))}"
+    )
+    sys.stderr.flush()

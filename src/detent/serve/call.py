@@ -1,0 +1,65 @@
+"""What a handler gets and gives: a `Call` with checked values, and an `Answer`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from detent.access.scopes import Principal
+
+if TYPE_CHECKING:
+    from detent.serve.serving import Serving
+    from detent.serve.tenant_reader import TenantReader
+
+T = TypeVar("T")
+
+
+class Shape(BaseModel):
+    """The base of every document that goes in or out: closed, so that nothing is taken or told that the API does not name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, as far as a handler needs to know it."""
+
+    request_id: str
+    principal: Principal | None
+    """None on a public route."""
+    path: Mapping[str, str]
+    query: Any
+    """An instance of the route's query model; None where it has none."""
+    body: Any
+    """The same for its body."""
+    last_event_id: str | None
+    serving: Serving = field(repr=False)
+
+    @property
+    def workspace(self) -> str:
+        """The one workspace that this request may see. It comes from the credential and from nowhere else."""
+        assert self.principal is not None
+        return self.principal.workspace
+
+    async def read(self, question: Callable[[TenantReader], T]) -> T:
+        """Ask the ledger, on one of the threads for that."""
+        return await self.serving.readers.read(question)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a handler answers."""
+
+    content: BaseModel | bytes | AsyncIterator[bytes] | None
+    status: int = 200
+    tag: str | None = None
+    """The entity tag; a caller that has it already gets 304 and no content."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    media_type: str | None = None
+    """None: the route's own."""
+
+
+Handler = Callable[[Call], Awaitable[Answer]]

@@ -1,0 +1,10 @@
+"""The routes, by what they are about; `ALL` is the table's content, in the order of the reference."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from detent.serve.routes import about, jobs, runs
+from detent.serve.table import Route
+
+ALL: Final[tuple[Route, ...]] = (*about.ROUTES, *jobs.ROUTES, *runs.ROUTES)

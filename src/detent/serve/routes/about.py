@@ -1,0 +1,126 @@
+"""The server itself: is it alive, can it work, what does it speak, what does it count, what does a code mean."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Final
+
+from detent.access.scopes import PUBLIC
+from detent.errors import CODES, RequestRefused
+from detent.serve.call import Answer, Call, Shape
+from detent.serve.table import READING, Route
+from detent.version import __version__
+
+FREE_BYTES_MIN: Final = 64 * 1024 * 1024
+"""Room on the home's disk below which the server is not ready: the ledger needs some to say that it is full."""
+
+
+class Health(Shape):
+    """The process answers."""
+
+    status: str
+
+
+class Readiness(Shape):
+    """The server can work on its home."""
+
+    status: str
+    owner: str
+    """`here`: this process writes the ledger; `elsewhere`: another process does, and this one takes over when it ends."""
+    free_bytes: int
+
+
+class Version(Shape):
+    """What is spoken here."""
+
+    name: str
+    version: str
+    api: str
+    origin: str
+    """The name of the ledger that is served."""
+
+
+class ProblemPage(Shape):
+    """What a code means."""
+
+    code: str
+    title: str
+    status: int
+    retryable: bool
+    exit_code: int
+    """What a command ends with that meets it."""
+
+
+async def _healthz(_call: Call) -> Answer:
+    return Answer(Health(status="ok"))
+
+
+async def _readyz(call: Call) -> Answer:
+    home, session = call.serving.home, call.serving.session
+    usage = os.statvfs(home.path)
+    free = usage.f_bavail * usage.f_frsize
+    if free < FREE_BYTES_MIN:
+        raise RequestRefused("the disk of the home is nearly full", code="NOT_READY")
+    if not os.access(home.ledger, os.W_OK):
+        raise RequestRefused("the ledger cannot be written", code="NOT_READY")
+    if not session.linked:
+        raise RequestRefused("no process owns the home right now", code="NOT_READY")
+    return Answer(Readiness(status="ok", owner="here" if session.owns else "elsewhere", free_bytes=free))
+
+
+async def _version(call: Call) -> Answer:
+    settings = call.serving.home.settings()
+    return Answer(Version(name="detent", version=__version__, api="v1", origin=settings.origin))
+
+
+async def _openapi(call: Call) -> Answer:
+    return Answer(call.serving.openapi, tag=call.serving.openapi_tag)
+
+
+async def _problem(call: Call) -> Answer:
+    code = call.path["code"]
+    entry = CODES.get(code)
+    if entry is None or entry.http_status < 400:
+        raise RequestRefused("no answer has this code", code="NOT_FOUND")
+    page = ProblemPage(
+        code=code,
+        title=entry.meaning,
+        status=entry.http_status,
+        retryable=entry.retryable,
+        exit_code=entry.exit_code,
+    )
+    return Answer(page)
+
+
+async def _metrics(call: Call) -> Answer:
+    home = await asyncio.to_thread(call.serving.metrics.text, call.serving.session)
+    return Answer(home + call.serving.counters.exposition())
+
+
+ROUTES: Final = (
+    Route("GET", "/healthz", _healthz, "Say that the process answers.", PUBLIC, (), {200: Health}),
+    Route(
+        "GET",
+        "/readyz",
+        _readyz,
+        "Say whether the server can work: its home has an owner, can be written and has room.",
+        PUBLIC,
+        ("NOT_READY",),
+        {200: Readiness},
+    ),
+    Route(
+        "GET",
+        "/metrics",
+        _metrics,
+        "Print the metrics of the home and of the server for Prometheus.",
+        "metrics:read",
+        READING,
+        media_type="text/plain; version=0.0.4; charset=utf-8",
+    ),
+    Route(
+        "GET", "/v1/version", _version, "Name the version and the ledger.", PUBLIC, ("HOME_INVALID",), {200: Version}
+    ),
+    Route("GET", "/v1/openapi.json", _openapi, "Describe every route in OpenAPI 3.1.", PUBLIC, (), etag=True),
+    Route("GET", "/problems/{code}", _problem, "Explain a code.", PUBLIC, ("NOT_FOUND",), {200: ProblemPage}),
+)

@@ -1,0 +1,29 @@
+"""The headers of every answer, and the names of requests."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from detent.version import __version__
+
+SECURITY_HEADERS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "detent-version": __version__,
+        "x-content-type-options": "nosniff",
+        "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+        "cross-origin-opener-policy": "same-origin",
+        "cross-origin-resource-policy": "same-origin",
+        "referrer-policy": "no-referrer",
+        "permissions-policy": "",
+        "x-frame-options": "DENY",
+    }
+)
+"""For answers that are data. No page of another origin may read, frame or run any of them; there is no CORS."""
+
+
+def new_request_id() -> str:
+    """The name of a request, in its answer, its problem and its line of the log."""
+    return f"req_{secrets.token_hex(12)}"

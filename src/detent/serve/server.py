@@ -1,0 +1,315 @@
+"""Put the parts of a server together, run them, and stop them in order.
+
+The HTTP loop has the main thread. The owner has threads of its own, so a slow disk stops no answer that needs none. A server takes the
+home's lock if it is free. If an embedded process has it, the server works as that process's client and takes over when it
+ends; `/readyz` says which. A failed commit ends the process (X-173): nothing is answered from memory that is ahead of the
+ledger, and whatever started the server starts it again.
+
+Stopping: no new connection is taken, streams are told to come back, requests under way are answered, then the owner finishes
+what waits and gives the home up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+import os
+import resource
+import signal
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, TextIO
+
+import uvicorn
+
+from detent.access.headers import weak_tag
+from detent.errors import DetentError, InvalidInput, OutcomeUnknown, RequestRefused
+from detent.inspect.monitoring import Exposition
+from detent.owner.home import Home
+from detent.owner.lock import OwnerLock, owner_pid, try_lock
+from detent.owner.session import Session
+from detent.owner.wiring import Parts
+from detent.serve.app import Application
+from detent.serve.authenticate import DIRECTORY, local_token
+from detent.serve.counters import Counters
+from detent.serve.openapi import document
+from detent.serve.protocol import KEEP_ALIVE_SECONDS, LimitedProtocol
+from detent.serve.routes import ALL
+from detent.serve.serving import Readers, Serving
+from detent.serve.table import Table
+from detent.store.files import replace_no_follow
+
+ADDRESS_FILE: Final = "address.json"
+LOCK_FILE: Final = "lock"
+BACKLOG: Final = 512
+DESCRIPTORS_WANTED: Final = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where a server listens and under which names it answers."""
+
+    host: str = "127.0.0.1"
+    port: int = 7733
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    behind_proxy: str | None = None
+    insecure_http: bool = False
+    names: tuple[str, ...] = ()
+    """Further hosts that it answers for."""
+    drain_seconds: float = 10.0
+
+    @property
+    def scheme(self) -> str:
+        """What the server itself speaks."""
+        return "https" if self.tls_certificate is not None else "http"
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What to tell when a server listens."""
+
+    url: str
+    token_file: Path
+    owner: str
+    """`here` or `elsewhere`."""
+
+
+def insist_on_protection(listening: Listening) -> None:
+    """Refuse an address that others can reach, unless something protects what is sent to it."""
+    try:
+        loopback = ipaddress.ip_address(listening.host).is_loopback
+    except ValueError:
+        raise InvalidInput(f"{listening.host!r:.100} is not an address", hint="write it as 127.0.0.1 or ::1") from None
+    if (listening.tls_certificate is None) != (listening.tls_key is None):
+        raise InvalidInput("TLS needs a certificate and its key", hint="give both --tls-cert and --tls-key")
+    if listening.behind_proxy is not None:
+        try:
+            ipaddress.ip_network(listening.behind_proxy)
+        except ValueError:
+            raise InvalidInput(
+                f"--behind-proxy {listening.behind_proxy!r:.80} is not a network", hint="write it as 10.0.0.0/8"
+            ) from None
+    protected = listening.tls_certificate or listening.behind_proxy or listening.insecure_http
+    if not protected and not loopback:
+        raise RequestRefused(
+            f"{listening.host} can be reached from other machines, and keys would cross the network in the clear",
+            code="ADDRESS_EXPOSED",
+            hint="give --tls-cert and --tls-key, or --behind-proxy NETWORK if a proxy in front speaks TLS",
+        )
+
+
+def run(
+    home: Home,
+    listening: Listening,
+    *,
+    started: Callable[[Started], None],
+    log: TextIO | None = None,
+    parts: Parts | None = None,
+) -> int:
+    """Serve a home until a signal ends it; gives the signal. Raises what kept it from starting, or what ended it."""
+    insist_on_protection(listening)
+    table = Table(ALL)
+    parts = parts or Parts()
+    with _only_server(home), _bound(listening) as listener:
+        authenticator, token_file = local_token(home.path)
+        port = listener.getsockname()[1]
+        url = f"{listening.scheme}://{_bracketed(listening.host)}:{port}"
+        described = json.dumps(document(table), sort_keys=True).encode()
+        faults: list[BaseException] = []
+        server = _Server(_config(listening), faults)
+        with Session(home, parts, on_failed=lambda: server.stop_for(_commit_failed())) as session:
+            serving = Serving(
+                home=home,
+                session=session,
+                authenticator=authenticator,
+                readers=Readers(home, parts),
+                counters=Counters(),
+                hosts=_hosts(listening, port),
+                openapi=described,
+                openapi_tag=weak_tag(described),
+                metrics=Exposition(home, parts),
+                broken=server.stop_for,
+            )
+            server.serving = serving
+            server.config.app = Application(serving, table, log)
+            _keep_address(home, url)
+            told = Started(url, token_file, "here" if session.owns else "elsewhere")
+            server.on_started = lambda: started(told)
+            try:
+                server.run([listener])
+            finally:
+                serving.readers.close()
+                with contextlib.suppress(OSError):
+                    (home.path / DIRECTORY / ADDRESS_FILE).unlink()
+        if faults:
+            raise faults[0]
+        return server.ended_by
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, which tells when it listens, drains, and stops for a fault."""
+
+    serving: Serving
+    on_started: Callable[[], None]
+    ended_by = 0
+
+    def __init__(self, config: uvicorn.Config, faults: list[BaseException]) -> None:
+        super().__init__(config)
+        self._faults = faults
+
+    def stop_for(self, fault: BaseException) -> None:
+        """Stop because something is broken; from any thread."""
+        self._faults.append(fault)
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, then say so."""
+        await super().startup(sockets)
+        self.on_started()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Tell streams and waiting requests that the end has come, then let everything finish."""
+        self.serving.draining.set()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Let signals end the server in order; a second Ctrl-C ends it at once."""
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Remember which signal it was."""
+        self.ended_by = self.ended_by or sig
+        super().handle_exit(sig, frame)
+
+
+def _config(listening: Listening) -> uvicorn.Config:
+    proxied = listening.behind_proxy is not None
+    options: dict[str, Any] = {}
+    if listening.tls_certificate is not None:
+        options = {"ssl_certfile": str(listening.tls_certificate), "ssl_keyfile": str(listening.tls_key)}
+    config = uvicorn.Config(
+        _not_ready,
+        http=LimitedProtocol,
+        loop="asyncio",
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=proxied,
+        forwarded_allow_ips=listening.behind_proxy if proxied else "",
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=max(1, round(listening.drain_seconds)),
+        **options,
+    )
+    try:
+        if options:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+                certfile=options["ssl_certfile"], keyfile=options["ssl_keyfile"]
+            )
+    except (OSError, ssl.SSLError) as exc:
+        raise InvalidInput(f"the TLS certificate or its key cannot be used: {exc}", hint="both are PEM files") from exc
+    return config
+
+
+async def _not_ready(*_: object) -> None:
+    """Replaced by the application before the server listens."""
+
+
+@contextlib.contextmanager
+def _only_server(home: Home) -> Iterator[None]:
+    """Be the only server of a home."""
+    directory = home.path / DIRECTORY
+    try:
+        directory.mkdir(mode=0o700, exist_ok=True)
+        held: OwnerLock | None = try_lock(directory / LOCK_FILE)
+    except OSError as exc:
+        raise DetentError(
+            f"{directory} cannot be made: {exc.strerror}", code="STORE_UNAVAILABLE", hint="the home must be writable"
+        ) from exc
+    if held is None:
+        pid = owner_pid(directory / LOCK_FILE)
+        try:
+            where = json.loads((directory / ADDRESS_FILE).read_bytes())["url"]
+        except (OSError, ValueError, KeyError, TypeError):
+            where = "an address that it has not told yet"
+        raise RequestRefused(
+            f"process {pid or 'unknown'} serves {home.path} at {where}",
+            code="SERVER_RUNNING",
+            hint="use that one, or end it first",
+        )
+    try:
+        yield
+    finally:
+        held.release()
+
+
+@contextlib.contextmanager
+def _bound(listening: Listening) -> Iterator[socket.socket]:
+    """A socket that listens there."""
+    _raise_descriptors()
+    family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((listening.host, listening.port))
+        listener.listen(BACKLOG)
+    except OSError as exc:
+        listener.close()
+        raise DetentError(
+            f"cannot listen on {_bracketed(listening.host)}:{listening.port}: {exc.strerror}",
+            code="ADDRESS_UNUSABLE",
+            hint="another program may use the port; --port 0 takes a free one",
+        ) from exc
+    try:
+        yield listener
+    finally:
+        listener.close()
+
+
+def _raise_descriptors() -> None:
+    """Every connection is a descriptor, and the usual limit is below the number of connections that are served."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_WANTED)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _hosts(listening: Listening, port: int) -> frozenset[str]:
+    """The hosts that a request may name."""
+    named = {f"{_bracketed(listening.host)}:{port}", *listening.names}
+    if ipaddress.ip_address(listening.host).is_loopback:
+        named |= {f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")}
+    return frozenset(named)
+
+
+def _keep_address(home: Home, url: str) -> None:
+    """Write down where the server is, for commands and for the next one that tries to start."""
+    data = json.dumps({"url": url, "pid": os.getpid()}).encode()
+    replace_no_follow(home.path / DIRECTORY / ADDRESS_FILE, data)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _commit_failed() -> DetentError:
+    return OutcomeUnknown(
+        "a commit failed, and the server ended rather than answer from memory",
+        hint="check the disk of the home, then start the server again",
+    )

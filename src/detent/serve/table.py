@@ -1,0 +1,120 @@
+"""The one table of routes: what is served, to whom, with which answers and which codes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pydantic import BaseModel
+
+from detent.access.scopes import PUBLIC, SCOPES
+from detent.errors import InvariantBroken, registered
+from detent.serve.call import Handler
+
+JSON: Final = "application/json"
+BODY_BYTES_MAX: Final = 64 * 1024
+_METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
+_NAME: Final = re.compile(r"\{([a-z_]+)\}")
+
+ID_PATTERN: Final = r"^[A-Za-z0-9._:-]{1,200}$"
+"""What an id in a path may be. Ids are opaque and nothing of them is normalised."""
+
+_ALWAYS: Final = (
+    *("REQUEST_INVALID", "VALIDATION_ERROR", "NOT_ACCEPTABLE", "REQUEST_TIMEOUT", "BODY_TOO_LARGE", "HOST_REFUSED"),
+    *("HEADERS_TOO_LARGE", "INVARIANT_VIOLATION", "CONNECTIONS_FULL", "DRAINING"),
+)
+_WITH_CREDENTIAL: Final = ("UNAUTHENTICATED", "FORBIDDEN", "RATE_LIMITED")
+_WITH_BODY: Final = ("NOT_STRICT_JSON", "UNSUPPORTED_MEDIA_TYPE")
+READING: Final = ("STORE_UNAVAILABLE", "STORE_CORRUPT")
+"""The codes of every route that reads the ledger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method of one address."""
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    """What it does, as a sentence that begins with a verb."""
+    scope: str = ""
+    """What the credential must allow; `PUBLIC` for none."""
+    codes: tuple[str, ...] | None = None
+    """The codes of its own, beside those that every route may answer with; () says that there are none."""
+    answers: Mapping[int, type[BaseModel] | None] = field(default_factory=lambda: {200: None})
+    """The documents of its successes; None for one that is not JSON."""
+    query: type[BaseModel] | None = None
+    body: type[BaseModel] | None = None
+    media_type: str = JSON
+    etag: bool = False
+    pages: bool = False
+    streams: bool = False
+    idempotent: bool = False
+    """Whether it takes an Idempotency-Key."""
+    audited: bool = False
+    """Whether it leaves an `operated` record."""
+    body_bytes_max: int = BODY_BYTES_MAX
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names in its path."""
+        return tuple(_NAME.findall(self.path))
+
+    @property
+    def writes(self) -> bool:
+        """Whether it counts against the rate of writes."""
+        return self.method != "GET" and (self.audited or self.idempotent)
+
+    @property
+    def all_codes(self) -> tuple[str, ...]:
+        """Every code that it may answer with."""
+        codes = [*_ALWAYS, *(self.codes or ())]
+        codes += [] if self.scope == PUBLIC else _WITH_CREDENTIAL
+        codes += _WITH_BODY if self.body is not None else ()
+        return tuple(dict.fromkeys(codes))
+
+
+class Table:
+    """All routes, checked when the server starts."""
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self._routes = tuple(routes)
+        seen: set[tuple[str, str]] = set()
+        for route in self._routes:
+            fault = _fault(route)
+            shape = (route.method, _NAME.sub("{}", route.path))
+            if fault is None and shape in seen:
+                fault = "is there twice"
+            if fault is not None:
+                raise InvariantBroken(f"the route {route.method} {route.path} {fault}")
+            seen.add(shape)
+
+    def __iter__(self) -> Iterator[Route]:
+        return iter(self._routes)
+
+    def by_path(self) -> dict[str, dict[str, Route]]:
+        """The methods of every address, in the order of the table."""
+        found: dict[str, dict[str, Route]] = {}
+        for route in self._routes:
+            found.setdefault(route.path, {})[route.method] = route
+        return found
+
+
+def _fault(route: Route) -> str | None:
+    if route.scope not in SCOPES and route.scope != PUBLIC:
+        return f"has the scope {route.scope!r}, which does not exist" if route.scope else "has no scope"
+    if route.codes is None:
+        return "does not say its codes"
+    if route.method not in _METHODS:
+        return "has a method that is not served"
+    if not route.answers or not route.summary.endswith("."):
+        return "does not say what it answers"
+    if route.body is not None and route.method == "GET":
+        return "takes a body with GET"
+    for code in route.all_codes:
+        if registered(code).http_status < 400:
+            return f"answers with {code}, which is not a refusal"
+    return None
