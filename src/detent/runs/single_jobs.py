@@ -201,17 +201,21 @@ class SingleJobs:
     def wait(self, ticket: Ticket, timeout: float | None = None, place: int | None = None) -> bool:
         """Wait for a job's end, or for that of one element; False when the time is over."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not (ticket.done or (place is not None and ticket.has_settled(place))):
+
+        def has_ended() -> bool:
+            return ticket.done or (place is not None and ticket.has_settled(place))
+
+        while not has_ended():
             with self._lock:
-                if ticket.done:
+                if has_ended():
                     break
                 event = ticket._event = ticket._event or threading.Event()  # noqa: SLF001 - its own class's
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 return False
             seconds = LOOK_SECONDS if left is None else min(LOOK_SECONDS, left)
-            self._submitter.wait(lambda: ticket.done, event.wait, seconds)
-            if not ticket.done:  # Nothing depends on being told: now and then the ledger is asked.
+            self._submitter.wait(has_ended, event.wait, seconds)
+            if not has_ended():  # Nothing depends on being told: now and then the ledger is asked.
                 self._look([ticket.job_id])
                 self._submitter.check_supervisor()
         return True
