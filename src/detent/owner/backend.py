@@ -42,6 +42,9 @@ CACHED_MAX: Final = 4096
 CACHED_BYTES_MAX: Final = 64 * 1024
 """Content up to this size is kept in the cache, at most so many pieces of it."""
 
+RANDOM_BLOCK_BYTES: Final = 4096
+"""Random bytes drawn at once: a job needs three small pieces, each a call of the system otherwise."""
+
 Inline = tuple[tuple[bytes, bytes], ...]
 
 
@@ -86,6 +89,29 @@ class Submitted(NamedTuple):
     order: Order
 
 
+class RandomBlocks:
+    """Random bytes from the system, drawn in blocks. Safe for several threads; a forked child draws its own."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._block, self._at, self._pid = b"", 0, os.getpid()
+
+    def __call__(self, count: int) -> bytes:
+        """So many bytes that were given out to no other caller, in this process or another."""
+        if os.getpid() != self._pid:
+            self._begin()  # Its lock may have been held by a thread that is not in this process.
+        with self._lock:
+            end = self._at + count
+            if end > len(self._block):
+                self._block, end = os.urandom(max(RANDOM_BLOCK_BYTES, count)), count
+            taken = self._block[end - count : end]
+            self._at = end
+        return taken
+
+
 class Backend:
     """What a driver, a client and a supervisor of workers share."""
 
@@ -96,12 +122,12 @@ class Backend:
         *,
         parts: Parts | None = None,
         tenant: str = TENANT,
-        random: Callable[[int], bytes] = os.urandom,
+        random: Callable[[int], bytes] | None = None,
     ) -> None:
         self.home = home
         self.session = session
         self.tenant = tenant
-        self.random = random
+        self.random = random or RandomBlocks()
         self._parts = parts or Parts()
         self._clock = self._parts.clock
         self._files = home.content_files()

@@ -136,7 +136,7 @@ def step_aside() -> None:
 
 
 class TurnTaking:
-    """A context manager for bursts of work; not to be entered twice by the same thread."""
+    """A context manager for bursts of work, which says whether others were at it first; not to be entered twice by a thread."""
 
     def __init__(self, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self._patience_seconds = patience_seconds
@@ -144,13 +144,13 @@ class TurnTaking:
         self._holder: int | None = None
         self._waiting: deque[tuple[int, threading.Lock]] = deque()
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> bool:
         me = threading.get_ident()
         _mine.turn = self
         with self._guard:
             if self._holder is None:
                 self._holder = me
-                return
+                return False
             bell = threading.Lock()
             bell.acquire()
             self._waiting.append((me, bell))
@@ -162,6 +162,7 @@ class TurnTaking:
             raise
         if not got:
             self._leave(me, bell)
+        return True
 
     def _leave(self, me: int, bell: threading.Lock) -> None:
         """Wait no longer; the turn may have come at that very moment."""

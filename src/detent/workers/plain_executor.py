@@ -46,7 +46,8 @@ class PlainExecutor:
 
     def finished(self) -> Sequence[tuple[int, Result]]:
         """What has come back."""
-        self.wait(0.0)
+        if not self._finished:  # Else a look has just been taken.
+            self.wait(0.0)
         finished, self._finished = self._finished, []
         return finished
 

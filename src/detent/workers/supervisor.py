@@ -346,16 +346,17 @@ class Supervisor:
             closing.extend(self._closing())
             if closing:
                 posted.append(self._backend.session.post(*_asked_by(closing)))
+            wanted = self._wanted()
             if self._maybe_queued:
-                vacant = self.claim_ahead.free(self._wanted())
+                vacant = self.claim_ahead.free(wanted)
                 self._maybe_queued = not vacant
-            self.claim_ahead.offer(self._wanted())
+            self.claim_ahead.offer(wanted)
 
         def after() -> None:
             for answers in posted:
                 self._close(closing, answers())
             busy = self.busy
-            self._gather()
+            self._begin_granted()
             if vacant and self.busy - busy >= vacant:
                 self._maybe_queued = True
 
@@ -428,8 +429,9 @@ class Supervisor:
         wait = self._gather_seconds(now)
         if wait <= 0:
             if self._finished or self._may_claim():
-                with self._backend.turn:
-                    self._gather()  # What has come while others had the turn.
+                with self._backend.turn as has_waited:
+                    if has_waited:
+                        self._gather()  # What has come while others had the turn.
                     self._settle(self._wanted() if self._maybe_queued else 0)
                 return
             if self._draining and not self._held:
@@ -462,12 +464,15 @@ class Supervisor:
 
     def _gather(self) -> None:
         """Begin what was leased for us by others, and take what has come back."""
+        self._begin_granted()
+        for executor in self._all_executors:
+            self._finished += executor.finished()
+
+    def _begin_granted(self) -> None:
         for grant in self.claim_ahead.granted():
             self._begin(grant)
         if self.claim_ahead.lost():
             self._begin_lost()
-        for executor in self._all_executors:
-            self._finished += executor.finished()
 
     def _wanted(self) -> int:
         """How many jobs to ask for. Their kinds are unknown: none while any executor is full, else what the most can use."""
