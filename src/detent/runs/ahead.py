@@ -28,8 +28,14 @@ LOADED_BY_TASKS: Final = (
 
 
 def has_results(home: Path) -> bool:
-    """Whether a run was ever driven in a home. Where none was there is nothing to reuse: whatever is run needs workers."""
-    return (home / LOCKS).exists()
+    """Whether a run was ever driven in a home. Where none was there is nothing to reuse: whatever is run needs workers.
+
+    A home that may not be looked into may have some; it is refused when it is opened.
+    """
+    try:
+        return (home / LOCKS).exists()
+    except OSError:
+        return True
 
 
 def host_ahead(
