@@ -160,6 +160,7 @@ def everything(store: StoreReader) -> dict[str, object]:
         "labels": [list(store.work_labelled("here", label)) for label in ("flow/step", "flow/other")],
         "labels of runs": {run.run_id: store.labels_of_run(run.run_id) for run in store.runs()},
         "work_rows": list(store.work_rows()),
+        "work_elements": list(store.work_element_rows()),
         "jobs_outside_work": list(store.jobs_outside_work()),
         "answer_rows": list(store.answer_rows()),
         "answers": [store.answer(digest(scope)) for scope in ("one", "two", "three")],

@@ -55,9 +55,12 @@ RECORDS: st.SearchStrategy[RecordRow] = st.one_of(
     st.builds(lambda job_id, run_id: note("step_reused", job_id=job_id, run_id=run_id), st.none() | JOB_IDS, RUN_IDS),
 )
 WORK = st.builds(
-    lambda job_id, key, place, label, text: work(job_id, key, workspace=place, label=label, payload_digest=digest(text)),
+    lambda job_id, key, place, label, text, keys: work(
+        job_id, key, workspace=place, label=label, payload_digest=digest(text), element_keys=keys
+    ),
     JOB_IDS, st.sampled_from(["key", "other"]), st.sampled_from(["here", "there"]),
     st.sampled_from(["flow/step", "flow/other"]), TEXTS,
+    st.sampled_from([(), (), (digest("key"),), (None, digest("other"), digest("key"))]),
 )  # fmt: skip
 ANSWERS = st.builds(
     lambda scope, days, response: kept(scope, response=response, at_ms=days * ANSWERS_KEPT_MS // 2),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from detent.canon import encode
 from detent.errors import InvalidInput, InvariantBroken
 from detent.jobs.dedupe import IDEMPOTENCY_WINDOW_MS
-from detent.store.api import ANSWERS_KEPT_MS, Store
+from detent.store.api import ANSWERS_KEPT_MS, Store, WorkRow
 from detent.store.sqlite import SqliteStore
 from tests.store.rows import Writer, answer, content, digest, everything, job, note, submitted, work
 
@@ -40,6 +41,63 @@ def test_work_of_several_keys_comes_with_the_jobs_in_the_order_of_submission(wri
     assert [row for row, _ in found if row.execution_key == digest("key")] == list(store.work("here", digest("key")))
     assert list(store.work_of_keys("there", [digest("key")])) == []
     assert list(store.work_of_keys("here", [])) == []
+
+
+def array(job_id: str, *keys: str | None, **changes: Any) -> WorkRow:
+    """The row of an array: no key of its own, and one for each element."""
+    element_keys = tuple(None if key is None else digest(key) for key in keys)
+    own = digest(f"payload of {job_id}")
+    return work(job_id, **changes)._replace(execution_key=own, element_keys=element_keys)
+
+
+def test_work_in_an_array_is_found_by_the_key_of_its_element(writer: Writer, store: Store) -> None:
+    """X-148: jobs and elements come in the order of submission; an element without a key is not found."""
+    writer.append([submitted("c")], [job("c")], work=[work("c")])
+    writer.append([submitted("b")], [job("b")], work=[array("b", "other", None, "key", "key")])
+    writer.append([submitted("a")], [job("a")], work=[work("a")])
+    found = list(store.work("here", digest("key")))
+    assert [(row.job_id, row.element) for row in found] == [("c", None), ("b", 2), ("b", 3), ("a", None)]
+    assert found[1] == work("b", "key", element=2)
+    together = list(store.work_of_keys("here", [digest("other"), digest("key")]))
+    assert [(row.job_id, row.element) for row, _ in together] == [
+        ("c", None),
+        ("b", 0),
+        ("b", 2),
+        ("b", 3),
+        ("a", None),
+    ]
+    assert together == [(row, store.job(row.job_id)) for row, _ in together]
+    assert list(store.work("there", digest("other"))) == []
+    assert list(store.work_element_rows()) == [
+        ("b", 0, digest("other")),
+        ("b", 2, digest("key")),
+        ("b", 3, digest("key")),
+    ]
+
+
+def test_an_array_is_one_job_under_its_label(writer: Writer, store: Store) -> None:
+    writer.append([submitted("a", run_id="r")], [job("a", run_id="r")], work=[array("a", "key", "other")])
+    (row,) = store.work_labelled("here", "flow/step")
+    assert (row.job_id, row.element, row.execution_key) == ("a", None, digest("payload of a"))
+    assert list(store.work_rows()) == [row]
+    assert list(store.jobs_outside_work()) == []
+    assert store.labels_of_run("r") == {"flow/step"}
+
+
+def test_the_keys_of_an_array_go_with_its_payload(writer: Writer, store: Store) -> None:
+    """X-171"""
+    writer.append([submitted("a"), submitted("b")], [job("a"), job("b")])
+    store.append_beside([array("a", "key", "other"), array("b", "key")], [])
+    writer.append(erased=[digest("payload of a")])
+    assert [(row.job_id, row.element) for row in store.work("here", digest("key"))] == [("b", 0)]
+    assert list(store.work("here", digest("other"))) == []
+    assert [row.job_id for row in store.work_labelled("here", "flow/step")] == ["b", "a"]
+
+
+def test_the_first_keys_of_an_array_stay(writer: Writer, store: Store) -> None:
+    writer.append([submitted("a")], [job("a")], work=[array("a", "key", "other")])
+    store.append_beside([array("a", "changed", "other")], [])
+    assert list(store.work_element_rows()) == [("a", 0, digest("key")), ("a", 1, digest("other"))]
 
 
 def test_many_transitions_are_those_that_were_asked_for(writer: Writer, store: Store) -> None:
@@ -244,7 +302,7 @@ def test_a_clock_that_is_ahead_ends_no_key_of_the_same_commit(writer: Writer, st
 def old(path: Path) -> Path:
     """A ledger of the first schema."""
     connection = apsw.Connection(str(path))
-    for table in ("work", "answers", "decisions"):
+    for table in ("work_elements", "work", "answers", "decisions"):
         connection.execute(f"DROP TABLE {table}")
     connection.execute("DROP INDEX runs_open")
     connection.pragma("user_version", 1)
@@ -257,6 +315,7 @@ def test_a_ledger_of_the_first_schema_is_read_as_it_is(old: Path) -> None:
     reader = SqliteStore.open_reader(old)
     assert [row.job_id for row in reader.jobs()] == ["a", "b"]
     assert list(reader.work("here", digest("key"))) == []
+    assert list(reader.work_element_rows()) == []
     assert list(reader.work_labelled("here", "flow/step")) == []
     assert list(reader.runs(status="running")) == []
     assert list(reader.decisions(0)) == []
@@ -273,5 +332,7 @@ def test_the_owner_of_an_old_ledger_adds_the_index_and_its_readers_find_it(old: 
     store.append_beside([work("a")], [answer("one")])
     assert list(reader.work("here", digest("key"))) == [work("a")]
     assert reader.answer(digest("one")) == answer("one")
+    store.append_beside([array("b", "key")], [])
+    assert [(row.job_id, row.element) for row in reader.work("here", digest("key"))] == [("a", None), ("b", 0)]
     reader.close()
     store.close()

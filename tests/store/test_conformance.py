@@ -325,6 +325,7 @@ WRONG: dict[str, Callable[[Commit], Commit]] = {
     "work without workspace": _with(work=[work("a", workspace="")]),
     "work without label": _with(work=[work("a", label="")]),
     "work with a short key": _with(work=[work("a", execution_key=bytes(31))]),
+    "work with a short key of an element": _with(work=[work("a", element_keys=(None, bytes(31)))]),
     "work with a short payload digest": _with(work=[work("a", payload_digest=bytes(31))]),
     "work before tick 0": _with(work=[work("a", tick=-1)]),
     "answer under a short scope": _with(answers=[answer("one")._replace(scope=bytes(31))]),

@@ -25,6 +25,7 @@ READ_THROUGH = {
     "content_digests": "SCAN content USING INDEX",
     "erased_digests": "SCAN content USING INDEX content_erased",
     "work_rows": "SCAN work",
+    "work_element_rows": "SCAN work_elements USING COVERING INDEX work_elements_by_job",
     "jobs_outside_work": "SCAN jobs",
     "answer_rows": "SCAN answers",
     # Stops after as many rows as were asked for.
@@ -40,7 +41,14 @@ READ_THROUGH = {
 }
 """Queries that read a whole table or index, each with the plan it must have."""
 
-BOUNDED_SORTS = {"records_of_job", "work_of_keys", "jobs_in_state", "jobs_of_run", "job_heads_of_run"}
+BOUNDED_SORTS = {
+    "records_of_job",
+    "work_of_keys",
+    "work_of_keys_in_elements",
+    "jobs_in_state",
+    "jobs_of_run",
+    "job_heads_of_run",
+}
 """Queries that sort what they found: one job's records, one run's jobs, the jobs of some keys or in a state where few stand."""
 
 

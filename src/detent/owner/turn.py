@@ -29,6 +29,9 @@ from detent.store.api import ANSWER_BYTES_MAX, CONTENT_INLINE_BYTES_MAX, AnswerR
 TURN_COMMANDS_MAX = 10_000
 """Commands after which a group commit takes no further request, and the most that one request may hold."""
 
+ELEMENT_KEYS_MAX = 100_000
+"""Keys of elements of arrays that one request may bring."""
+
 LOOK_AHEAD_MIN = 8
 """Commands of one request from which on the jobs they are about are read at once."""
 
@@ -203,6 +206,8 @@ def told(exc: BaseException) -> BaseException:
 def _check_beside(work: Sequence[WorkRow], answers: Sequence[AnswerRow]) -> None:
     if max(len(work), len(answers)) > TURN_COMMANDS_MAX:
         raise InvalidInput(f"more than {TURN_COMMANDS_MAX} rows beside one request", hint="ask in parts")
+    if sum(len(row.element_keys) for row in work) > ELEMENT_KEYS_MAX:
+        raise InvalidInput(f"more than {ELEMENT_KEYS_MAX} keys of elements beside one request", hint="ask in parts")
     for row in work:
         fault = (
             id_fault("workspace", row.workspace)
@@ -210,6 +215,8 @@ def _check_beside(work: Sequence[WorkRow], answers: Sequence[AnswerRow]) -> None
             or digest_fault("execution_key", row.execution_key)
             or _label_fault(row.label)
         )
+        for key in row.element_keys:
+            fault = fault or (None if key is None else digest_fault("execution_key", key))
         if fault:
             raise InvalidInput(fault)
     for answer in answers:

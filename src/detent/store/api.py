@@ -137,6 +137,9 @@ class WorkRow(NamedTuple):
     key goes when the job's payload is erased, and the payload's digest takes its place (X-171): nothing finds the job as equal
     work any more, and `explain` can still say that a job of this label was erased. A job has one row; the first one
     written stays.
+
+    An array has a key for each element. Its own row has the payload's digest in place of a key from the beginning; what is found by
+    the key of an element is this row with that key and the element's place.
     """
 
     workspace: str
@@ -147,6 +150,10 @@ class WorkRow(NamedTuple):
     tick: int = 0
     payload_digest: bytes = bytes(32)
     """By which the row is found when that payload is erased. The owner sets it, and the tick."""
+    element: int | None = None
+    """Which element of an array was found by the key; None when it was the job itself."""
+    element_keys: tuple[bytes | None, ...] = ()
+    """What to index of an array: the keys of its elements, None for one that is done every time. Not read back here."""
 
 
 class AnswerRow(NamedTuple):
@@ -354,16 +361,19 @@ class StoreReader(Protocol):
         """The newest refusals first."""
 
     def work(self, workspace: str, execution_key: bytes) -> Iterator[WorkRow]:
-        """Jobs that do this work, in the order in which they were submitted."""
+        """Jobs and elements of arrays that do this work, in the order in which they were submitted."""
 
     def work_of_keys(self, workspace: str, execution_keys: Sequence[bytes]) -> Iterator[tuple[WorkRow, JobRow]]:
-        """Jobs that do any of these pieces of work, each with its row, in the order in which they were submitted."""
+        """The same for any of these pieces of work, each with its job's row."""
 
     def work_labelled(self, workspace: str, label: str, limit: int = 100) -> Iterator[WorkRow]:
         """Jobs under a label, with any keys, newest first."""
 
     def work_rows(self) -> Iterator[WorkRow]:
-        """The whole index, in the order in which the jobs were submitted."""
+        """The whole index, in the order in which the jobs were submitted; without the elements of arrays."""
+
+    def work_element_rows(self) -> Iterator[tuple[str, int, bytes]]:
+        """The keys of all elements of arrays: job, element and key, in the order of submission."""
 
     def jobs_outside_work(self) -> Iterator[JobRow]:
         """Jobs that have no row in the index, in the order in which they were submitted; none where there is no index."""

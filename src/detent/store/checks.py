@@ -127,6 +127,7 @@ def check_beside(work: Iterable[WorkRow], answers: Iterable[AnswerRow]) -> None:
         _insist(bool(row.workspace and row.job_id and row.label), "work without workspace, job or label")
         _insist(row.tick >= 0, "work before tick 0")
         _check_digests((row.execution_key, row.payload_digest))
+        _check_digests(key for key in row.element_keys if key is not None)
     for answer in answers:
         _insist(len(answer.response) <= ANSWER_BYTES_MAX, f"an answer of {len(answer.response)} bytes")
         _insist(answer.stored_at_ms >= 0, "an answer from before 1970")
@@ -290,7 +291,7 @@ _KINDS: Final[dict[type, frozenset[tuple[type, ...]]]] = {
         TreeHeadRow: (_INT, _INT, _TEXT),
         CheckpointRow: (_INT, _INT, _BYTES, _BYTES),
         DecisionsRow: (_INT, _INT, _BYTES),
-        WorkRow: (_TEXT, _BYTES, _TEXT, _TEXT, _INT, _BYTES),
+        WorkRow: (_TEXT, _BYTES, _TEXT, _TEXT, _INT, _BYTES, _INT_OR_NONE, (tuple,)),
         AnswerRow: (_BYTES, _BYTES, _BYTES, _INT),
         RefusalRow: (_INT, _INT, _TEXT_OR_NONE, _TEXT, _BYTES),
         LedgerHead: (_INT, _INT, _BYTES, _INT, _INT),

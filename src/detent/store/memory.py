@@ -191,7 +191,7 @@ class MemoryStore:
             self._erased.add(digest)
             for name, row in self._work.items():
                 if row.payload_digest == digest:
-                    self._work[name] = row._replace(execution_key=digest)
+                    self._work[name] = row._replace(execution_key=digest, element_keys=())
         if commit.erased:
             self._erase_answers(frozenset(commit.erased))
 
@@ -415,24 +415,32 @@ class MemoryStore:
 
     def work(self, workspace: str, execution_key: bytes) -> Iterator[WorkRow]:
         """Jobs that do this work, in the order in which they were submitted."""
-        return iter(
-            [row for row in self._all_work() if (row.workspace, row.execution_key) == (workspace, execution_key)]
-        )
+        return iter([*self._found_work(workspace, {execution_key})])
 
     def work_of_keys(self, workspace: str, execution_keys: Sequence[bytes]) -> Iterator[tuple[WorkRow, JobRow]]:
         """Jobs that do any of these pieces of work, each with its row, in the order in which they were submitted."""
-        wanted = {(workspace, key) for key in execution_keys}
-        rows = [row for row in self._all_work() if (row.workspace, row.execution_key) in wanted]
+        rows = self._found_work(workspace, set(execution_keys))
         return iter([(row, job) for row in rows if (job := self.job(row.job_id)) is not None])
 
     def work_labelled(self, workspace: str, label: str, limit: int = 100) -> Iterator[WorkRow]:
         """Jobs under a label, newest first."""
-        found = [row for row in self._all_work() if (row.workspace, row.label) == (workspace, label)]
+        found = [row for row in self.work_rows() if (row.workspace, row.label) == (workspace, label)]
         return iter(found[::-1][:limit])
 
     def work_rows(self) -> Iterator[WorkRow]:
-        """The whole index, in the order in which the jobs were submitted."""
-        return iter(self._all_work())
+        """The whole index, in the order in which the jobs were submitted; without the elements of arrays."""
+        return iter([row._replace(element_keys=()) for row in self._all_work()])
+
+    def work_element_rows(self) -> Iterator[tuple[str, int, bytes]]:
+        """The keys of all elements of arrays."""
+        return iter(
+            [
+                (row.job_id, element, key)
+                for row in self._all_work()
+                for element, key in enumerate(row.element_keys)
+                if key is not None
+            ]
+        )
 
     def jobs_outside_work(self) -> Iterator[JobRow]:
         """Jobs that have no row in the index."""
@@ -454,6 +462,14 @@ class MemoryStore:
         """How many answers were stored after a moment, and when the oldest of them was."""
         times = [answer.stored_at_ms for answer in self._answers.values() if answer.stored_at_ms > after_ms]
         return len(times), min(times, default=None)
+
+    def _found_work(self, workspace: str, keys: set[bytes]) -> Iterator[WorkRow]:
+        for row in self._all_work():
+            if row.workspace == workspace and row.execution_key in keys:
+                yield row._replace(element_keys=())
+            for element, key in enumerate(row.element_keys if row.workspace == workspace else ()):
+                if key is not None and key in keys:
+                    yield row._replace(execution_key=key, element=element, element_keys=())
 
     def _all_work(self) -> list[WorkRow]:
         return sorted(self._work.values(), key=lambda row: self._named[row.job_id])

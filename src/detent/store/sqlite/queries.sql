@@ -131,6 +131,16 @@ INSERT INTO work (workspace, execution_key, job_no, label, tick, payload_digest)
 VALUES (?1, ?2, ifnull((SELECT job_no FROM job_names WHERE job_id = ?3), 0), ?4, ?5, ?6)
 ON CONFLICT (job_no) DO NOTHING
 
+-- name: insert_work_element
+-- Indexes what one element of an array does; its job's own row is there before it.
+INSERT INTO work_elements (execution_key, job_no, element)
+VALUES (?3, (SELECT job_no FROM job_names WHERE job_id = ?1), ?2)
+ON CONFLICT DO NOTHING
+
+-- name: erase_work_elements
+-- Forgets the keys of an array's elements whose payload is erased.
+DELETE FROM work_elements WHERE job_no IN (SELECT job_no FROM work WHERE payload_digest = ?1)
+
 -- name: erase_work
 -- Forgets the key of what was made from a payload that is erased; that a job of its name did it stays known.
 UPDATE work SET execution_key = payload_digest WHERE payload_digest = ?1
@@ -407,32 +417,54 @@ ORDER BY refusal_no DESC LIMIT ?2
 
 -- name: work
 -- The jobs that do a piece of work, by their numbers.
-SELECT workspace, execution_key, job_id, label, tick, payload_digest
+SELECT work.job_no, workspace, execution_key, job_id, label, tick, payload_digest, NULL
 FROM work INDEXED BY work_by_key CROSS JOIN job_names USING (job_no)
 WHERE execution_key = ?2 AND workspace = ?1
 ORDER BY work.job_no
 
+-- name: work_in_elements
+-- The elements of arrays that do a piece of work, by the numbers of their jobs.
+SELECT work.job_no, workspace, work_elements.execution_key, job_id, label, tick, payload_digest, element
+FROM work_elements CROSS JOIN work USING (job_no) CROSS JOIN job_names USING (job_no)
+WHERE work_elements.execution_key = ?2 AND workspace = ?1
+ORDER BY work_elements.job_no, work_elements.element
+
 -- name: work_of_keys
 -- The jobs that do any of some pieces of work, with their rows, by their numbers; the keys are a JSON list of hex.
-SELECT workspace, execution_key, job_id, label, work.tick, payload_digest,
+SELECT work.job_no, workspace, execution_key, job_id, label, work.tick, payload_digest, NULL,
     partition, job_id, tenant_id, run_id, state, transition_seq, attempt_id, head, jobs.tick, body, transition_seq
 FROM json_each(?2) AS wanted CROSS JOIN work INDEXED BY work_by_key CROSS JOIN job_names USING (job_no)
     CROSS JOIN jobs USING (job_no)
 WHERE execution_key = unhex(wanted.value) AND workspace = ?1
 ORDER BY work.job_no
 
+-- name: work_of_keys_in_elements
+-- The elements of arrays that do any of some pieces of work, with the rows of their jobs, by the numbers of these.
+SELECT work.job_no, workspace, work_elements.execution_key, job_id, label, work.tick, payload_digest, element,
+    partition, job_id, tenant_id, run_id, state, transition_seq, attempt_id, head, jobs.tick, body, transition_seq
+FROM json_each(?2) AS wanted CROSS JOIN work_elements CROSS JOIN work USING (job_no) CROSS JOIN job_names USING (job_no)
+    CROSS JOIN jobs USING (job_no)
+WHERE work_elements.execution_key = unhex(wanted.value) AND workspace = ?1
+ORDER BY work.job_no, element
+
 -- name: work_labelled
 -- The jobs under a label, the newest first, at most ?3 of them.
-SELECT workspace, execution_key, job_id, label, tick, payload_digest
+SELECT workspace, execution_key, job_id, label, tick, payload_digest, NULL
 FROM work INDEXED BY work_by_label CROSS JOIN job_names USING (job_no)
 WHERE label = ?2 AND workspace = ?1
 ORDER BY work.job_no DESC LIMIT ?3
 
 -- name: work_rows
 -- The whole index, by the numbers of the jobs; a row whose number no job has stays visible under an empty name.
-SELECT workspace, execution_key, ifnull(job_id, ''), label, tick, payload_digest
+SELECT workspace, execution_key, ifnull(job_id, ''), label, tick, payload_digest, NULL
 FROM work LEFT JOIN job_names USING (job_no)
 ORDER BY work.job_no
+
+-- name: work_element_rows
+-- The keys of all elements of arrays, by the numbers of their jobs; a row of no job stays visible under an empty name.
+SELECT ifnull(job_id, ''), element, execution_key
+FROM work_elements INDEXED BY work_elements_by_job LEFT JOIN job_names USING (job_no)
+ORDER BY work_elements.job_no, element
 
 -- name: jobs_outside_work
 -- Jobs without a row in the index, by their numbers.

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import sha256
+from heapq import merge
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
@@ -62,16 +63,19 @@ _RECORD_ROW: Final = maker(RecordRow)
 _REFUSAL_ROW: Final = maker(RefusalRow)
 _RUN_ROW: Final = maker(RunRow)
 _TREE_HEAD_ROW: Final = maker(TreeHeadRow)
-_WORK_ROW: Final = maker(WorkRow)
+_WHOLE_WORK_ROW: Final = maker(WorkRow)
 
 _NUMBERS: Final = 1 << POSITION_BITS
 _UNLIMITED: Final = -1
-_WORK_COLUMNS: Final = len(WorkRow._fields)
+_WORK_COLUMNS: Final = len(WorkRow._fields) - 1
+"""All but the keys to be written."""
 _IDLE_CONNECTIONS_MAX: Final = 4
 _SCHEMA_WITH_WORK: Final = 2
 """The schema that brought the index of work and the answers; a ledger of an older one has none."""
 _SCHEMA_WITH_DECISIONS: Final = 4
 """The schema that keeps the decision records of a commit together; an older one has a piece of content for each."""
+_SCHEMA_WITH_ELEMENTS: Final = 5
+"""The schema that brought the elements of arrays into that index."""
 
 
 class SqliteReader:
@@ -327,26 +331,27 @@ class SqliteReader:
         return self._rows(_REFUSAL_ROW, "refusals", job_id, limit)
 
     def work(self, workspace: str, execution_key: bytes) -> Iterator[WorkRow]:
-        """Jobs that do this work, in the order in which they were submitted."""
-        if not self._knows(_SCHEMA_WITH_WORK):
-            return iter(())
-        return self._rows(_WORK_ROW, "work", workspace, execution_key)
+        """Jobs and elements of arrays that do this work, in the order in which they were submitted."""
+        return self._found_work(_numbered_work, "work", "work_in_elements", workspace, execution_key)
 
     def work_of_keys(self, workspace: str, execution_keys: Sequence[bytes]) -> Iterator[tuple[WorkRow, JobRow]]:
-        """Jobs that do any of these pieces of work, each with its row, in the order in which they were submitted."""
-        if not self._knows(_SCHEMA_WITH_WORK):
-            return iter(())
-        return self._rows(_work_and_job, "work_of_keys", workspace, _hex_list(execution_keys))
+        """The same for any of these pieces of work, each with its job's row."""
+        keys = _hex_list(execution_keys)
+        return self._found_work(_numbered_work_and_job, "work_of_keys", "work_of_keys_in_elements", workspace, keys)
 
     def work_labelled(self, workspace: str, label: str, limit: int = 100) -> Iterator[WorkRow]:
         """Jobs under a label, newest first."""
         if not self._knows(_SCHEMA_WITH_WORK):
             return iter(())
-        return self._rows(_WORK_ROW, "work_labelled", workspace, label, limit)
+        return self._rows(_work_row, "work_labelled", workspace, label, limit)
 
     def work_rows(self) -> Iterator[WorkRow]:
-        """The whole index, in the order in which the jobs were submitted."""
-        return self._rows(_WORK_ROW, "work_rows") if self._knows(_SCHEMA_WITH_WORK) else iter(())
+        """The whole index, in the order in which the jobs were submitted; without the elements of arrays."""
+        return self._rows(_work_row, "work_rows") if self._knows(_SCHEMA_WITH_WORK) else iter(())
+
+    def work_element_rows(self) -> Iterator[tuple[str, int, bytes]]:
+        """The keys of all elements of arrays: job, element and key, in the order of submission."""
+        return self._rows(_element_key, "work_element_rows") if self._knows(_SCHEMA_WITH_ELEMENTS) else iter(())
 
     def jobs_outside_work(self) -> Iterator[JobRow]:
         """Jobs that have no row in the index, in the order in which they were submitted."""
@@ -408,6 +413,17 @@ class SqliteReader:
                 raise translated(exc, self._path) from exc
         return self._schema >= schema
 
+    def _found_work(
+        self, make: Callable[[tuple[Any, ...]], tuple[int, _Row]], jobs: str, elements: str, *bindings: _Binding
+    ) -> Iterator[_Row]:
+        """What jobs and elements of arrays do, by the numbers of their jobs."""
+        if not self._knows(_SCHEMA_WITH_WORK):
+            return iter(())
+        found = self._rows(make, jobs, *bindings)
+        if self._knows(_SCHEMA_WITH_ELEMENTS) and (inside := list(self._rows(make, elements, *bindings))):
+            found = merge(found, inside, key=_first)
+        return (row for _, row in found)
+
     def _checked(self, digest: bytes, data: bytes) -> bytes:
         if type(data) is not bytes or sha256(data).digest() != digest:
             raise StoreCorrupt(
@@ -467,8 +483,21 @@ def _first(row: tuple[Any, ...]) -> Any:
     return row[0]
 
 
-def _work_and_job(row: tuple[Any, ...]) -> tuple[WorkRow, JobRow]:
-    return _WORK_ROW(row[:_WORK_COLUMNS]), _JOB_ROW(row[_WORK_COLUMNS:])
+def _work_row(row: tuple[Any, ...]) -> WorkRow:
+    return _WHOLE_WORK_ROW((*row, ()))
+
+
+def _numbered_work(row: tuple[Any, ...]) -> tuple[int, WorkRow]:
+    return row[0], _work_row(row[1:])
+
+
+def _numbered_work_and_job(row: tuple[Any, ...]) -> tuple[int, tuple[WorkRow, JobRow]]:
+    return row[0], (_work_row(row[1 : _WORK_COLUMNS + 1]), _JOB_ROW(row[_WORK_COLUMNS + 1 :]))
+
+
+def _element_key(row: tuple[Any, ...]) -> tuple[str, int, bytes]:
+    job_id, element, key = row
+    return job_id, element, key
 
 
 def _hex_list(values: Sequence[bytes]) -> str:

@@ -165,6 +165,17 @@ CREATE INDEX work_by_key ON work (execution_key, workspace);
 CREATE INDEX work_by_label ON work (label, workspace);
 CREATE INDEX work_by_payload ON work (payload_digest);
 
+-- Which element of an array did which work. The job's own row says the rest; its key is the payload's digest, because the array
+-- as a whole is not looked for.
+CREATE TABLE work_elements (
+    execution_key BLOB NOT NULL CHECK (length(execution_key) = 32),
+    job_no INTEGER NOT NULL REFERENCES work (job_no),
+    element INTEGER NOT NULL CHECK (element >= 0),
+    PRIMARY KEY (execution_key, job_no, element)
+) STRICT, WITHOUT ROWID;
+
+CREATE UNIQUE INDEX work_elements_by_job ON work_elements (job_no, element);
+
 -- What clients' idempotency keys were answered. A number is given anew when a row is replaced, so the oldest have the lowest.
 CREATE TABLE answers (
     answer_no INTEGER PRIMARY KEY,

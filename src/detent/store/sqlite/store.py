@@ -62,6 +62,8 @@ _INSERT_BATCH: Final = _SQL["insert_batch"]
 _INSERT_JOB_NAME: Final = _SQL["insert_job_name"]
 _INSERT_RECORD: Final = _SQL["insert_record"]
 _INSERT_JOB: Final = _SQL["insert_job"]
+_WORK_COLUMNS: Final = WorkRow._fields.index("element")
+"""What a row of the index is written with; its elements have rows of their own."""
 _UPDATE_JOB: Final = _SQL["update_job"]
 
 
@@ -264,6 +266,7 @@ class SqliteStore(SqliteReader):
         if erased:
             write_all(_SQL["erase_content"], [(digest,) for digest in erased])
             write_all(_SQL["erase_work"], [(digest,) for digest in erased])
+            write_all(_SQL["erase_work_elements"], [(digest,) for digest in erased])
             self._erase_answers(frozenset(erased))
         if refusals:
             self._write_refusals(refusals)
@@ -322,7 +325,15 @@ class SqliteStore(SqliteReader):
     def _write_beside(self, rows: tuple[Sequence[WorkRow], Sequence[AnswerRow], int]) -> None:
         work, answers, kept_ms = rows
         if work:
-            self._cursor.executemany(_SQL["insert_work"], work)
+            self._cursor.executemany(_SQL["insert_work"], [row[:_WORK_COLUMNS] for row in work])
+            elements = [
+                (row.job_id, element, key)
+                for row in work
+                for element, key in enumerate(row.element_keys)
+                if key is not None
+            ]
+            if elements:
+                self._cursor.executemany(_SQL["insert_work_element"], elements)
         if answers:
             self._cursor.executemany(_SQL["upsert_answer"], [(*answer, kept_ms) for answer in answers])
             now_ms = min(answer.stored_at_ms for answer in answers)
