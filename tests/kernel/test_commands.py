@@ -63,6 +63,7 @@ COMMANDS: list[Command] = [
     Resume(9),
     StartRun(10, TENANT, "run-1", "nightly", DIGEST, DIGEST, DIGEST, "op"),
     ReuseStep(11, "run-1", "step-1", "job-1", DIGEST),
+    ReuseStep(11, "run-1", "step-1[2]", "job-1", DIGEST, 0),
     ReuseRun(11, "run-2", "run-1", ("step-1", "step-2"), DIGEST),
     ReuseRun(11, "run-2", "run-1", (), DIGEST),
     EndRun(12, "run-1", "completed"),

@@ -158,7 +158,7 @@ def test_a_step_is_reused_once_however_often_it_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("ended", [False, True])
-@pytest.mark.parametrize("change", [{"job_id": "older"}, {"ingredients_digest": bytes(32)}])
+@pytest.mark.parametrize("change", [{"job_id": "older"}, {"ingredients_digest": bytes(32)}, {"element": 0}])
 def test_a_step_takes_no_second_result(change: dict[str, Any], ended: bool) -> None:
     """X-035"""
     scene = scene_with_result()

@@ -251,6 +251,20 @@ def test_only_a_succeeded_job_of_the_same_tenant_can_be_reused() -> None:
     assert code_of(scene.apply(ReuseStep(3, "run-2", "step-1", "failed", bytes(32)))) == "UNKNOWN_RUN"
 
 
+def test_an_element_of_an_array_can_be_reused_although_others_failed() -> None:
+    """X-149, X-167: the record names the element; what came of it, the array's report says."""
+    scene = scene_with_run()
+    scene.fail(scene.start("array"), category=None)
+    scene.start("running")
+    outcome = scene.apply(ReuseStep(3, "run-1", "step-1[4]", "array", b"\x05" * 32, 2))
+    assert body_of(outcome.record)["element"] == 2
+    for job_id in ("running", "nobody"):
+        assert code_of(scene.apply(ReuseStep(3, "run-1", "step-2", job_id, bytes(32), 0))) == "UNKNOWN_JOB"
+    for element in (-1, True, "2", 1 << 64):
+        wrong = ReuseStep(3, "run-1", "step-2", "array", bytes(32), element)  # type: ignore[arg-type]
+        assert code_of(scene.apply(wrong)) == "INVALID_PARAMS"
+
+
 def scene_with_ended_run(status: str = "completed", **changes: Any) -> Scene:
     """An earlier run of two jobs, and an open one of the same contract."""
     scene = Scene()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from detent.canon import decode, encode, sha256
 from detent.errors import InvalidInput
 from detent.kernel import RECORD_FIELDS, Evidence, KernelConfig, Manifest
+from detent.kernel.records import OPTIONAL_FIELDS
 from detent.kernel import evidence as ev
 from detent.ledger import TrustFault, sign_own_manifests
 from detent.ledger.schema import (
@@ -210,7 +211,7 @@ def test_a_manifest_with_a_wrong_field_is_refused(name: str, value: object) -> N
 
 def test_every_field_of_every_record_kind_has_a_check_and_no_other_has() -> None:
     """X-167: the kinds and their fields are the kernel's"""
-    named = frozenset[str]().union(*RECORD_FIELDS.values()) - {"kind"}
+    named = frozenset[str]().union(*RECORD_FIELDS.values(), *OPTIONAL_FIELDS.values()) - {"kind"}
     assert set(_CHECKS) == named
 
 

@@ -197,6 +197,8 @@ class ReuseStep:
     step_id: str
     job_id: str
     ingredients_digest: bytes
+    element: int | None = None
+    """Which element of the job, when that is an array. Others of it may have failed; what came of this one, the report says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +304,7 @@ _NAMES: dict[type[Command], str] = {
     Erase: "erase",
 }
 _CLASSES = {name: cls for cls, name in _NAMES.items()}
-_LATER = frozenset({EndRun, Finish})
+_LATER = frozenset({EndRun, Finish, ReuseStep})
 """Commands whose last field came later than the others, and is left out where it is None."""
 _FIELDS: dict[type[Command], tuple[str, ...]] = {cls: tuple(field.name for field in fields(cls)) for cls in _NAMES}
 _VALUES: dict[type[Command], Callable[[Command], tuple[Any, ...]]] = {

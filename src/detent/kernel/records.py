@@ -123,7 +123,10 @@ RECORD_FIELDS: dict[str, frozenset[str]] = {
 }
 """Every record kind and exactly the fields it has; the verifier refuses any other."""
 
-OPTIONAL_FIELDS: dict[str, frozenset[str]] = {RUN_ENDED: frozenset({"reason_code"})}
+OPTIONAL_FIELDS: dict[str, frozenset[str]] = {
+    RUN_ENDED: frozenset({"reason_code"}),
+    STEP_REUSED: frozenset({"element"}),
+}
 """Fields that a record of a kind may have besides: each came later than the kind, and is left out where there is nothing to say."""
 
 DIGESTS_PER_ERASED_MAX = 1_000

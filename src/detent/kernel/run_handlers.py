@@ -15,7 +15,7 @@ from detent.kernel.identity import ORCHESTRATOR_VERSION, partition_of, transitio
 from detent.kernel.manifest import digest_fault, id_fault
 from detent.kernel.outcome import CONFLICT, DEDUPLICATED, Outcome
 from detent.kernel.policy import KernelConfig
-from detent.kernel.run import COMPLETED, RUN_STATUSES, Run
+from detent.kernel.run import COMPLETED, RUN_STATUSES, Run, has_result
 
 if TYPE_CHECKING:
     from detent.kernel.partition_state import PartitionState
@@ -79,6 +79,9 @@ def reuse_step(kernel: PartitionState, command: cmd.ReuseStep, out: Outcome) -> 
     fault = (
         fault or id_fault("job_id", command.job_id) or digest_fault("ingredients_digest", command.ingredients_digest)
     )
+    element = command.element
+    if element is not None and (type(element) is not int or not 0 <= element <= UINT64_MAX):
+        fault = fault or f"element must be an integer from 0 to 2^64-1, not {show(element)}"
     if fault:
         return kernel.refuse(out, "INVALID_PARAMS", fault, OPERATOR)
     if refusal := run_elsewhere(kernel, command.run_id):
@@ -92,7 +95,7 @@ def reuse_step(kernel: PartitionState, command: cmd.ReuseStep, out: Outcome) -> 
     if run is None:
         return kernel.refuse(out, "UNKNOWN_RUN", f"run {command.run_id!r} is not open", OPERATOR, run_id=command.run_id)
     reused = kernel.history.ended_job(command.job_id)
-    if reused is None or reused.state != "SUCCEEDED" or reused.tenant_id != run.tenant_id:
+    if reused is None or not has_result(reused.state, element) or reused.tenant_id != run.tenant_id:
         message = f"job {command.job_id!r} has no result to reuse"
         return kernel.refuse(out, "UNKNOWN_JOB", message, OPERATOR, job_id=command.job_id)
     run.steps_reused += 1
@@ -107,6 +110,7 @@ def reuse_step(kernel: PartitionState, command: cmd.ReuseStep, out: Outcome) -> 
             "step_id": command.step_id,
             "job_id": command.job_id,
             "ingredients_digest": command.ingredients_digest,
+            **({} if element is None else {"element": element}),
         },
         job_id=None,
         run_id=command.run_id,
@@ -117,8 +121,8 @@ def reuse_step(kernel: PartitionState, command: cmd.ReuseStep, out: Outcome) -> 
 def _repeat_reuse(kernel: PartitionState, known: Record, command: cmd.ReuseStep, out: Outcome) -> None:
     """The same reuse again gets its record; a step takes no second result (X-173)."""
     body = decode(known.body)
-    said = (body["job_id"], body["ingredients_digest"]) if isinstance(body, dict) else None
-    if said != (command.job_id, command.ingredients_digest):
+    said = (body["job_id"], body["ingredients_digest"], body.get("element")) if isinstance(body, dict) else None
+    if said != (command.job_id, command.ingredients_digest, command.element):
         message = f"step {command.step_id!r} of run {command.run_id!r} has been reused otherwise"
         return kernel.refuse(out, "CONFLICT", message, OPERATOR, status=CONFLICT, run_id=command.run_id)
     out.status = DEDUPLICATED

@@ -21,7 +21,7 @@ from detent.canon import sha256 as canon_sha256
 from detent.errors import InvalidInput, TrustError
 from detent.kernel import MANIFEST_LABEL, ORCHESTRATOR_VERSION, KernelConfig, chain_genesis, partition_of
 from detent.kernel.policy import RULES_ORIGIN_NAMED
-from detent.kernel.run import COMPLETED
+from detent.kernel.run import COMPLETED, has_result
 from detent.ledger.book import Partition
 from detent.ledger.items import SCOPE_LEDGER
 from detent.ledger.schema import SubmittedManifest, is_digest, read_record, read_submitted
@@ -245,7 +245,7 @@ def step_reused(walk: WalkState, fields: Mapping[str, Any], evidence: bytes) -> 
     if header is None or header.scope != SCOPE_LEDGER or partition_of(fields["job_id"], header.partitions) != partition:
         return
     job = book.jobs.get(fields["job_id"])
-    if job is None or job.state != "SUCCEEDED" or job.tenant_id != run.tenant_id:
+    if job is None or not has_result(job.state, fields.get("element")) or job.tenant_id != run.tenant_id:
         yield TrustFault("REUSE_WRONG", f"job {fields['job_id']!r} has no result that this run could reuse")
 
 

@@ -320,6 +320,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "partition_id": _is_uint64,
     "batch_index": _is_uint64,
     "batch_len": _is_uint64,
+    "element": _is_uint64,
     "job_count": _is_uint64,
     "steps_reused": _is_uint64,
     "erasure_seq": _is_uint64,
