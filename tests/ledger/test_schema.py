@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from detent.canon import decode, encode, sha256
 from detent.errors import InvalidInput
 from detent.kernel import RECORD_FIELDS, Evidence, KernelConfig, Manifest
-from detent.kernel.records import OPTIONAL_FIELDS
 from detent.kernel import evidence as ev
+from detent.kernel.records import OPTIONAL_FIELDS
 from detent.ledger import TrustFault, sign_own_manifests
 from detent.ledger.schema import (
     _CHECKS,

@@ -102,7 +102,7 @@ def test_a_thousand_elements_pass_through_a_queue_of_256(rig: Rig) -> None:
         name: wide
         steps:
           - {id: made, run: {python: "steps:numbers", with: {n: 1000}}}
-          - {id: each, map: {x: {$from: made}}, run: {python: "steps:double"}}
+          - {id: each, map: {x: {$from: made}}, run: {python: "steps:double"}, chunk: 1}
           - {id: sum, run: {python: "steps:total", with: {xs: {$from: each}}}}
         result: {$from: sum}
         """
@@ -112,6 +112,33 @@ def test_a_thousand_elements_pass_through_a_queue_of_256(rig: Rig) -> None:
     assert len(rig.lane.began) == 1002
     with rig.reader() as reader:
         assert "QUEUE_FULL" in {row.code for row in reader.refusals()}
+
+
+def test_short_elements_share_jobs_whatever_runs_them(rig: Rig) -> None:
+    """X-185: the executor of tests runs arrays, too; every element is called once, and each has its own outcome."""
+    result = rig.run(
+        """
+        name: wide
+        steps:
+          - {id: made, run: {python: "steps:numbers", with: {n: 300}}}
+          - {id: each, map: {x: {$from: made}}, run: {python: "steps:double"}}
+        result: {$from: each}
+        """
+    )
+    assert result.value == [2 * number for number in range(300)]
+    assert rig.calls().count("each") == 300
+    assert len(rig.jobs()) < 100
+    again = rig.run(
+        """
+        name: wide
+        steps:
+          - {id: made, run: {python: "steps:numbers", with: {n: 300}}}
+          - {id: each, map: {x: {$from: made}}, run: {python: "steps:double"}}
+        result: {$from: each}
+        """
+    )
+    assert again.value == result.value
+    assert rig.calls() == []
 
 
 def test_an_element_s_job_is_named_by_its_action_and_its_place(rig: Rig) -> None:
@@ -167,7 +194,7 @@ def test_equal_elements_of_a_full_queue_are_done_once(rig: Rig) -> None:
         name: equal
         steps:
           - {id: made, run: {python: "steps:numbers", with: {n: 1020}}}
-          - {id: each, map: {x: {$from: made}}, run: {python: "steps:double"}}
+          - {id: each, map: {x: {$from: made}}, run: {python: "steps:double"}, chunk: 1}
         result: {$from: each}
         """,
         max_parallel=300,

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from detent.canon.grammar import (
+    CHUNK_HINT,
+    CHUNK_MAX,
     POLICY_SECTIONS,
     RESOURCE_HINT,
     RESOURCES_MAX,
@@ -66,6 +68,7 @@ def make_binding(checked: Mapping[str, Any], spot: Spot, found: list[Reference])
         _check_map(checked, run, spot)
         scan(checked["map"][1], spot.at("map", checked["map"][0]), found)
     kind = next(key for key in run if key in RUN_KEYS)
+    _check_chunk(checked, kind, spot)
     _check_inputs(checked, run, kind, spot)
     _check_env(checked, kind, spot)
     _refuse_meaningless(checked, kind, spot)
@@ -84,6 +87,7 @@ def make_binding(checked: Mapping[str, Any], spot: Spot, found: list[Reference])
         retry=checked.get("retry"),
         cache=checked.get("cache", True),
         map=checked.get("map"),
+        chunk=checked.get("chunk"),
         resources=checked.get("resources", {}),
         policies=policies_named(checked),
         shell=_shell_of(kind, checked, spot),
@@ -255,6 +259,30 @@ def _check_map(checked: Mapping[str, Any], run: Mapping[str, Any], spot: Spot) -
         )
 
 
+def _chunk(value: Any, spot: Spot) -> Any:
+    if type(value) is int and 1 <= value <= CHUNK_MAX:
+        return value
+    spot.fault(f"chunk must be a whole number from 1 to {CHUNK_MAX:,}, not {shown(value)}", CHUNK_HINT)
+    return BAD
+
+
+def _check_chunk(checked: Mapping[str, Any], kind: str, spot: Spot) -> None:
+    """Elements that share a job have nothing that is limited, counted or looked at for each job."""
+    chunk = checked.get("chunk", 1)
+    if "chunk" in checked and "map" not in checked:
+        spot.at("chunk").fault("chunk means nothing in a step without map", "remove it, or add `map:`", at_key=True)
+    elif chunk > 1 and kind != Kind.PYTHON:
+        spot.at("chunk").fault(
+            f"elements of a step that runs {kind} cannot share a job", "write `chunk: 1`, or remove it", at_key=True
+        )
+    elif chunk > 1 and (beside := [name for name in _NOT_SHARED if checked.get(name)]):
+        spot.at("chunk").fault(
+            f"elements that share a job cannot have {beside[0]}",
+            f"remove {beside[0]}, or write `chunk: 1`",
+            at_key=True,
+        )
+
+
 def _check_env(checked: Mapping[str, Any], kind: str, spot: Spot) -> None:
     """Trusted steps set what they like; untrusted code gets variables for itself alone."""
     for name in checked.get("env", {}) if kind == Kind.CODE else ():
@@ -315,6 +343,8 @@ _MEANINGLESS: Final[Mapping[str, Mapping[str, str]]] = {
         "cwd": "a platform job runs in a directory of its own in the sandbox",
     },
 }
+_NOT_SHARED: Final = ("timeout", "inputs", "outputs", "resources", *POLICY_SECTIONS)
+"""What holds for a job, and so not for one element among several."""
 _RETRY_KEYS: Final[Mapping[str, Check]] = {"max": _retry_max, "on": _retry_on}
 RUN_KEYS: Final[Mapping[str, Mapping[str, Check]]] = {
     Kind.PYTHON.value: {"python": _python, "with": mapping, "args": _arguments, "version": text},
@@ -333,6 +363,7 @@ BINDING_KEYS: Final[Mapping[str, Check]] = {
     "retry": _retry,
     "cache": flag,
     "map": _map,
+    "chunk": _chunk,
     "resources": _resources,
     **dict.fromkeys(POLICY_SECTIONS, policy),
     "shell": shell,

@@ -126,6 +126,7 @@ def binding_document(binding: Binding) -> dict[str, JsonValue]:
         written["cache"] = False
     if binding.map is not None:
         written["map"] = {binding.map[0]: binding.map[1]}
+    _put(written, "chunk", binding.chunk)
     _put(written, "resources", dict(binding.resources))
     written.update(binding.policies)
     _put(written, "shell", list(binding.shell))

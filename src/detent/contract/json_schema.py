@@ -16,6 +16,7 @@ from pydantic.json_schema import models_json_schema
 
 from detent.canon.grammar import (
     AMOUNT_MAX,
+    CHUNK_MAX,
     POLICY,
     POLICY_SECTIONS,
     PRIORITY_DEFAULT,
@@ -27,7 +28,8 @@ from detent.canon.grammar import (
 )
 from detent.contract.bindings import CATEGORIES, RETRY_MAX
 from detent.contract.definition import LONG_KEYS, MODE_DEFAULT, MODES
-from detent.contract.map_run import CHUNK_MAX, FUNCTIONS, MAP_KEYS, ON_ERROR, RETRIES_MAX, WINDOW_MAX
+from detent.contract.map_run import CHUNK_MAX as ITEMS_CHUNK_MAX
+from detent.contract.map_run import FUNCTIONS, MAP_KEYS, ON_ERROR, RETRIES_MAX, WINDOW_MAX
 from detent.contract.params import TYPES
 from detent.contract.schedule import KEYS as SCHEDULE_KEYS
 from detent.contract.schedule import MACROS, OVERLAPS, SKIP, UTC
@@ -190,6 +192,12 @@ _BINDING: Final[Mapping[str, Any]] = {
         "additionalProperties": {"anyOf": [{"type": "array"}, _ref("Reference")]},
         "description": "Run once for each element of a list; the element is handed over under this name.",
     },
+    "chunk": {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": CHUNK_MAX,
+        "description": "How many elements of map share one job. Without it, their durations decide; 1: each has its own.",
+    },
     "resources": {
         "type": "object",
         "maxProperties": RESOURCES_MAX,
@@ -270,7 +278,7 @@ _MAP: Final[Mapping[str, Any]] = {
     "chunk": {
         "type": "integer",
         "minimum": 1,
-        "maximum": CHUNK_MAX,
+        "maximum": ITEMS_CHUNK_MAX,
         "description": "Items of one job; by their number, if left out.",
     },
     "on_error": {"enum": list(ON_ERROR), "default": "stop", "description": "After a failed item."},

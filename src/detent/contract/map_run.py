@@ -42,6 +42,7 @@ NOT_WITH_MAP: Final[Mapping[str, str]] = {
     "env": "set it inside the function, or run a `python` step",
     "cwd": "name files from the contract's directory",
     "map": "a map step goes through its own items: write them under `run: {map: {items: ...}}`",
+    "chunk": "write `chunk:` inside map",
     "retry": "write `retries:` inside map: an item is tried again, not all of them",
     "resources": "its items take one worker each; remove this",
     **dict.fromkeys(POLICY_SECTIONS, "its items are jobs of their own: write it under [tenants.local] in config.toml"),

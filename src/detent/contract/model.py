@@ -106,6 +106,8 @@ class Binding:
     cache: bool = True
     map: tuple[str, Any] | None = None
     """(name, list): run once for each element of the list, handed over as the keyword ``name`` (X-185)."""
+    chunk: int | None = None
+    """How many elements of the list share one job; None: as many as their durations suggest."""
     resources: Mapping[str, int] = field(default_factory=dict)
     """What one attempt takes of the things that a home counts, such as ``cpu``: it begins when so much of each is free."""
     policies: Mapping[str, str] = field(default_factory=dict)

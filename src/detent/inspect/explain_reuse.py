@@ -11,7 +11,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from detent.canon import parse_digest
 from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import DetentError, InvalidInput
@@ -26,7 +25,7 @@ from detent.owner.views import DAMAGED, ERASED, JobView, Times, whereabouts
 from detent.reuse.earlier_jobs import Compared, EarlierJob, EarlierJobs
 from detent.reuse.ingredients import ABSENT, Change, CodeReader, describe, is_same_work
 from detent.reuse.work_keys import CODED
-from detent.runs.record.outcome import read_report
+from detent.runs.record.outcome import read_result
 from detent.runs.record.recorded_run import report_of
 from detent.store.api import JobRow, StoreReader, WorkRow
 
@@ -255,7 +254,7 @@ def _argument(content: Content, call: Call, name: str) -> str | None:
         return None
 
     def load(named: str) -> Any:
-        report = read_report(content, parse_digest(named))
+        report = read_result(content, named)
         data = None if report is None else report.result.value
         if data is None or len(data) > ARGUMENT_CHARS_MAX:
             raise InvalidInput(f"the result {named} is gone, or is long")

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Final, cast
 
-from detent.canon import digest_text
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.contract import Contract
@@ -170,7 +169,7 @@ class _Seer:
             if isinstance(found, Miss):
                 misses.append((element, work_key, found))
                 continue
-            jobs.append(found.job_id)
+            jobs.append(found.name)
             running += found.running
             if not found.running:
                 self._keep(element, found)
@@ -225,12 +224,12 @@ class _Seer:
         return self._work_keys.of(call, self._values.__getitem__, limits=limits, load=self._binder.value)
 
     def _keep(self, element: Element, found: Found) -> None:
-        element.state, element.digest = REUSED, found.digest
-        if found.digest is not None and found.report is not None and found.report.value_digest is not None:
-            self._values[digest_text(found.digest)] = found.report.value_digest
+        element.state, element.result = REUSED, found.result
+        if found.result is not None and found.report is not None and found.report.value_digest is not None:
+            self._values[found.result] = found.report.value_digest
 
-    def _load(self, digest: bytes) -> JsonValue:
-        report = self._backend.report(digest)
+    def _load(self, named: str) -> JsonValue:
+        report = self._backend.result(named)
         return None if report is None else self._backend.value(report)
 
 

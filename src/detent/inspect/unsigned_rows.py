@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from detent.canon import NotCanonical, decode, parse_digest, sha256
+from detent.canon import NotCanonical, decode, digest_text, parse_digest, sha256
 from detent.inspect.missing_content import created_ms, fields_of, job_of, opened, order_of
 from detent.jobs.dedupe import IDEMPOTENCY_WINDOW_MS, ExecutionKey
 from detent.jobs.order import INPUT, Order
@@ -27,11 +27,13 @@ from detent.kernel import Job, checkpoint
 from detent.kernel.checkpoint import CHECKPOINT_BYTES_MAX
 from detent.kernel.history import RUN_REUSED, STEP_REUSED
 from detent.kernel.partition_state import MakeQueue
+from detent.kernel.table import State
 from detent.ledger.findings import Finding
 from detent.owner.content import Content
 from detent.owner.kept_answers import is_under_key, request_digest
 from detent.owner.recovery import states_from_the_beginning
 from detent.reuse.ingredients import key_of_order
+from detent.runs.record.recorded_run import report_of
 from detent.runs.record.reuses import work_digest
 from detent.store.api import AnswerRow, CheckpointRow, RecordRow, StoreReader, WorkRow
 
@@ -57,8 +59,13 @@ class Beside:
         """Every row that does not fit what was signed, and every job that lacks one."""
         reader = content.reader
         self._now_ms = max(reader.head(partition).last_tick for partition in range(reader.partitions))
+        keys: dict[str, dict[int, bytes]] = {}
+        for job_id, element, key in reader.work_element_rows():
+            keys.setdefault(job_id, {})[element] = key
         for row in reader.work_rows():
-            yield from self._work(content, row)
+            yield from self._work(content, row, keys.pop(row.job_id, {}))
+        for job_id in keys:
+            yield Finding("WORK_INDEX_WRONG", "keys of elements of a job that has no row", job_id=job_id)
         for job_row in reader.jobs_outside_work():
             if (job := job_of(job_row)) is not None:
                 yield from self._unindexed(content, job)
@@ -95,7 +102,7 @@ class Beside:
                 " under an earlier setting, or were deleted; a request under such a key is done again."
             )
 
-    def _work(self, content: Content, row: WorkRow) -> Iterator[Finding]:
+    def _work(self, content: Content, row: WorkRow, element_keys: Mapping[int, bytes]) -> Iterator[Finding]:
         job = job_of(content.reader.job(row.job_id))
         if job is None:
             yield Finding("WORK_INDEX_WRONG", "a row of a job that cannot be read", job_id=row.job_id)
@@ -107,11 +114,13 @@ class Beside:
             self._labels += 1
             wrong += [] if row.execution_key == job.payload_digest or not _erased(content, job) else ["execution_key"]
         else:
-            key = key_of_order(order)
+            # An array has its keys elsewhere, and only the payload's digest here.
+            key = digest_text(job.payload_digest) if order.elements else key_of_order(order)
             # The payload's digest stands there once it was erased; the same payload may have been left again since.
             fits = key is None or row.execution_key in {parse_digest(key), job.payload_digest}
             wrong += [] if fits else ["execution_key"]
             wrong += [] if order.label == row.label else ["label"]
+        wrong += _wrong_elements(order, element_keys)
         if wrong:
             message = f"the job's row says something else than its signed payload: {', '.join(wrong)}"
             yield Finding("WORK_INDEX_WRONG", message, job_id=row.job_id)
@@ -119,7 +128,7 @@ class Beside:
     def _unindexed(self, content: Content, job: Job) -> Iterator[Finding]:
         """A job whose work can be reused was put into the index in the commit that submitted it."""
         order = order_of(content, job)
-        key = None if order is None else _key(order)
+        key = None if order is None else _key(order.of_element(0) if order.elements else order)
         if order is None or key is None:
             return
         if order.call.kind == "shell" and not any(name.startswith(INPUT) for name in order.origin.ingredients):
@@ -165,7 +174,12 @@ def _reuse(content: Content, record: RecordRow) -> Iterator[Finding]:
     order = None if job is None else order_of(content, job)
     if order is None or said is None:
         return
-    if said.get("ingredients") != order.origin.ingredients:
+    element = fields.get("element")
+    if type(element) is int:
+        order = order.of_element(element) if element < len(order.elements) else None
+    elif order.elements:
+        order = None  # An array has results, and none of its own.
+    if order is None or said.get("ingredients") != order.origin.ingredients or _failed(content, job, element):
         message = f"step {fields.get('step_id')!r} of run {fields.get('run_id')!r} took the result of other work"
         place = (record.partition, record.batch_no, record.position, fields["job_id"])
         yield Finding("REUSE_MISMATCH", message, *place)
@@ -195,6 +209,29 @@ def _run_reuse(content: Content, record: RecordRow) -> Iterator[Finding]:
     if said.get("work") != work_digest(keys):
         message = f"run {fields.get('run_id')!r} took the results of other work with run {run_id!r}"
         yield Finding("REUSE_MISMATCH", message, record.partition, record.batch_no, record.position)
+
+
+def _failed(content: Content, job: Job | None, element: int | None) -> bool:
+    """Whether an element of an array did not succeed: of an array that failed, its report says which did."""
+    row = None if job is None or element is None or job.state != State.FAILED else content.reader.job(job.job_id)
+    report = None if row is None or element is None else report_of(content.reader, content, row)
+    own = None if report is None or element is None else report.of_element(element)
+    return report is not None and (own is None or not own.ok)
+
+
+def _wrong_elements(order: Order | None, found: Mapping[int, bytes]) -> Iterator[str]:
+    """The elements of an array whose keys are not those that its payload leads to; no other job, and no erased one, has any."""
+    count = 0 if order is None else len(order.elements)
+    yield from (f"key of element {place}, which there is not" for place in found if place >= count)
+    for place in range(count):
+        element = None if order is None else order.of_element(place)
+        if element is None:
+            continue
+        if place not in found:
+            if _key(element) is not None:
+                yield f"missing key of element {place}"
+        elif (key := key_of_order(element)) is not None and parse_digest(key) != found[place]:
+            yield f"key of element {place}"
 
 
 def _wrong_answer(what: str, job_id: str | None = None) -> Finding:

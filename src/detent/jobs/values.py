@@ -3,7 +3,7 @@
 A mapping whose only ``$`` key is one of the words below stands for something else; every other key of a user's that begins
 with ``$`` is written with one ``$`` more, so a value can hold anything and is still read back as it was (X-177).
 
-* ``{"$result": "sha256:..."}``: the value of the job whose signed result has this digest
+* ``{"$result": "sha256:..."}``: the value of the job whose signed result has this digest; ``sha256:....3`` that of element 3 of an array
 * ``{"$file": "sha256:...", "size": 3, "name": "a.txt", "type": "text/plain"}``: bytes in the content store (X-170)
 
 A name that becomes a key (of an output file, say) is a user's or a guest's, and is escaped like any other (`escaped_key`). Results
@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from detent.canon import digest_text, parse_digest
 from detent.canon.strict_json import JsonValue
 from detent.errors import InvalidInput
 
@@ -23,9 +24,22 @@ RESULT: Final = "$result"
 FILE: Final = "$file"
 
 
-def result_reference(digest: str) -> dict[str, str]:
-    """The placeholder in an argument for the value of a job, by the digest of its signed result."""
-    return {RESULT: digest}
+def result_reference(named: str) -> dict[str, str]:
+    """The placeholder in an argument for the value of a job, by the name of its signed result."""
+    return {RESULT: named}
+
+
+def result_name(digest: bytes, element: int | None = None) -> str:
+    """What names a result: the digest of the signed report, with the place of an array's element behind it."""
+    return digest_text(digest) if element is None else f"{digest_text(digest)}.{element}"
+
+
+def split_result_name(named: str) -> tuple[bytes, int | None]:
+    """The digest and the place that `result_name` put together; raises `InvalidInput` for anything else."""
+    digest, dot, place = named.partition(".")
+    if dot and not (place.isascii() and place.isdigit()):
+        raise InvalidInput(f"{named!r:.80} does not name the result of an element", details={"path": RESULT})
+    return parse_digest(digest), int(place) if dot else None
 
 
 def is_result(value: JsonValue) -> bool:

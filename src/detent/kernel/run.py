@@ -71,7 +71,6 @@ class Run:
 _NAMES = tuple(entry.name for entry in fields(Run) if entry.name not in {"reason_code", "reused", "reused_run"})
 
 
-
 def has_result(state: str, element: int | None) -> bool:
     """Whether a job that ended so has a result that a step may take: an array whose other elements failed has some."""
     return state == "SUCCEEDED" or (element is not None and state == "FAILED")

@@ -19,7 +19,7 @@ from detent.canon.strict_json import JsonValue
 from detent.errors import DetentError, InvalidInput, StoreCorrupt, StoreUnavailable
 from detent.jobs.dedupe import ExecutionKey
 from detent.jobs.order import Order, read_order
-from detent.jobs.values import files_named
+from detent.jobs.values import files_named, split_result_name
 from detent.jobs.work import VALUE_INLINE_BYTES_MAX, WorkReport
 from detent.kernel import Job, Manifest, Submit
 from detent.kernel.evidence import detail_of
@@ -258,11 +258,14 @@ class Backend:
         job_id: str,
         job_kind: str,
         priority: int,
-        key: ExecutionKey | None,
+        key: ExecutionKey | Sequence[ExecutionKey | None] | None,
         run_id: str | None = None,
         tenant: str | None = None,
     ) -> Submission:
-        """Make a job of an order, its payload stored. ``tenant`` is the home's own unless it is given."""
+        """Make a job of an order, its payload stored. ``tenant`` is the home's own unless it is given.
+
+        An array has a ``key`` for each of its elements instead of one of its own.
+        """
         tenant = tenant or self.tenant
         # Everything in an order was checked where it came in: the contract when it was loaded, results by their worker.
         digest, inline = self.store(seal_trusted(order.document(), self.random(NONCE_BYTES)))
@@ -288,7 +291,12 @@ class Backend:
             evictable=job_kind not in EVICTABLE_KINDS,
             origin=self._origin,
         )
-        work = None if key is None else WorkRow(tenant, parse_digest(key), job_id, order.label, now)
+        work = None
+        if isinstance(key, str):
+            work = WorkRow(tenant, parse_digest(key), job_id, order.label, now)
+        elif key is not None and any(key):
+            keys = tuple([None if one is None else parse_digest(one) for one in key])
+            work = WorkRow(tenant, digest, job_id, order.label, now, element_keys=keys)
         return Submission(manifest, run_id, self._manifest_key, inline, work)
 
     def chosen(self, names: Mapping[str, str], tenant: str | None = None) -> Chosen:
@@ -411,9 +419,15 @@ class Backend:
             )
         return data
 
+    def result(self, named: str) -> WorkReport | None:
+        """The report of a result, or of one element's, by its name; None when it is gone."""
+        digest, element = split_result_name(named)
+        report = self.report(digest)
+        return report if report is None or element is None else report.of_element(element)
+
     def result_value(self, named: str) -> bytes | Path:
-        """The stored value of the result with a digest: its strict JSON, or the file that holds it when it is large."""
-        report = self.report(parse_digest(named))
+        """The stored value of a result, by its name: its strict JSON, or the file that holds it when it is large."""
+        report = self.result(named)
         if report is None:
             raise StoreCorrupt(
                 f"the result {named} is gone",

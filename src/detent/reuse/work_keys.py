@@ -22,8 +22,10 @@ from detent.errors import DetentError, InvariantBroken
 from detent.executor.annotations import PARSING
 from detent.executor.own_targets import COMPUTE_CHUNK
 from detent.jobs.dedupe import DedupeRequest, ExecutionKey, Join, PriorJob, Reuse, dedupe
+from detent.jobs.elements import element_id
 from detent.jobs.order import Call, JobLimits, Order, Retries, read_order
 from detent.jobs.status import TERMINAL_STATUSES, ErrorCategory, JobStatus, project_job
+from detent.jobs.values import result_name
 from detent.jobs.work import WorkReport
 from detent.kernel import Job
 from detent.kernel.table import State
@@ -72,6 +74,8 @@ class Options:
     salt: str | None = None
     max_parallel: int | None = None
     """Jobs of the run under way at once (X-138)."""
+    workers: int = 1
+    """Workers of this process, by which short elements are divided into jobs."""
 
 
 def directory_of(call: Call) -> str:
@@ -98,15 +102,30 @@ class WorkKey:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A job that does, or did, the same work."""
+    """A job, or an element of one, that does, or did, the same work."""
 
     job_id: str
     running: bool
     state: str = State.SUCCEEDED.value
+    """Of the job; of an element that has ended, how that did."""
     digest: bytes | None = None
+    """Of the job's report."""
     report: WorkReport | None = None
+    """Of the job, or of the element."""
+    element: int | None = None
+    """Which element of an array it is."""
     run_id: str | None = None
     """The run that the job is of."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return element_id(self.job_id, self.element)
+
+    @property
+    def result(self) -> str | None:
+        """The name of its result."""
+        return None if self.digest is None else result_name(self.digest, self.element)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +166,37 @@ class _Earlier(NamedTuple):
             return True
         said = self.report[1]
         return (said.job_id, said.manifest_hash) == (self.row.job_id, self.submitted.manifest_hash)
+
+    def of_element(self, place: int) -> _Earlier:
+        """The same about one element of an array: what it was asked to do, and what came of it."""
+        submitted, report = self.submitted, self.report
+        if submitted is not None:
+            there = place < len(submitted.order.elements)
+            submitted = submitted._replace(order=submitted.order.of_element(place)) if there else None
+        if report is not None:
+            own = report[1].of_element(place)
+            report = None if own is None else (report[0], own)
+        return self._replace(submitted=submitted, report=report)
+
+    @property
+    def name(self) -> str:
+        """The job, or the element of it."""
+        return element_id(self.row.job_id, self.row.element)
+
+    @property
+    def status(self) -> JobStatus:
+        """How far it is; an element may have succeeded although its array failed."""
+        status = project_job(self.job).status
+        if self.row.element is None or self.report is None or status not in KEPT_JOBS:
+            return status
+        return JobStatus.SUCCEEDED if self.report[1].ok else status
+
+    @property
+    def found(self) -> Found:
+        """As an answer to a search for work that is done."""
+        state = State.SUCCEEDED.value if self.status is JobStatus.SUCCEEDED else self.job_row.state
+        digest, report = self.report or (None, None)
+        return Found(self.row.job_id, False, state, digest, report, self.row.element, self.job_row.run_id)
 
 
 def no_results(named: str) -> bytes:
@@ -218,20 +268,20 @@ class WorkKeys:
             earlier = self._earlier([work_key.key])[work_key.key]
         backend, why, passed_over = self._backend, "", ""
         prior: list[PriorJob] = []
-        known: dict[str, tuple[str, bytes | None, WorkReport | None]] = {}
+        known: dict[str, _Earlier] = {}
         for position, one in enumerate(earlier):
-            row, job_row, job, reported = one.row, one.job_row, one.job, one.report
+            job, reported = one.job, one.report
             if not one.is_work_of(work_key, backend.tenant):
-                why = why or ASTRAY.format(row.job_id)
+                why = why or ASTRAY.format(one.name)
                 continue
             if options.force and job.submitted_tick < since_ms:
                 passed_over = FORCED
                 continue
-            status, available, limit_bound = project_job(job).status, True, False
+            status, available, limit_bound = one.status, True, False
             found = reported if status in KEPT_JOBS else None
             if status is JobStatus.SUCCEEDED and found is not None and not self.fault(work_key.call, found[1]):
                 # They come in the order of their submission, and the first success is the answer.
-                return Found(row.job_id, False, job_row.state, *found, job_row.run_id)
+                return one.found
             if status in KEPT_JOBS:
                 fault = "its result is gone" if found is None else self.fault(work_key.call, found[1])
                 available, why = not fault, fault or why
@@ -242,17 +292,17 @@ class WorkKeys:
             limits = self._limits(job) if limit_bound or status not in TERMINAL_STATUSES else None
             if status not in TERMINAL_STATUSES and limits != work_key.limits:
                 passed_over = OTHER_LIMITS
-            known[row.job_id] = (job_row.state, *(found or (None, None)))
+            known[one.name] = one
             prior.append(
-                PriorJob(backend.tenant, work_key.key, row.job_id, status, position, limits, limit_bound, available)
+                PriorJob(backend.tenant, work_key.key, one.name, status, position, limits, limit_bound, available)
             )
         request = DedupeRequest(backend.tenant, work_key.key, options.reuse_failed, "join", work_key.limits)
         answer = dedupe(request, prior)
         if isinstance(answer, Reuse):
-            state, digest, report = known[answer.job_id]
-            return Found(answer.job_id, False, state, digest, report)
+            return known[answer.job_id].found
         if isinstance(answer, Join):
-            return Found(answer.job_id, True)
+            one = known[answer.job_id]
+            return Found(one.row.job_id, True, element=one.row.element)
         return Miss(why or passed_over)
 
     def _limits(self, job: Job) -> JobLimits | None:
@@ -272,11 +322,12 @@ class WorkKeys:
             (row, job_row, Job.read(job_row.body))
             for row, job_row in backend.reader.work_of_keys(backend.tenant, [*texts])
         ]
-        reports = backend.reports_of([job for _, _, job in rows])
-        submitted = backend.submitted([job.job_id for _, _, job in rows])
+        jobs = {job.job_id: job for _, _, job in rows}
+        reports = backend.reports_of([*jobs.values()])
+        submitted = backend.submitted([*jobs])
         for row, job_row, job in rows:
             earlier = _Earlier(row, job_row, job, reports.get(row.job_id), submitted.get(row.job_id))
-            found[texts[row.execution_key]].append(earlier)
+            found[texts[row.execution_key]].append(earlier if row.element is None else earlier.of_element(row.element))
         return found
 
     def because(self, label: str, work_key: WorkKey, before_ms: int) -> str:

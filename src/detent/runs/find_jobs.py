@@ -196,6 +196,8 @@ def members(reader: StoreReader, content: Content, run_id: str, *, renamed: bool
         if keys is None:
             keys = {} if row is None else _planned(content, row)
         found = _found(content, source, reused=True)
+        if taken.element is not None:
+            found = replace(found, job_id=element_id(source.job_id, taken.element), elements=0)
         step_id, _, index = element.partition("[")
         if step_id in keys:
             found = replace(found, step=keys[step_id], index=int(index.removesuffix("]")) if index else None)

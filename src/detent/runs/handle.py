@@ -242,7 +242,7 @@ class RunHandle:
             identity,
             self._work_keys,
             supervisor=work.supervisor,
-            options=self._options,
+            options=replace(self._options, workers=work.workers),
             start=self._start,
         )
         unlisten, unobserve = work.listen(driver.attempted), work.session.observe(driver.observe)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from detent.canon import parse_digest
 from detent.canon.late import dataclass
 from detent.contract import ContractInvalid, load
 from detent.contract.words import BYTES_MAX
@@ -181,7 +180,7 @@ def _call(order: Order) -> Call:
 
 def _value_digests(backend: Backend) -> Callable[[str], bytes]:
     def value_digest(named: str) -> bytes:
-        report = backend.report(parse_digest(named))
+        report = backend.result(named)
         if report is None or report.value_digest is None:
             raise InvalidInput(
                 f"the result {named} that the job was given is gone", hint="submit it again with another"

@@ -22,7 +22,7 @@ from detent.errors import (
     StoreUnavailable,
     error_of,
 )
-from detent.jobs.dedupe import IdempotencyScope
+from detent.jobs.dedupe import ExecutionKey, IdempotencyScope
 from detent.jobs.elements import SUCCEEDED
 from detent.jobs.order import Call, ElementOrder, JobLimits, Order, Origin
 from detent.jobs.work import WorkReport
@@ -179,8 +179,10 @@ class SingleJobs:
     ) -> tuple[Ticket, Submission, WorkKey]:
         """The ticket of an array, and what is submitted for it; without ``keys`` nothing is known of what it is made of."""
         request, ticket, elements = array.request, Ticket(self._backend.new_uuid()), array.elements
+        indexed: list[ExecutionKey | None] | None = None
         if keys is not None:
             made = [keys.of(one, no_results) for one in elements]
+            indexed = None if shared.key is None else [key for _, key in made]
             elements = tuple(
                 [
                     ElementOrder(one.arguments, one.keywords, one.index, own, EACH_TIME.why)
@@ -193,7 +195,7 @@ class SingleJobs:
             job_id=ticket.job_id,
             job_kind="task",
             priority=request.priority,
-            key=None,
+            key=indexed,
         )
         self._await(ticket, own=True)
         return ticket, submission, WorkKey(None, {}, request.call)

@@ -302,7 +302,7 @@ class Client:
         outcome, retries, output and proof of its own. ``chunk`` is how many; without it that is chosen by how long they take.
         ``chunk=1`` gives each call its own job, with a lease and a place in the queue.
         """
-        from detent.runs.chunk_sizes import check_chunk  # noqa: PLC0415 - `import detent` stays cheap
+        from detent.runs.submit.chunk_sizes import check_chunk  # noqa: PLC0415 - `import detent` stays cheap
 
         if not iterables:
             raise InvalidInput("map needs something to go through", hint="client.map(function, [1, 2, 3])")

@@ -1,7 +1,7 @@
 """`Client.map`: one call for each element, its results in order.
 
 Small elements run in chunks: one job for many of them, each with its own outcome, retries, output and proof
-(`detent.jobs.elements`). How many is decided by how long they take (`detent.runs.chunk_sizes`). An element that needs something for
+(`detent.jobs.elements`). How many is decided by how long they take (`detent.runs.submit.chunk_sizes`). An element that needs something for
 itself, such as a limit of its time, is a job of its own.
 """
 
@@ -18,8 +18,8 @@ from detent.canon import json_decode_trusted
 from detent.errors import InvalidInput, InvariantBroken
 from detent.jobs.order import ElementOrder, unchunked
 from detent.jobs.work import WorkReport
-from detent.runs.chunk_sizes import ChunkSizes
 from detent.runs.single_jobs import ArrayRequest, JobRequest, SingleJobs, Ticket
+from detent.runs.submit.chunk_sizes import ChunkSizes
 
 MAP_AHEAD: Final = 1000
 """Elements that `map` submits ahead of the results that were taken."""

@@ -43,6 +43,7 @@ class TaskOptions(TypedDict, total=False):
     quota: str | None
     lease: str | None
     backoff: str | None
+    chunk: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,7 @@ class Options:
     quota: str | None = None
     lease: str | None = None
     backoff: str | None = None
+    chunk: int | None = None
 
     def __post_init__(self) -> None:
         if self.name is not None:
@@ -87,6 +89,7 @@ class Options:
         check_duration("timeout", self.timeout)
         _check_resources(self.resources)
         check_policies(self.policies)
+        check_chunk(self.chunk)
 
     def keys(self) -> dict[str, Any]:
         """The options as keys of a step in the short form; those that were not given are left out."""
@@ -206,6 +209,16 @@ def _check_resources(given: object) -> None:
             raise InvalidInput(f"resources={given!r:.80}: {fault}", hint=RESOURCE_HINT)
         if fault := amount_fault(name, amount):
             raise InvalidInput(f"resources={given!r:.80}: {fault}", hint="say how much one attempt takes: {'cpu': 2}")
+
+
+def check_chunk(given: object) -> None:
+    """Refuse what cannot be the number of elements that share a job."""
+    if given is None:
+        return
+    from detent.canon.grammar import CHUNK_HINT, CHUNK_MAX  # noqa: PLC0415 - tasks alone need none
+
+    if type(given) is not int or not 1 <= given <= CHUNK_MAX:
+        raise InvalidInput(f"chunk={given!r:.80} is not allowed", hint=CHUNK_HINT)
 
 
 def check_policies(names: Mapping[str, str]) -> None:

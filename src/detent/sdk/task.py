@@ -70,12 +70,19 @@ class Task(Generic[P, R]):
 
         ``items`` is a list, or inside a flow a step whose result will be one. Each item is handed over as the first
         parameter that is not in ``fixed``. The list of an async task is awaited: ``await fetch.map(names)``.
+
+        In a flow, short elements share a job, with an outcome, a retry and a log each; how many do follows from how long they take.
+        ``chunk=1`` gives each a job of its own, ``chunk=50`` has 50 share one. A function with a parameter ``chunk`` gets that
+        value instead; say it there by ``options(chunk=...)``.
         """
         if others:
             raise InvalidInput(
                 f"{self.__name__}.map() goes through one list, and {1 + len(others)} were given",
                 hint="name what is the same for all, as in map(items, rate=2); or pair them up: map(list(zip(...)))",
             )
+        options = self._options
+        if "chunk" in fixed and not self._takes("chunk"):
+            options = replace(options, chunk=fixed.pop("chunk"))
         name = self._mapped_name(fixed)
         recording = current()
         if recording is None:
@@ -83,7 +90,9 @@ class Task(Generic[P, R]):
             return cast("list[R]", _gathered(results)) if self._is_async else results
         listed = items if isinstance(items, Step) else list(self._elements(items))
         run = {"with": {key: self._value(recording, value, f"{key}=") for key, value in fixed.items()}} if fixed else {}
-        extra = {"map": {name: self._value(recording, listed, f"{name}=")}}
+        extra: dict[str, Any] = {"map": {name: self._value(recording, listed, f"{name}=")}}
+        if options.chunk is not None:
+            extra["chunk"] = options.chunk
         return cast("list[R]", self._record(recording, run, extra))
 
     def after(self, *steps: Any) -> Task[P, R]:
@@ -202,6 +211,12 @@ class Task(Generic[P, R]):
                 positional.append(value)
         return tuple(positional), keywords | bound.kwargs
 
+    def _takes(self, name: str) -> bool:
+        """Whether the function takes an argument of a name."""
+        signature = self._known_signature()
+        parameters = {} if signature is None else signature.parameters
+        return name in parameters or any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+
     def _mapped_name(self, fixed: Mapping[str, Any]) -> str:
         signature = self._known_signature()
         shown = f"{self.__name__}.map()"
@@ -271,6 +286,7 @@ def task(function: Callable[P, R] | None = None, /, **options: Unpack[TaskOption
     * ``quota``, ``lease``, ``backoff``: names of policies that the home's ``config.toml`` defines under ``[quotas.NAME]``,
       ``[leases.NAME]`` and ``[backoffs.NAME]``: what its jobs may use over all attempts, how long a worker may be silent, and
       how long to wait before each retry
+    * ``chunk``: how many elements of ``map`` share one job in a flow; without it, their durations decide, and 1 gives each its own
     * ``on_error="continue"``: its failure does not stop the run; ``skip_on_failure``: skip it once a step has failed
 
     Refuses what cannot be called by name in another process: classes, methods of objects, ``functools.partial``.

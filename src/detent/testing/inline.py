@@ -15,6 +15,7 @@ import runpy
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from inspect import iscoroutine
 from pathlib import Path
 from typing import Any, Final
@@ -24,8 +25,11 @@ from detent.executor.assignment import VALUE_BYTES_MAX, Assignment
 from detent.executor.file import File
 from detent.executor.own_targets import HELD_BY
 from detent.executor.plain import stored
+from detent.jobs.elements import FAILED as ELEMENT_FAILED
+from detent.jobs.elements import OPEN, Elements
+from detent.jobs.elements import SUCCEEDED as ELEMENT_OK
 from detent.jobs.values import restored
-from detent.jobs.work import CANCELLED, FAILED, SUCCEEDED, Failure, Result, status_after
+from detent.jobs.work import CANCELLED, FAILED, SUCCEEDED, Failure, Result, failure_parts, status_after
 from detent.owner.ticks import SystemClock
 
 SLOTS: Final = 64
@@ -151,6 +155,47 @@ class InlineLane:
         self._taken = False
 
     def _run(self, assignment: Assignment) -> Result:
+        return self._run_array(assignment) if assignment.order.elements else self._run_alone(assignment)
+
+    def _run_array(self, assignment: Assignment) -> Result:
+        """Run the elements of an array one after the other: those that an earlier attempt did not settle."""
+        order, earlier = assignment.order, assignment.earlier
+        count = len(order.elements)
+        before = earlier or Elements(bytes(count), [None] * count, [0] * count, [0] * count)
+        codes, values = bytearray(before.codes), list(before.values)
+        started_ms, wall_us = list(before.started_ms), list(before.wall_us)
+        failures, attempts = dict(before.failures), dict(before.attempts)
+        first: Failure | None = None
+        for place in before.again(assignment.retried):
+            result = self._run_alone(replace(assignment, order=order.of_element(place)))
+            if result.lost:
+                codes[place] = OPEN
+                break
+            codes[place], values[place] = (ELEMENT_OK if result.ok else ELEMENT_FAILED), result.value
+            started_ms[place] = result.started_ms
+            wall_us[place] = (result.finished_ms - result.started_ms) * 1000
+            attempts.pop(place, None)
+            failures.pop(place, None)
+            if result.failure is not None:
+                failures[place] = failure_parts(result.failure)
+        elements = Elements(
+            bytes(codes), values, started_ms, wall_us, before.contents, failures, before.streams, attempts
+        )
+        lost = bool(elements.open())
+        again = elements.again(assignment.retried)
+        for place in [*again, *sorted(failures)] if not lost else ():
+            first = first or Failure(**failures[place])
+        ended_ms = self._clock_ms()
+        return Result(
+            status=FAILED if lost else SUCCEEDED if first is None else status_after(first),
+            failure=first,
+            started_ms=min(filter(None, started_ms), default=ended_ms),
+            finished_ms=ended_ms,
+            lost=lost,
+            elements=elements,
+        )
+
+    def _run_alone(self, assignment: Assignment) -> Result:
         self.began.append(assignment)
         started_ms = self._clock_ms()
         value, failure, lost = None, None, False

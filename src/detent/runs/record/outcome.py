@@ -12,6 +12,7 @@ from detent.canon.late import dataclass, pattern
 from detent.errors import DetentError, InvalidInput, StoreCorrupt
 from detent.jobs.order import Order
 from detent.jobs.status import ErrorCategory
+from detent.jobs.values import split_result_name
 from detent.jobs.work import Failure, WorkReport
 from detent.kernel import Evidence
 from detent.ledger import SignedResult
@@ -132,6 +133,13 @@ def read_report(content: Content, digest: bytes) -> WorkReport | None:
         return None if envelope is None else WorkReport.parse(SignedResult.parse(envelope).body)
     except (StoreCorrupt, InvalidInput):
         return None
+
+
+def read_result(content: Content, named: str) -> WorkReport | None:
+    """The report of a result, or of one element's, by its name; None when it is erased, damaged, or none."""
+    digest, element = split_result_name(named)
+    report = read_report(content, digest)
+    return report if report is None or element is None else report.of_element(element)
 
 
 def users_line(traceback: str, base: str | None = None) -> str | None:

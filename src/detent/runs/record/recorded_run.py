@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any, Final
 from uuid import UUID
 
 from detent.canon.late import dataclass
 from detent.contract.references import FROM, PARAM
 from detent.errors import DetentError
+from detent.jobs.elements import element_id
 from detent.jobs.work import WorkReport
 from detent.kernel import Evidence, Job, Run
 from detent.kernel import run as run_status
 from detent.kernel.run import CANCELLED_WITH_RUN
 from detent.kernel.table import State
 from detent.ledger.signing import report_named
-from detent.owner.content import Content, open_value
+from detent.owner.content import Content, open_value, order_of
 from detent.owner.views import Times
 from detent.runs.record.inputs import RunInputs, digests_of, parse_inputs
 from detent.runs.record.outcome import failure_of, read_report
@@ -46,16 +48,27 @@ _NO_LIST: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class RecordedElement:
-    """One job's worth of a step: a job of the run, or the job of an earlier one whose result was taken."""
+    """One job's worth of a step: a job of the run, or the job of an earlier one whose result was taken.
+
+    An element that shares its job with others is called by the job and its place there, and has what is its own of the rest.
+    """
 
     index: int | None
     job_id: str
     state: str
-    """Of the job."""
+    """Of the job, or of the element."""
     reused: bool = False
     ingredients_digest: bytes | None = None
     """Names what the key of a reused element was made of."""
     row: JobRow | None = None
+    """Of the job, which may be an array."""
+    place: int | None = None
+    """Which element of the array it is."""
+
+    @property
+    def carrier(self) -> str:
+        """The job itself: where it is an array, that."""
+        return self.job_id if self.place is None or self.row is None else self.row.job_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +137,12 @@ def recorded_run(reader: StoreReader, content: Content, run: Run, live: Live | N
     return RecordedRun(run, inputs, tuple(_Reading(reader, content, run, inputs, live).steps()))
 
 
+def element_report(reader: StoreReader, content: Content, element: RecordedElement) -> WorkReport | None:
+    """The report of an element: its job's, or its own part of that; None when there is none, or it is gone."""
+    report = None if element.row is None else report_of(reader, content, element.row)
+    return report if report is None or element.place is None else report.of_element(element.place)
+
+
 def report_of(reader: StoreReader, content: Content, row: JobRow) -> WorkReport | None:
     """The report by which a job's last attempt ended; None when there is none, or it is gone."""
     exit_seq = Job.decode(row.body).exit_seq
@@ -154,6 +173,10 @@ class _Reading:
         self._times = Times.of(reader)
         self._rows = {row.job_id: row for row in reader.jobs(run_id=run.run_id)}
         self._reuses = Reuses(reader, run.run_id)
+        self._failed: dict[str, WorkReport | None] = {}
+        """The reports of arrays that failed."""
+        self._places: dict[tuple[str, int], tuple[JobRow, int]] = {}
+        """Where elements are that share a job, by their step and index; of arrays that have been come upon."""
         self._names = {step.step_id: step.step_name for step in inputs.contract.plain_steps}
         self._totals: dict[str, int | None] = {}
 
@@ -198,7 +221,7 @@ class _Reading:
                 yield element
             return
         misses = 0
-        for index in range(len(self._rows) + len(self._reuses) + GAP_MAX):
+        for index in count():
             element = self._element(step, index)
             misses = 0 if element is not None else misses + 1
             if element is not None:
@@ -208,13 +231,35 @@ class _Reading:
 
     def _element(self, step: StepRun, index: int | None) -> RecordedElement | None:
         if (taken := self._reuses.of(step.step_id, index)) is not None:
-            row = self._reuses.row(taken.job_id)
-            state = State.SUCCEEDED.value if row is None else row.state
-            return RecordedElement(
-                index, taken.job_id, state, reused=True, ingredients_digest=taken.ingredients_digest, row=row
-            )
+            row, name = self._reuses.row(taken.job_id), element_id(taken.job_id, taken.element)
+            state = State.SUCCEEDED.value if row is None or taken.element is not None else row.state
+            return RecordedElement(index, name, state, True, taken.ingredients_digest, row, taken.element)
         row = self._rows.get(step.job_id(index))
-        return None if row is None else RecordedElement(index, row.job_id, row.state, row=row)
+        if row is not None:
+            return RecordedElement(index, row.job_id, row.state, row=row)
+        return None if index is None else self._in_array(step, index)
+
+    def _in_array(self, step: StepRun, index: int) -> RecordedElement | None:
+        """An element that shares its job: arrays are found by the first of their elements."""
+        if (row := self._rows.get(step.array_id(index))) is not None:
+            order = order_of(self._content, row)
+            for place, one in enumerate(() if order is None else order.elements):
+                self._places[step.key, index if one.index is None else one.index] = row, place
+        found = self._places.get((step.key, index))
+        if found is None:
+            return None
+        row, place = found
+        return RecordedElement(index, element_id(row.job_id, place), self._state_in(row, place), row=row, place=place)
+
+    def _state_in(self, row: JobRow, place: int) -> str:
+        """How an element of an array ended. Of an array that failed, its report tells which of them did."""
+        if row.state != State.FAILED:
+            return row.state
+        if row.job_id not in self._failed:
+            self._failed[row.job_id] = report_of(self._reader, self._content, row)
+        report = self._failed[row.job_id]
+        own = None if report is None else report.of_element(place)
+        return State.SUCCEEDED.value if own is not None and own.ok else row.state
 
     def _view(self, step_id: UUID, elements: Mapping[UUID, tuple[RecordedElement, ...]]) -> StepView:
         """A step by the outcomes of its elements; one without any is waiting until the others are known."""
@@ -230,7 +275,8 @@ class _Reading:
         cached = len(found) - len(own)
         done, failed = states.count(State.SUCCEEDED) + cached, states.count(State.FAILED)
         live = len(states) - states.count(State.SUCCEEDED) - failed - states.count(State.CANCELED)
-        running = sum(self._runs(element) for element in own)
+        # Elements that share a job run one after the other.
+        running = len({element.carrier for element in own if self._runs(element)})
         state, message = self._state(found, own, done, (live, running), total)
         ticks = [Job.decode(element.row.body).submitted_tick for element in own if element.row is not None]
         over = [element.row.tick for element in own if element.row is not None]
@@ -251,29 +297,31 @@ class _Reading:
         )
 
     def _runs(self, element: RecordedElement) -> bool:
-        return element.state == State.RUNNING and (self._live is None or element.job_id in self._live.since_ms)
+        return element.state == State.RUNNING and (self._live is None or element.carrier in self._live.since_ms)
 
     def _ran_ms(self, own: Sequence[RecordedElement]) -> int | None:
         """For how long workers were at a step, by the reports of its attempts; None when they are too many to be read."""
-        if len(own) > REPORTS_READ_MAX:
+        jobs = {element.carrier: element for element in own}
+        if len(jobs) > REPORTS_READ_MAX:
             return None
         begun, spans = False, Spans()
-        for element in own:
+        for element in jobs.values():
             if self._live is not None and self._runs(element):
                 begun = True
-                spans.add(self._live.since_ms[element.job_id], self._live.now_ms)
+                spans.add(self._live.since_ms[element.carrier], self._live.now_ms)
             for report in self._reports(element):
                 begun = True
                 spans.add(report.result.started_ms, report.result.finished_ms)
         return spans.total_ms() if begun else None
 
     def _reports(self, element: RecordedElement) -> Iterator[WorkReport]:
+        """The reports of all attempts at the job of an element."""
         row = element.row
         if row is not None and row.attempt_id == 0:
             if (report := report_of(self._reader, self._content, row)) is not None:
                 yield report
             return
-        for record in self._reader.records_of_job(element.job_id):
+        for record in self._reader.records_of_job(element.carrier):
             transition = record.kind == "transition" and record.evidence is not None
             named = report_named(record.evidence or b"") if transition else None
             if named is not None and (report := read_report(self._content, named)) is not None:
@@ -291,7 +339,7 @@ class _Reading:
             if element.row is None:
                 continue
             if element.state == State.FAILED:
-                return FAILED, self._why(element.row)
+                return FAILED, self._why(element, element.row)
             if element.state == State.CANCELED and not _is_cut(element):
                 reason = Job.decode(element.row.body).reason_code
                 return FAILED, _out_of_time(self._inputs) if reason == RUN_TIMEOUT else f"cancelled ({reason})"
@@ -301,8 +349,8 @@ class _Reading:
             return (REUSED if not own else SUCCEEDED), ""
         return (READY if self._run.status == run_status.RUNNING else CANCELLED), ""
 
-    def _why(self, row: JobRow) -> str:
-        report = report_of(self._reader, self._content, row)
+    def _why(self, element: RecordedElement, row: JobRow) -> str:
+        report = element_report(self._reader, self._content, element)
         if report is None or report.result.failure is None:
             reason = Job.decode(row.body).reason_code
             return unreported(reason, f"it ended without a report ({reason})")
@@ -380,8 +428,7 @@ class _Reading:
     def _length(self, made: tuple[RecordedElement, ...]) -> int | None:
         from detent.canon import json_decode  # noqa: PLC0415 - most runs have no need of it
 
-        row = made[0].row if made else None
-        report = None if row is None else report_of(self._reader, self._content, row)
+        report = element_report(self._reader, self._content, made[0]) if made else None
         data = None if report is None else value_of(self._content, report)
         if data is None:
             return None

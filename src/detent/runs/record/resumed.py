@@ -8,6 +8,7 @@ from typing import Final
 
 from detent.canon.late import dataclass
 from detent.errors import DetentError
+from detent.jobs.order import Order
 from detent.kernel import Job
 from detent.kernel.table import TERMINAL, State
 from detent.owner.backend import Backend
@@ -29,6 +30,8 @@ class Recorded:
     """What is not as it was then, in words; the run cannot go on from it."""
     taken: Found | None = None
     """The job whose result it took, if it took one."""
+    array: tuple[str, int] | None = None
+    """The array that has it, and its place there; None when it has a job of its own."""
 
 
 class Past:
@@ -38,6 +41,9 @@ class Past:
         self._backend = backend
         self._work_keys = work_keys
         self._reuses: Reuses | None = None
+        self._orders: dict[str, Order] = {}
+        self._arrays: dict[tuple[str | None, int | None], tuple[str, int]] = {}
+        """Which array has an element, by the key of its step and its index, and where."""
         self.jobs: dict[str, JobRow] = {}
         self.started_ms: int | None = None
 
@@ -46,29 +52,48 @@ class Past:
         reader = self._backend.reader
         run = reader.run(run_id)
         self.started_ms = None if run is None else run.started_tick
-        self.jobs = {row.job_id: row for row in reader.jobs(run_id=run_id)}
+        for row in reader.jobs(run_id=run_id):
+            self.jobs[row.job_id] = row
+            with suppress(DetentError):  # Its payload was erased: whose it was is not known any more.
+                order = self._orders[row.job_id] = self._backend.order(Job.decode(row.body).payload_digest)
+                for place, element in enumerate(order.elements):
+                    self._arrays[order.origin.step, element.index] = row.job_id, place
         self._reuses = Reuses(reader, run_id)
 
     def recorded(self, element: Element, work_key: WorkKey) -> Recorded | None:
         """What an earlier process did of an element; None when it had not begun it."""
-        taken = None if self._reuses is None else self._reuses.of(element.step.step_id, element.index)
-        source = None if taken is None else taken.job_id
-        row = self.jobs.get(element.job_id) if source is None else self._backend.reader.job(source)
+        source = None if self._reuses is None else self._reuses.of(element.step.step_id, element.index)
         if source is None:
-            return None if row is None else Recorded(row.state, self._changed_since(row, work_key))
-        found = self._backend.report_of(source)
-        if row is None or found is None:
+            job_id, place = self._own(element)
+            row = self.jobs.get(job_id)
+            if row is None:
+                return None
+            change = self._changed_since(row, place, work_key)
+            return Recorded(row.state, change, array=None if place is None else (job_id, place))
+        job_id, place = source.job_id, source.element
+        row, found = self._backend.reader.job(job_id), self._backend.report_of(job_id)
+        report = None if found is None else found[1] if place is None else found[1].of_element(place)
+        if row is None or found is None or report is None:
             return Recorded("", GONE)
-        return Recorded(row.state, self._changed_since(row, work_key), Found(source, False, row.state, *found))
+        taken = Found(job_id, False, State.SUCCEEDED.value, found[0], report, place)
+        return Recorded(row.state, self._changed_since(row, place, work_key), taken)
 
-    def is_open(self, job_id: str) -> bool:
-        """Whether the run left this job unfinished."""
+    def _own(self, element: Element) -> tuple[str, int | None]:
+        """The job of an element, if it has one: an array, with its place there, or one of its own."""
+        in_array = self._arrays.get((element.step.key, element.index))
+        return (element.job_id, None) if in_array is None or element.job_id in self.jobs else in_array
+
+    def is_open(self, element: Element) -> bool:
+        """Whether the run left the job of an element unfinished."""
+        return self._is_open(self._own(element)[0])
+
+    def _is_open(self, job_id: str) -> bool:
         row = self.jobs.get(job_id)
         return row is not None and row.state not in TERMINAL
 
     def open_jobs(self) -> list[str]:
         """All that it left unfinished."""
-        return [job_id for job_id in self.jobs if self.is_open(job_id)]
+        return [job_id for job_id in self.jobs if self._is_open(job_id)]
 
     def begun(self, steps: Iterable[StepRun]) -> frozenset[str]:
         """Ids of the steps that were under way when the run was left; those are not stopped any more."""
@@ -77,20 +102,21 @@ class Past:
             step.step_id for step in steps if reuses is not None and reuses.took_any(step.step_id, mapped=step.mapped)
         }
         keys = {step.key: step.step_id for step in steps}
-        for row in self.jobs.values():
-            with suppress(DetentError):  # Its payload was erased: whose it was is not known any more.
-                begun.add(keys.get(self._backend.order(Job.decode(row.body).payload_digest).origin.step or "", ""))
+        begun.update(keys.get(order.origin.step or "", "") for order in self._orders.values())
         return frozenset(begun)
 
-    def _changed_since(self, row: JobRow, work_key: WorkKey) -> str:
+    def _changed_since(self, row: JobRow, place: int | None, work_key: WorkKey) -> str:
         """What is not any more as it was when a job did this work, in words; empty when all of it is."""
         try:
-            order = self._backend.order(Job.decode(row.body).payload_digest)
+            order = self._orders.get(row.job_id) or self._backend.order(Job.decode(row.body).payload_digest)
         except DetentError:
             return GONE
+        if place is not None:
+            order = order.of_element(place)
         if change := self._work_keys.difference(order.origin.ingredients, work_key.ingredients):
             return change
         if row.state != State.SUCCEEDED:
             return ""
         found = self._backend.report_of(row.job_id)
-        return GONE if found is None else self._work_keys.fault(work_key.call, found[1])
+        report = None if found is None else found[1] if place is None else found[1].of_element(place)
+        return GONE if report is None else self._work_keys.fault(work_key.call, report)

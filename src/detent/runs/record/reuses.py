@@ -29,6 +29,8 @@ class Taken(NamedTuple):
     job_id: str
     ingredients_digest: bytes | None
     """Names the ingredients that were equal; None when it was taken with a whole run."""
+    element: int | None = None
+    """Which element of the job, where that is an array."""
 
 
 class EarlierRun:
@@ -60,7 +62,8 @@ class Reuses:
         """Jobs of the earlier run whose results were taken, by their ids."""
         for record in reader.records_of_run(run_id):
             if record.kind == STEP_REUSED and (said := _fields(record.body)):
-                self.steps[str(said["step_id"])] = Taken(str(said["job_id"]), said["ingredients_digest"])
+                taken = Taken(str(said["job_id"]), said["ingredients_digest"], said.get("element"))
+                self.steps[str(said["step_id"])] = taken
             elif record.kind == RUN_REUSED and (said := _fields(record.body)):
                 self._take_run(str(said["reused_run_id"]), said["except_steps"])
 

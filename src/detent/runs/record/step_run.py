@@ -12,7 +12,7 @@ from dataclasses import field
 from typing import Any, Final
 from uuid import UUID
 
-from detent.canon import digest_text, encode_trusted, parse_digest, sha256
+from detent.canon import encode_trusted, sha256
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.contract import map_run
@@ -30,6 +30,7 @@ from detent.workflow.identity import uuid8
 from detent.workflow.plain import PlainStep
 
 ELEMENT_LABEL: Final = "element/v1"
+ARRAY_LABEL: Final = "array/v1"
 ELEMENTS_MAX: Final = 100_000
 """Elements of a mapped step."""
 
@@ -44,8 +45,8 @@ class Element:
     item: JsonValue = None
     """The element of the list, as a stored value."""
     state: str = WAITING
-    digest: bytes | None = None
-    """Of the report that holds the result."""
+    result: str | None = None
+    """The name of the result: by the report that holds it."""
     attempts: int = 0
     """Attempts that ended and are repeated."""
     next_attempt: NextAttempt | None = None
@@ -53,7 +54,9 @@ class Element:
     message: str = ""
     left_files: bool = False
     source: str | None = None
-    """The job whose result this is, when it is not this element's own."""
+    """The job, or the element of an array, whose result this is, when it is not a job of this element's own."""
+    array: str | None = None
+    """The array that has it, or an equal element, while that is under way."""
     again: str | None = None
     """Why the result of equal work was not taken, where there was some."""
 
@@ -114,6 +117,11 @@ class StepRun:
         return self.binding.map is not None
 
     @property
+    def mapped_name(self) -> str:
+        """The keyword under which a mapped step is given the elements of its list."""
+        return "" if self.binding.map is None else self.binding.map[0]
+
+    @property
     def at_once(self) -> int | None:
         """How many elements of it may be under way at once; None unless the contract says so (X-162, X-194)."""
         return self.step.max_parallel_instances if "max_parallel_instances" in self.step.model_fields_set else None
@@ -122,6 +130,10 @@ class StepRun:
         """The job of the step, or of one of its elements: the same whenever the run is resumed (X-023, X-185)."""
         return element_job_id(self.action_id, index)
 
+    def array_id(self, first: int) -> str:
+        """The job of an array of elements, by the first of them: each element is in one array at most."""
+        return str(uuid8(sha256(encode_trusted([ARRAY_LABEL, str(self.action_id), first]))))
+
     def element_id(self, index: int | None) -> str:
         """What a record calls an element that took an earlier result."""
         return self.step_id if index is None else f"{self.step_id}[{index}]"
@@ -129,9 +141,9 @@ class StepRun:
     def reference(self) -> JsonValue:
         """What stands for the step's result in an argument of another one."""
         if self.mapped:
-            return [result_reference(digest_text(element.digest)) for element in self.elements if element.digest]
-        digest = self.elements[0].digest if self.elements else None
-        return None if digest is None else result_reference(digest_text(digest))
+            return [result_reference(element.result) for element in self.elements if element.result is not None]
+        result = self.elements[0].result if self.elements else None
+        return None if result is None else result_reference(result)
 
 
 def element_job_id(action_id: UUID, index: int | None) -> str:
@@ -153,7 +165,7 @@ def list_fault(key: str, length: int | None) -> str | None:
 class Binder:
     """Makes the calls of one run: parameters and the results of steps in the place of references.
 
-    ``load`` gives the stored value of a result by its digest.
+    ``load`` gives the stored value of a result by its name.
     """
 
     def __init__(
@@ -162,12 +174,12 @@ class Binder:
         steps: Mapping[str, StepRun],
         *,
         base: str | None,
-        load: Callable[[bytes], JsonValue],
+        load: Callable[[str], JsonValue],
     ) -> None:
         self._params = {name: escaped(value) for name, value in params.items()}
         self._steps = steps
         self._base = base
-        self._load = load
+        self.value = load
 
     def call(self, element: Element) -> Call:
         """What one element has to do: what its step says, with the arguments put together."""
@@ -216,15 +228,11 @@ class Binder:
         if type(listed) is dict and FROM in listed:
             source = self._steps.get(listed[FROM])
             if source is not None and not source.mapped:
-                digest = source.elements[0].digest if source.elements else None
-                listed = None if digest is None else self._load(digest)
+                result = source.elements[0].result if source.elements else None
+                listed = None if result is None else self.value(result)
                 return listed if type(listed) is list else None
         value = self.stored(listed)
         return value if type(value) is list else None
-
-    def value(self, named: str) -> JsonValue:
-        """The stored value of a result, by the digest's text."""
-        return self._load(parse_digest(named))
 
     def stored(self, value: JsonValue) -> JsonValue:
         """A value of the contract as an order has it: references named by digest, parameters put in."""

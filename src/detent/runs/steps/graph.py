@@ -52,6 +52,11 @@ class RunGraph:
         """Whether something could begin now."""
         return bool(self.offers or self._empty) and not self.ending
 
+    @property
+    def has_empty(self) -> bool:
+        """Whether there are mapped steps over an empty list to be ended."""
+        return bool(self._empty)
+
     def open_all(self) -> None:
         """Open every step that waits for nothing."""
         for step in self.steps:

@@ -64,6 +64,9 @@ class Join:
 
     candidate: Candidate
     job_id: str
+    """The job, or the work of this run that is going to be one or a part of one."""
+    element: int | None = None
+    """Which element of the job, where that is an array of another run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,8 @@ class Adopt:
 
     candidate: Candidate
     state: str
+    array: tuple[str, int] | None = None
+    """The job and the place in it, where the element shares a job with others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +149,7 @@ def next_work(candidate: Candidate, under_way: Mapping[Flight, str]) -> Decision
     if isinstance(found, Miss):
         return Submit(candidate, found.why)
     if found.running:
-        return Join(candidate, found.job_id)
+        return Join(candidate, found.job_id, found.element)
     if found.state == State.SUCCEEDED:
         return Reuse(candidate, found)
     return Fail(candidate, found)
@@ -156,7 +161,7 @@ def resumed(candidate: Candidate, recorded: Recorded) -> Reuse | Adopt | Superse
         return Supersede(candidate, recorded.change)
     if recorded.taken is not None:
         return Reuse(candidate, recorded.taken, is_recorded=True)
-    return Adopt(candidate, recorded.state)
+    return Adopt(candidate, recorded.state, recorded.array)
 
 
 def after_join(candidate: Candidate, ended: Found, *, ending: bool) -> Reuse | Offer | Drop:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from detent.canon import digest_text
 from detent.canon.strict_json import JsonValue
 from detent.contract.model import memory_limit_of, retries_of, wall_limit_of
-from detent.jobs.order import Call, JobLimits, Order, Origin, Retries
+from detent.jobs.order import Call, ElementOrder, JobLimits, Order, Origin, Retries
 from detent.jobs.values import restored
 from detent.jobs.work import WorkReport
 from detent.owner.backend import Backend, Inline, Submission
@@ -34,6 +34,17 @@ def limits_of(step: StepRun, call: Call) -> JobLimits:
     )
 
 
+def _element_order(element: Element, work_key: WorkKey, mapped: str) -> ElementOrder:
+    name = f"argument:{mapped}"
+    own = {name: work_key.ingredients[name]} if name in work_key.ingredients else {}
+    keywords = {mapped: work_key.call.keywords[mapped]}
+    return ElementOrder(work_key.call.arguments, keywords, element.index, own, element.again)
+
+
+def _without(said: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in said.items() if key != name}
+
+
 class Orders:
     """Makes orders for one run. It knows the values of the run's results, and puts them where steps refer to them."""
 
@@ -56,12 +67,12 @@ class Orders:
         )
         self._step_limits: dict[str, JobLimits] = {}
         self._value_digests: dict[str, bytes] = {}
-        """What the values of this run's results are, by the digests of their reports."""
+        """What the values of this run's results are, by the names of these."""
 
     def learn(self, element: Element, report: WorkReport | None) -> None:
         """Note what the value of an element is, for those that are given it."""
-        if element.digest is not None and report is not None and report.value_digest is not None:
-            self._value_digests[digest_text(element.digest)] = report.value_digest
+        if element.result is not None and report is not None and report.value_digest is not None:
+            self._value_digests[element.result] = report.value_digest
             element.left_files = bool(report.result.files)
 
     def items(self, step: StepRun) -> list[JsonValue] | None:
@@ -114,6 +125,27 @@ class Orders:
             run_id=self._run_id,
         )
 
+    def array(self, elements: Sequence[tuple[Element, WorkKey]]) -> Submission:
+        """Some elements of a step as one job. All but their items is the same."""
+        first, key = elements[0]
+        step, mapped = first.step, first.step.mapped_name
+        ingredients = {name: said for name, said in key.ingredients.items() if name != f"argument:{mapped}"}
+        order = Order(
+            replace(key.call, arguments=(), keywords=_without(key.call.keywords, mapped)),
+            self.label(step),
+            key.limits or self._limits(step, key.call),
+            Origin(run_id=self._run_id, step=step.key, ingredients=ingredients, action=step.action()),
+            tuple([_element_order(element, one, mapped) for element, one in elements]),
+        )
+        return self._backend.submission(
+            order,
+            job_id=step.array_id(first.index or 0),
+            job_kind="action",
+            priority=step.priority,
+            key=[one.key for _, one in elements],
+            run_id=self._run_id,
+        )
+
     def about_reuse(self, element: Element, work_key: WorkKey) -> tuple[bytes, Inline]:
         """What a record of a reuse names: the ingredients that were equal."""
         return self._backend.sealed_trusted(
@@ -124,6 +156,6 @@ class Orders:
         """What the step's work is called across runs."""
         return f"{self._inputs.name}/{step.key}"
 
-    def _load(self, digest: bytes) -> JsonValue:
-        report = self._backend.report(digest)
+    def _load(self, named: str) -> JsonValue:
+        report = self._backend.result(named)
         return None if report is None else self._backend.value(report)

@@ -8,11 +8,12 @@ It belongs to the thread that drives the run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import islice
+from collections.abc import Mapping, Sequence
+from itertools import chain, islice
 from typing import Final
 
 from detent.errors import error_of
+from detent.jobs.elements import element_id
 from detent.jobs.work import WorkReport
 from detent.kernel import Job
 from detent.kernel import run as run_status
@@ -25,6 +26,7 @@ from detent.runs.record.requests import RUN_TIMEOUT, Requests, out_of_time
 from detent.runs.record.resumed import GONE, Past
 from detent.runs.record.step_run import Element
 from detent.runs.steps.candidates import Candidates
+from detent.runs.steps.chunks import WAITING_MAX, Chunk, Chunks, may_share
 from detent.runs.steps.graph import RunGraph
 from detent.runs.steps.next_work import (
     Adopt,
@@ -79,6 +81,7 @@ class RunProgress:
         self._graph = RunGraph(inputs, identity, self.steps, self.orders.items, backend.now_ms)
         self._past = Past(backend, work_keys)
         self._notes = ReuseNotes(backend, identity, digests_of(inputs.contract)[0], self.orders.about_reuse)
+        self._chunks = Chunks(options.workers)
         self._candidates = Candidates(self.orders, work_keys, self._past, options)
         self.started_ms = backend.now_ms()
         """When the run began, which for one that is taken up was in another process."""
@@ -114,18 +117,18 @@ class RunProgress:
     def offer(self) -> None:
         """Submit what is ready, as far as there is room, and take earlier results where there are some."""
         graph = self._graph
-        while graph.has_more:
+        while not graph.ending:
             graph.close_empty()
-            batch = self._next_batch()
+            chunks = self._next_chunks()
             if graph.ending:
-                for decision in batch:
+                for decision in chain(*chunks):
                     self.waiters.withdraw(decision.candidate, decision.candidate.element.job_id)
                     graph.drop(decision.candidate.element)
                 self._leave_foreign()
-                break
-            if (
-                batch and not self._submit([(one.candidate, self._prepared(one)) for one in batch])
-            ) or not self._room():
+            elif chunks:
+                if not self._submit(chunks) or not self._room():
+                    break
+            elif not graph.has_empty:
                 break
         self._candidates.forget()
         self._record_reuses()
@@ -143,24 +146,35 @@ class RunProgress:
                     self._carry_out(resumed(candidate, candidate.recorded))
         graph.offers.extend(unbegun)
 
-    def _next_batch(self) -> list[Submit]:
-        """The next jobs to submit; their elements wait for them from now on. All else that is decided is done."""
-        batch: list[Submit] = []
-        offers = self._graph.offers
-        while offers and (count := min(BATCH - len(batch), self._room())):
+    def _next_chunks(self) -> list[Chunk]:
+        """The elements of the next jobs, which they wait for from now on. All else that is decided is done."""
+        alone = self._decide()
+        shared = self._chunks.next(min(BATCH - len(alone), self._room()))
+        return [*([one] for one in alone), *shared]
+
+    def _decide(self) -> list[Submit]:
+        """Decide about the elements whose turn it is. Those that need a job of their own are returned; others may share one."""
+        alone: list[Submit] = []
+        offers, left = self._graph.offers, WAITING_MAX - len(self._chunks)
+        while offers and left > 0 and (room := min(BATCH - len(alone), self._room())):
             element = offers.popleft()
-            if not may_begin(element, left_open=self._past.is_open(element.job_id)):
+            if not may_begin(element, left_open=self._past.is_open(element)):
                 self._carry_out(Drop(element))
                 continue
-            candidate = self._candidates.of(element, islice(offers, count - 1), since_ms=self.started_ms)
+            candidate = self._candidates.of(element, islice(offers, room - 1), since_ms=self.started_ms)
             decision = next_work(candidate, self.waiters.under_way)
-            if isinstance(decision, Submit):
-                # Before it is submitted: equal work in the same batch joins it.
-                self.waiters.add(candidate, element.job_id, own=True, flight=candidate.flight)
-                batch.append(decision)
-            else:
+            if not isinstance(decision, Submit):
                 self._carry_out(decision)
-        return batch
+                continue
+            # Before it is submitted: equal work in the same batch joins it.
+            shares = may_share(element, candidate.work_key, one_by_one=self._graph.one_by_one)
+            self.waiters.add(candidate, element.job_id, own=not shares, flight=candidate.flight)
+            if shares:
+                left -= 1
+                self._chunks.add(decision)
+            else:
+                alone.append(decision)
+        return alone
 
     def _room(self) -> int:
         waiters, one_by_one = self.waiters, self._graph.one_by_one
@@ -171,23 +185,25 @@ class RunProgress:
     def _carry_out(self, decision: Decision | Offer | Drop) -> None:
         """Do what was decided about an element; what needs a job is submitted with others."""
         match decision:
-            case Join(candidate, job_id):
-                self._join(candidate, job_id)
+            case Join(candidate, job_id, place):
+                self._join(candidate, job_id, place)
             case Reuse(candidate, found, is_recorded):
                 self._reuse(candidate, found, is_recorded=is_recorded)
             case Fail(candidate, found):
                 element = candidate.element
-                element.state, element.source, element.digest = FAILED, found.job_id, found.digest
+                element.state, element.source, element.result = FAILED, found.name, found.result
                 element.message = why_failed(found.report)
                 self._graph.begin(element)
                 self._graph.end(element)
-            case Adopt(candidate, state):
+            case Adopt(candidate, state, array):
                 element = candidate.element
                 element.state = RUNNING
                 self._graph.begin(element)
-                self.waiters.add(candidate, element.job_id, own=True, flight=candidate.flight)
+                self.waiters.add(candidate, element.job_id, own=array is None, flight=candidate.flight)
+                if array is not None:
+                    self._carry(element, *array)
                 if state in TERMINAL:
-                    self.ended(element.job_id, state)
+                    self.ended(self.waiters.job_of(element.job_id), state)
             case Supersede(candidate, change):
                 self.superseded = f"{candidate.element.step.key}: {change}"
                 self._graph.drop(candidate.element)
@@ -200,20 +216,30 @@ class RunProgress:
                 for joined in self.waiters.pop(element.job_id):  # Its job is never submitted.
                     self._carry_out(Offer(joined.element))
 
-    def _join(self, candidate: Candidate, job_id: str) -> None:
-        element = candidate.element
-        element.state, element.source = RUNNING, job_id
-        self.waiters.add(candidate, job_id)
+    def _join(self, candidate: Candidate, job_id: str, place: int | None) -> None:
+        element, work_id = candidate.element, job_id
+        if place is not None:
+            work_id = self.waiters.cargo(job_id).get(place) or element_id(job_id, place)
+            self.waiters.carry(job_id, place, work_id)
+        element.state, element.source = RUNNING, work_id
+        self.waiters.add(candidate, work_id)
         self._graph.begin(element)
+        job_id = self.waiters.job_of(work_id)
+        element.array = job_id if job_id != work_id else None
         row = self._backend.reader.job(job_id)
         if row is not None and row.state in TERMINAL:  # It ended before it was waited for.
             self.ended(job_id, row.state)
+
+    def _carry(self, element: Element, job_id: str, place: int) -> None:
+        """An array has an element of ours."""
+        element.array, element.source = job_id, element_id(job_id, place)
+        self.waiters.carry(job_id, place, element.job_id, own=True)
 
     def _reuse(self, candidate: Candidate, found: Found, *, is_recorded: bool) -> None:
         element = candidate.element
         if not is_recorded:
             self._notes.add(element, candidate.work_key, found)
-        element.state, element.source, element.digest = REUSED, found.job_id, found.digest
+        element.state, element.source, element.result, element.array = REUSED, found.name, found.result, None
         self._graph.begin(element)
         self.orders.learn(element, found.report)
         self._graph.end(element)
@@ -227,77 +253,123 @@ class RunProgress:
                     raise error_of(refusal)
                 self.cancel(ENDED_ELSEWHERE)
 
-    def _prepared(self, decision: Submit) -> Submission:
-        """The job of an element that needs one."""
+    def _prepared(self, chunk: Chunk) -> Submission:
+        """The job of elements that need one: of one alone, or of several."""
+        for decision in chunk:
+            self._explain(decision)
+        candidates = [decision.candidate for decision in chunk]
+        if len(candidates) > 1:
+            return self.orders.array([(candidate.element, candidate.work_key) for candidate in candidates])
+        (only,) = candidates
+        return only.prepared or self.orders.submission(only.element, only.work_key)
+
+    def _explain(self, decision: Submit) -> None:
+        """Note why an element is done although its label had been done before."""
         candidate = decision.candidate
         element, work_key = candidate.element, candidate.work_key
         if candidate.prepared is not None:
-            return candidate.prepared
+            return
         element.again = why = decision.again or None
         if why is None and work_key.key is not None and element.index is None:
             why = self._work_keys.because(self.orders.label(element.step), work_key, self.started_ms)
         if why:
             self.reasons[element.job_id] = why
-        return self.orders.submission(element, work_key)
 
-    def _submit(self, batch: Sequence[tuple[Candidate, Submission]]) -> bool:
-        """Submit a batch; False when the queue is full: what was not taken is offered again when something has ended."""
+    def _submit(self, chunks: Sequence[Chunk]) -> bool:
+        """Submit jobs; False when the queue is full: what was not taken is offered again when something has ended."""
+        batch = [(chunk, self._prepared(chunk)) for chunk in chunks]
+        for chunk, submission in batch:
+            self._begin(chunk, submission.manifest.job_id)
         try:
             taken = self._submitter.submit([submission for _, submission in batch])
         except RunEnded as exc:
-            for candidate, _ in batch:
-                self.waiters.withdraw(candidate, candidate.element.job_id)
-                self._graph.drop(candidate.element)
+            for chunk, submission in batch:
+                self.waiters.unload(submission.manifest.job_id)
+                for decision in chunk:
+                    self.waiters.withdraw(decision.candidate, decision.candidate.element.job_id)
+                    self._graph.drop(decision.candidate.element)
             self.cancel(str(exc))
             return True
         returned: list[Element] = []
-        for (candidate, submission), is_taken in zip(batch, taken, strict=True):
-            element = candidate.element
-            if is_taken:
-                element.state = RUNNING
-                self._graph.begin(element)
-            else:
-                self.waiters.withdraw(candidate, element.job_id)
-                returned.append(element)
-                self._candidates.keep(candidate, submission)
+        for (chunk, submission), is_taken in zip(batch, taken, strict=True):
+            if not is_taken:
+                returned += self._return(chunk, submission)
+                continue
+            for decision in chunk:
+                decision.candidate.element.state = RUNNING
+                self._graph.begin(decision.candidate.element)
         self._graph.offers.extendleft(reversed(returned))
-        return not returned
+        return all(taken)
+
+    def _begin(self, chunk: Chunk, job_id: str) -> None:
+        """Elements are about to get a job: from now on they wait for it."""
+        self._chunks.begin(chunk, job_id)
+        if len(chunk) == 1:
+            self.waiters.submit(job_id)
+            return
+        for place, decision in enumerate(chunk):
+            self._carry(decision.candidate.element, job_id, place)
+
+    def _return(self, chunk: Chunk, submission: Submission) -> list[Element]:
+        """The queue had no room for a job. Its elements are returned, or wait where they may share another one."""
+        job_id = submission.manifest.job_id
+        if self._chunks.put_back(chunk, job_id):
+            self.waiters.unload(job_id)
+            for decision in chunk:
+                decision.candidate.element.array = decision.candidate.element.source = None
+            return []
+        (only,) = chunk
+        self.waiters.withdraw(only.candidate, only.candidate.element.job_id)
+        self._candidates.keep(only.candidate, submission)
+        return [only.candidate.element]
 
     # -- what happened -------------------------------------------------------------------------------------------------
 
     def ended(self, job_id: str, state: str, digest: bytes | None = None, report: WorkReport | None = None) -> None:
         """A job that elements wait for has ended, or has not and is tried again."""
+        cargo = self.waiters.cargo(job_id)
         if state not in TERMINAL:
             if state == State.RETRYING:
-                self._repeated(job_id, report)
+                self._repeated(job_id, cargo, report)
             return
-        waiting = self.waiters.pop(job_id)
-        if waiting and report is None:
+        if report is None and job_id in self.waiters:
             found = self._backend.report_of(job_id)
             digest, report = found if found is not None else (digest, None)
-        for candidate in waiting:
+        self._chunks.ended(job_id, report)
+        if not cargo:
+            self._done(job_id, Found(job_id, False, state, digest, report))
+        for place, work_id in cargo.items():
+            self._done(work_id, _of_element(Found(job_id, False, state, digest, report), place))
+
+    def _done(self, work_id: str, done: Found) -> None:
+        """Work that elements wait for has ended."""
+        for candidate in self.waiters.pop(work_id):
             element = candidate.element
-            if report is not None:
-                element.step.attempted(report, joined=element.job_id != job_id)
-            if element.job_id == job_id:
-                self._settle(element, state, digest, report)
+            if done.report is not None:
+                element.step.attempted(done.report, joined=element.job_id != work_id)
+            if element.job_id == work_id:
+                self._settle(element, done)
             else:
-                done = Found(job_id, False, state, digest, report)
                 self._carry_out(after_join(candidate, done, ending=self._graph.ending))
 
-    def _repeated(self, job_id: str, report: WorkReport | None) -> None:
-        """An attempt ended and another one follows."""
+    def _repeated(self, job_id: str, cargo: Mapping[int, str], report: WorkReport | None) -> None:
+        """An attempt ended and another one follows; of an array, for those elements that did not succeed."""
         row = self._backend.reader.job(job_id)
-        for candidate in self.waiters.of(job_id):
-            element = candidate.element
-            if report is not None:
-                element.step.attempted(report, joined=element.job_id != job_id)
-            element.attempts += 1
-            element.next_attempt = None if row is None else next_attempt(row, report, self._backend.now_ms())
+        for place, work_id in cargo.items() if cargo else ((None, job_id),):
+            own = report if place is None or report is None else report.of_element(place)
+            if place is not None and own is not None and own.ok:
+                continue
+            for candidate in self.waiters.of(work_id):
+                element = candidate.element
+                if own is not None:
+                    element.step.attempted(own, joined=element.job_id != work_id)
+                element.attempts += 1
+                element.next_attempt = None if row is None else next_attempt(row, own, self._backend.now_ms())
 
-    def _settle(self, element: Element, state: str, digest: bytes | None, report: WorkReport | None) -> None:
+    def _settle(self, element: Element, done: Found) -> None:
         """One element whose own job has ended."""
-        element.digest = digest
+        state, report = done.state, done.report
+        element.result, element.array = done.result, None
         if state == State.SUCCEEDED and report is not None:
             element.state = SUCCEEDED
             self.orders.learn(element, report)
@@ -308,16 +380,16 @@ class RunProgress:
         elif state == State.CANCELED:
             element.state, element.message = CANCELLED, CANCELLED
             if not self._graph.ending:
-                self._cancelled_from_elsewhere(element)
+                self._cancelled_from_elsewhere(element, done.job_id)
         else:
             element.state, element.message = FAILED, why_failed(report)
-            if report is None and (row := self._backend.reader.job(element.job_id)) is not None:
+            if report is None and (row := self._backend.reader.job(done.job_id)) is not None:
                 element.message = unreported(Job.decode(row.body).reason_code, element.message)
         self._graph.end(element)
 
-    def _cancelled_from_elsewhere(self, element: Element) -> None:
+    def _cancelled_from_elsewhere(self, element: Element, job_id: str) -> None:
         """A job of ours was cancelled: with the whole run, or alone, which is the end of its step."""
-        row = self._backend.reader.job(element.job_id)
+        row = self._backend.reader.job(job_id)
         reason = None if row is None else Job.decode(row.body).reason_code
         if reason == CANCELLED_WITH_RUN:
             self.cancel(RUN_CANCELLED)
@@ -360,6 +432,7 @@ class RunProgress:
         # Of a run that is taken up, some jobs may not have had their turn yet.
         later = [job_id for job_id in self._past.open_jobs() if job_id not in self.waiters]
         self._graph.drop_offers()
+        self._chunks.clear()
         self._submitter.cancel([*self.waiters.own, *later], reason_code)
         self._leave_foreign()
 
@@ -368,3 +441,10 @@ class RunProgress:
         for job_id in self.waiters.foreign:
             for candidate in self.waiters.pop(job_id):
                 self._graph.drop(candidate.element)
+
+
+def _of_element(done: Found, place: int) -> Found:
+    """What came of one element of an array that has ended. One without an outcome ended as its array did."""
+    own = None if done.report is None else done.report.of_element(place)
+    state = done.state if own is None else State.SUCCEEDED if own.ok else State.FAILED
+    return Found(done.job_id, False, state, done.digest, own, place)

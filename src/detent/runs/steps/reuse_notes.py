@@ -87,7 +87,8 @@ class ReuseNotes:
         size = 0
         for note in notes:
             named, inline = self._about(note.element, note.work_key)
-            commands.append(ReuseStep(0, self._run_id, note.element_id, note.found.job_id, named))
+            found = note.found
+            commands.append(ReuseStep(0, self._run_id, note.element_id, found.job_id, named, found.element))
             content.extend(inline)
             size += sum(len(data) for _, data in inline)
             if len(commands) >= REUSES_MAX or size >= REUSE_BYTES_MAX:
@@ -101,7 +102,8 @@ class ReuseNotes:
     ) -> tuple[dict[str, Note], list[str], EarlierRun] | None:
         """The earlier run that nearly all results are of: what was taken, by its jobs, and what is excepted; None for no such run.
 
-        Every job of that run is accounted for: it did the very step that took its result, or one that is excepted.
+        Every job of that run is accounted for: it did the very step that took its result, or one that is excepted. Which element an
+        array did, its id does not tell: results of a run with arrays are recorded one by one.
         """
         run = self._source(notes)
         if run is None:

@@ -1,0 +1,167 @@
+"""Mapped steps whose elements share jobs: each element has its outcome, retries, log, reuse and proof, as if it had a job of its own."""
+
+from __future__ import annotations
+
+import apsw
+import pytest
+
+from tests.cli.project import Project, detent_home, project
+
+__all__ = ["detent_home", "project"]
+
+FUNCTIONS = """
+from pathlib import Path
+
+def listed(n):
+    return list(range(n))
+
+def double(n):
+    return 2 * n
+
+def total(values):
+    return sum(values)
+
+def odd(n):
+    if n in (7, 30):
+        raise ValueError(f"{n} does not fit")
+    print("seen", n)
+    return n
+
+def mended(n):
+    flag = Path(f"tried-{n}")
+    if n % 10 == 3 and not flag.exists():
+        flag.touch()
+        raise OSError("busy")
+    return n
+"""
+MAPPED = """
+name: mapped
+params: {{count: {{type: integer, default: 40}}}}
+steps:
+  - {{id: listed, run: {{python: "arrayed:listed", with: {{n: {{$param: count}}}}}}}}
+  - {{id: each, run: {{python: "arrayed:{function}"}}, map: {{n: {{$from: listed}}}}, chunk: 10{more}}}
+  - {{id: total, run: {{python: "arrayed:total", with: {{values: {{$from: each}}}}}}}}
+result: {{$from: total}}
+"""
+
+
+@pytest.fixture
+def arrayed(project: Project) -> Project:
+    """A project with functions to map, four arrays of ten elements each."""
+    project.write("arrayed.py", FUNCTIONS)
+    return project
+
+
+def write(project: Project, function: str, more: str = "") -> None:
+    project.write("mapped.yaml", MAPPED.format(function=function, more=more))
+
+
+def elements(project: Project, step: str = "each") -> list[dict[str, object]]:
+    """What `show` says of each element of the newest run."""
+    (found,) = [one for one in project.json("show", "mapped")["step_list"] if one["step"] == step]
+    return list(found["jobs"])
+
+
+def test_elements_share_jobs_and_have_results_of_their_own(arrayed: Project) -> None:
+    """X-185: four jobs for forty elements, and the next step is given forty results."""
+    write(arrayed, "double")
+    shown = arrayed.run("mapped.yaml")
+    assert shown["result"] == 2 * sum(range(40))
+    found = elements(arrayed)
+    assert [one["index"] for one in found] == list(range(40))
+    assert {one["state"] for one in found} == {"succeeded"}
+    assert len({str(one["job_id"]).rpartition(".")[0] for one in found}) == 4
+    assert len(arrayed.json("list", "--jobs")) == 6
+
+
+def test_an_element_of_an_array_is_reused_by_itself(arrayed: Project) -> None:
+    """X-148: more items, and only the new ones run; the plan, the record and `show` name the element."""
+    write(arrayed, "double")
+    arrayed.run("mapped.yaml")
+    before = {one["index"]: one["job_id"] for one in elements(arrayed)}
+    again = arrayed.run("mapped.yaml", "-p", "count=41")
+    assert again["result"] == 2 * sum(range(41))
+    found = elements(arrayed)
+    assert [one["job_id"] for one in found if one["reused"]] == [before[index] for index in range(40)]
+    assert [one["index"] for one in found if not one["reused"]] == [40]
+    assert arrayed.json("verify")["ok"]
+    assert arrayed.json("replay")["ok"]
+
+
+def test_elements_that_fail_leave_the_results_of_the_others(arrayed: Project) -> None:
+    """X-154, X-149: two of forty fail; a retry runs these two and takes the others from arrays that failed."""
+    write(arrayed, "odd")
+    failed = arrayed.run("mapped.yaml", code=1)
+    assert failed["status"] == "failed"
+    states = {one["index"]: one["state"] for one in elements(arrayed)}
+    assert {index for index, state in states.items() if state == "failed"} == {7, 30}
+    assert sum(state == "succeeded" for state in states.values()) == 38
+    assert "7 does not fit" in arrayed("show", "mapped").out
+    arrayed.write("arrayed.py", FUNCTIONS)  # The same code: what succeeded is taken over.
+    assert arrayed("retry", str(failed["run_id"])).code == 1
+    found = elements(arrayed)
+    assert sum(bool(one["reused"]) for one in found) == 38
+    assert {one["index"] for one in found if one["state"] == "failed"} == {7, 30}
+    assert arrayed.json("verify")["ok"]
+
+
+def test_elements_that_are_retried_do_not_run_their_neighbours_again(arrayed: Project) -> None:
+    """X-164: four elements fail once; each attempt at an array runs only what is left of it."""
+    write(arrayed, "mended", ", retry: {max: 2, on: [USER_CODE_ERROR]}")
+    shown = arrayed.run("mapped.yaml")
+    assert shown["result"] == sum(range(40))
+    assert {one["state"] for one in elements(arrayed)} == {"succeeded"}
+    assert arrayed.json("verify")["ok"]
+
+
+def test_chunk_one_gives_each_element_a_job(arrayed: Project) -> None:
+    arrayed.write("mapped.yaml", MAPPED.format(function="double", more="").replace("chunk: 10", "chunk: 1"))
+    arrayed.run("mapped.yaml", "-p", "count=12")
+    assert len({one["job_id"] for one in elements(arrayed)}) == 12
+    assert not any("." in str(one["job_id"]) for one in elements(arrayed))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            '{id: a, run: {python: "arrayed:double", with: {n: 1}}, chunk: 5}',
+            "chunk means nothing in a step without map",
+        ),
+        ('{id: a, run: {python: "arrayed:double"}, map: {n: [1]}, chunk: 0}', "from 1 to 1,000"),
+        ('{id: a, run: {shell: "echo $n"}, map: {n: [1]}, chunk: 5}', "cannot share a job"),
+        ('{id: a, run: {python: "arrayed:double"}, map: {n: [1]}, chunk: 5, timeout: 5s}', "cannot have timeout"),
+    ],
+)
+def test_a_chunk_that_cannot_be_is_refused_with_its_line(arrayed: Project, line: str, message: str) -> None:
+    arrayed.write("mapped.yaml", f"name: mapped\nsteps:\n  - {line}\n")
+    refused = arrayed("validate", "mapped.yaml")
+    assert refused.code == 2
+    assert message in " ".join((refused.out + refused.err).split())
+    assert "mapped.yaml:3" in refused.out + refused.err
+
+
+def edit(project: Project, change: str) -> None:
+    connection = apsw.Connection(str(project.home.ledger))
+    try:
+        connection.execute(change)
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE work_elements SET element = 1000 - element",
+        "UPDATE work_elements SET execution_key = zeroblob(32) WHERE element = 3",
+        "DELETE FROM work_elements WHERE element = 3",
+    ],
+)
+def test_keys_of_elements_that_were_changed_are_found_and_give_no_wrong_result(arrayed: Project, change: str) -> None:
+    """X-196: the index is not signed; the array's signed payload decides."""
+    write(arrayed, "double")
+    arrayed.run("mapped.yaml")
+    arrayed.checked = False
+    edit(arrayed, change)
+    assert {one["code"] for one in arrayed.json("verify", code=1)["findings"]} == {"WORK_INDEX_WRONG"}
+    assert arrayed.run("mapped.yaml")["result"] == 2 * sum(range(40))
