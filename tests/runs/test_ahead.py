@@ -9,6 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from detent.executor.plain.host_process import HostProcess
+from detent.runs.runtime import Runtime
+from detent.testing import TemporaryHome
+from detent.testing.plugin import detent_home
+
+__all__ = ["detent_home"]
+
 WATCHED = """
 import subprocess, sys
 real = subprocess.Popen.__init__
@@ -82,3 +89,10 @@ def test_a_wrong_contract_leaves_no_process_behind(project: Path) -> None:
     assert done.stdout.splitlines()[0] == EARLY
     assert done.stdout.splitlines()[-1] == "[] 2"
     assert not (project / ".detent").exists()
+
+
+def test_a_host_that_was_not_needed_ends_with_the_runtime(detent_home: TemporaryHome) -> None:
+    host = HostProcess()
+    with Runtime(detent_home.home, workers=1, idle=True, host=host):
+        assert host.process.poll() is None
+    assert host.process.poll() is not None

@@ -153,6 +153,9 @@ class Runtime:
         """End the workers, then the session."""
         with self._starting:
             self._closed = True
+            host, self._host = self._host, None
+        if host is not None:
+            host.drop()  # Nothing had to run.
         try:
             self.supervisor.close()
         finally:
