@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from detent.jobs.order import Call
 from detent.runs.runtime import Runtime
 from detent.runs.single_jobs import JobRequest, SingleJobs
 from detent.testing import CrashPoints
+from detent.workers.drive import Drive
 from tests.runs.rig import WAIT_SECONDS, Rig
 
 POINTS = ["sealed", "appended", "committed"]
@@ -15,6 +18,13 @@ POINTS = ["sealed", "appended", "committed"]
 
 def jobs(rig: Rig, work: Runtime) -> tuple[SingleJobs, JobRequest]:
     return SingleJobs(work), JobRequest(Call(kind="python", target="steps:one", base=str(rig.project)), "label")
+
+
+def test_a_caller_whose_time_is_over_does_not_drive() -> None:
+    """It may be over between the caller's last look at the clock and the turn it asks for."""
+    drive = Drive()
+    with drive.turn(), ThreadPoolExecutor(1) as other:
+        assert not other.submit(drive.take, -0.001, lambda: None).result(WAIT_SECONDS)
 
 
 @pytest.mark.parametrize("point", POINTS)

@@ -63,7 +63,7 @@ class Drive:
         try:
             if not got:
                 make_way()
-                got = self._wheel.acquire(timeout=seconds)
+                got = self._wheel.acquire(timeout=max(0.0, seconds))  # The caller's time may be over already.
         finally:
             if not got:
                 self._caller = None
