@@ -139,7 +139,7 @@ class Stage:
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
-    def told(self, job_id: str, **options: bool) -> Explanation:
+    def told(self, job_id: str, **options: Any) -> Explanation:
         """The explanation of a job, read as another process would read it."""
         with Parts().open_snapshot(self.home.ledger) as reader:
             return explain(reader, Content(reader, self.home.content_files()), job_id, **options)

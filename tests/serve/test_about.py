@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from detent.access.scopes import PUBLIC
+from detent.access.tokens import make_token
 from detent.errors import CODES
 from detent.scheduling.attempts import ALL_FAMILIES
+from detent.serve.routes import ALL
+from detent.serve.table import Route
 from detent.version import __version__
 from tests.serve.served import Served
 
@@ -134,6 +139,14 @@ def test_a_request_without_a_valid_credential_learns_nothing(served: Served, tok
     assert known.code == unknown.code == "UNAUTHENTICATED"
     assert known.headers["www-authenticate"].startswith("Bearer")
     assert {**known.json, "instance": ""} == {**unknown.json, "instance": ""}
+
+
+@pytest.mark.parametrize("route", [route for route in ALL if route.scope != PUBLIC], ids=lambda route: route.path)
+def test_no_route_but_the_public_ones_is_answered_without_a_credential(served: Served, route: Route) -> None:
+    path = re.sub(r"\{\w+\}", "1", route.path)
+    for token in (None, make_token("dtk", bytes(40)).text):
+        reply = served.ask(route.method, path, token=token)
+        assert (reply.status, reply.code) == (401, "UNAUTHENTICATED")
 
 
 def test_what_belongs_to_another_workspace_is_answered_like_what_never_was(served: Served) -> None:

@@ -150,6 +150,7 @@ def everything(store: StoreReader) -> dict[str, object]:
         "recent_jobs": list(store.recent_jobs()),
         "job_heads": list(store.job_heads()),
         "job_counts": store.job_counts(),
+        "tenant_counts": store.tenant_counts(),
         "runs": list(store.runs()),
         "content": [(found, size, store.content(found)) for found, size in store.content_digests()],
         "erased": list(store.erased_digests()),

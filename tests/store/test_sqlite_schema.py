@@ -27,6 +27,8 @@ READ_THROUGH = {
     "work_rows": "SCAN work",
     "work_element_rows": "SCAN work_elements USING COVERING INDEX work_elements_by_job",
     "jobs_outside_work": "SCAN jobs",
+    "tenant_job_counts": "SCAN jobs",
+    "tenant_run_counts": "SCAN runs USING COVERING INDEX runs_by_tenant_status",
     "answer_rows": "SCAN answers",
     # Stops after as many rows as were asked for.
     "runs": "SCAN runs USING INDEX runs_by_start",
@@ -48,6 +50,7 @@ BOUNDED_SORTS = {
     "jobs_in_state",
     "jobs_of_run",
     "job_heads_of_run",
+    "tenant_job_counts",
 }
 """Queries that sort what they found: one job's records, one run's jobs, the jobs of some keys or in a state where few stand."""
 

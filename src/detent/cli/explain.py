@@ -92,48 +92,24 @@ def _explain_job(
     again: bool,
 ) -> int:
     from detent.inspect.elements import element_of  # noqa: PLC0415
-    from detent.inspect.explain_job import (  # noqa: PLC0415
-        explain,
-        limited_by,
-        taken_by,
-    )
-    from detent.inspect.explain_reuse import why_run  # noqa: PLC0415
-    from detent.inspect.job_ledger import ledger_of  # noqa: PLC0415
+    from detent.inspect.explain_job import explained  # noqa: PLC0415
     from detent.owner.content import order_of  # noqa: PLC0415
-    from detent.owner.lock import is_held  # noqa: PLC0415
     from detent.owner.views import job_view  # noqa: PLC0415
-    from detent.runs.cancel import given_reason  # noqa: PLC0415
 
-    told = explain(reader, content, job_id, at_work=is_held(home.lock), again=again)
+    found = explained(home, reader, content, job_id, again=again)
     view = job_view(reader, job_id)
     order = None if view is None or place is None else order_of(content, view.row)
     element = (
         None if view is None or place is None or order is None else element_of(reader, content, view, order, place)
     )
-    why = None if view is None else why_run(reader, content, view)
-    reason = None if view is None else given_reason(reader, content, view.row)
-    settings = home.settings()
-    taken = None if view is None else taken_by(reader, content, view, home.path, settings.step_pools)
-    ledger = None if view is None else ledger_of(reader, content, view, settings.policies(), settings.path)
-    operator_ms = settings.scheduling_policy().watchdog_wall_ms
-    limited = None if view is None else limited_by(content, view, operator_ms)
-    document = {
-        **told.to_map(),
-        **({} if element is None else {**element.to_map(), "array": job_id}),
-        "reuse": None if why is None else why.to_map(),
-        "reason": reason,
-        "resources": None if taken is None else taken.to_map(),
-        "limits": None if limited is None else limited.to_map(),
-        "ledger": None if ledger is None else ledger.to_map(),
-    }
-    beside = [line for one in (ledger, limited, taken) if one is not None for line in one.lines]
+    document = {**found.to_map(), **({} if element is None else {**element.to_map(), "array": job_id})}
 
     def draw(page: Page) -> None:
         if element is not None:
             page.line(Cell("element ", STRONG), Cell(element.name, STRONG), "  ", state_cell(element.state))
             _lines(page, "  ", element.lines)
             page.line()
-        _draw(page, told, why, reason, beside)
+        _draw(page, found.told, found.why, found.reason, found.beside)
 
     return shell.answer(document, draw)
 

@@ -5,7 +5,7 @@ Decisions that left no record of their own are made again from the recorded comm
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -34,7 +34,7 @@ from detent.owner.decision_records import find_decision
 from detent.owner.store_history import StoreHistory
 from detent.owner.views import ABSENT, DAMAGED, ERASED, HERE, JobView, RecordView, Times, whereabouts
 from detent.scheduling import Candidate, Decision, Scheduler, TaskRequest, stages
-from detent.scheduling.explain import code_words
+from detent.scheduling.explain import code_words, nameless
 from detent.store.api import RecordRow, RefusalRow, StoreReader
 from detent.words.quantities import duration_text
 from detent.words.states import word_of
@@ -196,14 +196,17 @@ def story_of(
     view: JobView,
     records: Sequence[RecordView],
     remade: Mapping[bytes, Remade] | None = None,
+    may_name: Callable[[str], bool] | None = None,
 ) -> tuple[tuple[Chapter, ...], str | None]:
     """All chapters in order, and the sentence about the last move; None when nothing has moved the job yet.
 
-    ``remade`` holds decisions that were made again, by digest: they replace those that are not here.
+    ``remade`` holds decisions that were made again, by digest: they replace those that are not here. ``may_name`` says which
+    other jobs may be named; then refusals are left out as well, which are kept by id and not by tenant.
     """
-    teller = _Teller(reader, content, view, remade or {})
+    teller = _Teller(reader, content, view, remade or {}, may_name)
     told = [teller.tell(batch) for batch in _batches(records)]
-    chapters = sorted([*told, *refusals_of(reader, view.row.job_id, view.times)], key=_when)
+    refusals = refusals_of(reader, view.row.job_id, view.times) if may_name is None else ()
+    chapters = sorted([*told, *refusals], key=_when)
     last = told[-1].why if told and told[-1].what != "submitted" else ()
     return tuple(chapters), last[0] if last else None
 
@@ -238,7 +241,15 @@ def why_final(job: Job, last: ev.Evidence | None) -> list[str]:
 class _Teller:
     """Walks a job's records in order and remembers what a later one leaves out: who ran it, since when, how often."""
 
-    def __init__(self, reader: StoreReader, content: Content, view: JobView, remade: Mapping[bytes, Remade]) -> None:
+    def __init__(
+        self,
+        reader: StoreReader,
+        content: Content,
+        view: JobView,
+        remade: Mapping[bytes, Remade],
+        may_name: Callable[[str], bool] | None,
+    ) -> None:
+        self._may_name = may_name
         self._reader, self._content, self._remade = reader, content, remade
         self._job, self._times = view.job, view.times
         self._worker = "its worker"
@@ -335,7 +346,7 @@ class _Teller:
         became, _ = whereabouts(self._reader, self._content, named, record)
         decision = read_decision(find_decision(self._reader, record, named)) if became == HERE else None
         if decision is not None:
-            return decision, HERE
+            return decision if self._may_name is None else nameless(decision, self._may_name), HERE
         if (again := self._remade.get(named)) is not None:
             return again.decision, REMADE
         return None, UNREADABLE if became == HERE else became

@@ -5,20 +5,26 @@ Waiting leaves no record, so the scheduler is rebuilt and asked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from detent.canon.late import dataclass
 from detent.errors import CODES, InvalidInput, StoreCorrupt
 from detent.inspect.explain_history import named_decision, refusals_of, remake, story_of, why_final
+from detent.inspect.explain_reuse import WhyRun, why_run
 from detent.inspect.explain_words import CANDIDATES_TOLD_MAX, Chapter, moment, plain_decision
+from detent.inspect.job_ledger import JobLedger, ledger_of
 from detent.inspect.replicas import HINT, registered_text
 from detent.kernel import Job, Kernel, KernelConfig
 from detent.kernel.table import State
 from detent.owner.content import Content, order_of
+from detent.owner.home import Home
+from detent.owner.lock import is_held
 from detent.owner.recovery import recover
 from detent.owner.views import JobView, RecordView, Times, job_view, timeline_of_job
+from detent.runs.cancel import given_reason
 from detent.runs.record.recorded_run import report_of
 from detent.scheduling import Decision, Scheduler
 from detent.scheduling.explain import because, code_words, waiting_lines
@@ -176,7 +182,13 @@ class Present:
 
 
 def present_of(
-    reader: StoreReader, view: JobView, records: Sequence[RecordView], ending: str | None, *, at_work: bool | None
+    reader: StoreReader,
+    view: JobView,
+    records: Sequence[RecordView],
+    ending: str | None,
+    *,
+    at_work: bool | None,
+    may_name: Callable[[str], bool] | None = None,
 ) -> Present:
     """Say where a job stands. ``at_work`` is whether an owner has the home now; None when unknown."""
     if view.job.terminal:
@@ -189,7 +201,7 @@ def present_of(
     assert isinstance(scheduler, Scheduler)
     idle = () if at_work in (True, None) else (_NOBODY,)
     if job.state == State.QUEUED:
-        return _queued(scheduler, job, idle)
+        return _queued(scheduler, job, idle, may_name or (lambda _: True))
     lines = (
         _running(scheduler, job, view, records)
         if job.state == State.RUNNING
@@ -198,20 +210,23 @@ def present_of(
     return Present((*lines, *idle))
 
 
-def _queued(scheduler: Scheduler, job: Job, idle: tuple[str, ...]) -> Present:
+def _queued(scheduler: Scheduler, job: Job, idle: tuple[str, ...], may_name: Callable[[str], bool]) -> Present:
     waiting = scheduler.waiting(job.job_id)
     if waiting is None or waiting.queue is None:
         return Present((_STATES["QUEUED"], _DAMAGED))
     head = scheduler.head_of_line(job.job_id)
     lines = waiting_lines(waiting, candidates_max=CANDIDATES_TOLD_MAX)
-    if head is not None:
+    if head is not None and not may_name(head.job_id):
+        lines.append(f"The first of its class belongs to another workspace: {because(head)}.")
+        head = None
+    elif head is not None:
         lines.append(f"The first of its class is job {head.job_id}: {because(head)}.")
     if scheduler.fleet and scheduler.suits_any(job.job_id):
         lines.append(f"{registered_text(list(scheduler.fleet))}: the workers of `detent run` get none.")
         lines.append(f"To change that, {HINT}.")
     if job.attempt_id:
         lines.append(f"It has been tried before: this is for attempt {job.attempt_id + 1}.")
-    ahead = tuple(scheduler.ahead(job.job_id, AHEAD_MAX))
+    ahead = tuple(name for name in scheduler.ahead(job.job_id, AHEAD_MAX) if may_name(name))
     return Present((*lines, *idle), waiting, head, ahead, waiting.queue.before)
 
 
@@ -310,12 +325,19 @@ class Explanation:
 
 
 def explain(
-    reader: StoreReader, content: Content, job_id: str, *, at_work: bool | None = None, again: bool = False
+    reader: StoreReader,
+    content: Content,
+    job_id: str,
+    *,
+    at_work: bool | None = None,
+    again: bool = False,
+    tenant: str | None = None,
 ) -> Explanation:
     """Explain one job. Raises `InvalidInput` for a job that was never submitted here.
 
     ``reader`` should be a snapshot: the records, the rows and the scheduler are looked at one after the other. ``again``
     has the job's decisions made once more: that brings back what is not stored of them, and takes as long as a replay.
+    With ``tenant``, jobs of other tenants are counted and never named.
     """
     view = job_view(reader, job_id)
     if view is None:
@@ -325,10 +347,16 @@ def explain(
     if again:
         named = [digest for record in records if (digest := named_decision(record)) is not None]
         remade = remake(reader, view.row.partition, job_id, named)
-    story, ending = story_of(reader, content, view, records, remade)
-    present = present_of(reader, view, records, ending, at_work=at_work)
+    may_name = None if tenant is None else partial(_is_of, reader, tenant)
+    story, ending = story_of(reader, content, view, records, remade, may_name)
+    present = present_of(reader, view, records, ending, at_work=at_work, may_name=may_name)
     as_of = view.times.iso(reader.head(view.row.partition).last_tick)
     return Explanation(job_id, view.job.state, as_of, present, story)
+
+
+def _is_of(reader: StoreReader, tenant: str, job_id: str) -> bool:
+    row = reader.job(job_id)
+    return row is not None and row.tenant_id == tenant
 
 
 def _never_a_job(reader: StoreReader, job_id: str) -> Explanation:
@@ -354,3 +382,52 @@ def _never_a_job(reader: StoreReader, job_id: str) -> Explanation:
         )
     as_of = times.iso(max(reader.head(partition).last_tick for partition in range(reader.partitions)))
     return Explanation(job_id, None, as_of, Present(tuple(lines)), refusals)
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """Everything there is to say about one job."""
+
+    told: Explanation
+    why: WhyRun | None = None
+    """Why it was run and not reused."""
+    reason: str | None = None
+    """What was given as the reason of its cancellation."""
+    taken: Taken | None = None
+    limited: Limited | None = None
+    ledger: JobLedger | None = None
+
+    @property
+    def beside(self) -> list[str]:
+        """Sentences about quotas, limits and resources."""
+        return [line for one in (self.ledger, self.limited, self.taken) if one is not None for line in one.lines]
+
+    def to_map(self) -> dict[str, object]:
+        """As data: one document."""
+        return {
+            **self.told.to_map(),
+            "reuse": None if self.why is None else self.why.to_map(),
+            "reason": self.reason,
+            "resources": None if self.taken is None else self.taken.to_map(),
+            "limits": None if self.limited is None else self.limited.to_map(),
+            "ledger": None if self.ledger is None else self.ledger.to_map(),
+        }
+
+
+def explained(
+    home: Home, reader: StoreReader, content: Content, job_id: str, *, again: bool = False, tenant: str | None = None
+) -> Explained:
+    """Explain one job with everything beside it: reuse, reason, resources, limits, quotas. As `explain` does."""
+    told = explain(reader, content, job_id, at_work=is_held(home.lock), again=again, tenant=tenant)
+    view = job_view(reader, job_id)
+    if view is None:
+        return Explained(told)
+    settings = home.settings()
+    return Explained(
+        told,
+        why_run(reader, content, view),
+        given_reason(reader, content, view.row),
+        taken_by(reader, content, view, home.path, settings.step_pools),
+        limited_by(content, view, settings.scheduling_policy().watchdog_wall_ms),
+        ledger_of(reader, content, view, settings.policies(), settings.path),
+    )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
 from detent.errors import DetentError
 from detent.inspect.replicas import kernels
@@ -44,6 +46,41 @@ class Exposition:
                 with suppress(OSError, DetentError):  # A home of another user, or a full disk: it is counted again.
                     self._metrics.keep(self._home.path)
             return self._metrics.exposition([one[0] for one in now], [one[1] for one in now])
+
+    def queues(self, session: Session | None = None) -> Queues:
+        """What waits now, of all partitions together."""
+        owned = None if session is None else session.owned
+        if owned is None:
+            with self._parts.open_snapshot(self._home.ledger) as reader:
+                found = [_queues(kernel) for kernel in kernels(reader)]
+        else:
+            asked = [owner.look(_queues) for owner in owned.owners]
+            found = [one.result(LOOK_SECONDS) for one in asked]
+        depths: dict[str, dict[int, int]] = {"": {}}
+        for one in found:
+            for pool, classes in one.depths.items():
+                known = depths.setdefault(pool, {})
+                for priority, depth in classes.items():
+                    known[priority] = known.get(priority, 0) + depth
+        return Queues(depths, found[0].capacity_per_class, found[0].capacity_total)
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """How many jobs wait, and how many may."""
+
+    depths: Mapping[str, Mapping[int, int]]
+    """By pool and class."""
+    capacity_per_class: Mapping[int, int]
+    capacity_total: int
+
+
+def _queues(kernel: Kernel) -> Queues:
+    scheduler = kernel.queue
+    assert isinstance(scheduler, Scheduler)
+    per_class = scheduler.policy.capacity()
+    total = scheduler.policy.capacity_total or sum(per_class.values())
+    return Queues(queue_depths(scheduler.queues), per_class, total)
 
 
 def _now(kernel: Kernel) -> tuple[Metrics, Depths, int]:

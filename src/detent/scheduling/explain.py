@@ -7,6 +7,7 @@ scheduler's present answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from detent.errors import CODES
@@ -119,6 +120,19 @@ def _stands(place: Position) -> str:
     return f"It is {stands}; {count_text(place.before, 'job goes', 'jobs go')} before it."
 
 
+NAMELESS: Final = "*"
+"""In place of the id of a job that may not be named; no id has this form."""
+
+
+def nameless(decision: Decision, may_name: Callable[[str], bool]) -> Decision:
+    """A decision without the ids of jobs that may not be named."""
+    facts = tuple(
+        (name, NAMELESS if name == "by_job_id" and not may_name(str(value)) else value)
+        for name, value in decision.facts
+    )
+    return replace(decision, facts=facts)
+
+
 def _admitted(decision: Decision, who: str) -> str:
     where = "" if decision.pool_id is None else f" to pool {decision.pool_id}"
     return f"{who} was admitted{where}: {_POOLS.get(decision.reason, decision.reason)}."
@@ -130,7 +144,8 @@ def _refused(decision: Decision, who: str) -> str:
 
 def _evicted(decision: Decision, who: str) -> str:
     by = _fact(decision, "by_job_id")
-    return f"{who} lost its place in the queue to job {by} ({code_words(decision.reason)})."
+    winner = "a job of another workspace" if by == NAMELESS else f"job {by}"
+    return f"{who} lost its place in the queue to {winner} ({code_words(decision.reason)})."
 
 
 def _placed(decision: Decision, who: str) -> str:

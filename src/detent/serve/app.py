@@ -158,7 +158,7 @@ class Application:
     def _admit(self, exchange: Exchange) -> None:
         """Judge what a request says about itself, before anything is looked up."""
         scope = exchange.scope
-        if self._serving.draining.is_set():
+        if self._serving.hub.draining.is_set():
             raise Refusal(Problem("DRAINING", "the server is stopping; it takes no new requests"))
         if not host_is_allowed(exchange.hosts, self._serving.hosts, scope["scheme"]):
             raise Refusal(

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, WithJsonSchema
 
 from detent.access.cursor import CURSOR_CHARS_MAX
-from detent.errors import InvalidInput
 from detent.serve.table import ID_PATTERN
-from detent.words.states import state_typed
+from detent.words.states import CANCELLED, FAILED, JOB_STATES, RUNNING, STEP_STATES, SUCCEEDED
 
 LIMIT: Final = 50
 LIMIT_MAX: Final = 200
 
 Id = Annotated[str, Field(pattern=ID_PATTERN)]
 Limit = Annotated[int, Field(ge=1, le=LIMIT_MAX)]
-Cursor = Annotated[str, Field(min_length=1, max_length=CURSOR_CHARS_MAX)]
+Cursor = Annotated[str, Field(pattern=rf"^[A-Za-z0-9_-]{{1,{CURSOR_CHARS_MAX}}}$")]
 
 
-def word_typed(path: str, typed: str, words: Sequence[str]) -> str:
-    """The state that a filter names, in either spelling and either case, as for commands."""
-    word = state_typed(typed)
-    if word is None or word not in words:
-        message = f"is not one of {', '.join(words)}"
-        raise InvalidInput(
-            f"{path} {message}", code="VALIDATION_ERROR", details={"errors": [{"path": path, "message": message}]}
-        )
-    return word
+def one_of(words: Sequence[str], value: str) -> str:
+    """Check that a filter names one of these words, and say which there are."""
+    if value not in words:
+        raise ValueError(f"is not one of {', '.join(words)}")
+    return value
+
+
+JobState = Annotated[
+    str, AfterValidator(partial(one_of, JOB_STATES)), WithJsonSchema({"type": "string", "enum": list(JOB_STATES)})
+]
+StepState = Annotated[
+    str, AfterValidator(partial(one_of, STEP_STATES)), WithJsonSchema({"type": "string", "enum": list(STEP_STATES)})
+]
+RUN_FILTERS: Final = (RUNNING, SUCCEEDED, FAILED, CANCELLED)
+RunStatus = Annotated[
+    str, AfterValidator(partial(one_of, RUN_FILTERS)), WithJsonSchema({"type": "string", "enum": list(RUN_FILTERS)})
+]

@@ -26,6 +26,7 @@ from types import FrameType
 from typing import Any, Final, TextIO
 
 import uvicorn
+from starlette.types import Receive, Scope, Send
 
 from detent.access.headers import weak_tag
 from detent.errors import DetentError, InvalidInput, OutcomeUnknown, RequestRefused
@@ -37,10 +38,12 @@ from detent.owner.wiring import Parts
 from detent.serve.app import Application
 from detent.serve.authenticate import DIRECTORY, local_token
 from detent.serve.counters import Counters
+from detent.serve.events import Hub
 from detent.serve.openapi import document
 from detent.serve.protocol import KEEP_ALIVE_SECONDS, LimitedProtocol
+from detent.serve.readers import Readers
 from detent.serve.routes import ALL
-from detent.serve.serving import Readers, Serving
+from detent.serve.serving import Serving
 from detent.serve.table import Table
 from detent.store.files import replace_no_follow
 
@@ -122,29 +125,36 @@ def run(
         url = f"{listening.scheme}://{_bracketed(listening.host)}:{port}"
         described = json.dumps(document(table), sort_keys=True).encode()
         faults: list[BaseException] = []
-        server = _Server(_config(listening), faults)
+        server = _Server(listening, faults)
         with Session(home, parts, on_failed=lambda: server.stop_for(_commit_failed())) as session:
-            serving = Serving(
-                home=home,
-                session=session,
-                authenticator=authenticator,
-                readers=Readers(home, parts),
-                counters=Counters(),
-                hosts=_hosts(listening, port),
-                openapi=described,
-                openapi_tag=weak_tag(described),
-                metrics=Exposition(home, parts),
-                broken=server.stop_for,
-            )
-            server.serving = serving
-            server.config.app = Application(serving, table, log)
-            _keep_address(home, url)
-            told = Started(url, token_file, "here" if session.owns else "elsewhere")
-            server.on_started = lambda: started(told)
+            readers = Readers(home, parts)
+
+            def begin() -> Serving:
+                """What the handlers share; made within the loop."""
+                return Serving(
+                    home=home,
+                    session=session,
+                    authenticator=authenticator,
+                    readers=readers,
+                    hub=Hub(session, readers),
+                    counters=Counters(),
+                    hosts=_hosts(listening, port),
+                    openapi=described,
+                    openapi_tag=weak_tag(described),
+                    metrics=Exposition(home, parts),
+                    broken=server.stop_for,
+                )
+
+            def tell() -> None:
+                _keep_address(home, url)
+                started(Started(url, token_file, "here" if session.owns else "elsewhere"))
+
+            server.begin, server.on_started = begin, tell
+            server.application = lambda serving: Application(serving, table, log)
             try:
                 server.run([listener])
             finally:
-                serving.readers.close()
+                readers.close()
                 with contextlib.suppress(OSError):
                     (home.path / DIRECTORY / ADDRESS_FILE).unlink()
         if faults:
@@ -155,12 +165,15 @@ def run(
 class _Server(uvicorn.Server):
     """uvicorn's server, which tells when it listens, drains, and stops for a fault."""
 
-    serving: Serving
+    begin: Callable[[], Serving]
+    application: Callable[[Serving], Application]
     on_started: Callable[[], None]
+    serving: Serving
     ended_by = 0
 
-    def __init__(self, config: uvicorn.Config, faults: list[BaseException]) -> None:
-        super().__init__(config)
+    def __init__(self, listening: Listening, faults: list[BaseException]) -> None:
+        self.deferred = _Deferred()
+        super().__init__(_config(listening, self.deferred))
         self._faults = faults
 
     def stop_for(self, fault: BaseException) -> None:
@@ -169,14 +182,18 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, then say so."""
+        """Follow the ledger, listen, then say so."""
+        self.serving = self.begin()
+        await self.serving.hub.start()
+        self.deferred.application = self.application(self.serving)
         await super().startup(sockets)
         self.on_started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Tell streams and waiting requests that the end has come, then let everything finish."""
-        self.serving.draining.set()
+        self.serving.hub.drain()
         await super().shutdown(sockets)
+        await self.serving.hub.stop()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -194,13 +211,23 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def _config(listening: Listening) -> uvicorn.Config:
+class _Deferred:
+    """The application, which is made within the loop that uvicorn starts after it has asked for the application."""
+
+    application: Application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand a request on."""
+        await self.application(scope, receive, send)
+
+
+def _config(listening: Listening, application: _Deferred) -> uvicorn.Config:
     proxied = listening.behind_proxy is not None
     options: dict[str, Any] = {}
     if listening.tls_certificate is not None:
         options = {"ssl_certfile": str(listening.tls_certificate), "ssl_keyfile": str(listening.tls_key)}
     config = uvicorn.Config(
-        _not_ready,
+        application,
         http=LimitedProtocol,
         loop="asyncio",
         ws="none",
@@ -224,10 +251,6 @@ def _config(listening: Listening) -> uvicorn.Config:
     except (OSError, ssl.SSLError) as exc:
         raise InvalidInput(f"the TLS certificate or its key cannot be used: {exc}", hint="both are PEM files") from exc
     return config
-
-
-async def _not_ready(*_: object) -> None:
-    """Replaced by the application before the server listens."""
 
 
 @contextlib.contextmanager

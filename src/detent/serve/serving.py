@@ -2,64 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final
 
 from detent.access.buckets import Bucket, Rate, full, take
 from detent.inspect.monitoring import Exposition
 from detent.owner.home import Home
 from detent.owner.session import Session
-from detent.owner.wiring import Parts
 from detent.serve.authenticate import Authenticator
-from detent.serve.tenant_reader import TenantReader
+from detent.serve.counters import Counters
+from detent.serve.events import Hub
+from detent.serve.readers import Readers
 
-if TYPE_CHECKING:
-    from detent.serve.counters import Counters
-
-T = TypeVar("T")
-
-READERS: Final = 4
-"""Threads that read the ledger."""
 READS: Final = Rate(200, 800)
 WRITES: Final = Rate(50, 200)
 FAILURES: Final = Rate(5, 50)
 """How often an address may present a credential that is not valid."""
 BUCKETS_MAX: Final = 10_000
-
-
-class Readers:
-    """Threads that read the ledger, each with a reader of its own."""
-
-    def __init__(self, home: Home, parts: Parts) -> None:
-        self._home, self._parts = home, parts
-        self._local = threading.local()
-        self._opened: list[TenantReader] = []
-        self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(READERS, "detent-read")
-
-    async def read(self, question: Callable[[TenantReader], T]) -> T:
-        """Answer a question on one of the threads."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._ask, question)
-
-    def close(self) -> None:
-        """Finish what is asked, and let go of the ledger."""
-        self._pool.shutdown()
-        for reader in self._opened:
-            reader.close()
-
-    def _ask(self, question: Callable[[TenantReader], T]) -> T:
-        reader: TenantReader | None = getattr(self._local, "reader", None)
-        if reader is None:
-            reader = self._local.reader = TenantReader(self._home, self._parts)
-            with self._lock:
-                self._opened.append(reader)
-        return question(reader)
 
 
 class Limits:
@@ -88,13 +50,12 @@ class Serving:
     session: Session
     authenticator: Authenticator
     readers: Readers
+    hub: Hub
     counters: Counters
     hosts: frozenset[str]
     openapi: bytes
     openapi_tag: str
     metrics: Exposition
     limits: Limits = field(default_factory=Limits)
-    draining: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the server begins to stop."""
     broken: Callable[[BaseException], None] = lambda _: None
     """Stops the process: an invariant is broken."""

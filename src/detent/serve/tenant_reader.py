@@ -8,15 +8,68 @@ For one thread. What takes several looks at the ledger looks at one moment of it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, NamedTuple
 
-from detent.errors import InvalidInput
-from detent.owner.content import Content
+from detent.canon import digest_text, json_decode_trusted
+from detent.canon.merkle import consistency_path, inclusion_path, root_at
+from detent.errors import DetentError, InvalidInput
+from detent.inspect.explain_job import explained
+from detent.inspect.explain_run import explain_run
+from detent.inspect.job_results import job_result
+from detent.inspect.logs import AttemptLog, JobLog, attempts_of, job_log, job_times
+from detent.jobs.order import Order
+from detent.jobs.status import Timeline, timeline
+from detent.jobs.work import WorkFile, WorkReport
+from detent.owner.content import Content, order_of
 from detent.owner.home import Home
-from detent.owner.views import JobView, RunView, Times, view_of_job, view_of_run
+from detent.owner.recovery import tree_node
+from detent.owner.views import JobView, RecordView, RunView, Times, timeline_of_job, view_of_job, view_of_run
 from detent.owner.wiring import Parts
-from detent.store.api import JobRow, RunRow, StoreReader
+from detent.runs.record.identity import is_driven
+from detent.runs.record.recorded_run import Live, RecordedRun, recorded_run, report_of, value_of
+from detent.store.api import JobRow, LedgerHead, RecordRow, RunRow, StoreReader
+from detent.workers.live_output import live_jobs, live_since
+
+VALUE_BYTES_MAX: Final = 1024 * 1024
+"""A value larger than this is left out of a job's answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """What is known about one job at one moment."""
+
+    view: JobView
+    order: Order | None
+    """What it was asked to do; None when that was erased."""
+    report: WorkReport | None
+    value: Any
+    result: Mapping[str, Any] | None
+    """The result of a platform job, without addresses of the store."""
+    told: Timeline | None
+    attempts: list[AttemptLog]
+    waited_ms: int
+    ran_ms: int
+
+
+class Inclusion(NamedTuple):
+    """That a batch is in a tree."""
+
+    size: int
+    root: bytes
+    leaf: bytes
+    path: list[bytes]
+
+
+class Consistency(NamedTuple):
+    """That a tree goes on from an earlier one."""
+
+    first_root: bytes
+    second_root: bytes
+    path: list[bytes]
 
 
 class TenantReader:
@@ -51,6 +104,60 @@ class TenantReader:
         """One job as it stands."""
         return view_of_job(_own_job(self._reader, tenant, job_id), self._times_now())
 
+    def attempts(self, tenant: str, job_id: str) -> tuple[JobView, list[AttemptLog]]:
+        """A job's attempts in order."""
+        with self._moment() as (reader, content):
+            view = view_of_job(_own_job(reader, tenant, job_id), Times.of(reader))
+            return view, list(attempts_of(reader, content, view))
+
+    def detail(self, tenant: str, job_id: str) -> JobFacts:
+        """Everything about a job that its answer has."""
+        with self._moment() as (reader, content):
+            row = _own_job(reader, tenant, job_id)
+            view = view_of_job(row, Times.of(reader))
+            attempts = list(attempts_of(reader, content, view))
+            since_ms = live_since(self._home.path).get(job_id)
+            waited_ms, ran_ms = job_times(view, attempts, since_ms, self._parts.clock.wall_ms())
+            report = report_of(reader, content, row)
+            data = None if report is None else value_of(content, report)
+            value = None if data is None or len(data) > VALUE_BYTES_MAX else json_decode_trusted(data)
+            result = None
+            if view.job.job_kind == "platform" and view.job.terminal:
+                with suppress(DetentError):  # What was erased or is damaged is told by the content's own state.
+                    result = job_result(self._home, content, job_id).result
+            bodies = [record.fields for record in timeline_of_job(reader, content, view)]
+            told = timeline(bodies) if all(bodies) else None
+            return JobFacts(view, order_of(content, row), report, value, result, told, attempts, waited_ms, ran_ms)
+
+    def log(self, tenant: str, job_id: str) -> JobLog:
+        """What a job has printed so far, attempt by attempt, also while it runs."""
+        with self._moment() as (reader, content):
+            _own_job(reader, tenant, job_id)
+            found = job_log(reader, content, job_id, live_jobs(self._home.path).get(job_id))
+            assert found is not None
+            return found
+
+    def explain_job(self, tenant: str, job_id: str) -> dict[str, object]:
+        """Why a job is where it is. Jobs of other workspaces are counted and never named."""
+        with self._moment() as (reader, content):
+            _own_job(reader, tenant, job_id)
+            return explained(self._home, reader, content, job_id, tenant=tenant).to_map()
+
+    def job_records(self, tenant: str, job_id: str) -> tuple[JobView, list[RecordView]]:
+        """A job's records in order."""
+        with self._moment() as (reader, content):
+            view = view_of_job(_own_job(reader, tenant, job_id), Times.of(reader))
+            return view, timeline_of_job(reader, content, view)
+
+    def artifacts(self, tenant: str, job_id: str) -> tuple[JobView, list[Mapping[str, Any]]]:
+        """The files that a job made, as its signed result names them."""
+        with self._moment() as (reader, content):
+            view = view_of_job(_own_job(reader, tenant, job_id), Times.of(reader))
+            if view.job.job_kind == "platform":
+                return view, job_result(self._home, content, job_id).artifacts
+            report = report_of(reader, content, view.row)
+            return view, [_file(file) for file in (() if report is None else report.result.files)]
+
     # -- runs ----------------------------------------------------------------------------------------------------------
 
     def runs(self, tenant: str, *, status: str | None, before: tuple[int, str] | None, limit: int) -> list[RunView]:
@@ -62,6 +169,83 @@ class TenantReader:
     def run(self, tenant: str, run_id: str) -> RunView:
         """One run as it stands."""
         return view_of_run(_own_run(self._reader, tenant, run_id), self._times_now())
+
+    def recorded(self, tenant: str, run_id: str) -> tuple[RunView, RecordedRun | None]:
+        """A run with its steps; None in place of them when what it was started with is gone."""
+        with self._moment() as (reader, content):
+            view = view_of_run(_own_run(reader, tenant, run_id), Times.of(reader))
+            live = Live(live_since(self._home.path), self._parts.clock.wall_ms())
+            return view, recorded_run(reader, content, view.run, live)
+
+    def explain_run(self, tenant: str, run_id: str, step: str | None) -> dict[str, object]:
+        """Why each step of a run is where it is."""
+        with self._moment() as (reader, content):
+            _own_run(reader, tenant, run_id)
+            driven = is_driven(self._home.path, run_id)
+            return explain_run(reader, content, run_id, step, driven=driven).to_map()
+
+    # -- the ledger ----------------------------------------------------------------------------------------------------
+
+    def ledger_head(self, _tenant: str, partition: int) -> tuple[LedgerHead, str | None]:
+        """Where a partition's log stands, and its newest signed tree head."""
+        self._check_partition(partition)
+        newest = next(iter(self._reader.tree_heads(partition)), None)
+        return self._reader.head(partition), None if newest is None else newest.note
+
+    def inclusion(self, _tenant: str, partition: int, batch_no: int, size: int | None) -> Inclusion:
+        """The proof that a batch is in the tree of the first ``size`` batches; of the newest signed head, where none is given."""
+        self._check_partition(partition)
+        with self._moment() as (reader, _):
+            size = self._size(reader, partition, size)
+            batch = reader.batch(partition, batch_no)
+            if batch is None or batch_no >= size:
+                raise InvalidInput(f"batch {batch_no} is not among the first {size}", code="NOT_FOUND")
+            node = partial(tree_node, reader, partition)
+            return Inclusion(size, root_at(size, node), batch.leaf_hash, inclusion_path(batch_no, size, node))
+
+    def consistency(self, _tenant: str, partition: int, first: int, second: int) -> Consistency:
+        """The proof that the first ``second`` batches go on from the first ``first`` unchanged."""
+        self._check_partition(partition)
+        with self._moment() as (reader, _):
+            if not 1 <= first <= second <= reader.head(partition).size:
+                raise InvalidInput(
+                    f"the ledger has {reader.head(partition).size} batches: `from` and `to` are in that range, in order",
+                    code="NOT_FOUND",
+                )
+            node = partial(tree_node, reader, partition)
+            roots = root_at(first, node), root_at(second, node)
+            return Consistency(*roots, consistency_path(first, second, node))
+
+    def _size(self, reader: StoreReader, partition: int, size: int | None) -> int:
+        if size is not None:
+            return min(size, reader.head(partition).size)
+        newest = next(iter(reader.tree_heads(partition)), None)
+        return reader.head(partition).size if newest is None else newest.size
+
+    def _check_partition(self, partition: int) -> None:
+        if not 0 <= partition < self._reader.partitions:
+            raise InvalidInput(f"the ledger has no partition {partition}", code="NOT_FOUND")
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    def positions(self) -> list[int]:
+        """The next position of each partition: where the log ends now."""
+        return [self._reader.head(partition).next_position for partition in range(self._reader.partitions)]
+
+    def counts(self) -> tuple[list[int], dict[tuple[str, str], int], dict[tuple[str, str], int]]:
+        """Jobs by tenant and state and runs by tenant and status, with the positions at which that holds. Reads all of them."""
+        with self._moment() as (reader, _):
+            positions = [reader.head(partition).next_position for partition in range(reader.partitions)]
+            return positions, *reader.tenant_counts()
+
+    def tenants_of_runs(self, run_ids: Sequence[str]) -> dict[str, str]:
+        """Whose runs these are."""
+        found = (self._reader.run(run_id) for run_id in run_ids)
+        return {row.run_id: row.tenant_id for row in found if row is not None}
+
+    def happened(self, partition: int, first: int, stop: int) -> list[RecordRow]:
+        """The records of all tenants from a position up to another, oldest first: for `events`, which divides them."""
+        return list(self._reader.records(partition, first, stop))
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -77,6 +261,19 @@ class TenantReader:
         if self._times is None or self._times[0] != epoch:
             self._times = (epoch, Times.of(self._reader))
         return self._times[1]
+
+
+def _file(file: WorkFile) -> dict[str, Any]:
+    """A file of a function or command, in the words of artifacts."""
+    return {
+        "artifact_id": file.name,
+        "kind": "file",
+        "format": file.name.rpartition(".")[2] if "." in file.name else "",
+        "digest": digest_text(file.digest),
+        "size_bytes": file.size_bytes,
+        "content_type": file.content_type,
+        "metadata": {"name": file.name, "output": file.output},
+    }
 
 
 def _own_job(reader: StoreReader, tenant: str, job_id: str) -> JobRow:

@@ -324,6 +324,9 @@ class StoreReader(Protocol):
     ) -> list[RunRow]:
         """A tenant's runs, newest first, those before a ``started_tick`` and ``run_id`` only."""
 
+    def tenant_counts(self) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], int]]:
+        """How many jobs each tenant has in each state, and how many runs of each status. Reads all of them."""
+
     def job_heads(self, *, run_id: str | None = None) -> Iterator[JobHead]:
         """Every job's head in canonical order, i.e. by the UTF-8 bytes of its id (X-050)."""
 

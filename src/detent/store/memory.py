@@ -352,6 +352,11 @@ class MemoryStore:
         ]
         return chosen[:limit]
 
+    def tenant_counts(self) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], int]]:
+        """How many jobs each tenant has in each state, and how many runs of each status."""
+        jobs = Counter((job.tenant_id, job.state) for job in self._jobs.values())
+        return dict(jobs), dict(Counter((run.tenant_id, run.status) for run in self._runs.values()))
+
     def job_heads(self, *, run_id: str | None = None) -> Iterator[JobHead]:
         """Every job's head in canonical order."""
         return iter([JobHead(job.job_id, job.transition_seq, job.head) for job in self.jobs(run_id=run_id)])

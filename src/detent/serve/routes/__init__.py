@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from detent.serve.routes import about, jobs, runs
+from detent.serve.routes import about, home, jobs, ledger, runs
 from detent.serve.table import Route
 
-ALL: Final[tuple[Route, ...]] = (*about.ROUTES, *jobs.ROUTES, *runs.ROUTES)
+ALL: Final[tuple[Route, ...]] = (
+    *about.ROUTES,
+    *home.ROUTES,
+    *jobs.ROUTES,
+    *runs.ROUTES,
+    *ledger.ROUTES,
+)

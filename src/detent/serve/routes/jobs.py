@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from detent.access.cursor import read_cursor, write_cursor
 from detent.access.headers import weak_tag
+from detent.canon import digest_text, tick_to_iso
+from detent.errors import InvalidInput
+from detent.inspect.logs import AttemptLog
 from detent.jobs.status import project_job
 from detent.owner.views import JobView
 from detent.serve.call import Answer, Call, Shape
-from detent.serve.paging import LIMIT, Cursor, Id, Limit, word_typed
+from detent.serve.paging import LIMIT, Cursor, Id, JobState, Limit
+from detent.serve.records import LedgerRecord, record_of
 from detent.serve.table import READING, Route
-from detent.words.states import JOB_STATES, kernel_name, word_of
+from detent.serve.tenant_reader import JobFacts
+from detent.serve.waiting import Wait, until_ended
+from detent.words.states import kernel_name, word_of
 
 IDS_MAX: Final = 500
+LOG_BYTES_MAX: Final = 1024 * 1024
 
 
 class JobSummary(Shape):
@@ -38,10 +45,56 @@ class JobSummary(Shape):
     changed_at: str
 
 
+class JobError(Shape):
+    """Why a job's last attempt failed."""
+
+    category: str
+    code: str
+    message: str
+    type: str | None
+    traceback: str | None
+
+
+class JobDetail(JobSummary):
+    """A job with its times, its attempts and its result."""
+
+    kind: str
+    """`action`, `task`, `platform`, or what its submitter called it."""
+    label: str | None
+    """What it does, by name; null when that was erased."""
+    step: str | None
+    index: int | None
+    """Its place in the list that a mapped step goes through."""
+    retry_of: str | None
+    attempts: int
+    failures: int
+    interruptions: int
+    max_retries: int
+    first_started_at: str | None
+    started_at: str | None
+    finished_at: str | None
+    queue_time_ms: int | None
+    waited_ms: int
+    ran_ms: int
+    worker: str | None
+    value: JsonValue
+    """What a function returned; null when it is larger than 1 MiB, erased, or not there."""
+    value_digest: str | None
+    result: JsonValue
+    """The signed result of a platform job, without addresses of the store."""
+    error: JobError | None
+
+
+class JobQuery(Shape):
+    """Whether to wait for its end."""
+
+    wait: Wait = 0
+
+
 class JobsQuery(Shape):
     """Which jobs, and where to go on."""
 
-    state: str | None = None
+    state: JobState | None = None
     run: Id | None = None
     limit: Limit = LIMIT
     cursor: Cursor | None = None
@@ -67,27 +120,144 @@ class JobsFound(Shape):
     items: list[JobSummary]
 
 
-def summary(view: JobView) -> JobSummary:
-    """A job as lists show it."""
+class Attempt(Shape):
+    """One attempt at a job."""
+
+    attempt: int
+    running: bool
+    status: str | None
+    reason_code: str | None
+    report: str | None
+    """`here`, `erased`, `absent` or `damaged`; null when none was made."""
+    worker: str | None
+    started_at: str | None
+    finished_at: str | None
+    waited_ms: int | None
+    ran_ms: int | None
+    stdout_bytes: int
+    stderr_bytes: int
+
+
+class Attempts(Shape):
+    """Every attempt at a job, oldest first."""
+
+    items: list[Attempt]
+
+
+class LogQuery(Shape):
+    """Which part of the output."""
+
+    attempt: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    stream: Literal["stdout", "stderr"] = "stdout"
+    offset: Annotated[int, Field(ge=0, le=1 << 53)] = 0
+    limit: Annotated[int, Field(ge=1, le=LOG_BYTES_MAX)] = LOG_BYTES_MAX
+
+
+class JobRecords(Shape):
+    """A job's records on the ledger, in order."""
+
+    items: list[LedgerRecord]
+
+
+class Artifact(Shape):
+    """A file that a job made."""
+
+    artifact_id: str
+    kind: str
+    format: str
+    digest: str
+    size_bytes: int
+    content_type: str
+    metadata: JsonValue
+
+
+class Artifacts(Shape):
+    """The files that a job made."""
+
+    items: list[Artifact]
+
+
+class JobExplanation(Shape):
+    """Why a job is where it is, and how it came there."""
+
+    job_id: str
+    state: str | None
+    as_of: str
+    """The moment of the ledger's last entry."""
+    now: list[str]
+    """Where it stands, in sentences."""
+    waiting: JsonValue
+    head: JsonValue
+    ahead: list[str]
+    """Jobs of this workspace that are before it in the queue."""
+    ahead_total: int
+    """How many jobs are before it, of all workspaces."""
+    story: list[JsonValue]
+    reuse: JsonValue
+    reason: str | None
+    resources: JsonValue
+    limits: JsonValue
+    ledger: JsonValue
+
+
+def summary(view: JobView) -> dict[str, object]:
+    """What lists show of a job."""
     shown = project_job(view.job)
-    return JobSummary(
-        job_id=view.row.job_id,
-        run_id=view.row.run_id,
-        status=word_of(shown.status),
-        detail=shown.detail,
-        state=word_of(view.row.state),
-        reason_code=view.job.reason_code,
-        attempt=view.attempt,
-        transition_seq=view.row.transition_seq,
-        priority=view.job.priority,
-        submitted_at=view.times.iso(view.job.submitted_tick),
-        changed_at=view.times.iso(view.row.tick),
+    return {
+        "job_id": view.row.job_id,
+        "run_id": view.row.run_id,
+        "status": word_of(shown.status),
+        "detail": shown.detail,
+        "state": word_of(view.row.state),
+        "reason_code": view.job.reason_code,
+        "attempt": view.attempt,
+        "transition_seq": view.row.transition_seq,
+        "priority": view.job.priority,
+        "submitted_at": view.times.iso(view.job.submitted_tick),
+        "changed_at": view.times.iso(view.row.tick),
+    }
+
+
+def _detail(facts: JobFacts) -> JobDetail:
+    view, job, order, report, told = facts.view, facts.view.job, facts.order, facts.report, facts.told
+    times = {} if told is None else told.answer(tick_ms=view.times.tick_ms, epoch_base_ms=view.times.epoch_base_ms)
+    named = ("first_started_at", "started_at", "finished_at", "queue_time_ms")
+    failure = None if report is None else report.result.failure
+    origin = None if order is None else order.origin
+    return JobDetail.model_validate(
+        {
+            **summary(view),
+            **{name: times.get(name) for name in named},
+            "kind": job.job_kind,
+            "label": None if order is None else order.label,
+            "step": None if origin is None else origin.step,
+            "index": None if origin is None else origin.index,
+            "retry_of": None if origin is None else origin.retry_of,
+            "attempts": len(facts.attempts),
+            "failures": job.failures,
+            "interruptions": job.interruptions,
+            "max_retries": job.max_retries,
+            "waited_ms": facts.waited_ms,
+            "ran_ms": facts.ran_ms,
+            "worker": job.lease_holder or (None if report is None else report.worker or None),
+            "value": facts.value,
+            "value_digest": None if report is None or report.value_digest is None else digest_text(report.value_digest),
+            "result": None if facts.result is None else dict(facts.result),
+            "error": None
+            if failure is None
+            else {name: getattr(failure, name) for name in ("category", "code", "message", "type", "traceback")},
+        }
     )
+
+
+def job_tag(view: JobView) -> str:
+    """The entity tag of a job: it changes with every record of it."""
+    return weak_tag(view.row.job_id, view.row.transition_seq)
 
 
 async def _list(call: Call) -> Answer:
     query: JobsQuery = call.query
-    state = None if query.state is None else kernel_name(word_typed("query.state", query.state, JOB_STATES))
+    state = None if query.state is None else kernel_name(query.state)
     filters = {"state": state, "run": query.run}
     before = None
     if query.cursor is not None:
@@ -98,20 +268,95 @@ async def _list(call: Call) -> Answer:
     )
     shown = found[: query.limit]
     following = write_cursor("/v1/jobs", filters, (shown[-1][0],)) if len(found) > len(shown) else None
-    return Answer(JobsPage(items=[summary(view) for _, view in shown], next=following))
-
-
-async def _one(call: Call) -> Answer:
-    view = await call.read(lambda reader: reader.job(call.workspace, call.path["job_id"]))
-    return Answer(summary(view), tag=weak_tag(view.row.job_id, view.row.transition_seq))
+    items = [JobSummary.model_validate(summary(view)) for _, view in shown]
+    return Answer(JobsPage(items=items, next=following))
 
 
 async def _some(call: Call) -> Answer:
     body: JobIds = call.body
     found = await call.read(lambda reader: reader.jobs_of(call.workspace, body.job_ids))
-    return Answer(JobsFound(items=[summary(view) for view in found]))
+    return Answer(JobsFound(items=[JobSummary.model_validate(summary(view)) for view in found]))
 
 
+async def _one(call: Call) -> Answer:
+    query: JobQuery = call.query
+    job_id = call.path["job_id"]
+    facts = await until_ended(
+        call.serving.hub,
+        "job",
+        job_id,
+        query.wait,
+        lambda: call.read(lambda reader: reader.detail(call.workspace, job_id)),
+        lambda found: found.view.job.terminal,
+    )
+    # While it runs its times go on, so only a job that has ended stays the same.
+    return Answer(_detail(facts), tag=job_tag(facts.view) if facts.view.job.terminal else None)
+
+
+async def _attempts(call: Call) -> Answer:
+    view, found = await call.read(lambda reader: reader.attempts(call.workspace, call.path["job_id"]))
+    return Answer(Attempts(items=[_attempt(one) for one in found]), tag=job_tag(view))
+
+
+def _attempt(one: AttemptLog) -> Attempt:
+    return Attempt(
+        attempt=one.number,
+        running=one.running,
+        status=None if one.status is None else word_of(one.status),
+        reason_code=one.reason_code,
+        report=one.fate,
+        worker=one.worker or None,
+        started_at=None if one.started_ms is None else tick_to_iso(one.started_ms, 1, 0),
+        finished_at=None if one.finished_ms is None else tick_to_iso(one.finished_ms, 1, 0),
+        waited_ms=one.waited_ms,
+        ran_ms=one.ran_ms,
+        stdout_bytes=len(one.stdout.data),
+        stderr_bytes=len(one.stderr.data),
+    )
+
+
+async def _log(call: Call) -> Answer:
+    query: LogQuery = call.query
+    log = await call.read(lambda reader: reader.log(call.workspace, call.path["job_id"]))
+    number = query.attempt or len(log.attempts)
+    if number > len(log.attempts) or (not log.attempts and query.attempt is not None):
+        raise InvalidInput(
+            f"the job has had {len(log.attempts)} attempts",
+            code="VALIDATION_ERROR",
+            details={"errors": [{"path": "query.attempt", "message": "there is no such attempt"}]},
+        )
+    attempt = log.attempts[number - 1] if log.attempts else AttemptLog(0, running=not log.ended)
+    stream = attempt.stream(query.stream)
+    piece = stream.data[query.offset : query.offset + query.limit]
+    following = min(query.offset, len(stream.data)) + len(piece)
+    over = not attempt.running and following == len(stream.data)
+    headers = {
+        "detent-log-attempt": str(number),
+        "detent-log-next": str(following),
+        "detent-log-end": "true" if over else "false",
+        "detent-log-truncated": "true" if stream.truncated else "false",
+        "detent-log-content": stream.fate if attempt.fate in {None, "here"} else attempt.fate,
+    }
+    return Answer(piece, headers=headers)
+
+
+async def _explain(call: Call) -> Answer:
+    found = await call.read(lambda reader: reader.explain_job(call.workspace, call.path["job_id"]))
+    return Answer(JobExplanation.model_validate(found))
+
+
+async def _records(call: Call) -> Answer:
+    view, found = await call.read(lambda reader: reader.job_records(call.workspace, call.path["job_id"]))
+    return Answer(JobRecords(items=[record_of(one) for one in found]), tag=job_tag(view))
+
+
+async def _artifacts(call: Call) -> Answer:
+    view, found = await call.read(lambda reader: reader.artifacts(call.workspace, call.path["job_id"]))
+    items = [Artifact.model_validate({name: one[name] for name in Artifact.model_fields}) for one in found]
+    return Answer(Artifacts(items=items), tag=job_tag(view))
+
+
+_OWN: Final = ("UNKNOWN_JOB", *READING)
 ROUTES: Final = (
     Route(
         "GET",
@@ -139,10 +384,60 @@ ROUTES: Final = (
         "GET",
         "/v1/jobs/{job_id}",
         _one,
-        "Read a job.",
+        "Read a job; with `wait`, when it has ended or the time is over.",
         "jobs:read",
-        ("UNKNOWN_JOB", *READING),
-        {200: JobSummary},
+        _OWN,
+        {200: JobDetail},
+        query=JobQuery,
+        etag=True,
+    ),
+    Route(
+        "GET",
+        "/v1/jobs/{job_id}/attempts",
+        _attempts,
+        "List the attempts at a job.",
+        "jobs:read",
+        _OWN,
+        {200: Attempts},
+        etag=True,
+    ),
+    Route(
+        "GET",
+        "/v1/jobs/{job_id}/logs",
+        _log,
+        "Read what a job printed, also while it runs; `Detent-Log-Next` is the offset to go on from.",
+        "logs:read",
+        _OWN,
+        query=LogQuery,
+        media_type="text/plain; charset=utf-8",
+    ),
+    Route(
+        "GET",
+        "/v1/jobs/{job_id}/explain",
+        _explain,
+        "Explain why a job waited, ran, was retried or failed.",
+        "jobs:read",
+        _OWN,
+        {200: JobExplanation},
+    ),
+    Route(
+        "GET",
+        "/v1/jobs/{job_id}/records",
+        _records,
+        "List a job's records on the ledger.",
+        "jobs:read",
+        _OWN,
+        {200: JobRecords},
+        etag=True,
+    ),
+    Route(
+        "GET",
+        "/v1/jobs/{job_id}/artifacts",
+        _artifacts,
+        "List the files that a job made.",
+        "artifacts:read",
+        (*_OWN, "RESULT_NOT_READY", "CONTENT_GONE", "TRUST_INVALID"),
+        {200: Artifacts},
         etag=True,
     ),
 )

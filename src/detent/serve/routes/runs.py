@@ -1,19 +1,27 @@
-"""Runs, read: lists, one run, and everything that is known about it."""
+"""Runs, read: lists, one run, its steps, its graph, and why each step is where it is."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import Field, JsonValue
 
 from detent.access.cursor import read_cursor, write_cursor
 from detent.access.headers import weak_tag
+from detent.errors import InvalidInput
 from detent.kernel.run import COMPLETED
+from detent.kernel.run import RUNNING as RUN_RUNNING
 from detent.owner.views import RunView
+from detent.runs.record.recorded_run import RecordedRun, RecordedStep
 from detent.serve.call import Answer, Call, Shape
-from detent.serve.paging import LIMIT, Cursor, Limit, word_typed
+from detent.serve.paging import LIMIT, Cursor, Limit, RunStatus, StepState
 from detent.serve.table import READING, Route
-from detent.words.states import CANCELLED, FAILED, RUNNING, SUCCEEDED, word_of
+from detent.serve.waiting import Wait, until_ended
+from detent.words.states import SUCCEEDED, word_of
 
-FILTERS: Final = (RUNNING, SUCCEEDED, FAILED, CANCELLED)
+STEPS_MAX: Final = 2_000
+JOBS_SHOWN_MAX: Final = 20
+"""Jobs of one step that its row names; `GET /v1/jobs?run=` has all."""
 
 
 class RunSummary(Shape):
@@ -31,10 +39,36 @@ class RunSummary(Shape):
     ended_at: str | None
 
 
+class StepCounts(Shape):
+    """Steps by state."""
+
+    state: str
+    steps: int
+
+
+class RunDetail(RunSummary):
+    """A run with its inputs and a summary of its steps."""
+
+    operation_id: str
+    file: str | None
+    """The contract file or flow it was started from; null when that was erased."""
+    params: JsonValue
+    message: str | None
+    """Why it ended as a whole, where its steps do not say it."""
+    steps: list[StepCounts] | None
+    """Null for a run without steps: of `detent map`, or whose inputs were erased."""
+
+
+class RunQuery(Shape):
+    """Whether to wait for its end."""
+
+    wait: Wait = 0
+
+
 class RunsQuery(Shape):
     """Which runs, and where to go on."""
 
-    status: str | None = None
+    status: RunStatus | None = None
     limit: Limit = LIMIT
     cursor: Cursor | None = None
 
@@ -47,31 +81,108 @@ class RunsPage(Shape):
     """The cursor of the following page; null on the last one."""
 
 
-def summary(view: RunView) -> RunSummary:
-    """A run as lists show it."""
+class StepJob(Shape):
+    """A job of a step."""
+
+    index: int | None
+    job_id: str
+    state: str
+    reused: bool
+
+
+class Step(Shape):
+    """One step of a run."""
+
+    step: str
+    name: str
+    state: str
+    needs: list[str]
+    waits_for: list[str]
+    mapped: bool
+    total: int | None
+    done: int
+    reused: int
+    running: int
+    failed: int
+    retries: int
+    started_ms: int | None
+    ended_ms: int | None
+    ran_ms: int | None
+    message: str | None
+    jobs: list[StepJob]
+    """The first of its jobs."""
+
+
+class StepsQuery(Shape):
+    """Which steps, and where to go on."""
+
+    state: StepState | None = None
+    limit: Annotated[int, Field(ge=1, le=STEPS_MAX)] = STEPS_MAX
+    cursor: Cursor | None = None
+
+
+class StepsPage(Shape):
+    """Steps in the order of the contract."""
+
+    items: list[Step]
+    next: str | None
+
+
+class Graph(Shape):
+    """The steps and what they need, as columns: row n of each is step n."""
+
+    steps: list[str]
+    names: list[str]
+    wave: list[int]
+    """How many steps must end before it, one after the other."""
+    mapped: list[bool]
+    edges: list[list[int]]
+    """Pairs of rows: the first is needed by the second."""
+
+
+class RunExplanation(Shape):
+    """Why each step of a run is where it is."""
+
+    run_id: str
+    name: str
+    status: str
+    driven: bool | None
+    """Whether a process drives it now; null for a run that has ended."""
+    options: JsonValue
+    lines: list[str]
+    steps: list[JsonValue]
+
+
+class ExplainQuery(Shape):
+    """Which step; all where none is named."""
+
+    step: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+
+def summary(view: RunView) -> dict[str, object]:
+    """What lists show of a run."""
     row, times = view.row, view.times
-    return RunSummary(
-        run_id=row.run_id,
-        name=row.name,
-        status=word_of(row.status),
-        reason_code=view.run.reason_code,
-        jobs=view.run.jobs,
-        live_jobs=view.run.live_jobs,
-        jobs_reused=view.run.steps_reused,
-        started_at=times.iso(row.started_tick),
-        ended_at=None if row.ended_tick is None else times.iso(row.ended_tick),
-    )
+    return {
+        "run_id": row.run_id,
+        "name": row.name,
+        "status": word_of(row.status),
+        "reason_code": view.run.reason_code,
+        "jobs": view.run.jobs,
+        "live_jobs": view.run.live_jobs,
+        "jobs_reused": view.run.steps_reused,
+        "started_at": times.iso(row.started_tick),
+        "ended_at": None if row.ended_tick is None else times.iso(row.ended_tick),
+    }
 
 
-def run_tag(view: RunView) -> str:
-    """The entity tag of a run: it changes with every job of it."""
-    return weak_tag(view.row.run_id, view.row.body)
+def _tag(view: RunView) -> str | None:
+    """The entity tag of a run that has ended; until then its steps go on without a change of its row."""
+    return None if view.row.status == RUN_RUNNING else weak_tag(view.row.run_id, view.row.body)
 
 
 async def _list(call: Call) -> Answer:
     query: RunsQuery = call.query
-    word = None if query.status is None else word_typed("query.status", query.status, FILTERS)
-    status = COMPLETED if word == SUCCEEDED else word
+    status = COMPLETED if query.status == SUCCEEDED else query.status
     filters = {"status": status}
     before = None
     if query.cursor is not None:
@@ -85,14 +196,132 @@ async def _list(call: Call) -> Answer:
     if len(found) > len(shown):
         last = shown[-1].row
         following = write_cursor("/v1/runs", filters, (last.started_tick, last.run_id))
-    return Answer(RunsPage(items=[summary(view) for view in shown], next=following))
+    return Answer(RunsPage(items=[RunSummary.model_validate(summary(view)) for view in shown], next=following))
 
 
 async def _one(call: Call) -> Answer:
-    view = await call.read(lambda reader: reader.run(call.workspace, call.path["run_id"]))
-    return Answer(summary(view), tag=run_tag(view))
+    query: RunQuery = call.query
+    run_id = call.path["run_id"]
+    await until_ended(
+        call.serving.hub,
+        "run",
+        run_id,
+        query.wait,
+        lambda: call.read(lambda reader: reader.run(call.workspace, run_id)),
+        lambda view: view.row.ended_tick is not None,
+    )
+    view, recorded = await call.read(lambda reader: reader.recorded(call.workspace, run_id))
+    counts: dict[str, int] = {}
+    for step in () if recorded is None else recorded.steps:
+        counts[step.view.state] = counts.get(step.view.state, 0) + 1
+    detail = RunDetail.model_validate(
+        {
+            **summary(view),
+            "operation_id": view.run.operation_id,
+            "file": None if recorded is None else recorded.inputs.contract.name,
+            "params": None if recorded is None else dict(recorded.inputs.params),
+            "message": None if recorded is None else recorded.message or None,
+            "steps": None
+            if recorded is None
+            else [{"state": state, "steps": number} for state, number in sorted(counts.items())],
+        }
+    )
+    return Answer(detail, tag=_tag(view))
 
 
+async def _steps(call: Call) -> Answer:
+    query: StepsQuery = call.query
+    state = query.state
+    view, recorded = await _recorded(call)
+    filters = {"run": view.row.run_id, "state": state}
+    first = 0
+    if query.cursor is not None:
+        (place,) = read_cursor(query.cursor, "/v1/runs/steps", filters, (int,))
+        first = int(place)
+    chosen = [
+        (place, step)
+        for place, step in enumerate(recorded.steps)
+        if place >= first and (state is None or step.view.state == state)
+    ]
+    shown = chosen[: query.limit]
+    following = write_cursor("/v1/runs/steps", filters, (shown[-1][0] + 1,)) if len(chosen) > len(shown) else None
+    return Answer(StepsPage(items=[_step(step) for _, step in shown], next=following), tag=_tag(view))
+
+
+def _step(step: RecordedStep) -> Step:
+    view = step.view
+    return Step(
+        step=step.key,
+        name=view.name,
+        state=view.state,
+        needs=list(step.needs),
+        waits_for=list(step.waits_for),
+        mapped=step.mapped,
+        total=view.total,
+        done=view.done,
+        reused=view.cached,
+        running=view.running,
+        failed=view.failed,
+        retries=view.retries,
+        started_ms=view.started_ms,
+        ended_ms=view.ended_ms,
+        ran_ms=view.ran_ms,
+        message=view.message or None,
+        jobs=[
+            StepJob(index=one.index, job_id=one.job_id, state=word_of(one.state), reused=one.reused)
+            for one in step.elements[:JOBS_SHOWN_MAX]
+        ],
+    )
+
+
+async def _graph(call: Call) -> Answer:
+    view, recorded = await _recorded(call)
+    rows = {step.key: place for place, step in enumerate(recorded.steps)}
+    graph = Graph(
+        steps=list(rows),
+        names=[step.view.name for step in recorded.steps],
+        wave=_waves(recorded),
+        mapped=[step.mapped for step in recorded.steps],
+        edges=[[rows[need], rows[step.key]] for step in recorded.steps for need in step.needs if need in rows],
+    )
+    # The contract of a run never changes, whatever its steps do.
+    return Answer(graph, tag=weak_tag("graph", view.run.contract_digest, view.run.bindings_digest))
+
+
+def _waves(recorded: RecordedRun) -> list[int]:
+    """For each step the length of the longest way to it; steps come in an order in which needs are first."""
+    waves: dict[str, int] = {}
+    left = list(recorded.steps)
+    while left:
+        ready = [step for step in left if all(need in waves or need not in _keys(left) for need in step.needs)]
+        for step in ready or left:
+            waves[step.key] = 1 + max((waves.get(need, -1) for need in step.needs), default=-1)
+        left = [step for step in left if step.key not in waves]
+    return [waves[step.key] for step in recorded.steps]
+
+
+def _keys(steps: list[RecordedStep]) -> set[str]:
+    return {step.key for step in steps}
+
+
+async def _explain(call: Call) -> Answer:
+    query: ExplainQuery = call.query
+    found = await call.read(lambda reader: reader.explain_run(call.workspace, call.path["run_id"], query.step))
+    return Answer(RunExplanation.model_validate(found))
+
+
+async def _recorded(call: Call) -> tuple[RunView, RecordedRun]:
+    view, recorded = await call.read(lambda reader: reader.recorded(call.workspace, call.path["run_id"]))
+    if recorded is None:
+        raise InvalidInput(
+            "the run has no steps to show: it is not a run of a contract, or its inputs were erased",
+            code="CONTENT_GONE",
+            hint="GET /v1/jobs?run= lists its jobs",
+        )
+    return view, recorded
+
+
+_OWN: Final = ("UNKNOWN_RUN", *READING)
 ROUTES: Final = (
     Route(
         "GET",
@@ -109,10 +338,43 @@ ROUTES: Final = (
         "GET",
         "/v1/runs/{run_id}",
         _one,
-        "Read a run.",
+        "Read a run; with `wait`, when it has ended or the time is over.",
         "runs:read",
-        ("UNKNOWN_RUN", *READING),
-        {200: RunSummary},
+        _OWN,
+        {200: RunDetail},
+        query=RunQuery,
         etag=True,
+    ),
+    Route(
+        "GET",
+        "/v1/runs/{run_id}/steps",
+        _steps,
+        "List the steps of a run.",
+        "runs:read",
+        (*_OWN, "CONTENT_GONE"),
+        {200: StepsPage},
+        query=StepsQuery,
+        etag=True,
+        pages=True,
+    ),
+    Route(
+        "GET",
+        "/v1/runs/{run_id}/graph",
+        _graph,
+        "Read which step of a run needs which.",
+        "runs:read",
+        (*_OWN, "CONTENT_GONE"),
+        {200: Graph},
+        etag=True,
+    ),
+    Route(
+        "GET",
+        "/v1/runs/{run_id}/explain",
+        _explain,
+        "Explain why each step of a run waits, ran, was reused or failed.",
+        "runs:read",
+        (*_OWN, "INVALID_PARAMS"),
+        {200: RunExplanation},
+        query=ExplainQuery,
     ),
 )

@@ -325,6 +325,14 @@ FROM jobs INDEXED BY jobs_by_run CROSS JOIN job_names USING (job_no)
 WHERE run_id = ?5 AND jobs.job_no < ?2 AND tenant_id = ?1 AND (?4 IS NULL OR state = ?4)
 ORDER BY jobs.job_no DESC LIMIT ?3
 
+-- name: tenant_job_counts
+-- How many jobs of each tenant stand in each state.
+SELECT tenant_id, state, count(*) FROM jobs GROUP BY tenant_id, state
+
+-- name: tenant_run_counts
+-- How many runs of each tenant have each status.
+SELECT tenant_id, status, count(*) FROM runs GROUP BY tenant_id, status
+
 -- name: runs_page
 -- A tenant's runs before tick ?2 and id ?3, the newest first, at most ?4; ?5 is unused.
 SELECT partition, run_id, tenant_id, name, status, started_tick, ended_tick, body

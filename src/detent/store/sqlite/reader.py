@@ -266,6 +266,12 @@ class SqliteReader:
         name = "runs_page" if status is None else "runs_page_of_status"
         return list(self._rows(_RUN_ROW, name, tenant_id, min(tick, INTEGER_MAX), run_id, limit, status))
 
+    def tenant_counts(self) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], int]]:
+        """How many jobs each tenant has in each state, and how many runs of each status."""
+        jobs = {(row[0], row[1]): row[2] for row in self._rows(tuple, "tenant_job_counts")}
+        runs = {(row[0], row[1]): row[2] for row in self._rows(tuple, "tenant_run_counts")}
+        return jobs, runs
+
     def job_heads(self, *, run_id: str | None = None) -> Iterator[JobHead]:
         """Every job's head in canonical order."""
         if run_id is None:

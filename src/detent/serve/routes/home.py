@@ -1,0 +1,145 @@
+"""The home as a whole: how many jobs and runs, what waits in the queue, and events as they happen."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from detent.errors import InvalidInput, RequestRefused
+from detent.serve.call import Answer, Call, Shape
+from detent.serve.table import READING, Route
+from detent.words.states import word_of
+
+TOPICS_MAX: Final = 50
+STREAMS_MAX: Final = 1_000
+STREAMS_PER_KEY_MAX: Final = 20
+_TOPIC: Final = re.compile(r"jobs|runs|(?:job|run):[A-Za-z0-9._:-]{1,200}")
+
+
+class Counts(Shape):
+    """Exact numbers of this workspace, kept with every commit."""
+
+    jobs: dict[str, int]
+    """By state, as the ledger has it."""
+    runs: dict[str, int]
+    """By status."""
+
+
+class QueueClass(Shape):
+    """One class of priority in one pool."""
+
+    priority: int
+    waiting: int
+    capacity: int
+
+
+class QueuePool(Shape):
+    """One pool of workers."""
+
+    pool: str
+    """Empty for the pool of workers that are not registered as replicas."""
+    waiting: int
+    classes: list[QueueClass]
+
+
+class Queue(Shape):
+    """What waits, of all workspaces together."""
+
+    waiting: int
+    capacity: int
+    pools: list[QueuePool]
+
+
+class EventsQuery(Shape):
+    """What to follow."""
+
+    topics: Annotated[str, Field(min_length=1, max_length=12_000)]
+    """Up to 50, comma-joined: `jobs`, `runs`, `job:ID`, `run:ID` (the run and its jobs)."""
+
+
+async def _counts(call: Call) -> Answer:
+    hub, own = call.serving.hub, call.workspace
+    jobs = {word_of(state): number for (tenant, state), number in hub.jobs.items() if tenant == own and number}
+    runs = {word_of(status): number for (tenant, status), number in hub.runs.items() if tenant == own and number}
+    return Answer(Counts(jobs=dict(sorted(jobs.items())), runs=dict(sorted(runs.items()))))
+
+
+async def _queue(call: Call) -> Answer:
+    found = await asyncio.to_thread(call.serving.metrics.queues, call.serving.session)
+    pools = [
+        QueuePool(
+            pool=pool,
+            waiting=sum(depths.values()),
+            classes=[
+                QueueClass(priority=priority, waiting=depth, capacity=found.capacity_per_class[priority])
+                for priority, depth in sorted(depths.items(), reverse=True)
+            ],
+        )
+        for pool, depths in sorted(found.depths.items())
+    ]
+    return Answer(Queue(waiting=sum(pool.waiting for pool in pools), capacity=found.capacity_total, pools=pools))
+
+
+async def _events(call: Call) -> Answer:
+    query: EventsQuery = call.query
+    topics = await _topics(call, query.topics)
+    serving, principal = call.serving, call.principal
+    assert principal is not None
+    open_here = serving.hub.streams_of(principal.credential_id)
+    if serving.hub.streams >= STREAMS_MAX or open_here >= STREAMS_PER_KEY_MAX:
+        raise RequestRefused(
+            f"a credential has at most {STREAMS_PER_KEY_MAX} streams, the server {STREAMS_MAX:,}", code="STREAMS_FULL"
+        )
+    frames = serving.hub.stream(call.workspace, principal.credential_id, topics, call.last_event_id)
+    return Answer(frames, headers={"x-accel-buffering": "no"})
+
+
+async def _topics(call: Call, written: str) -> frozenset[str]:
+    """The topics of a stream, each one that this workspace has and the credential may see."""
+    topics = frozenset(written.split(","))
+    assert call.principal is not None
+    faults = [topic for topic in topics if not _TOPIC.fullmatch(topic)]
+    if faults or len(topics) > TOPICS_MAX:
+        message = f"is a list of at most {TOPICS_MAX} topics: jobs, runs, job:ID, run:ID"
+        raise InvalidInput(
+            f"query.topics {message}",
+            code="VALIDATION_ERROR",
+            details={"errors": [{"path": "query.topics", "message": message}]},
+        )
+    if not call.principal.may("runs:read") and any(topic.startswith("run") for topic in topics):
+        raise RequestRefused("the credential lacks the scope runs:read", code="FORBIDDEN")
+    named = [topic.partition(":") for topic in sorted(topics) if ":" in topic]
+    jobs = [name for kind, _, name in named if kind == "job"]
+    if len(await call.read(lambda reader: reader.jobs_of(call.workspace, jobs))) < len(jobs):
+        raise InvalidInput("there is no such job in this workspace", code="UNKNOWN_JOB")
+    for run_id in (name for kind, _, name in named if kind == "run"):
+        await call.read(lambda reader, run_id=run_id: reader.run(call.workspace, run_id))  # type: ignore[misc]
+    return topics
+
+
+ROUTES: Final = (
+    Route("GET", "/v1/counts", _counts, "Count jobs by state and runs by status.", "jobs:read", (), {200: Counts}),
+    Route(
+        "GET",
+        "/v1/queue",
+        _queue,
+        "Show how many jobs wait, by pool and class.",
+        "queue:read",
+        (*READING, "OUTCOME_UNKNOWN"),
+        {200: Queue},
+    ),
+    Route(
+        "GET",
+        "/v1/events",
+        _events,
+        "Follow jobs and runs as server-sent events; `Last-Event-ID` resumes exactly behind an event.",
+        "jobs:read",
+        ("UNKNOWN_JOB", "UNKNOWN_RUN", "STREAMS_FULL", *READING),
+        query=EventsQuery,
+        media_type="text/event-stream",
+        streams=True,
+    ),
+)
