@@ -106,6 +106,8 @@ def test_every_command_tells_the_steps_of_a_reused_run(done: Project) -> None:
     assert done.json("retry", run_id)["retried"] is False
     done.json("gc")
     assert states(done, run_id) == {"reused": ALL}
+    assert f"{ALL} results of run {first}" in done("show", run_id).out
+    assert done("replay").code == 0
 
 
 def test_one_changed_input_is_an_exception(done: Project) -> None:
@@ -117,6 +119,7 @@ def test_one_changed_input_is_an_exception(done: Project) -> None:
     assert kinds(done, run_id) == {"run_started": 1, "run_reused": 1, "run_ended": 1}
     assert states(done, run_id) == {"reused": STEPS, "succeeded": 2}
     assert done.json("show", run_id)["steps_reused"] == STEPS
+    assert f"{STEPS} results of run {first}, 2 steps excepted" in done("show", run_id).out
     again = done.run("flow.yaml", "-p", "x=5")["run_id"]
     assert reused(done, again)["reused_run_id"] == first
     assert kinds(done, again)["step_reused"] == 2, "those of the second run are named one by one"
@@ -239,10 +242,14 @@ def test_elements_of_a_mapped_step_are_taken_with_the_run(project: Project) -> N
 def test_the_bundle_of_a_reused_run_names_the_other_by_a_digest_that_its_bundle_has(done: Project) -> None:
     first = done.newest()
     run_id = done.run("flow.yaml")["run_id"]
+    reports = []
     for name in (first, run_id):
         root = done.json("export", name, "--output", f"{name}.detent")["root"]
-        report = done.json("verify", f"{name}.detent", "--root", root)
-        assert report["ok"], report
+        reports.append(done.json("verify", f"{name}.detent", "--root", root))
+    assert [report["ok"] for report in reports] == [True, True], reports
+    (end,) = [record for record in records(done, first) if record["kind"] == "run_ended"]
+    (unseen,) = [sentence for sentence in reports[1]["not_proved"] if first in sentence]
+    assert f"sha256:{end['jobs_digest'].hex()}" in unseen
 
 
 def test_a_process_that_does_not_own_the_home_names_the_run_too(done: Project) -> None:

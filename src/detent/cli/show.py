@@ -379,12 +379,21 @@ def _what(record: RecordView) -> Cell:
     return Cell(record.row.kind.replace("_", " "))
 
 
+def _taken(fields: Mapping[str, Any]) -> str:
+    """What a run took of another one; the record may be damaged."""
+    count, excepted = fields.get("steps_reused"), fields.get("except_steps")
+    taken = f"{count_text(count, 'result') if type(count) is int else 'results'} of run {fields['reused_run_id']}"
+    return taken + (f", {count_text(len(excepted), 'step')} excepted" if type(excepted) is list and excepted else "")
+
+
 def _why(record: RecordView, names: Mapping[str, str]) -> str:
     if not record.fields:
         return "`detent verify` says what is wrong"
     evidence = record.evidence
     if evidence is None:
         step, bracket, index = str(record.fields.get("step_id") or "").partition("[")
+        if "reused_run_id" in record.fields:
+            return _taken(record.fields)
         if step in names:
             return f"{names[step]}{bracket}{index} from job {record.fields.get('job_id')}"
         return str(word_of(str(record.fields.get("status") or "")) or record.fields.get("step_id") or "")

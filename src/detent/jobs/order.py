@@ -104,6 +104,8 @@ class JobLimits:
     """The quota, lease and backoff that the work itself names, by kind; for other kinds its tenant's hold, or the home's."""
 
     def __post_init__(self) -> None:
+        if len(self.retries.on) < 2:
+            return
         if (categories := tuple(sorted(set(self.retries.on)))) != self.retries.on:  # As a manifest writes them.
             object.__setattr__(self, "retries", Retries(self.retries.max, categories))
 

@@ -285,13 +285,13 @@ class WorkReport:
             raise InvalidInput(f"a report has no field {min(unknown)!r:.80}")
         if missing := _REQUIRED - said.keys():
             raise InvalidInput(f"the report lacks {min(missing)}")
-        parts: dict[str, dict[str, Any]] = {"": {}, "result.": {}, "result.usage.": {}}
+        parts: dict[str, dict[str, Any]] = {"": {}, "result": {}, "result.usage": {}}
         try:
             for name, value in said.items():
-                part, _, own = _PLACES[name].rpartition(".")
-                parts[f"{part}." if part else ""][own] = _READ[name](value) if name in _READ else value
-            usage = Usage(**parts["result.usage."]) if parts["result.usage."] else NO_USAGE
-            return cls(result=Result(usage=usage, **parts["result."]), **parts[""])
+                part, own = _SPLIT[name]
+                parts[part][own] = _READ[name](value) if name in _READ else value
+            usage = Usage(**parts["result.usage"]) if parts["result.usage"] else NO_USAGE
+            return cls(result=Result(usage=usage, **parts["result"]), **parts[""])
         except (TypeError, ValueError, KeyError) as exc:
             raise InvalidInput(f"the report has a field that does not fit: {exc}") from exc
 
@@ -381,6 +381,8 @@ _STORED: Final[dict[str, Any]] = {
     name: _UNSAID if name in _REQUIRED else _DEFAULTS[place.rpartition(".")[2]] for name, place in _PLACES.items()
 } | {"env_version": ""}
 """The fields of a stored report, each with the default that is not written."""
+_SPLIT: Final = {name: place.rpartition(".")[::2] for name, place in _PLACES.items()}
+"""The same, each as the part that has it and its name there."""
 _values: Final = attrgetter(*_PLACES.values())
 _COUNTS: Final = ("attempt_id", "started_ms", "finished_ms", *_USED, "gpu_ms")
 _counts: Final = attrgetter(*(_PLACES[name] for name in _COUNTS))

@@ -75,6 +75,8 @@ class Book:
         self.root = root
         self.with_rows = with_rows
         """Stored rows will follow: only then are the details of every job worth remembering."""
+        self.unseen: tuple[str, bytes] | None = None
+        """The run whose results a run took that is in the file alone, and the digest of its jobs."""
         self.versions: dict[int, bytes] = {}
         """Digest of each trust version, over all partitions."""
         self._verify_many = verify_many

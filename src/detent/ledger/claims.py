@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final
 
+from detent.canon import digest_text
 from detent.ledger.book import Book, Partition
 from detent.ledger.findings import FINDINGS
 from detent.ledger.items import SCOPE_RUN
@@ -136,6 +137,12 @@ def not_proved(
         yield HOME
     if run:
         yield RUN_ONLY
+        if book.unseen is not None:
+            run_id, digest = book.unseen
+            yield (
+                f"What run {run_id}, whose results this run took, did. The bundle of that run shows it, if the jobs_digest in its end is"
+                f" {digest_text(digest)}."
+            )
         if header is not None and header.partitions > 1:
             yield MANY_PARTITIONS
     kept = [partition.heads.newest(kept=True) for partition in partitions]

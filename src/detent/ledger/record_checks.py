@@ -267,6 +267,7 @@ def run_reused(walk: WalkState, fields: Mapping[str, Any], evidence: bytes) -> I
     run.reused_run = True
     header = book.header
     if header is None or header.scope != SCOPE_LEDGER:
+        book.unseen = reused, fields["jobs_digest"]
         return
     ended = book.runs.ended(partition, reused)
     if ended is None:

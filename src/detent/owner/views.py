@@ -221,10 +221,11 @@ def steps_reused(reader: StoreReader, content: Content, view: RunView) -> int:
         steps = {step: digest for step, digest in steps.items() if _label(content, digest) not in ran}
     if not of_run:
         return len(steps)
-    earlier = reader.labels_of_run(str(of_run["reused_run_id"]))
+    earlier, listed = reader.labels_of_run(str(of_run["reused_run_id"])), of_run.get("except_steps")
+    excepted = set(map(str, listed)) if isinstance(listed, list) else set()  # The record may be damaged.
     beside = sum(_label(content, digest) not in earlier for digest in steps.values())
     # Excepted steps of a run that has not ended, or has failed, may not have begun.
-    unbegun = max(0, len(set(of_run["except_steps"]) - elements) - view.run.jobs)
+    unbegun = max(0, len(excepted - elements) - view.run.jobs)
     return max(0, len(earlier - ran) + beside - unbegun)
 
 

@@ -21,6 +21,8 @@ from detent.workers.action_leases import workflow_id_of
 from detent.workflow.identity import ids_of
 
 WORK_LABEL = b"detent/reused-work/v1\0"
+PLACES_MAX = 1_000
+"""Places of a mapped step that are looked at to find one whose result was taken."""
 
 
 class Taken(NamedTuple):
@@ -65,7 +67,8 @@ class Reuses:
                 taken = Taken(str(said["job_id"]), said["ingredients_digest"], said.get("element"))
                 self.steps[str(said["step_id"])] = taken
             elif record.kind == RUN_REUSED and (said := _fields(record.body)):
-                self._take_run(str(said["reused_run_id"]), said["except_steps"])
+                excepted = said["except_steps"]
+                self._take_run(str(said["reused_run_id"]), map(str, excepted) if isinstance(excepted, list) else ())
 
     def _take_run(self, run_id: str, excepted: Iterable[str]) -> None:
         row = self._reader.run(run_id)
@@ -91,7 +94,7 @@ class Reuses:
         """Whether a step took the result of any of its elements."""
         if any(element_id.partition("[")[0] == step_id for element_id in self.steps):
             return True
-        places: Iterable[int | None] = range(len(self._jobs)) if mapped else (None,)
+        places: Iterable[int | None] = range(min(len(self._jobs), PLACES_MAX)) if mapped else (None,)
         return self._earlier is not None and any(self._earlier.job_id(step_id, place) in self._jobs for place in places)
 
     def row(self, job_id: str) -> JobRow | None:
