@@ -41,7 +41,7 @@ class Drive:
         """Held by the thread that takes a step."""
         self._caller: int | None = None
         """The caller that drives or is about to."""
-        self._taken_at = self._seen_at = self._asked_at = _FAR_PAST
+        self._taken_at = self._seen_at = self._gone_at = _FAR_PAST
         self._sleeping = 0
         """Callers that wait while another one drives."""
         self._bell = threading.Event()
@@ -72,18 +72,21 @@ class Drive:
     def take_free(self) -> bool:
         """Begin to drive if no thread takes a step right now; never waits.
 
-        A caller that asks a second time within a moment is expected again: the supervisor's thread then leaves its place free.
+        A caller that comes again soon after it was `gone` is expected once more: the supervisor's thread then leaves its place free.
         """
         now = time.monotonic()
-        if now - self._asked_at < LINGER_SECONDS:
+        if now - self._gone_at < LINGER_SECONDS:
             self._seen_at = now
-        self._asked_at = now
         if not self._claim():
             return False
         if self._wheel.acquire(blocking=False):
             return True
         self._caller = None
         return False
+
+    def gone(self) -> None:
+        """A caller that would have driven has done what it came for, however long that took."""
+        self._gone_at = time.monotonic()
 
     def leave(self, *, has_work: bool) -> None:
         """Drive no longer. The supervisor's thread is called at once if there is work, or callers that wait for it."""

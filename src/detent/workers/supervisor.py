@@ -293,7 +293,10 @@ class Supervisor:
                         self._leave_drive()
                     if answered is not None:
                         return answered
-        return self.claim_ahead.submit(submissions, stop, partition=partition, answers=answers)
+        try:
+            return self.claim_ahead.submit(submissions, stop, partition=partition, answers=answers)
+        finally:
+            self._drive.gone()
 
     def _may_be_driven(self) -> bool:
         return (
