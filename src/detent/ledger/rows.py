@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from detent.canon import NotCanonical, digest_text, encode_trusted, json_decode, sha256
 from detent.errors import InvalidInput, InvariantBroken
+from detent.jobs.elements import Elements
 from detent.jobs.status import JobStatus
 from detent.kernel import Job, partition_of
 from detent.kernel.job import FIXED_FIELDS
@@ -267,7 +268,20 @@ def _mismatch(body: bytes, named: NamedResult) -> str | None:
     if (status == JobStatus.SUCCEEDED.value) != named.succeeded:
         ended = "a success" if named.succeeded else "a failure"
         return f"the report says {str(status)[:40]}, the record calls it {ended}"
-    return None
+    return _elements_fault(said, named) if "elements" in said or "elements_root" in said else None
+
+
+def _elements_fault(said: Mapping[str, Any], named: NamedResult) -> str | None:
+    """Say what is wrong with the elements of an array, or nothing: each counts, and the root is that over all of them."""
+    try:
+        elements = Elements.read(said.get("elements"))
+        if fault := elements.fault():
+            return f"the report's {fault}"
+        if elements.root() != said.get("elements_root"):
+            return "the report's elements_root is not the root over its elements"
+    except (TypeError, ValueError, KeyError) as exc:
+        return f"the report's elements cannot be read: {exc}"
+    return None if elements.ok == named.succeeded else "the report's elements did not all end as the record says"
 
 
 def _status(said: Mapping[str, Any]) -> object:
