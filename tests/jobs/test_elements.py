@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from detent.canon import digest_text, json_digest
 from detent.errors import InvalidInput
 from detent.jobs.elements import ELEMENTS_MAX, FAILED, OPEN, SUCCEEDED, Elements, element_id, split_element_id
 from detent.jobs.order import Call, ElementOrder, JobLimits, Order, Origin, read_order, unchunked
@@ -58,8 +59,31 @@ def test_the_order_of_an_element_is_that_of_a_job_of_its_own() -> None:
     assert ARRAY.of_element(1) == Order(
         replace(CALL, arguments=(2,), keywords={"scale": 3}),
         "m:f",
-        origin=Origin(run_id="r", step="s", index=0, again="it was erased", ingredients={"code": "c"}),
+        origin=Origin(
+            run_id="r",
+            step="s",
+            index=0,
+            again="it was erased",
+            ingredients={
+                "argument:1": digest_text(json_digest(b"2")),
+                "argument:scale": digest_text(json_digest(b"3")),
+                "code": "c",
+            },
+        ),
     )
+
+
+def test_an_argument_that_names_a_result_counts_by_what_the_order_says_of_it() -> None:
+    own = ElementOrder(({"$result": "sha256:r"},), {"x": 1})
+    order = Order(
+        CALL,
+        "f",
+        origin=Origin(ingredients={"argument:1": "v"}),
+        elements=(own, replace(own, ingredients={"argument:x": "w"})),
+    )
+    first, second = order.of_element(0).origin.ingredients, order.of_element(1).origin.ingredients
+    assert first == {"argument:1": "v", "argument:x": digest_text(json_digest(b"1"))}
+    assert second == {"argument:1": "v", "argument:x": "w"}
 
 
 @pytest.mark.parametrize("elements", [[], "x", [[]], [[1]], [[[], {}, 0, {}, None, 1]], [[[1]]] * (ELEMENTS_MAX + 1)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from detent.jobs.order import Call, ElementOrder, Order, Origin
+from detent.jobs.order import Call, ElementOrder, Order, Origin, read_order
 from detent.reuse.ingredients import ArrayKeys, ingredients, key_of_order
 from detent.reuse.work_keys import no_results
 
@@ -24,9 +24,8 @@ CALL = Call(kind="python", target="m:f", keywords={"scale": 2})
 )
 def test_an_element_has_the_key_and_the_ingredients_of_its_own_order(own: ElementOrder) -> None:
     shared = ingredients(CALL, no_results, salt="s")
-    found, key = ArrayKeys(CALL, shared).of(own, no_results)
-    element = Order(
-        CALL, "f", origin=Origin(ingredients=shared), elements=(ElementOrder(own.arguments, own.keywords, None, found),)
-    ).of_element(0)
+    array = Order(CALL, "f", origin=Origin(ingredients=shared, again="once more"), elements=(own,))
+    element = read_order(array.document()).of_element(0)
+    assert element.origin.again == "once more"
     assert element.origin.ingredients == ingredients(element.call, no_results, salt="s")
-    assert key == key_of_order(element)
+    assert ArrayKeys(CALL, shared).of(own, no_results) == key_of_order(element)

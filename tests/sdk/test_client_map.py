@@ -17,6 +17,7 @@ from detent.sdk.client import Client, TaskFailed
 from detent.testing import TemporaryHome
 from detent.testing.plugin import detent_clock, detent_home
 from tests.homes import retry_at_once
+from tests.runs.rig import eventually, in_thread
 from tests.sdk import work_functions as functions
 
 __all__ = ["detent_clock", "detent_home"]
@@ -196,3 +197,38 @@ def test_elements_are_taken_from_iterables_as_room_is_made(client: Client) -> No
     assert [next(results) for _ in range(5)] == [0, 1, 4, 9, 16]
     assert next(taken) <= 1100
     results.close()  # type: ignore[attr-defined]
+
+
+def test_an_earlier_element_answers_for_an_equal_call(client: Client, tmp_path: Path) -> None:
+    given = ([str(tmp_path)] * 10, range(10))
+    assert list(client.map(functions.marked_again, *given, chunk=10)) == list(range(10))
+    ((job, _),) = orders(client)
+    again = client.submit(functions.marked_again, str(tmp_path), 3, reuse=True)
+    assert (again.job_id, again.deduplicated, again.result()) == (f"{job.job_id}.3", True, 3)
+    assert list(client.map(functions.marked_again, *given, reuse=True)) == list(range(10))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*(f"{x}-1-1" for x in range(10)), "5-2-2"])
+
+
+def test_equal_work_under_way_in_a_chunk_is_waited_for(client: Client, tmp_path: Path) -> None:
+    results = client.map(functions.waits_for, [str(tmp_path / name) for name in "ab"], chunk=2)
+    told = in_thread(lambda: list(results))
+    eventually(lambda: [len(order.elements) for _, order in orders(client)] == [2], "the chunk is submitted")
+    joined = client.submit(functions.waits_for, str(tmp_path / "b"), reuse=True)
+    assert joined.deduplicated
+    for name in "ab":
+        (tmp_path / name).touch()
+    assert joined.result() == str(tmp_path / "b")
+    assert told() == [str(tmp_path / name) for name in "ab"]
+    assert len(orders(client)) == 1
+
+
+def test_a_handle_of_an_element_has_its_outcome(client: Client) -> None:
+    with pytest.raises(TaskFailed) as caught:
+        list(client.map(functions.odd_one_out, range(10), chunk=10))
+    name = str(caught.value.details["job_id"])
+    failed, fine = client.handle(name), client.handle(name.replace(".7", ".8"))
+    assert (failed.job_id, failed.status.value, str(failed.exception())) == (name, "FAILED", "ValueError: seven")
+    assert (fine.result(), fine.status.value) == (8, "SUCCEEDED")
+    assert fine.cancel() is False
+    with pytest.raises(InvalidInput, match="there is no job"):
+        client.handle(name.replace(".7", ".10"))

@@ -62,28 +62,6 @@ def hash_of_ingredients(ingredients: Mapping[str, Any]) -> str:
     return digest_text(digest(INPUT_LABEL, json_encode_trusted(ingredients)))
 
 
-class SharedIngredients:
-    """Hashes of ingredients that differ in some digests alone: what they have in common is written once."""
-
-    def __init__(self, shared: Mapping[str, Any], names: Sequence[str]) -> None:
-        """``names`` are those of the ingredients that differ, in their order; ``shared`` has none of them."""
-        marks = {name: f"sha256:{place:064x}" for place, name in enumerate(names)}
-        text = json_encode_trusted({**shared, **marks})
-        self._parts: list[bytes] = []
-        for mark in marks.values():
-            before, _, text = text.partition(mark.encode())
-            self._parts.append(before)
-        self._parts.append(text)
-
-    def hash(self, digests: Sequence[str]) -> str:
-        """What `hash_of_ingredients` gives with these digests for the names."""
-        first, *rest = self._parts
-        pieces = [INPUT_LABEL, first]
-        for digest_of, part in zip(digests, rest, strict=True):
-            pieces += (digest_of.encode(), part)
-        return digest_text(sha256(b"".join(pieces)))
-
-
 def execution_key(
     job_type: str, document_revision_id: str, target_object_ids: Iterable[str], input_hash: str, env_version: str
 ) -> ExecutionKey:
@@ -110,6 +88,31 @@ def work_key(job_type: str, binding_digest: bytes, input_hash: str, env_version:
     if fault := digest_fault("binding_digest", binding_digest):
         raise InvalidInput(fault, details={"path": "binding_digest"})
     return _key(_text("job_type", job_type), binding_digest, _hash(input_hash), _text("env_version", env_version))
+
+
+class WorkKeysAlike:
+    """Keys of work that differs in the digests of some ingredients alone: all that it has in common is written once."""
+
+    def __init__(
+        self, binding_digest: bytes, shared: Mapping[str, Any], names: Sequence[str], *, job_type: str, env_version: str
+    ) -> None:
+        """``names`` are those of the ingredients that differ, in their order; ``shared`` has none of them."""
+        marks = [f"sha256:{place:064x}" for place in range(len(names))]
+        text = json_encode_trusted({**shared, **dict(zip(names, marks, strict=True))}).decode()
+        self._between: list[str] = []
+        for mark in marks:
+            before, _, text = text.partition(mark)
+            self._between.append(before)
+        self._last = text
+        hashed = hash_of_ingredients({})
+        whole = encode_trusted([KEY_TAG, _text("job_type", job_type), binding_digest, hashed, env_version])
+        self._before, _, self._after = whole.partition(hashed.encode())
+
+    def key(self, digests: Sequence[str]) -> ExecutionKey:
+        """What `work_key` gives for these digests under the names."""
+        text = "".join([part for pair in zip(self._between, digests, strict=True) for part in pair]) + self._last
+        hashed = digest_text(sha256(INPUT_LABEL + text.encode()))
+        return ExecutionKey(digest_text(sha256(self._before + hashed.encode() + self._after)))
 
 
 def _key(*parts: object) -> ExecutionKey:

@@ -20,6 +20,7 @@ from typing import Any, Final
 from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput
+from detent.jobs.arguments import plain_ingredients
 from detent.jobs.elements import ELEMENTS_MAX
 from detent.jobs.values import files_named, results_named
 from detent.kernel.manifest import MAX_RETRIES_DEFAULT, RETRY_CATEGORIES_DEFAULT
@@ -140,9 +141,9 @@ class ElementOrder:
     index: int | None = None
     """Place in the list that a mapped step goes through."""
     ingredients: Mapping[str, Any] = field(default_factory=dict)
-    """Beside those of the order."""
+    """Beside those of the order. Empty where they follow from the arguments, which is so unless these name results."""
     again: str | None = None
-    """Why the result of earlier work of the same key was not taken."""
+    """Why the result of earlier work of the same key was not taken, if the order does not say it for all."""
 
     def stored(self) -> list[Any]:
         """As plain JSON: what has its default is left out at the end."""
@@ -167,6 +168,7 @@ class Order:
     def of_element(self, place: int) -> Order:
         """The order that an element of this array would have as a job of its own."""
         own, call, origin = self.elements[place], self.call, self.origin
+        made_from = own.ingredients or (plain_ingredients(own.arguments, own.keywords) if origin.ingredients else {})
         return Order(
             replace(call, arguments=own.arguments, keywords={**call.keywords, **own.keywords}),
             self.label,
@@ -174,8 +176,8 @@ class Order:
             replace(
                 origin,
                 index=own.index,
-                ingredients=dict(sorted({**origin.ingredients, **own.ingredients}.items())),
-                again=own.again,
+                ingredients=dict(sorted({**made_from, **origin.ingredients, **own.ingredients}.items())),
+                again=own.again or origin.again,
             ),
         )
 

@@ -22,8 +22,8 @@ from detent.errors import (
     StoreUnavailable,
     error_of,
 )
-from detent.jobs.dedupe import ExecutionKey, IdempotencyScope
-from detent.jobs.elements import SUCCEEDED
+from detent.jobs.dedupe import IdempotencyScope
+from detent.jobs.elements import SUCCEEDED, element_id, split_element_id
 from detent.jobs.order import Call, ElementOrder, JobLimits, Order, Origin
 from detent.jobs.work import WorkReport
 from detent.kernel import Cancel
@@ -70,10 +70,12 @@ class ArrayRequest:
 class Ticket:
     """A job that a caller waits for. That of an array may have a report before its end: of the elements that have ended."""
 
-    __slots__ = ("_event", "deduplicated", "digest", "job_id", "report", "state")
+    __slots__ = ("_event", "deduplicated", "digest", "element", "job_id", "report", "state")
 
-    def __init__(self, job_id: str, *, deduplicated: bool = False) -> None:
+    def __init__(self, job_id: str, *, deduplicated: bool = False, element: int | None = None) -> None:
         self.job_id = job_id
+        self.element = element
+        """Which element of the job is waited for; None: the job itself. State and report are the element's, once it has some."""
         self.deduplicated = deduplicated
         """Whether it is a job that was submitted before."""
         self.state = State.QUEUED.value
@@ -86,10 +88,23 @@ class Ticket:
         """Whether the job has ended."""
         return self.state in TERMINAL
 
-    def has_settled(self, place: int) -> bool:
+    @property
+    def name(self) -> str:
+        """The id of the job, or of the element of it."""
+        return element_id(self.job_id, self.element)
+
+    def end(self, state: str, digest: bytes | None, report: WorkReport | None) -> None:
+        """The job has ended; how the element did may be otherwise."""
+        self.digest, self.report, self.state = digest, report, state
+        if self.element is not None and report is not None and report.result.elements is not None:
+            self.report = own = report.of_element(self.element)
+            if own is not None:
+                self.state = (State.SUCCEEDED if own.ok else State.FAILED).value
+
+    def has_settled(self, place: int | None) -> bool:
         """Whether an element of this array has ended for good, though others may be tried again."""
-        elements = None if self.report is None else self.report.result.elements
-        return elements is not None and elements.codes[place] == SUCCEEDED
+        elements = None if self.report is None or place is None else self.report.result.elements
+        return elements is not None and place is not None and elements.codes[place] == SUCCEEDED
 
 
 class SingleJobs:
@@ -168,7 +183,7 @@ class SingleJobs:
         with self._backend.turn:
             (shared,) = self._work_keys_of([requests[0].request])
             self._work.work_keys.look_away()
-            keys = ArrayKeys(shared.call, shared.ingredients) if shared.ingredients else None
+            keys = None if shared.key is None else ArrayKeys(shared.call, shared.ingredients)
             waiting = [self._array(one, shared, keys) for one in requests]
         tickets = [ticket for ticket, _, _ in waiting]
         self._submit_waiting(waiting, deadline)
@@ -177,25 +192,15 @@ class SingleJobs:
     def _array(
         self, array: ArrayRequest, shared: WorkKey, keys: ArrayKeys | None
     ) -> tuple[Ticket, Submission, WorkKey]:
-        """The ticket of an array, and what is submitted for it; without ``keys`` nothing is known of what it is made of."""
-        request, ticket, elements = array.request, Ticket(self._backend.new_uuid()), array.elements
-        indexed: list[ExecutionKey | None] | None = None
-        if keys is not None:
-            made = [keys.of(one, no_results) for one in elements]
-            indexed = None if shared.key is None else [key for _, key in made]
-            elements = tuple(
-                [
-                    ElementOrder(one.arguments, one.keywords, one.index, own, EACH_TIME.why)
-                    for one, (own, _) in zip(elements, made, strict=True)
-                ]
-            )
-        origin = Origin(ingredients=shared.ingredients)
+        """The ticket of an array, and what is submitted for it. Without ``keys`` no earlier or later work is equal to its elements."""
+        request, ticket = array.request, Ticket(self._backend.new_uuid())
+        origin = Origin(ingredients=shared.ingredients, again=None if shared.key is None else EACH_TIME.why)
         submission = self._backend.submission(
-            Order(request.call, request.label, request.limits, origin, elements),
+            Order(request.call, request.label, request.limits, origin, array.elements),
             job_id=ticket.job_id,
             job_kind="task",
             priority=request.priority,
-            key=indexed,
+            key=None if keys is None else [keys.of(one, no_results) for one in array.elements],
         )
         self._await(ticket, own=True)
         return ticket, submission, WorkKey(None, {}, request.call)
@@ -205,7 +210,7 @@ class SingleJobs:
         deadline = None if timeout is None else time.monotonic() + timeout
 
         def has_ended() -> bool:
-            return ticket.done or (place is not None and ticket.has_settled(place))
+            return ticket.done or ticket.has_settled(place)
 
         while not has_ended():
             with self._lock:
@@ -223,7 +228,12 @@ class SingleJobs:
         return True
 
     def cancel(self, ticket: Ticket) -> bool:
-        """Cancel a job; False when it had ended already."""
+        """Cancel a job; False when it had ended already. An element is cancelled with its job, and not by itself."""
+        if ticket.element is not None and not ticket.done:
+            raise InvalidInput(
+                f"{ticket.name!r} is an element of job {ticket.job_id}, and a job is cancelled as a whole",
+                hint=f"`detent cancel {ticket.job_id}`",
+            )
         row = self._backend.reader.job(ticket.job_id)
         if row is not None and row.state in TERMINAL:
             return False
@@ -235,14 +245,22 @@ class SingleJobs:
         return True
 
     def ticket(self, job_id: str, *, own: bool = False) -> Ticket:
-        """A ticket for a job that was submitted earlier, by any process; ``own``: by this one, which waits for its end."""
-        row = self._backend.reader.job(job_id)
-        if row is None:
-            raise InvalidInput(f"there is no job {job_id!r}", code="UNKNOWN_JOB")
-        ticket = Ticket(job_id, deduplicated=not own)
+        """A ticket for a job, or an element, that was submitted earlier, by any process; ``own``: by this one, which waits for its end."""
+        element = None
+        if self._backend.reader.job(job_id) is None:
+            job_id, element = self._element(job_id)
+        ticket = Ticket(job_id, deduplicated=not own, element=element)
         self._await(ticket, own=own)
         self._look([job_id])
         return ticket
+
+    def _element(self, name: str) -> tuple[str, int]:
+        """The job and the place of an element."""
+        job_id, place = split_element_id(name) or ("", 0)
+        submitted = self._backend.submitted([job_id]).get(job_id) if job_id else None
+        if submitted is None or place >= len(submitted.order.elements):
+            raise InvalidInput(f"there is no job {name!r}", code="UNKNOWN_JOB")
+        return job_id, place
 
     # -- submitting ----------------------------------------------------------------------------------------------------
 
@@ -333,6 +351,8 @@ class SingleJobs:
             if (job := job_of()) is not None:
                 return self.ticket(job)
             known = self._answered(request, work_key)
+            if isinstance(known, Ticket) and known.element is not None:
+                known = Miss("an idempotency key stands for a whole job")
             if isinstance(known, Ticket):
                 insist_on_kept(self._submitter.answers([], [self._kept.row(named, body, known.job_id)]))
                 first = job_of() or known.job_id
@@ -377,15 +397,15 @@ class SingleJobs:
             found = self._work.work_keys.find(work_key, self._options, since_ms=self._started_ms)
         if isinstance(found, Miss):
             return found
-        ticket = Ticket(found.job_id, deduplicated=True)
+        ticket = Ticket(found.job_id, deduplicated=True, element=found.element)
         if not found.running:
-            ticket.state, ticket.digest, ticket.report = found.state, found.digest, found.report
+            ticket.end(found.state, found.digest, found.report)
         return ticket
 
     def _twin(self, known: Ticket) -> Ticket:
-        twin = Ticket(known.job_id, deduplicated=True)
+        twin = Ticket(known.job_id, deduplicated=True, element=known.element)
         if known.done:
-            twin.state, twin.digest, twin.report = known.state, known.digest, known.report
+            twin.end(known.state, known.digest, known.report)
         else:
             self._await(twin)
             self._look([twin.job_id])
@@ -436,9 +456,10 @@ class SingleJobs:
                 if not is_over and (one.report is None or one.report.result.elements is None):
                     continue
                 for ticket in self._waiters.pop(one.job_id) if is_over else self._waiters.of(one.job_id):
-                    ticket.digest, ticket.report = one.digest, one.report
                     if is_over:
-                        ticket.state = one.state
+                        ticket.end(one.state, one.digest, one.report)
+                    elif ticket.element is None:
+                        ticket.digest, ticket.report = one.digest, one.report
                     if ticket._event is not None:  # noqa: SLF001 - its own class's
                         events.append(ticket._event)  # noqa: SLF001
                         ticket._event = None  # noqa: SLF001 - an array may be told of again

@@ -95,7 +95,7 @@ class Handle:
     @property
     def job_id(self) -> str:
         """What `detent show` and `detent explain` call it."""
-        return self._ticket.job_id
+        return self._ticket.name
 
     @property
     def deduplicated(self) -> bool:
@@ -105,7 +105,7 @@ class Handle:
     @property
     def status(self) -> JobStatus:
         """Where the job stands now, by the ledger."""
-        return self._client._status(self._ticket.job_id)  # noqa: SLF001 - one class in two parts
+        return self._client._status(self._ticket)  # noqa: SLF001 - one class in two parts
 
     def done(self) -> bool:
         """Whether the job has ended."""
@@ -317,7 +317,8 @@ class Client:
         timeout: float | None,
         chunk: int | None,
     ) -> Iterator[Any]:
-        from detent.sdk.mapping import Mapped, plain_values  # noqa: PLC0415 - `import detent` stays cheap
+        from detent.jobs.elements import element_id  # noqa: PLC0415 - `import detent` stays cheap
+        from detent.sdk.mapping import Mapped, plain_values  # noqa: PLC0415
 
         self._work.start()
         make, stored = self._caller(function)
@@ -333,7 +334,7 @@ class Client:
         for ticket, count in mapped.jobs():
             for place in range(count) if count else (None,):
                 if not (ticket.done or mapped.wait(ticket, place, timeout)):
-                    raise not_ended(f"job {_name(ticket, place)}", timeout)
+                    raise not_ended(f"job {element_id(ticket.job_id, place)}", timeout)
                 if count and ticket.done and (found := plain_values(ticket, place or 0)) is not None:
                     yield from found
                     break
@@ -487,10 +488,13 @@ class Client:
             known = self._calls[id(function)] = (function, caller(function, self._work.backend.files))
         return known[1]
 
-    def _status(self, job_id: str) -> JobStatus:
-        from detent.jobs.status import project_job  # noqa: PLC0415
+    def _status(self, ticket: Ticket) -> JobStatus:
+        from detent.jobs.status import JobStatus, project_job  # noqa: PLC0415
         from detent.kernel import Job  # noqa: PLC0415
 
+        job_id = ticket.job_id
+        if ticket.element is not None and ticket.report is not None:
+            return JobStatus(ticket.report.result.status)
         row = self._work.backend.reader.job(job_id)
         if row is None:
             raise InvalidInput(f"there is no job {job_id!r}", code="UNKNOWN_JOB", hint="`detent list --jobs` shows all")
@@ -504,9 +508,9 @@ class Client:
         if not ticket.done:
             self._work.start()  # Else a job that waits for a worker would wait for ever.
         if not self._tasks.wait(ticket, timeout):
-            raise not_ended(f"job {ticket.job_id}", timeout)
+            raise not_ended(f"job {ticket.name}", timeout)
         if ticket.state == State.CANCELED:
-            raise TaskCancelled(f"job {ticket.job_id} was cancelled", hint=f"`detent explain {ticket.job_id}`")
+            raise TaskCancelled(f"job {ticket.name} was cancelled", hint=f"`detent explain {ticket.name}`")
         report = ticket.report
         if ticket.state == State.SUCCEEDED and report is not None:
             backend = self._work.backend
@@ -516,28 +520,14 @@ class Client:
 
     def _element_result(self, ticket: Ticket, place: int) -> Any:
         """What came of one element of an array that has ended."""
-        from detent.kernel import Job, State  # noqa: PLC0415
         from detent.runs.single_jobs import Ticket  # noqa: PLC0415
 
         report = ticket.report
         if report is None:
             _, report = self._work.backend.last_report(ticket.job_id) or (None, None)
-        own = Ticket(_name(ticket, place))
-        own.state = ticket.state
-        own.report = None if report is None else report.of_element(place)
-        if own.report is not None:
-            own.state = (State.SUCCEEDED if own.report.ok else State.FAILED).value
-        elif ticket.state == State.FAILED:
-            row = self._work.backend.reader.job(ticket.job_id)
-            raise _failure(own, None if row is None else Job.decode(row.body).reason_code)
+        own = Ticket(ticket.job_id, element=place)
+        own.end(ticket.state, ticket.digest, report)
         return self._result(own, 0.0)
-
-
-def _name(ticket: Ticket, place: int | None) -> str:
-    """What a job, or an element of it, is called."""
-    from detent.jobs.elements import element_id  # noqa: PLC0415
-
-    return ticket.job_id if place is None else element_id(ticket.job_id, place)
 
 
 def _left(deadline: float | None) -> float:
@@ -570,7 +560,7 @@ def _refuse_ambiguous(function: Any, given: dict[str, Any]) -> None:
 def _failure(ticket: Ticket, reason_code: str | None = None) -> TaskFailed:
     """What is raised for a job that failed; ``reason_code`` is the ledger's, for one whose end its worker did not report."""
     error = None if ticket.report is None else ticket.report.result.failure
-    hint = f"`detent explain {ticket.job_id}` and `detent logs {ticket.job_id}` tell more"
+    hint = f"`detent explain {ticket.name}` and `detent logs {ticket.name}` tell more"
     if error is None:
         from detent.workers.next_attempt import unreported, unreported_category  # noqa: PLC0415
 
@@ -578,7 +568,7 @@ def _failure(ticket: Ticket, reason_code: str | None = None) -> TaskFailed:
         return TaskFailed(
             f"{code}: {unreported(code, 'it ended without a report')}",
             hint=hint,
-            details={"job_id": ticket.job_id, "category": unreported_category(code), "code": code},
+            details={"job_id": ticket.name, "category": unreported_category(code), "code": code},
         )
     from detent.runs.record.outcome import users_line  # noqa: PLC0415
 
@@ -587,7 +577,7 @@ def _failure(ticket: Ticket, reason_code: str | None = None) -> TaskFailed:
         f"{name}: {error.message}" if error.message else name,
         hint=hint,
         details={
-            "job_id": ticket.job_id,
+            "job_id": ticket.name,
             "category": error.category,
             "code": error.code,
             "traceback": error.traceback,

@@ -37,24 +37,21 @@ from dataclasses import field
 from functools import cache, lru_cache
 from typing import Any, Final
 
-from detent.canon import digest, digest_text, json_digest, json_encode
+from detent.canon import digest, digest_text, json_encode
 from detent.canon.late import dataclass
 from detent.canon.strict_json import JsonValue
 from detent.contract.shapes import BASH, SH
 from detent.errors import InvalidInput
-from detent.jobs.dedupe import ExecutionKey, SharedIngredients, hash_of_ingredients, work_key
+from detent.jobs.arguments import argument_ingredients, digest_of_plain, digest_of_value
+from detent.jobs.dedupe import ExecutionKey, WorkKeysAlike, hash_of_ingredients, work_key
 from detent.jobs.order import INPUT, Call, ElementOrder, Order
 from detent.jobs.platform_order import is_platform_order
-from detent.jobs.values import FILE, RESULT, is_file, is_result
 from detent.reuse.ingredients.code import CodeDigest
 
 BINDING_LABEL: Final = b"detent/binding/v1\0"
 NO_INPUTS: Final[Mapping[str, str | None]] = {}
 PARTS_MAX: Final = 60
 """Parts of the code that are named one by one; of more, each module counts as one."""
-_USUAL: Final = 1 << 63
-RESULT_BY_VALUE: Final = "$value"
-"""What stands for a result inside an argument; no user's key looks like it, theirs have a second ``$``."""
 
 
 def ingredients(
@@ -73,10 +70,10 @@ def ingredients(
     """
     found: dict[str, JsonValue] = {}
     _put_code(found, call, code)
-    for index, value in enumerate(call.arguments):
-        found[f"argument:{index + 1}"] = _value(value, value_digest, f"argument {index + 1}")
-    found.update({f"argument:{name}": _value(value, value_digest, name) for name, value in call.keywords.items()})
-    found.update({f"env:{name}": _value(value, value_digest, f"env {name}") for name, value in call.env.items()})
+    found.update(argument_ingredients(call.arguments, call.keywords, value_digest))
+    found.update(
+        {f"env:{name}": digest_of_value(value, value_digest, f"env {name}") for name, value in call.env.items()}
+    )
     found.update({f"{INPUT}{name}": content for name, content in inputs.items()})
     found.update({f"output:{name}": pattern for name, pattern in call.outputs.items()})
     found.update({key: said for key, said in (("cwd", call.cwd), ("salt", salt)) if said is not None})
@@ -112,29 +109,25 @@ def key_of_work(job_type: str, binding_digest: bytes, ingredients: Mapping[str, 
 
 
 class ArrayKeys:
-    """The ingredients and the keys of an array's elements. What they have in common is read and written once."""
+    """The keys of an array's elements. What they have in common is read and written once."""
 
     def __init__(self, call: Call, shared: Mapping[str, Any]) -> None:
         """``call`` is the array's, and ``shared`` are its ingredients: all but those of the elements' arguments."""
         self._binding = binding_digest(call)
         self._env_version = env_version_of(shared, None) or ""
         self._shared = shared
-        self._hashes: dict[tuple[str, ...], SharedIngredients] = {}
+        self._alike: dict[tuple[str, ...], WorkKeysAlike] = {}
 
-    def of(self, own: ElementOrder, value_digest: Callable[[str], bytes]) -> tuple[dict[str, JsonValue], ExecutionKey]:
-        """The ingredients that an element has for itself, and its key: that of a job of its own."""
-        found: dict[str, JsonValue] = {
-            f"argument:{place + 1}": _value(value, value_digest, f"argument {place + 1}")
-            for place, value in enumerate(own.arguments)
-        }
-        for name, value in own.keywords.items():
-            found[f"argument:{name}"] = _value(value, value_digest, name)
-        names = tuple(sorted(found))
-        hashes = self._hashes.get(names)
-        if hashes is None:
-            hashes = self._hashes[names] = SharedIngredients(self._shared, names)
-        hashed = hashes.hash([str(found[name]) for name in names])
-        return found, work_key("action", self._binding, hashed, self._env_version)
+    def of(self, own: ElementOrder, value_digest: Callable[[str], bytes]) -> ExecutionKey:
+        """The key of an element: that of a job of its own."""
+        found = argument_ingredients(own.arguments, own.keywords, value_digest)
+        names = tuple(found if len(found) == 1 else sorted(found))
+        alike = self._alike.get(names)
+        if alike is None:
+            alike = self._alike[names] = WorkKeysAlike(
+                self._binding, self._shared, names, job_type="action", env_version=self._env_version
+            )
+        return alike.key([found[name] for name in names])
 
 
 def is_same_work(order: Order, call: Call, ingredients: Mapping[str, Any]) -> bool:
@@ -220,11 +213,11 @@ def _put_code(found: dict[str, JsonValue], call: Call, code: CodeDigest | None) 
     if call.version is not None:
         found["version"] = call.version
     if call.kind == "shell":
-        found["command"] = _plain(call.target, "command")
+        found["command"] = digest_of_plain(call.target, "command")
         if call.shell:
             found["shell"] = shlex.join(call.shell)
     elif call.kind == "job":
-        found["payload"] = _plain(call.target, "job")
+        found["payload"] = digest_of_plain(call.target, "job")
     elif call.kind == "map":
         # How far is computed ahead, in which pieces and how often it is tried: what a finished run came to is the same.
         found["destination"] = call.target["commit"]
@@ -247,31 +240,7 @@ def _parts(code: CodeDigest) -> dict[str, JsonValue]:
     modules: dict[str, list[JsonValue]] = {}
     for name, part in sorted(code.parts.items()):
         modules.setdefault(name.rpartition(":")[0], []).append([name, digest_text(part)])
-    return {f"module:{name}": _plain(parts, name) for name, parts in modules.items()}
-
-
-def _value(value: JsonValue, value_digest: Callable[[str], bytes], name: str) -> str:
-    if is_result(value):
-        return digest_text(value_digest(value[RESULT]))
-    return _plain(_by_content(value, value_digest), name)
-
-
-def _plain(value: JsonValue, name: str) -> str:
-    if type(value) is int and -_USUAL < value < _USUAL:
-        return digest_text(json_digest(b"%d" % value))
-    return digest_text(json_digest(json_encode(value, name=name)))
-
-
-def _by_content(value: JsonValue, value_digest: Callable[[str], bytes]) -> JsonValue:
-    if type(value) is dict:
-        if is_result(value):
-            return {RESULT_BY_VALUE: digest_text(value_digest(value[RESULT]))}
-        if is_file(value):
-            return {FILE: value[FILE]}
-        return {key: _by_content(item, value_digest) for key, item in value.items()}
-    if type(value) is list:
-        return [_by_content(item, value_digest) for item in value]
-    return value
+    return {f"module:{name}": digest_of_plain(parts, name) for name, parts in modules.items()}
 
 
 ENV_VERSION_BYTES_MAX: Final = 200

@@ -9,7 +9,7 @@ from typing import Any
 from detent.canon.strict_json import JsonValue
 from detent.contract.model import memory_limit_of, retries_of, wall_limit_of
 from detent.jobs.order import Call, ElementOrder, JobLimits, Order, Origin, Retries
-from detent.jobs.values import restored
+from detent.jobs.values import restored, results_named
 from detent.jobs.work import WorkReport
 from detent.owner.backend import Backend, Inline, Submission
 from detent.reuse.work_keys import WorkKey, WorkKeys
@@ -36,8 +36,9 @@ def limits_of(step: StepRun, call: Call) -> JobLimits:
 
 def _element_order(element: Element, work_key: WorkKey, mapped: str) -> ElementOrder:
     name = f"argument:{mapped}"
-    own = {name: work_key.ingredients[name]} if name in work_key.ingredients else {}
     keywords = {mapped: work_key.call.keywords[mapped]}
+    # Where the item names no result, its digest follows from it, and is not written down.
+    own = {name: work_key.ingredients[name]} if next(results_named(keywords[mapped]), None) is not None else {}
     return ElementOrder(work_key.call.arguments, keywords, element.index, own, element.again)
 
 
