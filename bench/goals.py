@@ -29,7 +29,7 @@ if __name__ == "__main__":
     sys.path.insert(0, ".")
 
 from bench import bare_queue, ordered_map_rate, rerun_rate, run_peers, start_up
-from bench.apart import apart, rounds_within
+from bench.apart import MeasurementFailed, apart, rounds_within
 from bench.interpreter import interpreter_text
 
 ROUNDS: Final = 3
@@ -80,14 +80,24 @@ class Bench:
         """A measurement of ``module:function`` in a process of its own."""
         return lambda: apart(measured, self.directory(), self._where / "bytecode")
 
-    def peer(self, name: str, measure: Callable[[Path], float]) -> Callable[[], float] | None:
-        """A measurement of a peer; None for one that is not here."""
-        return None if name in self.missing else lambda: measure(self.directory())
+    def peer(self, name: str, measure: Callable[[Path], float]) -> Callable[[], float | None]:
+        """A measurement of a peer, which gives None for one that is not here, or has failed."""
+
+        def measured() -> float | None:
+            if name in self.missing:
+                return None
+            try:
+                return measure(self.directory())
+            except MeasurementFailed as exc:
+                self.missing[name] = str(exc.args[0])
+                return None
+
+        return measured
 
     def beside(self, peer: str, how: str, measured: float | None) -> tuple[str, float | None]:
         """The name of a peer and its figure, or why it has none."""
         if peer in self.missing:
-            return f"{peer} not measured: {self.missing[peer]} (make peers)", None
+            return f"{peer} not measured: {self.missing[peer]}", None
         return f"{peer} {how}".strip(), measured
 
     def directory(self) -> Path:
@@ -96,14 +106,14 @@ class Bench:
         found.mkdir()
         return found
 
-    def medians(self, sides: dict[str, Callable[[], float] | None], warm: bool = False) -> dict[str, float | None]:
+    def medians(self, sides: dict[str, Callable[[], float | None]], warm: bool = False) -> dict[str, float | None]:
         """The median of each side, which take turns; ``warm``: a first round only compiles bytecode."""
         taken: dict[str, list[float]] = {name: [] for name in sides}
         for _ in rounds_within(self.rounds + warm):
             for name, side in sides.items():
-                if side is not None:
-                    taken[name].append(side())
-        return {name: statistics.median(seen[warm:] or seen) if seen else None for name, seen in taken.items()}
+                if (seen := side()) is not None:
+                    taken[name].append(seen)
+        return {name: statistics.median(some[warm:] or some) if some else None for name, some in taken.items()}
 
 
 def jobs(bench: Bench) -> Iterable[Row]:
@@ -187,7 +197,7 @@ def ordered(bench: Bench) -> Iterable[Row]:
         yield Row(name, rates[side], "items/s", fastest, rates[fastest], 0.95)
         yield Row("", rates[side], "items/s", "limit", limit, 0.82)
     if "joblib" in bench.missing:
-        yield Row("", rates["ordered_map, loop"], "items/s", f"joblib: {bench.missing['joblib']}", None, None)
+        yield Row("", rates["ordered_map, loop"], "items/s", *bench.beside("joblib", "", None), None)
 
 
 def disk(bench: Bench) -> Iterable[Row]:
@@ -222,7 +232,7 @@ def main(arguments: Iterable[str] = ()) -> None:
     if unknown:
         raise SystemExit(f"no such rows: {' '.join(unknown)}; there are: {' '.join(ROWS)}")
     begun = time.perf_counter()
-    print(f"   {interpreter_text()}; {ordered_map_rate.cores()} cores; {rounds} rounds")
+    print(f"   {interpreter_text()}; {ordered_map_rate.cores()} cores; rounds: {rounds}")
     with tempfile.TemporaryDirectory(prefix="detent-bench-") as where:
         bench = Bench(Path(where), rounds)
         for name in given or ROWS:

@@ -85,9 +85,9 @@ def missing() -> dict[str, str]:
     for peer, modules in needs.items():
         absent = [f"{name} is not installed" for name in modules if importlib.util.find_spec(name) is None]
         if peer == "Dramatiq" and shutil.which("redis-server") is None:
-            absent.append("there is no redis-server on the path")
+            absent.append("redis-server is not on the path")
         if absent:
-            found[peer] = ", ".join(absent)
+            found[peer] = f"{', '.join(absent)} (make peers)"
     return found
 
 
