@@ -14,12 +14,19 @@ from detent.executor.plain import processes
 from detent.executor.plain.sweep import home_id
 from detent.executor.plain.wire import MARKER
 from detent.inspect.audit import verify_home
+from detent.inspect.elements import elements_of
 from detent.inspect.replay import replay_home
+from detent.jobs.elements import SUCCEEDED
+from detent.jobs.order import read_order
 from detent.kernel import Evidence, Job
 from detent.kernel.evidence import DISPATCH, EXPIRY, INTERRUPTIONS
 from detent.kernel.policy import INTERRUPTION_PAUSES
+from detent.ledger.signing import report_named
 from detent.owner.content import Content, open_value
+from detent.owner.views import JobView, Times
+from detent.runs.record.outcome import read_report
 from detent.runs.record.reuses import Reuses
+from detent.store.api import StoreReader
 from tests.faults.site import Site, files_below
 
 TERMINAL = frozenset({"SUCCEEDED", "FAILED", "CANCELED"})
@@ -27,12 +34,13 @@ REFUSALS_MAX = 1000
 BACKOFF_MS = 1000
 """The shortest delay of a retry by default: an interrupted attempt is followed by the next sooner."""
 KEPT = re.compile(r"\.gitignore|config\.toml|content|keys|ledger\.db(-shm|-wal)?|live|owner\.lock|runs")
-_JOB = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
+_JOB = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}(\.[0-9]+)?")
+"""A job, or an element of an array."""
 
 
 @dataclass(slots=True)
 class Life:
-    """One job as its records tell it."""
+    """One job as its records tell it, or one element as its array's records and report tell it."""
 
     state: str
     step: str
@@ -41,13 +49,17 @@ class Life:
     begun: int = 0
     interrupted: int = 0
     expired: int = 0
+    settled_by: int | None = None
+    """Of an element: the attempt in which it succeeded; it must not begin again."""
 
 
 @dataclass(slots=True)
 class Audit:
-    """What was found on a site; everything but ``jobs`` and the counts of faults must be empty."""
+    """What was found on a site; everything but the lives and the counts of faults must be empty."""
 
     jobs: dict[str, Life] = field(default_factory=dict)
+    """Of each job that does one thing, and of each element of the others."""
+    arrays: dict[str, Life] = field(default_factory=dict)
     runs: dict[str, str] = field(default_factory=dict)
     reused: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
@@ -74,12 +86,12 @@ class Audit:
     @property
     def interrupted(self) -> int:
         """Attempts that ended without a fault of the task."""
-        return sum(life.interrupted for life in self.jobs.values())
+        return sum(life.interrupted for life in (*self.jobs.values(), *self.arrays.values()))
 
     @property
     def expired(self) -> int:
         """Leases that ran out."""
-        return sum(life.expired for life in self.jobs.values())
+        return sum(life.expired for life in (*self.jobs.values(), *self.arrays.values()))
 
 
 def audit(site: Site, *, may_expire: bool = False) -> Audit:
@@ -117,8 +129,11 @@ def _read_ledger(site: Site, found: Audit, *, may_expire: bool) -> None:
         found.refused = Counter(row.code for row in reader.refusals(limit=REFUSALS_MAX))
         content = Content(reader, site.home.home.content_files())
         for row in reader.jobs():
-            payload: Any = open_value(content.get(Job.decode(row.body).payload_digest) or b"")
-            life = found.jobs[row.job_id] = Life(row.state, str(payload["step"]), row.run_id)
+            job = Job.decode(row.body)
+            payload: Any = open_value(content.get(job.payload_digest) or b"")
+            life = Life(row.state, str(payload["step"]), row.run_id)
+            is_array = "elements" in payload
+            (found.arrays if is_array else found.jobs)[row.job_id] = life
             _follow(row.job_id, life, reader.records_of_job(row.job_id), found)
             if life.ends > 1:
                 found.twice.append(f"job {row.job_id} of {life.step} ended {life.ends} times")
@@ -126,6 +141,27 @@ def _read_ledger(site: Site, found: Audit, *, may_expire: bool) -> None:
                 found.lost.append(f"job {row.job_id} of {life.step} is {row.state}")
             if life.expired and not may_expire:
                 found.late.append(f"job {row.job_id} of {life.step} waited for {life.expired} leases to run out")
+            if is_array:
+                settled = _settled(reader, content, row.job_id)
+                for one in elements_of(reader, content, JobView(row, job, Times()), read_order(payload)):
+                    by = settled.get(one.place)
+                    found.jobs[one.name] = Life(one.state, life.step, life.run_id, life.ends, life.begun, settled_by=by)
+                    if one.state == "SUCCEEDED" and by is None:
+                        found.lost.append(f"element {one.name} of {life.step} has no outcome")
+
+
+def _settled(reader: StoreReader, content: Content, job_id: str) -> dict[int, int]:
+    """The attempt in which each element of an array succeeded, by the first report that says so."""
+    settled: dict[int, int] = {}
+    for record in reader.records_of_job(job_id):
+        digest = None if record.evidence is None else report_named(record.evidence)
+        report = None if digest is None else read_report(content, digest)
+        elements = None if report is None else report.result.elements
+        if report is not None and elements is not None:
+            for place in range(len(elements)):
+                if elements.codes[place] == SUCCEEDED:
+                    settled.setdefault(place, report.attempt_id + 1)
+    return settled
 
 
 def _follow(job_id: str, life: Life, records: Any, found: Audit) -> None:
@@ -157,6 +193,10 @@ def _check_effects(site: Site, found: Audit) -> None:
             found.lost.append(f"job {token} was begun, but the ledger does not know it")
         elif times > life.begun:
             found.twice.append(f"job {token} of {life.step} was begun {times} times, dispatched {life.begun} times")
+    for token, attempt in attempts:
+        settled_by = found.jobs[token].settled_by if token in found.jobs else None
+        if settled_by is not None and attempt > settled_by:
+            found.twice.append(f"element {token} was begun in attempt {attempt}, and had ended in attempt {settled_by}")
     for job_id, life in found.jobs.items():
         of_python = life.step.startswith(("numbers", "squares", "link", "total"))
         if of_python and life.state == "SUCCEEDED" and not begun[job_id]:
