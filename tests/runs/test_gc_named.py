@@ -10,6 +10,7 @@ import pytest
 from detent.canon import digest_text, encode, json_digest, json_encode, sha256
 from detent.errors import StoreCorrupt
 from detent.inspect.audit import verify_home
+from detent.jobs.elements import SUCCEEDED, Elements
 from detent.jobs.order import Call, Order
 from detent.jobs.values import escaped
 from detent.jobs.work import WorkFile, WorkStream
@@ -132,6 +133,31 @@ def test_files_in_a_value_that_is_content_of_its_own_are_kept(tmp_path: Path, pa
     assert collected(played).garbage == ()
     erase(played.home, [envelope], environment=played.environment)
     assert {found for found, _ in collected(played).garbage} == {digest, named}
+
+
+def test_files_in_large_and_small_values_of_elements_are_kept(tmp_path: Path) -> None:
+    played = fresh(tmp_path)
+    files = played.home.content_files()
+    small, large = files.put(ARTIFACT), files.put(ARTIFACT + b"2")
+    value = json_encode(["x" * 9000, file_value(large)])
+    with played.session() as session:
+        hand = Hand(played.home, session)
+        hand.submit(MAKER)
+        grant = claim(hand, MAKER)
+        named, inline = hand.stage(value)
+        elements = Elements(
+            bytes([SUCCEEDED] * 2),
+            [json_encode(file_value(small)), None],
+            [1, 1],
+            [1, 1],
+            contents={1: [named, json_digest(value)]},
+        )
+        body = report_bytes(grant, elements=elements, elements_root=elements.root())
+        envelope, more = hand.stage(sign_result(body, hand._result_key).envelope())
+        hand.ask(Finish(0, grant.job_id, grant.lease_id, detail_digest=envelope), (*inline, *more))
+    assert collected(played).garbage == ()
+    erase(played.home, [envelope], environment=played.environment)
+    assert {found for found, _ in collected(played).garbage} == {small, large, named}
 
 
 def test_files_in_the_arguments_of_an_order_are_kept_while_its_payload_is(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ computes those that are open, and those whose failure is tried again, and takes 
 from __future__ import annotations
 
 import struct
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import field
 from hashlib import sha256
 from typing import Any, Final
@@ -164,6 +164,15 @@ class Elements:
         if (place in self.failures) != (code in {FAILED, TIMED_OUT}):
             return f"element {place} must say why it failed exactly when it did"
         return None
+
+
+def large_values(stored: object) -> Iterator[object]:
+    """What holds the large values of stored elements, as far as they can be read: the digests of content."""
+    contents = stored.get("contents") if isinstance(stored, dict) else None
+    for entry in contents if isinstance(contents, list) else ():
+        match entry:
+            case [_, [content, *_]]:
+                yield content
 
 
 def _leaf(place: int, code: int, value: bytes | None, failure: object, streams: object) -> bytes:

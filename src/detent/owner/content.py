@@ -27,6 +27,7 @@ from detent.canon import (
 )
 from detent.canon.late import dataclass
 from detent.errors import DetentError, InvalidInput, StoreCorrupt
+from detent.jobs.elements import large_values
 from detent.jobs.order import Order, read_order
 from detent.kernel import Evidence, Job, Run
 from detent.ledger.loose import named_digests, written_digests
@@ -173,9 +174,10 @@ class Content:
             yield from named_digests(envelope["body"])
             yield from written_digests([data])
             # A large value lies in content of its own, as plain JSON, and may name files as a small one may.
-            value = _map(envelope["body"]).get("value_content")
-            if isinstance(value, bytes):
-                yield from self._written_in(value)
+            body = _map(envelope["body"])
+            for value in (body.get("value_content"), *large_values(body.get("elements"))):
+                if isinstance(value, bytes):
+                    yield from self._written_in(value)
 
     def _written_in(self, digest: bytes) -> Iterator[bytes]:
         if len(digest) != DIGEST_BYTES:
