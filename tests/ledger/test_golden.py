@@ -12,8 +12,11 @@ from detent.ledger.bundle import read_bundle
 from detent.scheduling.scheduler import Scheduler
 from tests.golden.before import unpack_before_origin
 from tests.golden.make import FOLDER
+from tests.golden.packed import JOBS, STEPS, unpack_packed
 
 BEFORE_ROOT = "sha256:4683e39bbeb1f774be093734122f4e5d59d6870ad95698abaf6ce3d402f73bba"
+
+PACKED_ROOT = "sha256:cef920e50f0bb2ff6ecc6d285392b606b8121ff594cb51c5358bbb24d927481b"
 
 
 @pytest.fixture
@@ -53,4 +56,21 @@ def test_bundles_of_before_verify_and_say_which_jobs_name_no_ledger(
 def test_the_ledger_of_before_replays_to_the_same_bytes(before: Path) -> None:
     """X-165"""
     report = replay_items(read_bundle(BytesIO((before / "all.detent").read_bytes())), make_queue=Scheduler)
+    assert (report.ok, report.differences) == (True, ())
+
+
+@pytest.mark.parametrize(("name", "jobs"), [("all", STEPS + JOBS), ("run", STEPS)])
+def test_bundles_whose_manifests_and_reports_share_signatures_verify(tmp_path: Path, name: str, jobs: int) -> None:
+    """X-046, JOB-083: the bundle of the run holds none of the other jobs that were signed with it"""
+    unpack_packed(tmp_path)
+    report = verify_bundle(BytesIO((tmp_path / f"{name}.detent").read_bytes()), root=PACKED_ROOT)
+    assert report.findings == ()
+    assert report.counts["submitted"] == sum(report.executors.values()) == jobs
+    assert "TRUST_UNPINNED" not in report.codes
+
+
+def test_the_ledger_with_shared_signatures_replays_to_the_same_bytes(tmp_path: Path) -> None:
+    """X-165"""
+    unpack_packed(tmp_path)
+    report = replay_items(read_bundle(BytesIO((tmp_path / "all.detent").read_bytes())), make_queue=Scheduler)
     assert (report.ok, report.differences) == (True, ())

@@ -302,9 +302,10 @@ def test_a_clock_that_is_ahead_ends_no_key_of_the_same_commit(writer: Writer, st
 def old(path: Path) -> Path:
     """A ledger of the first schema."""
     connection = apsw.Connection(str(path))
-    for table in ("work_elements", "work", "answers", "decisions"):
+    for table in ("work_elements", "work", "answers", "decisions", "shapes", "signatures"):
         connection.execute(f"DROP TABLE {table}")
-    connection.execute("DROP INDEX runs_open")
+    for index in ("runs_open", "jobs_by_tenant", "jobs_ended_by_tenant", "runs_by_tenant", "runs_by_tenant_status"):
+        connection.execute(f"DROP INDEX {index}")
     connection.pragma("user_version", 1)
     connection.close()
     return path

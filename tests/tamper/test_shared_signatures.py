@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +16,11 @@ from detent.errors import InvalidInput
 from detent.kernel import MANIFEST_LABEL, Manifest, Submit, VerifiedManifest
 from detent.ledger import Report, SignedResult, sign_own_manifests, sign_results, verify_bundle, write_bundle
 from detent.ledger.signing import RESULT_LABEL
+from tests.cli.conftest import Cli, cli
 from tests.ledger.build import Builder, codes, digest_of, key
 from tests.tamper.test_reports import RESULT, both_ways, hand_in, report_of
+
+__all__ = ["cli"]
 
 NAMES = [f"job-{number}" for number in range(5)]
 Forge = Callable[[list[VerifiedManifest]], list[VerifiedManifest]]
@@ -157,3 +162,47 @@ def test_an_envelope_whose_signature_has_no_known_form_is_refused(size: int) -> 
     assert isinstance(envelope, dict)
     with pytest.raises(InvalidInput, match="64 bytes and a path"):
         SignedResult.parse(encode(envelope | {"sig": envelope["sig"] | {"sig": bytes(size)}}))
+
+
+ELSEWHERE = "detent/elsewhere"
+
+
+def at_the_door(cli: Cli, ledger: Builder, tmp_path: Path) -> list[tuple[str, str]]:
+    """Code and job of every finding of `detent verify FILE`, for the whole ledger and for its run."""
+    found = []
+    for name, items in (("all", ledger.items()), ("run", ledger.run_items("run-1"))):
+        file = tmp_path / f"{name}.detent"
+        file.write_bytes(b"".join(write_bundle(items)))
+        result = cli("verify", str(file), "--root", ledger.root, "-o", "json")
+        assert result.code == (1 if result.document["findings"] else 0)
+        found.append([(finding["code"], finding["job_id"]) for finding in result.document["findings"]])
+    assert found[0] == found[1]
+    return found[0]
+
+
+def test_manifests_signed_together_for_another_ledger_are_found_at_the_door(cli: Cli, tmp_path: Path) -> None:
+    """X-197: the ledger's origin is in each leaf, so a tree that was signed for another one cannot be planted"""
+    ledger = Builder()
+    ledger.start_run("run-1")
+    theirs = [replace(one, origin=ELSEWHERE) for one in manifests(ledger, NAMES)]
+    for signed in sign_own_manifests(theirs, key("manifest")):
+        ledger.apply(Submit(ledger.tick, signed, "run-1"))
+        ledger.cancel(signed.manifest.job_id)
+    ledger.end_run("run-1", "cancelled")
+    ledger.commit()
+    assert at_the_door(cli, ledger, tmp_path) == [("MANIFEST_ORIGIN_WRONG", name) for name in NAMES]
+
+
+def test_reports_signed_together_for_another_ledger_are_found_at_the_door(cli: Cli, tmp_path: Path) -> None:
+    """JOB-083: a report names its manifest by hash, and the manifest names its ledger"""
+
+    def elsewhere(signed: list[SignedResult]) -> list[SignedResult]:
+        there = Builder(ELSEWHERE)
+        for one in sign_own_manifests(manifests(there, NAMES), key("manifest")):
+            there.apply(Submit(there.tick, one))
+        there.claim(len(NAMES))
+        return sign_results([report_of(there, name).body() for name in NAMES], RESULT)
+
+    assert at_the_door(cli, submitted(), tmp_path) == []
+    forged = submitted(forge_results=elsewhere)
+    assert at_the_door(cli, forged, tmp_path) == [("RESULT_MISMATCH", name) for name in NAMES]

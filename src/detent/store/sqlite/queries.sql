@@ -99,6 +99,14 @@ DELETE FROM content WHERE digest = ?1 AND bytes IS NOT NULL RETURNING length(byt
 -- Keeps the decision records of a batch.
 INSERT INTO decisions (batch_key, body) VALUES (?1 << 40 | ?2, ?3)
 
+-- name: insert_shape
+-- Keeps what records have in common.
+INSERT INTO shapes (shape_no, body) VALUES (?1, ?2)
+
+-- name: insert_signature
+-- Keeps a signature that several messages share, with the hashes of their paths.
+INSERT INTO signatures (signature_no, body) VALUES (?1, ?2)
+
 -- name: insert_refusal
 -- Adds to the decision log.
 INSERT INTO refusals (partition, tick, job_id, code, body) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -407,6 +415,18 @@ SELECT partition, batch_no, body
 FROM decisions
 WHERE batch_key >= (?1 << 40 | ?2) AND batch_key < (?1 << 40) + ?3
 ORDER BY batch_key
+
+-- name: shapes
+-- Shapes with a number above ?1.
+SELECT shape_no, body FROM shapes WHERE shape_no > ?1 ORDER BY shape_no
+
+-- name: signature
+-- A signature that several messages share.
+SELECT body FROM signatures WHERE signature_no = ?1
+
+-- name: last_signature
+-- The number of the newest shared signature.
+SELECT ifnull(max(signature_no), 0) FROM signatures
 
 -- name: checkpoints
 -- A partition's checkpoints, the newest first.

@@ -47,6 +47,7 @@ from detent.store.sqlite.database import (
     open_for_reading,
 )
 from detent.store.sqlite.errors import translated
+from detent.store.sqlite.packing import PACKED, SHARED_MARK, Shapes, SharedSignatures, unzip_commands
 from detent.store.sqlite.schema_check import queries, schema_faults
 
 _Row = TypeVar("_Row")
@@ -74,8 +75,10 @@ _SCHEMA_WITH_WORK: Final = 2
 """The schema that brought the index of work and the answers; a ledger of an older one has none."""
 _SCHEMA_WITH_DECISIONS: Final = 4
 """The schema that keeps the decision records of a commit together; an older one has a piece of content for each."""
-_SCHEMA_WITH_ELEMENTS: Final = 5
+_SCHEMA_WITH_ELEMENTS: Final = 6
 """The schema that brought the elements of arrays into that index."""
+_SCHEMA_WITH_SHAPES: Final = 7
+"""The schema that packs; a ledger of an older one has no packed rows."""
 
 
 class SqliteReader:
@@ -89,6 +92,7 @@ class SqliteReader:
         self._idle: list[apsw.Connection] = []
         self._closed = False
         self._schema = 0
+        self._begin_packing()
         self._sql = queries()
         row = self._one(tuple, "ledger")
         # The table is strict when it is written; a damaged page, or an edited file, can hold any value. Nearly
@@ -153,45 +157,45 @@ class SqliteReader:
     def batches(self, partition: int, first: int = 0, stop: int | None = None) -> Iterator[BatchRow]:
         """Batches from ``first`` up to but not including ``stop``."""
         check_partition(partition, self._partitions)
-        return self._rows(_BATCH_ROW, "batches", partition, *_between(first, stop))
+        return self._rows(_batch, "batches", partition, *_between(first, stop))
 
     def records(self, partition: int, first: int = 0, stop: int | None = None) -> Iterator[RecordRow]:
         """Records from position ``first`` up to but not including ``stop``."""
         check_partition(partition, self._partitions)
-        return self._rows(_RECORD_ROW, "records", partition, *_between(first, stop))
+        return self._rows(self._record, "records", partition, *_between(first, stop))
 
     def records_of_job(self, job_id: str) -> Iterator[RecordRow]:
         """A job's records in the order of their positions."""
-        return self._rows(_RECORD_ROW, "records_of_job", job_id)
+        return self._rows(self._record, "records_of_job", job_id)
 
     def records_of_kind(self, partition: int, kind: str) -> Iterator[RecordRow]:
         """A partition's records of one kind, in the order of their positions."""
         check_partition(partition, self._partitions)
         name = "records_of_common_kind" if kind in JOB_RECORD_KINDS else "records_of_rare_kind"
-        return self._rows(_RECORD_ROW, name, partition, kind)
+        return self._rows(self._record, name, partition, kind)
 
     def records_of_run(self, run_id: str) -> Iterator[RecordRow]:
         """A run's own records and its jobs' submissions, by partition and position."""
-        return self._rows(_RECORD_ROW, "records_of_run", run_id)
+        return self._rows(self._record, "records_of_run", run_id)
 
     def record_of_run(self, run_id: str, kind: str) -> RecordRow | None:
         """The newest record of a kind that a run has of its own."""
-        return self._one(_RECORD_ROW, "record_of_run", run_id, kind)
+        return self._one(self._record, "record_of_run", run_id, kind)
 
     def transition(self, job_id: str, transition_seq: int) -> RecordRow | None:
         """The transition record of a job that carries this sequence number."""
         if transition_seq > INTEGER_MAX:
             return None
-        return self._one(_RECORD_ROW, "transition", job_id, transition_seq)
+        return self._one(self._record, "transition", job_id, transition_seq)
 
     def submissions(self, job_ids: Sequence[str]) -> Iterator[RecordRow]:
         """The ``submitted`` records of these jobs, in no order."""
-        return self._rows(_RECORD_ROW, "submissions", json.dumps(list(dict.fromkeys(job_ids))))
+        return self._rows(self._record, "submissions", json.dumps(list(dict.fromkeys(job_ids))))
 
     def transitions(self, wanted: Sequence[tuple[str, int]]) -> Iterator[RecordRow]:
         """The transition records that carry these sequence numbers, in no order."""
         known = [pair for pair in wanted if pair[1] <= INTEGER_MAX]
-        return self._rows(_RECORD_ROW, "transitions", json.dumps(known))
+        return self._rows(self._record, "transitions", json.dumps(known))
 
     def job(self, job_id: str) -> JobRow | None:
         """The job's row."""
@@ -430,8 +434,49 @@ class SqliteReader:
             found = merge(found, inside, key=_first)
         return (row for _, row in found)
 
-    def _checked(self, digest: bytes, data: bytes) -> bytes:
-        if type(data) is not bytes or sha256(data).digest() != digest:
+    def _record(self, values: tuple[Any, ...]) -> RecordRow:
+        """A record as it was appended."""
+        row = _RECORD_ROW(values)
+        job_id, body, evidence = row[4], row[7], row[8]
+        if body[:1] not in PACKED and (evidence is None or evidence[:1] not in PACKED):
+            return row
+        evidence = None if evidence is None else self._message(evidence, job_id)
+        return RecordRow(*row[:7], self._shapes.unpack(body, job_id), evidence)
+
+    def _message(self, stored: bytes, job_id: str | None) -> bytes:
+        """Evidence as it was appended: its signature may be shared, and the rest of a shape."""
+        if stored[:1] == SHARED_MARK:
+            return self._signatures.put_back(stored, lambda rest: self._shapes.unpack(rest, job_id))
+        return self._shapes.unpack(stored, job_id)
+
+    def _begin_packing(self) -> None:
+        """Know no shapes and no signatures yet; what is needed of them is read."""
+        self._shapes = Shapes(self._load_shapes)
+        self._signatures = SharedSignatures(self._load_signature, self._last_signature)
+
+    def _load_shapes(self, after: int) -> list[tuple[int, bytes]]:
+        if not self._knows(_SCHEMA_WITH_SHAPES):
+            return []
+        try:
+            rows: list[Any] = self._connection.execute(self._sql["shapes"], (after,)).fetchall()
+        except (apsw.Error, UnicodeDecodeError) as exc:
+            raise translated(exc, self._path) from exc
+        return [(number, body) for number, body in rows if type(number) is int and type(body) is bytes]
+
+    def _load_signature(self, number: int) -> bytes | None:
+        body = self._one(_first, "signature", number) if self._knows(_SCHEMA_WITH_SHAPES) else None
+        return body if type(body) is bytes else None
+
+    def _last_signature(self) -> int:
+        last: int | None = self._one(_first, "last_signature")
+        return last or 0
+
+    def _checked(self, digest: bytes, stored: bytes) -> bytes:
+        if type(stored) is bytes and sha256(stored).digest() == digest:
+            return stored
+        # Bytes that merely look like a message without its signature have their digest, and were handed out above.
+        data = self._signatures.put_back(stored, _verbatim) if type(stored) is bytes else b""
+        if sha256(data).digest() != digest:
             raise StoreCorrupt(
                 f"{self._path}: the content kept as {digest.hex()} has another digest",
                 hint="the job that made it can be run again, or restore a backup of the file",
@@ -483,6 +528,16 @@ class SqliteReader:
 
 def _numbered_job(row: tuple[Any, ...]) -> tuple[int, JobRow]:
     return row[0], _JOB_ROW(row[1:])
+
+
+def _verbatim(data: bytes) -> bytes:
+    return data
+
+
+def _batch(values: tuple[Any, ...]) -> BatchRow:
+    """A batch as it was appended."""
+    row = _BATCH_ROW(values)
+    return row._replace(commands=unzip_commands(row.commands)) if row.commands[:1] in PACKED else row
 
 
 def _first(row: tuple[Any, ...]) -> Any:

@@ -47,6 +47,18 @@ CREATE TABLE decisions (
     body BLOB NOT NULL CHECK (length(body) > 0)
 ) STRICT;
 
+-- What stored records have in common, and signatures that several messages share; see packing.py. A body, an evidence, a content
+-- or commands that begin with a byte from C1 to C3 are packed, and only what they unpack to is signed.
+CREATE TABLE shapes (
+    shape_no INTEGER PRIMARY KEY CHECK (shape_no BETWEEN 1 AND 16383),
+    body BLOB NOT NULL CHECK (length(body) BETWEEN 1 AND 4096)
+) STRICT;
+
+CREATE TABLE signatures (
+    signature_no INTEGER PRIMARY KEY CHECK (signature_no BETWEEN 1 AND 4294967295),
+    body BLOB NOT NULL CHECK (length(body) >= 100 AND length(body) % 32 = 4)
+) STRICT;
+
 CREATE TABLE job_names (
     job_no INTEGER PRIMARY KEY,
     job_id TEXT NOT NULL UNIQUE CHECK (length(job_id) > 0)
@@ -200,6 +212,18 @@ CREATE TRIGGER decisions_are_never_updated BEFORE UPDATE ON decisions BEGIN
 END;
 CREATE TRIGGER decisions_are_never_deleted BEFORE DELETE ON decisions BEGIN
     SELECT RAISE(ABORT, 'decisions are append-only');
+END;
+CREATE TRIGGER shapes_are_never_updated BEFORE UPDATE ON shapes BEGIN
+    SELECT RAISE(ABORT, 'shapes are append-only');
+END;
+CREATE TRIGGER shapes_are_never_deleted BEFORE DELETE ON shapes BEGIN
+    SELECT RAISE(ABORT, 'shapes are append-only');
+END;
+CREATE TRIGGER signatures_are_never_updated BEFORE UPDATE ON signatures BEGIN
+    SELECT RAISE(ABORT, 'signatures are append-only');
+END;
+CREATE TRIGGER signatures_are_never_deleted BEFORE DELETE ON signatures BEGIN
+    SELECT RAISE(ABORT, 'signatures are append-only');
 END;
 CREATE TRIGGER records_are_never_updated BEFORE UPDATE ON records BEGIN
     SELECT RAISE(ABORT, 'records are append-only');

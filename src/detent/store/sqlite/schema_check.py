@@ -33,6 +33,8 @@ DIGESTS: Final = (
     "5e349245b6195eba80e22afa67e2f34fcd3f7b998afd77ae211a83c6f8c8733a",
     "d3f494213c1e79bd430028a9b5bce0a893caf0633cac4d8df437e5de3f234094",
     "1c3be2cbb7c2abc755eaccf5aa4a07476a4ebf9d871f255ab5d7f127052e3b42",
+    "3981f8618d8607e484c127b5bde07a38683d70fb4eee01a23a37f7531b6bdd10",
+    "d262514e38f1e4d3d5241909fad70b79a0c824ec95f24dee070ffc9bb866aa1b",
 )
 """The digest of the schema of each version, from none on; a test compares them with what the migrations give."""
 

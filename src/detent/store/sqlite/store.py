@@ -27,11 +27,13 @@ from detent.store.api import (
     BatchRow,
     Commit,
     JobRow,
+    RecordRow,
     RefusalRow,
     TreeHeadRow,
     WorkRow,
 )
 from detent.store.checks import (
+    JOB_RECORD_KINDS,
     check_beside,
     check_commit,
     check_ledger,
@@ -48,6 +50,7 @@ from detent.store.sqlite.database import (
     settle_wal,
 )
 from detent.store.sqlite.errors import translated, translated_commit
+from detent.store.sqlite.packing import PACKED, VERBATIM, zip_commands
 from detent.store.sqlite.reader import SqliteReader
 from detent.store.sqlite.schema_check import queries
 
@@ -193,6 +196,7 @@ class SqliteStore(SqliteReader):
         return result
 
     def _roll_back(self) -> None:
+        self._begin_packing()  # What this transaction learnt is not in the file.
         try:
             if self._writer.in_transaction:
                 self._writer.execute(_ROLLBACK)
@@ -241,7 +245,7 @@ class SqliteStore(SqliteReader):
         ) = commit
         write, write_all = self._cursor.execute, self._cursor.executemany
         try:
-            write(_INSERT_BATCH, batch)
+            write(_INSERT_BATCH, batch._replace(commands=zip_commands(batch.commands)))
         except apsw.ConstraintError:
             self._insist_on_next(batch)
             raise
@@ -252,15 +256,19 @@ class SqliteStore(SqliteReader):
         if names:
             write_all(_INSERT_JOB_NAME, [(name,) for name in names])
         if records:
-            write_all(_INSERT_RECORD, records)
+            write_all(_INSERT_RECORD, [self._packed(record) for record in records])
         if jobs:
             self._write_jobs(jobs, new)
         if runs:
             write_all(_SQL["upsert_run"], runs)
         if content:
-            write_all(_SQL["insert_content"], content)
+            write_all(_SQL["insert_content"], [self._packed_content(piece) for piece in content])
         if decisions is not None:
             write(_SQL["insert_decisions"], (batch.partition, batch.batch_no, decisions))
+        if shapes := self._shapes.fresh():
+            write_all(_SQL["insert_shape"], shapes)
+        if signatures := self._signatures.fresh():
+            write_all(_SQL["insert_signature"], signatures)
         if work or answers:
             self._write_beside((work, answers, kept_ms))
         if erased:
@@ -275,6 +283,28 @@ class SqliteStore(SqliteReader):
             write(_SQL["delete_old_checkpoints"], (batch.partition, CHECKPOINTS_KEPT))
         if tree_head is not None:
             write(_SQL["insert_tree_head"], tree_head)
+
+    def _packed(self, record: RecordRow) -> tuple[object, ...]:
+        partition, position, batch_no, kind, job_id, run_id, seq, body, evidence = record
+        if kind in JOB_RECORD_KINDS:
+            body = self._shapes.pack(body, job_id)
+            if evidence is not None:
+                evidence = self._packed_message(evidence, job_id)
+        elif body[:1] in PACKED or (evidence is not None and evidence[:1] in PACKED):
+            body, evidence = VERBATIM + body, None if evidence is None else VERBATIM + evidence
+        return partition, position, batch_no, kind, job_id, run_id, seq, body, evidence
+
+    def _packed_message(self, evidence: bytes, job_id: str | None) -> bytes:
+        taken = self._signatures.take_out(evidence)
+        if taken is None:
+            return self._shapes.pack(evidence, job_id)
+        signature, rest = taken
+        return signature + self._shapes.pack(rest, job_id)
+
+    def _packed_content(self, piece: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+        digest, data = piece
+        taken = self._signatures.take_out(data)
+        return piece if taken is None else (digest, b"".join(taken))
 
     def _insist_on_next(self, batch: BatchRow) -> None:
         """Say why a batch could not be appended, if it is because of where its partition stands."""
