@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from detent.errors import DetentError
 from detent.kernel import Manifest, Submit
 from detent.kernel.policy import UNLIMITED_QUOTA
 from detent.ledger import sign_manifest
@@ -57,6 +59,34 @@ def test_a_broken_invariant_stops_the_server_and_a_bug_does_not(tmp_path: Path) 
     said = process.communicate()[1]
     assert reply.json["instance"] in said, "the operator finds the request by its number"
     assert "the secret of the house" in said
+
+
+FAILING = """
+import sys
+from functools import partial
+import detent.serve.server as server
+from detent.cli.app import run
+from detent.testing import CrashAt
+
+server.Parts = partial(server.Parts, crash_point=CrashAt("sealed", times=2))
+sys.exit(run(["serve", "--home", sys.argv[1], "--port", "0", "-o", "json"]))
+"""
+
+
+def test_a_server_whose_commit_fails_ends_and_the_next_one_goes_on(tmp_path: Path) -> None:
+    """X-173"""
+    played = play(tmp_path)
+    environment = {**os.environ, **played.environment}
+    line = [sys.executable, "-c", FAILING, str(played.home.path)]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["owner"] == "here"
+    with played.session() as session, suppress(DetentError):
+        Hand(played.home, session).submit("lost", 1)
+    assert process.wait(ANSWER_SECONDS) == 4
+    assert "a commit failed, and the server ended rather than answer from memory" in process.communicate()[1]
+    with serving(played) as served:
+        assert served.get("/readyz").json["owner"] == "here"
 
 
 @pytest.mark.door("route GET /v1/jobs/{job_id}/explain")
