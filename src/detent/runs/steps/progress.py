@@ -166,6 +166,7 @@ class RunProgress:
             if not isinstance(decision, Submit):
                 self._carry_out(decision)
                 continue
+            self._submitter.start()  # Workers come up while the rest is looked at.
             # Before it is submitted: equal work in the same batch joins it.
             shares = may_share(element, candidate.work_key, one_by_one=self._graph.one_by_one)
             self.waiters.add(candidate, element.job_id, own=not shares, flight=candidate.flight)
