@@ -5,11 +5,12 @@ from __future__ import annotations
 import apsw
 import pytest
 
-from tests.cli.project import Project, detent_home, project
+from tests.cli.project import Project, detent_home, eventually, project
 
 __all__ = ["detent_home", "project"]
 
 FUNCTIONS = """
+import os
 from pathlib import Path
 
 def listed(n):
@@ -25,6 +26,17 @@ def odd(n):
     if n in (7, 30):
         raise ValueError(f"{n} does not fit")
     print("seen", n)
+    return n
+
+def held(n):
+    # Tell which element is at work; the thirteenth waits to be let go, the first time.
+    with open("seen.txt", "a") as file:
+        file.write(f"{n}\\n")
+    if n == 13 and not Path("go").exists():
+        with open("running", "w") as file:
+            file.write(str(os.getpid()))
+        with open("release") as file:
+            file.read()
     return n
 
 def mended(n):
@@ -60,6 +72,11 @@ def elements(project: Project, step: str = "each") -> list[dict[str, object]]:
     """What `show` says of each element of the newest run."""
     (found,) = [one for one in project.json("show", "mapped")["step_list"] if one["step"] == step]
     return list(found["jobs"])
+
+
+def done(project: Project) -> int:
+    """How many elements have succeeded."""
+    return sum(one["state"] == "succeeded" for one in elements(project))
 
 
 def test_elements_share_jobs_and_have_results_of_their_own(arrayed: Project) -> None:
@@ -139,6 +156,62 @@ def test_a_chunk_that_cannot_be_is_refused_with_its_line(arrayed: Project, line:
     assert refused.code == 2
     assert message in " ".join((refused.out + refused.err).split())
     assert "mapped.yaml:3" in refused.out + refused.err
+
+
+def test_a_killed_run_goes_on_with_the_elements_that_have_no_outcome(arrayed: Project) -> None:
+    """X-174: the driver and its workers are killed inside the second array; the first is not computed again, and no element is lost."""
+    write(arrayed, "held")
+    driver = arrayed.terminal("run", "mapped.yaml", "--workers", "1")
+    arrayed.wait_running()
+    eventually(lambda: done(arrayed) >= 10, "the first array is not reported")
+    driver.kill()
+    arrayed.write("go", "")
+    shown = arrayed.run("mapped.yaml")
+    assert shown["result"] == sum(range(40))
+    seen = [int(line) for line in (arrayed.directory / "seen.txt").read_text().splitlines()]
+    assert set(seen) == set(range(40))
+    assert {number for number in seen if seen.count(number) > 1} <= set(range(10, 20))
+    assert len(arrayed.json("list")) == 1
+    assert arrayed.json("verify")["ok"]
+
+
+def test_a_cancelled_run_ends_with_its_arrays(arrayed: Project) -> None:
+    """X-193: from another terminal; what had ended stays, and the next run takes it."""
+    write(arrayed, "held")
+    driver = arrayed.terminal("run", "mapped.yaml", "--workers", "1")
+    arrayed.wait_running()
+    eventually(lambda: done(arrayed) >= 10, "the first array is not reported")
+    assert arrayed("cancel", "mapped").code == 0
+    assert driver.ended().code != 0
+    states = {one["index"]: one["state"] for one in elements(arrayed)}
+    assert {states[index] for index in range(10)} == {"succeeded"}
+    assert states[13] == "cancelled"
+    arrayed.write("go", "")
+    shown = arrayed.run("mapped.yaml")
+    assert shown["result"] == sum(range(40))
+    assert sum(bool(one["reused"]) for one in elements(arrayed)) == 10
+
+
+def test_a_run_with_arrays_is_exported_and_erased(arrayed: Project) -> None:
+    """X-171: its bundle verifies by itself; after the erasure nothing is reused, and the history verifies."""
+    write(arrayed, "double")
+    run_id = str(arrayed.run("mapped.yaml")["run_id"])
+    root = arrayed.json("export", run_id, "--output", "run.detent")["root"]
+    assert arrayed.json("verify", "run.detent", "--root", root)["ok"]
+    assert arrayed("erase", "--run", run_id, "--yes").code == 0
+    assert arrayed.run("mapped.yaml")["steps"]["reused"] == 0
+    assert not any(one["reused"] for one in elements(arrayed))
+    assert arrayed.json("verify")["ok"]
+
+
+def test_explain_and_plan_name_the_element_of_an_array(arrayed: Project) -> None:
+    write(arrayed, "odd")
+    arrayed.run("mapped.yaml", code=1)
+    (failed,) = [str(one["job_id"]) for one in elements(arrayed) if one["index"] == 7]
+    assert f"job {failed} of the same work ended as failed" in " ".join(arrayed("plan", "mapped.yaml").out.split())
+    again = arrayed("run", "mapped.yaml", "--force")
+    assert "at arrayed.py" in again.out + again.err  # The line of the user's own code, for an element as for a job.
+    assert "was the same work and its result was not taken" in " ".join(arrayed("explain", "mapped").out.split())
 
 
 def edit(project: Project, change: str) -> None:

@@ -11,10 +11,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from detent.canon import parse_digest
 from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import DetentError, InvalidInput
 from detent.inspect.explain_words import moment
+from detent.jobs.elements import element_id
 from detent.jobs.order import Call, Order
 from detent.jobs.values import restored
 from detent.kernel import Job
@@ -23,7 +25,7 @@ from detent.owner.content import Content, open_value, order_of
 from detent.owner.views import ABSENT as NEVER_STORED
 from detent.owner.views import DAMAGED, ERASED, JobView, Times, whereabouts
 from detent.reuse.earlier_jobs import Compared, EarlierJob, EarlierJobs
-from detent.reuse.ingredients import ABSENT, Change, CodeReader, describe, is_same_work
+from detent.reuse.ingredients import ABSENT, Change, CodeReader, describe, is_same_work, key_of_order
 from detent.reuse.work_keys import CODED
 from detent.runs.record.outcome import read_result
 from detent.runs.record.recorded_run import report_of
@@ -97,15 +99,21 @@ def change_text(change: Change, content: Content, old: Call, new: Call | None) -
 
 
 def why_run(
-    reader: StoreReader, content: Content, view: JobView, known: dict[str, EarlierJobs] | None = None
+    reader: StoreReader,
+    content: Content,
+    view: JobView,
+    known: dict[str, EarlierJobs] | None = None,
+    element: int | None = None,
 ) -> WhyRun | None:
-    """Why a job of a step or task was run; None for a job of another kind.
+    """Why a job of a step or task was run, or an ``element`` of one; None for a job of another kind.
 
     ``known`` keeps what was read, by name, for the other jobs of the same run.
     """
     if view.job.job_kind not in {"action", "task"}:
         return None
     order = order_of(content, view.row)
+    if order is not None and element is not None and element < len(order.elements):
+        order = order.of_element(element)
     if order is None:
         lost = _UNREADABLE.get(whereabouts(reader, content, view.job.payload_digest)[0])
         if lost is None:
@@ -119,6 +127,9 @@ def why_run(
         tenant, run_id = view.row.tenant_id, view.row.run_id
         earlier_jobs = known[order.label] = EarlierJobs(reader, content, tenant, order.label, beside_run=run_id)
     own = earlier_jobs.work(view.row.job_id)
+    if own is not None and element is not None:
+        key = key_of_order(order)
+        own = None if key is None else own._replace(execution_key=parse_digest(key), element=element)
     if own is not None and (told := _same_work(reader, content, view, own, order)) is not None:
         return told
 
@@ -189,28 +200,35 @@ def _unread(order: Order) -> str:
 def _same_work(reader: StoreReader, content: Content, view: JobView, own: WorkRow, order: Order) -> WhyRun | None:
     """Whether an earlier job had the very same key, and what spoke against its result."""
     before: JobRow | None = None
+    place: int | None = None
     for row in reader.work(own.workspace, own.execution_key):
-        if row.job_id == own.job_id:
+        if (row.job_id, row.element) == (own.job_id, own.element):
             break
         earlier = reader.job(row.job_id)
         asked = None if earlier is None else order_of(content, earlier)
-        if asked is None or is_same_work(asked, order.call, order.origin.ingredients):
-            before = earlier or before
+        if asked is not None and row.element is not None:
+            asked = asked.of_element(row.element) if row.element < len(asked.elements) else None
+        if earlier is not None and (asked is None or is_same_work(asked, order.call, order.origin.ingredients)):
+            before, place = earlier, row.element
     if before is None:
         return (
             None
             if order.origin.again is None
             else WhyRun(AGAIN, (f"No earlier result was taken: {order.origin.again}.",))
         )
-    what = f"Job {before.job_id}" + ("" if before.run_id is None else f" of run {before.run_id}")
+    what = f"Job {element_id(before.job_id, place)}" + ("" if before.run_id is None else f" of run {before.run_id}")
     report = report_of(reader, content, before)
+    failed = before.state == State.FAILED
+    if report is not None and place is not None:
+        report = report.of_element(place)
+        failed = failed and (report is None or not report.ok)
     if order.origin.again is not None:  # As it was found when the job was submitted; older orders do not say.
         why = f"its result was not taken: {order.origin.again}"
-    elif before.state == State.FAILED:
+    elif failed:
         why = "had failed, and failures are not reused unless `--reuse-failed` asks for it"
     elif before.state == State.CANCELED:
         why = "was cancelled"
-    elif before.state != State.SUCCEEDED or before.tick > view.job.submitted_tick:
+    elif before.state not in {State.SUCCEEDED, State.FAILED} or before.tick > view.job.submitted_tick:
         why = "had not ended yet"
     elif report is None or not all(map(content.has, report.contents())):
         why = "had done it, but a part of its result is gone"
@@ -219,7 +237,8 @@ def _same_work(reader: StoreReader, content: Content, view: JobView, own: WorkRo
     else:
         why = "had done it, and `--force` asked for it again"
     line = f"{what} was the same work and {why}."
-    return WhyRun(AGAIN, (line,), before.job_id, before.run_id, ingredients=len(order.origin.ingredients))
+    name = element_id(before.job_id, place)
+    return WhyRun(AGAIN, (line,), name, before.run_id, ingredients=len(order.origin.ingredients))
 
 
 def _whose(row: JobRow) -> str:
@@ -228,18 +247,18 @@ def _whose(row: JobRow) -> str:
 
 def _changed(compared: Compared, ingredients: int, texts: Sequence[str], times: Times) -> WhyRun:
     row, changes = compared.row, compared.changes
-    whose = _whose(row)
+    whose = f"job {compared.name}" + ("" if row.run_id is None else f" of run {row.run_id}")
     submitted = moment(times, Job.decode(row.body).submitted_tick)
     done = "done" if row.state == State.SUCCEEDED else "tried"
     if not changes:
         line = f"It had been {done} as {whose}, with other packages or another Python."
-        return WhyRun(CHANGED, (line,), row.job_id, row.run_id, ingredients=ingredients)
+        return WhyRun(CHANGED, (line,), compared.name, row.run_id, ingredients=ingredients)
     number = "one thing" if len(changes) == 1 else f"{len(changes)} things"
     lines = [f"It had been {done} at {submitted} as {whose}; {number} changed since:"]
     lines += [f"  - {text}" for text in texts[:CHANGES_TOLD_MAX]]
     if len(changes) > CHANGES_TOLD_MAX:
         lines.append(f"  - and {len(changes) - CHANGES_TOLD_MAX} more: `-o json` has all")
-    return WhyRun(CHANGED, tuple(lines), row.job_id, row.run_id, tuple(changes), ingredients)
+    return WhyRun(CHANGED, tuple(lines), compared.name, row.run_id, tuple(changes), ingredients)
 
 
 def _argument(content: Content, call: Call, name: str) -> str | None:

@@ -202,7 +202,7 @@ class _Teller:
             )
         row = element.row
         view = None if row is None else JobView(row, Job.decode(row.body), self._times)
-        why = None if view is None else why_run(self._reader, self._content, view, self._earlier_jobs)
+        why = None if view is None else why_run(self._reader, self._content, view, self._earlier_jobs, element.place)
         lines = [] if why is None else list(why.lines)
         count = 0 if why is None else why.ingredients
         return ToldElement(element.index, element.job_id, element.state, False, tuple(lines), why, run_id, count)

@@ -205,9 +205,9 @@ class _Seer:
             return "never done before", ()
         changes = tuple(compared.changes)
         if not changes and word_of(compared.row.state) == SUCCEEDED:
-            return f"done as job {compared.row.job_id}, with other packages or another Python", ()
+            return f"done as job {compared.name}, with other packages or another Python", ()
         if not changes:
-            return f"job {compared.row.job_id} of the same work ended as {word_of(compared.row.state)}", ()
+            return f"job {compared.name} of the same work ended as {word_of(compared.row.state)}", ()
         more = f" and {len(changes) - CHANGES_TOLD_MAX} more" if len(changes) > CHANGES_TOLD_MAX else ""
         told = (self._told(change, compared.order, work_key.call) for change in changes[:CHANGES_TOLD_MAX])
         return "; ".join(told) + more, changes

@@ -12,6 +12,7 @@ from itertools import chain, islice
 from typing import Any, Final
 
 from detent.canon.late import dataclass
+from detent.jobs.elements import element_id
 from detent.jobs.order import Order
 from detent.kernel import Job
 from detent.owner.content import Content, order_of
@@ -33,6 +34,9 @@ class EarlierJob:
     row: JobRow
     submitted_tick: int
     order: Order
+    """What it was asked to do; of an element of an array, what that was."""
+    element: int | None = None
+    """Which element of the job, where that is an array."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,12 @@ class Compared:
     row: JobRow
     order: Order
     changes: list[Change]
+    element: int | None = None
+
+    @property
+    def name(self) -> str:
+        """What the job is called, or the element of it."""
+        return element_id(self.row.job_id, self.element)
 
 
 class EarlierJobs:
@@ -118,7 +128,11 @@ class EarlierJobs:
                 continue
             job, order = Job.decode(row.body), order_of(self._content, row)
             if order is not None and order.label == self._label:  # The rows that lead here are not signed.
-                self._read.append(EarlierJob(row, job.submitted_tick, order))
+                tick = job.submitted_tick
+                places = range(len(order.elements))
+                self._read += [EarlierJob(row, tick, order.of_element(place), place) for place in places] or [
+                    EarlierJob(row, tick, order)
+                ]
                 return True
             if self._reader.is_erased(job.payload_digest):
                 self._erased.append((row, job.submitted_tick))
@@ -126,4 +140,4 @@ class EarlierJobs:
 
 
 def _compared(one: EarlierJob, ingredients: Mapping[str, Any]) -> Compared:
-    return Compared(one.row, one.order, changed(one.order.origin.ingredients, ingredients))
+    return Compared(one.row, one.order, changed(one.order.origin.ingredients, ingredients), one.element)

@@ -369,9 +369,10 @@ def step_view(
     states = [element.state for element in elements]
     cached = states.count(REUSED)
     under_way = [element for element in elements if element.state == RUNNING]
-    waiting = [element for element in under_way if (element.source or element.job_id) not in begun]
-    running = [(begun.get(element.source or element.job_id, now_ms), now_ms) for element in under_way]
-    ran_ms = step.ran.total_ms(running)
+    waiting = [element for element in under_way if element.live_job not in begun]
+    # Elements that share a job run one after the other.
+    running = {element.live_job for element in under_way} & begun.keys()
+    ran_ms = step.ran.total_ms((begun[job_id], now_ms) for job_id in running)
     said = None
     if told and step.state == RUNNING and len(elements) == 1:
         said = told.get(elements[0].source or elements[0].job_id)
@@ -382,7 +383,7 @@ def step_view(
         len(elements) if step.opened or not step.mapped else None,
         states.count(SUCCEEDED) + cached,
         cached,
-        len(under_way) - len(waiting),
+        len(running),
         states.count(FAILED),
         retrying=sum(element.attempts > 0 for element in waiting),
         retries=sum(element.attempts for element in elements),

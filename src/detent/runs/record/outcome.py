@@ -10,6 +10,7 @@ from typing import Final
 from detent.canon import digest_text
 from detent.canon.late import dataclass, pattern
 from detent.errors import DetentError, InvalidInput, StoreCorrupt
+from detent.jobs.elements import split_element_id
 from detent.jobs.order import Order
 from detent.jobs.status import ErrorCategory
 from detent.jobs.values import split_result_name
@@ -63,19 +64,28 @@ class Artifact:
 
 
 def failures_of(reader: StoreReader, content: Content, failed: Iterable[tuple[str, str, str]]) -> Iterator[StepFailure]:
-    """Why jobs failed, each given as (step, job, message); what the last report says comes before the message."""
+    """Why jobs failed, each given as (step, job, message); what the last report says comes before the message.
+
+    An element of an array is given by its own name.
+    """
     for step, job_id, message in failed:
-        view = job_view(reader, job_id)
+        view, element = job_view(reader, job_id), None
+        if view is None and (named := split_element_id(job_id)) is not None:
+            view, element = job_view(reader, named[0]), named[1]
         if view is None:
             yield StepFailure(step, ErrorCategory.VALIDATION_ERROR.value, NOT_RUN, message)
             continue
         row = view.row
         order = order_of(content, row)
+        if order is not None and element is not None:
+            order = order.of_element(element) if element < len(order.elements) else None
         index = None if order is None else order.origin.index
         records = timeline_of_job(reader, content, view)
         attempts = sum(1 for record in records if record.fields.get("dispatch") is True)
         last = records[-1].evidence if records else None
         report = None if last is None or last.detail_digest is None else read_report(content, last.detail_digest)
+        if report is not None and element is not None:
+            report = report.of_element(element)
         if report is not None and report.result.failure is not None:
             yield failure_of(step, report.result.failure, job_id=job_id, attempts=attempts, order=order)
             continue

@@ -60,6 +60,11 @@ class Element:
     again: str | None = None
     """Why the result of equal work was not taken, where there was some."""
 
+    @property
+    def live_job(self) -> str:
+        """The job that does it, while it is under way."""
+        return self.array or self.source or self.job_id
+
 
 @dataclass(slots=True, eq=False)
 class StepRun:
