@@ -5,7 +5,7 @@
       content/      large content by digest             owner.sock    where that process listens
       keys/         private keys, 0600                  config.toml   settings
       live/         what workers are doing right now    resources/    locks on what is counted, such as gpu
-      .gitignore    `*`: nothing in here belongs into a repository
+      serve/        token and address of `detent serve`   .gitignore    `*`: nothing in here belongs into a repository
 
 A new home is built under another name, synced once as a whole and renamed into place, so a crash leaves none or a whole one.
 Nothing is synced while it is built: what has no name yet need not outlive a power cut. What a crash leaves

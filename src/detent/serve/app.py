@@ -229,6 +229,7 @@ class Endpoint:
             _query(route, scope["query_string"]),
             await _body(route, exchange),
             exchange.header(b"last-event-id"),
+            exchange.header(b"if-none-match"),
             self._serving,
         )
         await _send(exchange, route, await route.handler(call))

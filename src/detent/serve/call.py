@@ -36,6 +36,7 @@ class Call:
     body: Any
     """The same for its body."""
     last_event_id: str | None
+    if_none_match: str | None
     serving: Serving = field(repr=False)
 
     @property

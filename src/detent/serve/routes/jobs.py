@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, JsonValue
 
 from detent.access.cursor import read_cursor, write_cursor
-from detent.access.headers import weak_tag
+from detent.access.headers import matches, weak_tag
 from detent.canon import digest_text, tick_to_iso
 from detent.errors import InvalidInput
 from detent.inspect.logs import AttemptLog
@@ -281,6 +281,11 @@ async def _some(call: Call) -> Answer:
 async def _one(call: Call) -> Answer:
     query: JobQuery = call.query
     job_id = call.path["job_id"]
+    if call.if_none_match is not None:
+        # A caller that asks again for a job that has ended costs one row, and not its report and its records.
+        view = await call.read(lambda reader: reader.job(call.workspace, job_id))
+        if view.job.terminal and matches(call.if_none_match, job_tag(view)):
+            return Answer(None, tag=job_tag(view))
     facts = await until_ended(
         call.serving.hub,
         "job",
