@@ -30,6 +30,11 @@ RAN: list[Any] = []
 
 
 @detent.task
+def cut(rows: Any, chunk: int) -> Any:
+    return rows[:chunk]
+
+
+@detent.task
 def square(x: Any) -> Any:
     RAN.append(x)
     return x * x
@@ -333,6 +338,25 @@ def test_a_map_over_a_step_is_one_step() -> None:
     contract = flow.contract()
     assert contract.bindings[contract.steps[1].step_id].map == ("x", {"$from": "keep"})
     assert contract.steps[1].depends_on == [contract.steps[0].step_id]
+
+
+def test_a_map_says_how_many_elements_share_a_job() -> None:
+    """X-185: in the call or as an option of the task; a parameter of that name is the function's own."""
+
+    @detent.flow
+    def flow() -> Any:
+        return [
+            square.map([1, 2], chunk=5),
+            square.options(chunk=1).map([1, 2]),
+            square.map([1, 2]),
+            cut.options(chunk=7).map([[1], [2]], chunk=3),
+        ]
+
+    steps = flow.record().steps
+    assert [step.get("chunk") for step in steps] == [5, 1, None, 7]
+    assert steps[3]["run"]["with"] == {"chunk": 3}
+    with pytest.raises(InvalidInput, match="chunk=0 is not allowed"):
+        square.map([1], chunk=0)
 
 
 def test_keys_follow_the_order_of_calls_and_never_meet() -> None:
