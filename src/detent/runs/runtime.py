@@ -98,6 +98,7 @@ class Runtime:
         self.pools = self.settings.step_pools
         """How many workers the steps of a type have for themselves, beside the shared ones."""
         begins = not idle and not (late and has_results(home.path))
+        self._is_late = late
         # First of all: while the process that the workers are made by comes up, the home is opened.
         self._pool = self._make_pool() if executors is None and begins else None
         try:
@@ -156,6 +157,8 @@ class Runtime:
             host, self._host = self._host, None
         if host is not None:
             host.drop()  # Nothing had to run.
+        if self._is_late and not self._started and self._has_leftovers():
+            self._sweep()  # Starting the workers would have done it.
         try:
             self.supervisor.close()
         finally:
@@ -208,12 +211,25 @@ class Runtime:
                 details={"policies": dict(names)},
             ) from exc
 
-    def _make_pool(self) -> Pool:
-        from detent.executor.plain.pool import Pool  # noqa: PLC0415 - `import detent` stays cheap
+    def _has_leftovers(self) -> bool:
+        live = self.home.path / LIVE
+        return (live.is_dir() and any(live.iterdir())) or has_leftovers()
+
+    def _sweep(self) -> None:
+        """End and remove what pools of this home, and sandboxes, left that are gone."""
         from detent.executor.plain.sweep import sweep_orphans  # noqa: PLC0415 - `import detent` stays cheap
 
+        sweep_orphans(self.home.path / LIVE)
+        if has_leftovers():
+            from detent.executor.sandbox.collect import sweep  # noqa: PLC0415 - the sandbox takes time to load
+
+            sweep()
+
+    def _make_pool(self) -> Pool:
+        from detent.executor.plain.pool import Pool  # noqa: PLC0415 - `import detent` stays cheap
+
+        self._sweep()
         live = self.home.path / LIVE
-        sweep_orphans(live)
         live.mkdir(mode=0o700, exist_ok=True)
         host, self._host = self._host, None
         return Pool(self._processes, live=live, content=self.home.path / "content", preload=LOADED_BY_TASKS, host=host)
@@ -232,10 +248,6 @@ class Runtime:
             raise InvariantBroken("a runtime without executors of its own has a pool")
         from detent.workers.plain_executor import PlainExecutor  # noqa: PLC0415 - a run that reuses everything needs no pool
 
-        if has_leftovers():
-            from detent.executor.sandbox.collect import sweep  # noqa: PLC0415 - the sandbox takes time to load
-
-            sweep()
         plain = PlainExecutor(self._pool, self.told)
         sandboxed = LazyExecutor(lambda: self._sandbox_executor(plain.wake), self._processes)
         executors: dict[str, Executor] = {"python": plain, "shell": plain, "code": sandboxed, "job": sandboxed}
