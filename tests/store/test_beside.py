@@ -216,6 +216,16 @@ def test_the_key_of_work_goes_with_the_payload_it_was_made_from(writer: Writer, 
     assert labelled == {"b": digest("key"), "a": digest("payload of a")}
 
 
+def test_erased_work_is_not_indexed_again(writer: Writer, store: Store) -> None:
+    """X-171: neither by its own key nor by those of its elements."""
+    row = work("a", element_keys=(digest("key"), digest("other")))
+    writer.append([submitted("a")], [job("a")], work=[row])
+    writer.append(erased=[row.payload_digest])
+    store.append_beside([row], [])
+    assert list(store.work_element_rows()) == []
+    assert [found.execution_key for found in store.work_rows()] == [row.payload_digest]
+
+
 def test_work_that_is_indexed_and_erased_in_one_commit_is_gone(writer: Writer, store: Store) -> None:
     writer.append([submitted("a")], [job("a")], work=[work("a")], erased=[digest("payload of a")])
     assert list(store.work("here", digest("key"))) == []

@@ -355,19 +355,22 @@ class SqliteStore(SqliteReader):
     def _write_beside(self, rows: tuple[Sequence[WorkRow], Sequence[AnswerRow], int]) -> None:
         work, answers, kept_ms = rows
         if work:
-            self._cursor.executemany(_SQL["insert_work"], [row[:_WORK_COLUMNS] for row in work])
-            elements = [
-                (row.job_id, element, key)
-                for row in work
-                for element, key in enumerate(row.element_keys)
-                if key is not None
-            ]
-            if elements:
-                self._cursor.executemany(_SQL["insert_work_element"], elements)
+            if any(row.element_keys for row in work):
+                self._write_work_of_arrays(work)
+            else:
+                self._cursor.executemany(_SQL["insert_work"], [row[:_WORK_COLUMNS] for row in work])
         if answers:
             self._cursor.executemany(_SQL["upsert_answer"], [(*answer, kept_ms) for answer in answers])
             now_ms = min(answer.stored_at_ms for answer in answers)
             self._cursor.execute(_SQL["delete_expired_answers"], (now_ms - kept_ms,))
+
+    def _write_work_of_arrays(self, work: Sequence[WorkRow]) -> None:
+        """One by one: the elements of a job that is indexed already stay as they are, like its row."""
+        for row in work:
+            self._cursor.execute(_SQL["insert_work"], row[:_WORK_COLUMNS])
+            if row.element_keys and self._writer.changes():
+                keys = [(row.job_id, place, key) for place, key in enumerate(row.element_keys) if key is not None]
+                self._cursor.executemany(_SQL["insert_work_element"], keys)
 
     def _write_tree_head(self, head: TreeHeadRow) -> None:
         self._writer.execute(_SQL["insert_tree_head"], head)
