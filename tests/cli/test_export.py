@@ -23,7 +23,7 @@ def test_the_document_has_what_the_receiver_needs(cli: Cli, tmp_path: Path) -> N
 def test_the_page_says_how_to_verify_it(cli: Cli) -> None:
     out = cli("export", "--output", "all.detent", "--content").out
     assert "whole ledger" in out
-    assert "9 pieces of content" in out
+    assert " 19 pieces of content;" in out
     assert f"detent verify all.detent --root {cli.played.root}" in out
 
 

@@ -354,6 +354,7 @@ def test_no_field_of_any_command_can_end_the_owner(house: House, owner: Session)
         ["usage", 0, "job-1", lease, 0, 0, 0, 0, 0, 0],
         ["run_start", 0, "tenant-a", "run-1", "name", bytes(32), bytes(32), bytes(32), "op"],
         ["step_reuse", 0, "run-1", "step", "job-1", bytes(32)],
+        ["run_reuse", 0, "run-1", "run-0", ["step"], bytes(32)],
         ["run_end", 0, "run-1", "completed"],
         ["erase", 0, [bytes(32)], 0, "REASON"],
     ]

@@ -102,7 +102,8 @@ def test_a_failure_says_what_was_raised_and_where(client: Client) -> None:
     assert raised.value.details["job_id"] == handle.job_id
     assert "work_functions.py" in str(raised.value.details["traceback"])
     (place,) = (note for note in raised.value.__notes__ if note.startswith("at "))
-    assert place.endswith("work_functions.py:28 in boom: raise ValueError(message)")
+    line = functions.boom.__code__.co_firstlineno + 1
+    assert place.endswith(f"work_functions.py:{line} in boom: raise ValueError(message)")
     assert isinstance(handle.exception(), TaskFailed)
     assert handle.status is JobStatus.FAILED
 

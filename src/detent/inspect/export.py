@@ -285,7 +285,8 @@ def _content_items(
 
 
 def _decision_items(reader: StoreReader, tally: Counter[str]) -> Iterator[ContentItem]:
-    """The decisions that are kept with batches, each under the digest by which its record names it."""
+    """The decisions that are kept with batches, each once, under the digest by which its records name it."""
+    written: set[bytes] = set()
     for partition in range(reader.partitions):
         for row in reader.decisions(partition):
             try:
@@ -294,8 +295,11 @@ def _decision_items(reader: StoreReader, tally: Counter[str]) -> Iterator[Conten
                 tally["content_damaged"] += 1
                 continue
             for decision in decisions:
-                tally["content"] += 1
-                yield ContentItem(sha256(decision), decision)
+                digest = sha256(decision)
+                if digest not in written:
+                    written.add(digest)
+                    tally["content"] += 1
+                    yield ContentItem(digest, decision)
 
 
 def refuse_inside(home: Home, target: Path) -> None:
