@@ -11,6 +11,8 @@ from detent.canon import parse_digest
 from detent.canon.merkle import verify_inclusion
 from detent.sdk.client import Client, TaskFailed
 from tests.cli.conftest import Cli
+from tests.golden.archives import put_in_place
+from tests.golden.arrays import ARCHIVE, RETRIED, REUSED, SECOND
 
 TASKS = """
 import pathlib, sys
@@ -137,3 +139,40 @@ def test_the_history_with_arrays_verifies_and_replays(cli: Cli, array: str, tmp_
     assert cli.json("verify", bundle, "--root", root)["ok"]
     assert cli("replay").code == 0
     assert array
+
+
+@pytest.fixture
+def kept(cli: Cli) -> list[dict[str, Any]]:
+    """The elements of the newest run of the golden home with arrays, which is put in place of the played one."""
+    put_in_place(ARCHIVE, cli.played.home.path)
+    (step,) = cli.json("show", "mapped")["step_list"]
+    return list(step["jobs"])
+
+
+def test_the_golden_home_with_arrays_verifies_and_replays(cli: Cli, kept: list[dict[str, Any]]) -> None:
+    """Old ledgers verify for ever; X-185: four elements, of which three share a job and one is another job's"""
+    document = cli.json("verify")
+    assert (document["ok"], document["counts"]["submitted"], document["counts"]["results_signed"]) == (True, 2, 3)
+    assert cli.json("replay")["ok"]
+    assert [one["reused"] for one in kept] == [number == REUSED for number in SECOND]
+    assert [one["job_id"].rpartition(".")[2] for one in kept] == ["3", "0", "1", "2"]
+    assert len({one["job_id"].rpartition(".")[0] for one in kept}) == 2
+
+
+@pytest.mark.parametrize("number", SECOND)
+def test_an_element_of_the_golden_home_has_its_value_attempt_log_and_proof(
+    cli: Cli, kept: list[dict[str, Any]], number: int
+) -> None:
+    """X-164, X-148: in the signed report or as content, settled at once or in the next attempt, the run's own or reused"""
+    name = str(kept[SECOND.index(number)]["job_id"])
+    element, array = cli.json("show", name), cli.json("show", name.rpartition(".")[0])
+    assert element["order"]["keywords"] == {"n": number}
+    assert element["report"]["value"] == "ab" * number
+    assert element["attempt"] == (2 if number == RETRIED else 1)
+    assert array["attempts"] == (1 if number == REUSED else 2)
+    said = cli("logs", name).out.splitlines()
+    assert [line for line in said if not line.startswith("---")] == [f"repeating {number}"] * element["attempt"]
+    proof = element["proof"]
+    path = [parse_digest(one) for one in proof["path"]]
+    leaf, root = parse_digest(proof["leaf"]), parse_digest(proof["root"])
+    assert verify_inclusion(leaf, element["element"], array["elements"]["count"], path, root)

@@ -15,7 +15,7 @@ from detent.ledger import verify_manifest
 from detent.ledger.schema import SubmittedManifest, read_submitted
 from detent.owner.wiring import Parts
 from tests.cli.conftest import Cli
-from tests.golden.before import unpack_before_origin
+from tests.golden.archives import BEFORE_ORIGIN, put_in_place
 from tests.homes import OTHER_RUN, Hand
 
 ELSEWHERE = "detent/elsewhere"
@@ -113,12 +113,10 @@ def test_the_same_manifest_again_gets_the_same_job(cli: Cli, before: Path) -> No
 
 
 @pytest.fixture
-def before(cli: Cli, tmp_path: Path) -> Path:
+def before(cli: Cli) -> Path:
     """A home that a version of before wrote, in place of the played one."""
-    unpack_before_origin(tmp_path)
-    shutil.rmtree(cli.played.home.path)
-    (tmp_path / "home").rename(tmp_path / ".detent")
-    return tmp_path / ".detent"
+    put_in_place(BEFORE_ORIGIN, cli.played.home.path)
+    return cli.played.home.path
 
 
 def test_a_home_of_before_verifies_and_the_report_says_how_many_jobs_name_no_ledger(cli: Cli, before: Path) -> None:

@@ -3,10 +3,11 @@
 `make golden` runs this; the diff is reviewed as code, because every changed byte is a ledger that no longer replays or
 verifies as it did. A file has one item on each line: a name for people, then the bytes in hex.
 
-`bundle.hex` is a whole ledger of one job, with the digest to pin, as strangers verify it. Two files beside them are not made
+`bundle.hex` is a whole ledger of one job, with the digest to pin, as strangers verify it. Some files beside them are not made
 here. `transitions.json` states what the contract wants, not what the kernel does. `before-origin.tar.gz` is a home and two bundles
 that a version wrote whose manifests did not name their ledger: they are never made again, and verify for ever. `packed.tar.gz` is the same
-from the first version that shares signatures, keeps decisions by the commit and stores records in less room (`tests/golden/packed.py`).
+from the first version that shares signatures, keeps decisions by the commit and stores records in less room (`tests/golden/packed.py`),
+and `arrays.tar.gz` from the first whose mapped steps share jobs (`tests/golden/arrays.py`).
 """
 
 from __future__ import annotations

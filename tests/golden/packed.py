@@ -11,18 +11,13 @@ which draws keys, ids and times anew: it is not made again, because what it has 
 from __future__ import annotations
 
 import os
-import tarfile
 import tempfile
 from pathlib import Path
 
 import detent
-from detent.inspect.export import export
-from detent.owner.home import Home
-from detent.owner.state_directory import state_directory
-from detent.store.sqlite.database import empty_wal
-from tests.golden.make import FOLDER
+from tests.golden.archives import pack
 
-ARCHIVE = FOLDER / "packed.tar.gz"
+ARCHIVE = "packed.tar.gz"
 STEPS = 6
 JOBS = 40
 
@@ -39,14 +34,6 @@ def fan() -> list[int]:
     return [echo(number) for number in range(STEPS)]
 
 
-def unpack_packed(directory: Path) -> None:
-    """Unpack ``home``, ``all.detent`` and ``run.detent``."""
-    with tarfile.open(ARCHIVE) as archive:
-        if hasattr(tarfile, "data_filter"):
-            archive.extraction_filter = tarfile.data_filter
-        archive.extractall(directory)
-
-
 def main() -> None:
     """Make the archive."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -56,17 +43,7 @@ def main() -> None:
         with detent.Client(place / "home", workers=1) as client:
             for handle in client.submit_many(echo, [(number,) for number in range(JOBS)]):
                 handle.result()
-        home = Home(place / "home")
-        assert state_directory(os.environ).is_relative_to(place)
-        export(home, place / "all.detent", with_content=True, environment=os.environ)
-        export(home, place / "run.detent", run_id=run.run_id, environment=os.environ)
-        print("root", home.settings().root.hex(), "run", run.run_id)  # noqa: T201 - for the test that pins it
-        assert empty_wal(home.ledger)
-        with tarfile.open(ARCHIVE, "w:gz") as archive:
-            for name in ("config.toml", ".gitignore", "content", "keys", "ledger.db"):
-                archive.add(place / "home" / name, f"home/{name}")
-            for name in ("all.detent", "run.detent"):
-                archive.add(place / name, name)
+        pack(ARCHIVE, place, run.run_id)
 
 
 if __name__ == "__main__":

@@ -10,18 +10,21 @@ import pytest
 from detent.ledger import replay_items, verify_bundle
 from detent.ledger.bundle import read_bundle
 from detent.scheduling.scheduler import Scheduler
-from tests.golden.before import unpack_before_origin
+from tests.golden import arrays, packed
+from tests.golden.archives import BEFORE_ORIGIN, unpack
 from tests.golden.make import FOLDER
-from tests.golden.packed import JOBS, STEPS, unpack_packed
+from tests.golden.packed import JOBS, STEPS
 
 BEFORE_ROOT = "sha256:4683e39bbeb1f774be093734122f4e5d59d6870ad95698abaf6ce3d402f73bba"
 
 PACKED_ROOT = "sha256:cef920e50f0bb2ff6ecc6d285392b606b8121ff594cb51c5358bbb24d927481b"
 
+ARRAYS_ROOT = "sha256:b6ed82c329c5f23ff4c7da35be19b600ff10316641613b331040cb5c15821c00"
+
 
 @pytest.fixture
 def before(tmp_path: Path) -> Path:
-    unpack_before_origin(tmp_path)
+    unpack(BEFORE_ORIGIN, tmp_path)
     return tmp_path
 
 
@@ -62,15 +65,29 @@ def test_the_ledger_of_before_replays_to_the_same_bytes(before: Path) -> None:
 @pytest.mark.parametrize(("name", "jobs"), [("all", STEPS + JOBS), ("run", STEPS)])
 def test_bundles_whose_manifests_and_reports_share_signatures_verify(tmp_path: Path, name: str, jobs: int) -> None:
     """X-046, JOB-083: the bundle of the run holds none of the other jobs that were signed with it"""
-    unpack_packed(tmp_path)
+    unpack(packed.ARCHIVE, tmp_path)
     report = verify_bundle(BytesIO((tmp_path / f"{name}.detent").read_bytes()), root=PACKED_ROOT)
     assert report.findings == ()
     assert report.counts["submitted"] == sum(report.executors.values()) == jobs
     assert "TRUST_UNPINNED" not in report.codes
 
 
-def test_the_ledger_with_shared_signatures_replays_to_the_same_bytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "jobs", "reports"), [("all", 2, 3), ("run", 1, 2)])
+def test_bundles_of_arrays_verify_with_the_report_of_every_attempt(
+    tmp_path: Path, name: str, jobs: int, reports: int
+) -> None:
+    """X-046, X-185: seven elements in two jobs; the run that took an element of another run's array verifies without that job"""
+    unpack(arrays.ARCHIVE, tmp_path)
+    report = verify_bundle(BytesIO((tmp_path / f"{name}.detent").read_bytes()), root=ARRAYS_ROOT)
+    assert report.findings == ()
+    assert (report.counts["submitted"], report.counts["step_reused"]) == (jobs, 1)
+    assert sum(report.executors.values()) == report.counts["results_signed"] == reports
+    assert "TRUST_UNPINNED" not in report.codes
+
+
+@pytest.mark.parametrize("archive", [packed.ARCHIVE, arrays.ARCHIVE])
+def test_ledgers_with_shared_signatures_and_with_arrays_replay_to_the_same_bytes(tmp_path: Path, archive: str) -> None:
     """X-165"""
-    unpack_packed(tmp_path)
+    unpack(archive, tmp_path)
     report = replay_items(read_bundle(BytesIO((tmp_path / "all.detent").read_bytes())), make_queue=Scheduler)
     assert (report.ok, report.differences) == (True, ())

@@ -5,7 +5,6 @@ The home is the golden one: kept as the first version that packs wrote it.
 
 from __future__ import annotations
 
-import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,8 @@ import pytest
 
 from detent.store.sqlite.packing import SHAPED, SHARED, ZIPPED
 from tests.cli.conftest import Cli, cli
-from tests.golden.packed import JOBS, STEPS, unpack_packed
+from tests.golden.archives import put_in_place
+from tests.golden.packed import ARCHIVE, JOBS, STEPS
 
 __all__ = ["cli"]
 
@@ -24,11 +24,9 @@ HEAD = struct.Struct(">BIHB")
 
 
 @pytest.fixture
-def packed(cli: Cli, tmp_path: Path) -> Cli:
+def packed(cli: Cli) -> Cli:
     """The golden home, in place of the played one."""
-    unpack_packed(tmp_path)
-    shutil.rmtree(cli.played.home.path)
-    (tmp_path / "home").rename(cli.played.home.path)
+    put_in_place(ARCHIVE, cli.played.home.path)
     return cli
 
 
