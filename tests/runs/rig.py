@@ -277,6 +277,7 @@ class Child:
             cwd=rig.project,
             stdout=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
+            bufsize=0,  # A line that was read ahead would not be seen by `select`.
         )
         rig.children.append(self)
 
