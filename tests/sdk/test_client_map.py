@@ -101,7 +101,7 @@ def test_a_failed_element_is_named_and_its_neighbours_succeed(client: Client) ->
     job_id, place = str(caught.value.details["job_id"]).split(".")
     assert place == "7"
     assert "odd_one_out" in str(caught.value.details["traceback"])
-    _, report = client._work.backend.last_report(job_id) or (None, None)
+    _, report = client._work.backend.array_report(job_id) or (None, None)
     assert report is not None
     assert [None if one is None else one.ok for one in map(report.of_element, range(10))] == [True] * 7 + [
         False,

@@ -65,7 +65,7 @@ def test_the_next_client_finishes_what_a_killed_one_had_submitted(
             job = Job.decode(row.body)
             assert job.state == "SUCCEEDED"
             order = backend.submitted([job.job_id])[job.job_id].order
-            _, report = backend.last_report(job.job_id) or (None, None)
+            _, report = backend.array_report(job.job_id) or (None, None)
             assert report is not None
             for place in range(len(order.elements)):
                 own = report.of_element(place)

@@ -380,14 +380,17 @@ class Backend:
         report = None if digest is None else self._readable(digest)
         return None if digest is None or report is None else (digest, report)
 
-    def last_report(self, job_id: str) -> tuple[bytes, WorkReport] | None:
-        """The last report of a job with its digest, of any attempt; None when there is none, or it is gone."""
-        found = None
-        for record in self.reader.records_of_job(job_id):
-            digest = None if record.evidence is None else report_named(record.evidence)
-            found = digest or found
-        report = None if found is None else self._readable(found)
-        return None if found is None or report is None else (found, report)
+    def array_report(self, job_id: str) -> tuple[bytes, WorkReport] | None:
+        """The newest report of an array that tells of its elements, with its digest; None when there is none, or it is gone.
+
+        Each takes over what those before it told. An attempt that was refused tells of no elements.
+        """
+        named = (record.evidence and report_named(record.evidence) for record in self.reader.records_of_job(job_id))
+        for digest in reversed([digest for digest in named if digest]):
+            report = self._readable(digest)
+            if report is not None and report.result.elements is not None:
+                return digest, report
+        return None
 
     def reports_of(self, jobs: Sequence[Job]) -> dict[str, tuple[bytes, WorkReport]]:
         """The same for many jobs in few reads, by job id; those that there are."""

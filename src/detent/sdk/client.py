@@ -523,8 +523,8 @@ class Client:
         from detent.runs.single_jobs import Ticket  # noqa: PLC0415
 
         report = ticket.report
-        if report is None:
-            _, report = self._work.backend.last_report(ticket.job_id) or (None, None)
+        if report is None or report.result.elements is None:
+            _, report = self._work.backend.array_report(ticket.job_id) or (None, None)
         own = Ticket(ticket.job_id, element=place)
         own.end(ticket.state, ticket.digest, report)
         return self._result(own, 0.0)

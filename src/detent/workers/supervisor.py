@@ -657,7 +657,7 @@ class Supervisor:
         row = self._backend.reader.job(grant.job_id) if order.elements else None
         if row is None:
             return None, frozenset()
-        found = self._backend.last_report(grant.job_id) if grant.attempt_id else None
+        found = self._backend.array_report(grant.job_id) if grant.attempt_id else None
         return None if found is None else found[1].carried(), frozenset(Job.read(row.body).retry_categories)
 
     def _refuse(self, grant: Grant, failure: Failure, order: Order | None = None) -> None:
