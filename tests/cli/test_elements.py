@@ -46,6 +46,7 @@ def test_show_lists_the_elements_of_a_job(cli: Cli, array: str) -> None:
     page = cli("show", array).out
     assert "python tasks_of_elements:halve, 5 elements" in page
     assert "1 of 5 elements failed; element 3: ValueError: three" in page
+    assert "printed" not in page  # Each element did, and the job as such has neither output nor a result.
     lines = [line.split() for line in page.splitlines() if line.startswith(".")]
     assert [(line[0], line[1]) for line in lines] == [
         (".0", "succeeded"),

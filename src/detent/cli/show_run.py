@@ -257,16 +257,17 @@ def report_fields(content: Content, report: WorkReport) -> list[tuple[str, Celli
     used += [f"{size_text(result.usage.memory_bytes_peak)} at most"] if result.usage.memory_bytes_peak else []
     where = "a process of its own, not sandboxed" if result.sandbox == PROCESS else f"sandbox {result.sandbox}"
     fields: list[tuple[str, Cellish]] = [("took", ", ".join(used)), ("ran in", where), ("worker", report.worker)]
-    if report.ok:
+    if report.ok and result.elements is None:
         data = value_bytes(content, report)
         fields.append(("result", Cell("not here any more", FAINT) if data is None else value_text(data)))
     elif result.failure is not None:
         fields.append((FAILED, Cell(f"{result.failure.category} {result.failure.code}", BAD)))
-    streams = (
-        (name, _size(content, stream)) for name, stream in (("stdout", result.stdout), ("stderr", result.stderr))
-    )
-    printed = ", ".join(f"{size_text(size)} on {name}" for name, size in streams if size)
-    fields.append(("printed", f"{printed}: `detent logs` shows it" if printed else "nothing"))
+    if result.elements is None:  # Of an array, each element has a result and output of its own.
+        streams = (
+            (name, _size(content, stream)) for name, stream in (("stdout", result.stdout), ("stderr", result.stderr))
+        )
+        printed = ", ".join(f"{size_text(size)} on {name}" for name, size in streams if size)
+        fields.append(("printed", f"{printed}: `detent logs` shows it" if printed else "nothing"))
     fields += [
         ("file", f"{file.name}  {size_text(file.size_bytes)}, {short('sha256:' + file.digest.hex())}")
         for file in result.files[:FILES_SHOWN_MAX]
