@@ -28,7 +28,7 @@ LOADED_BY_TASKS: Final = (
 
 
 def has_results(home: Path) -> bool:
-    """Whether a run was ever driven in a home. Where none was there is nothing to reuse: whatever is run needs workers.
+    """Whether a run was ever driven in a home. In a home without runs, every step needs a worker.
 
     A home that may not be looked into may have some; it is refused when it is opened.
     """

@@ -52,7 +52,7 @@ class Refusal(Exception):
 
 
 class Gone(Exception):
-    """The caller has closed the connection; there is nobody to answer."""
+    """The caller has closed the connection; no answer can be sent."""
 
 
 class Exchange:

@@ -56,5 +56,7 @@ def local_token(home: Path) -> tuple[LocalToken, Path]:
             f"{path} does not hold a token", hint="remove the file: the server writes a new one when it starts"
         )
     if path.stat().st_mode & 0o077:
-        raise HomeError(f"{path} can be read by others", hint=f"remove it, or `chmod 600 {path}` if nobody has read it")
+        raise HomeError(
+            f"{path} can be read by others", hint=f"remove it, or `chmod 600 {path}` if no other user has read it"
+        )
     return LocalToken(token), path

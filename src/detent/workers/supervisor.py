@@ -537,7 +537,7 @@ class Supervisor:
         return closing
 
     def _close(self, closing: Sequence[Closing], answers: Sequence[Answer]) -> None:
-        """Take note of what became of attempts, and pass it on."""
+        """Record how attempts ended, and tell the listeners."""
         became, place = [], -1
         for one in closing:
             self._forget(one.number)
