@@ -12,7 +12,8 @@ from detent.errors import DetentError
 from detent.jobs.order import Call
 from detent.kernel import Job
 from detent.reuse.work_keys import no_results
-from detent.runs.single_jobs import JobRequest, SingleJobs
+from detent.runs.single_jobs import SingleJobs
+from detent.runs.submit.calls import JobRequest
 from detent.testing import CrashPoints
 from tests.runs.rig import Rig
 

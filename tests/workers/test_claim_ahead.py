@@ -14,7 +14,8 @@ from detent.kernel import Claim, Command, Grant
 from detent.owner.backend import Submission
 from detent.owner.socket_messages import Answer
 from detent.runs.runtime import Runtime
-from detent.runs.single_jobs import JobRequest, SingleJobs
+from detent.runs.single_jobs import SingleJobs
+from detent.runs.submit.calls import JobRequest
 from detent.testing import FakeClock
 from detent.workers.claim_ahead import Asks, ClaimAhead, given_up
 from detent.workers.supervisor import Supervisor

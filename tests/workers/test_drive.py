@@ -8,7 +8,8 @@ import pytest
 
 from detent.jobs.order import Call
 from detent.runs.runtime import Runtime
-from detent.runs.single_jobs import JobRequest, SingleJobs
+from detent.runs.single_jobs import SingleJobs
+from detent.runs.submit.calls import JobRequest
 from detent.testing import CrashPoints
 from detent.workers.drive import Drive
 from tests.runs.rig import WAIT_SECONDS, Rig

@@ -13,7 +13,8 @@ from detent.inspect.explain_run import explain_run
 from detent.jobs.order import Call, JobLimits
 from detent.owner.content import Content
 from detent.owner.views import job_view
-from detent.runs.single_jobs import JobRequest, SingleJobs
+from detent.runs.single_jobs import SingleJobs
+from detent.runs.submit.calls import JobRequest
 from detent.store.sqlite import SqliteStore
 from tests.runs.rig import Rig, eventually
 

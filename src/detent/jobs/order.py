@@ -128,6 +128,8 @@ class Origin:
     action: Mapping[str, Any] = field(default_factory=dict)
     """Of a step of a workflow: ``step_id``, ``action_id``, ``lease_id`` and ``epoch`` of the action lease (X-013), ``step_type``
     and ``correlation_id``. Empty for other work."""
+    requested_by: str | None = None
+    """The principal on whose behalf a server submitted it; None for work of the home's own user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +238,7 @@ _ORIGIN: Final[dict[str, Any]] = {
     "again": None,
     "ingredients": {},
     "action": {},
+    "requested_by": None,
 }
 _STORED: Final[list[tuple[str, Any]]] = [("label", None), *_CALL.items(), *_LIMITS.items(), *_ORIGIN.items()]
 """The fields of a stored order, each with the default that is not written."""

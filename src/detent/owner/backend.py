@@ -6,6 +6,7 @@ written or read a moment ago, a payload on its way to a worker or a result on it
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 from collections import OrderedDict
@@ -132,7 +133,7 @@ class Backend:
         self._clock = self._parts.clock
         self._files = home.content_files()
         self._local = threading.local()
-        self._closed = False
+        self._closed = threading.Event()
         self._readers: list[StoreReader] = []
         self._lock = threading.Lock()
         self.turn = TurnTaking()
@@ -152,8 +153,8 @@ class Backend:
     def reader(self) -> StoreReader:
         """A reader of this thread's own; it sees every commit that was durable when it is asked."""
         reader: StoreReader | None = getattr(self._local, "reader", None)
-        if reader is None:
-            if self._closed:
+        if reader is None or self._closed.is_set():
+            if self._closed.is_set():
                 raise StoreUnavailable(
                     f"the work on {self.home.path} was closed", hint="open it again", retryable=False
                 )
@@ -175,10 +176,19 @@ class Backend:
     def close(self) -> None:
         """Close what was opened for reading."""
         with self._lock:
-            readers, self._readers = self._readers, []
-            self._closed, self._local = True, threading.local()  # Later callers get an error.
+            self._closed.set()  # Later callers get an error.
+            readers = list(self._readers)
+            self._readers.clear()
         for reader in readers:
             reader.close()
+
+    def for_tenant(self, tenant: str) -> Backend:
+        """The same backend for the work of another workspace; both share readers, keys and caches, and are closed together."""
+        if tenant == self.tenant:
+            return self
+        other = copy.copy(self)  # Everything in it that changes is shared: it is changed in place, never replaced.
+        other.tenant = tenant
+        return other
 
     def __enter__(self) -> Self:
         return self

@@ -17,11 +17,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Final, Self, TypeVar
 
 from detent.errors import DetentError, InvalidInput, OutcomeUnknown, StoreUnavailable
-from detent.kernel import Command, Grant, RefusedManifest, Submit, VerifiedManifest, partition_of
+from detent.kernel import Command, Grant, Outcome, RefusedManifest, Submit, VerifiedManifest, partition_of
 from detent.kernel.commands import stamped
 from detent.ledger import Trust, signer_refusal
 from detent.owner.acceptance import ENVELOPE_BYTES_MAX, VerifiedReport, job_of
@@ -31,7 +32,7 @@ from detent.owner.owner import Owner
 from detent.owner.socket_client import Connection, NotSent
 from detent.owner.socket_messages import OWNER_COMMANDS, Answer, answer_of
 from detent.owner.store_history import GRANTS_PAGE, Observer, Tail, check_asker, open_grants
-from detent.owner.turn import Make
+from detent.owner.turn import Judge, Make
 from detent.owner.wiring import OwnedHome, Parts, judge_report, open_owned
 from detent.store.api import CONTENT_INLINE_BYTES_MAX, AnswerRow, WorkRow
 
@@ -105,9 +106,7 @@ class Session:
 
         Refuses, with `InvalidInput`, what only an owner may say by itself.
         """
-        for command in commands:
-            if isinstance(command, OWNER_COMMANDS):
-                raise InvalidInput(f"{type(command).__name__} is the owner's own and cannot be asked for")
+        _refuse_owner_commands(commands)
         while True:
             link = self._ready()
             if isinstance(link, OwnedHome):
@@ -131,18 +130,46 @@ class Session:
 
         They are taken after that request, or without one. Only where this process owns the home: raises `StoreUnavailable` elsewhere.
         """
-        link = self._ready()
-        if not isinstance(link, OwnedHome):
+        if not isinstance(self._ready(), OwnedHome):
             raise StoreUnavailable("another process owns the home", hint="ask, and wait for the answer")
-        owner = link.owners[0]
-        asked = owner.ask([_make(command, link.trust, owner) for command in commands], content=content, wake=False)
+        return self.send(commands, content=content)
 
-        def answers() -> list[Answer]:
-            if not asked.done():
-                owner.take_turn()
-            return [answer_of(outcome) for outcome in asked.result()]
+    def send(
+        self,
+        commands: Sequence[Command],
+        *,
+        partition: int = 0,
+        content: Sequence[tuple[bytes, bytes]] = (),
+        work: Sequence[WorkRow] = (),
+        answers: Sequence[AnswerRow] = (),
+        judge: Judge | None = None,
+    ) -> Callable[[], list[Answer]]:
+        """Ask without waiting; returns how to take the answers. What a thread sends before it takes any shares a commit.
 
-        return answers
+        ``judge`` is for an owner of this process; an owner elsewhere cannot be given one: `StoreUnavailable`.
+        """
+        _refuse_owner_commands(commands)
+        while True:
+            link = self._ready()
+            if isinstance(link, OwnedHome):
+                owner = _owner(link, partition)
+                makes = [_make(command, link.trusts[partition], owner) for command in commands]
+                asked = owner.ask(makes, content=content, work=work, answers=answers, judge=judge, wake=False)
+
+                def taken(owner: Owner = owner, asked: Future[list[Outcome]] = asked) -> list[Answer]:
+                    if not asked.done():
+                        owner.take_turn()
+                    return [answer_of(outcome) for outcome in asked.result()]
+
+                return taken
+            if judge is not None:
+                raise StoreUnavailable("another process owns the home", hint="ask again when that process has ended")
+            try:
+                sent = link.ask(partition, commands, content=content, work=work, answers=answers)
+            except NotSent:
+                self._take_over(link)
+                continue
+            return sent.result
 
     def grants(self, replica_id: str, *, partition: int = 0, timeout: float | None = None) -> list[Grant]:
         """The leases that a worker holds, by job id: what to ask after a claim whose answer was lost (X-173)."""
@@ -327,6 +354,12 @@ class Session:
             f"the home {self.home.path} is owned by process {pid or 'unknown'}, which does not answer",
             hint="wait for that process, or end it; the ledger itself is fine",
         )
+
+
+def _refuse_owner_commands(commands: Sequence[Command]) -> None:
+    for command in commands:
+        if isinstance(command, OWNER_COMMANDS):
+            raise InvalidInput(f"{type(command).__name__} is the owner's own and cannot be asked for")
 
 
 def _owner(link: OwnedHome, partition: int) -> Owner:

@@ -7,6 +7,7 @@ that declares nothing) is done every time, and the reason is kept.
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -248,7 +249,14 @@ class WorkKeys:
 
     def refresh(self) -> None:
         """Forget what was read of source that has been edited since: the next work key describes the code as it is now."""
-        self._readers = {base: held for base, held in self._readers.items() if held[1].is_current}
+        for base in [base for base, held in self._readers.items() if not held[1].is_current]:
+            del self._readers[base]
+
+    def for_tenant(self, tenant: str) -> WorkKeys:
+        """The same for the work of another workspace: what was read of code and files is shared, what was done before is not."""
+        other = copy.copy(self)
+        other._backend, other._looked = self._backend.for_tenant(tenant), {}  # noqa: SLF001 - its own class's
+        return other
 
     def look(self, work_keys: Iterable[WorkKey]) -> None:
         """Read what there is of several pieces of work at once; the next `find` of each goes by it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import threading
@@ -64,6 +65,7 @@ class Runtime:
 
     With ``idle`` it takes no work before `start`, and none at all when it has no workers. With ``late`` a run starts the workers,
     when something has to run: of a run whose results are all there, none would do anything. ``host`` was started ahead for it.
+    ``session`` is one that its caller opened and closes.
     """
 
     def __init__(  # noqa: PLR0913 - settings, all but the first by name
@@ -77,9 +79,11 @@ class Runtime:
         idle: bool = False,
         late: bool = False,
         host: HostProcess | None = None,
+        session: Session | None = None,
     ) -> None:
         self.home = home
         self._host = host
+        self._whole: Runtime | None = None
         self.workers = worker_count(workers, least=0 if idle else 1)
         self.progress: dict[str, Callable[[], tuple[int, int, int]]] = {}
         """Of jobs that drive an ordered run here: how to ask for items committed, failed and to be done."""
@@ -101,8 +105,9 @@ class Runtime:
         self._is_late = late
         # First of all: while the process that the workers are made by comes up, the home is opened.
         self._pool = self._make_pool() if executors is None and begins else None
+        self._owns_session = session is None
         try:
-            self.session = Session(home, self.parts)
+            self.session = session or Session(home, self.parts)
         except BaseException:
             self._close_pool()
             raise
@@ -118,16 +123,32 @@ class Runtime:
                 self.start()
         except BaseException:
             self._close_pool()
-            self.session.close()
+            if self._owns_session:
+                self.session.close()
             raise
 
     @property
     def has_started(self) -> bool:
         """Whether its workers take work."""
-        return self._started
+        return self._started if self._whole is None else self._whole.has_started
+
+    def for_tenant(self, tenant: str) -> Runtime:
+        """The same for the work of another workspace: with its own backend and work keys, on the same session and workers.
+
+        It is closed with the whole, and closing it alone does nothing.
+        """
+        if tenant == self.backend.tenant:
+            return self
+        other = copy.copy(self)
+        other._whole = self._whole or self  # noqa: SLF001 - its own class's
+        other.backend, other.work_keys = self.backend.for_tenant(tenant), self.work_keys.for_tenant(tenant)
+        return other
 
     def start(self) -> None:
         """Begin to take work; once more does nothing, and neither does it without workers."""
+        if self._whole is not None:
+            self._whole.start()
+            return
         with self._starting:
             if self._started or self._closed or not self.workers:
                 return
@@ -142,16 +163,18 @@ class Runtime:
     def listen(self, listener: Callable[[Sequence[Attempted]], None]) -> Callable[[], None]:
         """Subscribe to the attempts that the supervisor closes, those of one commit at once; returns what unsubscribes."""
         with self._listening:
-            self._listeners = [*self._listeners, listener]
+            self._listeners.append(listener)
 
         def unlisten() -> None:
             with self._listening:
-                self._listeners = [one for one in self._listeners if one is not listener]
+                self._listeners[:] = [one for one in self._listeners if one is not listener]
 
         return unlisten
 
     def close(self) -> None:
         """End the workers, then the session."""
+        if self._whole is not None:
+            return
         with self._starting:
             self._closed = True
             host, self._host = self._host, None
@@ -163,7 +186,8 @@ class Runtime:
             self.supervisor.close()
         finally:
             self.backend.close()
-            self.session.close()
+            if self._owns_session:
+                self.session.close()
 
     def __enter__(self) -> Self:
         return self
@@ -172,7 +196,7 @@ class Runtime:
         self.close()
 
     def _attempted(self, attempted: Sequence[Attempted]) -> None:
-        for listener in self._listeners:
+        for listener in tuple(self._listeners):
             listener(attempted)
 
     def _make_supervisor(self) -> Supervisor:

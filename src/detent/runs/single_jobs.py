@@ -15,7 +15,6 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Final
 
-from detent.canon.grammar import PRIORITY_DEFAULT
 from detent.canon.late import dataclass
 from detent.errors import (
     InvalidInput,
@@ -24,7 +23,7 @@ from detent.errors import (
 )
 from detent.jobs.dedupe import IdempotencyScope
 from detent.jobs.elements import SUCCEEDED, element_id, split_element_id
-from detent.jobs.order import Call, ElementOrder, JobLimits, Order, Origin
+from detent.jobs.order import ElementOrder, Order, Origin
 from detent.jobs.work import WorkReport
 from detent.kernel import Cancel
 from detent.kernel.history import Record
@@ -34,6 +33,7 @@ from detent.owner.kept_answers import request_digest
 from detent.reuse.ingredients import ArrayKeys, is_same_request
 from detent.reuse.work_keys import Miss, Options, WorkKey, no_results
 from detent.runs.runtime import Runtime
+from detent.runs.submit.calls import EACH_TIME, Calls, JobRequest
 from detent.runs.submit.requests import KeptRequests, insist_on_kept
 from detent.runs.submit.submitter import BATCH, Submitter
 from detent.runs.submit.waiters import Flight
@@ -42,20 +42,6 @@ from detent.workers.supervisor import Attempted
 
 LOOK_SECONDS: Final = 1.0
 """How often the ledger is asked for the end of a job when no news comes."""
-EACH_TIME: Final = Miss("reuse was not asked for")
-"""Why an earlier result does not answer for a call that says nothing of reuse."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobRequest:
-    """One piece of work to submit."""
-
-    call: Call
-    label: str
-    limits: JobLimits = JobLimits()
-    priority: int = PRIORITY_DEFAULT
-    reuse: bool = False
-    """Whether an earlier result, or equal work under way, may answer for it (X-190)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +99,7 @@ class SingleJobs:
     def __init__(self, work: Runtime, *, options: Options | None = None) -> None:
         self._work = work
         self._backend = work.backend
-        self._options = options or Options()
-        self._reading = threading.Lock()
-        """Held while a work key is made: its readers of code and files are for one thread at a time."""
-        self._started_ms = self._backend.now_ms()
+        self._calls = Calls(work.backend, work.work_keys, options)
         self._closing = threading.Event()
         self._submitter: Submitter[Ticket] = Submitter(work.backend, work.supervisor, self._closing)
         self._kept = KeptRequests(work.backend, work.idempotency.window_ms)
@@ -181,8 +164,8 @@ class SingleJobs:
         """Submit arrays and give their tickets, in order; all of it is durable then. Raises `QueueFull` as `submit` does."""
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._backend.turn:
-            (shared,) = self._work_keys_of([requests[0].request])
-            self._work.work_keys.look_away()
+            (shared,) = self._calls.work_keys_of([requests[0].request])
+            self._calls.look_away()
             keys = None if shared.key is None else ArrayKeys(shared.call, shared.ingredients)
             waiting = [self._array(one, shared, keys) for one in requests]
         tickets = [ticket for ticket, _, _ in waiting]
@@ -306,44 +289,27 @@ class SingleJobs:
         """Find or make the ticket of every request; what has to be submitted is added to ``waiting``."""
         own: dict[Flight, Ticket] = {}
         try:
-            for request, work_key in zip(requests, self._work_keys_of(requests), strict=True):
+            for request, work_key in zip(requests, self._calls.work_keys_of(requests), strict=True):
                 known = (own.get(work_key.flight) if request.reuse else None) or self._answered(request, work_key)
                 if isinstance(known, Ticket):
                     tickets.append(self._twin(known))
                     continue
                 ticket = Ticket(self._backend.new_uuid())
-                submission = self._submission(request, work_key, ticket.job_id, known)
+                submission = self._calls.submission(request, work_key, ticket.job_id, known)
                 if work_key.key is not None:
                     own[work_key.flight] = ticket
                 self._await(ticket, own=True)
                 tickets.append(ticket)
                 waiting.append((ticket, submission, work_key))
         finally:
-            self._work.work_keys.look_away()
-
-    def _work_keys_of(self, requests: Sequence[JobRequest]) -> list[WorkKey]:
-        """The work keys of some requests; what was done of them before is read at once."""
-        with self._reading:
-            self._work.work_keys.refresh()
-            work_keys = [self._work_key(request) for request in requests]
-            self._work.work_keys.look(
-                work_key for request, work_key in zip(requests, work_keys, strict=True) if request.reuse
-            )
-        return work_keys
-
-    def _work_key(self, request: JobRequest) -> WorkKey:
-        return self._work.work_keys.of(
-            request.call, no_results, limits=request.limits, salt=self._options.salt, warns=request.reuse
-        )
+            self._calls.look_away()
 
     def _submit_once(self, requests: Sequence[JobRequest], scope: IdempotencyScope, deadline: float | None) -> Ticket:
         if len(requests) != 1:
             raise InvalidInput("an idempotency key stands for one submission")
         (request,) = requests
-        with self._reading:
-            self._work.work_keys.refresh()
-            work_key = self._work_key(request)
-        body = request_digest(self._order(request, work_key))
+        work_key = self._calls.work_key_of(request)
+        body = request_digest(self._calls.order(request, work_key))
         named = scope.digest()
         job_of = partial(self._kept.job_of, named, body, lambda order: is_same_request(order, request.call, no_results))
         while True:
@@ -357,7 +323,7 @@ class SingleJobs:
                 insist_on_kept(self._submitter.answers([], [self._kept.row(named, body, known.job_id)]))
                 first = job_of() or known.job_id
                 return self._twin(known) if first == known.job_id else self.ticket(first)
-            submission = self._submission(request, work_key, job_id, known)
+            submission = self._calls.submission(request, work_key, job_id, known)
             ticket = Ticket(job_id)
             self._await(ticket, own=True)
             (answer,) = self._submitter.answers([submission], [self._kept.row(named, body, job_id)])
@@ -370,31 +336,14 @@ class SingleJobs:
             elif answer.refusal.code != "CONFLICT":  # Else an equal request came first, and left an answer.
                 raise error_of(answer.refusal)
 
-    def _order(self, request: JobRequest, work_key: WorkKey, again: Miss | None = None) -> Order:
-        origin = Origin(again=None if again is None else again.why or None, ingredients=work_key.ingredients)
-        return Order(request.call, request.label, request.limits, origin)
-
-    def _submission(self, request: JobRequest, work_key: WorkKey, job_id: str, again: Miss) -> Submission:
-        return self._backend.submission(
-            self._order(request, work_key, again),
-            job_id=job_id,
-            job_kind="task",
-            priority=request.priority,
-            key=work_key.key,
-        )
-
     def _answered(self, request: JobRequest, work_key: WorkKey) -> Ticket | Miss:
         """A ticket for a job that does, or did, the same work; else why there is none."""
-        if work_key.key is None:
-            return Miss()
-        if not request.reuse:
-            return EACH_TIME
-        with self._lock:
-            job_id = self._waiters.under_way.get(work_key.flight)
-        if job_id is not None:
-            return Ticket(job_id, deduplicated=True)
-        with self._reading:
-            found = self._work.work_keys.find(work_key, self._options, since_ms=self._started_ms)
+        if work_key.key is not None and request.reuse:
+            with self._lock:
+                job_id = self._waiters.under_way.get(work_key.flight)
+            if job_id is not None:
+                return Ticket(job_id, deduplicated=True)
+        found = self._calls.find(request, work_key)
         if isinstance(found, Miss):
             return found
         ticket = Ticket(found.job_id, deduplicated=True, element=found.element)

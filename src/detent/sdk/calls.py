@@ -15,7 +15,7 @@ from detent.errors import InvalidInput
 from detent.executor.annotations import refuse_return
 from detent.jobs.order import Call, JobLimits, Retries
 from detent.reuse.path_arguments import input_paths
-from detent.runs.single_jobs import JobRequest
+from detent.runs.submit.calls import JobRequest
 from detent.sdk.bound import BoundAlone, stored_value
 from detent.sdk.options import duration
 from detent.sdk.recording import Recording, Step

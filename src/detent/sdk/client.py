@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from detent.jobs.dedupe import IdempotencyScope
     from detent.jobs.status import JobStatus
     from detent.runs.runtime import Runtime
-    from detent.runs.single_jobs import JobRequest, SingleJobs, Ticket
+    from detent.runs.single_jobs import SingleJobs, Ticket
+    from detent.runs.submit.calls import JobRequest
     from detent.sdk.calls import MakeCall, StoreArguments
     from detent.sdk.flow import Flow
     from detent.sdk.flow_handle import FlowHandle

@@ -18,7 +18,8 @@ from detent.canon import json_decode_trusted
 from detent.errors import InvalidInput, InvariantBroken
 from detent.jobs.order import ElementOrder, unchunked
 from detent.jobs.work import WorkReport
-from detent.runs.single_jobs import ArrayRequest, JobRequest, SingleJobs, Ticket
+from detent.runs.single_jobs import ArrayRequest, SingleJobs, Ticket
+from detent.runs.submit.calls import JobRequest
 from detent.runs.submit.chunk_sizes import ChunkSizes
 
 MAP_AHEAD: Final = 1000
