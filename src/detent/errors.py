@@ -203,6 +203,11 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         "ADDRESS_UNUSABLE": Code("serve", "the server cannot listen there", EXIT_UNAVAILABLE, 500, False, None),
         "ADDRESS_EXPOSED": Code("serve", "the address is reachable without TLS", EXIT_REFUSED, 500, False, None),
         "SERVER_RUNNING": Code("serve", "another server serves this home", EXIT_REFUSED, 409, False, None),
+        "SERVER_UNREACHABLE": Code("remote", "no answer came from the server", EXIT_UNAVAILABLE, 503, True, None),
+        "SERVER_UNTRUSTED": Code(
+            "remote", "the server cannot prove that it is the one", EXIT_REFUSED, 500, False, None
+        ),
+        "ANSWER_INVALID": Code("remote", "the server's answer cannot be used", EXIT_UNAVAILABLE, 500, False, None),
         "EXTRA_MISSING": Code("serve", "an optional part is not installed", EXIT_REFUSED, 500, False, None),
         # Our own bug.
         "INVARIANT_VIOLATION": Code("kernel", "an internal invariant is broken", EXIT_FAILED, 500, False, _INTERNAL),
