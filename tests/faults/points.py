@@ -43,7 +43,7 @@ CUTS = {
     "job: claimed": Cut("detent.workers.supervisor", "Supervisor", "_begin", False, 60),
     "job: handed out": Cut("detent.workers.supervisor", "Supervisor", "_begin", True, 60),
     "job: reported": Cut("detent.workers.reports", "Reporter", "report", True, 60),
-    "job: ended": Cut("detent.workers.supervisor", "Supervisor", "_became", False, 60),
+    "job: ended": Cut("detent.workers.home_bench", "HomeBench", "_became", False, 60),
     "result: told": Cut("detent.runs.steps.progress", "RunProgress", "_settle", True, 60),
     "sandbox: wanted": Cut("detent.workers.sandbox_executor", "SandboxExecutor", "take", False, 4),
     "sandbox: started": Cut("detent.executor.sandbox.supervisor", "Sandbox", "start", True, 4),

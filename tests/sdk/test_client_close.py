@@ -18,7 +18,7 @@ from detent.sdk.run import run as run_contract
 from detent.store.sqlite import SqliteStore
 from detent.testing import TemporaryHome
 from detent.testing.plugin import detent_clock, detent_home
-from detent.workers import supervisor
+from detent.workers import work_loop
 from tests.runs.rig import eventually
 from tests.sdk import work_functions as functions
 
@@ -236,7 +236,7 @@ def test_a_job_that_is_cancelled_on_its_way_to_a_worker_does_not_hold_the_client
     assert "ttl_ms = 30000" in text
     config.write_text(text.replace("ttl_ms = 30000", "ttl_ms = 30000000"))
     # After its first look the supervisor claims nothing by itself: what is submitted is leased by its submission.
-    monkeypatch.setattr(supervisor, "LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(work_loop, "LOOK_SECONDS", 3600.0)
     with Client(detent_home.path, workers=1) as client:
         claim_ahead = client._work.supervisor.claim_ahead
         hand_over = claim_ahead._hand_over

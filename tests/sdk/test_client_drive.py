@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import detent
-from detent.owner.socket_messages import Answer
 from detent.sdk.client import Client
 from detent.testing import TemporaryHome
 from detent.testing.plugin import detent_clock, detent_home
-from detent.workers.supervisor import Closing, Supervisor
+from detent.workers.bench import Attempted, Closing
+from detent.workers.supervisor import Supervisor
 from tests.runs.rig import WAIT_SECONDS, eventually
 from tests.sdk import work_functions as functions
 from tests.sdk.test_client_queue import small_queue
@@ -50,9 +50,9 @@ def on_close(monkeypatch: pytest.MonkeyPatch, before: Callable[[], None]) -> Non
     """Have something done within a step, after the commit of what has finished and before callers are told."""
     close = Supervisor._close
 
-    def closed(supervisor: Supervisor, closing: Sequence[Closing], answers: Sequence[Answer]) -> None:
+    def closed(supervisor: Supervisor, closing: Sequence[Closing], attempted: Sequence[Attempted | None]) -> None:
         before()
-        close(supervisor, closing, answers)
+        close(supervisor, closing, attempted)
 
     monkeypatch.setattr(Supervisor, "_close", closed)
 

@@ -18,6 +18,7 @@ from detent.runs.single_jobs import SingleJobs
 from detent.runs.submit.calls import JobRequest
 from detent.testing import FakeClock
 from detent.workers.claim_ahead import Asks, ClaimAhead, given_up
+from detent.workers.home_bench import HomeBench
 from detent.workers.supervisor import Supervisor
 from tests.runs.rig import WAIT_SECONDS, Rig, eventually
 
@@ -358,8 +359,8 @@ def test_a_crew_that_hears_of_no_commits_claims_what_was_submitted_beside_it(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a process that does not own the home: more is submitted than was leased with it."""
-    monkeypatch.setattr(Supervisor, "_observe", lambda _self, _records: None)
-    monkeypatch.setattr("detent.workers.supervisor.LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(HomeBench, "_observe", lambda _self, _listener, _records: None)
+    monkeypatch.setattr("detent.workers.work_loop.LOOK_SECONDS", 3600.0)
     work = rig.work()
     eventually(lambda: work.supervisor.claim_ahead._vacant > 0, "the supervisor has offered nothing")
     names = [f"job-{number}" for number in range(work.supervisor.claim_ahead._vacant + 3)]

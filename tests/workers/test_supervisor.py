@@ -25,6 +25,7 @@ from detent.runs.erase import erase_job
 from detent.runs.runtime import Runtime
 from detent.store.content import ProcessMark
 from detent.testing import CrashPoints, FakeClock, InlineLane
+from detent.workers.home_bench import HomeBench
 from detent.workers.identity import WorkerIdentity, is_gone, worker_identity
 from detent.workers.supervisor import Supervisor
 from tests.runs.rig import Child, Rig, eventually
@@ -361,8 +362,8 @@ def test_the_crew_s_parts_can_be_chosen(rig: Rig) -> None:
 
 def test_unannounced_work_is_found_all_the_same(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wake-up may be lost; a job in the queue must not wait for the next one."""
-    monkeypatch.setattr("detent.workers.supervisor.LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(Supervisor, "_observe", lambda _self, _records: None)
+    monkeypatch.setattr("detent.workers.work_loop.LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(HomeBench, "_observe", lambda _self, _listener, _records: None)
     monkeypatch.setattr(Supervisor, "wake", lambda _self: None)
     work = rig.work()
     eventually(lambda: not work.supervisor._maybe_queued, "the supervisor never found the queue empty")

@@ -30,7 +30,7 @@ from detent.runs.record.inputs import RETRY_OF, RunIdentity, RunInputs, RunLock,
 from detent.runs.runtime import Runtime
 from detent.runs.submit.submitter import Submitter
 from detent.store.api import JobRow
-from detent.workers.supervisor import Attempted
+from detent.workers.bench import Attempted
 
 LOOK_SECONDS: Final = 0.2
 """How often the ledger is asked whether a job has ended, when it is not announced."""

@@ -20,9 +20,10 @@ from detent.owner.session import Session
 from detent.owner.wiring import Parts, begin_ledger
 from detent.reuse.work_keys import WorkKeys
 from detent.runs.ahead import LOADED_BY_TASKS, has_results
-from detent.workers.executor import Executor, LazyExecutor
+from detent.workers.bench import Attempted
+from detent.workers.executor import Executor, LazyExecutor, Sleeper
 from detent.workers.resources import ResourceGate, Resources, feasible_fault
-from detent.workers.supervisor import Attempted, Sleeper, Supervisor
+from detent.workers.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from detent.executor.plain.host_process import HostProcess

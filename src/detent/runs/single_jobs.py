@@ -37,8 +37,8 @@ from detent.runs.submit.calls import EACH_TIME, Calls, JobRequest
 from detent.runs.submit.requests import KeptRequests, insist_on_kept
 from detent.runs.submit.submitter import BATCH, Submitter
 from detent.runs.submit.waiters import Flight
+from detent.workers.bench import Attempted
 from detent.workers.claim_ahead import FULL
-from detent.workers.supervisor import Attempted
 
 LOOK_SECONDS: Final = 1.0
 """How often the ledger is asked for the end of a job when no news comes."""

@@ -33,6 +33,24 @@ class Executor(Protocol):
         """End everything that still runs, and what it left behind."""
 
 
+class Sleeper(Protocol):
+    """What the supervisor waits on: something in an executor, or `wake` from another thread."""
+
+    def wait(self, timeout: float) -> None: ...
+
+    def wake(self) -> None: ...
+
+
+class Asleep:
+    """What a supervisor without workers sleeps on: nothing wakes it."""
+
+    def wait(self, timeout: float) -> None:
+        """Come back at once."""
+
+    def wake(self) -> None:
+        """Do nothing."""
+
+
 class LazyExecutor:
     """An executor that is made when its first assignment comes: most runs never need the sandbox, and it takes time to load."""
 

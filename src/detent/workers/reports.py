@@ -26,7 +26,7 @@ from detent.jobs.work import (
     WorkStream,
     stream_parts,
 )
-from detent.kernel import Command, Finish, Grant
+from detent.kernel import Finish, Grant
 from detent.owner.backend import Backend, Inline, Reported
 from detent.reuse.work_keys import Witnessed
 
@@ -183,20 +183,18 @@ def _limit_named(failure: Failure, order: Order | None) -> Failure:
     return replace(failure, message=f"ran longer than its limit of {limits.wall_ms} ms ({wall_by}){colon}{tail}")
 
 
-def closing_commands(grant: Grant, result: Result, reported: Reported | None) -> list[Command]:
-    """What closes an attempt, the end itself last; without a report its worker was lost."""
+def closing_command(grant: Grant, result: Result, reported: Reported | None) -> Finish:
+    """What closes an attempt; without a report its worker was lost."""
     if reported is None or result.lost:
         # Of an array that lost its worker there is a report: of the elements that had ended.
         digest = None if reported is None else reported.digest
-        return [
-            Finish(
-                *(0, grant.job_id, grant.lease_id, "worker_lost", False, "WORKER_LOST"),
-                detail_digest=digest,
-                used=None if reported is None else _used(result.usage),
-            )
-        ]
+        return Finish(
+            *(0, grant.job_id, grant.lease_id, "worker_lost", False, "WORKER_LOST"),
+            detail_digest=digest,
+            used=None if reported is None else _used(result.usage),
+        )
     report = reported.report
-    end = Finish(
+    return Finish(
         0,
         grant.job_id,
         grant.lease_id,
@@ -206,7 +204,6 @@ def closing_commands(grant: Grant, result: Result, reported: Reported | None) ->
         detail_digest=reported.digest,
         used=_used(result.usage),
     )
-    return [end]
 
 
 def _used(usage: Usage) -> tuple[int, ...] | None:

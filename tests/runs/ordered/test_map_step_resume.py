@@ -173,14 +173,14 @@ def test_a_run_that_ended_before_its_step_could_say_so_is_not_done_again(
     """The command is killed between the end of the ordered run and the report of the step."""
     work = project.work()
     handle = project.handle(work, LONG)
-    tell = work.supervisor._reporter.report
+    tell = work.supervisor._home.reporter.report
 
     def report(attempts: Sequence[Attempt]) -> list[Reported]:
         if any(work.backend.order(grant.payload_digest).call.kind == "map" for grant, *_ in attempts):
             raise RuntimeError("killed")
         return tell(attempts)
 
-    monkeypatch.setattr(work.supervisor._reporter, "report", report)
+    monkeypatch.setattr(work.supervisor._home.reporter, "report", report)
     with pytest.raises(RuntimeError, match="killed"):
         handle.run()
     work.close()

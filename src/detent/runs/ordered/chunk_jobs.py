@@ -23,8 +23,8 @@ from detent.runs.ordered.commit_thread import chunks_between
 from detent.runs.ordered.pending_results import Waiting
 from detent.runs.ordered.spec import Items, OrderedInputs
 from detent.runs.submit.submitter import Submitter
+from detent.workers.bench import Attempted
 from detent.workers.identity import is_gone
-from detent.workers.supervisor import Attempted
 
 SUBMIT_MAX: Final = 64
 """Chunks submitted in one commit."""

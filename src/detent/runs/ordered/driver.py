@@ -50,7 +50,9 @@ from detent.runs.ordered.recovery import FailedItem, Standing, committed, past_f
 from detent.runs.ordered.spec import Items, OrderedInputs
 from detent.runs.submit.submitter import ENDED_ELSEWHERE, Events, RunEnded, Submitter
 from detent.targets.api import CommitTarget
-from detent.workers.supervisor import Attempted, Supervisor, ends_attempt
+from detent.workers.bench import Attempted
+from detent.workers.home_bench import ends_attempt
+from detent.workers.supervisor import Supervisor
 
 WAIT_SECONDS: Final = 0.2
 FULL_SECONDS: Final = 0.02

@@ -37,7 +37,8 @@ from detent.runs.ordered.spec import COMMIT_MS, Items, OrderedInputs, OrderedSpe
 from detent.runs.record.identity import RunLock, new_run_id
 from detent.targets.api import CommitTarget
 from detent.words.states import word_of
-from detent.workers.supervisor import Attempted, Supervisor
+from detent.workers.bench import Attempted
+from detent.workers.supervisor import Supervisor
 
 ITEM_CHARS_MAX: Final = 60
 FILTER: Final = "filter"

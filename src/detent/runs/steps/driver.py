@@ -27,7 +27,8 @@ from detent.runs.steps.next_work import Candidate
 from detent.runs.steps.progress import RUN_CANCELLED, RunProgress
 from detent.runs.submit.submitter import ENDED_ELSEWHERE, Events, Submitter
 from detent.words.states import CANCELLED, RUNNING, STOPPED
-from detent.workers.supervisor import Attempted, Supervisor
+from detent.workers.bench import Attempted
+from detent.workers.supervisor import Supervisor
 
 POLL_SECONDS: Final = 0.2
 

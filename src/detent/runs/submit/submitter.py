@@ -28,8 +28,10 @@ from detent.owner.session import ask_again
 from detent.owner.socket_messages import Answer
 from detent.runs.submit.waiters import W, Waiters
 from detent.store.api import AnswerRow
+from detent.workers.bench import Attempted
 from detent.workers.claim_ahead import FULL
-from detent.workers.supervisor import Attempted, Supervisor, ends_attempt
+from detent.workers.home_bench import ends_attempt
+from detent.workers.supervisor import Supervisor
 
 BATCH: Final = 200
 """Jobs submitted, cancelled or looked up at once; below what one class of the queue holds by default."""
