@@ -26,8 +26,8 @@ PURE: dict[str, frozenset[str]] = {
     "contract": frozenset({"errors", "words", "canon", "workflow"}),
     "ordered": frozenset({"errors", "words", "canon", "kernel"}),
     "jobs": frozenset({"errors", "words", "canon", "kernel"}),
-    "ledger": frozenset({"errors", "words", "canon", "kernel", "jobs"}),
     "access": frozenset({"errors", "words", "canon"}),
+    "ledger": frozenset({"errors", "words", "canon", "kernel", "jobs", "access"}),
 }
 EFFECTS = (
     *("store", "artifacts", "executor"),

@@ -59,6 +59,7 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         ),
         "UNKNOWN_JOB": Code("kernel", "the tenant has no such job", EXIT_INVALID, 404, False, _INTERNAL),
         "UNKNOWN_RUN": Code("kernel", "there is no such open run", EXIT_INVALID, 404, False, _INTERNAL),
+        "UNKNOWN_WORKER": Code("kernel", "no such worker is enrolled", EXIT_INVALID, 404, False, _INTERNAL),
         "RUN_NOT_DONE": Code("kernel", "the run has jobs that have not ended", EXIT_FAILED, 409, False, _INTERNAL),
         "LEASE_INVALID": Code("kernel", "the lease is not the active one", EXIT_FAILED, 409, False, _INTERNAL),
         "RETRIES_EXHAUSTED": Code("kernel", "no retry is left", EXIT_FAILED, 409, False, _INTERNAL),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from detent.canon import encode
+from detent.canon import encode, sha256
 from detent.errors import InvalidInput, Refused
 from detent.kernel import (
     AdvanceTick,
@@ -18,15 +18,18 @@ from detent.kernel import (
     Command,
     Dispatch,
     EndRun,
+    EnrollWorker,
     Erase,
     Finish,
     Heartbeat,
     Kernel,
+    Operate,
     Order,
     RaiseEpoch,
     RefusedManifest,
     ReportUsage,
     Resume,
+    RetireWorker,
     ReuseRun,
     ReuseStep,
     StartRun,
@@ -42,6 +45,7 @@ from tests.kernel.builders import NO_LEASE, OWNER_KEY_ID, TENANT, Scene, code_of
 from tests.kernel.walk import walked
 
 DIGEST = b"\x08" * 32
+KEY_ID = b"\x09" * 32
 COMMANDS: list[Command] = [
     Submit(1, verified("job-2"), "run-1"),
     Submit(1, verified("job-3")),
@@ -71,6 +75,10 @@ COMMANDS: list[Command] = [
     RaiseEpoch(13, 2, OWNER_KEY_ID, config().encode()),
     ChangeTrust(14, 1, DIGEST, b"signed"),
     Erase(15, (DIGEST, NO_LEASE), 2, "ERASED_BY_USER"),
+    Operate(16, "p_ann", "dtk_7ab", "job.cancel", "job", "job-1", "OK", DIGEST, TENANT, encode({"reason": "late"})),
+    Operate(16, "p_ann", "local", "server.started", "server", "here", "OK", DIGEST),
+    EnrollWorker(17, "gpu-2", KEY_ID, sha256(b"cert"), encode({"certificate": b"cert", "proof": b"proof"})),
+    RetireWorker(18, "gpu-1", "RETIRED_BY_USER"),
 ]
 
 

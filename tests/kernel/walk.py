@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from detent.canon import encode, sha256
 from detent.kernel import (
     AdvanceTick,
     BackoffSchedule,
@@ -19,6 +20,7 @@ from detent.kernel import (
     Claim,
     Command,
     EndRun,
+    EnrollWorker,
     Erase,
     Evidence,
     Finish,
@@ -28,11 +30,13 @@ from detent.kernel import (
     Kernel,
     KernelConfig,
     LeasePolicy,
+    Operate,
     Outcome,
     QueuePolicy,
     RaiseEpoch,
     ReportUsage,
     Resume,
+    RetireWorker,
     ReuseRun,
     ReuseStep,
     StartRun,
@@ -230,6 +234,8 @@ class Walk:
         if detail % 8 == 2:
             excepted = ("step-0",) if how % 2 else ()
             return ReuseRun(tick, run_id, f"run-{how % 4}", excepted, bytes([how % 2]) * 32)
+        if detail % 8 >= 6:
+            return self._about_operators(tick, which, how)
         if detail % 4 == 0:
             return ReuseStep(
                 tick, run_id, f"step-{how % 3}", JOB_IDS[detail // 4 % len(JOB_IDS)], bytes([how % 2]) * 32
@@ -245,6 +251,22 @@ class Walk:
             settings = replace(self.kernel.config, queue=walk_config(which).queue)
             return RaiseEpoch(tick, self.kernel.epoch + which % 2, OWNER_KEY_ID, settings.encode())
         return ChangeTrust(tick, self.kernel.trust_version + which // 3 % 2, bytes(32), b"signed")
+
+    def _about_operators(self, tick: int, which: int, how: int) -> Command:
+        """Actions, well written and badly; workers that come, come again, come with another's key, and go."""
+        worker_id = f"gpu-{which % 2}"
+        if how % 3 == 0:
+            action = ("job.cancel", "key.create", "No Action")[which % 3]
+            evidence = (None, encode({"reason": "walk"}), b"junk")[how // 3 % 3]
+            tenant_id = TENANT if which % 2 else None
+            return Operate(
+                tick, "p_ann", "dtk_1", action, "job", JOB_IDS[which % 24], "OK", bytes(32), tenant_id, evidence
+            )
+        if how % 3 == 1:
+            certificate = bytes([how % 2])
+            evidence = encode({"certificate": certificate, "proof": b""})
+            return EnrollWorker(tick, worker_id, bytes([(which + how // 9) % 4]) * 32, sha256(certificate), evidence)
+        return RetireWorker(tick, worker_id, ("RETIRED_BY_USER", "KEY_LOST")[how % 2])
 
 
 def numbers_from(seed: int, steps: int) -> list[Numbers]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from io import BytesIO
 from typing import Any
 
+from detent.access.certificate import Certificate, Enrolment, issue, prove
 from detent.canon import SigningKey, decode, encode, sha256
 from detent.canon.merkle import Tree, leaf_hash
 from detent.kernel import (
@@ -20,6 +21,7 @@ from detent.kernel import (
     Claim,
     Command,
     EndRun,
+    EnrollWorker,
     Erase,
     Finish,
     Grant,
@@ -27,8 +29,10 @@ from detent.kernel import (
     Kernel,
     KernelConfig,
     Manifest,
+    Operate,
     Outcome,
     RaiseEpoch,
+    RetireWorker,
     ReuseRun,
     ReuseStep,
     StartRun,
@@ -309,6 +313,47 @@ class Builder:
         self.contents = [item for item in self.contents if item.digest not in digests]
         return self.apply(Erase(self.tick, digests, self.kernels[0].erasures))
 
+    def operate(self, action: str = "job.cancel", object_id: str = "job-1", **fields: Any) -> Outcome:
+        """An operator's action, asked for by ann."""
+        values: dict[str, Any] = {
+            "principal_id": "p_ann",
+            "credential_id": "dtk_1",
+            "object_kind": "job",
+            "outcome_code": "OK",
+            "request_digest": digest_of(f"{action} {object_id}"),
+            "tenant_id": "acme",
+            "evidence": encode({"request_id": "req-1", "reason": "asked for"}),
+        } | fields
+        return self.apply(Operate(self.tick, action=action, object_id=object_id, **values))
+
+    def allow_enrolment(self, enroll: SigningKey | None = None) -> None:
+        """Announce a key that certifies workers: what the first server of a home does."""
+        last = self.trust_versions[-1]
+        self.keys["enroll"] = enroll or key("enroll")
+        entry = KeyEntry(self.keys["enroll"].public_key, "enroll", from_position=self.size() + 1)
+        config = TrustConfig(self.origin, (*last.keys, entry), last.version + 1, last.digest())
+        self.announce(config, self.keys["root"])
+        self.commit()
+
+    def enrolment(self, worker_id: str, worker: SigningKey, **fields: Any) -> Enrolment:
+        """A certificate and a proof, as honest server and worker make them but for what is changed."""
+        values: dict[str, Any] = {"tenants": ("acme",), "pools": None, "labels": (), "issued_tick": self.tick} | fields
+        certificate = Certificate(self.origin, worker_id, worker.public_key, **values)
+        proof = prove(self.origin, digest_of("token"), bytes(16), worker)
+        return Enrolment(issue(certificate, self.keys["enroll"]), proof)
+
+    def enroll(self, worker_id: str = "gpu-1", worker: SigningKey | None = None, **fields: Any) -> Outcome:
+        """Enrol a worker in every partition."""
+        enrolment = self.enrolment(worker_id, worker or key(worker_id), **fields)
+        outcomes = [self.apply(enroll_command(self.tick, enrolment), number) for number in range(self.partitions)]
+        return outcomes[0]
+
+    def retire(self, worker_id: str = "gpu-1", reason_code: str = "RETIRED_BY_USER") -> Outcome:
+        outcomes = [
+            self.apply(RetireWorker(self.tick, worker_id, reason_code), number) for number in range(self.partitions)
+        ]
+        return outcomes[0]
+
     def content(self, data: bytes) -> bytes:
         item = ContentItem(sha256(data), data)
         self.contents.append(item)
@@ -416,6 +461,14 @@ def _of_run(fields: dict[str, Any], run_id: str, jobs: set[str]) -> bool:
     if fields["kind"] in {"submitted", "transition"}:
         return fields["job_id"] in jobs
     return bool(fields.get("run_id") == run_id)
+
+
+def enroll_command(tick: int, enrolment: Enrolment) -> EnrollWorker:
+    """The command that puts a certificate on the ledger."""
+    certificate = enrolment.signed.certificate
+    return EnrollWorker(
+        tick, certificate.worker_id, certificate.key_id, enrolment.certificate_digest, enrolment.evidence()
+    )
 
 
 def edit(body: bytes, **changes: Any) -> bytes:

@@ -222,6 +222,11 @@ def records() -> dict[str, dict[str, Any]]:
     ledger.start_run("run-2")
     ledger.reuse_run("run-2", "run-1")
     ledger.commit()
+    ledger.allow_enrolment()
+    ledger.operate()
+    ledger.enroll()
+    ledger.retire()
+    ledger.commit()
     for commit in ledger.commits:
         for body, _ in commit.records:
             fields = decode(body)

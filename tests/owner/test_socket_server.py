@@ -357,6 +357,9 @@ def test_no_field_of_any_command_can_end_the_owner(house: House, owner: Session)
         ["run_reuse", 0, "run-1", "run-0", ["step"], bytes(32)],
         ["run_end", 0, "run-1", "completed"],
         ["erase", 0, [bytes(32)], 0, "REASON"],
+        ["operate", 0, "p_ann", "dtk_1", "job.cancel", "job", "job-1", "OK", bytes(32), "tenant-a", None],
+        ["worker_enroll", 0, "gpu-1", bytes(32), bytes(32), b"\xa0"],
+        ["worker_retire", 0, "gpu-1", "RETIRED_BY_USER"],
     ]
     assert {str(sample[0]) for sample in samples} == CLIENT_COMMANDS
     with Raw(house) as raw:

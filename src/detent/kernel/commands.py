@@ -18,6 +18,8 @@ from detent.errors import InvalidInput, Refused
 from detent.kernel.manifest import Manifest, RefusedManifest, VerifiedManifest
 
 COMMANDS_LABEL = b"detent/commands/v1\x00"
+OUTCOME_OF_REQUEST = ""
+"""In place of an outcome: the code of the first refusal among the commands before it in the same request, or ``OK``."""
 DUE_MAX = 10_000
 """Expiries and requeues that one command commits which only lets time pass; the next one goes on at the same tick."""
 
@@ -262,6 +264,49 @@ class Erase:
     reason_code: str = "ERASED_BY_USER"
 
 
+@dataclass(frozen=True, slots=True)
+class Operate:
+    """Record what a person or a program asked of the server, and how that ended.
+
+    Stands behind the other commands of the same request, so that wish, effect and outcome share one commit. ``outcome_code`` is
+    `OUTCOME_OF_REQUEST` until those commands have been decided; the owner puts in what came of them.
+    """
+
+    tick: int
+    principal_id: str
+    credential_id: str
+    action: str
+    object_kind: str
+    object_id: str
+    outcome_code: str
+    request_digest: bytes
+    tenant_id: str | None = None
+    """The workspace it was asked in; None for what concerns the whole server."""
+    evidence: bytes | None = None
+    """Canonical map of some of `kernel.operators.OPERATED_EVIDENCE`."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnrollWorker:
+    """Record that a worker's key may sign results from here on, with its certificate and the proof that it holds the key."""
+
+    tick: int
+    worker_id: str
+    key_id: bytes
+    certificate_digest: bytes
+    evidence: bytes
+    """Canonical map of ``certificate`` and ``proof``, each the bytes of a signed envelope."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetireWorker:
+    """Record that a worker's key signs nothing more: results that are recorded behind this one do not count."""
+
+    tick: int
+    worker_id: str
+    reason_code: str
+
+
 Command: TypeAlias = (
     Submit
     | Transition
@@ -281,6 +326,9 @@ Command: TypeAlias = (
     | RaiseEpoch
     | ChangeTrust
     | Erase
+    | Operate
+    | EnrollWorker
+    | RetireWorker
 )
 
 _NAMES: dict[type[Command], str] = {
@@ -302,6 +350,9 @@ _NAMES: dict[type[Command], str] = {
     RaiseEpoch: "epoch",
     ChangeTrust: "trust",
     Erase: "erase",
+    Operate: "operate",
+    EnrollWorker: "worker_enroll",
+    RetireWorker: "worker_retire",
 }
 _CLASSES = {name: cls for cls, name in _NAMES.items()}
 _LATER = frozenset({EndRun, Finish, ReuseStep})

@@ -15,7 +15,7 @@ from detent.canon.show import show
 from detent.errors import Refused
 from detent.kernel import commands as cmd
 from detent.kernel import evidence as ev
-from detent.kernel import identity, run_handlers
+from detent.kernel import identity, operators, run_handlers
 from detent.kernel.history import Record
 from detent.kernel.identity import chain_genesis, lease_key, partition_of
 from detent.kernel.job import Job
@@ -396,4 +396,7 @@ HANDLERS: dict[type, Callable[[PartitionState, Any, Outcome], None]] = {
     cmd.RaiseEpoch: run_handlers.raise_epoch,
     cmd.ChangeTrust: run_handlers.change_trust,
     cmd.Erase: run_handlers.erase,
+    cmd.Operate: operators.operate,
+    cmd.EnrollWorker: operators.enroll_worker,
+    cmd.RetireWorker: operators.retire_worker,
 }

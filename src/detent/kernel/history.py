@@ -19,6 +19,9 @@ STEP_REUSED: Final = "step_reused"
 RUN_REUSED: Final = "run_reused"
 RUN_ENDED: Final = "run_ended"
 ERASED: Final = "erased"
+WORKER_ENROLLED: Final = "worker_enrolled"
+WORKER_RETIRED: Final = "worker_retired"
+WORKER_KINDS: Final = frozenset({WORKER_ENROLLED, WORKER_RETIRED})
 
 
 class Record(NamedTuple):
@@ -67,17 +70,43 @@ class History(Protocol):
     def erasure(self, number: int) -> Record | None:
         """The ``erased`` record before which there were ``number`` others. Asked for repeats only."""
 
+    def worker(self, worker_id: str, key_id: bytes | None = None) -> list[Record]:
+        """The records of a worker's enrolment and retirement, in order; of an unknown worker, those of the one that had the key."""
+
     def run_heads(self, run_id: str) -> Iterator[tuple[str, int, bytes]]:
         """(job id, transitions, head) of every ended job of a run, by the UTF-8 order of the ids."""
 
     def add_record(self, record: Record) -> None:
-        """A transition, the end of a run, a reuse or an erasure has just been recorded."""
+        """A transition, the end of a run, a reuse, an erasure or a record of a worker has just been recorded."""
 
     def end_job(self, job: Job) -> None:
         """A job has just ended and leaves the kernel's memory."""
 
     def end_run(self, run_id: str, body: bytes) -> None:
         """A run has just ended and leaves the kernel's memory."""
+
+
+class Workers:
+    """The enrolments and retirements so far, by worker and by key: as many as there ever were workers, which are few."""
+
+    def __init__(self) -> None:
+        self._by_worker: defaultdict[str, list[Record]] = defaultdict(list)
+        self._by_key: dict[bytes, str] = {}
+
+    def add(self, record: Record) -> None:
+        """Take in a ``worker_enrolled`` or ``worker_retired`` record."""
+        body = decode(record.body)
+        if isinstance(body, dict):
+            worker_id, key_id = str(body["worker_id"]), bytes(body["key_id"])
+            self._by_worker[worker_id].append(record)
+            self._by_key[key_id] = worker_id
+
+    def find(self, worker_id: str, key_id: bytes | None = None) -> list[Record]:
+        """Everything about a worker; where it is unknown, about the one that had the key."""
+        found = self._by_worker.get(worker_id)
+        if found is None and key_id is not None:
+            found = self._by_worker.get(self._by_key.get(key_id, ""))
+        return list(found or ())
 
 
 class MemoryHistory:
@@ -91,6 +120,7 @@ class MemoryHistory:
         self._reused: defaultdict[str, list[Record]] = defaultdict(list)
         self._run_ends: dict[str, Record] = {}
         self._erased: list[Record] = []
+        self._workers = Workers()
 
     def record(self, job_id: str, transition_seq: int) -> Record | None:
         """The job's transition record with this sequence number."""
@@ -120,6 +150,10 @@ class MemoryHistory:
         """The ``erased`` record before which there were ``number`` others."""
         return self._erased[number] if number < len(self._erased) else None
 
+    def worker(self, worker_id: str, key_id: bytes | None = None) -> list[Record]:
+        """The records of a worker's enrolment and retirement, in order."""
+        return self._workers.find(worker_id, key_id)
+
     def run_heads(self, run_id: str) -> Iterator[tuple[str, int, bytes]]:
         """Heads of the run's ended jobs in canonical order."""
         for job_id in sorted(self._jobs_of_run[run_id]):
@@ -136,6 +170,8 @@ class MemoryHistory:
             self._run_ends[record.run_id] = record
         elif record.kind == ERASED:
             self._erased.append(record)
+        elif record.kind in WORKER_KINDS:
+            self._workers.add(record)
 
     def end_job(self, job: Job) -> None:
         """Remember a job that has ended."""

@@ -6,7 +6,15 @@ A body is a canonical map; the group commit binds its bytes. The kernel builds b
 from __future__ import annotations
 
 from detent.canon import encode_trusted, sha256
-from detent.kernel.history import ERASED, RUN_ENDED, RUN_REUSED, STEP_REUSED, Record
+from detent.kernel.history import (
+    ERASED,
+    RUN_ENDED,
+    RUN_REUSED,
+    STEP_REUSED,
+    WORKER_ENROLLED,
+    WORKER_RETIRED,
+    Record,
+)
 from detent.kernel.job import Job
 
 SUBMITTED = "submitted"
@@ -14,6 +22,7 @@ TRANSITION = "transition"
 RUN_STARTED = "run_started"
 OWNER_EPOCH = "owner_epoch"
 TRUST_CHANGED = "trust_changed"
+OPERATED = "operated"
 
 RECORD_FIELDS: dict[str, frozenset[str]] = {
     SUBMITTED: frozenset(
@@ -120,6 +129,36 @@ RECORD_FIELDS: dict[str, frozenset[str]] = {
     ),
     TRUST_CHANGED: frozenset({"kind", "version", "config_digest", "partition_id", "tick", "signer_key_id"}),
     ERASED: frozenset({"kind", "erasure_seq", "digests", "reason_code", "partition_id", "tick", "signer_key_id"}),
+    OPERATED: frozenset(
+        {
+            "kind",
+            "tenant_id",
+            "principal_id",
+            "credential_id",
+            "action",
+            "object_kind",
+            "object_id",
+            "outcome_code",
+            "request_digest",
+            "evidence_digest",
+            "partition_id",
+            "tick",
+            "signer_key_id",
+        }
+    ),
+    WORKER_ENROLLED: frozenset(
+        {
+            "kind",
+            "worker_id",
+            "key_id",
+            "certificate_digest",
+            "evidence_digest",
+            "partition_id",
+            "tick",
+            "signer_key_id",
+        }
+    ),
+    WORKER_RETIRED: frozenset({"kind", "worker_id", "key_id", "reason_code", "partition_id", "tick", "signer_key_id"}),
 }
 """Every record kind and exactly the fields it has; the verifier refuses any other."""
 

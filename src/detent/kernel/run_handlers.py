@@ -55,7 +55,7 @@ def start_run(kernel: PartitionState, command: cmd.StartRun, out: Outcome) -> No
         return None
     kernel.runs[run.run_id] = run
     kernel.touch_run(run)
-    _emit(
+    emit(
         kernel,
         out,
         records.RUN_STARTED,
@@ -101,7 +101,7 @@ def reuse_step(kernel: PartitionState, command: cmd.ReuseStep, out: Outcome) -> 
     run.steps_reused += 1
     run.reused.add(command.step_id)
     kernel.touch_run(run)
-    _emit(
+    emit(
         kernel,
         out,
         STEP_REUSED,
@@ -161,7 +161,7 @@ def reuse_run(kernel: PartitionState, command: cmd.ReuseRun, out: Outcome) -> No
     run.steps_reused += taken
     run.reused_run = taken
     kernel.touch_run(run)
-    _emit(
+    emit(
         kernel,
         out,
         RUN_REUSED,
@@ -245,7 +245,7 @@ def end_run(kernel: PartitionState, command: cmd.EndRun, out: Outcome) -> None:
         message = f"run {run.run_id!r} still has {run.live_jobs} jobs that have not ended"
         return kernel.refuse(out, "RUN_NOT_DONE", message, OPERATOR, live_jobs=run.live_jobs)
     run.status, run.ended_tick, run.reason_code = command.status, kernel.tick, command.reason_code
-    _emit(
+    emit(
         kernel,
         out,
         RUN_ENDED,
@@ -284,7 +284,7 @@ def raise_epoch(kernel: PartitionState, command: cmd.RaiseEpoch, out: Outcome) -
     kernel.signer_key_id = command.signer_key_id
     if config.to_map() != kernel.config.to_map():
         kernel.reconfigure(config)
-    _emit(
+    emit(
         kernel,
         out,
         records.OWNER_EPOCH,
@@ -311,7 +311,7 @@ def change_trust(kernel: PartitionState, command: cmd.ChangeTrust, out: Outcome)
         message = f"trust version {show(command.version)} does not follow version {kernel.trust_version}"
         return kernel.refuse(out, "CONFLICT", message, OPERATOR, status=CONFLICT)
     kernel.trust_version = command.version
-    _emit(
+    emit(
         kernel,
         out,
         records.TRUST_CHANGED,
@@ -343,7 +343,7 @@ def erase(kernel: PartitionState, command: cmd.Erase, out: Outcome) -> None:
     if expected != kernel.erasures:
         return _repeat_erase(kernel, command, out)
     fields = {"erasure_seq": expected, "digests": sorted(digests), "reason_code": command.reason_code}
-    _emit(kernel, out, ERASED, fields)
+    emit(kernel, out, ERASED, fields)
     kernel.erasures += 1
     return None
 
@@ -363,7 +363,7 @@ def _repeat_erase(kernel: PartitionState, command: cmd.Erase, out: Outcome) -> N
     kernel.refuse(out, "CONFLICT", message, OPERATOR, status=CONFLICT, stored_erasures=kernel.erasures)
 
 
-def _emit(
+def emit(
     kernel: PartitionState,
     out: Outcome,
     kind: str,
@@ -373,6 +373,7 @@ def _emit(
     run_id: str | None = None,
     evidence: bytes | None = None,
 ) -> None:
+    """Make the record of a command that belongs to no single job, and answer with it."""
     common = {"partition_id": kernel.config.partition_id, "tick": kernel.tick, "signer_key_id": kernel.signer_key_id}
     record = records.plain_record(kind, {**fields, **common}, job_id=job_id, run_id=run_id, evidence=evidence)
     out.records.append(record)

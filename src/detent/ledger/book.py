@@ -32,6 +32,7 @@ from detent.ledger.templates import OwnerParts, owner_parts
 from detent.ledger.tree_heads import HeadClaims
 from detent.ledger.trust import Trust
 from detent.ledger.trust_config import MANIFEST, KeyEntry, TrustFault
+from detent.ledger.workers import EnrolledWorkers
 
 SIGNATURES_GATHERED: Final = 256
 GROUPS_ASKED_MAX: Final = 32
@@ -149,6 +150,7 @@ class Partition:
     """The pieces of records that the signer fixes."""
     config: KernelConfig | None = None
     cancel_batch: CancelBatch | None = None
+    workers: EnrolledWorkers = field(default_factory=EnrolledWorkers)
     unnamed: tuple[str, int] | None = None
     """The last job whose manifest does not name its ledger, and its batch."""
 
@@ -168,6 +170,8 @@ class WalkState:
         self.book = book
         self.partition = partition
         self.batch_no = 0
+        self.position = 0
+        """Of the record that belongs to no job and is being checked."""
         self.transitions = 0
         self.submitted = 0
         self.unnamed = 0

@@ -156,6 +156,10 @@ FINDINGS: Final[Mapping[str, Kind]] = {
     "REUSE_WRONG": Kind("a step or a run reuses a result that it cannot reuse", _KEY_HOLDER),
     "CONFIG_WRONG": Kind("a configuration is not the one its record names", "a policy was swapped"),
     "STEP_REPEATED": Kind("a step of a run is reused twice", _KEY_HOLDER),
+    "WORKER_WRONG": Kind("a worker is enrolled twice, or retired without being enrolled", _KEY_HOLDER),
+    "CERTIFICATE_INVALID": Kind(
+        "a worker's certificate, or the proof that it holds its key, does not hold", _KEY_HOLDER
+    ),
     "ERASED_WRONG": Kind("an erasure out of order, or in a partition that records none", _KEY_HOLDER),
     # Beside the ledger.
     "SCHEMA_CHANGED": Kind(

@@ -24,6 +24,7 @@ from detent.kernel.policy import RULES_ORIGIN_NAMED
 from detent.kernel.run import COMPLETED, has_result
 from detent.ledger.book import Partition
 from detent.ledger.items import SCOPE_LEDGER
+from detent.ledger.operator_checks import operated, worker_enrolled, worker_retired
 from detent.ledger.schema import SubmittedManifest, is_digest, read_record, read_submitted
 from detent.ledger.tables import JobFold, RunFold, fixed_digest
 from detent.ledger.templates import job_parts, submitted_body
@@ -372,7 +373,7 @@ def erased(walk: WalkState, fields: Mapping[str, Any], evidence: bytes) -> Itera
         walk.book.erased.add(digest)
 
 
-PLAIN_KINDS: Final[Mapping[str, tuple[Handler, bool]]] = {
+PLAIN_KINDS: Final[Mapping[str, tuple[Handler, bool | None]]] = {
     "run_started": (run_started, False),
     "step_reused": (step_reused, False),
     "run_reused": (run_reused, False),
@@ -380,5 +381,8 @@ PLAIN_KINDS: Final[Mapping[str, tuple[Handler, bool]]] = {
     "owner_epoch": (owner_epoch, True),
     "trust_changed": (trust_changed, True),
     "erased": (erased, False),
+    "operated": (operated, None),
+    "worker_enrolled": (worker_enrolled, True),
+    "worker_retired": (worker_retired, False),
 }
-"""For each kind its handler, and whether it has evidence."""
+"""For each kind its handler, and whether it has evidence; None where the record itself says so."""

@@ -87,7 +87,7 @@ class RecordWalk(WalkState):
             results.unnamed += 1
             return
         succeeded = fields["to_state"] == "SUCCEEDED"
-        named = (succeeded, job_id, fold.attempt_id, fold.lease_id, fold.manifest_hash)
+        named = (succeeded, job_id, fold.attempt_id, fold.lease_id, fold.manifest_hash, fold.holder)
         if not results.name(
             digest, NamedResult(self.partition.number, self.batch_no, position, fold.tenant_id, *named)
         ):
@@ -173,7 +173,7 @@ class RecordWalk(WalkState):
     # -- everything else -------------------------------------------------------------------------------------------------
 
     def _plain(self, body: bytes, evidence: bytes | None, position: int) -> None:
-        """Records that belong to no job's chain: runs, reuse, owners, trust, erasures."""
+        """Records that belong to no job's chain: runs, reuse, owners, trust, erasures, operators, workers."""
         fields = read_record(body)
         if isinstance(fields, TrustFault):
             return self.note_all([fields], position)
@@ -182,10 +182,11 @@ class RecordWalk(WalkState):
         if fields["partition_id"] != partition.number:
             faults.append(TrustFault("RECORD_PARTITION_WRONG", f"a record of partition {fields['partition_id']}"))
         self.tick(fields["tick"], position)
+        self.position = position
         handler, has_evidence = PLAIN_KINDS[fields["kind"]]
         if evidence is None and has_evidence:
             faults.append(TrustFault("EVIDENCE_MISSING", f"the {fields['kind']} record has no evidence beside it"))
-        elif evidence is not None and not has_evidence:
+        elif evidence is not None and has_evidence is False:
             faults.append(TrustFault("EVIDENCE_UNEXPECTED", f"{a_or_an(fields['kind'])} record has no evidence"))
         else:
             faults += handler(self, fields, evidence or b"")

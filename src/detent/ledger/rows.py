@@ -19,14 +19,14 @@ from detent.jobs.elements import Elements
 from detent.jobs.status import JobStatus
 from detent.kernel import Job, partition_of
 from detent.kernel.job import FIXED_FIELDS
-from detent.ledger.book import Book
+from detent.ledger.book import Book, Partition
 from detent.ledger.findings import Finding
 from detent.ledger.items import ContentItem, JobItem, RunItem
 from detent.ledger.loose import loose
 from detent.ledger.signing import NamedResult, SignedResult, result_signature
 from detent.ledger.tables import JobFold, fixed_digest
-from detent.ledger.trust import Trust
 from detent.ledger.trust_config import TrustFault
+from detent.ledger.workers import WorkerLease
 
 RUNNING = "running"
 _COMPARED = ("tenant_id", "run_id", "state", "transition_seq", "attempt_id", "head")
@@ -192,9 +192,9 @@ _BOUND: Final = ("job_id", "attempt_id", "lease_id", "manifest_hash")
 class Reports:
     """The comparison of reports, as they come, with the records that name them."""
 
-    def __init__(self, book: Book, trust_of: Callable[[int], Trust | None]) -> None:
+    def __init__(self, book: Book, partition_of: Callable[[int], Partition | None]) -> None:
         self._book = book
-        self._trust_of = trust_of
+        self._partition_of = partition_of
         self.checked = 0
         self.erased = 0
         self.missing = 0
@@ -238,10 +238,15 @@ class Reports:
         }
 
     def _check_signature(self, signed: SignedResult, named: NamedResult) -> None:
-        trust = self._trust_of(named.partition)
-        if trust is None:
+        partition = self._partition_of(named.partition)
+        trust = None if partition is None else partition.trust
+        if partition is None or trust is None:
             return  # That there is nothing to trust has been found already.
-        check = result_signature(trust, signed, named.batch_no, tenant=named.tenant_id, partition=named.partition)
+        enrolled = partition.workers.worker(signed.key_id)
+        worker = None if enrolled is None else WorkerLease(enrolled, named.position, named.holder)
+        check = result_signature(
+            trust, signed, named.batch_no, tenant=named.tenant_id, partition=named.partition, worker=worker
+        )
         if isinstance(check, TrustFault):
             self._note(check.code, f"the report's signature: {check.message}", named)
             return

@@ -18,6 +18,7 @@ from detent.errors import InvalidInput, Refused
 from detent.kernel import RECORD_FIELDS, RUN_STATUSES, Evidence, Manifest, State, open_envelope
 from detent.kernel import evidence as ev
 from detent.kernel.manifest import JOB_KINDS, id_fault
+from detent.kernel.operators import is_action, is_object_kind
 from detent.kernel.policy import QUOTA_OK
 from detent.kernel.records import DIGESTS_PER_ERASED_MAX, EXCEPTED_STEPS_MAX, OPTIONAL_FIELDS
 from detent.ledger.templates import uint
@@ -239,9 +240,14 @@ def record_fault(fields: object) -> str | None:
     for name in sorted(fields.keys() - {"kind"}):
         if not _CHECKS[name](fields[name]):
             return f"the {name} of the {kind} record is not what it must be"
-    if kind != "submitted" and fields.get("run_id", "") is None:
-        return f"the {kind} record names no run"
+    for name, (what, without) in _MAY_BE_EMPTY.items():
+        if kind != without and fields.get(name, "") is None:
+            return f"the {kind} record names no {what}"
     return None
+
+
+_MAY_BE_EMPTY: Final = {"run_id": ("run", "submitted"), "tenant_id": ("tenant", "operated")}
+"""Names that one kind of record alone may leave empty."""
 
 
 def is_digest(value: object) -> bool:
@@ -287,7 +293,7 @@ def _is_reason(value: object) -> bool:
 
 
 _CHECKS: Final[Mapping[str, Callable[[Any], bool]]] = {
-    "tenant_id": _is_id,
+    "tenant_id": lambda value: value is None or _is_id(value),
     "job_id": _is_id,
     "run_id": lambda value: value is None or _is_id(value),
     "step_id": _is_id,
@@ -335,4 +341,14 @@ _CHECKS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "status": lambda value: type(value) is str and value in RUN_STATUSES,
     "orchestrator_version": _is_id,
     "digests": _is_erased_digests,
+    "principal_id": _is_id,
+    "credential_id": _is_id,
+    "action": is_action,
+    "object_kind": is_object_kind,
+    "object_id": _is_id,
+    "outcome_code": _is_reason,
+    "evidence_digest": lambda value: value is None or is_digest(value),
+    "worker_id": _is_id,
+    "key_id": is_digest,
+    "certificate_digest": is_digest,
 }

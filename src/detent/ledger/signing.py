@@ -23,6 +23,7 @@ from detent.ledger.loose import loose
 from detent.ledger.schema import Grounds, parse_manifest, read_evidence
 from detent.ledger.trust import Trust
 from detent.ledger.trust_config import ALG, MANIFEST, RESULT, KeyEntry, TrustFault, manifest_origin_fault
+from detent.ledger.workers import WorkerLease
 
 RESULT_LABEL: Final = b"detent/result/v1\x00"
 
@@ -122,14 +123,23 @@ def sign_results(bodies: Sequence[bytes], key: SigningKey) -> list[SignedResult]
 
 
 def result_signature(
-    trust: Trust, signed: SignedResult, position: int, *, tenant: str, partition: int | None = None
+    trust: Trust,
+    signed: SignedResult,
+    position: int,
+    *,
+    tenant: str,
+    partition: int | None = None,
+    worker: WorkerLease | None = None,
 ) -> tuple[bytes, bytes, bytes] | TrustFault:
     """What has to verify for a result's signature to be believed (public key, message, signature), or why it never will be.
 
-    The key must have the role ``result``, be valid at ``position`` and may sign for the tenant. A good signature says who
-    reported, not whether it is true.
+    The key must have the role ``result``, be valid at ``position`` and may sign for the tenant; or it is that of an enrolled
+    ``worker`` whose certificate counts for the record. A good signature says who reported, not whether it is true.
     """
-    public_key = trust.find(signed.key_id, RESULT, position, tenant, partition)
+    if worker is None:
+        public_key = trust.find(signed.key_id, RESULT, position, tenant, partition)
+    else:
+        public_key = worker.public_key(origin=trust.origin_of_batch(position), tenant=tenant)
     if isinstance(public_key, TrustFault):
         return public_key
     return public_key, RESULT_LABEL + signed.body, signed.signature
@@ -168,6 +178,8 @@ class NamedResult(NamedTuple):
     attempt_id: int
     lease_id: bytes | None
     manifest_hash: bytes
+    holder: str | None = None
+    """To which worker's start the attempt's lease was granted."""
 
 
 class ResultTable:

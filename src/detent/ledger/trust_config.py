@@ -29,7 +29,9 @@ KIND: Final = "trust"
 FORMAT_VERSION: Final = 1
 
 ROOT, MANIFEST, TRANSITION, RESULT, LOG, WITNESS = "root", "manifest", "transition", "result", "log", "witness"
-ROLES: Final = frozenset({ROOT, MANIFEST, TRANSITION, RESULT, LOG, WITNESS})
+ENROLL: Final = "enroll"
+"""Signs the certificates of workers on other machines. Homes that never served have no such key."""
+ROLES: Final = frozenset({ROOT, MANIFEST, TRANSITION, RESULT, LOG, WITNESS, ENROLL})
 TENANT_ROLES: Final = frozenset({MANIFEST, RESULT})
 """Roles whose keys may be limited to tenants; everybody else signs for all of them."""
 

@@ -38,7 +38,7 @@ from detent.ledger.items import (
 from detent.ledger.note import NoteInvalid, parse_head, parse_note
 from detent.ledger.rows import Reports, Rows
 from detent.ledger.tree_heads import HeadClaims
-from detent.ledger.trust import Trust, Version
+from detent.ledger.trust import Version
 from detent.ledger.trust_config import TrustFault
 
 STRIDE: Final = 32
@@ -132,7 +132,7 @@ class _Reading:
         self._stage = 0
         self._walks: dict[int, BatchWalk] = {}
         self._rows = Rows(book)
-        self._reports = Reports(book, self._trust)
+        self._reports = Reports(book, self._partition)
 
     @property
     def _partitions(self) -> list[Partition]:
@@ -207,9 +207,9 @@ class _Reading:
             walk = self._walks[number] = BatchWalk(self._book, Partition(number, claims, origin))
         return walk
 
-    def _trust(self, number: int) -> Trust | None:
+    def _partition(self, number: int) -> Partition | None:
         walk = self._walks.get(number)
-        return None if walk is None else walk.partition.trust
+        return None if walk is None else walk.partition
 
     def _add_head(self, partition: Partition, note: str, *, kept: bool) -> None:
         finding = partition.heads.add(note, kept=kept)

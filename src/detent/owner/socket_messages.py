@@ -41,6 +41,9 @@ CLIENT_COMMANDS = frozenset(
         "run_reuse",
         "run_end",
         "erase",
+        "operate",
+        "worker_enroll",
+        "worker_retire",
     }
 )
 """What another process may ask for. Epochs, trust and the passing of time are the owner's own."""

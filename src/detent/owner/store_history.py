@@ -37,7 +37,17 @@ from typing import TypeAlias
 from detent.canon import sha256
 from detent.errors import DetentError, InvalidInput
 from detent.kernel import Grant, Job, Kernel, Record
-from detent.kernel.history import ERASED, RUN_ENDED, RUN_REUSED, STEP_REUSED, find_reused
+from detent.kernel.history import (
+    ERASED,
+    RUN_ENDED,
+    RUN_REUSED,
+    STEP_REUSED,
+    WORKER_ENROLLED,
+    WORKER_KINDS,
+    WORKER_RETIRED,
+    Workers,
+    find_reused,
+)
 from detent.kernel.manifest import id_fault
 from detent.kernel.run import RUNNING
 from detent.kernel.table import TERMINAL, State
@@ -60,6 +70,7 @@ class StoreHistory:
         self._runs: dict[str, bytes] = {}
         self._plain: list[Record] = []
         self._looked_at: dict[str, JobRow | None] = {}
+        self._workers: Workers | None = None
         self.horizon: int | None = None
         """During recovery: the first batch whose records are not the past yet."""
 
@@ -127,10 +138,21 @@ class StoreHistory:
 
     def erasure(self, number: int) -> Record | None:
         """The ``erased`` record before which there were ``number`` others."""
-        rows = self._store.records_of_kind(self._partition, ERASED)
-        past = (record_of(row) for row in rows if self._is_past(row))
         pending = (record for record in self._plain if record.kind == ERASED)
-        return next(islice(chain(past, pending), number, None), None)
+        return next(islice(chain(self._of_kind(ERASED), pending), number, None), None)
+
+    def worker(self, worker_id: str, key_id: bytes | None = None) -> list[Record]:
+        """The records of a worker's enrolment and retirement; all of those are read when the first one is asked for."""
+        if self._workers is None:
+            self._workers = Workers()
+            rows = (row for kind in (WORKER_ENROLLED, WORKER_RETIRED) for row in self._of_kind(kind))
+            for record in chain(rows, (one for one in self._plain if one.kind in WORKER_KINDS)):
+                self._workers.add(record)
+        return self._workers.find(worker_id, key_id)
+
+    def _of_kind(self, kind: str) -> Iterator[Record]:
+        rows = self._store.records_of_kind(self._partition, kind)
+        return (record_of(row) for row in rows if self._is_past(row))
 
     def run_heads(self, run_id: str) -> Iterator[tuple[str, int, bytes]]:
         """Heads of the run's jobs in canonical order; all have ended when the kernel asks."""
@@ -146,6 +168,10 @@ class StoreHistory:
             self._records[record.job_id, record.transition_seq] = record
         elif record.kind in {STEP_REUSED, RUN_REUSED, RUN_ENDED, ERASED}:
             self._plain.append(record)
+        elif record.kind in WORKER_KINDS:
+            self._plain.append(record)
+            if self._workers is not None:
+                self._workers.add(record)
 
     def end_job(self, job: Job) -> None:
         """Remember a job that ended in the turn under way."""

@@ -8,14 +8,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
+from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
+from detent.access.actions import check_action
 from detent.canon import check_uint64
 from detent.canon.late import dataclass
 from detent.errors import DetentError, InvalidInput, InvariantBroken, OutcomeUnknown, Refused
 from detent.jobs.dedupe import IdempotencyLimits
-from detent.kernel import Claim, Command, Heartbeat, Kernel, Outcome, ReuseStep, Submit, VerifiedManifest
-from detent.kernel.commands import stamped
+from detent.kernel import Claim, Command, Heartbeat, Kernel, Operate, Outcome, ReuseStep, Submit, VerifiedManifest
+from detent.kernel.commands import OUTCOME_OF_REQUEST, stamped
 from detent.kernel.handlers import HANDLERS
 from detent.kernel.identity import JOB_TRANSITION
 from detent.kernel.manifest import digest_fault, id_fault
@@ -146,11 +148,21 @@ def commands_of(request: Request, tick: int, kernel: Kernel) -> list[Command] | 
     for command in commands:
         if type(command) not in HANDLERS:
             raise InvalidInput(f"{type(command).__name__} is not a command of the kernel")
+        if type(command) is Operate:
+            check_action(command.action)
         if isinstance(command, Claim) and type(command.limit) is int:
             claimed += command.limit
     if claimed > TURN_COMMANDS_MAX and len(commands) > 1:  # A single claim has its own limit, and its own refusal.
         raise InvalidInput(f"one request claims {claimed} jobs (limit {TURN_COMMANDS_MAX})", hint="ask in parts")
     return commands
+
+
+def with_outcome(command: Command, before: Sequence[Outcome]) -> Command:
+    """An operator's action with what came of its request: the code of the first refusal among the commands before it, or OK."""
+    if type(command) is not Operate or command.outcome_code != OUTCOME_OF_REQUEST:
+        return command
+    refusal = next((outcome.refusal for outcome in before if outcome.refusal is not None), None)
+    return replace(command, outcome_code="OK" if refusal is None else refusal.code)
 
 
 def jobs_looked_for(commands: Sequence[Command]) -> list[str]:
@@ -272,7 +284,9 @@ class TurnDecider:
             return [self._turn_away(full, turn)] * max(1, len(commands))
         if names := jobs_looked_for(commands):
             self._history.look_ahead(names)
-        outcomes = [self._apply(command, turn, beats) for command in commands]
+        outcomes: list[Outcome] = []
+        for command in commands:
+            outcomes.append(self._apply(with_outcome(command, outcomes), turn, beats))
         if request.content and any(outcome.records for outcome in outcomes):
             turn.content.extend(request.content)  # With the record that names it, or not at all.
         if request.work or request.answers:
