@@ -18,8 +18,7 @@ from pathlib import Path
 
 import detent
 from detent.canon import digest_text, json_digest, json_encode
-from detent.cli.page import Cell, Page, state_cell
-from detent.cli.terminal import BAD, FAINT, GOOD, STRONG
+from detent.cli.page import Page
 from detent.inspect.export import Exported, export
 from detent.jobs.work import Result, WorkReport
 from detent.kernel import Cancel, Claim, Command, EndRun, Finish, Grant, Heartbeat, Manifest, StartRun, Submit
@@ -30,6 +29,8 @@ from detent.owner.home import Home, make_home
 from detent.owner.session import Session
 from detent.owner.socket_messages import Answer
 from detent.owner.wiring import Parts, begin_ledger, load_trust, signing_key
+from detent.pages.sheet import Cell, state_cell
+from detent.pages.text import BAD, FAINT, GOOD, STRONG
 from detent.testing import FakeClock
 from detent.words.states import word_of
 

@@ -32,7 +32,7 @@ PURE: dict[str, frozenset[str]] = {
 EFFECTS = (
     *("store", "artifacts", "executor"),
     *("owner", "targets", "reuse", "workers", "runs", "inspect"),
-    *("remote", "sdk", "serve", "cli", "testing"),
+    *("pages", "remote", "sdk", "serve", "cli", "testing"),
 )
 # The folders of a room in their order, where it has several; the modules beside them may import them all and not the reverse.
 FOLDERS: dict[str, tuple[str, ...]] = {

@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 from detent.canon import encode
-from detent.cli.terminal import safe
 from detent.executor.plain import wire
 from detent.executor.sandbox import Execution, Job, Profile, Sandbox
+from detent.pages.text import safe
 from tests.attacks.asked import Desk, faults
 from tests.attacks.case import Case
 from tests.faults.commands import Commands

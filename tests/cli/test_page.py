@@ -12,8 +12,9 @@ from types import MappingProxyType
 
 import pytest
 
-from detent.cli.page import Cell, Page, state_cell
-from detent.cli.terminal import GOOD
+from detent.cli.page import Page
+from detent.pages.sheet import Cell, state_cell
+from detent.pages.text import GOOD
 from tests.cli.conftest import Cli
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.cli.page import Cell
 from detent.cli.progress_frame import ASCII, fitted, frame
-from detent.cli.terminal import FAINT, GOOD, shortened, width
+from detent.pages.sheet import Cell
+from detent.pages.text import FAINT, GOOD, shortened, width
 from detent.runs.record.view import RunView
 from detent.words.states import STEP_STATES
 from tests.cli.run_views import START_MS, run_view, step, texts

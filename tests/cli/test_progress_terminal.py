@@ -19,7 +19,8 @@ import pytest
 
 from detent.cli.progress import Block
 from detent.cli.progress_frame import frame
-from detent.cli.terminal import takes_block, width
+from detent.cli.terminal import takes_block
+from detent.pages.text import width
 from detent.runs.record.view import RunView
 from tests.cli.run_views import run_view, step, texts
 

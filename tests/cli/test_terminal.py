@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.cli.terminal import columns, safe, short, width
+from detent.pages.text import columns, safe, short, width
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from importlib import import_module
 import click
 
 from detent.cli.shell import STANDARD_OUTPUT, CommandFailure, Ending, ReaderGone, wants_json
-from detent.cli.terminal import EXIT_CODES, safe
+from detent.cli.terminal import EXIT_CODES
 from detent.errors import EXIT_FAILED, DetentError, InvariantBroken
+from detent.pages.text import safe
 from detent.version import __version__
 
 DEBUG_VARIABLE = "DETENT_DEBUG"

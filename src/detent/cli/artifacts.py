@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detent.cli.page import Cell, Cellish, Page
-from detent.cli.result import job_meant
+from detent.cli.page import Page
 from detent.cli.shell import Shell, teaching, with_shell
-from detent.cli.terminal import FAINT, GOOD, short
+from detent.pages.sheet import Cell, Cellish
+from detent.pages.text import FAINT, GOOD, short
 from detent.words.quantities import size_text
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def command(shell: Shell, identifier: str, wanted: tuple[str, ...], *, directory
     from detent.inspect.job_results import job_result  # noqa: PLC0415
     from detent.owner.content import Content  # noqa: PLC0415
     from detent.owner.wiring import Parts  # noqa: PLC0415
+    from detent.pages.result import job_meant  # noqa: PLC0415
 
     if force and directory is None:
         raise click.UsageError("--force is for --output")

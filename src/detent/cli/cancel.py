@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detent.cli.page import Cell, Page
+from detent.cli.page import Page
 from detent.cli.shell import Shell, teaching, with_shell
-from detent.cli.terminal import GOOD, WARN
 from detent.errors import EXIT_FAILED, EXIT_UNAVAILABLE
+from detent.pages.sheet import Cell
+from detent.pages.text import GOOD, WARN
 from detent.words.quantities import count_text
 from detent.words.states import CANCELLED, word_of
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detent.cli.page import Cell, Page
+from detent.cli.page import Page
 from detent.cli.shell import Shell, teaching, with_shell
-from detent.cli.terminal import BAD, FAINT, GOOD
 from detent.errors import EXIT_FAILED
+from detent.pages.sheet import Cell
+from detent.pages.text import BAD, FAINT, GOOD
 from detent.words.quantities import count_text
 
 if TYPE_CHECKING:

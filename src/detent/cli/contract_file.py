@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detent.cli.contract_text import refuse_unknown_zone
-from detent.cli.page import Cell, Page
+from detent.cli.page import Page
 from detent.cli.shell import JSON, Ending, Shell, format_option
-from detent.cli.terminal import BAD, FAINT, STRONG
 from detent.errors import EXIT_INVALID
+from detent.pages.contract_text import refuse_unknown_zone
+from detent.pages.sheet import Cell
+from detent.pages.text import BAD, FAINT, STRONG
 from detent.words.quantities import count_text
 
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ import os
 
 import click
 
-from detent.cli.page import Cell, Page
+from detent.cli.page import Page
 from detent.cli.shell import Shell, teaching, with_shell
-from detent.cli.terminal import FAINT, GOOD
+from detent.pages.sheet import Cell
+from detent.pages.text import FAINT, GOOD
 
 
 @click.command(

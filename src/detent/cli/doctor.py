@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detent.cli.page import Cell, Page
+from detent.cli.page import Page
 from detent.cli.shell import Shell, teaching, with_shell
-from detent.cli.terminal import BAD, FAINT, GOOD, WARN
 from detent.errors import EXIT_FAILED
+from detent.pages.sheet import Cell
+from detent.pages.text import BAD, FAINT, GOOD, WARN
 
 if TYPE_CHECKING:
     from detent.store.api import StoreReader

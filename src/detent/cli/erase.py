@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detent.cli.page import Cell, Page
+from detent.cli.page import Page
 from detent.cli.shell import JSON, Shell, teaching, with_shell
-from detent.cli.terminal import FAINT, GOOD, NOTE, WARN
 from detent.errors import EXIT_FAILED
+from detent.pages.sheet import Cell
+from detent.pages.text import FAINT, GOOD, NOTE, WARN
 from detent.words.quantities import count_text, size_text
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detent.cli.page import Cell, Page
+from detent.cli.page import Page
 from detent.cli.shell import Shell, teaching, with_shell
-from detent.cli.terminal import FAINT, GOOD, WARN
+from detent.pages.sheet import Cell
+from detent.pages.text import FAINT, GOOD, WARN
 from detent.words.quantities import count_text, size_text
 
 if TYPE_CHECKING:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from detent.cli.page import Cell, Page
+from detent.cli.page import Page
 from detent.cli.shell import Shell, duration_ms, teaching, with_shell
-from detent.cli.terminal import FAINT, GOOD
+from detent.pages.sheet import Cell
+from detent.pages.text import FAINT, GOOD
 from detent.words.quantities import count_text, size_text
 
 

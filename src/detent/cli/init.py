@@ -11,9 +11,10 @@ from typing import Final
 
 import click
 
-from detent.cli.page import Cell, Page
+from detent.cli.page import Page
 from detent.cli.shell import Shell, teaching, with_shell
-from detent.cli.terminal import FAINT, GOOD, NOTE
+from detent.pages.sheet import Cell
+from detent.pages.text import FAINT, GOOD, NOTE
 
 
 @click.command(

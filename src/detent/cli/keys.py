@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detent.cli.page import Cell, Cellish, Page
+from detent.cli.page import Page
 from detent.cli.shell import Shell, format_option, home_option, list_by_default, teaching, with_shell
-from detent.cli.terminal import BAD, FAINT, GOOD, WARN
+from detent.pages.sheet import Cell, Cellish
+from detent.pages.text import BAD, FAINT, GOOD, WARN
 
 if TYPE_CHECKING:
     from detent.owner.keys import KeysView, KeyView

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from detent.cli.page import Cell, Page
+from detent.cli.page import Page
 from detent.cli.shell import JSON, ReaderGone, Shell, teaching, with_shell
-from detent.cli.terminal import FAINT, safe
+from detent.pages.sheet import Cell
+from detent.pages.text import FAINT, safe
 from detent.words.quantities import count_text
 from detent.words.states import REUSED, RUNNING, SUCCEEDED, word_of
 

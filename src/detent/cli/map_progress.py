@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from detent.cli.page import Cell
 from detent.cli.progress import Block, Console, Progress, clock_text
 from detent.cli.progress_frame import DRAWN, Line, Look, fitted
-from detent.cli.terminal import BAD, FAINT, STRONG, WARN, safe
+from detent.pages.sheet import Cell
+from detent.pages.text import BAD, FAINT, STRONG, WARN, safe
 from detent.words.quantities import count_text, short_duration, size_text
 
 if TYPE_CHECKING:

@@ -2,8 +2,6 @@
 
 Three readers, one page: a terminal gets colours and drawn tables, a pipe or `NO_COLOR` gets plain aligned text without a
 single escape sequence. Programs get neither; they ask for `-o json`.
-
-The files that a run left, as lines of a page: one for each file, or for all files of a step that made many.
 """
 
 from __future__ import annotations
@@ -11,16 +9,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from detent.cli.terminal import FAINT, STATE_STYLES, STRONG, coloured, columns, page_columns, safe, wants_colour, width
-from detent.words.quantities import size_text
-from detent.words.states import word_of
-
-if TYPE_CHECKING:
-    from detent.runs.record.outcome import Artifact
+from detent.cli.terminal import coloured, page_columns, wants_colour
+from detent.pages.sheet import Cell, Cellish, Row, Sheet, Table
+from detent.pages.text import FAINT, STRONG, columns, safe, width
 
 _ROOM_MIN = 20
 """Columns below which wrapping makes things worse."""
@@ -29,26 +22,11 @@ _GAP = "  "
 """Between two columns of a table."""
 
 
-class Cell(NamedTuple):
-    """A text with the style it is shown in."""
-
-    text: str
-    style: str = ""
-
-
-Cellish: TypeAlias = str | Cell
-
-
-def state_cell(state: str) -> Cell:
-    """A state as people read it, in its colour; ``state`` may also be the name that a record has for it."""
-    word = word_of(state)
-    return Cell(word, STATE_STYLES.get(word, ""))
-
-
-class Page:
-    """Standard output for people."""
+class Page(Sheet):
+    """Standard output for people: what is put on it is drawn at once."""
 
     def __init__(self, *, colour: bool | None = None) -> None:
+        super().__init__()
         self._colour = wants_colour(os.environ) if colour is None else colour
         self._width = page_columns()
 
@@ -67,7 +45,7 @@ class Page:
         for name, value in pairs:
             self.hanging([indent, Cell(name.ljust(longest), FAINT), "  "], value)
 
-    def hanging(self, lead: Sequence[Cellish], text: Cellish) -> None:
+    def hanging(self, lead: Row, text: Cellish) -> None:
         """A lead and a text; on a terminal the text's further lines stand below its first word.
 
         A pipe gets one line of any length: programs count lines, terminals count columns.
@@ -84,13 +62,15 @@ class Page:
         for line in lines[1:]:
             self.line(" " * indent, Cell(line, cell.style))
 
-    def fits(self, header: Sequence[str], rows: Sequence[Sequence[Cellish]]) -> bool:
+    def _fits(self, header: Sequence[str], rows: Sequence[Row]) -> bool:
         """Whether a table can be shown without breaking what should stay whole. A pipe takes everything."""
         cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
         return not self._width or sum(_fitted(header, cells, 0)) + len(_GAP) * (len(header) - 1) <= self._width
 
-    def table(self, header: Sequence[str], rows: Sequence[Sequence[Cellish]]) -> None:
+    def table(self, header: Sequence[str], rows: Sequence[Row], *, narrow: Table | None = None) -> None:
         """Rows under a header. On a terminal long text is broken so that the rows fit; a pipe gets every row in one line."""
+        if narrow is not None and not self._fits(header, rows):
+            header, rows = narrow
         cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
         if not self._width:
             plain = [[safe(name) for name in header], *([safe(cell.text) for cell in row] for row in cells)]
@@ -142,39 +122,3 @@ def _folded(text: str, room: int) -> list[str]:
     if width(text) <= room:
         return [text]
     return wrap(text, room, break_on_hyphens=False) or [""]
-
-
-ARTIFACTS_SHOWN_MAX: Final = 20
-ARTIFACTS_OF_STEP_MAX: Final = 5
-"""Files of one step that are shown one by one; of more, the first stands for all, so that no step hides the others."""
-
-
-def artifact_fields(name: str, artifacts: Sequence[Artifact]) -> list[tuple[str, Cellish]]:
-    """The files of a run under a name, and how many are not shown."""
-    groups = _grouped(artifacts)
-    fields: list[tuple[str, Cellish]] = [(name, _artifact_text(*group)) for group in groups[:ARTIFACTS_SHOWN_MAX]]
-    if (more := sum(map(len, groups[ARTIFACTS_SHOWN_MAX:]))) > 0:
-        fields.append(("", Cell(f"... and {more:,} more: `-o json` has all", FAINT)))
-    return fields
-
-
-def _grouped(artifacts: Sequence[Artifact]) -> list[Sequence[Artifact]]:
-    """The files of each step, one by one or, where they are many, as one."""
-    steps: dict[str, list[Artifact]] = {}
-    for artifact in artifacts:
-        steps.setdefault(artifact.step, []).append(artifact)
-    return [
-        group
-        for made in steps.values()
-        for group in ([made] if len(made) > ARTIFACTS_OF_STEP_MAX else [[one] for one in made])
-    ]
-
-
-def _artifact_text(artifact: Artifact, *others: Artifact) -> str:
-    path = Path(artifact.path)
-    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    # A file in the content store has a digest for a name; people know it by the one that the step gave it.
-    name = "" if path.name == Path(artifact.name).name else f": {artifact.name}"
-    more = f" and {len(others):,} more" if others else ""
-    size = sum(one.size_bytes for one in (artifact, *others))
-    return f"{shown}{more}  {size_text(size)}, {artifact.step}{name}"

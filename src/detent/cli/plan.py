@@ -26,10 +26,11 @@ from detent.cli.contract_file import (
     refuse_policies,
     refused,
 )
-from detent.cli.contract_text import Coming, coming_of, limits_text, runs_text, value_text
-from detent.cli.page import Cell, Cellish, Page
+from detent.cli.page import Page
 from detent.cli.shell import JSON, Shell, teaching, with_shell
-from detent.cli.terminal import BAD, FAINT, GOOD, NOTE, STRONG, WARN, safe, width
+from detent.pages.contract_text import Coming, coming_of, limits_text, runs_text, value_text
+from detent.pages.sheet import Cell, Cellish
+from detent.pages.text import BAD, FAINT, GOOD, NOTE, STRONG, WARN, safe, width
 from detent.words.quantities import count_text
 from detent.words.states import REUSED, SKIPPED
 

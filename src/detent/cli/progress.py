@@ -35,7 +35,8 @@ from typing import Final, Self, TextIO
 
 from detent.canon.late import dataclass
 from detent.cli.progress_frame import ASCII, DRAWN, WAITED_SHOWN_MS, Line, Look, fold_text, frame, line_width
-from detent.cli.terminal import coloured, safe, takes_block, terminal_size
+from detent.cli.terminal import coloured, takes_block, terminal_size
+from detent.pages.text import safe
 from detent.runs.record.view import RunView, StepView, step_time_ms, step_waited_ms
 from detent.words.quantities import count_text, short_duration
 from detent.words.states import BLOCKED, CANCELLED, FAILED, OVER, READY, REUSED, RUNNING, SKIPPED

@@ -15,21 +15,9 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from detent.canon.late import dataclass
-from detent.cli.page import Cell
-from detent.cli.terminal import (
-    BAD,
-    FAINT,
-    GOOD,
-    NOTE,
-    STATE_MARKS,
-    STATE_MARKS_ASCII,
-    STATE_STYLES,
-    STRONG,
-    WARN,
-    safe,
-    shortened,
-    width,
-)
+from detent.cli.terminal import STATE_MARKS, STATE_MARKS_ASCII
+from detent.pages.sheet import Cell
+from detent.pages.text import BAD, FAINT, GOOD, NOTE, STATE_STYLES, STRONG, WARN, safe, shortened, width
 from detent.runs.record.view import RunView, StepView, counts, elapsed_ms, share_done, step_time_ms, step_waited_ms
 from detent.words.quantities import count_text, short_duration
 from detent.words.states import BLOCKED, CANCELLED, FAILED, READY, REUSED, RUNNING, SKIPPED, SUCCEEDED, WAITING

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
-from detent.cli.page import Cell, Cellish, Page
+from detent.cli.page import Page
 from detent.cli.shell import Shell, teaching, with_shell
-from detent.cli.terminal import BAD, FAINT, GOOD, STRONG, WARN
 from detent.errors import EXIT_FAILED
+from detent.pages.sheet import Cell, Cellish
+from detent.pages.text import BAD, FAINT, GOOD, STRONG, WARN
 from detent.words.quantities import count_text
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detent.cli.page import Cell, Page, state_cell
-from detent.cli.result import answer_result
+from detent.cli.page import Page
 from detent.cli.shell import Shell, teaching, with_shell
-from detent.cli.terminal import BAD, FAINT, STRONG, safe, shortened
 from detent.errors import EXIT_FAILED
+from detent.pages.sheet import Cell, state_cell
+from detent.pages.text import BAD, FAINT, STRONG, safe, shortened
 from detent.words.quantities import short_duration
 from detent.words.states import OVER, SUCCEEDED, word_of
 
@@ -139,13 +139,14 @@ def _retry_job(shell: Shell, home: Home, row: JobRow, element: int | None, state
         )
     with Runtime(home, workers=1 if workers is None else workers) as work:
         if Job.decode(row.body).job_kind == PLATFORM:
+            from detent.pages.result import result_page  # noqa: PLC0415
             from detent.runs.platform_jobs import PlatformJobs  # noqa: PLC0415 - loads Pydantic
             from detent.runs.single_jobs import SingleJobs  # noqa: PLC0415
             from detent.sdk.platform_jobs import result_of  # noqa: PLC0415
 
             again = PlatformJobs(work).retry(row.job_id)
             view = result_of(work, SingleJobs(work), again.job_id, None)
-            return answer_result(shell, view, submitted={**again.to_map(), "retry_of": row.job_id, "retried": True})
+            return shell.tell(result_page(view, submitted={**again.to_map(), "retry_of": row.job_id, "retried": True}))
         ended = retry_job(work, row, element)
         value = work.backend.value(ended.report) if ended.report is not None and ended.report.ok else None
     code = 0 if word_of(ended.state) == SUCCEEDED else EXIT_FAILED

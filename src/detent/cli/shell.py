@@ -29,11 +29,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from detent.cli.page import Page
-from detent.cli.terminal import EXIT_CODES, safe
+from detent.cli.terminal import EXIT_CODES
 from detent.errors import registered
+from detent.pages.text import safe
 
 if TYPE_CHECKING:
     from detent.owner.home import Home
+    from detent.pages.sheet import Told
 
 JSON, TEXT = "json", "text"
 STANDARD_OUTPUT = "standard output"
@@ -95,6 +97,13 @@ class Shell:
         if named is not None and is_home(Path(named) / ".detent"):
             hint = f"did you mean {Path(named) / '.detent'}?"
         raise HomeError(f"no home in {where}", hint=hint)
+
+    def tell(self, told: Told) -> int:
+        """Print an answer and what is said beside it, and return the exit code that it stands for."""
+        code = self.answer(told.document, told.sheet.onto, code=told.code)
+        for note in told.notes:
+            self.note(note)
+        return code
 
     def answer(self, document: object, draw: Callable[[Page], None], *, code: int = 0) -> int:
         """Print the one JSON document or the page, and return the exit code."""

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detent.cli.page import Cell, Page
-from detent.cli.result import answer_result, awaited
+from detent.cli.page import Page
+from detent.cli.result import awaited
 from detent.cli.shell import Shell, duration_ms, teaching, with_shell
-from detent.cli.terminal import FAINT, GOOD
+from detent.pages.sheet import Cell
+from detent.pages.text import FAINT, GOOD
 from detent.words.states import word_of
 
 if TYPE_CHECKING:
@@ -86,7 +87,9 @@ def command(  # noqa: PLR0913 - a command's options
         )
         submitted = {**job.submitted.to_map(), "status": word_of(job.status)}
         if wait:
-            return answer_result(shell, awaited(client, job.job_id, seconds), submitted=submitted)
+            from detent.pages.result import result_page  # noqa: PLC0415
+
+            return shell.tell(result_page(awaited(client, job.job_id, seconds), submitted=submitted))
     return shell.answer(submitted, lambda page: _draw(page, job.submitted, submitted))
 
 

@@ -15,10 +15,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from detent.cli.page import Cell, Cellish, Page, artifact_fields, state_cell
-from detent.cli.terminal import BAD, FAINT, NOTE, STRONG, WARN, beginning, safe, shortened
+from detent.cli.page import Page
 from detent.errors import DetentError
 from detent.owner.home import find_home
+from detent.pages.sheet import Cell, Cellish, artifact_fields, state_cell
+from detent.pages.text import BAD, FAINT, NOTE, STRONG, WARN, beginning, safe, shortened
 from detent.runs.record.view import Counts, RunView, counts, elapsed_ms, step_elapsed_ms, step_waited_ms
 from detent.words.quantities import count_text, short_duration
 from detent.words.states import CANCELLED, FAILED, SKIPPED, STOPPED, SUCCEEDED, word_of

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from detent.cli.page import Cell, Page
+from detent.cli.page import Page
 from detent.cli.shell import JSON, STANDARD_OUTPUT, ReaderGone, Shell, teaching, with_shell
-from detent.cli.terminal import FAINT, GOOD
+from detent.pages.sheet import Cell
+from detent.pages.text import FAINT, GOOD
 from detent.words.quantities import count_text, size_text
 
 if TYPE_CHECKING:

@@ -15,11 +15,12 @@ from detent.cli.contract_file import (
     refuse_policies,
     without_home,
 )
-from detent.cli.contract_text import coming_of
-from detent.cli.page import Cell, Page
+from detent.cli.page import Page
 from detent.cli.shell import Shell, teaching
-from detent.cli.terminal import BAD, FAINT, GOOD, STRONG, WARN
 from detent.errors import EXIT_INVALID
+from detent.pages.contract_text import coming_of
+from detent.pages.sheet import Cell
+from detent.pages.text import BAD, FAINT, GOOD, STRONG, WARN
 from detent.words.quantities import count_text
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from detent.canon import digest_text
-from detent.cli.contract_text import map_text
-from detent.cli.page import Cell, Cellish, Page, artifact_fields, state_cell
-from detent.cli.terminal import BAD, FAINT, safe, short
 from detent.errors import DetentError
 from detent.jobs.values import is_file, is_result
 from detent.jobs.work import PROCESS
+from detent.pages.contract_text import map_text
+from detent.pages.sheet import Cell, Cellish, Sheet, artifact_fields, state_cell
+from detent.pages.text import BAD, FAINT, safe, short
 from detent.runs.record.outcome import artifacts_of, failure_of
 from detent.runs.record.recorded_run import report_of, value_of
 from detent.runs.record.view import counts, step_time_ms, step_waited_ms
@@ -86,7 +86,7 @@ class RunSteps:
             fields.append(("because", self.recorded.message))
         return [*fields, ("steps", _counts_text(counts(step.view for step in self.recorded.steps)))]
 
-    def draw(self, page: Page) -> None:
+    def draw(self, page: Sheet) -> None:
         """The steps, then the files."""
         shown = self.recorded.steps[:STEPS_SHOWN_MAX]
         rows: list[list[Cellish]] = []
@@ -277,7 +277,7 @@ def report_fields(content: Content, report: WorkReport) -> list[tuple[str, Celli
     return fields
 
 
-def draw_error(page: Page, report: WorkReport) -> None:
+def draw_error(page: Sheet, report: WorkReport) -> None:
     """Why an attempt failed, with the traceback of the user's code."""
     if (failure := report.result.failure) is None:
         return

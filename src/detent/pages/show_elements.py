@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from detent.canon import digest_text
-from detent.cli.page import Cell, Cellish, Page, state_cell
-from detent.cli.show_run import call_text, value_bytes, value_text
-from detent.cli.terminal import BAD, FAINT
 from detent.inspect.elements import settled_report
+from detent.pages.sheet import Cell, Cellish, Sheet, state_cell
+from detent.pages.show_run import call_text, value_bytes, value_text
+from detent.pages.text import BAD, FAINT
 from detent.words.quantities import count_text, duration_text
 from detent.words.states import word_of
 
@@ -50,7 +50,7 @@ def element_fields(element: ElementView, view: JobView) -> list[tuple[str, Celli
     ]
 
 
-def draw_elements(page: Page, content: Content, elements: Sequence[ElementView]) -> None:
+def draw_elements(page: Sheet, content: Content, elements: Sequence[ElementView]) -> None:
     """The elements of an array: failed ones first where there are more than fit."""
     shown = elements
     if len(elements) > ELEMENTS_SHOWN_MAX:
