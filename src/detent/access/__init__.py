@@ -3,6 +3,7 @@
     a credential  ->  a principal with one workspace and its scopes  ->  a route's scope  ->  a rate  ->  the handler
 
 * `tokens` writes and reads credentials; the server stores their digests.
+* `signature` signs requests of workers and operators, and reads such signatures (RFC 9421).
 * `scopes` lists the scopes, the roles that are sets of them, and the `Principal` that every request acts for.
 * `headers` judges what a request says about itself before anything is routed: host, path, media types, entity tags.
 * `cursor` is the place where a listing goes on. It carries no authority: filters and the tenant are applied again.

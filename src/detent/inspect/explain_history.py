@@ -104,9 +104,9 @@ class _Watched(Scheduler):
                     self._found[sha256(why)] = Remade(Decision.decode(why))
         return admitted
 
-    def take(self, replica_id: str | None) -> Placed | Refused | None:
+    def take(self, replica_id: str | None, suits: Callable[[str], bool] | None = None) -> Placed | Refused | None:
         """Place, and keep it; the slot is taken later, so the fleet is still the one that was looked at."""
-        placed = super().take(replica_id)
+        placed = super().take(replica_id, suits)
         if isinstance(placed, Placed) and placed.job_id == self._job_id:
             known = self.known.get(placed.job_id)
             self._keep(placed.decision, None if known is None or not known.pool_id else known.pool_id)

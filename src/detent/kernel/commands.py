@@ -89,6 +89,10 @@ class Claim:
     tick: int
     replica_id: str
     limit: int = 1
+    tenants: tuple[str, ...] | None = None
+    """The workspaces whose jobs the worker may run; None: all of them."""
+    kinds: tuple[str, ...] | None = None
+    """The kinds of jobs that it can run; None: all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,8 +359,8 @@ _NAMES: dict[type[Command], str] = {
     RetireWorker: "worker_retire",
 }
 _CLASSES = {name: cls for cls, name in _NAMES.items()}
-_LATER = frozenset({EndRun, Finish, ReuseStep})
-"""Commands whose last field came later than the others, and is left out where it is None."""
+_LATER = {EndRun: 1, Finish: 1, ReuseStep: 1, Claim: 2}
+"""Commands whose last fields came later than the others, and how many: they are left out from the end where they are None."""
 _FIELDS: dict[type[Command], tuple[str, ...]] = {cls: tuple(field.name for field in fields(cls)) for cls in _NAMES}
 _VALUES: dict[type[Command], Callable[[Command], tuple[Any, ...]]] = {
     cls: attrgetter(*names) for cls, names in _FIELDS.items()
@@ -397,10 +401,12 @@ def command_to_list(command: Command) -> list[object]:
         values[1] = list(values[1])
     elif cls is ReuseRun:
         values[3] = list(values[3])
-    elif cls in _LATER and values[-1] is None:
-        values.pop()  # As it was recorded before there was such a field.
-    elif cls is Finish:
-        values[-1] = list(values[-1])
+    elif later := _LATER.get(cls, 0):
+        for _ in range(later):
+            if values[-1] is not None:
+                break
+            values.pop()  # As it was recorded before there was such a field.
+        values = [list(value) if type(value) is tuple else value for value in values]
     return [_NAMES[cls], *values]
 
 
@@ -422,18 +428,21 @@ def command_from_list(item: object) -> Command:
         raise InvalidInput(f"unknown recorded command {name!r}")
     if cls is Submit:
         return _submit_from(values)
-    if cls in _LATER and len(values) == len(_FIELDS[cls]) - 1:
-        values.append(None)
-    elif cls in _LATER and values and values[-1] is None:
-        raise InvalidInput(f"recorded command {name!r} has an empty {_FIELDS[cls][-1]}, which is left out instead")
+    missing = len(_FIELDS[cls]) - len(values)
+    if missing < (later := _LATER.get(cls, 0)) and values and values[-1] is None:
+        raise InvalidInput(
+            f"recorded command {name!r} has an empty {_FIELDS[cls][-1 - missing]}, which is left out instead"
+        )
+    if 0 < missing <= later:
+        values += [None] * missing
     if len(values) != len(_FIELDS[cls]):
         raise InvalidInput(f"recorded command {name!r} has {len(values)} fields, not {len(_FIELDS[cls])}")
     if cls is Resume or cls is Erase:
         values[1] = _tuples(values[1])
     elif cls is ReuseRun:
         values[3] = _tuples(values[3])
-    elif cls is Finish:
-        values[-1] = _tuples(values[-1])
+    elif cls is Finish or cls is Claim:
+        values = [_tuples(value) for value in values]
     return cls(*values)
 
 

@@ -19,7 +19,7 @@ from detent.kernel import identity, operators, run_handlers
 from detent.kernel.history import Record
 from detent.kernel.identity import chain_genesis, lease_key, partition_of
 from detent.kernel.job import Job
-from detent.kernel.manifest import RefusedManifest, VerifiedManifest, digest_fault, id_fault
+from detent.kernel.manifest import JOB_KINDS, RefusedManifest, VerifiedManifest, digest_fault, id_fault
 from detent.kernel.moves import cancel_by_batch, conflict, extend_lease, over_quota, succeed
 from detent.kernel.outcome import (
     CONFLICT,
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 CLAIM_LIMIT_MAX = 10_000
 """Most leases one claim may ask for."""
+CLAIM_NAMES_MAX = 256
+"""Most workspaces, or kinds of jobs, that one claim may name."""
 REQUEST_BYTES_MAX = 16 * 1024
 """Size of what a job may ask of the place where it runs."""
 ORDER_BYTES_MAX = 48 * 1024
@@ -167,7 +169,31 @@ def claim(kernel: PartitionState, command: cmd.Claim, out: Outcome) -> None:
     """Dequeue and lease up to ``limit`` jobs to one replica; a job over its quota is cancelled instead (X-018)."""
     if fault := id_fault("replica_id", command.replica_id):
         return kernel.refuse(out, "INVALID_PARAMS", fault, identity.JOB_TRANSITION)
-    return _lease_next(kernel, command.replica_id, command.limit, out)
+    tenants, kinds = command.tenants, command.kinds
+    if tenants is None and kinds is None:
+        return _lease_next(kernel, command.replica_id, command.limit, out)
+    if fault := _suiting_fault(tenants, kinds):
+        return kernel.refuse(out, "INVALID_PARAMS", fault, identity.JOB_TRANSITION)
+
+    def suits(job_id: str) -> bool:
+        job = kernel.jobs[job_id]
+        return (tenants is None or job.tenant_id in tenants) and (kinds is None or job.job_kind in kinds)
+
+    return _lease_next(kernel, command.replica_id, command.limit, out, suits)
+
+
+def _suiting_fault(tenants: object, kinds: object) -> str | None:
+    for name, value, known in (("tenants", tenants, None), ("kinds", kinds, JOB_KINDS)):
+        if value is None:
+            continue
+        if type(value) is not tuple or not 1 <= len(value) <= CLAIM_NAMES_MAX:
+            return f"{name} must be 1 to {CLAIM_NAMES_MAX} names, or left out"
+        for one in value:
+            if fault := id_fault(name, one):
+                return fault
+            if known is not None and one not in known:
+                return f"{name} must be of {', '.join(sorted(known))}, not {show(one)}"
+    return None
 
 
 def dispatch(kernel: PartitionState, command: cmd.Dispatch, out: Outcome) -> None:
@@ -175,11 +201,17 @@ def dispatch(kernel: PartitionState, command: cmd.Dispatch, out: Outcome) -> Non
     _lease_next(kernel, None, command.limit, out)
 
 
-def _lease_next(kernel: PartitionState, replica_id: str | None, limit: int, out: Outcome) -> None:
+def _lease_next(
+    kernel: PartitionState,
+    replica_id: str | None,
+    limit: int,
+    out: Outcome,
+    suits: Callable[[str], bool] | None = None,
+) -> None:
     if type(limit) is not int or not 1 <= limit <= CLAIM_LIMIT_MAX:
         message = f"limit must be an integer from 1 to {CLAIM_LIMIT_MAX}, not {show(limit)}"
         return kernel.refuse(out, "INVALID_PARAMS", message, identity.JOB_TRANSITION)
-    while len(out.grants) < limit and (placed := kernel.queue.take(replica_id)) is not None:
+    while len(out.grants) < limit and (placed := kernel.queue.take(replica_id, suits)) is not None:
         if isinstance(placed, Refused):
             return kernel.refuse_with(out, placed, identity.JOB_TRANSITION)
         job = kernel.jobs[placed.job_id]

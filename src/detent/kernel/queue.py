@@ -79,8 +79,8 @@ class JobQueue(Protocol):
     def has_room(self, line: Hashable) -> bool:
         """Whether one more job could be put into a line now."""
 
-    def take(self, replica_id: str | None) -> Placed | Refused | None:
-        """Take out the job that runs next on a replica (None: on any).
+    def take(self, replica_id: str | None, suits: Callable[[str], bool] | None = None) -> Placed | Refused | None:
+        """Take out the job that runs next on a replica (None: on any). With ``suits`` jobs are passed over that do not.
 
         None when nothing that waits can be placed now; refused when nothing ever can, because the replica is unknown.
         """
@@ -151,9 +151,9 @@ class PriorityFifo:
         """The class."""
         return priority
 
-    def take(self, replica_id: str | None) -> Placed | Refused | None:
+    def take(self, replica_id: str | None, suits: Callable[[str], bool] | None = None) -> Placed | Refused | None:
         """The next job for the caller; this queue knows no other worker to choose."""
-        job_id = None if replica_id is None else self.dequeue()
+        job_id = None if replica_id is None else self.dequeue() if suits is None else self._dequeue_suiting(suits)
         return None if job_id is None or replica_id is None else Placed(job_id, replica_id, None)
 
     def leased(self, job_id: str, replica_id: str, tick: int) -> None:
@@ -219,6 +219,15 @@ class PriorityFifo:
                 del self._waiting[job_id]
                 self._counts[priority] -= 1
                 return job_id
+        return None
+
+    def _dequeue_suiting(self, suits: Callable[[str], bool]) -> str | None:
+        """Take out the first job that suits, from the top class down."""
+        for priority, line in self._lines.items():
+            for arrival, job_id in line:
+                if self._waiting.get(job_id) == (priority, arrival) and suits(job_id):
+                    self.cancel(job_id)
+                    return job_id
         return None
 
     def cancel(self, job_id: str) -> bool:

@@ -86,6 +86,14 @@ class PoolQueues:
             del self._pool_of[job_id]
         return job_id
 
+    def dequeue_suiting(self, suits: Callable[[str], bool], *, pool_id: str | None = None) -> str | None:
+        """Take out the first job that suits a worker, in one pool or, without ``pool_id``, in any."""
+        pools = self._pools.values() if pool_id is None else filter(None, [self._pools.get(pool_id)])
+        job_id = next(filter(None, (queues.first(suits) for queues in pools)), None)
+        if job_id is not None:
+            self.cancel(job_id)
+        return job_id
+
     def cancel(self, job_id: str) -> bool:
         """Take a job out wherever it stands; False when it is not there."""
         pool_id = self._pool_of.pop(job_id, None) if type(job_id) is str else None

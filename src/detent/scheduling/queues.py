@@ -21,7 +21,8 @@ for room comes in through `has_room`, which counts only free places, so it neith
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import merge
 from typing import Final, TypeAlias
 
 from detent.canon.grammar import PRIORITY_MAX, PRIORITY_MIN
@@ -41,6 +42,9 @@ ADMISSION_POLICIES: Final = (REJECT, DROP_LRU, SHED_LOW_PRIORITY)
 
 CAPACITY_DEFAULT: Final = 256
 """Bound of a class that a mapping of capacities does not name (A.10)."""
+
+PASSED_MAX: Final = 4_096
+"""Jobs of other workers that one claim looks past."""
 
 Capacity: TypeAlias = int | Mapping[int, int]
 
@@ -200,6 +204,27 @@ class ClassQueues:
         return True
 
     # -- questions -----------------------------------------------------------------------------------------------------
+
+    def first(self, suits: Callable[[str], bool]) -> str | None:
+        """The first job that suits a worker, from the top class down; at most `PASSED_MAX` others are passed over."""
+        left = PASSED_MAX
+        for priority in range(self._top, 0, -1):
+            for _, job_id in merge(self._standing(2 * priority), self._standing(2 * priority + 1)):
+                if suits(job_id):
+                    return job_id
+                left -= 1
+                if not left:
+                    return None
+        return None
+
+    def _standing(self, number: int) -> Iterator[tuple[int, str]]:
+        """The jobs of a line with their places, in order."""
+        gaps = dict(self._gaps[number])
+        for job_id in self._lines[number]:
+            if gaps.get(job_id, 0):
+                gaps[job_id] -= 1
+            else:
+                yield self._places[job_id], job_id
 
     def has_room(self, priority: int) -> bool:
         """Whether a job of this class could be enqueued now without displacing another."""

@@ -12,7 +12,7 @@ open again, also for jobs that wait for one of the fleet's pools and need no par
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
@@ -176,14 +176,14 @@ class Scheduler:
 
     # -- who runs, and where -------------------------------------------------------------------------------------------
 
-    def take(self, replica_id: str | None) -> Placed | Refused | None:
+    def take(self, replica_id: str | None, suits: Callable[[str], bool] | None = None) -> Placed | Refused | None:
         """Take out the job that runs next: for the replica that asks if that is where it belongs, for any without one.
 
         A head whose place is on another replica is left to that one's own claim, and its class waits with it, so that
         asking gives the same history as being told (X-007, X-084).
         """
         if not self.fleet:
-            job_id = None if replica_id is None else self._dequeue_open()
+            job_id = None if replica_id is None else self._dequeue_open(suits)
             if job_id is None or replica_id is None:
                 return None
             return Placed(job_id, replica_id, placed_on_asker(job_id, replica_id))
@@ -199,6 +199,8 @@ class Scheduler:
         found: list[Decision] = []
 
         def placeable(job_id: str) -> bool:
+            if suits is not None and not suits(job_id):
+                return False
             if own is not None and self.queues.pool_of(job_id) not in (NO_POOL, own):
                 return False
             decision = self.placement(job_id)
@@ -214,8 +216,16 @@ class Scheduler:
         assert decision.replica_id is not None
         return Placed(job_id, decision.replica_id, decision.encode())
 
-    def _dequeue_open(self) -> str | None:
-        """The next job of the open pool, and of those that waited for a pool whose replicas are all gone."""
+    def _dequeue_open(self, suits: Callable[[str], bool] | None = None) -> str | None:
+        """The next job of the open pool, and of those that waited for a pool whose replicas are all gone.
+
+        With ``suits`` the first that does. Jobs that do not are passed over, not waited for: they are other workers' jobs.
+        """
+        if suits is not None:
+            return self.queues.dequeue_suiting(
+                suits if not self._opens_pools else lambda job_id: self.suits_any(job_id) and suits(job_id),
+                pool_id=None if self._opens_pools else NO_POOL,
+            )
         if not self._opens_pools:
             return self.queues.dequeue(pool_id=NO_POOL)
         return self.queues.dequeue(self.suits_any)

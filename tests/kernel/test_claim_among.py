@@ -1,0 +1,67 @@
+"""A claim of a worker that may run some workspaces' jobs, or some kinds of jobs, only."""
+
+from __future__ import annotations
+
+import pytest
+
+from detent.errors import InvalidInput
+from detent.kernel import Claim, Kernel
+from detent.kernel.commands import command_from_list, command_to_list
+from detent.scheduling import Scheduler
+from tests.kernel.builders import Scene, code_of, config
+
+
+def queued(scene: Scene, *jobs: tuple[str, str, str]) -> None:
+    for job_id, tenant, kind in jobs:
+        assert scene.submit(job_id, tenant_id=tenant, job_kind=kind).ok
+
+
+@pytest.fixture(params=["plain", "scheduler"])
+def scene(request: pytest.FixtureRequest) -> Scene:
+    if request.param == "plain":
+        return Scene()
+    made = Scene()
+    made.kernel = Kernel(config(), history=made.history, make_queue=Scheduler)
+    return made
+
+
+def taken(scene: Scene, limit: int = 9, **among: tuple[str, ...]) -> list[str]:
+    return [grant.job_id for grant in scene.apply(Claim(scene.tick, "w-1/boot", limit, **among)).grants]
+
+
+def test_a_worker_gets_the_jobs_of_its_workspaces_in_their_order(scene: Scene) -> None:
+    queued(scene, ("a-1", "a", "task"), ("b-1", "b", "task"), ("a-2", "a", "task"), ("b-2", "b", "task"))
+    assert taken(scene, tenants=("b",)) == ["b-1", "b-2"]
+    assert taken(scene) == ["a-1", "a-2"]
+
+
+def test_a_worker_passes_over_kinds_that_it_cannot_run(scene: Scene) -> None:
+    queued(scene, ("s-1", "a", "seq"), ("t-1", "a", "task"), ("s-2", "a", "seq"), ("t-2", "b", "task"))
+    assert taken(scene, tenants=("a",), kinds=("task", "action")) == ["t-1"]
+    assert taken(scene, kinds=("task",)) == ["t-2"]
+    assert taken(scene, limit=1) == ["s-1"]
+
+
+def test_a_job_that_was_taken_out_of_turn_is_not_granted_again(scene: Scene) -> None:
+    queued(scene, ("a-1", "a", "task"), ("b-1", "b", "task"))
+    assert taken(scene, tenants=("b",)) == ["b-1"]
+    assert taken(scene, tenants=("b",)) == []
+    assert taken(scene) == ["a-1"]
+    assert taken(scene) == []
+
+
+@pytest.mark.parametrize(
+    "among",
+    [{"tenants": ()}, {"tenants": ("",)}, {"tenants": "ab"}, {"kinds": ("other",)}, {"kinds": ("task",) * 257}],
+)
+def test_a_claim_with_impossible_names_is_refused(scene: Scene, among: dict[str, tuple[str, ...]]) -> None:
+    queued(scene, ("a-1", "a", "task"))
+    assert code_of(scene.apply(Claim(scene.tick, "w-1/boot", 1, **among))) == "INVALID_PARAMS"
+
+
+def test_a_claim_of_before_is_recorded_as_before() -> None:
+    assert command_to_list(Claim(5, "worker-1", 9)) == ["claim", 5, "worker-1", 9]
+    assert command_from_list(["claim", 5, "worker-1", 9]) == Claim(5, "worker-1", 9)
+    for ending in ([None], [None, None], [["a"], None]):
+        with pytest.raises(InvalidInput, match="left out"):
+            command_from_list(["claim", 5, "worker-1", 9, *ending])
