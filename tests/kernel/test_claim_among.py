@@ -50,9 +50,22 @@ def test_a_job_that_was_taken_out_of_turn_is_not_granted_again(scene: Scene) -> 
     assert taken(scene) == []
 
 
+def test_a_worker_does_not_get_a_job_again_that_it_gave_back(scene: Scene) -> None:
+    queued(scene, ("a-1", "a", "task"), ("a-2", "a", "task"))
+    assert taken(scene, without=("a-1",)) == ["a-2"]
+    assert taken(scene) == ["a-1"]
+
+
 @pytest.mark.parametrize(
     "among",
-    [{"tenants": ()}, {"tenants": ("",)}, {"tenants": "ab"}, {"kinds": ("other",)}, {"kinds": ("task",) * 257}],
+    [
+        {"tenants": ()},
+        {"tenants": ("",)},
+        {"tenants": "ab"},
+        {"kinds": ("other",)},
+        {"kinds": ("task",) * 257},
+        {"without": ("",)},
+    ],
 )
 def test_a_claim_with_impossible_names_is_refused(scene: Scene, among: dict[str, tuple[str, ...]]) -> None:
     queued(scene, ("a-1", "a", "task"))
@@ -62,6 +75,6 @@ def test_a_claim_with_impossible_names_is_refused(scene: Scene, among: dict[str,
 def test_a_claim_of_before_is_recorded_as_before() -> None:
     assert command_to_list(Claim(5, "worker-1", 9)) == ["claim", 5, "worker-1", 9]
     assert command_from_list(["claim", 5, "worker-1", 9]) == Claim(5, "worker-1", 9)
-    for ending in ([None], [None, None], [["a"], None]):
+    for ending in ([None], [None, None], [["a"], None], [None] * 3):
         with pytest.raises(InvalidInput, match="left out"):
             command_from_list(["claim", 5, "worker-1", 9, *ending])

@@ -59,6 +59,7 @@ COMMANDS: list[Command] = [
     Claim(5, "worker-1", 9, ("team-a", "team-b")),
     Claim(5, "worker-1", 9, None, ("task",)),
     Claim(5, "worker-1", 9, ("team-a",), ("action", "task")),
+    Claim(5, "worker-1", 9, None, None, ("job-1",)),
     Dispatch(5, 3),
     Order(5, "replica", b"\xa0"),
     Finish(6, "job-1", DIGEST, "result", ok=False, reason_code="BAD", category="ValueError", detail_digest=DIGEST),

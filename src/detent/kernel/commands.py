@@ -93,6 +93,8 @@ class Claim:
     """The workspaces whose jobs the worker may run; None: all of them."""
     kinds: tuple[str, ...] | None = None
     """The kinds of jobs that it can run; None: all of them."""
+    without: tuple[str, ...] | None = None
+    """Jobs that it has given back because it cannot run them; None: there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +361,7 @@ _NAMES: dict[type[Command], str] = {
     RetireWorker: "worker_retire",
 }
 _CLASSES = {name: cls for cls, name in _NAMES.items()}
-_LATER = {EndRun: 1, Finish: 1, ReuseStep: 1, Claim: 2}
+_LATER = {EndRun: 1, Finish: 1, ReuseStep: 1, Claim: 3}
 """Commands whose last fields came later than the others, and how many: they are left out from the end where they are None."""
 _FIELDS: dict[type[Command], tuple[str, ...]] = {cls: tuple(field.name for field in fields(cls)) for cls in _NAMES}
 _VALUES: dict[type[Command], Callable[[Command], tuple[Any, ...]]] = {

@@ -169,21 +169,23 @@ def claim(kernel: PartitionState, command: cmd.Claim, out: Outcome) -> None:
     """Dequeue and lease up to ``limit`` jobs to one replica; a job over its quota is cancelled instead (X-018)."""
     if fault := id_fault("replica_id", command.replica_id):
         return kernel.refuse(out, "INVALID_PARAMS", fault, identity.JOB_TRANSITION)
-    tenants, kinds = command.tenants, command.kinds
-    if tenants is None and kinds is None:
+    tenants, kinds, without = command.tenants, command.kinds, command.without
+    if tenants is None and kinds is None and without is None:
         return _lease_next(kernel, command.replica_id, command.limit, out)
-    if fault := _suiting_fault(tenants, kinds):
+    if fault := _suiting_fault(tenants, kinds, without):
         return kernel.refuse(out, "INVALID_PARAMS", fault, identity.JOB_TRANSITION)
 
     def suits(job_id: str) -> bool:
         job = kernel.jobs[job_id]
+        if without is not None and job_id in without:
+            return False
         return (tenants is None or job.tenant_id in tenants) and (kinds is None or job.job_kind in kinds)
 
     return _lease_next(kernel, command.replica_id, command.limit, out, suits)
 
 
-def _suiting_fault(tenants: object, kinds: object) -> str | None:
-    for name, value, known in (("tenants", tenants, None), ("kinds", kinds, JOB_KINDS)):
+def _suiting_fault(tenants: object, kinds: object, without: object) -> str | None:
+    for name, value, known in (("tenants", tenants, None), ("kinds", kinds, JOB_KINDS), ("without", without, None)):
         if value is None:
             continue
         if type(value) is not tuple or not 1 <= len(value) <= CLAIM_NAMES_MAX:
