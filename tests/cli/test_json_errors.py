@@ -40,6 +40,7 @@ WITHOUT_A_HOME = {
     "compare": ["absent.ndjson"],
     "metrics": [],
     "serve": [],
+    "worker": [],
     "replicas": [],
     "init": ["--home", "file"],
     "keys": [],

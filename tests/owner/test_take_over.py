@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from detent.canon import sha256
-from detent.errors import OutcomeUnknown
+from detent.errors import OutcomeUnknown, StoreUnavailable
 from detent.inspect.audit import verify_home
 from detent.kernel import Cancel, Claim, Finish
+from detent.owner import session as session_module
+from detent.owner.lock import is_held
 from detent.owner.wiring import OwnedHome
 from tests.kernel.builders import TENANT
 from tests.owner.homes import House, eventually, one
@@ -244,3 +246,46 @@ def test_children_of_a_killed_owner_do_not_keep_its_clients_waiting(house: House
             assert client.owns
         finally:
             os.kill(orphan, signal.SIGKILL)
+
+
+# -- children of a server ----------------------------------------------------------------------------------------------
+
+
+def test_a_session_that_may_not_take_over_waits_for_the_next_owner(house: House) -> None:
+    """X-172: children of a server never own its home."""
+    with house.session() as owner:
+        child = house.session(take_over=False)
+        assert one(child, house.submit()).status == "COMMITTED"
+        owner.close()
+        eventually(lambda: not child.linked, "the child has lost its owner")
+        assert not is_held(house.home.lock)
+    with house.session() as owner:
+        assert owner.owns
+        assert one(child, house.submit()).status == "DEDUPLICATED"
+    child.close()
+
+
+def test_a_session_that_may_not_take_over_tells_when_no_owner_comes(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "OWNERLESS_SECONDS", 0.2)
+    told = threading.Event()
+    with house.session():
+        child = house.session(take_over=False, on_failed=told.set)
+    assert told.wait(WAIT_SECONDS)
+    with pytest.raises(StoreUnavailable, match="no process owns the home"):
+        one(child, house.submit())
+    child.close()
+    with pytest.raises(StoreUnavailable, match="no process owns the home") as raised:
+        house.session(take_over=False)
+    assert "detent serve" in str(raised.value.hint)
+    assert not is_held(house.home.lock)
+
+
+def test_a_session_that_waits_for_an_owner_can_be_closed(house: House) -> None:
+    with house.session():
+        child = house.session(take_over=False)
+    eventually(lambda: not child.linked, "the child has lost its owner")
+    child.close()
+    with pytest.raises(StoreUnavailable, match="closed"):
+        one(child, house.submit())

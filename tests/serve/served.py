@@ -125,7 +125,9 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 def start(home: Path, environment: Mapping[str, str], *options: str) -> Served:
-    """Start a server on a home and wait until it listens."""
+    """Start a server on a home and wait until it listens. It has no workers unless the options say so."""
+    if "--workers" not in options:
+        options = (*options, "--workers", "0")
     line = [sys.executable, "-m", "detent", "serve", "--home", str(home), "--port", "0", "-o", "json", *options]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(environment))
     assert process.stdout is not None

@@ -36,7 +36,7 @@ server.ALL = (
     Route("GET", "/v1/broken", broken, "Break.", "jobs:read", ()),
     Route("GET", "/v1/buggy", buggy, "Break.", "jobs:read", ()),
 )
-sys.exit(run(["serve", "--home", sys.argv[1], "--port", "0", "-o", "json"]))
+sys.exit(run(["serve", "--home", sys.argv[1], "--port", "0", "-o", "json", "--workers", "0"]))
 """
 
 
@@ -69,7 +69,7 @@ from detent.cli.app import run
 from detent.testing import CrashAt
 
 server.Parts = partial(server.Parts, crash_point=CrashAt("sealed", times=2))
-sys.exit(run(["serve", "--home", sys.argv[1], "--port", "0", "-o", "json"]))
+sys.exit(run(["serve", "--home", sys.argv[1], "--port", "0", "-o", "json", "--workers", "0"]))
 """
 
 

@@ -54,6 +54,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "Share": {
         "serve": "Serve this home over HTTP, for programs and people.",
+        "worker": "Run jobs of a served home, in a process of its own.",
     },
     "Keep": {
         "init": "Create a home here; in an empty directory, an example project too.",

@@ -25,7 +25,8 @@ NEEDED = ("starlette", "uvicorn", "httptools")
     "serve",
     help=teaching(
         """Serve this home over HTTP, for programs and for people on this machine. Every request needs the token in the
-file that is printed, which only you can read. The server stops in order on Ctrl-C or SIGTERM: open requests are answered first.
+file that is printed, which only you can read. Jobs run in workers that the server starts beside itself, as processes of their
+own. The server stops in order on Ctrl-C or SIGTERM: open requests are answered and jobs under way are finished first.
 
 It listens on this machine alone. An address that others can reach needs TLS, a proxy that speaks it, or --insecure-http.
 
@@ -48,6 +49,18 @@ With -o json, the first line on standard output says where it listens.""",
 )
 @click.option("--insecure-http", is_flag=True, help="Listen beyond this machine without TLS.")
 @click.option("--allow-host", "names", metavar="HOST[:PORT]", multiple=True, help="Answer requests for this host, too.")
+@click.option(
+    "-w",
+    "--workers",
+    type=click.IntRange(0, 1024),
+    help="Number of workers that the server starts beside itself; 0 for none.  [default: one per core]",
+)
+@click.option(
+    "--project",
+    metavar="DIR",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Where functions are found whose jobs name no directory.  [default: this directory]",
+)
 @click.option("--drain-timeout", type=click.FloatRange(1, 3600), default=10.0, show_default=True, metavar="SECONDS")
 @click.option("--access-log", metavar="FILE", help="Write a JSON line for each request; - is standard error.")
 @with_shell
@@ -61,20 +74,30 @@ def command(  # noqa: PLR0913 - one for each option
     behind_proxy: str | None,
     insecure_http: bool,
     names: tuple[str, ...],
+    workers: int | None,
+    project: Path | None,
     drain_timeout: float,
     access_log: str | None,
 ) -> int:
     """Serve a home."""
     _insist_on_extra()
-    from detent.serve.server import Listening, run  # noqa: PLC0415 - nothing else loads it
+    from detent.runs.runtime import worker_count  # noqa: PLC0415 - keeps `--help` fast
+    from detent.serve.server import Beside, Listening, run  # noqa: PLC0415 - nothing else loads it
 
     listening = Listening(
         host, port, tls_cert, tls_key, behind_proxy, insecure_http, names=names, drain_seconds=drain_timeout
     )
+    beside = Beside(worker_count(workers, least=0), project)
     home = shell.home(writes=True)
     log = _log(access_log)
     try:
-        ended_by = run(home, listening, started=lambda told: _say(shell, home.path, told, insecure_http), log=log)
+        ended_by = run(
+            home,
+            listening,
+            started=lambda told: _say(shell, home.path, told, insecure_http),
+            log=log,
+            beside=beside,
+        )
     finally:
         if log is not None and log is not sys.stderr:
             log.close()

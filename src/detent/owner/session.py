@@ -4,6 +4,9 @@ The first process takes the lock, raises the epoch and listens; every other one 
 ends, a client takes the lock and goes on as the owner under a higher epoch (X-172). What was in flight at that moment is
 `OutcomeUnknown`; asking again is safe, because every request is decided once.
 
+A child of a server never takes over: the server's next start should own the home, and a child that runs code of users must not
+write the ledger. It waits for the next owner instead, and is told when none comes.
+
 Asking again: for requests that are safe to repeat, while the owner that answers them may come back (X-173).
 
 An owner that ends is replaced within moments, and a failed commit may have been made or not; either way the same request
@@ -27,7 +30,7 @@ from detent.kernel.commands import stamped
 from detent.ledger import Trust, signer_refusal
 from detent.owner.acceptance import ENVELOPE_BYTES_MAX, VerifiedReport, job_of
 from detent.owner.home import Home
-from detent.owner.lock import owner_pid, step_aside, try_lock
+from detent.owner.lock import is_held, owner_pid, step_aside, try_lock
 from detent.owner.owner import Owner
 from detent.owner.socket_client import Connection, NotSent
 from detent.owner.socket_messages import OWNER_COMMANDS, Answer, answer_of
@@ -41,6 +44,8 @@ _T = TypeVar("_T")
 CONNECT_SECONDS = 10.0
 """How long a process tries to own or reach a home before it says that neither works."""
 CONNECT_PAUSE_SECONDS = 0.02
+OWNERLESS_SECONDS: Final = 60.0
+"""How long a session that may not take over waits for another owner."""
 REOPEN_SECONDS = 60.0
 """An owner that failed sooner than this after its opening is opened again on the next request, not by itself."""
 
@@ -56,13 +61,19 @@ class Session:
         environment: Mapping[str, str] | None = None,
         listen: bool = True,
         on_failed: Callable[[], None] | None = None,
+        take_over: bool = True,
     ) -> None:
-        """Own the home or reach its owner. ``on_failed``, where given, is told when an owner here fails, which is not opened again."""
+        """Own the home or reach its owner; with ``take_over=False`` the latter alone.
+
+        ``on_failed``, where given, is told when an owner here fails, which is not opened again, and when a session that may
+        not take over has found no owner for `OWNERLESS_SECONDS`.
+        """
         self.home = home
         self._parts = parts or Parts()
         self._environment = os.environ if environment is None else environment
         self._listen = listen
         self._on_failed = on_failed
+        self._may_own = take_over
         self._lock = threading.RLock()
         self._link: OwnedHome | Connection | None = None
         self._tail: Tail | None = None
@@ -245,8 +256,8 @@ class Session:
         """End the session; an owner finishes what waits and gives the home up."""
         if self._forked:
             return  # It is the parent's, and still open there.
+        self._closed = True  # Before the lock is had: a thread that looks for an owner holds it, and ends by this.
         with self._lock:
-            self._closed = True
             link, self._link = self._link, None
             tail, self._tail = self._tail, None
         if link is not None:
@@ -294,9 +305,9 @@ class Session:
     def _connect(self) -> None:
         """Own the home, or reach its owner; the same loop serves the start and a take-over."""
         with self._lock:
-            deadline = time.monotonic() + CONNECT_SECONDS
+            deadline = time.monotonic() + (CONNECT_SECONDS if self._may_own else OWNERLESS_SECONDS)
             while not self._closed:
-                held = try_lock(self.home.lock)
+                held = try_lock(self.home.lock) if self._may_own else None
                 if held is not None:
                     self._link = open_owned(
                         self.home, held, self._parts, environment=self._environment, listen=self._listen
@@ -347,9 +358,15 @@ class Session:
             # What does not work now is tried again by the next request, which tells its caller.
             with contextlib.suppress(DetentError):
                 self._connect()
+        if not self._may_own and not self._closed and self._link is None and self._on_failed is not None:
+            self._on_failed()
 
     def _unreachable(self) -> StoreUnavailable:
         pid = owner_pid(self.home.lock)
+        if not self._may_own and not is_held(self.home.lock):
+            return StoreUnavailable(
+                f"no process owns the home {self.home.path}", hint="start one with `detent serve`, then this one again"
+            )
         return StoreUnavailable(
             f"the home {self.home.path} is owned by process {pid or 'unknown'}, which does not answer",
             hint="wait for that process, or end it; the ledger itself is fine",

@@ -5,8 +5,8 @@ home's lock if it is free. If an embedded process has it, the server works as th
 ends; `/readyz` says which. A failed commit ends the process (X-173): nothing is answered from memory that is ahead of the
 ledger, and whatever started the server starts it again.
 
-Stopping: no new connection is taken, streams are told to come back, requests under way are answered, then the owner finishes
-what waits and gives the home up.
+Stopping: no new connection is taken, streams are told to come back, requests under way are answered, the workers finish what
+they have begun, then the owner finishes what waits and gives the home up.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from detent.owner.session import Session
 from detent.owner.wiring import Parts
 from detent.serve.app import Application
 from detent.serve.authenticate import DIRECTORY, local_token
+from detent.serve.children import Children, ChildSpec
 from detent.serve.counters import Counters
 from detent.serve.events import Hub
 from detent.serve.openapi import document
@@ -71,6 +72,16 @@ class Listening:
     def scheme(self) -> str:
         """What the server itself speaks."""
         return "https" if self.tls_certificate is not None else "http"
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What runs beside a server, as processes of their own."""
+
+    workers: int = 0
+    """How many workers its own child has; none at all for 0."""
+    project: Path | None = None
+    """Where functions are found whose jobs name no directory; the directory that the server was started in, if None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +125,7 @@ def run(
     started: Callable[[Started], None],
     log: TextIO | None = None,
     parts: Parts | None = None,
+    beside: Beside | None = None,
 ) -> int:
     """Serve a home until a signal ends it; gives the signal. Raises what kept it from starting, or what ended it."""
     insist_on_protection(listening)
@@ -128,6 +140,7 @@ def run(
         server = _Server(listening, faults)
         with Session(home, parts, on_failed=lambda: server.stop_for(_commit_failed())) as session:
             readers = Readers(home, parts)
+            children = Children(_specs(home, beside or Beside(), listening), drain_seconds=listening.drain_seconds)
 
             def begin() -> Serving:
                 """What the handlers share; made within the loop."""
@@ -147,13 +160,15 @@ def run(
 
             def tell() -> None:
                 _keep_address(home, url)
+                children.start()
                 started(Started(url, token_file, "here" if session.owns else "elsewhere"))
 
-            server.begin, server.on_started = begin, tell
+            server.begin, server.on_started, server.on_draining = begin, tell, children.ask_to_end
             server.application = lambda serving: Application(serving, table, log)
             try:
                 server.run([listener])
             finally:
+                children.stop()  # While the owner still answers: they report what they have finished.
                 readers.close()
                 with contextlib.suppress(OSError):
                     (home.path / DIRECTORY / ADDRESS_FILE).unlink()
@@ -168,6 +183,7 @@ class _Server(uvicorn.Server):
     begin: Callable[[], Serving]
     application: Callable[[Serving], Application]
     on_started: Callable[[], None]
+    on_draining: Callable[[], None]
     serving: Serving
     ended_by = 0
 
@@ -192,6 +208,7 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Tell streams and waiting requests that the end has come, then let everything finish."""
         self.serving.hub.drain()
+        self.on_draining()
         await super().shutdown(sockets)
         await self.serving.hub.stop()
 
@@ -319,6 +336,15 @@ def _hosts(listening: Listening, port: int) -> frozenset[str]:
     if ipaddress.ip_address(listening.host).is_loopback:
         named |= {f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")}
     return frozenset(named)
+
+
+def _specs(home: Home, beside: Beside, listening: Listening) -> list[ChildSpec]:
+    """The children that a server has."""
+    if not beside.workers:
+        return []
+    words = ["detent", "worker", "--home", str(home.path), "--workers", str(beside.workers)]
+    words += ["--drain-timeout", str(listening.drain_seconds)]
+    return [ChildSpec("workers", words, None if beside.project is None else str(beside.project))]
 
 
 def _keep_address(home: Home, url: str) -> None:

@@ -1,0 +1,153 @@
+"""The processes that a server starts beside itself, and starts again when they die.
+
+Code of users, long computations and large plans never run in the server's process: a child does that, and reaches the home over
+``owner.sock`` like any other process. A child that dies is started again, after a pause that doubles while it keeps dying; a server
+whose workers cannot start goes on serving and says so on standard error.
+
+Each child has a *lifeline*, a pipe that ends with the server, see `detent.runs.ending`. So a server that is killed leaves no
+children behind for long, and those of the next server need not know of them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+PAUSE_SECONDS: Final = 0.2
+PAUSE_SECONDS_MAX: Final = 30.0
+SETTLED_SECONDS: Final = 60.0
+"""A child that lived so long did not die of what it was started with: the next one starts after the shortest pause."""
+KILL_SECONDS: Final = 15.0
+"""How long after its drain time a child may take to end before it is killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSpec:
+    """What to start: a name for people, and the command line behind the interpreter."""
+
+    name: str
+    words: Sequence[str]
+    directory: str | None = None
+
+
+def pause_after(lived_seconds: float, before_seconds: float) -> float:
+    """How long to wait before a child is started again, by how long it lived and how long the last pause was."""
+    if lived_seconds >= SETTLED_SECONDS or not before_seconds:
+        return PAUSE_SECONDS
+    return min(2 * before_seconds, PAUSE_SECONDS_MAX)
+
+
+class Child:
+    """One process, kept alive by a thread of its own."""
+
+    def __init__(self, spec: ChildSpec) -> None:
+        self.spec = spec
+        self.starts = 0
+        self._stopping = threading.Event()
+        self._guard = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lifeline = -1
+        self._thread = threading.Thread(target=self._keep, name=f"detent-{spec.name}", daemon=True)
+
+    @property
+    def pid(self) -> int | None:
+        """The process that runs now."""
+        process = self._process
+        return None if process is None or process.poll() is not None else process.pid
+
+    def start(self) -> None:
+        """Begin to keep it alive."""
+        self._thread.start()
+
+    def ask_to_end(self) -> None:
+        """Have it end in order, and start no other; once more does nothing."""
+        with self._guard:
+            if not self._stopping.is_set() and self._process is not None and self._process.poll() is None:
+                self._process.send_signal(signal.SIGTERM)
+            self._stopping.set()
+
+    def wait(self, deadline: float) -> None:
+        """Wait for its end; after the deadline it is killed."""
+        if not self._thread.ident:
+            return  # It was never started.
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        if self._thread.is_alive():
+            with self._guard:
+                if self._process is not None and self._process.poll() is None:
+                    self._process.kill()
+            self._thread.join()
+
+    def _keep(self) -> None:
+        pause = 0.0
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            code = self._run_once()
+            if self._stopping.is_set():
+                return
+            pause = pause_after(time.monotonic() - began, pause)
+            ended = "could not be started" if code is None else _ended(code)
+            sys.stderr.write(f"{self.spec.name} {ended}; starting again in {pause:g} s\n")
+            self._stopping.wait(pause)
+
+    def _run_once(self) -> int | None:
+        """Run it to its end; gives its exit code, or None when it could not be started."""
+        read_end, lifeline = os.pipe()
+        try:
+            with self._guard:
+                if self._stopping.is_set():
+                    return 0
+                self._process = process = subprocess.Popen(  # noqa: S603 - our own interpreter and commands
+                    [sys.executable, "-m", *self.spec.words, "--lifeline", str(read_end)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    pass_fds=(read_end,),
+                    cwd=self.spec.directory,
+                    start_new_session=True,  # Ctrl-C in the terminal is for the server, which ends its children in order.
+                )
+                self.starts += 1
+            return process.wait()
+        except OSError:
+            return None
+        finally:
+            os.close(read_end)
+            os.close(lifeline)
+
+
+class Children:
+    """All children of a server. `start` begins, `stop` ends them in order while the owner still answers."""
+
+    def __init__(self, specs: Sequence[ChildSpec], *, drain_seconds: float) -> None:
+        self._children = [Child(spec) for spec in specs]
+        self._drain_seconds = drain_seconds
+
+    def start(self) -> None:
+        """Start all of them."""
+        for child in self._children:
+            child.start()
+
+    def pids(self) -> dict[str, int | None]:
+        """The processes that run now, by their names."""
+        return {child.spec.name: child.pid for child in self._children}
+
+    def ask_to_end(self) -> None:
+        """Have all of them end in order; does not wait."""
+        for child in self._children:
+            child.ask_to_end()
+
+    def stop(self) -> None:
+        """Wait until all have ended."""
+        self.ask_to_end()
+        deadline = time.monotonic() + self._drain_seconds + KILL_SECONDS
+        for child in self._children:
+            child.wait(deadline)
+
+
+def _ended(code: int) -> str:
+    return f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
