@@ -194,6 +194,15 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         "UNSUPPORTED_MEDIA_TYPE": Code("serve", "the body has another media type", EXIT_INVALID, 415, False, None),
         "HOST_REFUSED": Code("access", "the server does not answer for this host", EXIT_REFUSED, 421, False, None),
         "RATE_LIMITED": Code("access", "too many requests in a short time", EXIT_REFUSED, 429, True, None),
+        "CONTENT_UNKNOWN": Code(
+            "store", "the workspace has not uploaded this content", EXIT_INVALID, 422, False, _VALIDATION
+        ),
+        "DIGEST_MISMATCH": Code(
+            "store", "the bytes do not have the digest they were announced with", EXIT_INVALID, 422, False, None
+        ),
+        "UPLOAD_OFFSET": Code("store", "the upload goes on at another offset", EXIT_FAILED, 409, False, None),
+        "UPLOADS_FULL": Code("access", "as many uploads are under way as may be", EXIT_REFUSED, 429, True, None),
+        "UPLOAD_QUOTA": Code("access", "the workspace has uploaded as much as it may", EXIT_REFUSED, 429, True, None),
         "STREAMS_FULL": Code("serve", "as many streams are open as may be", EXIT_REFUSED, 429, True, None),
         "HEADERS_TOO_LARGE": Code(
             "serve", "the request has too many or too large headers", EXIT_INVALID, 431, False, None

@@ -71,7 +71,9 @@ def problem_of(error: DetentError) -> Problem:
         for one in (listed if isinstance(listed, list) else ())
         if isinstance(one, Mapping) and "path" in one and "message" in one
     )
-    return Problem(error.code, str(error), error.hint, error.retryable, errors=errors)
+    wait_ms = error.details.get("retry_after_ms")
+    retry_after_ms = wait_ms if isinstance(wait_ms, int) else None
+    return Problem(error.code, str(error), error.hint, error.retryable, retry_after_ms, errors)
 
 
 def bug(request_id: str) -> dict[str, Any]:

@@ -133,9 +133,13 @@ class Content:
         for digest in self._files.digests():
             yield digest, "file"
 
-    def sweep(self) -> int:
-        """Finish erasures that a crash interrupted: delete files that were erased and that nothing has named since."""
+    def sweep(self, kept: Callable[[], set[bytes]] = set) -> int:
+        """Finish erasures that a crash interrupted: delete files that were erased and that nothing has named since.
+
+        ``kept`` gives what was uploaded since: an erasure takes those away, so whatever is there came later.
+        """
         here = {digest for digest in self._reader.erased_digests() if self._files.has(digest)}
+        here -= kept() if here else set()
         try:
             left = here & self.erased_last() if here else here
         except StoreCorrupt:

@@ -6,6 +6,7 @@
       keys/         private keys, 0600                  config.toml   settings
       live/         what workers are doing right now    resources/    locks on what is counted, such as gpu
       serve/        token and address of `detent serve`   .gitignore    `*`: nothing in here belongs into a repository
+      uploads/      what clients of a server upload
 
 A new home is built under another name, synced once as a whole and renamed into place, so a crash leaves none or a whole one.
 Nothing is synced while it is built: what has no name yet need not outlive a power cut. What a crash leaves
@@ -94,6 +95,11 @@ class Home:
     def content_files(self) -> ContentFiles:
         """Large content."""
         return ContentFiles(self.path / "content")
+
+    @property
+    def uploads(self) -> Path:
+        """What clients of a server upload; a home that was never served has none."""
+        return self.path / "uploads"
 
 
 def find_home(start: Path, environment: Mapping[str, str], explicit: Path | None = None) -> Home | None:

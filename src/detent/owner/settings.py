@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from detent.access.quotas import UploadQuota
 from detent.canon import parse_digest
 from detent.canon.grammar import CPU, RESOURCE_HINT, amount_fault, name_fault
 from detent.canon.late import dataclass
@@ -105,6 +106,12 @@ supersede = false
 # timeout_ms = 60000
 # memory_mb = 1024
 
+[uploads]
+# What `detent serve` takes from each workspace: what it may have stored, and how much a day.
+# stored_bytes_max = 107374182400
+# day_bytes_max = 107374182400
+# day_count_max = 100000
+
 [resources]
 # What this machine has besides processors, in whole numbers, for steps that say what they take: gpu = 1, memory_mb = 16000.
 """
@@ -126,6 +133,7 @@ _SECTIONS: dict[str, frozenset[str] | None] = {
     "metrics": frozenset({"textfile"}),
     "log": frozenset({"to"}),
     "plans": None,
+    "uploads": frozenset({"stored_bytes_max", "day_bytes_max", "day_count_max"}),
     "jobs": frozenset({"supersede", "retention_ms", *_BOUNDS}),
 }
 POOL_WORKERS_MAX = 1024
@@ -202,6 +210,11 @@ class Settings:
     def idempotency(self) -> IdempotencyLimits:
         """How long idempotency keys are remembered, and how many."""
         return IdempotencyLimits(**self.raw.get("idempotency", {}))
+
+    @property
+    def uploads(self) -> UploadQuota:
+        """How much each workspace may upload."""
+        return UploadQuota(**self.raw.get("uploads", {}))
 
     @property
     def plans(self) -> Plans:
@@ -284,12 +297,8 @@ def read_settings(path: Path) -> Settings:
             f"{path}: sandbox.required: {show(required)} is not a profile", hint=f"known: {', '.join(SANDBOX_PROFILES)}"
         )
     _check_resources(path, tables.get("resources", {}))
-    for name, value in tables.get("idempotency", {}).items():
-        if type(value) is not int or not 1 <= value <= _IDEMPOTENCY_MAX[name]:
-            raise HomeError(
-                f"{path}: idempotency.{name}: {show(value)} is not a whole number from 1 to {_IDEMPOTENCY_MAX[name]:,}",
-                hint="correct the setting and start again",
-            )
+    _check_numbers(path, "idempotency", tables.get("idempotency", {}), _IDEMPOTENCY_MAX)
+    _check_numbers(path, "uploads", tables.get("uploads", {}), dict.fromkeys(tables.get("uploads", {}), 2**60))
     _check_workers(path, tables.get("workers", {}))
     for section, key in (("metrics", "textfile"), ("log", "to")):
         _check_path(path, f"{section}.{key}", tables.get(section, {}).get(key))
@@ -306,6 +315,15 @@ def read_settings(path: Path) -> Settings:
     settings = Settings(path, origin, root, tables)
     settings.policies()
     return settings
+
+
+def _check_numbers(path: Path, section: str, said: Mapping[str, Any], most: Mapping[str, int]) -> None:
+    for name, value in said.items():
+        if type(value) is not int or not 1 <= value <= most[name]:
+            raise HomeError(
+                f"{path}: {section}.{name}: {show(value)} is not a whole number from 1 to {most[name]:,}",
+                hint="correct the setting and start again",
+            )
 
 
 def _check_workers(path: Path, pools: Mapping[str, Any]) -> None:

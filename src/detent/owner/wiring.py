@@ -33,6 +33,7 @@ from detent.scheduling.scheduler import Scheduler
 from detent.store.api import Store, StoreReader, TreeHeadRow
 from detent.store.sqlite import SqliteStore
 from detent.store.sqlite.database import UNSYNCED, Options
+from detent.store.uploads import uploads_kept
 
 if TYPE_CHECKING:
     from detent.owner.telemetry import Telemetry
@@ -184,7 +185,7 @@ def open_owned(
         ]
         files = home.content_files()
         files.sweep_abandoned()
-        Content(first, files).sweep()
+        Content(first, files).sweep(lambda: uploads_kept(home.uploads, files))
         service, telemetry = None, _telemetry(home, settings, owners, parts)
         if listen:
             # Before the owners' loops: if the socket cannot be opened, nothing runs yet that would have to be stopped.

@@ -34,6 +34,7 @@ from detent.runs.erasable import Holders, content_of_jobs, content_of_run, holde
 from detent.store.api import StoreReader
 from detent.store.content import ContentFiles
 from detent.store.sqlite.database import empty_wal
+from detent.store.uploads import Uploads, uploads_kept
 from detent.words.states import word_of
 
 REASON = "ERASED_BY_USER"
@@ -257,8 +258,10 @@ def collect(
     with held_alone(home.lock, "no process may work on the home while garbage is collected: stop that one first"):
         unfinished = 0 if dry_run else files.sweep_abandoned() + files.sweep_temporary(young)
         with chosen.open_still(home.ledger) as reader:
-            content = Content(reader, files)
-            garbage = unreferenced(content, content.digests(), lambda digest: young(files.path(digest)))
+            content, uploaded = Content(reader, files), uploads_kept(home.uploads, files, now_ms)
+            garbage = unreferenced(
+                content, content.digests(), lambda digest: digest in uploaded or young(files.path(digest))
+            )
             size = sum(_size(reader, files, digest) or 0 for digest, _ in garbage)
         if not dry_run:
             taken = sum(files.erase(digest) for digest, place in garbage if place == "file")
@@ -291,6 +294,10 @@ def _record(
     if not digests:
         return
     files = home.content_files()
+    if home.uploads.is_dir():
+        # Before the record: who holds one of them afterwards has uploaded it since.
+        with closing(Uploads(home.uploads, files)) as uploads:
+            uploads.forget(digests)
     with parts.open_reader(home.ledger) as reader:
         expected = sum(1 for _ in reader.records_of_kind(0, "erased"))
     with Session(home, parts, environment=environment) as session:

@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, ValidationError
 from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from detent.access.buckets import Rate
 from detent.access.headers import accepts, host_is_allowed, is_media_type, matches, path_fault
@@ -32,7 +32,8 @@ from detent.access.tokens import bearer
 from detent.canon import json_decode
 from detent.canon.show import show
 from detent.errors import DetentError, InvariantBroken, StoreCorrupt
-from detent.serve.call import Answer, Call
+from detent.serve.call import Answer, Call, Head
+from detent.serve.incoming import Gone, Incoming, pieces_of
 from detent.serve.security import SECURITY_HEADERS, new_request_id
 from detent.serve.serving import FAILURES, READS, WRITES, Serving
 from detent.serve.table import JSON, Route, Table
@@ -49,10 +50,6 @@ class Refusal(Exception):
         super().__init__(problem.code)
         self.problem = problem
         self.headers = dict(headers or {})
-
-
-class Gone(Exception):
-    """The caller has closed the connection; no answer can be sent."""
 
 
 class Exchange:
@@ -76,6 +73,19 @@ class Exchange:
     def hosts(self) -> list[str]:
         """Every host that the request names."""
         return [value.decode("latin-1") for name, value in self.scope["headers"] if name == b"host"]
+
+    @property
+    def head(self) -> Head:
+        """The request as its handler sees it."""
+        scope = self.scope
+        return Head(
+            scope["method"],
+            scope["scheme"],
+            self.hosts[0],
+            scope["raw_path"].decode("latin-1"),
+            scope["query_string"].decode("latin-1"),
+            self.header,
+        )
 
     async def begin(self, status: int, headers: Mapping[str, str]) -> None:
         """Send the head of the answer."""
@@ -220,16 +230,17 @@ class Endpoint:
                 {"allow": ", ".join(sorted(self._methods))},
             )
         exchange.principal = self._authorised(exchange, route)
-        if not accepts(exchange.header(b"accept"), route.media_type.partition(";")[0]):
-            raise Refusal(Problem("NOT_ACCEPTABLE", f"{route.path} answers with {route.media_type}"))
+        media_type = _media_type(route, exchange)
         call = Call(
             exchange.request_id,
             exchange.principal,
             scope["path_params"],
-            _query(route, scope["query_string"]),
+            None if route.signed else _query(route, scope["query_string"]),
             await _body(route, exchange),
             exchange.header(b"last-event-id"),
             exchange.header(b"if-none-match"),
+            exchange.head,
+            media_type,
             self._serving,
         )
         await _send(exchange, route, await route.handler(call))
@@ -298,32 +309,51 @@ def _query(route: Route, raw: bytes) -> BaseModel | None:
         raise _invalid(_faults(exc, "query")) from None
 
 
-async def _body(route: Route, exchange: Exchange) -> BaseModel | None:
-    """The body as the route's model: strict JSON, whole and within its bound."""
+def _media_type(route: Route, exchange: Exchange) -> str:
+    """The media type of the answer: the route's own unless only another of its types is accepted."""
+    accepted = exchange.header(b"accept")
+    for media_type in (route.media_type, *route.also):
+        if accepts(accepted, media_type.partition(";")[0]):
+            return media_type
+    raise Refusal(
+        Problem("NOT_ACCEPTABLE", f"{route.path} answers with {' or '.join((route.media_type, *route.also))}")
+    )
+
+
+async def _body(route: Route, exchange: Exchange) -> BaseModel | Incoming | None:
+    """The body within its bound: as bytes that are still to be read, or as the route's model, whole and in strict JSON."""
     length = exchange.header(b"content-length")
     chunked = exchange.header(b"transfer-encoding") is not None
-    most = 0 if route.body is None else route.body_bytes_max
-    if int(length or 0) > most or (route.body is None and chunked):
+    empty = route.body is None and not route.takes
+    most = 0 if empty else route.body_bytes_max
+    if int(length or 0) > most or (empty and chunked):
         raise _too_large(route, most)
-    if route.body is None:
+    if empty:
         return None
+    pieces = pieces_of(exchange.receive, most, _too_large(route, most))
+    if route.takes:
+        _insist_on_plain_bytes(route, exchange)
+        return Incoming(pieces, None if chunked else int(length or 0))
     if not is_media_type(exchange.header(b"content-type"), JSON):
         raise Refusal(Problem("UNSUPPORTED_MEDIA_TYPE", f"{route.path} takes {JSON} in UTF-8"))
     data = bytearray()
-    more = True
-    while more:
-        message: Message = await exchange.receive()
-        if message["type"] == "http.disconnect":
-            raise Gone
-        data += message.get("body", b"")
-        more = message.get("more_body", False)
-        if len(data) > most:
-            raise _too_large(route, most)
+    async for piece in pieces:
+        data += piece
     json_decode(bytes(data), name="body", bytes_max=most, depth_max=BODY_DEPTH_MAX)
+    assert route.body is not None
     try:
         return route.body.model_validate_json(bytes(data), strict=True)
     except ValidationError as exc:
         raise _invalid(_faults(exc, "body")) from None
+
+
+def _insist_on_plain_bytes(route: Route, exchange: Exchange) -> None:
+    """Refuse bytes of another media type, and bytes that would have to be unpacked first."""
+    kind, coding = exchange.header(b"content-type"), exchange.header(b"content-encoding")
+    if kind is not None and kind.strip().lower() not in route.takes:
+        raise Refusal(Problem("UNSUPPORTED_MEDIA_TYPE", f"{route.path} takes {' or '.join(route.takes)}"))
+    if coding is not None and coding.strip().lower() != "identity":
+        raise Refusal(Problem("UNSUPPORTED_MEDIA_TYPE", f"{route.path} takes bytes without a Content-Encoding"))
 
 
 def _too_large(route: Route, most: int) -> Refusal:
@@ -346,20 +376,23 @@ def _invalid(faults: list[tuple[str, str]]) -> Refusal:
 async def _send(exchange: Exchange, route: Route, answer: Answer) -> None:
     """Send what a handler answered; 304 where the caller has it already."""
     fields = {
-        "content-type": answer.media_type or route.media_type,
+        **({} if answer.status == 204 else {"content-type": answer.media_type or route.media_type}),
         "cache-control": "no-store" if answer.tag is None else "private, no-cache",
         **answer.headers,
     }
     if answer.tag is not None:
         fields["etag"] = answer.tag
         if matches(exchange.header(b"if-none-match"), answer.tag):
-            del fields["content-type"]
+            fields.pop("content-type", None)
             await exchange.begin(304, fields)
             await exchange.body(b"")
             return
     content = answer.content
     if isinstance(content, BaseModel):
         await exchange.whole(answer.status, fields, content.model_dump_json().encode())
+    elif answer.status == 204:
+        await exchange.begin(204, fields)
+        await exchange.body(b"")
     elif content is None or isinstance(content, bytes):
         await exchange.whole(answer.status, fields, content or b"")
     elif exchange.scope["method"] == "HEAD":

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from detent.access.scopes import Principal
 
@@ -17,10 +17,33 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+def _whole(value: object) -> object:
+    """A number as JSON has it: 5.0 is 5."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+WHOLE = BeforeValidator(_whole)
+"""For a whole number in a body, behind its bounds: ``Annotated[int, Field(ge=0), WHOLE]``."""
+
+
 class Shape(BaseModel):
     """The base of every document that goes in or out: closed, so that nothing is taken or told that the API does not name."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a request says before its body, as it was sent."""
+
+    method: str
+    scheme: str
+    host: str
+    """One that this server answers for."""
+    path: str
+    query: str
+    header: Callable[[bytes], str | None] = field(repr=False)
+    """The value of a header, by its name in small letters; several lines of it are one list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +57,12 @@ class Call:
     query: Any
     """An instance of the route's query model; None where it has none."""
     body: Any
-    """The same for its body."""
+    """The same for its body; an `Incoming` on a route that takes bytes."""
     last_event_id: str | None
     if_none_match: str | None
+    head: Head
+    media_type: str
+    """The one of the route's media types that the caller likes best."""
     serving: Serving = field(repr=False)
 
     @property

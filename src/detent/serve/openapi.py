@@ -42,7 +42,11 @@ PROBLEM: Final[dict[str, Any]] = {
     },
     "additionalProperties": False,
 }
-_OWN_PATTERNS: Final = {"code": "^[A-Z][A-Z0-9_]{1,60}$", "batch": "^[0-9]{1,18}$"}
+_OWN_PATTERNS: Final = {
+    "code": "^[A-Z][A-Z0-9_]{1,60}$",
+    "batch": "^[0-9]{1,18}$",
+    "upload": "^(sha256:[0-9a-f]{64}|up_[0-9a-f]{32})$",
+}
 
 
 def document(table: Table) -> dict[str, Any]:
@@ -101,6 +105,9 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     if route.body is not None:
         content = {JSON: {"schema": {"$ref": _REF.format(model=route.body.__name__)}}}
         operation["requestBody"] = {"required": True, "content": content}
+    if route.takes:
+        content = {media_type: {"schema": {"type": "string", "format": "binary"}} for media_type in route.takes}
+        operation["requestBody"] = {"required": True, "content": content}
     operation["responses"] = _responses(route)
     operation["security"] = [] if route.scope == PUBLIC else [{"key": []}]
     return operation
@@ -133,7 +140,7 @@ def _query_parameters(schema: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _header_parameters(route: Route) -> list[dict[str, Any]]:
     names = [*(["If-None-Match"] if route.etag else []), *(["Last-Event-ID"] if route.streams else [])]
-    names += ["Idempotency-Key"] if route.idempotent else []
+    names += [*(["Idempotency-Key"] if route.idempotent else []), *route.headers]
     return [{"name": name, "in": "header", "required": False, "schema": {"type": "string"}} for name in names]
 
 
@@ -141,11 +148,15 @@ def _responses(route: Route) -> dict[str, Any]:
     headers = {"Detent-Request-Id": {"schema": _TEXT}, "Detent-Version": {"schema": _TEXT}}
     found: dict[str, Any] = {}
     for status, model in route.answers.items():
+        if status == 204:
+            found["204"] = {"description": "Done.", "headers": headers}
+            continue
         if model is not None:
             content: dict[str, Any] = {JSON: {"schema": {"$ref": _REF.format(model=model.__name__)}}}
         else:
             schema = {"type": "object"} if route.media_type == JSON else _TEXT
             content = {route.media_type.partition(";")[0]: {"schema": schema}}
+        content |= {media_type: {"schema": _TEXT} for media_type in route.also}
         described = (model.__doc__ or "").strip().splitlines()[0] if model is not None else "The answer."
         found[str(status)] = {"description": described, "headers": headers, "content": content}
     if route.etag:

@@ -46,6 +46,7 @@ from detent.serve.readers import Readers
 from detent.serve.routes import ALL
 from detent.serve.serving import Serving
 from detent.serve.table import Table
+from detent.serve.uploading import Uploading
 from detent.store.files import replace_no_follow
 
 ADDRESS_FILE: Final = "address.json"
@@ -150,6 +151,7 @@ def run(
                     authenticator=authenticator,
                     readers=readers,
                     hub=Hub(session, readers),
+                    uploads=Uploading(home),
                     counters=Counters(),
                     hosts=_hosts(listening, port),
                     openapi=described,
@@ -201,6 +203,7 @@ class _Server(uvicorn.Server):
         """Follow the ledger, listen, then say so."""
         self.serving = self.begin()
         await self.serving.hub.start()
+        await self.serving.uploads.start()
         self.deferred.application = self.application(self.serving)
         await super().startup(sockets)
         self.on_started()
@@ -211,6 +214,7 @@ class _Server(uvicorn.Server):
         self.on_draining()
         await super().shutdown(sockets)
         await self.serving.hub.stop()
+        await self.serving.uploads.stop()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

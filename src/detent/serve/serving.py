@@ -16,6 +16,7 @@ from detent.serve.authenticate import Authenticator
 from detent.serve.counters import Counters
 from detent.serve.events import Hub
 from detent.serve.readers import Readers
+from detent.serve.uploading import Uploading
 
 READS: Final = Rate(200, 800)
 WRITES: Final = Rate(50, 200)
@@ -51,6 +52,7 @@ class Serving:
     authenticator: Authenticator
     readers: Readers
     hub: Hub
+    uploads: Uploading
     counters: Counters
     hosts: frozenset[str]
     openapi: bytes

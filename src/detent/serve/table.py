@@ -48,7 +48,15 @@ class Route:
     """The documents of its successes; None for one that is not JSON."""
     query: type[BaseModel] | None = None
     body: type[BaseModel] | None = None
+    headers: tuple[str, ...] = ()
+    """Headers of the request that its handler reads, for the description."""
+    takes: tuple[str, ...] = ()
+    """The media types of a body of bytes, which the handler reads as it comes; no other body then."""
     media_type: str = JSON
+    also: tuple[str, ...] = ()
+    """Further media types of its answer, for callers that ask for one."""
+    signed: bool = False
+    """Whether its query is a signature that the handler checks as it was sent."""
     etag: bool = False
     pages: bool = False
     streams: bool = False
@@ -74,6 +82,8 @@ class Route:
         codes = [*_ALWAYS, *(self.codes or ())]
         codes += [] if self.scope == PUBLIC else _WITH_CREDENTIAL
         codes += _WITH_BODY if self.body is not None else ()
+        codes += ["UNSUPPORTED_MEDIA_TYPE"] if self.takes else []
+        codes += ["NOT_FOUND"] if self.parameters else []  # A path that no id can have.
         return tuple(dict.fromkeys(codes))
 
 
@@ -112,8 +122,10 @@ def _fault(route: Route) -> str | None:
         return "has a method that is not served"
     if not route.answers or not route.summary.endswith("."):
         return "does not say what it answers"
-    if route.body is not None and route.method == "GET":
+    if (route.body is not None or route.takes) and route.method == "GET":
         return "takes a body with GET"
+    if route.body is not None and route.takes:
+        return "takes both a document and bytes"
     for code in route.all_codes:
         if registered(code).http_status < 400:
             return f"answers with {code}, which is not a refusal"

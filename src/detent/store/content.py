@@ -89,6 +89,16 @@ class ContentFiles:
 
         return self._put(write, digest)
 
+    def adopt(self, path: Path, digest: bytes) -> None:
+        """Make a file of the same disk the content of a digest; durable when this returns.
+
+        The caller has written, hashed and synced it. It takes the place of content that is there already, which has the same bytes:
+        how long this takes tells nothing about what was there.
+        """
+        with _translated(path):
+            self._files.touch(path)
+            self._name(path, digest)
+
     def get(self, digest: bytes) -> bytes | None:
         """The bytes under a digest, or None when there are none. Raises `StoreCorrupt` for other bytes."""
         path = self.path(digest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from detent.serve.routes import about, home, jobs, ledger, runs
+from detent.serve.routes import about, home, jobs, ledger, runs, uploads
 from detent.serve.table import Route
 
 ALL: Final[tuple[Route, ...]] = (
@@ -12,5 +12,6 @@ ALL: Final[tuple[Route, ...]] = (
     *home.ROUTES,
     *jobs.ROUTES,
     *runs.ROUTES,
+    *uploads.ROUTES,
     *ledger.ROUTES,
 )
