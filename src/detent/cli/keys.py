@@ -16,7 +16,7 @@ from detent.pages.text import BAD, FAINT, GOOD, WARN
 if TYPE_CHECKING:
     from detent.owner.keys import KeysView, KeyView
 
-ROTATED_ROLES = ("root", "manifest", "transition", "result", "log")
+ROTATED_ROLES = ("root", "manifest", "transition", "result", "log", "enroll")
 
 
 @click.group(

@@ -19,9 +19,12 @@ from detent.jobs.result import JobResult, answer_fault, public_result, read_resu
 from detent.jobs.status import TERMINAL_STATUSES, JobStatus, project_job
 from detent.jobs.work import WorkReport
 from detent.kernel import Evidence, Job
+from detent.kernel.evidence import DISPATCH
 from detent.ledger import SignedResult, TrustFault
 from detent.ledger.signing import result_signature
+from detent.ledger.workers import WorkerLease
 from detent.owner.content import Content, order_of
+from detent.owner.enrolled import enrolled_with
 from detent.owner.home import Home
 from detent.owner.wiring import load_trust
 from detent.runs.cancel import cancel_note
@@ -143,7 +146,11 @@ def _report(
     except InvalidInput as exc:
         raise StoreCorrupt(f"the report of job {row.job_id} cannot be read: {exc}", hint=DAMAGED) from exc
     trust = load_trust(content.reader, home.settings(), row.partition)
-    checked = result_signature(trust, signed, record.batch_no, tenant=row.tenant_id, partition=row.partition)
+    enrolled = enrolled_with(content.reader, trust, row.partition, signed.key_id)
+    worker = None if enrolled is None else WorkerLease(enrolled, record.position, _holder(content, row, report))
+    checked = result_signature(
+        trust, signed, record.batch_no, tenant=row.tenant_id, partition=row.partition, worker=worker
+    )
     if isinstance(checked, TrustFault):
         raise StoreCorrupt(f"the report of job {row.job_id} is not trusted: {checked.message}", hint=DAMAGED)
     if not verify_signature(*checked):
@@ -151,6 +158,16 @@ def _report(
     if (report.job_id, report.manifest_hash) != (row.job_id, Job.decode(row.body).manifest_hash):
         raise StoreCorrupt(f"the report of job {row.job_id} is about another job", hint=DAMAGED)
     return signed, report
+
+
+def _holder(content: Content, row: JobRow, report: WorkReport) -> str | None:
+    """To whom the lease was granted under which a report was made."""
+    for record in content.reader.records_of_job(row.job_id):
+        if record.kind == "transition" and record.evidence is not None:
+            evidence = Evidence.decode(record.evidence)
+            if evidence.kind == DISPATCH and evidence.lease_id == report.lease_id:
+                return evidence.replica_id
+    return None
 
 
 def _envelope(content: Content, row: JobRow, report: WorkReport, digest: bytes) -> JobResult:

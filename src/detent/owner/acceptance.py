@@ -1,7 +1,7 @@
 """Accepting results: from a signed report to the commands that close an attempt, or to a refusal that is kept.
 
-A report is believed when a key with the role ``result`` signed exactly these bytes, that key may speak for the job's
-tenant and partition, and the report names the job, the manifest and the attempt it is handed in for (JOB-083). Whether it
+A report is believed when a key with the role ``result``, or that of an enrolled worker which holds the lease, signed exactly these
+bytes, that key may speak for the job's tenant and partition, and the report names the job, the manifest and the attempt it is handed in for (JOB-083). Whether it
 comes in time, or again, is for the kernel to say, which alone knows the lease in force: a late result is refused there, and
 the same one again gets the answer it got before. A refused result leaves its digest in the decision log and nothing
 else: no state, no content (X-157, X-182). A late or contradicting one also counts as an ambiguous transition (PIPE-007).
@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TypeAlias
 
+from detent.access.certificate import Certificate
 from detent.canon import sha256
 from detent.canon.crypto import verify_signature
 from detent.canon.late import NamedTuple, dataclass
@@ -23,14 +24,16 @@ from detent.errors import InvalidInput, Refused
 from detent.jobs.report import Report, read_report
 from detent.jobs.status import ErrorCategory, JobStatus, category_of
 from detent.jobs.work import REPORT_BYTES_MAX, WorkReport
-from detent.kernel import Command, Finish, Job, Kernel, ReportUsage
+from detent.kernel import Command, Finish, History, Job, Kernel, ReportUsage
 from detent.kernel.evidence import REASON_COMPLETED, reason_fault
+from detent.kernel.history import WORKER_RETIRED
 from detent.kernel.job import Usage
 from detent.kernel.outcome import JobState
 from detent.kernel.table import State
 from detent.ledger import SignedResult, Trust, TrustFault
 from detent.ledger.signing import RESULT_LABEL
 from detent.ledger.trust_config import RESULT
+from detent.ledger.workers import Enrolled, WorkerLease
 from detent.owner.turn import Judge
 from detent.store.api import CONTENT_INLINE_BYTES_MAX
 
@@ -49,6 +52,12 @@ class VerifiedReport:
     envelope: bytes
     digest: bytes
     key_id: bytes
+    certificate: Certificate | None = None
+    """Of the worker on another machine that signed it; None where a key of the trust configuration did."""
+
+
+CertificateOf: TypeAlias = Callable[[bytes], Certificate | None]
+"""The certificate of the worker that was enrolled with a key, if it holds; None where there is no such worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +76,10 @@ class _Ended(NamedTuple):
     category: str | None
 
 
-def verify_report(trust: Trust, envelope: bytes, position: int) -> VerifiedReport | Refused:
-    """Check an envelope: canonical, signed by a key of the role ``result`` that is valid at ``position``, and a report.
+def verify_report(
+    trust: Trust, envelope: bytes, position: int, certificate_of: CertificateOf = lambda _: None
+) -> VerifiedReport | Refused:
+    """Check an envelope: canonical, signed by a key of the role ``result`` that is valid at ``position`` or by an enrolled worker, and a report.
 
     The signature is checked before the body is read.
     """
@@ -80,26 +91,40 @@ def verify_report(trust: Trust, envelope: bytes, position: int) -> VerifiedRepor
     except InvalidInput as exc:
         return _refused("REPORT_INVALID", str(exc), digest)
     entry = trust.entry(signed.key_id, RESULT, position)
-    if isinstance(entry, TrustFault):
+    certificate = certificate_of(signed.key_id) if isinstance(entry, TrustFault) else None
+    if isinstance(entry, TrustFault) and certificate is None:
         return _unsigned(entry.message, digest, signed.body, fault=entry.code)
-    if not verify_signature(entry.public_key, RESULT_LABEL + signed.body, signed.signature):
+    public_key = certificate.public_key if certificate is not None else entry.public_key  # type: ignore[union-attr]
+    if not verify_signature(public_key, RESULT_LABEL + signed.body, signed.signature):
         return _unsigned("the result's signature does not verify", digest, signed.body)
     try:
-        return VerifiedReport(read_report(signed.body), envelope, digest, signed.key_id)
+        return VerifiedReport(read_report(signed.body), envelope, digest, signed.key_id, certificate)
     except InvalidInput as exc:
         return _refused("REPORT_INVALID", str(exc), digest)
 
 
 def accept(
-    trust: Trust, verified: VerifiedReport, job: Job | JobState, position: int, partition: int
+    trust: Trust,
+    verified: VerifiedReport,
+    job: Job | JobState,
+    position: int,
+    partition: int,
+    history: History | None = None,
 ) -> Accepted | Refused:
     """The commands by which a report closes its attempt; refuses a key of another's and a report about something else.
 
-    A report for a lease that is not in force is handed to the kernel without its usage: it is late, or a repeat.
+    A report for a lease that is not in force is handed to the kernel without its usage: it is late, or a repeat. ``history`` says
+    which workers are enrolled.
     """
     report, digest = verified.report, verified.digest
-    entry = trust.entry(verified.key_id, RESULT, position)
-    fault = entry if isinstance(entry, TrustFault) else entry.scope_fault(job.tenant_id, partition)
+    active = job.state == State.RUNNING and job.lease_id == report.lease_id
+    if verified.certificate is not None:
+        # A late report has no holder to compare with: the kernel refuses it, or knows it.
+        lease = (job.tenant_id, job.lease_holder if active else verified.certificate.worker_id)
+        fault = _worker_fault(verified.certificate, history, trust.origin_of_batch(position), lease)
+    else:
+        entry = trust.entry(verified.key_id, RESULT, position)
+        fault = entry if isinstance(entry, TrustFault) else entry.scope_fault(job.tenant_id, partition)
     if fault is not None:
         return _refused("REPORT_SIGNATURE_INVALID", fault.message, digest, job_id=job.job_id, fault=fault.code)
     if report.job_id != job.job_id:
@@ -110,13 +135,26 @@ def accept(
     finish = _finish(report, ended, digest)
     if isinstance(finish, Refused):
         return finish
-    active = job.state == State.RUNNING and job.lease_id == report.lease_id
     if active and report.attempt_id != job.attempt_id:
         message = f"the result is of attempt {report.attempt_id + 1}, and attempt {job.attempt_id + 1} is running"
         return _refused("REPORT_MISMATCH", message, digest, job_id=job.job_id)
     usage = _usage(report, ended.used, job.reports if isinstance(job, Job) else 0) if active else []
     small = len(verified.envelope) <= CONTENT_INLINE_BYTES_MAX
     return Accepted((*usage, finish), ((digest, verified.envelope),) if small else ())
+
+
+def _worker_fault(
+    certificate: Certificate, history: History | None, origin: str, lease: tuple[str, str | None]
+) -> TrustFault | None:
+    """Say why a worker's key may not sign a result of a lease (its tenant and holder) now, or nothing."""
+    worker_id, (tenant, holder) = certificate.worker_id, lease
+    records = [] if history is None else history.worker(worker_id)
+    if not records:
+        return TrustFault("KEY_UNKNOWN", f"worker {worker_id!r} is not enrolled in the partition of the job")
+    if records[-1].kind == WORKER_RETIRED:
+        return TrustFault("KEY_OUT_OF_RANGE", f"worker {worker_id!r} was retired")
+    key = WorkerLease(Enrolled(worker_id, certificate, 0), 1, holder).public_key(origin=origin, tenant=tenant)
+    return key if isinstance(key, TrustFault) else None
 
 
 def job_of(report: bytes | VerifiedReport) -> str | None:
@@ -137,13 +175,14 @@ def judge(
     position: int,
     partition: int,
     has_file: Callable[[bytes], bool],
+    certificate_of: CertificateOf = lambda _: None,
 ) -> tuple[Judge, Pairs]:
     """What an owner has to decide about a report, and the content that goes with it if it is accepted.
 
     The signature is checked here, on the caller's thread; the job is looked at within the turn. Content that a report
     names comes with it or is a file of the home: an unreadable result does not count.
     """
-    verified = verify_report(trust, handed_in, position) if isinstance(handed_in, bytes) else handed_in
+    verified = verify_report(trust, handed_in, position, certificate_of) if isinstance(handed_in, bytes) else handed_in
     if isinstance(verified, Refused):
         refusal = verified
         return (lambda _kernel: refusal), ()
@@ -160,7 +199,7 @@ def judge(
         job = kernel.jobs.get(report.job_id) or kernel.history.ended_job(report.job_id)
         if job is None:
             return _refused("UNKNOWN_JOB", f"there is no job {report.job_id!r}", digest, job_id=report.job_id)
-        accepted = accept(trust, verified, job, position, partition)
+        accepted = accept(trust, verified, job, position, partition, kernel.history)
         return accepted if isinstance(accepted, Refused) else accepted.commands
 
     return decide, (*content, *inline)

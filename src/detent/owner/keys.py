@@ -35,7 +35,8 @@ from detent.canon import digest_text
 from detent.canon.late import dataclass
 from detent.errors import HomeError, InvalidInput, TrustError
 from detent.ledger import KeyEntry, SignedTrust, Trust, TrustConfig, sign_trust
-from detent.ledger.trust_config import WITNESS
+from detent.ledger.trust_config import ENROLL, WITNESS
+from detent.owner.enrolled import missed_versions
 from detent.owner.home import ORIGIN_BYTES, Home
 from detent.owner.home_permissions import ROLES
 from detent.owner.lock import held_alone
@@ -81,8 +82,8 @@ def rotate(
     Needs the private keys of root, of the owner and of the log as they stand. Refuses a home that another process owns,
     a role without keys of its own here, and a ledger that is older than a tree head kept outside it.
     """
-    if role not in ROLES:
-        raise InvalidInput(f"there is no role {role!r} here", hint=f"roles: {', '.join(ROLES)}")
+    if role not in (*ROLES, ENROLL):
+        raise InvalidInput(f"there is no role {role!r} here", hint=f"roles: {', '.join((*ROLES, ENROLL))}")
     # An owner that still holds the old keys may not write a second batch: it would be signed by a key whose time is over. So it
     # makes no checkpoint either.
     chosen = replace(parts or Parts(), checkpoint_records=NEVER)
@@ -96,10 +97,11 @@ def rotate(
 def rotated_config(trust: Trust, role: str, new: KeyEntry) -> tuple[TrustConfig, tuple[bytes, ...]]:
     """The next version of a trust configuration, in which a new key follows on the role's present ones.
 
-    Also says which keys it follows. A witness or an entry whose time is over already stays as it is.
+    Also says which keys it follows. A witness or an entry whose time is over already stays as it is. A home that never served has no
+    key that certifies workers: its first one follows on none.
     """
     ended = tuple(entry for entry in trust.config.keys if entry.role == role and entry.to_position is None)
-    if not ended:
+    if not ended and role != ENROLL:
         raise TrustError(f"the trust configuration has no {role} key to rotate")
     kept = [entry for entry in trust.config.keys if entry not in ended]
     closed = [replace(entry, to_position=new.from_position) for entry in ended]
@@ -138,19 +140,6 @@ def _rotate(
     return Rotated(role, old_key_ids, key.key_id, config.version, entry.from_position)
 
 
-def missed_versions(store: Store, newest: Trust, trust: Trust) -> list[SignedTrust]:
-    """Versions that other partitions have announced and this one has not: a rotation was cut short between them."""
-    known = trust.config.version
-    if known == newest.config.version:
-        return []
-    envelopes: dict[int, SignedTrust] = {}
-    for partition in range(store.partitions):
-        for row in store.records_of_kind(partition, "trust_changed"):
-            signed = SignedTrust.parse(row.evidence or b"")
-            envelopes[TrustConfig.parse(signed.body).version] = signed
-    return [envelopes[version] for version in range(known + 1, newest.config.version + 1)]
-
-
 ACTIVE, ENDED, LATER = "active", "ended", "later"
 HERE, MISSING, UNUSABLE = "here", "missing", "unusable"
 ROLE_WORDS = {
@@ -160,6 +149,7 @@ ROLE_WORDS = {
     "result": "signs what an executor reports",
     "log": "signs tree heads",
     "witness": "cosigns tree heads",
+    ENROLL: "certifies workers on other machines",
 }
 
 
@@ -334,7 +324,9 @@ def _new_identity(home: Home, store: Store, trust: Trust, random: Callable[[int]
         entry if entry.role == WITNESS or entry.to_position is not None else replace(entry, to_position=begins)
         for entry in trust.config.keys
     ]
-    own = [KeyEntry(home.keyring.add(role, random(32)).public_key, role, from_position=begins) for role in ROLES]
+    serves = any(entry.role == ENROLL and entry.to_position is None for entry in trust.config.keys)
+    roles = (*ROLES, ENROLL) if serves else ROLES
+    own = [KeyEntry(home.keyring.add(role, random(32)).public_key, role, from_position=begins) for role in roles]
     config = TrustConfig(
         f"detent/{random(ORIGIN_BYTES).hex()}",
         (*before, *own),

@@ -25,9 +25,9 @@ from functools import partial
 from typing import Final, Self, TypeVar
 
 from detent.errors import DetentError, InvalidInput, OutcomeUnknown, StoreUnavailable
-from detent.kernel import Command, Grant, Outcome, RefusedManifest, Submit, VerifiedManifest, partition_of
+from detent.kernel import Command, EnrollWorker, Grant, Outcome, RefusedManifest, Submit, VerifiedManifest, partition_of
 from detent.kernel.commands import stamped
-from detent.ledger import Trust, signer_refusal
+from detent.ledger import signer_refusal
 from detent.owner.acceptance import ENVELOPE_BYTES_MAX, VerifiedReport, job_of
 from detent.owner.home import Home
 from detent.owner.lock import is_held, owner_pid, step_aside, try_lock
@@ -36,7 +36,7 @@ from detent.owner.socket_client import Connection, NotSent
 from detent.owner.socket_messages import OWNER_COMMANDS, Answer, answer_of
 from detent.owner.store_history import GRANTS_PAGE, Observer, Tail, check_asker, open_grants
 from detent.owner.turn import Judge, Make
-from detent.owner.wiring import OwnedHome, Parts, judge_report, open_owned
+from detent.owner.wiring import OwnedHome, Parts, insist_on_enrolment, judge_report, open_owned
 from detent.store.api import CONTENT_INLINE_BYTES_MAX, AnswerRow, WorkRow
 
 _T = TypeVar("_T")
@@ -122,7 +122,7 @@ class Session:
             link = self._ready()
             if isinstance(link, OwnedHome):
                 owner = _owner(link, partition)
-                makes = [_make(command, link.trusts[partition], owner) for command in commands]
+                makes = [_make(command, link, owner) for command in commands]
                 call = partial(owner.call, makes, content=content, work=work, answers=answers, timeout=timeout)
                 outcomes = _answered(call, timeout)
                 return [answer_of(outcome) for outcome in outcomes]
@@ -164,7 +164,7 @@ class Session:
             link = self._ready()
             if isinstance(link, OwnedHome):
                 owner = _owner(link, partition)
-                makes = [_make(command, link.trusts[partition], owner) for command in commands]
+                makes = [_make(command, link, owner) for command in commands]
                 asked = owner.ask(makes, content=content, work=work, answers=answers, judge=judge, wake=False)
 
                 def taken(owner: Owner = owner, asked: Future[list[Outcome]] = asked) -> list[Answer]:
@@ -224,7 +224,9 @@ class Session:
             link = self._ready()
             if isinstance(link, OwnedHome):
                 owner = _owner(link, partition)
-                judge, kept = judge_report(self.home, link.trusts, link.owners, partition, report, content)
+                judge, kept = judge_report(
+                    self.home, link.trusts, link.owners, link.certificates, partition, report, content
+                )
                 call = partial(owner.call, (), content=kept, judge=judge, timeout=timeout)
                 return answer_of(_answered(call, timeout)[-1])
             try:
@@ -392,13 +394,15 @@ def _answered(wait: Callable[[], list[_T]], timeout: float | None) -> list[_T]:
         raise OutcomeUnknown(f"no answer within {timeout} s", hint="repeat the request, or wait longer") from None
 
 
-def _make(command: Command, trust: Trust, owner: Owner) -> Make:
+def _make(command: Command, link: OwnedHome, owner: Owner) -> Make:
     """A command without its tick; a submission by a key that may not submit is refused by the kernel, and so logged."""
     if isinstance(command, Submit) and isinstance(command.manifest, VerifiedManifest):
-        refusal = signer_refusal(trust, command.manifest, owner.size, owner.partition)
+        refusal = signer_refusal(link.trusts[owner.partition], command.manifest, owner.size, owner.partition)
         if refusal is not None:
             refused = RefusedManifest(refusal, command.manifest.job_id)
             return lambda tick: Submit(tick, refused, command.run_id)
+    elif isinstance(command, EnrollWorker):
+        insist_on_enrolment(link.trusts, link.owners, owner.partition, command)
     return partial(stamped, command)
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detent.errors import DetentError, HomeError, InvalidInput, OutcomeUnknown, Refused
-from detent.kernel import Command, Grant, Manifest, Outcome, RefusedManifest, Submit, VerifiedManifest
+from detent.kernel import Command, EnrollWorker, Grant, Manifest, Outcome, RefusedManifest, Submit, VerifiedManifest
 from detent.kernel.commands import command_from_list
 from detent.ledger.schema import parse_manifest
 from detent.owner.owner import Owner
@@ -53,17 +53,26 @@ FRAME_SECONDS_MAX = 60.0
 """How long a message may take from its first byte to its last. Between two messages a connection may be silent for ever."""
 
 JudgeReport = Callable[[int, bytes, list[tuple[bytes, bytes]]], tuple[Judge, Sequence[tuple[bytes, bytes]]]]
+InsistOnEnrolment = Callable[[int, EnrollWorker], None]
 VerifyManifest = Callable[[int, tuple[bytes, bytes, bytes]], VerifiedManifest | Refused]
 
 
 class SocketServer:
     """Listens on a socket and feeds owners."""
 
-    def __init__(self, path: Path, owners: list[Owner], verify: VerifyManifest, judge: JudgeReport) -> None:
+    def __init__(
+        self,
+        path: Path,
+        owners: list[Owner],
+        verify: VerifyManifest,
+        judge: JudgeReport,
+        insist_on_enrolment: InsistOnEnrolment,
+    ) -> None:
         self._path = path
         self._owners = owners
         self._verify = verify
         self._judge = judge
+        self._insist_on_enrolment = insist_on_enrolment
         self._bound: socket.socket | None = None
         self._bell, self._bell_heard = socket.socketpair()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -281,6 +290,8 @@ class SocketServer:
         if item[0] == "submit":
             return self._make_submit(item, partition)
         command: Command = command_from_list([item[0], 0, *item[2:]])
+        if isinstance(command, EnrollWorker):
+            self._insist_on_enrolment(partition, command)
         return lambda tick: replace(command, tick=tick)
 
     def _make_submit(self, item: list[object], partition: int) -> Make:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from detent.canon import SigningKey, digest_text
 from detent.canon.late import dataclass
 from detent.canon.merkle import root_at
-from detent.errors import HomeError, Refused, RolledBack, StoreUnavailable, TrustError
-from detent.kernel import ChangeTrust, Grant, KernelConfig, VerifiedManifest
+from detent.errors import HomeError, InvalidInput, Refused, RolledBack, StoreUnavailable, TrustError
+from detent.kernel import ChangeTrust, EnrollWorker, Grant, KernelConfig, VerifiedManifest
 from detent.kernel.partition_state import MakeQueue
 from detent.ledger import SignedTrust, Trust, TrustConfig, verify_manifest
 from detent.ledger.note import parse_head, parse_note
 from detent.owner.acceptance import VerifiedReport, judge
 from detent.owner.content import Content
+from detent.owner.enrolled import Certificates, announcements, enrolment_refusal
 from detent.owner.home import Home, environment_policy
 from detent.owner.lock import OwnerLock
 from detent.owner.owner import Owner
@@ -50,6 +51,8 @@ class Parts:
     on_dispatch: Callable[[Grant], None] | None = None
     checkpoint_records: int | None = None
     accept_rollback: bool = False
+    serves: bool = False
+    """Whether the owner is a server: it announces a key that certifies workers, where the ledger has none."""
 
     def read_ledger(self, ledger: Path) -> StoreReader:
         """A reader, for the caller to close."""
@@ -103,7 +106,7 @@ class Parts:
 class OwnedHome:
     """A home this process owns: one owner for each partition, and the socket for everybody else."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts an owned home is made of
         self,
         home: Home,
         lock: OwnerLock,
@@ -112,10 +115,13 @@ class OwnedHome:
         trusts: list[Trust],
         service: SocketServer | None,
         telemetry: Telemetry | None = None,
+        *,
+        certificates: Certificates,
     ) -> None:
         self.home = home
         self.owners = owners
         self.trusts = trusts
+        self.certificates = certificates
         self._lock = lock
         self._stores = stores
         self._service = service
@@ -179,10 +185,16 @@ def open_owned(
         for partition, kept in displaced_heads(home, trusts[0], environment):
             check_kept_head(first, kept, partition)
         opened += [parts.open_store(home.ledger) for _ in range(1, first.partitions)]
+        announce = announcements(home, first, trusts) if parts.serves else [()] * len(opened)
         owners = [
-            begin_owner(home, store, settings, trusts[partition], keeper, parts, partition)
+            begin_owner(
+                home, store, settings, trusts[partition], keeper, parts, partition, announce=announce[partition]
+            )
             for partition, store in enumerate(opened)
         ]
+        if any(announce):
+            trusts = [load_trust(first, settings, partition) for partition in range(first.partitions)]
+        certificates = Certificates(partial(parts.open_reader, home.ledger), trusts)
         files = home.content_files()
         files.sweep_abandoned()
         Content(first, files).sweep(lambda: uploads_kept(home.uploads, files))
@@ -190,14 +202,18 @@ def open_owned(
         if listen:
             # Before the owners' loops: if the socket cannot be opened, nothing runs yet that would have to be stopped.
             service = SocketServer(
-                home.socket, owners, partial(_verify, trusts, owners), partial(judge_report, home, trusts, owners)
+                home.socket,
+                owners,
+                partial(_verify, trusts, owners),
+                partial(judge_report, home, trusts, owners, certificates),
+                partial(insist_on_enrolment, trusts, owners),
             )
             service.start()
         for owner in owners:
             owner.start()
         if telemetry is not None:
             telemetry.start()
-        return OwnedHome(home, lock, owners, opened, trusts, service, telemetry)
+        return OwnedHome(home, lock, owners, opened, trusts, service, telemetry, certificates=certificates)
     except BaseException:
         for store in opened:
             store.close()
@@ -359,6 +375,7 @@ def judge_report(
     home: Home,
     trusts: list[Trust],
     owners: list[Owner],
+    certificates: Certificates,
     partition: int,
     report: bytes | VerifiedReport,
     content: Sequence[tuple[bytes, bytes]],
@@ -371,7 +388,14 @@ def judge_report(
         position=owners[partition].size,
         partition=partition,
         has_file=home.content_files().has,
+        certificate_of=partial(certificates.of, partition),
     )
+
+
+def insist_on_enrolment(trusts: list[Trust], owners: list[Owner], partition: int, command: EnrollWorker) -> None:
+    """Refuse a worker whose certificate or proof does not hold now in the partition, before the kernel hears of it."""
+    if refusal := enrolment_refusal(trusts[partition], command, owners[partition].size, partition):
+        raise InvalidInput(refusal.message, code=refusal.code, details=dict(refusal.details))
 
 
 def _verify(

@@ -20,7 +20,7 @@ import signal
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, TextIO
@@ -131,7 +131,7 @@ def run(
     """Serve a home until a signal ends it; gives the signal. Raises what kept it from starting, or what ended it."""
     insist_on_protection(listening)
     table = Table(ALL)
-    parts = parts or Parts()
+    parts = replace(parts or Parts(), serves=True)
     with _only_server(home), _bound(listening) as listener:
         authenticator, token_file = local_token(home.path)
         port = listener.getsockname()[1]
