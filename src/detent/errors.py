@@ -194,6 +194,9 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         "REQUEST_INVALID": Code("serve", "the request is not valid HTTP/1.1", EXIT_INVALID, 400, False, None),
         "UNAUTHENTICATED": Code("access", "the request has no valid credential", EXIT_REFUSED, 401, False, None),
         "FORBIDDEN": Code("access", "the credential lacks the scope", EXIT_REFUSED, 403, False, None),
+        "WORKSPACE_MISMATCH": Code(
+            "access", "the request names another workspace than its credential", EXIT_REFUSED, 403, False, None
+        ),
         "NOT_FOUND": Code("serve", "there is nothing at this address", EXIT_INVALID, 404, False, None),
         "METHOD_NOT_ALLOWED": Code("serve", "the address does not take this method", EXIT_INVALID, 405, False, None),
         "NOT_ACCEPTABLE": Code("serve", "no accepted media type is available", EXIT_INVALID, 406, False, None),

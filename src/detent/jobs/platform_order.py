@@ -43,6 +43,14 @@ def is_platform_order(order: Order) -> bool:
     return call.kind == "job" and order.origin.step is None and isinstance(call.target, dict)
 
 
+def requested_by(order: Order) -> str | None:
+    """On whose behalf a job was submitted: as its payload says, or its order; None for the home's own user."""
+    if not is_platform_order(order):
+        return order.origin.requested_by
+    named = order.call.target.get("requested_by")
+    return named.get("user_id") if isinstance(named, dict) else None
+
+
 def request_of(order: Order) -> Order:
     """A platform job's order without what the platform filled in: what two equal requests have in common (JOB-031)."""
     from dataclasses import replace  # noqa: PLC0415 - only requests under an idempotency key ask

@@ -11,6 +11,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,6 +47,7 @@ from detent.jobs.status import TERMINAL_STATUSES, ErrorCategory, project_job
 from detent.jobs.work import WorkReport
 from detent.kernel import Cancel, Job
 from detent.kernel.table import OPEN
+from detent.owner.backend import Submission
 from detent.owner.kept_answers import request_digest
 from detent.reuse.ingredients import key_of_order
 from detent.reuse.work_keys import surroundings_of
@@ -83,6 +85,36 @@ class SubmittedJob:
 
 
 @dataclass(frozen=True, slots=True)
+class Draft:
+    """A payload that was checked, with the limits that it left open."""
+
+    plan: str
+    document: dict[str, Any]
+    payload: JobPayload
+
+    @property
+    def user_id(self) -> str:
+        """The user that it names, else the home's own."""
+        return LOCAL_USER if self.payload.requested_by is None else self.payload.requested_by.user_id
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedJob:
+    """A complete payload and the order that it makes."""
+
+    payload: JobPayload
+    order: Order
+    plan: str
+    user_id: str
+
+    def submitted(self, job_id: str, *, deduplicated: bool = False) -> SubmittedJob:
+        """The answer that names a job: its own, or one that answers for it."""
+        payload = self.payload
+        said = (payload.job_type, payload.workspace_id, self.user_id, str(payload.execution_key), self.plan)
+        return SubmittedJob(job_id, *said, deduplicated=deduplicated)
+
+
+@dataclass(frozen=True, slots=True)
 class JobOptions:
     """What a caller says beside the payload."""
 
@@ -115,24 +147,22 @@ class PlatformJobs:
         options = options or JobOptions()
         deadline = None if options.timeout is None else time.monotonic() + options.timeout
         given = read_document(payload, name="payload", bytes_max=JSON_BYTES_MAX)
-        plan, document, draft = self._checked(given)
-        self._store(options.files, document)
-        user_id = options.user_id or (LOCAL_USER if draft.requested_by is None else draft.requested_by.user_id)
+        draft = self.checked(given)
+        self._store(options.files, draft.document)
+        user_id = options.user_id or draft.user_id
         scope = None
         if options.idempotency_key is not None:
             key = parse_idempotency_key(options.idempotency_key)
-            scope = IdempotencyScope(draft.workspace_id, user_id, ENDPOINT, key).digest()
+            scope = IdempotencyScope(draft.payload.workspace_id, user_id, ENDPOINT, key).digest()
         while True:
-            job_id = str(given.get("job_id") or self._new_id(scope))
-            whole = self._completed({**document, "job_id": job_id}, user_id)
-            order = platform_order(whole, _ingredients(whole))
-            said = (whole.job_type, whole.workspace_id, user_id, str(whole.execution_key), plan)
-            known = self._answer_kept(scope, order) or self._remembered(scope, order, self._answered(whole, options))
+            prepared = self.prepared(draft, str(given.get("job_id") or self._new_id(scope)), user_id)
+            order = prepared.order
+            known = self._answer_kept(scope, order) or self._remembered(scope, order, self.answered(prepared, options))
             if known is not None:
-                return SubmittedJob(known, *said, deduplicated=True)
-            refusal = self._offer(order, whole, scope)
+                return prepared.submitted(known, deduplicated=True)
+            refusal = self._offer(prepared, scope)
             if refusal is None:
-                return SubmittedJob(job_id, *said, superseded=self._supersede(whole))
+                return replace(prepared.submitted(prepared.payload.job_id), superseded=self.supersede(prepared.payload))
             if refusal.code in FULL:
                 self._submitter.wait_for_room(deadline)
             elif refusal.code != "CONFLICT" or self._answer_kept(scope, order) is None:
@@ -152,19 +182,24 @@ class PlatformJobs:
 
     # -- before anything is written ------------------------------------------------------------------------------------
 
-    def _checked(self, given: Mapping[str, Any]) -> tuple[str, dict[str, Any], JobPayload]:
-        """The plan's name, the document with the limits that it leaves open, and the draft that it is."""
+    def checked(self, given: Mapping[str, Any]) -> Draft:
+        """Check a payload whole and hold it to the plan of its workspace. Raises what `submit` raises."""
         name, plan = self._work.settings.plans.of(str(given.get("workspace_id")))
         document = within_plan(given, plan)
-        faults, draft = schema_faults(document)
-        if draft is None:
+        faults, payload = schema_faults(document)
+        if payload is None:
             raise _invalid(faults)
-        if refused := check_plan(draft.limits, draft.environment, plan, name=name):
+        if refused := check_plan(payload.limits, payload.environment, plan, name=name):
             settings = self._work.home.path / "config.toml"
             raise error_of(refused, hint=f"ask for less, or raise [plans.{name}] in {settings}")
-        if faults := list(platform_faults(draft)):
+        if faults := list(platform_faults(payload)):
             raise _invalid(faults)
-        return name, document, draft
+        return Draft(name, document, payload)
+
+    def prepared(self, draft: Draft, job_id: str, user_id: str) -> PreparedJob:
+        """Complete a draft for one job."""
+        whole = self._completed({**draft.document, "job_id": job_id}, user_id)
+        return PreparedJob(whole, platform_order(whole, _ingredients(whole)), draft.plan, user_id)
 
     def _store(self, files: Sequence[Path], document: Mapping[str, Any]) -> None:
         """Keep files that the payload names by digest; refuse one that it does not name."""
@@ -215,8 +250,9 @@ class PlatformJobs:
         insist_on_kept(self._submitter.answers([], [self._kept.row(scope, request_digest(order), job_id)]))
         return self._answer_kept(scope, order) or job_id
 
-    def _answered(self, payload: JobPayload, options: JobOptions) -> str | None:
+    def answered(self, prepared: PreparedJob, options: JobOptions) -> str | None:
         """A job that does, or did, the same work and may answer for it (JOB-026 to JOB-028)."""
+        payload = prepared.payload
         key, workspace = ExecutionKey(str(payload.execution_key)), payload.workspace_id
         prior = list(self._prior(key, workspace))
         limits = payload.limits.model_dump(mode="json")
@@ -251,25 +287,29 @@ class PlatformJobs:
 
     # -- submitting ----------------------------------------------------------------------------------------------------
 
-    def _offer(self, order: Order, payload: JobPayload, scope: bytes | None) -> Refused | None:
-        """Submit the job; why it was refused, or nothing."""
-        backend = self._backend
-        submission = backend.submission(
-            order,
+    def submission(self, prepared: PreparedJob) -> Submission:
+        """The job, ready to be submitted."""
+        payload = prepared.payload
+        return self._backend.submission(
+            prepared.order,
             job_id=payload.job_id,
             job_kind="platform",
             priority=PRIORITY_NAMES[payload.priority],
             key=ExecutionKey(str(payload.execution_key)),
             tenant=payload.tenant_id,
         )
-        kept = [] if scope is None else [self._kept.row(scope, request_digest(order), payload.job_id)]
-        (answer,) = self._submitter.answers([submission], kept)
+
+    def _offer(self, prepared: PreparedJob, scope: bytes | None) -> Refused | None:
+        """Submit the job; why it was refused, or nothing."""
+        order, job_id = prepared.order, prepared.payload.job_id
+        kept = [] if scope is None else [self._kept.row(scope, request_digest(order), job_id)]
+        (answer,) = self._submitter.answers([self.submission(prepared)], kept)
         insist_on_kept([answer])
         return answer.refusal
 
     # -- newer revisions -----------------------------------------------------------------------------------------------
 
-    def _supersede(self, payload: JobPayload) -> tuple[str, ...]:
+    def supersede(self, payload: JobPayload) -> tuple[str, ...]:
         """Cancel the open jobs that this one replaces, if the settings say so; the jobs that were cancelled."""
         if not self._work.settings.supersede:
             return ()

@@ -8,7 +8,7 @@ job that it retries.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -28,6 +28,7 @@ from detent.owner.backend import Backend
 from detent.reuse.ingredients import default_shell
 from detent.runs.record.inputs import RETRY_OF, RunIdentity, RunInputs, RunLock, digests_of, parse_inputs
 from detent.runs.runtime import Runtime
+from detent.runs.submit.calls import value_digests
 from detent.runs.submit.submitter import Submitter
 from detent.store.api import JobRow
 from detent.workers.bench import Attempted
@@ -104,7 +105,7 @@ def retry_job(work: Runtime, row: JobRow, element: int | None = None) -> Retried
             hint=f"`detent show {job.job_id}` lists them; `detent retry {element_id(job.job_id, 0)}` retries the first",
         )
     call, salt = _call(order), order.origin.ingredients.get("salt")
-    work_key = work.work_keys.of(call, _value_digests(work.backend), salt=salt)
+    work_key = work.work_keys.of(call, value_digests(work.backend), salt=salt)
     again = Order(
         replace(call, shell=order.call.shell),
         order.label,
@@ -176,15 +177,3 @@ def _call(order: Order) -> Call:
         inputs=tuple(name.removeprefix("input:") for name in said if name.startswith("input:")),
         shell=(call.shell or default_shell()) if call.kind == "shell" else (),
     )
-
-
-def _value_digests(backend: Backend) -> Callable[[str], bytes]:
-    def value_digest(named: str) -> bytes:
-        report = backend.result(named)
-        if report is None or report.value_digest is None:
-            raise InvalidInput(
-                f"the result {named} that the job was given is gone", hint="submit it again with another"
-            )
-        return report.value_digest
-
-    return value_digest

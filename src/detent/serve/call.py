@@ -11,8 +11,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 from detent.access.scopes import Principal
 
 if TYPE_CHECKING:
+    from detent.owner.socket_messages import Answer as Decided
     from detent.serve.serving import Serving
     from detent.serve.tenant_reader import TenantReader
+    from detent.serve.writing import Writing
 
 T = TypeVar("T")
 
@@ -74,6 +76,10 @@ class Call:
     async def read(self, question: Callable[[TenantReader], T]) -> T:
         """Ask the ledger, on one of the threads for that."""
         return await self.serving.readers.read(question)
+
+    async def write(self, make: Callable[[], Writing]) -> list[Decided]:
+        """Have commands decided together with those of other requests; see `Writer.write`."""
+        return await self.serving.writer.write(make)
 
 
 @dataclass(frozen=True, slots=True)

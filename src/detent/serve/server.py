@@ -11,6 +11,7 @@ they have begun, then the owner finishes what waits and gives the home up.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
 import json
@@ -35,6 +36,7 @@ from detent.owner.home import Home
 from detent.owner.lock import OwnerLock, owner_pid, try_lock
 from detent.owner.session import Session
 from detent.owner.wiring import Parts
+from detent.runs.runtime import Runtime
 from detent.serve.app import Application
 from detent.serve.authenticate import DIRECTORY, local_token
 from detent.serve.children import Children, ChildSpec
@@ -45,8 +47,10 @@ from detent.serve.protocol import KEEP_ALIVE_SECONDS, LimitedProtocol
 from detent.serve.readers import Readers
 from detent.serve.routes import ALL
 from detent.serve.serving import Serving
+from detent.serve.submitting import Submitting
 from detent.serve.table import Table
 from detent.serve.uploading import Uploading
+from detent.serve.writing import Writer
 from detent.store.files import replace_no_follow
 
 ADDRESS_FILE: Final = "address.json"
@@ -142,10 +146,14 @@ def run(
         with Session(home, parts, on_failed=lambda: server.stop_for(_commit_failed())) as session:
             readers = Readers(home, parts)
             children = Children(_specs(home, beside or Beside(), listening), drain_seconds=listening.drain_seconds)
+            project = (beside or Beside()).project or Path.cwd()
+            work = Runtime(home, workers=0, idle=True, parts=parts, session=session)
 
             def begin() -> Serving:
                 """What the handlers share; made within the loop."""
                 return Serving(
+                    writer=Writer(session),
+                    submitting=Submitting(work, project.resolve()),
                     home=home,
                     session=session,
                     authenticator=authenticator,
@@ -172,6 +180,7 @@ def run(
             finally:
                 children.stop()  # While the owner still answers: they report what they have finished.
                 readers.close()
+                work.close()
                 with contextlib.suppress(OSError):
                     (home.path / DIRECTORY / ADDRESS_FILE).unlink()
         if faults:
@@ -213,6 +222,7 @@ class _Server(uvicorn.Server):
         self.serving.hub.drain()
         self.on_draining()
         await super().shutdown(sockets)
+        await asyncio.to_thread(self.serving.writer.close)
         await self.serving.hub.stop()
         await self.serving.uploads.stop()
 

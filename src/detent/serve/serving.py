@@ -16,7 +16,9 @@ from detent.serve.authenticate import Authenticator
 from detent.serve.counters import Counters
 from detent.serve.events import Hub
 from detent.serve.readers import Readers
+from detent.serve.submitting import Submitting
 from detent.serve.uploading import Uploading
+from detent.serve.writing import Writer
 
 READS: Final = Rate(200, 800)
 WRITES: Final = Rate(50, 200)
@@ -53,6 +55,8 @@ class Serving:
     readers: Readers
     hub: Hub
     uploads: Uploading
+    writer: Writer
+    submitting: Submitting
     counters: Counters
     hosts: frozenset[str]
     openapi: bytes

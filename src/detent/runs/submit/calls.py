@@ -7,14 +7,15 @@ have equal keys, whichever way they came in.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from detent.canon.grammar import PRIORITY_DEFAULT
 from detent.canon.late import dataclass
+from detent.errors import InvalidInput
 from detent.jobs.order import Call, JobLimits, Order, Origin
 from detent.owner.backend import Backend, Submission
-from detent.reuse.work_keys import Found, Miss, Options, WorkKey, WorkKeys, no_results
+from detent.reuse.work_keys import Found, Miss, Options, WorkKey, WorkKeys
 
 EACH_TIME: Final = Miss("reuse was not asked for")
 """Why an earlier result does not answer for a call that says nothing of reuse."""
@@ -34,6 +35,20 @@ class JobRequest:
     """The principal on whose behalf a server submits it; None for work of the home's own user."""
 
 
+def value_digests(backend: Backend) -> Callable[[str], bytes]:
+    """How to find the digest of a result's value by the name of the result, for the key of work that is given it."""
+
+    def value_digest(named: str) -> bytes:
+        report = backend.result(named)
+        if report is None or report.value_digest is None:
+            raise InvalidInput(
+                f"the result {named} that the job was given is gone", hint="submit it again with another"
+            )
+        return report.value_digest
+
+    return value_digest
+
+
 class Calls:
     """The single calls of one workspace. Safe for several threads."""
 
@@ -43,6 +58,7 @@ class Calls:
         self._reading = threading.Lock()
         """Held while a work key is made: its readers of code and files are for one thread at a time."""
         self._started_ms = backend.now_ms()
+        self._value_digest = value_digests(backend)
 
     def work_keys_of(self, requests: Sequence[JobRequest]) -> list[WorkKey]:
         """The work keys of some requests; what was done of them before is read at once."""
@@ -92,5 +108,5 @@ class Calls:
 
     def _work_key(self, request: JobRequest) -> WorkKey:
         return self._keys.of(
-            request.call, no_results, limits=request.limits, salt=self._options.salt, warns=request.reuse
+            request.call, self._value_digest, limits=request.limits, salt=self._options.salt, warns=request.reuse
         )

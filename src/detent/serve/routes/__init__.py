@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from detent.serve.routes import about, home, jobs, ledger, runs, uploads
+from detent.serve.routes import about, home, jobs, ledger, runs, submit, uploads
 from detent.serve.table import Route
 
 ALL: Final[tuple[Route, ...]] = (
     *about.ROUTES,
     *home.ROUTES,
     *jobs.ROUTES,
+    *submit.ROUTES,
     *runs.ROUTES,
     *uploads.ROUTES,
     *ledger.ROUTES,

@@ -11,6 +11,7 @@ from detent.access.headers import matches, weak_tag
 from detent.canon import digest_text, tick_to_iso
 from detent.errors import InvalidInput
 from detent.inspect.logs import AttemptLog
+from detent.jobs.platform_order import requested_by
 from detent.jobs.status import project_job
 from detent.owner.views import JobView
 from detent.serve.call import Answer, Call, Shape
@@ -66,6 +67,8 @@ class JobDetail(JobSummary):
     index: int | None
     """Its place in the list that a mapped step goes through."""
     retry_of: str | None
+    requested_by: str | None
+    """The principal, or the user, on whose behalf it was submitted; null for the home's own user, and when that was erased."""
     attempts: int
     failures: int
     interruptions: int
@@ -233,6 +236,7 @@ def _detail(facts: JobFacts) -> JobDetail:
             "step": None if origin is None else origin.step,
             "index": None if origin is None else origin.index,
             "retry_of": None if origin is None else origin.retry_of,
+            "requested_by": None if facts.order is None else requested_by(facts.order),
             "attempts": len(facts.attempts),
             "failures": job.failures,
             "interruptions": job.interruptions,

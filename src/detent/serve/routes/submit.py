@@ -1,0 +1,191 @@
+"""Jobs, submitted: a platform job by its payload, or a call of a function by its name."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, JsonValue, model_validator
+
+from detent.canon.grammar import AMOUNT_MAX, RESOURCES_MAX
+from detent.errors import RequestRefused, error_of
+from detent.runs.platform_jobs import JobOptions
+from detent.serve.call import Answer, Call, Shape
+from detent.serve.submitting import Asker, Offered, TaskAsked, content_named
+from detent.serve.table import READING, Route
+from detent.serve.writing import Writing
+
+BODY_BYTES: Final = 16 * 1024 * 1024
+ARGUMENTS_MAX: Final = 1_000
+RETRIES_MAX: Final = 1_000
+DURATION_MS_MAX: Final = 366 * 86_400_000
+MEMORY_MB_MAX: Final = 16 * 1024 * 1024
+LABEL_CHARS_MAX: Final = 200
+
+
+Resource = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+Amount = Annotated[int, Field(ge=1, le=AMOUNT_MAX)]
+Keyword = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,199}$")]
+
+
+class Task(Shape):
+    """A call of a function of the code on the server's side."""
+
+    target: Annotated[str, Field(min_length=3, max_length=500)]
+    """`module:function` or `path/file.py:function`, from the project that the server was started with."""
+    arguments: Annotated[list[JsonValue], Field(default_factory=list, max_length=ARGUMENTS_MAX)]
+    """Plain JSON; `{"$result": JOB}` stands for the result of a job of this workspace."""
+    keywords: Annotated[dict[Keyword, JsonValue], Field(default_factory=dict, max_length=ARGUMENTS_MAX)]
+    label: Annotated[str, Field(min_length=1, max_length=LABEL_CHARS_MAX)] | None = None
+    """Names the work for people; without one it is called like its target."""
+    priority: Literal["low", "normal", "high"] = "normal"
+    retries: Annotated[int, Field(ge=0, le=RETRIES_MAX)] | None = None
+    timeout_ms: Annotated[int, Field(ge=1, le=DURATION_MS_MAX)] | None = None
+    memory_mb: Annotated[int, Field(ge=1, le=MEMORY_MB_MAX)] | None = None
+    resources: Annotated[dict[Resource, Amount], Field(default_factory=dict, max_length=RESOURCES_MAX)]
+    """What one attempt takes of what the home counts, such as `{"gpu": 1}`."""
+    quota: str | None = None
+    lease: str | None = None
+    backoff: str | None = None
+    version: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """Your own word for "the code is the same"."""
+    reuse: bool = False
+    """Whether an earlier result of the same call, or equal work under way, may answer."""
+
+    def asked(self) -> TaskAsked:
+        """As it is prepared."""
+        named = {"quota": self.quota, "lease": self.lease, "backoff": self.backoff}
+        return TaskAsked(
+            self.target,
+            self.arguments,
+            self.keywords,
+            self.label,
+            self.priority,
+            self.retries,
+            None,
+            self.timeout_ms,
+            self.memory_mb,
+            self.resources,
+            {name: value for name, value in named.items() if value is not None},
+            self.version,
+            self.reuse,
+        )
+
+
+class JobAsked(Shape):
+    """A job to submit: exactly one of a payload and a task."""
+
+    payload: dict[str, JsonValue] | None = None
+    """A platform job, as docs/jobs.md describes it, without a job_id."""
+    task: Task | None = None
+    reuse_failed: bool = False
+    """Whether an earlier failure of the same payload answers, too."""
+    in_flight: Literal["new", "join"] = "new"
+    """Whether an equal payload that is under way answers (`join`)."""
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> JobAsked:
+        if (self.payload is None) == (self.task is None):
+            raise ValueError("give exactly one of payload and task")
+        return self
+
+
+class JobLinks(Shape):
+    """Where to go on."""
+
+    self: str
+    events: str
+
+
+class JobTaken(Shape):
+    """The job that does the work, or did it before."""
+
+    job_id: str
+    status: str
+    deduplicated: bool
+    """Whether it was submitted before."""
+    created_at: str
+    links: JobLinks
+
+
+async def post_job(call: Call) -> Answer:
+    """Submit one job; it is durable when this answers."""
+    asked: JobAsked = call.body
+    insist_on_scope(call, asked)
+    await insist_on_content(call, asked)
+    offered: list[Offered] = []
+
+    def make() -> Writing:
+        offered[:] = [offer(call, asked)]
+        return Writing([one.submission for one in offered if one.submission is not None])
+
+    answers = await call.write(make)
+    (one,) = offered
+    for answer in answers:
+        if answer.refusal is not None:
+            raise error_of(answer.refusal)
+    if one.payload is not None:
+        payload = one.payload
+        await call.serving.writer.run(lambda: call.serving.submitting.supersede(payload))
+    return Answer(taken(one), 200 if one.deduplicated else 202, headers={"location": f"/v1/jobs/{one.job_id}"})
+
+
+def offer(call: Call, asked: JobAsked, job_id: str | None = None) -> Offered:
+    """Prepare one job; on the writing thread."""
+    assert call.principal is not None
+    asker = Asker(call.workspace, call.principal.principal_id)
+    submitting = call.serving.submitting
+    if asked.payload is not None:
+        options = JobOptions(reuse_failed=asked.reuse_failed, in_flight_policy=asked.in_flight)
+        return submitting.payload(asker, asked.payload, options, job_id)
+    assert asked.task is not None
+    return submitting.task(asker, asked.task.asked(), job_id)
+
+
+def taken(one: Offered) -> JobTaken:
+    """What a caller gets for a job."""
+    links = JobLinks(self=f"/v1/jobs/{one.job_id}", events=f"/v1/events?topics=job:{one.job_id}")
+    return JobTaken(
+        job_id=one.job_id,
+        status=one.status,
+        deduplicated=one.deduplicated,
+        created_at=one.created_at,
+        links=links,
+    )
+
+
+def insist_on_scope(call: Call, asked: JobAsked) -> None:
+    """Refuse a function to a credential that may submit sandboxed jobs alone."""
+    if asked.task is not None and call.principal is not None and not call.principal.may("tasks:write"):
+        raise RequestRefused(
+            "a task runs with the rights of a worker, and the credential lacks the scope tasks:write",
+            code="FORBIDDEN",
+            hint="submit a payload, which runs in the sandbox, or use a key with tasks:write",
+        )
+
+
+async def insist_on_content(call: Call, asked: JobAsked) -> None:
+    """Refuse a job that names content which its workspace does not have."""
+    for digest, path in content_named(asked.payload, None if asked.task is None else asked.task.asked()):
+        await call.serving.uploads.insist_on_known(call.workspace, [digest], path)
+
+
+SUBMITTING: Final = (
+    *("QUEUE_FULL", "WORKSPACE_MISMATCH", "CONTENT_UNKNOWN", "PLAN_EXCEEDED", "NO_FEASIBLE_POOL", "POOL_UNREADY"),
+    *("POLICY_UNKNOWN", "SESSION_BUDGET_EXCEEDED", "CTX_TOO_LONG", "TOKEN_BUDGET_EXCEEDED", "INVALID_PARAMS"),
+    *("CONFLICT", "INBOX_FULL", "OUTCOME_UNKNOWN"),
+)
+"""The codes of every route that submits jobs."""
+
+ROUTES: Final = (
+    Route(
+        "POST",
+        "/v1/jobs",
+        post_job,
+        "Submit a platform job or a call of a function.",
+        "jobs:write",
+        (*READING, *SUBMITTING),
+        {202: JobTaken, 200: JobTaken},
+        body=JobAsked,
+        body_bytes_max=BODY_BYTES,
+    ),
+)
