@@ -131,7 +131,26 @@ def test_every_code_maps_to_a_known_exit_code_status_and_category(code: str) -> 
     entry = CODES[code]
     assert re.fullmatch("[A-Z]+(_[A-Z]+)*", code)
     assert entry.exit_code in {1, 2, 3, 4, 130}
-    assert entry.http_status in {200, 400, 401, 403, 404, 405, 406, 408, 409, 413, 415, 421, 422, 429, 431, 500, 503}
+    assert entry.http_status in {
+        200,
+        400,
+        401,
+        403,
+        404,
+        405,
+        406,
+        408,
+        409,
+        413,
+        415,
+        416,
+        421,
+        422,
+        429,
+        431,
+        500,
+        503,
+    }
     assert entry.category is None or entry.category in set(ErrorCategory)
     assert entry.layer
     assert entry.meaning

@@ -211,6 +211,7 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         "DIGEST_MISMATCH": Code(
             "store", "the bytes do not have the digest they were announced with", EXIT_INVALID, 422, False, None
         ),
+        "RANGE_UNSATISFIABLE": Code("serve", "the content does not have this range", EXIT_INVALID, 416, False, None),
         "UPLOAD_OFFSET": Code("store", "the upload goes on at another offset", EXIT_FAILED, 409, False, None),
         "UPLOADS_FULL": Code("access", "as many uploads are under way as may be", EXIT_REFUSED, 429, True, None),
         "UPLOAD_QUOTA": Code("access", "the workspace has uploaded as much as it may", EXIT_REFUSED, 429, True, None),

@@ -12,6 +12,7 @@ _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_.-]{1,253})(?::(
 _PATH: Final = re.compile(r"[A-Za-z0-9._:/-]*")
 _QUALITY: Final = re.compile(r"(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
 _TYPE: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_RANGE: Final = re.compile(r"bytes=\s*([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
 PATH_CHARS_MAX: Final = 2_048
 _DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
 
@@ -76,3 +77,26 @@ def matches(if_none_match: str | None, tag: str) -> bool:
         return False
     known = [one.strip().removeprefix("W/") for one in if_none_match.split(",")]
     return "*" in known or tag.removeprefix("W/") in known
+
+
+UNSATISFIABLE: Final = (0, 0)
+"""The answer of `byte_range` for a range that the content does not have."""
+
+
+def byte_range(header: str | None, size_bytes: int) -> tuple[int, int] | None:
+    """The one range that a ``Range`` header asks for, as (first, stop); None for the whole.
+
+    Several ranges, and what is not written as a range of bytes, mean the whole (RFC 9110, 14.2). A range that begins behind
+    the end is `UNSATISFIABLE`.
+    """
+    found = _RANGE.fullmatch(header.strip()) if header is not None else None
+    if found is None or not (found[1] or found[2]):
+        return None
+    if not found[1]:
+        length = min(int(found[2]), size_bytes)
+        return (size_bytes - length, size_bytes) if length else UNSATISFIABLE
+    first = int(found[1])
+    last = int(found[2]) if found[2] else size_bytes - 1
+    if found[2] and last < first:
+        return None
+    return (first, min(last + 1, size_bytes)) if first < size_bytes else UNSATISFIABLE

@@ -49,6 +49,7 @@ With -o json, the first line on standard output says where it listens.""",
 )
 @click.option("--insecure-http", is_flag=True, help="Listen beyond this machine without TLS.")
 @click.option("--allow-host", "names", metavar="HOST[:PORT]", multiple=True, help="Answer requests for this host, too.")
+@click.option("--public-url", metavar="URL", help="How clients reach the server: the base of URLs that it signs.")
 @click.option(
     "-w",
     "--workers",
@@ -74,6 +75,7 @@ def command(  # noqa: PLR0913 - one for each option
     behind_proxy: str | None,
     insecure_http: bool,
     names: tuple[str, ...],
+    public_url: str | None,
     workers: int | None,
     project: Path | None,
     drain_timeout: float,
@@ -85,7 +87,10 @@ def command(  # noqa: PLR0913 - one for each option
     from detent.serve.server import Beside, Listening, run  # noqa: PLC0415 - nothing else loads it
 
     listening = Listening(
-        host, port, tls_cert, tls_key, behind_proxy, insecure_http, names=names, drain_seconds=drain_timeout
+        *(host, port, tls_cert, tls_key, behind_proxy, insecure_http),
+        names=names,
+        drain_seconds=drain_timeout,
+        public_url=public_url,
     )
     beside = Beside(worker_count(workers, least=0), project)
     home = shell.home(writes=True)

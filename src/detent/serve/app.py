@@ -32,11 +32,11 @@ from detent.access.tokens import bearer
 from detent.canon import json_decode
 from detent.canon.show import show
 from detent.errors import DetentError, InvariantBroken, StoreCorrupt
-from detent.serve.call import Answer, Call, Head
-from detent.serve.incoming import Gone, Incoming, pieces_of
+from detent.serve.call import Answer, Call
+from detent.serve.incoming import Gone, Head, Incoming, pieces_of
 from detent.serve.security import SECURITY_HEADERS, new_request_id
 from detent.serve.serving import FAILURES, READS, WRITES, Serving
-from detent.serve.table import JSON, Route, Table
+from detent.serve.table import ANYTHING, JSON, Route, Table
 
 QUERY_FIELDS_MAX: Final = 32
 BODY_DEPTH_MAX: Final = 32
@@ -158,7 +158,7 @@ class Application:
             if problem.status < 400 or exchange.status:
                 await self._bug(exchange, exc)
             else:
-                await exchange.problem(problem, {})
+                await exchange.problem(problem, _headers_of(exc))
         except InvariantBroken as exc:
             await self._bug(exchange, exc)
             self._serving.broken(exc)
@@ -312,6 +312,8 @@ def _query(route: Route, raw: bytes) -> BaseModel | None:
 def _media_type(route: Route, exchange: Exchange) -> str:
     """The media type of the answer: the route's own unless only another of its types is accepted."""
     accepted = exchange.header(b"accept")
+    if route.media_type == ANYTHING:
+        return ANYTHING  # What the content is, and no caller's wish changes that.
     for media_type in (route.media_type, *route.also):
         if accepts(accepted, media_type.partition(";")[0]):
             return media_type
@@ -354,6 +356,12 @@ def _insist_on_plain_bytes(route: Route, exchange: Exchange) -> None:
         raise Refusal(Problem("UNSUPPORTED_MEDIA_TYPE", f"{route.path} takes {' or '.join(route.takes)}"))
     if coding is not None and coding.strip().lower() != "identity":
         raise Refusal(Problem("UNSUPPORTED_MEDIA_TYPE", f"{route.path} takes bytes without a Content-Encoding"))
+
+
+def _headers_of(exc: DetentError) -> dict[str, str]:
+    """Headers that an error brings along: where an upload goes on, how large a file is."""
+    found = exc.details.get("headers")
+    return {str(name): str(value) for name, value in found.items()} if isinstance(found, Mapping) else {}
 
 
 def _too_large(route: Route, most: int) -> Refusal:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from detent.access.scopes import Principal
+from detent.serve.incoming import Head
 
 if TYPE_CHECKING:
     from detent.owner.socket_messages import Answer as Decided
@@ -32,20 +33,6 @@ class Shape(BaseModel):
     """The base of every document that goes in or out: closed, so that nothing is taken or told that the API does not name."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """What a request says before its body, as it was sent."""
-
-    method: str
-    scheme: str
-    host: str
-    """One that this server answers for."""
-    path: str
-    query: str
-    header: Callable[[bytes], str | None] = field(repr=False)
-    """The value of a header, by its name in small letters; several lines of it are one list."""
 
 
 @dataclass(frozen=True, slots=True)

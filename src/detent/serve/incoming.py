@@ -1,15 +1,29 @@
-"""Bodies that are read piece by piece, as they come."""
+"""What comes in: the head of a request as it was sent, and bodies that are read piece by piece."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 
 from starlette.types import Message, Receive
 
 
 class Gone(Exception):
     """The caller has closed the connection; no answer can be sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a request says before its body, as it was sent."""
+
+    method: str
+    scheme: str
+    host: str
+    """One that this server answers for."""
+    path: str
+    query: str
+    header: Callable[[bytes], str | None] = field(repr=False)
+    """The value of a header, by its name in small letters; several lines of it are one list."""
 
 
 @dataclass(frozen=True, slots=True)

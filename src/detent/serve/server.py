@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, TextIO
+from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.types import Receive, Scope, Send
@@ -41,6 +42,7 @@ from detent.serve.app import Application
 from detent.serve.authenticate import DIRECTORY, local_token
 from detent.serve.children import Children, ChildSpec
 from detent.serve.counters import Counters
+from detent.serve.downloads import Downloads, checked_public_url, url_keys
 from detent.serve.events import Hub
 from detent.serve.openapi import document
 from detent.serve.protocol import KEEP_ALIVE_SECONDS, LimitedProtocol
@@ -72,6 +74,8 @@ class Listening:
     names: tuple[str, ...] = ()
     """Further hosts that it answers for."""
     drain_seconds: float = 10.0
+    public_url: str | None = None
+    """How clients reach it, where that is not where it listens: the base of signed URLs."""
 
     @property
     def scheme(self) -> str:
@@ -134,6 +138,7 @@ def run(
 ) -> int:
     """Serve a home until a signal ends it; gives the signal. Raises what kept it from starting, or what ended it."""
     insist_on_protection(listening)
+    public_url = None if listening.public_url is None else checked_public_url(listening.public_url)
     table = Table(ALL)
     parts = replace(parts or Parts(), serves=True)
     with _only_server(home), _bound(listening) as listener:
@@ -145,6 +150,7 @@ def run(
         server = _Server(listening, faults)
         with Session(home, parts, on_failed=lambda: server.stop_for(_commit_failed())) as session:
             readers = Readers(home, parts)
+            downloads = Downloads(home.content_files(), url_keys(home.path / DIRECTORY), public_url)
             children = Children(_specs(home, beside or Beside(), listening), drain_seconds=listening.drain_seconds)
             project = (beside or Beside()).project or Path.cwd()
             work = Runtime(home, workers=0, idle=True, parts=parts, session=session)
@@ -160,6 +166,7 @@ def run(
                     readers=readers,
                     hub=Hub(session, readers),
                     uploads=Uploading(home),
+                    downloads=downloads,
                     counters=Counters(),
                     hosts=_hosts(listening, port),
                     openapi=described,
@@ -181,6 +188,7 @@ def run(
                 children.stop()  # While the owner still answers: they report what they have finished.
                 readers.close()
                 work.close()
+                downloads.close()
                 with contextlib.suppress(OSError):
                     (home.path / DIRECTORY / ADDRESS_FILE).unlink()
         if faults:
@@ -347,6 +355,7 @@ def _raise_descriptors() -> None:
 def _hosts(listening: Listening, port: int) -> frozenset[str]:
     """The hosts that a request may name."""
     named = {f"{_bracketed(listening.host)}:{port}", *listening.names}
+    named |= {urlsplit(listening.public_url).netloc} if listening.public_url is not None else set()
     if ipaddress.ip_address(listening.host).is_loopback:
         named |= {f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")}
     return frozenset(named)

@@ -14,6 +14,7 @@ from detent.owner.home import Home
 from detent.owner.session import Session
 from detent.serve.authenticate import Authenticator
 from detent.serve.counters import Counters
+from detent.serve.downloads import Downloads
 from detent.serve.events import Hub
 from detent.serve.readers import Readers
 from detent.serve.submitting import Submitting
@@ -57,6 +58,7 @@ class Serving:
     uploads: Uploading
     writer: Writer
     submitting: Submitting
+    downloads: Downloads
     counters: Counters
     hosts: frozenset[str]
     openapi: bytes

@@ -14,6 +14,8 @@ from detent.errors import InvariantBroken, registered
 from detent.serve.call import Handler
 
 JSON: Final = "application/json"
+ANYTHING: Final = "*/*"
+"""The media type of a route whose answer says what it is."""
 BODY_BYTES_MAX: Final = 64 * 1024
 _METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 _NAME: Final = re.compile(r"\{([a-z_]+)\}")

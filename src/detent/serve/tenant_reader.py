@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from detent.canon import digest_text, json_decode_trusted
+from detent.canon import digest_text, json_decode_trusted, parse_digest
 from detent.canon.merkle import consistency_path, inclusion_path, root_at
 from detent.errors import DetentError, InvalidInput
 from detent.inspect.explain_job import explained
@@ -156,7 +156,16 @@ class TenantReader:
             if view.job.job_kind == "platform":
                 return view, job_result(self._home, content, job_id).artifacts
             report = report_of(reader, content, view.row)
-            return view, [_file(file) for file in (() if report is None else report.result.files)]
+            files = () if report is None else report.result.files
+            return view, [_file(job_id, number, file) for number, file in enumerate(files, 1)]
+
+    def artifact(self, tenant: str, artifact_id: str) -> tuple[Mapping[str, Any], bytes | None]:
+        """One file that a job made, with its bytes where the ledger itself holds them."""
+        _, found = self.artifacts(tenant, artifact_id.rpartition(".")[0])
+        for one in found:
+            if one["artifact_id"] == artifact_id:
+                return one, self._reader.content(parse_digest(str(one["digest"])))
+        raise InvalidInput("the job has no such artifact", code="NOT_FOUND")
 
     # -- runs ----------------------------------------------------------------------------------------------------------
 
@@ -263,10 +272,10 @@ class TenantReader:
         return self._times[1]
 
 
-def _file(file: WorkFile) -> dict[str, Any]:
+def _file(job_id: str, number: int, file: WorkFile) -> dict[str, Any]:
     """A file of a function or command, in the words of artifacts."""
     return {
-        "artifact_id": file.name,
+        "artifact_id": f"{job_id}.{number}",
         "kind": "file",
         "format": file.name.rpartition(".")[2] if "." in file.name else "",
         "digest": digest_text(file.digest),

@@ -205,5 +205,5 @@ def _insist_on_offset(upload: Open, offset: int, size_bytes: int | None) -> None
             + ("" if size_bytes is None else f" and has {size_bytes:,}"),
             code="UPLOAD_OFFSET",
             hint="HEAD the upload and go on from its Upload-Offset",
-            details={"offset": upload.offset},
+            details={"headers": {"upload-offset": upload.offset}},
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from detent.serve.routes import about, home, jobs, ledger, runs, submit, uploads
+from detent.serve.routes import about, files, home, jobs, ledger, runs, submit, uploads
 from detent.serve.table import Route
 
 ALL: Final[tuple[Route, ...]] = (
@@ -13,6 +13,7 @@ ALL: Final[tuple[Route, ...]] = (
     *jobs.ROUTES,
     *submit.ROUTES,
     *runs.ROUTES,
+    *files.ROUTES,
     *uploads.ROUTES,
     *ledger.ROUTES,
 )

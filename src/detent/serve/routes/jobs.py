@@ -162,24 +162,6 @@ class JobRecords(Shape):
     items: list[LedgerRecord]
 
 
-class Artifact(Shape):
-    """A file that a job made."""
-
-    artifact_id: str
-    kind: str
-    format: str
-    digest: str
-    size_bytes: int
-    content_type: str
-    metadata: JsonValue
-
-
-class Artifacts(Shape):
-    """The files that a job made."""
-
-    items: list[Artifact]
-
-
 class JobExplanation(Shape):
     """Why a job is where it is, and how it came there."""
 
@@ -359,12 +341,6 @@ async def _records(call: Call) -> Answer:
     return Answer(JobRecords(items=[record_of(one) for one in found]), tag=job_tag(view))
 
 
-async def _artifacts(call: Call) -> Answer:
-    view, found = await call.read(lambda reader: reader.artifacts(call.workspace, call.path["job_id"]))
-    items = [Artifact.model_validate({name: one[name] for name in Artifact.model_fields}) for one in found]
-    return Answer(Artifacts(items=items), tag=job_tag(view))
-
-
 _OWN: Final = ("UNKNOWN_JOB", *READING)
 ROUTES: Final = (
     Route(
@@ -437,16 +413,6 @@ ROUTES: Final = (
         "jobs:read",
         _OWN,
         {200: JobRecords},
-        etag=True,
-    ),
-    Route(
-        "GET",
-        "/v1/jobs/{job_id}/artifacts",
-        _artifacts,
-        "List the files that a job made.",
-        "artifacts:read",
-        (*_OWN, "RESULT_NOT_READY", "CONTENT_GONE", "TRUST_INVALID"),
-        {200: Artifacts},
         etag=True,
     ),
 )
