@@ -110,6 +110,28 @@ def test_a_submission_carries_what_has_finished(detent_home: TemporaryHome, monk
 
 
 @pytest.mark.usefixtures("idle_thread")
+def test_the_ends_of_jobs_submitted_one_by_one_share_commits(
+    detent_home: TemporaryHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A result waits a moment for others while more is being submitted; with a long moment, one commit has nearly all of them."""
+    with Client(detent_home.path, workers=2) as client:
+        assert client.submit(functions.square, 1).result(WAIT_SECONDS) == 1
+        monkeypatch.setattr("detent.workers.work_loop.GATHER_SECONDS", WAIT_SECONDS)
+        handles = [client.submit(functions.square, x) for x in range(40)]
+        assert not any(handle.done() for handle in handles)
+        assert [handle.result(WAIT_SECONDS) for handle in handles] == [x * x for x in range(40)]
+        ids = {handle.job_id for handle in handles}
+        last = {
+            row.job_id: row.batch_no
+            for row in client._work.backend.reader.records(0)
+            if row.job_id in ids and row.kind == "transition"
+        }
+        assert len(last) == 40
+        assert len(set(last.values())) <= 4
+    assert detent_home.verify().ok
+
+
+@pytest.mark.usefixtures("idle_thread")
 def test_a_caller_that_drives_comes_back_when_its_time_is_over(detent_home: TemporaryHome, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with Client(detent_home.path, workers=1) as client:

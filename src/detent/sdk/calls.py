@@ -56,7 +56,7 @@ def caller(function: Callable[..., Any], files: ContentFiles) -> tuple[MakeCall,
     reuses = task.options_of().cache is True
     priority = priority_of(step, binding)
     env = dict(binding.env)
-    label = str(binding.target)
+    label, kind = str(binding.target), binding.kind.value
     refuse_return(label, contract.base)
 
     def stored(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -73,7 +73,7 @@ def caller(function: Callable[..., Any], files: ContentFiles) -> tuple[MakeCall,
     ) -> JobRequest:
         stored_args, stored_keywords = stored(args, kwargs)
         call = Call(
-            kind=binding.kind.value,
+            kind=kind,
             target=binding.target,
             base=contract.base,
             arguments=stored_args,

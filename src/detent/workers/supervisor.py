@@ -158,7 +158,8 @@ class Supervisor(WorkLoop):
             nonlocal vacant
             self._look_after(time.monotonic())
             self._gather()
-            closing.extend(self._closing())
+            if self._gather_seconds(time.monotonic(), coming=len(submissions)) <= 0:
+                closing.extend(self._closing())
             if closing:
                 posted.append(self._home.post(closing))
             wanted = self._wanted()

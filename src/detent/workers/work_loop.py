@@ -30,7 +30,7 @@ CLAIM_MAX: Final = 256
 LOOK_SECONDS: Final = 1.0
 """How often it looks by itself for work and for leases of workers that are gone; nothing depends on being told."""
 GATHER_SECONDS: Final = 0.004
-"""How long a result waits at most for others to share its commit, while there are others under way."""
+"""How long a result waits at most for others to share its commit, while there are others under way or being submitted."""
 MOVED_MAX: Final = 4096
 """Jobs remembered that moved on while they were not held here."""
 GATHER_MAX: Final = 100
@@ -239,12 +239,12 @@ class WorkLoop:
         wanted = [executor.wanted() for executor in self._all_executors]
         return min(CLAIM_MAX, max(wanted)) if min(wanted) else 0
 
-    def _gather_seconds(self, now: float) -> float:
-        """How much longer to wait for further results before a commit: not at all when nothing else is under way."""
+    def _gather_seconds(self, now: float, coming: int = 0) -> float:
+        """How much longer to wait for further results before a commit: not at all when nothing else is under way or ``coming``."""
         if not self._finished:
             self._gathering_since = now
             return 0.0
-        if len(self._finished) >= GATHER_MAX or len(self._finished) >= len(self._held):
+        if len(self._finished) >= min(GATHER_MAX, len(self._held) + coming):
             return 0.0
         return self._gathering_since + GATHER_SECONDS - now
 
@@ -282,6 +282,7 @@ class WorkLoop:
             for (number, held, result), reported in zip(ended, self._reports(ended), strict=True)
         ]
         self._finished = []
+        self._gathering_since = time.monotonic()
         for _, held, _ in ended:
             held.finishing = True
         return closing
