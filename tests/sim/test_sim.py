@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 import pytest
 
@@ -22,12 +23,14 @@ from detent.scheduling.scheduler import Scheduler
 from detent.store.content import ContentFiles
 from tests.owner.homes import scratch_directory
 from tests.owner.rig import ORIGIN, PUBLIC_KEYS, ROOT_KEY
+from tests.sim.arrays import ArrayWorld
 from tests.sim.world import World
 
 STEPS = 150
 SEEDS = [int(os.environ["DETENT_SIM_SEED"])] if os.environ.get("DETENT_SIM_SEED") else list(range(1, 25))
 KEPT = [29, 1245]
 """Seeds that found something once."""
+W = TypeVar("W", bound=World)
 
 
 @pytest.fixture
@@ -36,9 +39,9 @@ def directory() -> Iterator[Path]:
         yield Path(name)
 
 
-def played(seed: int, directory: Path | None, steps: int = STEPS) -> World:
+def played(seed: int, directory: Path | None, steps: int = STEPS, make: type[W] = World) -> W:  # type: ignore[assignment] # its default
     """Play a history to its end; whatever fails on the way says from which seed."""
-    world = World(seed, directory)
+    world = make(seed, directory)
     try:
         world.run(steps)
     except BaseException as exc:
@@ -67,6 +70,23 @@ def test_nothing_acknowledged_is_lost_and_every_job_ends_once(seed: int, directo
     assert world.restarts > 1, "a history without trouble shows little"
 
 
+@pytest.mark.parametrize("seed", SEEDS[:12] if len(SEEDS) > 1 else SEEDS)
+def test_every_element_of_an_array_has_one_outcome_and_none_runs_again(seed: int, directory: Path) -> None:
+    """X-163, X-173, X-185: elements are carried over attempts, with lost workers, late reports and crashes of the owner."""
+    world = played(seed, None, steps=2 * STEPS, make=ArrayWorld)
+    verify(world, directory)
+    assert world.carried_over, "a history without attempts that take elements over shows little"
+    assert world.lost_in_the_middle
+
+
+@pytest.mark.parametrize("seed", SEEDS[:1])
+def test_a_history_of_arrays_on_sqlite_is_the_history_in_memory(seed: int, directory: Path) -> None:
+    memory, sqlite = played(seed, None, make=ArrayWorld), played(seed, directory, make=ArrayWorld)
+    assert list(memory.bytes()) == list(sqlite.bytes())
+    verify(sqlite, directory)
+    sqlite.store.close()
+
+
 @pytest.mark.parametrize("seed", SEEDS[::4])
 def test_a_history_on_sqlite_is_the_history_in_memory(seed: int, directory: Path) -> None:
     """PIPE-119: the same seed, the same bytes, whatever the store."""
@@ -84,5 +104,6 @@ def test_a_seed_plays_the_same_history_twice(seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1_000, 1_500))
-def test_long_histories(seed: int, directory: Path) -> None:
-    verify(played(seed, None, steps=600), directory)
+@pytest.mark.parametrize("make", [World, ArrayWorld])
+def test_long_histories(seed: int, make: type[World], directory: Path) -> None:
+    verify(played(seed, None, steps=600, make=make), directory)

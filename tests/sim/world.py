@@ -40,6 +40,8 @@ class Message:
 
     sender: str
     commands: tuple[Command, ...]
+    content: tuple[tuple[bytes, bytes], ...] = ()
+    """What the commands name, beside them."""
 
 
 class World:
@@ -209,9 +211,9 @@ class World:
 
     # -- those who ask ---------------------------------------------------------------------------------------------------
 
-    def send(self, sender: str, *commands: Command) -> None:
+    def send(self, sender: str, *commands: Command, content: tuple[tuple[bytes, bytes], ...] = ()) -> None:
         """Put a message on its way."""
-        self.network.append(Message(sender, commands))
+        self.network.append(Message(sender, commands, content))
 
     def deliver(self) -> None:
         """Some of the messages arrive, in any order, some of them twice."""
@@ -220,7 +222,7 @@ class World:
             message = self.network.pop()
             if self.random.random() < 0.15:
                 self.network.append(message)
-            self.in_flight.append((message, self.rig.ask(*message.commands)))
+            self.in_flight.append((message, self.rig.ask(*message.commands, content=message.content)))
 
     def send_submit(self) -> None:
         """One or two new jobs together, some of them of a run."""
@@ -249,14 +251,21 @@ class World:
     def send_result(self) -> None:
         """A worker reports the end of an attempt, good or bad."""
         if choice := self.any_held():
-            worker, grant = choice
-            how = self.random.random()
-            if how < 0.7:
-                self.send(worker, finish(grant))
-            elif how < 0.9:
-                self.send(worker, fail(grant))
-            else:
-                self.send(worker, finish(grant, kind="worker_lost", ok=False, reason_code="WORKER_LOST"))
+            self.send_end(*choice)
+
+    def send_end(self, worker: str, grant: Grant) -> None:
+        """How an attempt ended, by chance."""
+        how = self.random.random()
+        if how < 0.7:
+            self.send(worker, finish(grant))
+        elif how < 0.9:
+            self.send(worker, fail(grant))
+        else:
+            self.send(worker, finish(grant, kind="worker_lost", ok=False, reason_code="WORKER_LOST"))
+
+    def send_good_result(self, grant: Grant) -> None:
+        """A worker has done what it was asked to."""
+        self.send(grant.replica_id, finish(grant))
 
     def send_heartbeat(self) -> None:
         """A worker says that it lives; the message may take as long as it likes."""
@@ -327,7 +336,7 @@ class World:
             self.settle()
             self.send(WORKERS[0], Claim(0, WORKERS[0], 100))
             for grant in [grant for worker in self.held for grant in self.held[worker].values()]:
-                self.send(grant.replica_id, finish(grant))
+                self.send_good_result(grant)
             self.time_passes()
             self.turn()
             self.look()
