@@ -125,7 +125,7 @@ def _read_ledger(site: Site, found: Audit, *, may_expire: bool) -> None:
     with site.reader() as reader:
         found.runs = {row.run_id: row.status for row in reader.runs()}
         for run_id in found.runs:
-            found.reused[run_id] = len(Reuses(reader, run_id))
+            found.reused[run_id] = len(Reuses(reader, run_id, lambda _row: None))
         found.refused = Counter(row.code for row in reader.refusals(limit=REFUSALS_MAX))
         content = Content(reader, site.home.home.content_files())
         for row in reader.jobs():

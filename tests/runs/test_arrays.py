@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from typing import Any
+
 import apsw
 import pytest
 
+from detent.canon import decode
+from detent.store.sqlite import SqliteStore
 from tests.cli.project import Project, detent_home, eventually, project
 
 __all__ = ["detent_home", "project"]
@@ -238,3 +243,68 @@ def test_keys_of_elements_that_were_changed_are_found_and_give_no_wrong_result(a
     edit(arrayed, change)
     assert {one["code"] for one in arrayed.json("verify", code=1)["findings"]} == {"WORK_INDEX_WRONG"}
     assert arrayed.run("mapped.yaml")["result"] == 2 * sum(range(40))
+
+
+def reuse_records(project: Project, run_id: str) -> list[dict[str, Any]]:
+    """How a run says what it took."""
+    with closing(SqliteStore.open_reader(project.home.ledger)) as reader:
+        bodies = [decode(row.body) for row in reader.records_of_run(run_id)]
+    return [body for body in bodies if isinstance(body, dict) and body["kind"] in {"run_reused", "step_reused"}]
+
+
+def test_a_run_with_arrays_that_is_repeated_is_named_once(arrayed: Project) -> None:
+    """X-167: one record for 42 results; every command tells each element from the array that did it."""
+    write(arrayed, "double")
+    first = arrayed.run("mapped.yaml")["run_id"]
+    before = [one["job_id"] for one in elements(arrayed)]
+    second = arrayed.run("mapped.yaml")
+    (said,) = reuse_records(arrayed, second["run_id"])
+    assert (said["kind"], said["reused_run_id"], said["except_steps"]) == ("run_reused", first, [])
+    assert said["steps_reused"] == 6, "four arrays and two steps of their own"
+    found = elements(arrayed)
+    assert [one["job_id"] for one in found] == before
+    assert all(one["reused"] for one in found)
+    assert second["steps"]["reused"] == 3
+    assert arrayed.json("show", second["run_id"])["steps_reused"] == 3
+    assert f"job {before[0]} of run {first}" in arrayed("explain", second["run_id"], "each").out
+    assert len(arrayed.json("list", "--jobs")) == 6
+    third = arrayed.run("mapped.yaml")["run_id"]
+    assert [record["reused_run_id"] for record in reuse_records(arrayed, third)] == [first]
+    assert arrayed.json("retry", second["run_id"])["retried"] is False
+    assert arrayed.json("verify")["ok"]
+    assert arrayed.json("replay")["ok"]
+
+
+def test_an_array_of_which_one_element_changed_is_an_exception(arrayed: Project) -> None:
+    """Its other elements are recorded one by one, and what ran is told as such; a repetition names the original again."""
+    write(arrayed, "double")
+    first = arrayed.run("mapped.yaml")["run_id"]
+    before = [one["job_id"] for one in elements(arrayed)]
+    arrayed.write("arrayed.py", FUNCTIONS.replace("list(range(n))", "[99 if x == 17 else x for x in range(n)]"))
+    run_id = arrayed.run("mapped.yaml")["run_id"]
+    whole, *single = reuse_records(arrayed, run_id)
+    assert (whole["kind"], whole["reused_run_id"]) == ("run_reused", first)
+    assert len(whole["except_steps"]) == 3, "listed, the array that begins with the eleventh element, and total"
+    assert [name.rpartition("[")[2] for name in whole["except_steps"] if "[" in name] == ["10]"]
+    assert {record["element"] for record in single} == set(range(10)) - {7}
+    found = elements(arrayed)
+    assert [one["index"] for one in found if not one["reused"]] == [17]
+    assert [one["job_id"] for one in found if one["reused"]] == [*before[:17], *before[18:]]
+    assert arrayed.json("verify")["ok"]
+    assert arrayed.json("replay")["ok"]
+    again = arrayed.run("mapped.yaml")["run_id"]
+    assert reuse_records(arrayed, again)[0]["reused_run_id"] == first
+    assert all(one["reused"] for one in elements(arrayed))
+    assert arrayed.json("verify")["ok"]
+
+
+def test_a_longer_list_is_not_told_as_part_of_an_earlier_array(arrayed: Project) -> None:
+    write(arrayed, "double")
+    first = arrayed.run("mapped.yaml")["run_id"]
+    run_id = arrayed.run("mapped.yaml", "-p", "count=41")["run_id"]
+    assert reuse_records(arrayed, run_id)[0]["reused_run_id"] == first
+    assert [one["index"] for one in elements(arrayed) if not one["reused"]] == [40]
+    shorter = arrayed.run("mapped.yaml", "-p", "count=25")
+    assert shorter["result"] == 2 * sum(range(25))
+    assert [one["reused"] for one in elements(arrayed)] == [True] * 25
+    assert arrayed.json("verify")["ok"]

@@ -198,17 +198,23 @@ def _run_reuse(content: Content, record: RecordRow) -> Iterator[Finding]:
         order = None if job is None else order_of(content, job)
         if order is None:
             return  # Erased: there is nothing left to compare.
-        step_id, index = str(order.origin.action.get("step_id")), order.origin.index
-        element_id = step_id if index is None else f"{step_id}[{index}]"
-        if element_id in excepted:
-            continue
-        key = key_of_order(order)
-        if key is None:
-            return  # Made by tools that are not known here.
-        keys.append((element_id, key))
+        elements = [order.of_element(place) for place in range(len(order.elements))] or [order]
+        if _element_named(elements[0]) in excepted:
+            continue  # An array is excepted by its first element.
+        for element in elements:
+            key = key_of_order(element)
+            if key is None:
+                return  # Made by tools that are not known here.
+            keys.append((_element_named(element), key))
     if said.get("work") != work_digest(keys):
         message = f"run {fields.get('run_id')!r} took the results of other work with run {run_id!r}"
         yield Finding("REUSE_MISMATCH", message, record.partition, record.batch_no, record.position)
+
+
+def _element_named(order: Order) -> str:
+    """What records call the element of a step that an order is about."""
+    step_id, index = str(order.origin.action.get("step_id")), order.origin.index
+    return step_id if index is None else f"{step_id}[{index}]"
 
 
 def _failed(content: Content, job: Job | None, element: int | None) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -187,7 +188,7 @@ def members(reader: StoreReader, content: Content, run_id: str, *, renamed: bool
     """
     row = reader.run(run_id)
     keys: Mapping[str, str] | None = None if renamed and row is not None else {}
-    reuses = Reuses(reader, run_id)
+    reuses = Reuses(reader, run_id, partial(order_of, content))
     yield from _as_submitted(_found_at(content, taken, reused=True) for taken in reuses.with_run())
     for element, taken in reuses.steps.items():
         source = reader.job(taken.job_id)

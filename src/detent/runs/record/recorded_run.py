@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import Any, Final
 from uuid import UUID
@@ -172,7 +173,7 @@ class _Reading:
         self._reader, self._content, self._run, self._inputs = reader, content, run, inputs
         self._times = Times.of(reader)
         self._rows = {row.job_id: row for row in reader.jobs(run_id=run.run_id)}
-        self._reuses = Reuses(reader, run.run_id)
+        self._reuses = Reuses(reader, run.run_id, partial(order_of, content))
         self._failed: dict[str, WorkReport | None] = {}
         """The reports of arrays that failed."""
         self._places: dict[tuple[str, int], tuple[JobRow, int]] = {}

@@ -58,7 +58,11 @@ class Past:
                 order = self._orders[row.job_id] = self._backend.order(Job.decode(row.body).payload_digest)
                 for place, element in enumerate(order.elements):
                     self._arrays[order.origin.step, element.index] = row.job_id, place
-        self._reuses = Reuses(reader, run_id)
+        self._reuses = Reuses(reader, run_id, self._order_of)
+
+    def _order_of(self, row: JobRow) -> Order | None:
+        submitted = self._backend.submitted([row.job_id]).get(row.job_id)
+        return None if submitted is None else submitted.order
 
     def recorded(self, element: Element, work_key: WorkKey) -> Recorded | None:
         """What an earlier process did of an element; None when it had not begun it."""

@@ -2,20 +2,22 @@
 
 A run that is reused is named once, with the steps that are excepted. Which job answers for which step follows from what both runs
 have in common, their contract, and from the operation of the earlier one, by the formula that gave its jobs their ids. So the
-story of every step is told from the ledger alone, whatever content was erased meanwhile.
+story of every step is told from the ledger alone, whatever content was erased meanwhile. Only which elements of a mapped step share an
+array is in that job's order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from detent.canon import NotCanonical, decode, digest, digest_text, encode_trusted
 from detent.errors import DetentError
+from detent.jobs.order import Order
 from detent.kernel import Run
 from detent.kernel.history import RUN_REUSED, STEP_REUSED
-from detent.runs.record.step_run import element_job_id
+from detent.runs.record.step_run import array_job_id, element_job_id
 from detent.store.api import JobRow, StoreReader
 from detent.workers.action_leases import workflow_id_of
 from detent.workflow.identity import ids_of
@@ -46,17 +48,29 @@ class EarlierRun:
         """The job that did a step, or an element of one, if it was the run's own."""
         return element_job_id(self._ids_of(step_id)[0], index)
 
-    def job_of(self, element_id: str) -> str:
-        """The same for an element as records call it."""
+    def array_id(self, step_id: str, first: int) -> str:
+        """The job that did several elements of a step, by the first of them."""
+        return array_job_id(self._ids_of(step_id)[0], first)
+
+    def jobs_of(self, element_id: str) -> tuple[str, ...]:
+        """The jobs that may have done an element as records call it: its own, or an array that begins with it."""
         step_id, _, index = element_id.partition("[")
-        return self.job_id(step_id, int(index.removesuffix("]")) if index else None)
+        if not index:
+            return (self.job_id(step_id, None),)
+        place = int(index.removesuffix("]"))
+        return self.job_id(step_id, place), self.array_id(step_id, place)
 
 
 class Reuses:
-    """What one run took, as its records say."""
+    """What one run took, as its records say. ``order_of`` reads the order of a job; None for one that was erased."""
 
-    def __init__(self, reader: StoreReader, run_id: str) -> None:
+    def __init__(self, reader: StoreReader, run_id: str, order_of: Callable[[JobRow], Order | None]) -> None:
         self._reader = reader
+        self._order_of = order_of
+        self._arrays: dict[str, dict[int, Taken]] = {}
+        """By step: what the elements took whose results are in arrays, by index."""
+        self._looked: dict[str, int] = {}
+        """By step: the index up to which arrays were looked for."""
         self.steps: dict[str, Taken] = {}
         """By element: results that were taken one by one."""
         self._earlier: EarlierRun | None = None
@@ -76,7 +90,7 @@ class Reuses:
             return  # `verify` has more to say about it.
         try:
             self._earlier = EarlierRun(Run.decode(row.body))
-            without = {self._earlier.job_of(element_id) for element_id in excepted}
+            without = {job_id for element_id in excepted for job_id in self._earlier.jobs_of(element_id)}
         except (DetentError, ValueError):
             return
         self._jobs = {row.job_id: row for row in self._reader.jobs(run_id=run_id) if row.job_id not in without}
@@ -88,14 +102,33 @@ class Reuses:
         if taken is not None or self._earlier is None:
             return taken
         job_id = self._earlier.job_id(step_id, index)
-        return Taken(job_id, None) if job_id in self._jobs else None
+        if job_id in self._jobs:
+            return Taken(job_id, None)
+        return None if index is None else self._in_array(self._earlier, step_id, index)
+
+    def _in_array(self, earlier: EarlierRun, step_id: str, index: int) -> Taken | None:
+        """The result of an element of an array, which comes behind the first of its elements."""
+        found = self._arrays.setdefault(step_id, {})
+        for first in range(self._looked.get(step_id, 0), index + 1):
+            row = self._jobs.get(earlier.array_id(step_id, first))
+            order = None if row is None else self._order_of(row)
+            for place, element in enumerate(() if row is None or order is None else order.elements):
+                if row is not None and element.index is not None:
+                    found[element.index] = Taken(row.job_id, None, place)
+        self._looked[step_id] = max(self._looked.get(step_id, 0), index + 1)
+        return found.get(index)
 
     def took_any(self, step_id: str, *, mapped: bool) -> bool:
         """Whether a step took the result of any of its elements."""
         if any(element_id.partition("[")[0] == step_id for element_id in self.steps):
             return True
-        places: Iterable[int | None] = range(min(len(self._jobs), PLACES_MAX)) if mapped else (None,)
-        return self._earlier is not None and any(self._earlier.job_id(step_id, place) in self._jobs for place in places)
+        earlier = self._earlier
+        if earlier is None or not mapped:
+            return earlier is not None and earlier.job_id(step_id, None) in self._jobs
+        return any(
+            earlier.job_id(step_id, place) in self._jobs or earlier.array_id(step_id, place) in self._jobs
+            for place in range(PLACES_MAX)
+        )
 
     def row(self, job_id: str) -> JobRow | None:
         """The row of a job whose result was taken."""

@@ -137,7 +137,7 @@ class StepRun:
 
     def array_id(self, first: int) -> str:
         """The job of an array of elements, by the first of them: each element is in one array at most."""
-        return str(uuid8(sha256(encode_trusted([ARRAY_LABEL, str(self.action_id), first]))))
+        return array_job_id(self.action_id, first)
 
     def element_id(self, index: int | None) -> str:
         """What a record calls an element that took an earlier result."""
@@ -156,6 +156,11 @@ def element_job_id(action_id: UUID, index: int | None) -> str:
     if index is None:
         return str(action_id)
     return str(uuid8(sha256(encode_trusted([ELEMENT_LABEL, str(action_id), index]))))
+
+
+def array_job_id(action_id: UUID, first: int) -> str:
+    """The job of an array of elements of an action, by the first of them."""
+    return str(uuid8(sha256(encode_trusted([ARRAY_LABEL, str(action_id), first]))))
 
 
 def list_fault(key: str, length: int | None) -> str | None:

@@ -78,11 +78,12 @@ class ReuseNotes:
         content: list[tuple[bytes, bytes]] = []
         if self._is_first and notes and (whole := self._whole(notes, steps)) is not None:
             taken, excepted, earlier = whole
-            keys = ((note.element_id, note.work_key.key or "") for note in taken.values())
+            keys = ((note.element_id, note.work_key.key or "") for note in taken)
             named, inline = self._backend.sealed_trusted({"elements": len(taken), "work": work_digest(keys)})
             commands.append(ReuseRun(0, self._run_id, earlier.run_id, tuple(sorted(excepted)), named))
             content.extend(inline)
-            notes = [note for note in notes if taken.get(note.found.job_id) is not note]
+            named_with_run = set(map(id, taken))
+            notes = [note for note in notes if id(note) not in named_with_run]
         self._is_first = self._is_first and not (notes or commands)
         size = 0
         for note in notes:
@@ -99,29 +100,55 @@ class ReuseNotes:
 
     def _whole(
         self, notes: Sequence[Note], steps: Sequence[StepRun]
-    ) -> tuple[dict[str, Note], list[str], EarlierRun] | None:
-        """The earlier run that nearly all results are of: what was taken, by its jobs, and what is excepted; None for no such run.
+    ) -> tuple[list[Note], list[str], EarlierRun] | None:
+        """The earlier run that nearly all results are of: what was taken with it, and what is excepted; None for no such run.
 
-        Every job of that run is accounted for: it did the very step that took its result, or one that is excepted. Which element an
-        array did, its id does not tell: results of a run with arrays are recorded one by one.
+        Every job of that run is accounted for: it did the very step that took its result, or one that is excepted. Of an array, each
+        element has to be taken by the element of its index. Else it is excepted, by the name of its first element, and what was taken of
+        it is recorded one by one.
         """
         run = self._source(notes)
         if run is None:
             return None
         earlier = EarlierRun(run)
         taken = {
-            note.found.job_id: note
+            note.found.job_id: [note]
             for note in notes
             if note.found.job_id == earlier.job_id(note.element.step.step_id, note.element.index)
         }
+        taken.update(self._whole_arrays(notes, earlier))
+        results = [note for of_job in taken.values() for note in of_job]
         excepted: list[str] = []
         if left := run.jobs - len(taken):
-            if left > EXCEPTED_STEPS_MAX or left * TAKEN_PER_EXCEPTED > len(taken):
+            if left > EXCEPTED_STEPS_MAX or left * TAKEN_PER_EXCEPTED > len(results):
                 return None
-            others = {earlier.job_id(*place): _element_id(*place) for place in _places(steps)}
-            rows = self._backend.reader.jobs_of([job_id for job_id in others if job_id not in taken])
+            others = {
+                job_id: element_id
+                for element_id in map(_element_id, _places(steps))
+                for job_id in earlier.jobs_of(element_id)
+                if job_id not in taken
+            }
+            rows = self._backend.reader.jobs_of(list(others))
             excepted = [others[row.job_id] for row in rows if row.run_id == run.run_id]
-        return (taken, excepted, earlier) if len(taken) + len(excepted) == run.jobs else None
+        return (results, excepted, earlier) if len(taken) + len(excepted) == run.jobs else None
+
+    def _whole_arrays(self, notes: Sequence[Note], earlier: EarlierRun) -> Iterator[tuple[str, list[Note]]]:
+        """The arrays whose elements were all taken by the elements of their own indexes, with these."""
+        arrays: dict[tuple[str, str], dict[int, Note]] = {}
+        for note in notes:
+            if note.found.element is not None and note.found.run_id == earlier.run_id:
+                arrays.setdefault((note.found.job_id, note.element.step.step_id), {})[note.found.element] = note
+        submitted = self._backend.submitted([job_id for job_id, _ in arrays])
+        for (job_id, step_id), found in arrays.items():
+            elements = submitted[job_id].order.elements if job_id in submitted else ()
+            indexes = [element.index for element in elements]
+            if (
+                indexes
+                and indexes[0] is not None
+                and job_id == earlier.array_id(step_id, indexes[0])
+                and {place: note.element.index for place, note in found.items()} == dict(enumerate(indexes))
+            ):
+                yield job_id, list(found.values())
 
     def _source(self, notes: Sequence[Note]) -> Run | None:
         """The run that most results are of, if it may be named: it completed, of the same contract, workspace and partition."""
@@ -143,5 +170,6 @@ def _places(steps: Iterable[StepRun]) -> Iterator[tuple[str, int | None]]:
             yield step.step_id, None
 
 
-def _element_id(step_id: str, index: int | None) -> str:
+def _element_id(place: tuple[str, int | None]) -> str:
+    step_id, index = place
     return step_id if index is None else f"{step_id}[{index}]"
