@@ -39,7 +39,7 @@ def directory() -> Iterator[Path]:
         yield Path(name)
 
 
-def played(seed: int, directory: Path | None, steps: int = STEPS, make: type[W] = World) -> W:  # type: ignore[assignment] # its default
+def played_by(make: type[W], seed: int, directory: Path | None, steps: int = STEPS) -> W:
     """Play a history to its end; whatever fails on the way says from which seed."""
     world = make(seed, directory)
     try:
@@ -48,6 +48,11 @@ def played(seed: int, directory: Path | None, steps: int = STEPS, make: type[W] 
         exc.add_note(f"seed {seed}: `make sim SEED={seed}` plays this history again")
         raise
     return world
+
+
+def played(seed: int, directory: Path | None) -> World:
+    """The same for a history of ordinary jobs."""
+    return played_by(World, seed, directory)
 
 
 def verify(world: World, directory: Path) -> None:
@@ -73,7 +78,7 @@ def test_nothing_acknowledged_is_lost_and_every_job_ends_once(seed: int, directo
 @pytest.mark.parametrize("seed", SEEDS[:12] if len(SEEDS) > 1 else SEEDS)
 def test_every_element_of_an_array_has_one_outcome_and_none_runs_again(seed: int, directory: Path) -> None:
     """X-163, X-173, X-185: elements are carried over attempts, with lost workers, late reports and crashes of the owner."""
-    world = played(seed, None, steps=2 * STEPS, make=ArrayWorld)
+    world = played_by(ArrayWorld, seed, None, steps=2 * STEPS)
     verify(world, directory)
     assert world.carried_over, "a history without attempts that take elements over shows little"
     assert world.lost_in_the_middle
@@ -81,7 +86,7 @@ def test_every_element_of_an_array_has_one_outcome_and_none_runs_again(seed: int
 
 @pytest.mark.parametrize("seed", SEEDS[:1])
 def test_a_history_of_arrays_on_sqlite_is_the_history_in_memory(seed: int, directory: Path) -> None:
-    memory, sqlite = played(seed, None, make=ArrayWorld), played(seed, directory, make=ArrayWorld)
+    memory, sqlite = played_by(ArrayWorld, seed, None), played_by(ArrayWorld, seed, directory)
     assert list(memory.bytes()) == list(sqlite.bytes())
     verify(sqlite, directory)
     sqlite.store.close()
@@ -106,4 +111,4 @@ def test_a_seed_plays_the_same_history_twice(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(1_000, 1_500))
 @pytest.mark.parametrize("make", [World, ArrayWorld])
 def test_long_histories(seed: int, make: type[World], directory: Path) -> None:
-    verify(played(seed, None, steps=600, make=make), directory)
+    verify(played_by(make, seed, None, steps=600), directory)
