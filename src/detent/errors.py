@@ -194,6 +194,10 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         "REQUEST_INVALID": Code("serve", "the request is not valid HTTP/1.1", EXIT_INVALID, 400, False, None),
         "UNAUTHENTICATED": Code("access", "the request has no valid credential", EXIT_REFUSED, 401, False, None),
         "FORBIDDEN": Code("access", "the credential lacks the scope", EXIT_REFUSED, 403, False, None),
+        "CSRF_REFUSED": Code("access", "the request may come from a foreign page", EXIT_REFUSED, 403, False, None),
+        "ACCESS_FULL": Code(
+            "access", "as many keys, members or workspaces exist as may be", EXIT_REFUSED, 409, False, None
+        ),
         "WORKSPACE_MISMATCH": Code(
             "access", "the request names another workspace than its credential", EXIT_REFUSED, 403, False, None
         ),

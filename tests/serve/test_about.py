@@ -99,7 +99,9 @@ def test_an_impossible_accept_is_refused(served: Served) -> None:
     assert served.get("/v1/jobs", headers={"Accept": "application/*"}).status == 200
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/", "/v1/nope", "/V1/jobs", "/v1/jobs/a/nope", "/problems", "/login"])
+@pytest.mark.parametrize(
+    "path", ["/", "/v1", "/v1/", "/v1/nope", "/V1/jobs", "/v1/jobs/a/nope", "/problems", "/static/none"]
+)
 def test_an_address_without_a_route_is_not_found(served: Served, path: str) -> None:
     assert (served.get(path).status, served.get(path).code) == (404, "NOT_FOUND")
 

@@ -63,4 +63,5 @@ def test_every_route_needs_a_credential_unless_it_is_one_of_the_public_ones() ->
     public = {route.path for route in ALL if route.scope == PUBLIC}
     # A file is given to the holder of its signed URL (tests/serve/test_files.py).
     files = "/v1/files/{workspace}/{artifact}/{name}"
-    assert public == {"/healthz", "/readyz", "/v1/version", "/v1/openapi.json", "/problems/{code}", files}
+    about = {"/healthz", "/readyz", "/v1/version", "/v1/openapi.json", "/problems/{code}"}
+    assert public == {*about, files, "/login", "/static/{name}", "/v1/login"}

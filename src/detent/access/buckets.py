@@ -7,15 +7,26 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many requests a second, and so many at once after a pause."""
+    """So many requests in so many seconds, and so many at once after a pause."""
 
-    per_second: int
+    count: int
     burst: int
+    seconds: int = 1
+
+    @property
+    def words(self) -> str:
+        """As messages say it."""
+        return f"{self.count} in {self.seconds} s" if self.seconds > 1 else f"{self.count} a second"
+
+    @property
+    def window_seconds(self) -> int:
+        """How long an empty bucket takes to fill."""
+        return -(-self.burst * self.seconds // self.count)
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """What is left of a rate at a moment, in thousandths of a request."""
+    """What is left of a rate at a moment, in thousandths of a request, times the rate's seconds."""
 
     left_milli: int
     at_ms: int
@@ -23,7 +34,7 @@ class Bucket:
 
 def full(rate: Rate, *, now_ms: int) -> Bucket:
     """The bucket of a principal that has not asked yet."""
-    return Bucket(rate.burst * 1_000, now_ms)
+    return Bucket(rate.burst * 1_000 * rate.seconds, now_ms)
 
 
 def take(bucket: Bucket, rate: Rate, *, now_ms: int) -> tuple[Bucket, int]:
@@ -32,7 +43,8 @@ def take(bucket: Bucket, rate: Rate, *, now_ms: int) -> tuple[Bucket, int]:
     A clock that was set back gives nothing and takes nothing away.
     """
     passed_ms = max(0, now_ms - bucket.at_ms)
-    left = min(rate.burst * 1_000, bucket.left_milli + passed_ms * rate.per_second)
-    if left >= 1_000:
-        return Bucket(left - 1_000, max(now_ms, bucket.at_ms)), 0
-    return Bucket(left, max(now_ms, bucket.at_ms)), -(-(1_000 - left) // rate.per_second)
+    one = 1_000 * rate.seconds
+    left = min(rate.burst * one, bucket.left_milli + passed_ms * rate.count)
+    if left >= one:
+        return Bucket(left - one, max(now_ms, bucket.at_ms)), 0
+    return Bucket(left, max(now_ms, bucket.at_ms)), -(-(one - left) // rate.count)

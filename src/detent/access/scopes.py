@@ -9,6 +9,8 @@ from typing import Final
 
 PUBLIC: Final = "public"
 """The scope of a route that needs no credential. A route says so; it is never the default."""
+ANY: Final = "any"
+"""The scope of a route for every valid credential: it tells a caller about itself."""
 
 READ: Final = frozenset(
     {"runs:read", "jobs:read", "logs:read", "artifacts:read", "queue:read", "workers:read", "sessions:read"}
@@ -44,7 +46,9 @@ class Principal:
     credential_id: str
     workspace: str
     scopes: frozenset[str]
+    expires_ms: int | None = None
+    """When the credential ends; None: not by itself."""
 
     def may(self, scope: str) -> bool:
         """Whether the credential allows what a scope stands for."""
-        return scope == PUBLIC or scope in self.scopes
+        return scope in {PUBLIC, ANY} or scope in self.scopes

@@ -19,7 +19,9 @@ from detent.canon import digest
 from detent.errors import InvariantBroken
 
 API_KEY: Final = "dtk"
-KINDS: Final = frozenset({API_KEY, "dte", "dtl"})
+ENROLMENT: Final = "dte"
+LOGIN: Final = "dtl"
+KINDS: Final = frozenset({API_KEY, ENROLMENT, LOGIN})
 """API keys, enrolment tokens of workers, login tokens of browsers."""
 ID_BYTES: Final = 8
 SECRET_BYTES: Final = 32
@@ -53,9 +55,20 @@ def make_token(kind: str, random: bytes) -> Token:
     """A credential out of `ID_BYTES` + `SECRET_BYTES` random bytes."""
     if kind not in KINDS or len(random) != ID_BYTES + SECRET_BYTES:
         raise InvariantBroken(f"a token is made of a known kind and {ID_BYTES + SECRET_BYTES} random bytes")
-    token_id = b32encode(random[:ID_BYTES]).decode().lower()[:_ID_CHARS]
-    body = f"{kind}_{token_id}_{_base62(int.from_bytes(random[ID_BYTES:], 'big'), _SECRET_CHARS)}"
+    return make_secret(kind, new_id(random[:ID_BYTES]), random[ID_BYTES:])
+
+
+def make_secret(kind: str, token_id: str, random: bytes) -> Token:
+    """A credential under an id that there is already, out of `SECRET_BYTES` random bytes."""
+    if len(random) != SECRET_BYTES:
+        raise InvariantBroken(f"a secret is made of {SECRET_BYTES} random bytes")
+    body = f"{kind}_{token_id}_{_base62(int.from_bytes(random, 'big'), _SECRET_CHARS)}"
     return Token(kind, token_id, body + _checksum(body))
+
+
+def new_id(random: bytes) -> str:
+    """An opaque id out of `ID_BYTES` random bytes: 12 characters of base32."""
+    return b32encode(random).decode().lower()[:_ID_CHARS]
 
 
 def read_token(text: str) -> Token | None:

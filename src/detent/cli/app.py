@@ -58,7 +58,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "Keep": {
         "init": "Create a home here; in an empty directory, an example project too.",
-        "keys": "Show who may sign what, or rotate a key.",
+        "keys": "Show who may sign what; make API keys, workspaces and members.",
         "copy": "Give a copied home its own name and keys.",
         "doctor": "Check the home and report problems.",
         "replicas": "List registered replicas, or remove one.",

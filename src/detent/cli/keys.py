@@ -1,13 +1,15 @@
-"""`detent keys`: who may sign what, and rotation."""
+"""`detent keys`: who may sign what on the ledger, and who may ask a server for what."""
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from detent.cli import api_keys, workspaces
 from detent.cli.page import Page
 from detent.cli.shell import Shell, format_option, home_option, list_by_default, teaching, with_shell
 from detent.pages.sheet import Cell, Cellish
@@ -16,6 +18,7 @@ from detent.pages.text import BAD, FAINT, GOOD, WARN
 if TYPE_CHECKING:
     from detent.owner.keys import KeysView, KeyView
 
+API_KEY_ID = re.compile(r"(?:dtk_)?[a-z2-7]{12}(?:_.*)?")
 ROTATED_ROLES = ("root", "manifest", "transition", "result", "log", "enroll")
 
 
@@ -23,8 +26,11 @@ ROTATED_ROLES = ("root", "manifest", "transition", "result", "log", "enroll")
     "keys",
     invoke_without_command=True,
     help=teaching(
-        "Show the keys that this ledger trusts: role, range of batches, and whether the private key is in this home. Others"
-        " pin the root digest when they verify an export.",
+        """Show the keys that this ledger trusts: role, range of batches, and whether the private key is in this home. Others
+pin the root digest when they verify an export.
+
+API keys for programs that talk to `detent serve` are made by `detent keys create` and listed by `detent keys api`;
+`workspace` and `member` say who shares the server.""",
         """  detent keys
   detent keys show 1f0c
   detent keys rotate transition
@@ -115,19 +121,29 @@ def show_key(shell: Shell, key_id: str) -> int:
 @command.command(
     "rotate",
     help=teaching(
-        "Create a new key for a role and record it on the ledger. What the old key signed stays valid; from the next batch on"
-        " only the new key counts. The pinned root digest does not change. Stop every process that works on this home first.",
+        """Create a new signing key for a role and record it on the ledger. What the old key signed stays valid; from the next batch
+on only the new key counts. The pinned root digest does not change. Stop every process that works on this home first.
+
+With the id of an API key: give that key a new secret, which is printed once. The old one counts for another 24 hours. A server may run.""",
         """  detent keys rotate transition
   detent keys rotate root -o json
+  detent keys rotate 7abq2lwx3mnz --workspace team-a
 """,
     ),
 )
-@click.argument("role", type=click.Choice(ROTATED_ROLES))
+@click.argument("role", metavar="ROLE|KEY")
+@api_keys.workspace_option
 @with_shell
-def rotate_key(shell: Shell, role: str) -> int:
-    """Rotate the key of a role."""
+def rotate_key(shell: Shell, role: str, workspace: str) -> int:
+    """Rotate the key of a role, or an API key."""
     from detent.owner.keys import rotate  # noqa: PLC0415 - keeps `--help` fast
 
+    if role not in ROTATED_ROLES:
+        if not API_KEY_ID.fullmatch(role):
+            raise click.UsageError(
+                f"{role!r:.80} is neither one of {', '.join(ROTATED_ROLES)} nor the id of an API key"
+            )
+        return api_keys.rotate(shell, role, workspace)
     home = shell.home(writes=True)
     rotated = rotate(home, role, environment=os.environ)
     document = {
@@ -153,6 +169,10 @@ def rotate_key(shell: Shell, role: str) -> int:
         page.line(Cell(f"The old private key in {home.path / 'keys'} is no longer used; you may delete it.", FAINT))
 
     return shell.answer(document, draw)
+
+
+for own in (*api_keys.COMMANDS, *workspaces.GROUPS):
+    command.add_command(own)
 
 
 def _view(shell: Shell) -> KeysView:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -24,14 +25,19 @@ NEEDED = ("starlette", "uvicorn", "httptools")
 @click.command(
     "serve",
     help=teaching(
-        """Serve this home over HTTP, for programs and for people on this machine. Every request needs the token in the
-file that is printed, which only you can read. Jobs run in workers that the server starts beside itself, as processes of their
-own. The server stops in order on Ctrl-C or SIGTERM: open requests are answered and jobs under way are finished first.
+        """Serve this home over HTTP, for programs and for people on this machine. Programs send a key (`detent keys create`), or
+the token in the file that is printed, which only you can read. A browser logs in by the link that is printed; it works once, for ten
+minutes, and --login prints another one for the running server.
+
+Jobs run in workers that the server starts beside itself, as processes of their own. The server stops in order on Ctrl-C or
+SIGTERM: open requests are answered and jobs under way are finished first.
 
 It listens on this machine alone. An address that others can reach needs TLS, a proxy that speaks it, or --insecure-http.
 
 With -o json, the first line on standard output says where it listens.""",
         """  detent serve
+  detent serve --open
+  detent serve --login
   detent serve --port 0 -o json
   detent serve --host 0.0.0.0 --tls-cert server.pem --tls-key server.key --allow-host jobs.example.org:7733
   curl -H "Authorization: Bearer $(cat .detent/serve/token)" http://127.0.0.1:7733/v1/jobs
@@ -47,6 +53,14 @@ With -o json, the first line on standard output says where it listens.""",
     metavar="NETWORK",
     help="Trust forwarded headers of proxies in this network, such as 10.0.0.0/8; they speak TLS.",
 )
+@click.option(
+    "--trust-proxy-header",
+    "proxy_header",
+    metavar="NAME",
+    help="Take the user's name from this header of the proxy; the proxy must remove it from what callers send.",
+)
+@click.option("--open", "open_browser", is_flag=True, help="Open the login link in a browser.")
+@click.option("--login", "login_only", is_flag=True, help="Print a login link for the running server, and end.")
 @click.option("--insecure-http", is_flag=True, help="Listen beyond this machine without TLS.")
 @click.option("--allow-host", "names", metavar="HOST[:PORT]", multiple=True, help="Answer requests for this host, too.")
 @click.option("--public-url", metavar="URL", help="How clients reach the server: the base of URLs that it signs.")
@@ -73,6 +87,9 @@ def command(  # noqa: PLR0913 - one for each option
     tls_cert: Path | None,
     tls_key: Path | None,
     behind_proxy: str | None,
+    proxy_header: str | None,
+    open_browser: bool,
+    login_only: bool,
     insecure_http: bool,
     names: tuple[str, ...],
     public_url: str | None,
@@ -82,6 +99,8 @@ def command(  # noqa: PLR0913 - one for each option
     access_log: str | None,
 ) -> int:
     """Serve a home."""
+    if login_only:
+        return _login(shell)
     _insist_on_extra()
     from detent.runs.runtime import worker_count  # noqa: PLC0415 - keeps `--help` fast
     from detent.serve.server import Beside, Listening, run  # noqa: PLC0415 - nothing else loads it
@@ -91,18 +110,14 @@ def command(  # noqa: PLR0913 - one for each option
         names=names,
         drain_seconds=drain_timeout,
         public_url=public_url,
+        proxy_header=proxy_header,
     )
     beside = Beside(worker_count(workers, least=0), project)
     home = shell.home(writes=True)
     log = _log(access_log)
     try:
-        ended_by = run(
-            home,
-            listening,
-            started=lambda told: _say(shell, home.path, told, insecure_http),
-            log=log,
-            beside=beside,
-        )
+        started = partial(_say, shell, home.path, insecure_http=insecure_http, open_browser=open_browser)
+        ended_by = run(home, listening, started=started, log=log, beside=beside)
     finally:
         if log is not None and log is not sys.stderr:
             log.close()
@@ -110,18 +125,53 @@ def command(  # noqa: PLR0913 - one for each option
     return EXIT_INTERRUPTED if ended_by == signal.SIGINT else 0
 
 
-def _say(shell: Shell, home: Path, told: Started, insecure_http: bool) -> None:
+def _login(shell: Shell) -> int:
+    """Print another login link."""
+    from detent.owner.ticks import SystemClock  # noqa: PLC0415 - keeps `--help` fast
+    from detent.serve.address import running  # noqa: PLC0415
+    from detent.serve.login import link, make_login  # noqa: PLC0415
+
+    home = shell.home(writes=True)
+    address = running(home.path)
+    if address is None:
+        raise RequestRefused(f"no server runs on {home.path}", code="NOT_READY", hint="start one: detent serve")
+    found = link(address, make_login(home.path, now_ms=SystemClock().wall_ms()))
+    return shell.answer({"login": found}, lambda page: page.line(found))
+
+
+def _say(shell: Shell, home: Path, told: Started, *, insecure_http: bool, open_browser: bool) -> None:
+    """Say where the server is. The link goes to a terminal, or to a file that only the user can read: never into a log."""
+    from detent.owner.names import DIRECTORY  # noqa: PLC0415 - keeps `--help` fast
+    from detent.serve.login import LINK_FILE  # noqa: PLC0415
+    from detent.store.files import replace_no_follow  # noqa: PLC0415
+
     shell.ending.answered = True
+    seen = shell.format != JSON and sys.stdout.isatty()
+    login_file = home / DIRECTORY / LINK_FILE
+    if not seen:
+        replace_no_follow(login_file, f"{told.login}\n".encode())
     if shell.format == JSON:
-        document = {"url": told.url, "token_file": str(told.token_file), "home": str(home), "owner": told.owner}
+        document = {
+            "url": told.url,
+            "token_file": str(told.token_file),
+            "login_file": str(login_file),
+            "home": str(home),
+            "owner": told.owner,
+        }
         sys.stdout.write(json.dumps(document) + "\n")
     else:
-        sys.stdout.write(f"serving  {home}\nurl      {told.url}\ntoken    {told.token_file}\n")
+        login = told.login if seen else f"the link in {login_file}"
+        sys.stdout.write(f"serving  {home}\nurl      {told.url}\ntoken    {told.token_file}\nlogin    {login}\n")
         if told.owner != "here":
             sys.stdout.write("owner    another process; this one takes over when it ends\n")
     if insecure_http:
         shell.note("warning: tokens and data cross the network in the clear (--insecure-http)")
     sys.stdout.flush()
+    if open_browser:
+        import webbrowser  # noqa: PLC0415
+
+        if not webbrowser.open(told.login):
+            shell.note("no browser could be opened; open the login link yourself")
 
 
 def _log(named: str | None) -> TextIO | None:

@@ -117,6 +117,12 @@ supersede = false
 """
 
 _BOUNDS = ("max_log_entries", "max_log_message_bytes", "max_error_details_bytes")
+ACCESS_RATES = (
+    *("reads_per_second", "writes_per_second", "requests_per_second_of_address"),
+    *("failures_per_second", "logins_per_minute", "streams"),
+)
+"""How often callers of a server may ask."""
+ACCESS_RATE_MAX = 1_000_000
 _SECTIONS: dict[str, frozenset[str] | None] = {
     "ledger": frozenset({"origin", "root"}),
     "queue": frozenset({"capacity_per_class", "capacity_total", "admission_policy"}),
@@ -135,6 +141,7 @@ _SECTIONS: dict[str, frozenset[str] | None] = {
     "plans": None,
     "uploads": frozenset({"stored_bytes_max", "day_bytes_max", "day_count_max"}),
     "jobs": frozenset({"supersede", "retention_ms", *_BOUNDS}),
+    "access": frozenset(ACCESS_RATES),
 }
 POOL_WORKERS_MAX = 1024
 """Workers of one pool."""
@@ -227,6 +234,12 @@ class Settings:
             raise HomeError(f"{self.path}: {exc}", hint="correct the setting and start again") from exc
 
     @property
+    def access(self) -> Mapping[str, int]:
+        """How often callers of a server may ask, where the settings say it."""
+        access: Mapping[str, int] = self.raw.get("access", {})
+        return access
+
+    @property
     def supersede(self) -> bool:
         """Whether a platform job for a newer revision cancels unfinished ones for older revisions."""
         return bool(self.raw.get("jobs", {}).get("supersede", SUPERSEDE_DEFAULT))
@@ -299,6 +312,7 @@ def read_settings(path: Path) -> Settings:
     _check_resources(path, tables.get("resources", {}))
     _check_numbers(path, "idempotency", tables.get("idempotency", {}), _IDEMPOTENCY_MAX)
     _check_numbers(path, "uploads", tables.get("uploads", {}), dict.fromkeys(tables.get("uploads", {}), 2**60))
+    _check_numbers(path, "access", tables.get("access", {}), dict.fromkeys(ACCESS_RATES, ACCESS_RATE_MAX))
     _check_workers(path, tables.get("workers", {}))
     for section, key in (("metrics", "textfile"), ("log", "to")):
         _check_path(path, f"{section}.{key}", tables.get(section, {}).get(key))

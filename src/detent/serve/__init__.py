@@ -8,6 +8,9 @@
   codes does not start.
 * `protocol` is uvicorn's HTTP protocol with deadlines and limits of our own: uvicorn waits for a slow client for ever.
 * `app` does for every request what must never be forgotten: host, path, credential, scope, rate, query, body, problem, headers.
+* `access` is who may ask for what: it follows the ledger's records about keys, members and workspaces, and has the `gate`, the
+  `authenticate`d credentials, the rates (`limits`) and the streams that end with their credential (`open_streams`). `audit` makes the
+  record of an operator's action, which goes behind the commands of the same request.
 * Handlers in `routes/` are thin: they get a `Call` with a principal and checked values, and give an `Answer`. They reach the
   ledger through a `TenantReader`, whose every method takes the workspace; the store itself cannot be imported there.
 * `events` follows the ledger: the id of an event is a position, so a stream resumes exactly, also after a restart.

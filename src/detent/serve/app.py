@@ -15,7 +15,7 @@ import json
 import sys
 import time
 import traceback
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import Any, Final, TextIO
 from urllib.parse import parse_qsl
 
@@ -24,32 +24,27 @@ from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
-from detent.access.buckets import Rate
 from detent.access.headers import accepts, host_is_allowed, is_media_type, matches, path_fault
 from detent.access.problem import MEDIA_TYPE, Problem, bug, problem_of
-from detent.access.scopes import PUBLIC, Principal
-from detent.access.tokens import bearer
-from detent.canon import json_decode
+from detent.access.scopes import Principal
+from detent.canon import json_decode, sha256
 from detent.canon.show import show
 from detent.errors import DetentError, InvariantBroken, StoreCorrupt
+from detent.serve.authenticate import Known
 from detent.serve.call import Answer, Call
+from detent.serve.caller import Caller, caller_in
 from detent.serve.incoming import Gone, Head, Incoming, pieces_of
+from detent.serve.open_streams import OpenStreams
+from detent.serve.refusal import Refusal
 from detent.serve.security import SECURITY_HEADERS, new_request_id
-from detent.serve.serving import FAILURES, READS, WRITES, Serving
+from detent.serve.serving import Serving
 from detent.serve.table import ANYTHING, JSON, Route, Table
 
 QUERY_FIELDS_MAX: Final = 32
 BODY_DEPTH_MAX: Final = 32
+NOT_RECORDED: Final = frozenset({429, 500, 503})
+"""Refusals that say nothing about the operator: too many requests, or a server in trouble."""
 _EXCHANGE: Final = "detent.exchange"
-
-
-class Refusal(Exception):
-    """Ends the handling of a request with a problem."""
-
-    def __init__(self, problem: Problem, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(problem.code)
-        self.problem = problem
-        self.headers = dict(headers or {})
 
 
 class Exchange:
@@ -59,10 +54,18 @@ class Exchange:
         self.scope, self.receive, self._send = scope, receive, send
         self.request_id = new_request_id()
         self.route = "none"
-        self.principal: Principal | None = None
+        self.used: Route | None = None
+        """The route, once it is found."""
+        self.known: Known | None = None
+        self.caller: Caller
         self.status = 0
         self.code = ""
         self.sent_bytes = 0
+
+    @property
+    def principal(self) -> Principal | None:
+        """Who asks, once that is known."""
+        return None if self.known is None else self.known.principal
 
     def header(self, name: bytes) -> str | None:
         """The value of a header; several lines of it are one list."""
@@ -80,7 +83,7 @@ class Exchange:
         scope = self.scope
         return Head(
             scope["method"],
-            scope["scheme"],
+            self.caller.scheme,
             self.hosts[0],
             scope["raw_path"].decode("latin-1"),
             scope["query_string"].decode("latin-1"),
@@ -148,6 +151,7 @@ class Application:
         except Gone:
             exchange.status = exchange.status or 499
         except Refusal as exc:
+            await self._recorded(exchange, exc.problem)
             await exchange.problem(exc.problem, exc.headers)
         except DetentError as exc:
             problem = problem_of(exc)
@@ -158,6 +162,7 @@ class Application:
             if problem.status < 400 or exchange.status:
                 await self._bug(exchange, exc)
             else:
+                await self._recorded(exchange, problem)
                 await exchange.problem(problem, _headers_of(exc))
         except InvariantBroken as exc:
             await self._bug(exchange, exc)
@@ -165,12 +170,29 @@ class Application:
         except Exception as exc:  # noqa: BLE001 - a bug in one handler is answered and told
             await self._bug(exchange, exc)
 
+    async def _recorded(self, exchange: Exchange, problem: Problem) -> None:
+        """Leave a record of an operator's request that was refused."""
+        if exchange.principal is None or exchange.used is None or problem.status in NOT_RECORDED:
+            return
+        route, named = exchange.used, exchange.scope.get("path_params", {})
+        if route.action is not None:
+            await self._serving.access.refused.refused(
+                exchange.principal,
+                route.action,
+                next(reversed(named.values()), route.action),
+                request_id=exchange.request_id,
+                route=route.name,
+                digest=sha256(exchange.caller.target.encode()),
+                code=problem.code,
+            )
+
     def _admit(self, exchange: Exchange) -> None:
         """Judge what a request says about itself, before anything is looked up."""
         scope = exchange.scope
+        exchange.caller = caller_in(scope, exchange.header, self._serving.access.proxies)
         if self._serving.hub.draining.is_set():
             raise Refusal(Problem("DRAINING", "the server is stopping; it takes no new requests"))
-        if not host_is_allowed(exchange.hosts, self._serving.hosts, scope["scheme"]):
+        if not host_is_allowed(exchange.hosts, self._serving.hosts, exchange.caller.scheme):
             raise Refusal(
                 Problem(
                     "HOST_REFUSED",
@@ -229,7 +251,11 @@ class Endpoint:
                 Problem("METHOD_NOT_ALLOWED", f"{exchange.route} does not take {scope['method']}"),
                 {"allow": ", ".join(sorted(self._methods))},
             )
-        exchange.principal = self._authorised(exchange, route)
+        exchange.used = route
+        gate = self._serving.access.gate
+        exchange.known = gate.known(exchange.caller, route)
+        if exchange.known is not None:
+            gate.insist(exchange.known, route)
         media_type = _media_type(route, exchange)
         call = Call(
             exchange.request_id,
@@ -242,42 +268,11 @@ class Endpoint:
             exchange.head,
             media_type,
             self._serving,
+            exchange.known,
+            exchange.caller,
+            route.name,
         )
-        await _send(exchange, route, await route.handler(call))
-
-    def _authorised(self, exchange: Exchange, route: Route) -> Principal | None:
-        """The principal of a request that may use the route; None on a public one."""
-        if route.scope == PUBLIC:
-            return None
-        token = bearer(exchange.header(b"authorization"))
-        principal = None if token is None else self._serving.authenticator.principal(token)
-        if principal is None:
-            address = (exchange.scope["client"] or ("unknown", 0))[0]
-            self._count("failures", address, FAILURES)
-            raise Refusal(
-                Problem(
-                    "UNAUTHENTICATED",
-                    "the request needs a valid credential",
-                    "send `Authorization: Bearer ...` with the token that `detent serve` names",
-                ),
-                {"www-authenticate": 'Bearer realm="detent"'},
-            )
-        if not principal.may(route.scope):
-            raise Refusal(Problem("FORBIDDEN", f"the credential lacks the scope {route.scope}"))
-        kind, rate = ("writes", WRITES) if route.writes else ("reads", READS)
-        self._count(kind, principal.credential_id, rate)
-        return principal
-
-    def _count(self, kind: str, name: str, rate: Rate) -> None:
-        wait_ms = self._serving.limits.wait_ms(kind, name, rate)
-        if wait_ms:
-            raise Refusal(
-                Problem("RATE_LIMITED", f"more than {rate.per_second} {kind} a second", retry_after_ms=wait_ms),
-                {
-                    "ratelimit-policy": f'"{kind}";q={rate.burst};w={rate.burst // rate.per_second}',
-                    "ratelimit": f'"{kind}";r=0;t={-(-wait_ms // 1_000)}',
-                },
-            )
+        await _send(exchange, route, await route.handler(call), self._serving.access.open)
 
 
 async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001 - as the router calls it
@@ -381,7 +376,7 @@ def _invalid(faults: list[tuple[str, str]]) -> Refusal:
     return Refusal(Problem("VALIDATION_ERROR", f"{first}{more}", errors=tuple(faults)))
 
 
-async def _send(exchange: Exchange, route: Route, answer: Answer) -> None:
+async def _send(exchange: Exchange, route: Route, answer: Answer, streams: OpenStreams) -> None:
     """Send what a handler answered; 304 where the caller has it already."""
     fields = {
         **({} if answer.status == 204 else {"content-type": answer.media_type or route.media_type}),
@@ -408,12 +403,13 @@ async def _send(exchange: Exchange, route: Route, answer: Answer) -> None:
         await exchange.body(b"")
     else:
         await exchange.begin(answer.status, fields)
-        await _stream(exchange, content)
+        with streams.watch(exchange.known) as ended:
+            await _stream(exchange, content, ended)
 
 
-async def _stream(exchange: Exchange, content: AsyncIterator[bytes]) -> None:
-    """Send pieces as they come, until they end or the caller goes."""
-    gone = asyncio.ensure_future(exchange.gone())
+async def _stream(exchange: Exchange, content: AsyncIterator[bytes], ended: asyncio.Event) -> None:
+    """Send pieces as they come, until they end, the caller goes, or its credential no longer counts."""
+    gone = asyncio.ensure_future(_first_of(exchange.gone(), ended.wait()))
     iterator = content.__aiter__()
     following: asyncio.Future[bytes] | None = None
     try:
@@ -421,6 +417,8 @@ async def _stream(exchange: Exchange, content: AsyncIterator[bytes]) -> None:
             following = asyncio.ensure_future(_next(iterator))
             await asyncio.wait({gone, following}, return_when=asyncio.FIRST_COMPLETED)
             if not following.done():
+                if ended.is_set():
+                    await exchange.body(b"")
                 break
             piece = following.result()
             if not piece:
@@ -435,6 +433,16 @@ async def _stream(exchange: Exchange, content: AsyncIterator[bytes]) -> None:
         close: Any = getattr(iterator, "aclose", None)
         if close is not None:
             await close()
+
+
+async def _first_of(*waits: Coroutine[Any, Any, object]) -> None:
+    """Return when one of them does."""
+    tasks = [asyncio.ensure_future(one) for one in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 async def _next(iterator: AsyncIterator[bytes]) -> bytes:

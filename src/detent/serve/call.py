@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from detent.access.scopes import Principal
+from detent.canon import sha256
+from detent.serve.authenticate import Known
+from detent.serve.caller import Caller
 from detent.serve.incoming import Head
 
 if TYPE_CHECKING:
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from detent.serve.writing import Writing
 
 T = TypeVar("T")
+_REQUEST: Final = b"detent/request/v1\0"
 
 
 def _whole(value: object) -> object:
@@ -53,12 +57,28 @@ class Call:
     media_type: str
     """The one of the route's media types that the caller likes best."""
     serving: Serving = field(repr=False)
+    known: Known | None = None
+    """The principal and how it made itself known; None on a public route."""
+    caller: Caller | None = field(default=None, repr=False)
+    operation: str = ""
+    """The route's method and address, as records call it."""
 
     @property
     def workspace(self) -> str:
         """The one workspace that this request may see. It comes from the credential and from nowhere else."""
         assert self.principal is not None
         return self.principal.workspace
+
+    @property
+    def request_digest(self) -> bytes:
+        """What was asked, in 32 bytes: the method, the address with its query, and the body as it was understood."""
+        assert self.caller is not None
+        body = "" if not isinstance(self.body, BaseModel) else self.body.model_dump_json()
+        return sha256(_REQUEST + f"{self.caller.method} {self.caller.target}\n{body}".encode())
+
+    def acting_as(self, known: Known) -> Call:
+        """The same call by a principal that has just become known."""
+        return replace(self, principal=known.principal, known=known)
 
     async def read(self, question: Callable[[TenantReader], T]) -> T:
         """Ask the ledger, on one of the threads for that."""

@@ -19,7 +19,7 @@ import json
 import re
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -100,17 +100,22 @@ class Hub:
         self._task: asyncio.Task[None] | None = None
         self._end: Any = None
         self.draining = asyncio.Event()
+        self._told = asyncio.Condition()
+        self.heard: Callable[[RecordRow], None] = lambda _: None
+        """Told of every record in the order of the ledger, before its streams are."""
         self.at: list[int] = []
         """The next position of each partition that is not told yet."""
         self.jobs: Counter[tuple[str, str]] = Counter()
         self.runs: Counter[tuple[str, str]] = Counter()
 
-    async def start(self) -> None:
-        """Count what there is, and follow from there."""
+    async def start(self, first: Callable[[Sequence[int]], Awaitable[None]] | None = None) -> None:
+        """Count what there is, and follow from there; ``first`` is told from where, and done before anything is followed."""
         self._end = await asyncio.to_thread(self._session.observe, self._wake)
         self.at, jobs, runs = await self._readers.read(TenantReader.counts)
         self.jobs.update(jobs)
         self.runs.update(runs)
+        if first is not None:
+            await first(list(self.at))
         self._task = asyncio.create_task(self._follow())
 
     async def stop(self) -> None:
@@ -138,6 +143,13 @@ class Hub:
     def streams_of(self, credential_id: str) -> int:
         """How many streams of one credential are open."""
         return sum(stream.credential_id == credential_id for stream in self._streams)
+
+    async def caught_up(self) -> None:
+        """Return when everything that is on the ledger now has been told: a caller sees its own change."""
+        ends = await self._readers.read(lambda reader: reader.positions())
+        self._changed.set()
+        async with self._told:
+            await self._told.wait_for(lambda: all(at >= end for at, end in zip(self.at, ends, strict=True)))
 
     @contextmanager
     def waiter(self, kind: str, name: str) -> Iterator[asyncio.Event]:
@@ -167,6 +179,8 @@ class Hub:
                 ends = await self._readers.read(lambda reader: reader.positions())
                 for partition, end in enumerate(ends):
                     await self._tell(partition, end)
+                async with self._told:
+                    self._told.notify_all()
             except DetentError:
                 # A ledger that cannot be read now may be readable soon: nothing is skipped meanwhile.
                 self._loop.call_later(1.0, self._changed.set)
@@ -181,6 +195,7 @@ class Hub:
             for row, body, told in found:
                 self.at[partition] = row.position + 1
                 self._count(row, body)
+                self.heard(row)
                 if told is not None:
                     self._hand_on(self._owned(told))
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from detent.access.changes import PRINCIPAL_PATTERN, WORKSPACE_PATTERN
 from detent.access.problem import MEDIA_TYPE
 from detent.access.scopes import PUBLIC
 from detent.errors import registered
@@ -46,6 +47,9 @@ _OWN_PATTERNS: Final = {
     "code": "^[A-Z][A-Z0-9_]{1,60}$",
     "batch": "^[0-9]{1,18}$",
     "upload": "^(sha256:[0-9a-f]{64}|up_[0-9a-f]{32})$",
+    "principal": PRINCIPAL_PATTERN,
+    "workspace": WORKSPACE_PATTERN,
+    "record": "^[0-9]{1,5}:[0-9]{1,12}$",
 }
 
 

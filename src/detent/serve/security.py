@@ -24,6 +24,13 @@ SECURITY_HEADERS: Final[Mapping[str, str]] = MappingProxyType(
 """For answers that are data. No page of another origin may read, frame or run any of them; there is no CORS."""
 
 
+PAGE_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; font-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'"
+)
+"""For pages: what they load and whom they talk to is this server, and no text of theirs becomes a script."""
+
+
 def new_request_id() -> str:
     """The name of a request, in its answer, its problem and its line of the log."""
     return f"req_{secrets.token_hex(12)}"

@@ -16,12 +16,14 @@ import contextlib
 import ipaddress
 import json
 import os
+import re
 import resource
 import signal
 import socket
 import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, TextIO
@@ -35,15 +37,20 @@ from detent.errors import DetentError, InvalidInput, OutcomeUnknown, RequestRefu
 from detent.inspect.monitoring import Exposition
 from detent.owner.home import Home
 from detent.owner.lock import OwnerLock, owner_pid, try_lock
+from detent.owner.names import DIRECTORY
 from detent.owner.session import Session
 from detent.owner.wiring import Parts
 from detent.runs.runtime import Runtime
+from detent.serve.access import Access, Surroundings
+from detent.serve.address import ADDRESS_FILE, LOCK_FILE, told_address
 from detent.serve.app import Application
-from detent.serve.authenticate import DIRECTORY, local_token
+from detent.serve.authenticate import local_token
 from detent.serve.children import Children, ChildSpec
 from detent.serve.counters import Counters
 from detent.serve.downloads import Downloads, checked_public_url, url_keys
 from detent.serve.events import Hub
+from detent.serve.limits import Rates
+from detent.serve.login import link, make_login
 from detent.serve.openapi import document
 from detent.serve.protocol import KEEP_ALIVE_SECONDS, LimitedProtocol
 from detent.serve.readers import Readers
@@ -55,10 +62,9 @@ from detent.serve.uploading import Uploading
 from detent.serve.writing import Writer
 from detent.store.files import replace_no_follow
 
-ADDRESS_FILE: Final = "address.json"
-LOCK_FILE: Final = "lock"
 BACKLOG: Final = 512
 DESCRIPTORS_WANTED: Final = 16_384
+_FIELD: Final = re.compile(r"[A-Za-z0-9-]{1,60}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,8 @@ class Listening:
     insecure_http: bool = False
     names: tuple[str, ...] = ()
     """Further hosts that it answers for."""
+    proxy_header: str | None = None
+    """The header in which the proxy in front names the user."""
     drain_seconds: float = 10.0
     public_url: str | None = None
     """How clients reach it, where that is not where it listens: the base of signed URLs."""
@@ -99,6 +107,8 @@ class Started:
 
     url: str
     token_file: Path
+    login: str
+    """The address that logs a browser in, once."""
     owner: str
     """`here` or `elsewhere`."""
 
@@ -118,6 +128,13 @@ def insist_on_protection(listening: Listening) -> None:
             raise InvalidInput(
                 f"--behind-proxy {listening.behind_proxy!r:.80} is not a network", hint="write it as 10.0.0.0/8"
             ) from None
+    if listening.proxy_header is not None and listening.behind_proxy is None:
+        raise InvalidInput(
+            "--trust-proxy-header needs --behind-proxy: any caller could send the header otherwise",
+            hint="give the network of the proxy, such as --behind-proxy 127.0.0.1/32",
+        )
+    if listening.proxy_header is not None and not _FIELD.fullmatch(listening.proxy_header):
+        raise InvalidInput(f"{listening.proxy_header!r:.80} is not the name of a header", hint="such as Remote-User")
     protected = listening.tls_certificate or listening.behind_proxy or listening.insecure_http
     if not protected and not loopback:
         raise RequestRefused(
@@ -142,7 +159,8 @@ def run(
     table = Table(ALL)
     parts = replace(parts or Parts(), serves=True)
     with _only_server(home), _bound(listening) as listener:
-        authenticator, token_file = local_token(home.path)
+        token, token_file = local_token(home.path)
+        rates = Rates.from_settings(home.settings().access)
         port = listener.getsockname()[1]
         url = f"{listening.scheme}://{_bracketed(listening.host)}:{port}"
         described = json.dumps(document(table), sort_keys=True).encode()
@@ -157,18 +175,20 @@ def run(
 
             def begin() -> Serving:
                 """What the handlers share; made within the loop."""
+                hosts = _hosts(listening, port)
+                surroundings = Surroundings(_origins(listening, hosts), listening.behind_proxy, listening.proxy_header)
                 return Serving(
                     writer=Writer(session),
                     submitting=Submitting(work, project.resolve()),
                     home=home,
                     session=session,
-                    authenticator=authenticator,
+                    access=Access(home.path, session, token, rates, surroundings, parts.clock.wall_ms),
                     readers=readers,
                     hub=Hub(session, readers),
                     uploads=Uploading(home),
                     downloads=downloads,
                     counters=Counters(),
-                    hosts=_hosts(listening, port),
+                    hosts=hosts,
                     openapi=described,
                     openapi_tag=weak_tag(described),
                     metrics=Exposition(home, parts),
@@ -178,7 +198,8 @@ def run(
             def tell() -> None:
                 _keep_address(home, url)
                 children.start()
-                started(Started(url, token_file, "here" if session.owns else "elsewhere"))
+                login = link(url, make_login(home.path, now_ms=parts.clock.wall_ms()))
+                started(Started(url, token_file, login, "here" if session.owns else "elsewhere"))
 
             server.begin, server.on_started, server.on_draining = begin, tell, children.ask_to_end
             server.application = lambda serving: Application(serving, table, log)
@@ -219,8 +240,11 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Follow the ledger, listen, then say so."""
         self.serving = self.begin()
-        await self.serving.hub.start()
-        await self.serving.uploads.start()
+        serving = self.serving
+        serving.hub.heard = serving.access.take
+        await serving.hub.start(partial(serving.access.load, serving.readers))
+        serving.access.refused.start()
+        await serving.uploads.start()
         self.deferred.application = self.application(self.serving)
         await super().startup(sockets)
         self.on_started()
@@ -230,6 +254,7 @@ class _Server(uvicorn.Server):
         self.serving.hub.drain()
         self.on_draining()
         await super().shutdown(sockets)
+        await self.serving.access.stop()
         await asyncio.to_thread(self.serving.writer.close)
         await self.serving.hub.stop()
         await self.serving.uploads.stop()
@@ -261,7 +286,6 @@ class _Deferred:
 
 
 def _config(listening: Listening, application: _Deferred) -> uvicorn.Config:
-    proxied = listening.behind_proxy is not None
     options: dict[str, Any] = {}
     if listening.tls_certificate is not None:
         options = {"ssl_certfile": str(listening.tls_certificate), "ssl_keyfile": str(listening.tls_key)}
@@ -275,8 +299,7 @@ def _config(listening: Listening, application: _Deferred) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=proxied,
-        forwarded_allow_ips=listening.behind_proxy if proxied else "",
+        proxy_headers=False,  # What a proxy says is read with everything else that a request says (`caller`).
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=max(1, round(listening.drain_seconds)),
@@ -305,10 +328,7 @@ def _only_server(home: Home) -> Iterator[None]:
         ) from exc
     if held is None:
         pid = owner_pid(directory / LOCK_FILE)
-        try:
-            where = json.loads((directory / ADDRESS_FILE).read_bytes())["url"]
-        except (OSError, ValueError, KeyError, TypeError):
-            where = "an address that it has not told yet"
+        where = told_address(home.path) or "an address that it has not told yet"
         raise RequestRefused(
             f"process {pid or 'unknown'} serves {home.path} at {where}",
             code="SERVER_RUNNING",
@@ -368,6 +388,13 @@ def _specs(home: Home, beside: Beside, listening: Listening) -> list[ChildSpec]:
     words = ["detent", "worker", "--home", str(home.path), "--workers", str(beside.workers)]
     words += ["--drain-timeout", str(listening.drain_seconds)]
     return [ChildSpec("workers", words, None if beside.project is None else str(beside.project))]
+
+
+def _origins(listening: Listening, hosts: frozenset[str]) -> frozenset[str]:
+    """The origins of this server's own pages, as browsers write them: without the port that the scheme has by itself."""
+    schemes = {listening.scheme, *(["https"] if listening.behind_proxy is not None else [])}
+    found = {f"{scheme}://{host}" for scheme in schemes for host in hosts}
+    return frozenset(one.removesuffix(":443" if one.startswith("https") else ":80").lower() for one in found)
 
 
 def _keep_address(home: Home, url: str) -> None:

@@ -9,7 +9,8 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from detent.access.scopes import PUBLIC, SCOPES
+from detent.access.actions import ACTIONS
+from detent.access.scopes import ANY, PUBLIC, SCOPES
 from detent.errors import InvariantBroken, registered
 from detent.serve.call import Handler
 
@@ -25,9 +26,9 @@ ID_PATTERN: Final = r"^[A-Za-z0-9._:-]{1,200}$"
 
 _ALWAYS: Final = (
     *("REQUEST_INVALID", "VALIDATION_ERROR", "NOT_ACCEPTABLE", "REQUEST_TIMEOUT", "BODY_TOO_LARGE", "HOST_REFUSED"),
-    *("HEADERS_TOO_LARGE", "INVARIANT_VIOLATION", "CONNECTIONS_FULL", "DRAINING"),
+    *("HEADERS_TOO_LARGE", "INVARIANT_VIOLATION", "CONNECTIONS_FULL", "DRAINING", "RATE_LIMITED"),
 )
-_WITH_CREDENTIAL: Final = ("UNAUTHENTICATED", "FORBIDDEN", "RATE_LIMITED")
+_WITH_CREDENTIAL: Final = ("UNAUTHENTICATED", "FORBIDDEN", "CSRF_REFUSED", "WORKSPACE_MISMATCH")
 _WITH_BODY: Final = ("NOT_STRICT_JSON", "UNSUPPORTED_MEDIA_TYPE")
 READING: Final = ("STORE_UNAVAILABLE", "STORE_CORRUPT")
 """The codes of every route that reads the ledger."""
@@ -66,7 +67,14 @@ class Route:
     """Whether it takes an Idempotency-Key."""
     audited: bool = False
     """Whether it leaves an `operated` record."""
+    action: str | None = None
+    """The action of that record (`access/actions.py`); attempts that are refused are recorded under it, too."""
     body_bytes_max: int = BODY_BYTES_MAX
+
+    @property
+    def name(self) -> str:
+        """As records and logs call it."""
+        return f"{self.method} {self.path}"
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -83,6 +91,7 @@ class Route:
         """Every code that it may answer with."""
         codes = [*_ALWAYS, *(self.codes or ())]
         codes += [] if self.scope == PUBLIC else _WITH_CREDENTIAL
+        codes += ["CSRF_REFUSED"] if self.scope == PUBLIC and self.method != "GET" else []
         codes += _WITH_BODY if self.body is not None else ()
         codes += ["UNSUPPORTED_MEDIA_TYPE"] if self.takes else []
         codes += ["NOT_FOUND"] if self.parameters else []  # A path that no id can have.
@@ -116,8 +125,10 @@ class Table:
 
 
 def _fault(route: Route) -> str | None:
-    if route.scope not in SCOPES and route.scope != PUBLIC:
+    if route.scope not in SCOPES | {PUBLIC, ANY}:
         return f"has the scope {route.scope!r}, which does not exist" if route.scope else "has no scope"
+    if route.action is not None and (route.action not in ACTIONS or not route.audited):
+        return f"has the action {route.action!r}, which does not exist or is not recorded"
     if route.codes is None:
         return "does not say its codes"
     if route.method not in _METHODS:

@@ -8,7 +8,7 @@ For one thread. What takes several looks at the ledger looks at one moment of it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from detent.canon import digest_text, json_decode_trusted, parse_digest
 from detent.canon.merkle import consistency_path, inclusion_path, root_at
-from detent.errors import DetentError, InvalidInput
+from detent.errors import DetentError, InvalidInput, StoreCorrupt
 from detent.inspect.explain_job import explained
 from detent.inspect.explain_run import explain_run
 from detent.inspect.job_results import job_result
@@ -24,16 +24,20 @@ from detent.inspect.logs import AttemptLog, JobLog, attempts_of, job_log, job_ti
 from detent.jobs.order import Order
 from detent.jobs.status import Timeline, timeline
 from detent.jobs.work import WorkFile, WorkReport
+from detent.kernel.records import OPERATED
 from detent.owner.content import Content, order_of
 from detent.owner.home import Home
+from detent.owner.operating import opened
 from detent.owner.recovery import tree_node
 from detent.owner.views import JobView, RecordView, RunView, Times, timeline_of_job, view_of_job, view_of_run
 from detent.owner.wiring import Parts
 from detent.runs.record.identity import is_driven
 from detent.runs.record.recorded_run import Live, RecordedRun, recorded_run, report_of, value_of
-from detent.store.api import JobRow, LedgerHead, RecordRow, RunRow, StoreReader
+from detent.store.api import BatchRow, JobRow, LedgerHead, RecordRow, RunRow, StoreReader
 from detent.workers.live_output import live_jobs, live_since
 
+SCANNED_MAX: Final = 2_000
+"""Actions that one page looks at; with filters it may hold fewer than its limit and still have a next one."""
 VALUE_BYTES_MAX: Final = 1024 * 1024
 """A value larger than this is left out of a job's answer."""
 
@@ -70,6 +74,23 @@ class Consistency(NamedTuple):
     first_root: bytes
     second_root: bytes
     path: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What an operator did, as the ledger has it."""
+
+    row: RecordRow
+    body: dict[str, Any]
+    evidence: dict[str, Any]
+    at: str
+
+
+class Actions(NamedTuple):
+    """A page of actions, and the place behind which the next begins."""
+
+    actions: list[Action]
+    last: tuple[int, int, int] | None
 
 
 class TenantReader:
@@ -235,6 +256,44 @@ class TenantReader:
         if not 0 <= partition < self._reader.partitions:
             raise InvalidInput(f"the ledger has no partition {partition}", code="NOT_FOUND")
 
+    # -- what operators did --------------------------------------------------------------------------------------------
+
+    def actions(
+        self,
+        tenant: str | None,
+        places: Sequence[tuple[int, int, int]],
+        limit: int,
+        wanted: Callable[[dict[str, Any], int], bool],
+    ) -> Actions:
+        """Those of these places, newest first, that are wanted; the records themselves say whose they are."""
+        times, found = self._times_now(), list[Action]()
+        full = len(places) >= SCANNED_MAX
+        for count, place in enumerate(places, 1):
+            action = self._action(place[1], place[2], times)
+            if action is not None and action.body["tenant_id"] == tenant and wanted(action.body, times.ms(place[0])):
+                found.append(action)
+            if len(found) >= limit:
+                return Actions(found, place if full or count < len(places) else None)
+        return Actions(found, places[-1] if full else None)
+
+    def action(
+        self, tenants: Sequence[str | None], partition: int, position: int
+    ) -> tuple[Action, BatchRow, Inclusion]:
+        """One action of these tenants (None: of the whole server), with its batch and the proof that the batch is in the tree."""
+        found = self._action(partition, position, self._times_now()) if partition < self._reader.partitions else None
+        if found is None or found.body["tenant_id"] not in tenants:
+            raise InvalidInput("there is no such action here", code="NOT_FOUND", hint="GET /v1/audit lists them")
+        batch = self._reader.batch(partition, found.row.batch_no)
+        if batch is None:
+            raise StoreCorrupt(f"batch {found.row.batch_no} of a record is missing")
+        size = self._reader.head(partition).size
+        return found, batch, self.inclusion("", partition, found.row.batch_no, size)
+
+    def _action(self, partition: int, position: int, times: Times) -> Action | None:
+        row = next(iter(self._reader.records(partition, position, position + 1)), None)
+        body, evidence = opened(row) if row is not None and row.kind == OPERATED else ({}, {})
+        return None if row is None or not body else Action(row, body, evidence, times.iso(body["tick"]))
+
     # -- events --------------------------------------------------------------------------------------------------------
 
     def positions(self) -> list[int]:
@@ -246,6 +305,16 @@ class TenantReader:
         with self._moment() as (reader, _):
             positions = [reader.head(partition).next_position for partition in range(reader.partitions)]
             return positions, *reader.tenant_counts()
+
+    def operated(self, positions: Sequence[int]) -> tuple[Times, list[RecordRow]]:
+        """Every action of an operator before these positions, of all tenants, for `access`, which divides them."""
+        found = [
+            row
+            for partition, stop in enumerate(positions)
+            for row in self._reader.records_of_kind(partition, OPERATED)
+            if row.position < stop
+        ]
+        return self._times_now(), found
 
     def tenants_of_runs(self, run_ids: Sequence[str]) -> dict[str, str]:
         """Whose runs these are."""

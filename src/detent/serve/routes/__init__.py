@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from detent.serve.routes import about, files, home, jobs, ledger, runs, submit, uploads
+from detent.serve.routes import (
+    about,
+    audit,
+    files,
+    home,
+    jobs,
+    keys,
+    ledger,
+    me,
+    members,
+    pages,
+    runs,
+    submit,
+    uploads,
+)
 from detent.serve.table import Route
 
 ALL: Final[tuple[Route, ...]] = (
@@ -16,4 +30,9 @@ ALL: Final[tuple[Route, ...]] = (
     *files.ROUTES,
     *uploads.ROUTES,
     *ledger.ROUTES,
+    *me.ROUTES,
+    *keys.ROUTES,
+    *members.ROUTES,
+    *audit.ROUTES,
+    *pages.ROUTES,
 )

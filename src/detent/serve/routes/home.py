@@ -15,7 +15,6 @@ from detent.words.states import word_of
 
 TOPICS_MAX: Final = 50
 STREAMS_MAX: Final = 1_000
-STREAMS_PER_KEY_MAX: Final = 20
 _TOPIC: Final = re.compile(r"jobs|runs|(?:job|run):[A-Za-z0-9._:-]{1,200}")
 
 
@@ -89,9 +88,10 @@ async def _events(call: Call) -> Answer:
     serving, principal = call.serving, call.principal
     assert principal is not None
     open_here = serving.hub.streams_of(principal.credential_id)
-    if serving.hub.streams >= STREAMS_MAX or open_here >= STREAMS_PER_KEY_MAX:
+    most = serving.access.streams_max(call.workspace)
+    if serving.hub.streams >= STREAMS_MAX or open_here >= most:
         raise RequestRefused(
-            f"a credential has at most {STREAMS_PER_KEY_MAX} streams, the server {STREAMS_MAX:,}", code="STREAMS_FULL"
+            f"a credential has at most {most:,} streams here, the server {STREAMS_MAX:,}", code="STREAMS_FULL"
         )
     frames = serving.hub.stream(call.workspace, principal.credential_id, topics, call.last_event_id)
     return Answer(frames, headers={"x-accel-buffering": "no"})
