@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detent.cli.page import Page
-from detent.cli.shell import Shell, teaching, with_shell
+from detent.cli.shell import Shell, connectable, teaching
 from detent.pages.sheet import Cell, Cellish
 from detent.pages.text import FAINT, GOOD, short
 from detent.words.quantities import size_text
@@ -35,7 +35,7 @@ An existing file with other content is kept and reported, unless --force is give
 @click.argument("wanted", metavar="[ID]...", nargs=-1)
 @click.option("--output", "directory", metavar="DIR", type=click.Path(path_type=Path), help="Copy the files there.")
 @click.option("--force", is_flag=True, help="Overwrite files that are in the way.")
-@with_shell
+@connectable
 def command(shell: Shell, identifier: str, wanted: tuple[str, ...], *, directory: Path | None, force: bool) -> int:
     """List or copy artifacts."""
     from detent.inspect.fetch_artifacts import chosen, fetch_artifacts  # noqa: PLC0415 - keeps `--help` fast

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from detent.cli.shell import Shell, teaching, with_shell
+from detent.cli.shell import Shell, connectable, teaching
 
 
 @click.command(
@@ -29,12 +29,19 @@ from detent.cli.shell import Shell, teaching, with_shell
     is_flag=True,
     help="Replay the job's scheduling decisions, and list every replica with the filter that removed it.",
 )
-@with_shell
+@connectable
 def command(shell: Shell, identifier: str, step: str | None, *, replicas: bool) -> int:
     """Explain one job, run or step."""
     from detent.owner.wiring import Parts  # noqa: PLC0415 - keeps `--help` fast
     from detent.pages.explain import explain  # noqa: PLC0415
 
+    if (server := shell.server()) is not None:
+        if replicas:
+            raise click.UsageError(
+                "--replicas replays decisions and needs the home itself: use it on the server's machine"
+            )
+        with server:
+            return shell.tell(server.page("explain", id=identifier, step=step))
     home = shell.home()
     with Parts().open_snapshot(home.ledger) as reader:
         return shell.tell(explain(home, reader, identifier, step, again=replicas))

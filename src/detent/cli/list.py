@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from detent.cli.shell import JSON, Shell, teaching, with_shell
-from detent.words.states import JOB_STATES, kernel_name, state_typed
+from detent.cli.shell import JSON, Shell, connectable, teaching
+from detent.words.states import JOB_STATES, kernel_name, state_typed, word_of
 
 SHOWN_MAX = 50
 """Rows that a page shows unless told otherwise; JSON has them all."""
@@ -49,7 +49,7 @@ class JobState(click.ParamType[str]):
     type=click.IntRange(min=0),
     help=f"Show at most this many rows; 0 shows all. [text: {SHOWN_MAX}, json: all]",
 )
-@with_shell
+@connectable
 def command(
     shell: Shell,
     *,
@@ -66,6 +66,11 @@ def command(
 
     whole = shell.format == JSON
     most = (limit or None) if limit is not None else None if whole else SHOWN_MAX
+    if (server := shell.server()) is not None:
+        typed = None if state is None else word_of(state)
+        query = {"run": run_id, "state": typed, "correlation": correlation, "most": most, "whole": whole}
+        with server:
+            return shell.tell(server.page("list", jobs=show_jobs, **query))
     wanted = Wanted(show_jobs, run_id, state, correlation, most, whole)
     home = shell.home()
     with Parts().open_reader(home.ledger) as reader:

@@ -8,14 +8,16 @@ from __future__ import annotations
 import re
 import sys
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from time import sleep as pause
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import click
 
 from detent.cli.page import Page
-from detent.cli.shell import JSON, ReaderGone, Shell, teaching, with_shell
+from detent.cli.shell import JSON, ReaderGone, Shell, connectable, teaching
 from detent.pages.sheet import Cell
 from detent.pages.text import FAINT, safe
 from detent.words.quantities import count_text
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
     from codecs import IncrementalDecoder
 
     from detent.inspect.logs import AttemptLog, JobLog, Piece
-    from detent.owner.content import Content
     from detent.owner.home import Home
+    from detent.pages.logs import Asked, News
     from detent.runs.find_jobs import Found, FoundJob
     from detent.store.api import StoreReader
 
@@ -54,46 +56,86 @@ STDOUT, STDERR = "stdout", "stderr"
 @click.option("--stderr", "stream", flag_value=STDERR, help="Only what went to stderr.")
 @click.option("--run", "run_id", metavar="RUN", help="The run in which ID is a step or a job.")
 @click.option("--raw", is_flag=True, help="Write the bytes as they were printed, escape sequences included.")
-@with_shell
+@connectable
 def command(shell: Shell, identifier: str, *, follow: bool, stream: str | None, run_id: str | None, raw: bool) -> int:
     """Print logs."""
-    from detent.owner.content import Content  # noqa: PLC0415 - keeps `--help` fast
-    from detent.owner.wiring import Parts  # noqa: PLC0415
-    from detent.runs.find_jobs import find_jobs  # noqa: PLC0415
-
-    home = shell.home()
     streams = (STDOUT, STDERR) if stream is None else (stream,)
-    with Parts().open_reader(home.ledger) as reader:
-        content = Content(reader, home.content_files())
-        found = find_jobs(reader, content, identifier, run_id)
+    with _source(shell) as source:
+        found = source.find(identifier, run_id)
         is_element = any(job.element is not None for job in found.jobs)
         try:
             if follow:
-                shell.ending.code = _follow(shell, home, reader, content, found, streams, raw=raw)
+                shell.ending.code = _follow(shell, source, found, streams, raw=raw)
                 if shell.format != JSON and not is_element:
                     return shell.ending.code
                 # Jobs may have joined while it was followed.
-                found = find_jobs(reader, content, identifier, found.run_id if found.kind == "step" else run_id)
-            return _answer(shell, home, reader, content, found, streams, raw=raw)
+                found = source.find(identifier, found.run_id if found.kind == "step" else run_id)
+            return _answer(shell, source, found, streams, raw=raw)
         except BrokenPipeError as exc:
             raise ReaderGone from exc
 
 
-def _answer(
-    shell: Shell,
-    home: Home,
-    reader: StoreReader,
-    content: Content,
-    found: Found,
-    streams: tuple[str, ...],
-    *,
-    raw: bool,
-) -> int:
-    from detent.inspect.logs import job_log  # noqa: PLC0415
-    from detent.workers.live_output import live_jobs  # noqa: PLC0415
+class LogSource(Protocol):
+    """Where logs come from: a home on this machine, or one behind a server."""
 
-    live = live_jobs(home.path)
-    logs = ((job, job_log(reader, content, job.job_id, live.get(job.job_id), job.element)) for job in found.jobs)
+    def find(self, identifier: str, run_id: str | None = None) -> Found:
+        """What an identifier stands for."""
+
+    def logs(self, jobs: tuple[FoundJob, ...]) -> Iterator[tuple[FoundJob, JobLog | None]]:
+        """What jobs printed so far, in order."""
+
+    def follow(self, asked: Asked) -> News:
+        """What is new since it was asked last."""
+
+
+class LocalLogs:
+    """The logs of a home on this machine."""
+
+    def __init__(self, home: Home, reader: StoreReader) -> None:
+        from detent.owner.content import Content  # noqa: PLC0415 - keeps `--help` fast
+
+        self._home, self._reader = home, reader
+        self._content = Content(reader, home.content_files())
+
+    def find(self, identifier: str, run_id: str | None = None) -> Found:
+        """What an identifier stands for."""
+        from detent.runs.find_jobs import find_jobs  # noqa: PLC0415
+
+        return find_jobs(self._reader, self._content, identifier, run_id)
+
+    def logs(self, jobs: tuple[FoundJob, ...]) -> Iterator[tuple[FoundJob, JobLog | None]]:
+        """What jobs printed so far, in order."""
+        from detent.inspect.logs import job_log  # noqa: PLC0415
+        from detent.workers.live_output import live_jobs  # noqa: PLC0415
+
+        live = live_jobs(self._home.path)
+        for job in jobs:
+            yield job, job_log(self._reader, self._content, job.job_id, live.get(job.job_id), job.element)
+
+    def follow(self, asked: Asked) -> News:
+        """What is new since it was asked last; waits a moment, so that a loop of it is cheap."""
+        from detent.pages.logs import follow  # noqa: PLC0415
+
+        if asked.seen is not None:
+            pause(POLL_SECONDS)
+        return follow(self._home, self._reader, asked)
+
+
+@contextmanager
+def _source(shell: Shell) -> Iterator[LogSource]:
+    if (server := shell.server()) is not None:
+        with server:
+            yield server
+        return
+    from detent.owner.wiring import Parts  # noqa: PLC0415 - keeps `--help` fast
+
+    home = shell.home()
+    with Parts().open_reader(home.ledger) as reader:
+        yield LocalLogs(home, reader)
+
+
+def _answer(shell: Shell, source: LogSource, found: Found, streams: tuple[str, ...], *, raw: bool) -> int:
+    logs = source.logs(found.jobs)
     if shell.format == JSON:
         jobs = [_job_map(job, log, streams) for job, log in logs if log is not None]
         document = {"kind": found.kind, "run_id": found.run_id, "jobs": jobs}
@@ -109,54 +151,33 @@ def _answer(
     return 0
 
 
-def _follow(
-    shell: Shell,
-    home: Home,
-    reader: StoreReader,
-    content: Content,
-    found: Found,
-    streams: tuple[str, ...],
-    *,
-    raw: bool,
-) -> int:
+def _follow(shell: Shell, source: LogSource, found: Found, streams: tuple[str, ...], *, raw: bool) -> int:
     """Print what comes until nothing more can come; gives the exit code."""
-    from detent.inspect.logs import Follower  # noqa: PLC0415
-    from detent.owner.lock import is_held  # noqa: PLC0415
-    from detent.runs.find_jobs import JOB, STEP, found_job  # noqa: PLC0415
+    from detent.pages.logs import Asked  # noqa: PLC0415
+    from detent.runs.find_jobs import JOB, STEP  # noqa: PLC0415
 
-    jobs = {job.job_id: job for job in found.jobs}
-
-    def named(job_id: str) -> FoundJob:
-        if job_id not in jobs:
-            jobs[job_id] = found_job(reader, content, job_id)
-        return jobs[job_id]
-
-    step = found.step if found.kind == STEP else None
-    follower = Follower(
-        reader,
-        content,
-        home.path,
-        list(jobs),
-        run_id=None if found.kind == JOB else found.run_id,
-        wanted=None if step is None else lambda job_id: named(job_id).step == step,
+    asked = Asked(
+        [job.job_id for job in found.jobs] if found.kind == JOB else (),
+        None if found.kind == JOB else found.run_id,
+        found.step if found.kind == STEP else None,
     )
     # What an element printed is known apart from its neighbours' when it has ended.
     is_silent = shell.format == JSON or any(job.element is not None for job in found.jobs)
     page = None if is_silent else LogsPage(streams, many=found.kind != JOB, note=shell.note, raw=raw)
     idle = 0
     while True:
-        pieces = follower.poll()
+        news = source.follow(asked)
+        asked = replace(asked, seen=news.seen)
         if page is not None:
-            page.pieces((named(piece.job_id), piece) for piece in pieces)
-        if follower.ended:
+            page.pieces(news.pieces)
+        if news.ended:
             break
-        idle = idle + 1 if follower.waiting and not pieces else 0
-        if idle == IDLE_POLLS and not is_held(home.lock):
+        idle = idle + 1 if news.waiting and not news.pieces else 0
+        if idle == IDLE_POLLS and not news.owned:
             shell.note("no process is working on this home; waiting for one, Ctrl-C stops")
-        pause(POLL_SECONDS)
     if page is not None:
         page.close()
-    return 0 if follower.ok else 1
+    return 0 if news.ok else 1
 
 
 def _job_map(job: FoundJob, log: JobLog, streams: tuple[str, ...]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detent.cli.shell import Shell, duration_ms, teaching, with_shell
+from detent.cli.shell import Shell, connectable, duration_ms, teaching
 
 if TYPE_CHECKING:
     from detent.inspect.job_results import JobResultView
@@ -30,7 +30,7 @@ of the job's id is enough.""",
 @click.argument("identifier", metavar="JOB")
 @click.option("--wait", is_flag=True, help="Run what is queued here, and wait for the end of the job.")
 @click.option("--timeout", metavar="TIME", help="With --wait: how long to wait.")
-@with_shell
+@connectable
 def command(shell: Shell, identifier: str, *, wait: bool, timeout: str | None) -> int:
     """Print a result."""
     from detent.inspect.job_results import job_result  # noqa: PLC0415 - keeps `--help` fast
@@ -40,6 +40,13 @@ def command(shell: Shell, identifier: str, *, wait: bool, timeout: str | None) -
 
     if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait")
+    if (server := shell.server()) is not None:
+        seconds = None if timeout is None else duration_ms("--timeout", timeout) / 1000
+        with server:
+            job_id = server.one_job(identifier)
+            if wait:
+                server.await_job(job_id, seconds)
+            return shell.tell(server.page("result", id=job_id))
     home = shell.home(writes=wait)
     with Parts().open_snapshot(home.ledger) as reader:
         content = Content(reader, home.content_files())

@@ -36,8 +36,11 @@ from detent.pages.text import safe
 if TYPE_CHECKING:
     from detent.owner.home import Home
     from detent.pages.sheet import Told
+    from detent.remote.home import RemoteHome
 
 JSON, TEXT = "json", "text"
+PATIENCE_SECONDS = 5.0
+"""For how long a command asks a server again that cannot be reached or is busy."""
 STANDARD_OUTPUT = "standard output"
 """In place of the name of a file, which the system does not know here."""
 
@@ -62,6 +65,25 @@ class Shell:
     home_option: Path | None = None
     format: str = TEXT
     ending: Ending = field(default_factory=Ending)
+    server_option: str | None = None
+    pin_option: str | None = None
+
+    def server(self) -> RemoteHome | None:
+        """The home behind the server that is meant, by --connect or by ``DETENT_URL``; None for one on this machine.
+
+        A home that is named by --home goes before the variable: what is typed counts more than what is set.
+        """
+        if self.server_option is None and self.home_option is not None:
+            return None
+        from detent.remote.address import address_of  # noqa: PLC0415 - keeps `--help` fast
+
+        address = address_of(os.environ, self.server_option, self.pin_option)
+        if address is None:
+            return None
+        from detent.remote.home import RemoteHome  # noqa: PLC0415
+        from detent.remote.http import Http  # noqa: PLC0415
+
+        return RemoteHome(Http(address, patience=PATIENCE_SECONDS, agent="detent-cli"))
 
     def home(self, *, writes: bool = False, looks: bool = True) -> Home:
         """The home to work on; a `HomeError` says how to get one when there is none.
@@ -149,6 +171,50 @@ def format_option(command: Callable[..., Any]) -> Callable[..., Any]:
         show_default=True,
         help="json: print one JSON document on standard output, also for errors; messages go to standard error.",
     )(command)
+
+
+def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--connect URL` and `--pin`."""
+    connect = click.option(
+        "--connect",
+        "server",
+        metavar="URL",
+        help="Work on the home of this server instead; DETENT_KEY holds the key.  [default: DETENT_URL, if it is set]",
+    )
+    pin = click.option(
+        "--pin",
+        metavar="sha256:HEX",
+        help="With --connect: trust the server by the SHA-256 of its public key alone.  [default: DETENT_PIN]",
+    )
+    return connect(pin(command))
+
+
+def connectable(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command its `Shell`, also for a home behind a server."""
+
+    @format_option
+    @server_options
+    @home_option
+    @click.pass_context
+    @wraps(command)
+    def invoke(
+        context: click.Context,
+        /,
+        *args: Any,
+        home_path: Path | None,
+        output_format: str,
+        server: str | None,
+        pin: str | None,
+        **options: Any,
+    ) -> int:
+        if server is not None and home_path is not None:
+            raise click.UsageError(
+                "--home names a home on this machine, --connect one behind a server: give one of them"
+            )
+        ending = context.obj if isinstance(context.obj, Ending) else Ending()
+        return command(Shell(home_path, output_format, ending, server, pin), *args, **options)
+
+    return invoke
 
 
 def with_shell(command: Callable[..., int]) -> Callable[..., int]:

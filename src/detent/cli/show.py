@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from detent.cli.shell import Shell, teaching, with_shell
+from detent.cli.shell import Shell, connectable, teaching
 
 
 @click.command(
@@ -31,12 +31,15 @@ from detent.cli.shell import Shell, teaching, with_shell
     "--raw", is_flag=True, help="Show every field of the signed records, under the names they are signed with."
 )
 @click.option("--snapshot", is_flag=True, help="For an unfinished run of `detent map`: show its diagnostics snapshot.")
-@with_shell
+@connectable
 def command(shell: Shell, identifier: str, what: str | None, *, raw: bool, snapshot: bool) -> int:
     """Show one run or job."""
     from detent.owner.wiring import Parts  # noqa: PLC0415 - keeps `--help` fast
     from detent.pages.show import show  # noqa: PLC0415
 
+    if (server := shell.server()) is not None:
+        with server:
+            return shell.tell(server.page("show", id=identifier, what=what, raw=raw, snapshot=snapshot))
     home = shell.home()
     with Parts().open_snapshot(home.ledger) as reader:
         return shell.tell(show(home, reader, identifier, what, raw=raw, snapshot=snapshot))

@@ -13,7 +13,7 @@ a stream is kept. How long to wait between two polls is the caller's to say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -249,6 +249,8 @@ def _stream_map(stream: StreamLog) -> dict[str, Any]:
     }
 
 
+RECORDS_MAX: Final = 100_000
+"""Records that one poll looks through for jobs that joined; the next one goes on behind them."""
 QUIET_POLLS: Final = 10
 """Polls without an open job after which a step of a run that goes on is taken to be over."""
 
@@ -276,6 +278,18 @@ class _Followed:
     offsets: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STREAMS, 0))
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """How far a follower has come."""
+
+    position: int
+    """Of the ledger: jobs that joined before it are known."""
+    quiet: int
+    failed: bool
+    jobs: Mapping[str, tuple[str, int, int, bool, dict[str, int]]]
+    """Those that have not been shown whole: state, sequence, attempts shown, whether it runs, offsets by stream."""
+
+
 class Follower:
     """Follows jobs by name or, with ``run_id``, also those that join the run while it goes on.
 
@@ -292,7 +306,9 @@ class Follower:
         *,
         run_id: str | None = None,
         wanted: Callable[[str], bool] | None = None,
+        seen: Seen | None = None,
     ) -> None:
+        """``seen``: how far an earlier follower of the same came; this one goes on behind it."""
         self._reader = reader
         self._content = content
         self._home = home
@@ -303,6 +319,15 @@ class Follower:
         """Jobs that have not been shown whole, in order."""
         self._arrays: dict[str, bool] = {}
         self._quiet = 0
+        self._failed = False
+        """Whether a job that is not followed any more did not succeed."""
+        if seen is not None:
+            self._jobs = {job_id: _Followed(*known) for job_id, known in seen.jobs.items()}
+            self._open = dict.fromkeys(self._jobs)
+            self._quiet, self._failed, self._position = seen.quiet, seen.failed, seen.position
+            known_run = None if run_id is None else reader.run(run_id)
+            self._partition = None if known_run is None else known_run.partition
+            return
         run = None if run_id is None else reader.run(run_id)
         self._partition = None if run is None else run.partition
         self._position = 0
@@ -328,21 +353,35 @@ class Follower:
         if self._run_id is not None and self._wanted is None:
             run = self._reader.run(self._run_id)
             return run is not None and run.status == COMPLETED
-        return all(job.state == State.SUCCEEDED for job in self._jobs.values())
+        return not self._failed and all(job.state == State.SUCCEEDED for job in self._jobs.values())
+
+    @property
+    def seen(self) -> Seen:
+        """How far it has come: enough for another follower, in another process, to go on exactly here."""
+        left = {
+            job_id: (job.state, job.transition_seq, job.shown, job.running, dict(job.offsets))
+            for job_id, job in self._jobs.items()
+            if job_id in self._open
+        }
+        ended = (job.state for job_id, job in self._jobs.items() if job_id not in self._open)
+        failed = self._failed or any(state != State.SUCCEEDED for state in ended)
+        return Seen(self._position, self._quiet, failed, left)
 
     @property
     def waiting(self) -> bool:
         """Whether nothing runs just now."""
         return not any(self._jobs[job_id].running for job_id in self._open)
 
-    def poll(self) -> list[Piece]:
-        """What is new since the last time."""
+    def poll(self, bytes_max: int | None = None) -> list[Piece]:
+        """What is new since the last time; with ``bytes_max``, further jobs wait for the next time once there is so much."""
         self._join()
         self._quiet = 0 if self._open else self._quiet + 1
         live = live_jobs(self._home)
         pieces: list[Piece] = []
         for job_id in list(self._open):
             pieces += self._poll_job(job_id, self._jobs[job_id], live.get(job_id))
+            if bytes_max is not None and sum(len(piece.data) for piece in pieces) > bytes_max:
+                break
         return pieces
 
     def _poll_job(self, job_id: str, job: _Followed, live: LiveJob | None) -> list[Piece]:
@@ -398,7 +437,8 @@ class Follower:
         """Take in jobs that joined the run."""
         if self._partition is None:
             return
-        for record in self._reader.records(self._partition, self._position):
+        stop = min(self._reader.head(self._partition).next_position, self._position + RECORDS_MAX)
+        for record in self._reader.records(self._partition, self._position, stop):
             self._position = record.position + 1
             if record.kind == "submitted" and record.job_id is not None and record.run_id == self._run_id:
                 self._add(record.job_id)

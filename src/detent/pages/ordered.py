@@ -86,7 +86,9 @@ class OrderedJobs:
 def show_snapshot(home: Home, identifier: str, view: RunView | None) -> Told:
     """Answer with the snapshot of a run; `InvalidInput` says why there is none."""
     if view is None:
-        raise InvalidInput(f"there is no run {identifier!r} here", hint="`detent list` shows the runs")
+        raise InvalidInput(
+            f"there is no run {identifier!r} here", code="UNKNOWN_RUN", hint="`detent list` shows the runs"
+        )
     run_id = view.row.run_id
     if view.row.status != RUNNING:
         raise InvalidInput(

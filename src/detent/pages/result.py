@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from detent.errors import EXIT_FAILED, InvalidInput
+from detent.inspect.job_results import job_result
+from detent.owner.content import Content
 from detent.pages.sheet import Cell, Cellish, Sheet, Told, state_cell, told
 from detent.pages.text import BAD, FAINT, STRONG, short
 from detent.runs.find_jobs import find_jobs
@@ -15,7 +17,8 @@ from detent.words.states import FAILED
 
 if TYPE_CHECKING:
     from detent.inspect.job_results import JobResultView
-    from detent.owner.content import Content
+    from detent.owner.home import Home
+    from detent.store.api import StoreReader
 
 SHOWN_CHARS_MAX = 2000
 
@@ -28,6 +31,12 @@ def job_meant(content: Content, identifier: str) -> str:
     if len(found.jobs) != 1:
         raise InvalidInput(f"{identifier!r} is not one job", hint=f"`detent show {identifier}` lists its jobs")
     return str(found.jobs[0].job_id)
+
+
+def result(home: Home, reader: StoreReader, identifier: str) -> Told:
+    """The checked result of the job that is meant."""
+    content = Content(reader, home.content_files())
+    return result_page(job_result(home, content, job_meant(content, identifier)))
 
 
 def result_page(view: JobResultView, *, submitted: dict[str, Any] | None = None) -> Told:

@@ -56,6 +56,7 @@ def show(
     *,
     raw: bool = False,
     snapshot: bool = False,
+    local: bool = True,
 ) -> Told:
     """Show one run or job; ``what`` says which of the two is meant, where an id may be both."""
     content = Content(reader, home.content_files())
@@ -68,7 +69,7 @@ def show(
     if snapshot:
         return show_snapshot(home, identifier, run)
     if run is not None:
-        answer = _show_run(home, reader, content, run) if not raw else _show_raw(reader, content, run)
+        answer = _show_run(home, reader, content, run, local=local) if not raw else _show_raw(reader, content, run)
         if what is None and reader.job(identifier) is not None:
             answer.notes.append(f"there is also a job {identifier!r}: `detent show --job`")
         return answer
@@ -78,6 +79,7 @@ def show(
         return _show_job(home, reader, content, job, element)
     raise InvalidInput(
         f"there is no {what} {identifier!r} here",
+        code="UNKNOWN_RUN" if what == "run" else "UNKNOWN_JOB",
         hint="`detent list` and `detent list --jobs` show all of them",
     )
 
@@ -90,12 +92,12 @@ def _whole(reader: StoreReader, content: Content, beginning: str) -> tuple[str, 
     return found.run_id or beginning, None
 
 
-def _show_run(home: Home, reader: StoreReader, content: Content, view: RunView) -> Told:
+def _show_run(home: Home, reader: StoreReader, content: Content, view: RunView, *, local: bool) -> Told:
 
     now_ms = SystemClock().wall_ms()
     recorded = recorded_run(reader, content, view.run, Live(live_since(home.path), now_ms))
     ordered = recorded_ordered(reader, content, view.run) if recorded is None else None
-    steps = None if recorded is None else RunSteps(home, reader, content, recorded, now_ms)
+    steps = None if recorded is None else RunSteps(home, reader, content, recorded, now_ms, local=local)
 
     records = views.timeline_of_run(reader, content, view)
     jobs = [*views.jobs(reader, run_id=view.row.run_id)][::-1]  # As they were submitted.

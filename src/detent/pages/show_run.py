@@ -6,7 +6,7 @@ What a job was asked to do and its result, for `detent show`: its order and its 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from detent.canon import digest_text
@@ -42,14 +42,25 @@ ELEMENTS_READ_MAX = 1_000
 class RunSteps:
     """A recorded run, read once for the page and for the document."""
 
-    def __init__(self, home: Home, reader: StoreReader, content: Content, recorded: RecordedRun, now_ms: int) -> None:
-
+    def __init__(
+        self,
+        home: Home,
+        reader: StoreReader,
+        content: Content,
+        recorded: RecordedRun,
+        now_ms: int,
+        *,
+        local: bool = True,
+    ) -> None:
+        """``local``: whether the reader has the files of this machine; else files are told by name and digest alone."""
         self.recorded, self._reader, self._content, self._now_ms = recorded, reader, content, now_ms
         self.names = {step.step_id: step.key for step in recorded.steps}
         """What people call the steps, by the ids that records write."""
         self._results = {step.key: self._result(step) for step in recorded.steps[:RESULTS_READ_MAX]}
         jobs = {step.key: [element.job_id for element in step.elements[:ELEMENTS_READ_MAX]] for step in recorded.steps}
         self.artifacts: tuple[Artifact, ...] = tuple(artifacts_of(reader, content, home.content_files(), jobs))
+        if not local:
+            self.artifacts = tuple(replace(artifact, path=artifact.name) for artifact in self.artifacts)
 
     def to_map(self) -> dict[str, Any]:
         """What the document of a run has beside its records."""

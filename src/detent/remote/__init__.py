@@ -3,6 +3,7 @@
 - `address` reads what a user says about a server: its URL, a key, a pinned public key. Plain HTTP beyond this machine is refused.
 - `http` sends requests: kept connections, deadlines, bounded answers, and a repeat where an answer was lost. It knows nothing about what
   is asked, so commands, `detent.Client` and workers share it.
+- `home` is a home behind a server, as commands use it: pages, logs, and what they follow.
 - `problems` turns a problem document into the error that the same call raises on a local home.
 
 Only the standard library is used: a client needs no extra.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from detent.canon import digest_text, json_decode_trusted, parse_digest
 from detent.canon.merkle import consistency_path, inclusion_path, root_at
@@ -38,6 +38,11 @@ from detent.workers.live_output import live_jobs, live_since
 
 SCANNED_MAX: Final = 2_000
 """Actions that one page looks at; with filters it may hold fewer than its limit and still have a next one."""
+from detent.serve.own_rows import own_rows
+from detent.store.api import JobRow, LedgerHead, RecordRow, RunRow, StoreReader
+from detent.workers.live_output import live_jobs, live_since
+
+T = TypeVar("T")
 VALUE_BYTES_MAX: Final = 1024 * 1024
 """A value larger than this is left out of a job's answer."""
 
@@ -213,6 +218,13 @@ class TenantReader:
             _own_run(reader, tenant, run_id)
             driven = is_driven(self._home.path, run_id)
             return explain_run(reader, content, run_id, step, driven=driven).to_map()
+
+    # -- pages ---------------------------------------------------------------------------------------------------------
+
+    def page(self, tenant: str, make: Callable[[Home, StoreReader], T]) -> T:
+        """What a command tells, read by a reader that finds the rows of this workspace alone."""
+        with self._moment() as (reader, _):
+            return make(self._home, own_rows(reader, tenant))
 
     # -- the ledger ----------------------------------------------------------------------------------------------------
 

@@ -4,21 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from detent.serve.routes import (
-    about,
-    audit,
-    files,
-    home,
-    jobs,
-    keys,
-    ledger,
-    me,
-    members,
-    pages,
-    runs,
-    submit,
-    uploads,
-)
+from detent.serve.routes import (, about, files, home, jobs, ledger, pages, runs, submit, uploads
 from detent.serve.table import Route
 
 ALL: Final[tuple[Route, ...]] = (
