@@ -139,6 +139,10 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         "VALIDATION_ERROR": Code(
             "workflow", "the contract, payload or request is not valid", EXIT_INVALID, 400, False, _VALIDATION
         ),
+        "CONTRACT_INVALID": Code("serve", "the contract has findings", EXIT_INVALID, 422, False, _VALIDATION),
+        "CONTRACT_TOO_COSTLY": Code(
+            "serve", "looking at the contract takes too much time or memory", EXIT_INVALID, 422, False, _VALIDATION
+        ),
         "POLICY_UNKNOWN": Code(
             "engine", "the settings define no such quota, lease or backoff", EXIT_INVALID, 422, False, _VALIDATION
         ),

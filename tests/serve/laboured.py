@@ -32,6 +32,11 @@ def wait(word, place):
     while not os.path.exists(os.path.join(place, "go")):
         time.sleep(0.01)
     return note(word, place)
+
+
+def needs_file(place):
+    open(os.path.join(place, "file")).close()
+    return note("file", place)
 """
 SUBMIT = """\
 import json

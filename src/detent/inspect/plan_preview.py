@@ -86,10 +86,19 @@ class PlanPreview:
 
 
 def preview_plan(
-    home: Home, contract: Contract, params: Mapping[str, JsonValue], missing: tuple[str, ...] = ()
+    home: Home,
+    contract: Contract,
+    params: Mapping[str, JsonValue],
+    missing: tuple[str, ...] = (),
+    *,
+    tenant: str | None = None,
 ) -> PlanPreview:
-    """Look at a home and say what a run of the contract would do there. Nothing is changed, and no owner is needed."""
-    with reading_backend(home) as backend:
+    """Look at a home and say what a run of the contract would do there. Nothing is changed, and no owner is needed.
+
+    ``tenant`` is the workspace whose earlier results count; the home's own, if None.
+    """
+    with reading_backend(home) as whole:
+        backend = whole if tenant is None else whole.for_tenant(tenant)
         seer = _Seer(backend, contract, params, frozenset(missing))
         for step_id in get_execution_order(contract.plain_steps):
             if (step := seer.steps.get(contract.keys[step_id])) is not None:

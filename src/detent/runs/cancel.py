@@ -60,11 +60,14 @@ class Canceller:
         reader: StoreReader,
         *,
         reason: str | None = None,
+        beside: Command | None = None,
         pause: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._home, self._session, self._reader = home, session, reader
         self._pause, self._clock = pause, clock
+        self._beside = beside
+        """What is to be recorded in the first commit that cancels something."""
         self._inline: tuple[tuple[bytes, bytes], ...] = ()
         self._digest: bytes | None = None
         self._reason = reason
@@ -185,10 +188,13 @@ class Canceller:
         return row
 
     def _ask(self, commands: Sequence[Command], name: str) -> list[Answer]:
-        partition = self._session.partition(name)
+        partition, beside = self._session.partition(name), self._beside
+        both = commands if beside is None else [*commands, beside]
         while True:
             try:
-                return self._session.ask(commands, partition=partition, content=self._inline)
+                answers = self._session.ask(both, partition=partition, content=self._inline)
+                self._beside = None
+                return answers[: len(commands)]
             except OutcomeUnknown:
                 self._pause(POLL_SECONDS)  # Asking again is safe (X-173).
             except StoreUnavailable as exc:

@@ -147,6 +147,10 @@ class RunHandle:
             self._note = f"started anew: {driver.progress.superseded}"
             self._new = True
 
+    def leave(self) -> None:
+        """Give the run up to another process, or to another handle; nothing of it changes."""
+        self._let_go()
+
     def _let_go(self) -> None:
         lock, self._lock = self._lock, None
         if lock is not None:

@@ -4,26 +4,37 @@ Code of users, long computations and large plans never run in the server's proce
 ``owner.sock`` like any other process. A child that dies is started again, after a pause that doubles while it keeps dying; a server
 whose workers cannot start goes on serving and says so on standard error.
 
-Each child has a *lifeline*, a pipe that ends with the server, see `detent.runs.ending`. So a server that is killed leaves no
-children behind for long, and those of the next server need not know of them.
+Each child has a *lifeline*, a socket that ends with the server, see `detent.runs.ending`. So a server that is killed leaves no
+children behind for long, and those of the next server need not know of them. A child that takes requests gets them over its lifeline:
+one JSON document a line, answered by another with the same number. What was asked of a child that died is asked of the next one, so a
+request has to be safe to repeat.
 """
 
 from __future__ import annotations
 
-import os
+import contextlib
+import itertools
+import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+from detent.errors import DetentError
+from detent.owner.socket_messages import error_from_map
 
 PAUSE_SECONDS: Final = 0.2
 PAUSE_SECONDS_MAX: Final = 30.0
 SETTLED_SECONDS: Final = 60.0
 """A child that lived so long did not die of what it was started with: the next one starts after the shortest pause."""
+LOOK_SECONDS: Final = 0.05
+"""How often a request looks for the next child when one has died."""
 KILL_SECONDS: Final = 15.0
 """How long after its drain time a child may take to end before it is killed."""
 
@@ -49,11 +60,12 @@ class Child:
 
     def __init__(self, spec: ChildSpec) -> None:
         self.spec = spec
-        self.starts = 0
         self._stopping = threading.Event()
         self._guard = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._lifeline = -1
+        self._link: socket.socket | None = None
+        self._numbers = itertools.count()
+        self._waiting: dict[int, Future[dict[str, Any]]] = {}
         self._thread = threading.Thread(target=self._keep, name=f"detent-{spec.name}", daemon=True)
 
     @property
@@ -98,26 +110,83 @@ class Child:
 
     def _run_once(self) -> int | None:
         """Run it to its end; gives its exit code, or None when it could not be started."""
-        read_end, lifeline = os.pipe()
+        ours, theirs = socket.socketpair()
         try:
             with self._guard:
                 if self._stopping.is_set():
                     return 0
                 self._process = process = subprocess.Popen(  # noqa: S603 - our own interpreter and commands
-                    [sys.executable, "-m", *self.spec.words, "--lifeline", str(read_end)],
+                    [sys.executable, "-m", *self.spec.words, "--lifeline", str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
-                    pass_fds=(read_end,),
+                    pass_fds=(theirs.fileno(),),
                     cwd=self.spec.directory,
                     start_new_session=True,  # Ctrl-C in the terminal is for the server, which ends its children in order.
                 )
-                self.starts += 1
+                self._link = ours
+            theirs.close()
+            threading.Thread(
+                target=self._hear, args=(ours,), name=f"detent-{self.spec.name}-heard", daemon=True
+            ).start()
             return process.wait()
         except OSError:
             return None
         finally:
-            os.close(read_end)
-            os.close(lifeline)
+            with self._guard:
+                self._link = None
+                waiting, self._waiting = self._waiting, {}
+            with contextlib.suppress(OSError):
+                ours.shutdown(socket.SHUT_RDWR)
+            ours.close()
+            theirs.close()
+            for future in waiting.values():
+                future.set_exception(ConnectionResetError())
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def ask(self, asked: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """What the child answers. Waits for the next one when it has died. Raises what it refused by, or `NOT_READY`."""
+        deadline = time.monotonic() + seconds
+        while not self._stopping.is_set() and (left := deadline - time.monotonic()) > 0:
+            future = self._sent(asked)
+            if future is None:
+                self._stopping.wait(min(left, LOOK_SECONDS))
+                continue
+            try:
+                said = future.result(left)
+            except (TimeoutError, ConnectionResetError):
+                continue
+            if "error" in said:
+                raise error_from_map(said["error"])
+            answer: dict[str, Any] = said["answer"]
+            return answer
+        raise DetentError(
+            f"the {self.spec.name} of the server does not answer", code="NOT_READY", hint="send the request again"
+        )
+
+    def _sent(self, asked: Mapping[str, Any]) -> Future[dict[str, Any]] | None:
+        """Send a request to the child that runs now; None when there is none."""
+        number, future = next(self._numbers), Future[dict[str, Any]]()
+        data = json.dumps({**asked, "id": number}).encode() + b"\n"
+        with self._guard:
+            if self._link is None:
+                return None
+            self._waiting[number] = future
+            try:
+                self._link.sendall(data)
+            except OSError:
+                self._waiting.pop(number, None)
+                return None
+        return future
+
+    def _hear(self, link: socket.socket) -> None:
+        """Take answers until the child hangs up."""
+        with contextlib.suppress(OSError, ValueError), link.makefile("rb") as lines:
+            for line in lines:
+                said = json.loads(line)
+                future = self._waiting.pop(said["id"], None)
+                if future is not None:
+                    future.set_result(said)
 
 
 class Children:
@@ -131,6 +200,10 @@ class Children:
         """Start all of them."""
         for child in self._children:
             child.start()
+
+    def __getitem__(self, name: str) -> Child:
+        """The child of a name."""
+        return next(child for child in self._children if child.spec.name == name)
 
     def pids(self) -> dict[str, int | None]:
         """The processes that run now, by their names."""

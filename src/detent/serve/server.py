@@ -48,6 +48,7 @@ from detent.serve.authenticate import local_token
 from detent.serve.children import Children, ChildSpec
 from detent.serve.counters import Counters
 from detent.serve.downloads import Downloads, checked_public_url, url_keys
+from detent.serve.driving import CHECKER, DRIVER, Driving
 from detent.serve.events import Hub
 from detent.serve.limits import Rates
 from detent.serve.login import link, make_login
@@ -169,8 +170,10 @@ def run(
         with Session(home, parts, on_failed=lambda: server.stop_for(_commit_failed())) as session:
             readers = Readers(home, parts)
             downloads = Downloads(home.content_files(), url_keys(home.path / DIRECTORY), public_url)
-            children = Children(_specs(home, beside or Beside(), listening), drain_seconds=listening.drain_seconds)
-            project = (beside or Beside()).project or Path.cwd()
+            beside = beside or Beside()
+            project = beside.project or Path.cwd()
+            children = Children(_specs(home, beside, listening), drain_seconds=listening.drain_seconds)
+            driving = Driving(home, session, parts, children, project=project)
             work = Runtime(home, workers=0, idle=True, parts=parts, session=session)
 
             def begin() -> Serving:
@@ -193,6 +196,7 @@ def run(
                     openapi_tag=weak_tag(described),
                     metrics=Exposition(home, parts),
                     broken=server.stop_for,
+                    driving=driving,
                 )
 
             def tell() -> None:
@@ -206,6 +210,7 @@ def run(
             try:
                 server.run([listener])
             finally:
+                driving.close()
                 children.stop()  # While the owner still answers: they report what they have finished.
                 readers.close()
                 work.close()
@@ -383,11 +388,15 @@ def _hosts(listening: Listening, port: int) -> frozenset[str]:
 
 def _specs(home: Home, beside: Beside, listening: Listening) -> list[ChildSpec]:
     """The children that a server has."""
-    if not beside.workers:
-        return []
-    words = ["detent", "worker", "--home", str(home.path), "--workers", str(beside.workers)]
-    words += ["--drain-timeout", str(listening.drain_seconds)]
-    return [ChildSpec("workers", words, None if beside.project is None else str(beside.project))]
+    directory = None if beside.project is None else str(beside.project)
+    specs = [
+        ChildSpec(DRIVER, ["detent.runs.driver_host", "--home", str(home.path)], directory),
+        ChildSpec(CHECKER, ["detent.inspect.contract_checker", "--home", str(home.path)], directory),
+    ]
+    if beside.workers:
+        words = ["detent", "worker", "--home", str(home.path), "--workers", str(beside.workers)]
+        specs.append(ChildSpec("workers", [*words, "--drain-timeout", str(listening.drain_seconds)], directory))
+    return specs
 
 
 def _origins(listening: Listening, hosts: frozenset[str]) -> frozenset[str]:

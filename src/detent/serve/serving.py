@@ -11,6 +11,7 @@ from detent.owner.session import Session
 from detent.serve.access import Access
 from detent.serve.counters import Counters
 from detent.serve.downloads import Downloads
+from detent.serve.driving import Driving
 from detent.serve.events import Hub
 from detent.serve.readers import Readers
 from detent.serve.submitting import Submitting
@@ -36,5 +37,6 @@ class Serving:
     openapi: bytes
     openapi_tag: str
     metrics: Exposition
+    driving: Driving
     broken: Callable[[BaseException], None] = lambda _: None
     """Stops the process: an invariant is broken."""

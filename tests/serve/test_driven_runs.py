@@ -1,0 +1,196 @@
+"""Runs that the server drives: started, waited for, cancelled, retried over HTTP, and gone on with after any kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detent.canon import decode
+from detent.inspect.audit import verify_home
+from detent.owner.wiring import Parts
+from tests.serve.laboured import Laboured, eventually, offspring_of, project
+from tests.serve.served import ANSWER_SECONDS, Reply, Served, start
+
+TWO = """\
+name: two
+params:
+  place: {type: string}
+steps:
+  - {id: first, run: {python: "tasks:wait", with: {word: first, place: {$param: place}}}}
+  - {id: second, needs: [first], run: {python: "tasks:note", with: {word: second, place: {$param: place}}}}
+"""
+NOTE = """\
+name: note
+params:
+  place: {type: string}
+  word: {type: string}
+steps:
+  - {id: note, run: {python: "tasks:note", with: {word: {$param: word}, place: {$param: place}}}}
+"""
+FAILS = """\
+name: fails
+params:
+  place: {type: string}
+steps:
+  - {id: good, run: {python: "tasks:note", with: {word: good, place: {$param: place}}}}
+  - {id: bad, needs: [good], retry: 0, run: {python: "tasks:needs_file", with: {place: {$param: place}}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def laboured(tmp_path_factory: pytest.TempPathFactory) -> Laboured:
+    return project(tmp_path_factory.mktemp("driven"))
+
+
+@pytest.fixture(scope="module")
+def served(laboured: Laboured) -> Iterator[Served]:
+    server = serve(laboured)
+    yield server
+    assert server.stop() == 0
+    assert verify_home(laboured.home, environment=laboured.environment).ok
+
+
+def serve(laboured: Laboured) -> Served:
+    options = ("--project", str(laboured.directory), "--workers", "1")
+    return start(laboured.home.path, laboured.environment, *options)
+
+
+def post(served: Served, path: str, document: object) -> Reply:
+    return served.ask("POST", path, body=json.dumps(document).encode())
+
+
+def started(served: Served, contract: str, **params: Any) -> str:
+    reply = post(served, "/v1/runs", {"contract": contract, "params": params})
+    assert reply.status == 202, reply.body
+    return str(reply.json["run_id"])
+
+
+def ended(served: Served, run_id: str) -> str:
+    return str(served.json(f"/v1/runs/{run_id}?wait=60")["status"])
+
+
+@pytest.mark.door("route POST /v1/runs")
+def test_a_run_is_on_the_ledger_when_it_is_answered_and_the_server_drives_it(
+    served: Served, laboured: Laboured
+) -> None:
+    run_id = started(served, NOTE, place=str(laboured.directory), word="hello")
+    assert served.get(f"/v1/runs/{run_id}").status == 200
+    assert ended(served, run_id) == "succeeded"
+    assert "hello" in laboured.done()
+
+
+@pytest.mark.door("route POST /v1/runs")
+def test_a_contract_with_faults_is_refused_with_line_and_column_and_no_run_begins(served: Served) -> None:
+    before = served.json("/v1/runs")["items"]
+    reply = post(served, "/v1/runs", {"contract": "name: x\nsteps:\n  - {id: a, run: {python: 3}}\n"})
+    assert (reply.status, reply.code) == (422, "CONTRACT_INVALID")
+    assert reply.json["errors"][0]["path"].startswith("contract:3:")
+    missing = post(served, "/v1/runs", {"contract": NOTE, "params": {"word": "w"}})
+    assert (missing.status, missing.code) == (400, "INVALID_PARAMS")
+    assert "'place' is required" in missing.json["detail"]
+    assert served.json("/v1/runs")["items"] == before
+
+
+@pytest.mark.door("route POST /v1/contracts:validate")
+def test_a_contract_is_checked_and_planned_without_running(served: Served, laboured: Laboured) -> None:
+    good = post(served, "/v1/contracts:validate", {"contract": NOTE}).json
+    assert (good["ok"], good["name"], good["steps"], good["findings"]) == (True, "note", 1, [])
+    bad = post(served, "/v1/contracts:validate", {"contract": "name: x\nsteps: 3\n"}).json
+    assert (bad["ok"], bad["findings"][0]["line"], bad["findings"][0]["column"]) == (False, 2, 8)
+    params = {"place": str(laboured.directory), "word": "planned"}
+    plan = post(served, "/v1/contracts:plan", {"contract": NOTE, "params": params}).json
+    assert [(step["step"], step["verdict"]) for step in plan["steps"]] == [("note", "run")]
+    assert "planned" not in laboured.done()
+
+
+CHECKER = """
+import socket
+import sys
+from detent.inspect import contract_checker
+
+contract_checker.CPU_SECONDS = 1
+contract_checker.Checker(socket.socket(fileno=int(sys.argv[1]))).run()
+"""
+
+
+def test_a_contract_that_takes_too_long_is_refused_and_the_next_is_looked_at(laboured: Laboured) -> None:
+    many = "name: many\nsteps:\n" + "".join(f"  - {{id: s{n}, run: {{shell: 'true'}}}}\n" for n in range(60_000))
+    asked = {"mode": "check", "home": str(laboured.home.path), "base": None, "name": "contract", "workspace": "local"}
+    ours, theirs = socket.socketpair()
+    line = [sys.executable, "-c", CHECKER, str(theirs.fileno())]
+    with ours, subprocess.Popen(line, pass_fds=(theirs.fileno(),)) as process:
+        theirs.close()
+        with ours.makefile("rwb") as link:
+            for number, text in enumerate((many, NOTE)):
+                link.write(json.dumps({"id": number, "text": text, **asked}).encode() + b"\n")
+            link.flush()
+            said = {one["id"]: one for one in map(json.loads, (link.readline(), link.readline()))}
+        ours.shutdown(socket.SHUT_RDWR)
+        assert process.wait(ANSWER_SECONDS) == 0
+    assert said[0]["error"]["code"] == "CONTRACT_TOO_COSTLY"
+    assert said[1]["answer"]["ok"]
+
+
+@pytest.mark.door("route POST /v1/runs/{run_id}/retry")
+def test_a_retry_runs_what_failed_and_takes_what_succeeded(served: Served, laboured: Laboured) -> None:
+    run_id = started(served, FAILS, place=str(laboured.directory))
+    assert ended(served, run_id) == "failed"
+    (laboured.directory / "file").touch()
+    reply = post(served, f"/v1/runs/{run_id}/retry?wait=60", {})
+    assert (reply.status, reply.json["retry_of"]) == (202, run_id)
+    retried = reply.json["run_id"]
+    assert ended(served, retried) == "succeeded"
+    assert laboured.done().count("good") == 1
+    assert post(served, f"/v1/runs/{retried}/retry", {}).code == "CONFLICT"
+    assert post(served, "/v1/runs/absent/retry", {}).code == "UNKNOWN_RUN"
+
+
+@pytest.mark.door("route POST /v1/runs/{run_id}/cancel")
+def test_a_cancelled_run_ends_and_the_record_says_by_whom(served: Served, laboured: Laboured) -> None:
+    (laboured.directory / "go").unlink(missing_ok=True)
+    begun = len(laboured.begun())
+    run_id = started(served, TWO, place=str(laboured.directory))
+    eventually(lambda: len(laboured.begun()) > begun, "the first step runs")
+    reply = post(served, f"/v1/runs/{run_id}/cancel", {"reason": "not today"})
+    assert reply.status == 200, reply.body
+    assert ended(served, run_id) == "cancelled"
+    assert post(served, f"/v1/runs/{run_id}/cancel", {}).json["status"] == "cancelled"
+    with Parts().open_reader(laboured.home.ledger) as reader:
+        records = reader.records(0, 0, reader.head(0).next_position)
+        actions = [decode(record.body) for record in records if record.kind == "operated"]
+    (action,) = (one for one in actions if isinstance(one, dict) and one["action"] == "run.cancel")
+    assert (action["object_id"], action["outcome_code"], action["tenant_id"]) == (run_id, "OK", "local")
+    assert post(served, "/v1/runs/absent/cancel", {}).code == "UNKNOWN_RUN"
+
+
+@pytest.mark.parametrize("killed", ["driver", "server"])
+def test_a_run_goes_on_after_a_kill_and_runs_no_step_twice(tmp_path: Path, killed: str) -> None:
+    """X-174"""
+    laboured = project(tmp_path)
+    served = serve(laboured)
+    run_id = started(served, TWO, place=str(tmp_path))
+    eventually(lambda: laboured.begun() == ["first"], "the first step runs")
+    first, host = served, offspring_of(served, "driver_host")
+    if killed == "server":
+        served.process.kill()
+        served.process.wait()
+        served = serve(laboured)
+    else:
+        os.kill(host, signal.SIGKILL)
+    laboured.go()
+    assert ended(served, run_id) == "succeeded"
+    assert laboured.begun() == ["first"]
+    assert laboured.done() == ["first", "second"]
+    assert served.stop() == 0
+    assert verify_home(laboured.home, environment=laboured.environment).ok
+    if killed == "server":
+        first.process.communicate()
