@@ -3,11 +3,13 @@
 `make golden` runs this; the diff is reviewed as code, because every changed byte is a ledger that no longer replays or
 verifies as it did. A file has one item on each line: a name for people, then the bytes in hex.
 
-`bundle.hex` is a whole ledger of one job, with the digest to pin, as strangers verify it. Some files beside them are not made
+`bundle.hex` is a whole ledger of one job, with the digest to pin, as strangers verify it; `bundle-workers.hex` one with operators'
+actions and workers of other machines, and `bundle-workers-run.hex` its run alone. Some files beside them are not made
 here. `transitions.json` states what the contract wants, not what the kernel does. `before-origin.tar.gz` is a home and two bundles
 that a version wrote whose manifests did not name their ledger: they are never made again, and verify for ever. `packed.tar.gz` is the same
 from the first version that shares signatures, keeps decisions by the commit and stores records in less room (`tests/golden/packed.py`),
-and `arrays.tar.gz` from the first whose mapped steps share jobs (`tests/golden/arrays.py`).
+`arrays.tar.gz` from the first whose mapped steps share jobs (`tests/golden/arrays.py`), and `operators.tar.gz` from the first that records
+operators' actions and enrols workers (`tests/golden/operators.py`).
 """
 
 from __future__ import annotations
@@ -20,12 +22,15 @@ from detent.kernel import (
     ChangeTrust,
     Claim,
     EndRun,
+    EnrollWorker,
     Erase,
     Finish,
     IterEvent,
+    Operate,
     RaiseEpoch,
     Record,
     Resume,
+    RetireWorker,
     ReuseRun,
     ReuseStep,
     StartRun,
@@ -37,8 +42,10 @@ from detent.kernel import (
     transition_log_hash,
 )
 from detent.kernel.policy import RULE_LE_ALL_RETRY
+from detent.ledger import sign_result, write_bundle
+from tests.flat_reports import flat_report
 from tests.kernel.builders import NO_LEASE, OWNER_KEY_ID, TENANT, Scene, body_of, config, manifest, queue_of, quota
-from tests.ledger.build import ORIGIN, Builder
+from tests.ledger.build import ORIGIN, Builder, key
 
 FOLDER = Path(__file__).resolve().parent
 BUDGET = quota(cpu_time_budget_ms=50)
@@ -176,8 +183,28 @@ def reused() -> Scene:
     return scene
 
 
+def operated() -> Scene:
+    """Operators act, with and without evidence; workers are enrolled, one of them twice and one with another's key, and retired."""
+    scene = Scene()
+    scene.submit("job-1")
+    evidence = encode({"request_id": "req-1", "route": "POST /v1/jobs/{id}/cancel", "reason": "too slow"})
+    who = ("p_ann", "dtk_7ab")
+    scene.cancel("job-1")
+    scene.apply(Operate(1, *who, "job.cancel", "job", "job-1", "OK", sha256(b"1"), TENANT, evidence))
+    scene.apply(Operate(1, *who, "job.cancel", "job", "job-2", "UNKNOWN_JOB", sha256(b"2"), TENANT))
+    scene.apply(Operate(2, "p_local", "local", "server.started", "server", "here", "OK", sha256(b"3")))
+    scene.apply(Operate(2, *who, "Job Cancel", "job", "job-1", "OK", sha256(b"4")))
+    for worker_id, number in (("gpu-1", 1), ("gpu-2", 2), ("gpu-1", 1), ("gpu-3", 1)):
+        certificate = f"certificate of {worker_id}".encode()
+        both = encode({"certificate": certificate, "proof": b"proof"})
+        scene.apply(EnrollWorker(3, worker_id, bytes((number,)) * 32, sha256(certificate), both))
+    for worker_id, reason in (("gpu-1", "KEY_LOST"), ("gpu-1", "KEY_LOST"), ("gpu-1", "OTHER"), ("gpu-9", "KEY_LOST")):
+        scene.apply(RetireWorker(4, worker_id, reason))
+    return scene
+
+
 STORIES: dict[str, Callable[[], Scene]] = {
-    story.__name__: story for story in (succeeded, retried, canceled, denied, refused, stale, run, reused)
+    story.__name__: story for story in (succeeded, retried, canceled, denied, refused, stale, run, reused, operated)
 }
 
 
@@ -225,12 +252,50 @@ def render_bundle() -> str:
     return f"{ledger.bundle().hex()}\n{ledger.root}\n"
 
 
+def render_worker_bundle(run_id: str | None) -> str:
+    """A ledger with operators' actions, a worker that reported a result and was retired, and one that stayed; or its run alone."""
+    ledger = Builder()
+    ledger.allow_enrolment()
+    for worker_id in ("gpu-1", "gpu-2"):
+        ledger.enroll(worker_id)
+    ledger.operate("key.create", "dtk_ann", object_kind="key", evidence=encode({"parameters": {"role": "operator"}}))
+    ledger.commit()
+    ledger.tick = 10
+    ledger.start_run("run-1")
+    ledger.submit("job-1", run_id="run-1")
+    ledger.claim(1, "gpu-1/boot-1")
+    ledger.commit()
+    ledger.tick = 20
+    grant = ledger.grants["job-1"]
+    report = flat_report(
+        job_id="job-1",
+        attempt_id=grant.attempt_id,
+        lease_id=grant.lease_id,
+        manifest_hash=grant.job_manifest_hash,
+        status="SUCCEEDED",
+        nonce=bytes(16),
+    )
+    signed = sign_result(report.body(), key("gpu-1")).envelope()
+    ledger.finish("job-1", detail_digest=ledger.content(signed))
+    ledger.end_run("run-1")
+    ledger.operate("run.cancel", "run-1", object_kind="run", outcome_code="CONFLICT")
+    ledger.commit()
+    ledger.retire("gpu-1")
+    ledger.operate("worker.retire", "gpu-1", object_kind="worker", tenant_id=None)
+    ledger.commit()
+    ledger.keep_head()
+    items = ledger.items() if run_id is None else ledger.run_items(run_id)
+    return f"{b''.join(write_bundle(items)).hex()}\n{ledger.root}\n"
+
+
 def files() -> dict[str, str]:
     """Every golden file made here, by name."""
     made = {
         "manifest.hex": render_manifest(),
         "manifest-origin.hex": render_manifest(ORIGIN),
         "bundle.hex": render_bundle(),
+        "bundle-workers.hex": render_worker_bundle(None),
+        "bundle-workers-run.hex": render_worker_bundle("run-1"),
     }
     return made | {f"lifecycle-{story}.txt": render(story) for story in STORIES}
 

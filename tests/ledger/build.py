@@ -456,8 +456,10 @@ def partials(number: int, part: Sealed, wanted: Any) -> Iterator[PartialItem]:
 
 
 def _of_run(fields: dict[str, Any], run_id: str, jobs: set[str]) -> bool:
-    if fields["kind"] in {"owner_epoch", "trust_changed", "erased"}:
+    if fields["kind"] in {"owner_epoch", "trust_changed", "erased", "worker_enrolled", "worker_retired"}:
         return True
+    if fields["kind"] == "operated":
+        return bool(fields["object_id"] in {run_id, *jobs})
     if fields["kind"] in {"submitted", "transition"}:
         return fields["job_id"] in jobs
     return bool(fields.get("run_id") == run_id)

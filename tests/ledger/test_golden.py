@@ -10,7 +10,7 @@ import pytest
 from detent.ledger import replay_items, verify_bundle
 from detent.ledger.bundle import read_bundle
 from detent.scheduling.scheduler import Scheduler
-from tests.golden import arrays, packed
+from tests.golden import arrays, operators, packed
 from tests.golden.archives import BEFORE_ORIGIN, unpack
 from tests.golden.make import FOLDER
 from tests.golden.packed import JOBS, STEPS
@@ -20,6 +20,9 @@ BEFORE_ROOT = "sha256:4683e39bbeb1f774be093734122f4e5d59d6870ad95698abaf6ce3d402
 PACKED_ROOT = "sha256:cef920e50f0bb2ff6ecc6d285392b606b8121ff594cb51c5358bbb24d927481b"
 
 ARRAYS_ROOT = "sha256:b6ed82c329c5f23ff4c7da35be19b600ff10316641613b331040cb5c15821c00"
+
+
+OPERATORS_ROOT = "sha256:18987b3d75e834973626c5ec831ea65e034fba8b3b39df740987458ad72e143f"
 
 
 @pytest.fixture
@@ -85,9 +88,32 @@ def test_bundles_of_arrays_verify_with_the_report_of_every_attempt(
     assert "TRUST_UNPINNED" not in report.codes
 
 
-@pytest.mark.parametrize("archive", [packed.ARCHIVE, arrays.ARCHIVE])
+@pytest.mark.parametrize("archive", [packed.ARCHIVE, arrays.ARCHIVE, operators.ARCHIVE])
 def test_ledgers_with_shared_signatures_and_with_arrays_replay_to_the_same_bytes(tmp_path: Path, archive: str) -> None:
     """X-165"""
     unpack(archive, tmp_path)
     report = replay_items(read_bundle(BytesIO((tmp_path / "all.detent").read_bytes())), make_queue=Scheduler)
     assert (report.ok, report.differences) == (True, ())
+
+
+@pytest.mark.parametrize(("name", "actions", "retired"), [("bundle-workers", 3, 1), ("bundle-workers-run", 1, 1)])
+def test_bundles_with_operators_and_workers_verify(name: str, actions: int, retired: int) -> None:
+    """X-167: the run's bundle holds the certificate that the signature of its result rests on"""
+    text, root = (FOLDER / f"{name}.hex").read_text(encoding="utf-8").split()
+    report = verify_bundle(BytesIO(bytes.fromhex(text)), root=root)
+    assert report.findings == ()
+    assert (report.counts["operated"], report.counts["worker_retired"]) == (actions, retired)
+    assert [*report.workers.values()] == ["gpu-1"]
+    assert [*report.executors.values()] == [1]
+
+
+@pytest.mark.parametrize(("name", "actions", "workers"), [("all", operators.ACTIONS, 2), ("run", 0, 1)])
+def test_a_kept_ledger_with_operators_and_workers_verifies(
+    tmp_path: Path, name: str, actions: int, workers: int
+) -> None:
+    """X-167: and its run alone, with the one worker that it rests on"""
+    unpack(operators.ARCHIVE, tmp_path)
+    report = verify_bundle(BytesIO((tmp_path / f"{name}.detent").read_bytes()), root=OPERATORS_ROOT)
+    assert report.findings == ()
+    assert (report.counts.get("operated", 0), report.counts["worker_enrolled"]) == (actions, workers)
+    assert sorted(report.workers.values()) == [*operators.WORKERS][:workers]

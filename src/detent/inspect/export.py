@@ -19,12 +19,14 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
+from detent.access.certificate import worker_of
 from detent.canon import decode, sha256
 from detent.canon.late import dataclass
 from detent.canon.merkle import NodeSource, Tree, inclusion_path, leaf_hash, root_at
 from detent.errors import HomeCopied, HomeError, InvalidInput, StoreCorrupt, StoreUnavailable
 from detent.inspect.audit import commits
-from detent.kernel import Run
+from detent.kernel import Evidence, Run
+from detent.kernel.history import WORKER_KINDS
 from detent.ledger.batch import tree_origin
 from detent.ledger.bundle import ITEM_BYTES_MAX, write_bundle
 from detent.ledger.items import (
@@ -47,7 +49,7 @@ from detent.owner.recovery import tree_node
 from detent.owner.state_directory import binding_heads, refuse_copy
 from detent.owner.wiring import Parts, check_kept_head, load_trust, signing_key
 from detent.runs.erasable import digests_of_job
-from detent.store.api import StoreReader
+from detent.store.api import RecordRow, StoreReader
 from detent.store.files import DISK
 
 TRUST_KINDS = ("trust_changed", "owner_epoch")
@@ -237,12 +239,57 @@ def _positions_of_run(reader: StoreReader, run_id: str) -> dict[int, dict[int, s
     )
     for row in chain(reader.records_of_run(run_id), chain.from_iterable(of_jobs), chain.from_iterable(of_trust)):
         found[row.partition][row.batch_no].add(row.position)
+    for row in chain(_workers_of_run(reader, run_id), _actions_of_run(reader, run_id)):
+        found[row.partition][row.batch_no].add(row.position)
     named = frozenset(digests_of_run(reader, run_id))
     for partition in range(reader.partitions):
         for row in reader.records_of_kind(partition, "erased"):
             if not named.isdisjoint(decode(row.body)["digests"]):
                 found[row.partition][row.batch_no].add(row.position)
     return found
+
+
+def _workers_of_run(reader: StoreReader, run_id: str) -> Iterator[RecordRow]:
+    """Enrolments and retirements of the workers that ran its jobs: their certificates are what their signatures rest on."""
+    of_workers = [
+        (row, decode(row.body)["worker_id"])
+        for partition in range(reader.partitions)
+        for kind in WORKER_KINDS
+        for row in reader.records_of_kind(partition, kind)
+    ]
+    if not of_workers:
+        return
+    workers = {
+        worker_of(evidence.replica_id)
+        for job in reader.jobs(run_id=run_id)
+        for row in reader.records_of_job(job.job_id)
+        if row.kind == "transition" and row.evidence is not None
+        if (evidence := Evidence.decode(row.evidence)).replica_id is not None
+    }
+    yield from (row for row, worker_id in of_workers if worker_id in workers)
+
+
+def _actions_of_run(reader: StoreReader, run_id: str) -> Iterator[RecordRow]:
+    """What operators asked for about the run and its jobs, and the making of keys with which they signed that."""
+    objects = {("run", run_id)}
+    made: dict[str, RecordRow] = {}
+    asked: list[RecordRow] = []
+    for partition in range(reader.partitions):
+        for row in reader.records_of_kind(partition, "operated"):
+            body = decode(row.body)
+            kind, name = body["object_kind"], body["object_id"]
+            if body["action"] == "key.create" and body["outcome_code"] == "OK":
+                made[name] = row
+            elif (kind, name) in objects or (kind == "job" and _is_of_run(reader, name, run_id)):
+                asked.append(row)
+    yield from asked
+    signed = {decode(row.body)["credential_id"] for row in asked if b"signature" in (row.evidence or b"")}
+    yield from (made[credential] for credential in sorted(signed & made.keys()))
+
+
+def _is_of_run(reader: StoreReader, job_id: str, run_id: str) -> bool:
+    row = reader.job(job_id)
+    return row is not None and row.run_id == run_id
 
 
 def _partial_item(

@@ -25,6 +25,7 @@ from detent.ledger.findings import Finding, Findings
 from detent.ledger.fold import CancelBatch
 from detent.ledger.heads import Heads, MemoryHeads
 from detent.ledger.items import HeaderItem
+from detent.ledger.operators import Operators
 from detent.ledger.schema import VERDICTS
 from detent.ledger.signing import ResultTable
 from detent.ledger.tables import ErasedTable, JobTable, RunTable
@@ -69,8 +70,11 @@ class Book:
         self.runs = RunTable(store)
         self.erased = ErasedTable(store)
         self.results = ResultTable(store)
+        self.operators = Operators()
         self.executors: Counter[bytes] = Counter()
         """Results by the id of the executor's key that signed them."""
+        self.workers: dict[bytes, str] = {}
+        """The worker's id, of each of these keys that is an enrolled worker's."""
         self.counts: Counter[str] = Counter()
         self.header: HeaderItem | None = None
         self.root = root

@@ -55,7 +55,12 @@ CONTENT: Final = "That content which is not in the file is what its digest names
 HEADER: Final = "When the file was exported: its header is not signed, so the tick in it is not to be trusted."
 RUN_ONLY: Final = (
     "Anything about the rest of the ledger: this is one run, proved to be part of a signed tree. "
-    "Commands are not in it, so it cannot be replayed; that no later trust version revoked a key used here is not shown."
+    "Commands are not in it, so it cannot be replayed; that no later trust version revoked a key used here is not shown, nor that "
+    "its worker was not retired before."
+)
+ASSERTED: Final = (
+    "That operators asked for what the server says they did: it alone vouches for actions that they did not sign themselves, "
+    "and for actions that it left out."
 )
 MANY_PARTITIONS: Final = "That the run has no jobs in partitions that are not in the file."
 
@@ -93,6 +98,8 @@ def proved(book: Book, partitions: list[Partition], counts: Mapping[str, int]) -
             f"{counts['results_signed']:,} results are signed by executor keys that were allowed to sign them there, each "
             f"for its own job and attempt: {_signers(book)}."
         )
+    if not codes & (_BATCHES | _RECORDS):
+        yield from _operators(counts)
     yield from _copies(partitions)
     yield from _trees(codes, partitions)
     if rows and not codes & (_BESIDE | _TREE):
@@ -158,6 +165,8 @@ def not_proved(
     yield OMISSION
     yield from _unnamed(partitions, counts)
     yield from _unsigned(counts, book.findings.codes.keys())
+    if counts["operated"] > counts["operated_signed"]:
+        yield ASSERTED
     yield EXECUTOR
     yield TIME
     yield CONTENT
@@ -165,9 +174,26 @@ def not_proved(
         yield HEADER
 
 
+def _operators(counts: Mapping[str, int]) -> Iterator[str]:
+    """Who vouches for operators' actions, and which workers were certified."""
+    if operated := counts["operated"]:
+        actions = "1 operator action" if operated == 1 else f"{operated:,} operator actions"
+        signed = counts["operated_signed"]
+        whose = f"{signed:,} signed by the operators themselves, the rest asserted by the server"
+        yield f"{actions}; {whose if signed < operated else 'each signed by the operator'}."
+    if enrolled := counts["worker_enrolled"]:
+        workers = "1 worker was" if enrolled == 1 else f"{enrolled:,} workers were"
+        retired = f"; {counts['worker_retired']:,} retired since" if counts["worker_retired"] else ""
+        yield f"{workers} enrolled, each certified by a key of this ledger and proved to hold its own key{retired}."
+
+
 def _signers(book: Book) -> str:
-    """How many results each executor key signed, the busiest first."""
-    named = [f"{count:,} by {short_id(key)}" for key, count in book.executors.most_common(SIGNERS_NAMED_MAX) if count]
+    """How many results each executor key signed, the busiest first; an enrolled worker by its name."""
+    named = [
+        f"{count:,} by worker {book.workers[key]}" if key in book.workers else f"{count:,} by {short_id(key)}"
+        for key, count in book.executors.most_common(SIGNERS_NAMED_MAX)
+        if count
+    ]
     more = len(book.executors) - SIGNERS_NAMED_MAX
     return ", ".join(named) + (f" and others by {more:,} more keys" if more > 0 else "")
 

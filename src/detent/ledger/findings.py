@@ -156,6 +156,11 @@ FINDINGS: Final[Mapping[str, Kind]] = {
     "REUSE_WRONG": Kind("a step or a run reuses a result that it cannot reuse", _KEY_HOLDER),
     "CONFIG_WRONG": Kind("a configuration is not the one its record names", "a policy was swapped"),
     "STEP_REPEATED": Kind("a step of a run is reused twice", _KEY_HOLDER),
+    "OPERATED_WRONG": Kind("an operator's action that cannot follow on those before it", _KEY_HOLDER),
+    "OPERATOR_SIGNATURE_INVALID": Kind(
+        "an operator's own signature of a request does not hold",
+        "the server recorded another request than the operator signed, or under another credential",
+    ),
     "WORKER_WRONG": Kind("a worker is enrolled twice, or retired without being enrolled", _KEY_HOLDER),
     "CERTIFICATE_INVALID": Kind(
         "a worker's certificate, or the proof that it holds its key, does not hold", _KEY_HOLDER
@@ -317,6 +322,8 @@ class Report:
     """How often each code was found, also beyond the findings kept."""
     executors: Mapping[str, int] = field(default_factory=dict)
     """How many results each executor's key signed, by the key's id; only signatures that verify count."""
+    workers: Mapping[str, str] = field(default_factory=dict)
+    """The id of the enrolled worker, of each of these keys that is one's."""
     copies: tuple[CopyState, ...] = ()
     """Of a copy, whose it is, oldest first; the last one has its present name."""
 
@@ -331,6 +338,7 @@ class Report:
             "not_proved": list(self.not_proved),
             "counts": dict(self.counts),
             "executors": dict(self.executors),
+            "workers": dict(self.workers),
             "scope": self.scope,
             "origin": self.origin,
             "copies": [

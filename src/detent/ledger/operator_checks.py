@@ -11,6 +11,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from detent.kernel.operators import operated_evidence_fault
+from detent.ledger.items import SCOPE_LEDGER
+from detent.ledger.loose import loose
 from detent.ledger.trust_config import TrustFault
 from detent.ledger.workers import enrolment_signatures, read_enrolment
 
@@ -18,16 +20,52 @@ if TYPE_CHECKING:
     from detent.ledger.book import WalkState
 
 
-def operated(walk: WalkState, fields: Mapping[str, Any], evidence: bytes) -> Iterator[TrustFault]:  # noqa: ARG001 - changes nothing
-    """An operator asked for something: the evidence is the one that the record binds, and is written as it must be."""
-    digest = fields["evidence_digest"]
-    if digest is None:
-        if evidence:
-            yield TrustFault("EVIDENCE_UNEXPECTED", "an operated record that binds no evidence has some beside it")
+def operated(walk: WalkState, fields: Mapping[str, Any], evidence: bytes) -> Iterator[TrustFault]:
+    """An operator asked for something: the evidence is the one that the record binds, and is written as it must be.
+
+    Where the operator signed the request, that signature must hold. Actions on keys must follow on one another; they are in the first
+    partition, and a bundle of one run does not hold them all.
+    """
+    said: Any = {}
+    if fields["evidence_digest"] is not None:
+        yield from _bound(fields["evidence_digest"], evidence)
+        if fault := operated_evidence_fault(evidence):
+            yield TrustFault("EVIDENCE_INVALID", fault)
+        else:
+            said = loose(evidence)
+    elif evidence:
+        yield TrustFault("EVIDENCE_UNEXPECTED", "an operated record that binds no evidence has some beside it")
+    if "signature" in said:
+        yield from _operator_signature(walk, fields, said["signature"])
+    is_key = fields["object_kind"] == "key" and fields["action"].startswith("key.")
+    if is_key and fields["outcome_code"] == "OK" and walk.partition.number == 0:
+        fault = walk.book.operators.change(fields["action"], fields["object_id"], said.get("parameters"))
+        header = walk.book.header
+        if fault and (header is None or header.scope == SCOPE_LEDGER):
+            yield TrustFault("OPERATED_WRONG", fault)
+
+
+def _operator_signature(
+    walk: WalkState, fields: Mapping[str, Any], signature: Mapping[str, Any]
+) -> Iterator[TrustFault]:
+    """An operator's own signature: over a request to this ledger, the one that the record names, by a key of that credential."""
+    base, signed = signature.get("base"), signature.get("sig")
+    if signature.keys() != {"base", "sig"} or type(base) is not bytes or type(signed) is not bytes:
+        yield TrustFault("OPERATOR_SIGNATURE_INVALID", "an operator's signature is a signature base and a sig")
         return
-    yield from _bound(digest, evidence)
-    if fault := operated_evidence_fault(evidence):
-        yield TrustFault("EVIDENCE_INVALID", fault)
+    if sha256(base).digest() != fields["request_digest"]:
+        yield TrustFault("OPERATOR_SIGNATURE_INVALID", "the operator signed another request than the recorded one")
+    if not base.endswith(f';tag="detent/{walk.partition.origin}"'.encode()):
+        yield TrustFault("OPERATOR_SIGNATURE_INVALID", "the operator signed a request to another ledger")
+    public_key = walk.book.operators.public_key(fields["credential_id"])
+    if public_key is None:
+        message = f"credential {fields['credential_id']!r} has no key in force that signs requests"
+        yield TrustFault("OPERATOR_SIGNATURE_INVALID", message)
+        return
+    walk.book.counts["operated_signed"] += 1
+    place = (walk.partition.number, walk.batch_no, walk.position, None, None)
+    message = "the operator's signature of the request does not verify"
+    walk.book.signature((public_key, base, signed), ("OPERATOR_SIGNATURE_INVALID", message, *place))
 
 
 def worker_enrolled(walk: WalkState, fields: Mapping[str, Any], evidence: bytes) -> Iterator[TrustFault]:

@@ -254,6 +254,8 @@ class Reports:
         place = (named.partition, named.batch_no, named.position, named.job_id)
         otherwise = ("RESULT_SIGNATURE_INVALID", message, *place, signed.key_id)
         self._book.executors[signed.key_id] += 1
+        if enrolled is not None:
+            self._book.workers[signed.key_id] = enrolled.worker_id
         self._book.signature(check, otherwise)
 
     def _note(self, code: str, message: str, named: NamedResult) -> None:

@@ -297,6 +297,7 @@ class _Reading:
             trees=tuple(map(_tree_state, partitions)),
             codes=dict(sorted(book.findings.codes.items())),
             executors=executors,
+            workers={key.hex(): worker for key, worker in sorted(book.workers.items()) if key.hex() in executors},
         )
 
     def _note(self, code: str, message: str, partition: int | None = None) -> None:

@@ -13,6 +13,7 @@ from detent.canon import NotCanonical, decode, digest_text, tick_to_iso
 from detent.canon.late import dataclass
 from detent.errors import DetentError, InvariantBroken, StoreCorrupt
 from detent.kernel import Evidence, Job, KernelConfig, Run
+from detent.kernel.records import OPERATED
 from detent.owner.content import Content, open_value
 from detent.owner.decision_records import find_decision
 from detent.store.api import JobRow, RecordRow, RunRow, StoreReader
@@ -183,6 +184,13 @@ _SHOWN = (
     "ingredients_digest",
     "reused_run_id",
     "except_steps",
+    "principal_id",
+    "credential_id",
+    "action",
+    "object_kind",
+    "object_id",
+    "outcome_code",
+    "worker_id",
 )
 """Fields of record bodies that a timeline repeats, in this order."""
 
@@ -270,6 +278,19 @@ def timeline_of_run(reader: StoreReader, content: Content, view: RunView) -> lis
     """A run's own records in order: started, steps reused, ended."""
     rows = (row for row in reader.records_of_run(view.row.run_id) if row.kind != "submitted")
     return [_record_view(reader, content, row, view.times) for row in rows]
+
+
+def actions_on(reader: StoreReader, content: Content, view: JobView | RunView) -> list[RecordView]:
+    """What operators asked for about a job or a run of their own workspace, in order."""
+    kind, name = ("job", view.row.job_id) if isinstance(view, JobView) else ("run", view.row.run_id)
+    needle, wanted = name.encode(), (kind, name, view.row.tenant_id)
+    return [
+        _record_view(reader, content, row, view.times)
+        for partition in range(reader.partitions)
+        for row in reader.records_of_kind(partition, OPERATED)
+        if needle in row.body
+        if tuple(_fields(row).get(field) for field in ("object_kind", "object_id", "tenant_id")) == wanted
+    ]
 
 
 def refusals_of_job(reader: StoreReader, job_id: str, *, limit: int) -> list[dict[str, Any]]:

@@ -100,6 +100,7 @@ def _show_run(home: Home, reader: StoreReader, content: Content, view: RunView, 
     steps = None if recorded is None else RunSteps(home, reader, content, recorded, now_ms, local=local)
 
     records = views.timeline_of_run(reader, content, view)
+    asked = views.actions_on(reader, content, view)
     jobs = [*views.jobs(reader, run_id=view.row.run_id)][::-1]  # As they were submitted.
     parts = None if ordered is None else OrderedJobs(view.row.run_id, jobs)
     states = views.state_counts(reader, view.row.run_id)
@@ -120,6 +121,7 @@ def _show_run(home: Home, reader: StoreReader, content: Content, view: RunView, 
             job.to_map() if parts is None else {**job.to_map(), "note": parts.notes.get(job.row.job_id)} for job in jobs
         ],
         "records": [record.to_map() for record in records],
+        "operated": [record.to_map() for record in asked],
     }
 
     def draw(page: Sheet) -> None:
@@ -152,7 +154,7 @@ def _show_run(home: Home, reader: StoreReader, content: Content, view: RunView, 
             if len(listed) > len(shown):
                 page.line(Cell(f"... and {len(listed) - len(shown):,} more: `detent list --run`", FAINT))
             page.line()
-        _draw_timeline(page, records[:RECORDS_SHOWN_MAX], {} if steps is None else steps.names)
+        _draw_timeline(page, records[:RECORDS_SHOWN_MAX] + asked, {} if steps is None else steps.names)
         if len(records) > RECORDS_SHOWN_MAX:
             page.line(Cell(f"... and {len(records) - RECORDS_SHOWN_MAX:,} more: `-o json` has all", FAINT))
 
@@ -166,6 +168,7 @@ def _show_raw(reader: StoreReader, content: Content, view: RunView | JobView) ->
     else:
         kind, records = "job", views.timeline_of_job(reader, content, view)
         refused = views.refusals_of_job(reader, view.row.job_id, limit=RECORDS_SHOWN_MAX)
+    records += views.actions_on(reader, content, view)
     shown = [{**record.to_map(), **record.raw()} for record in records]
     document = {"kind": kind, **view.to_map(), "records": shown, "refusals": refused}
 
@@ -187,6 +190,7 @@ def _states_text(states: Mapping[str, int]) -> str:
 def _show_job(home: Home, reader: StoreReader, content: Content, view: JobView, element: int | None = None) -> Told:
 
     records = views.timeline_of_job(reader, content, view)
+    asked = views.actions_on(reader, content, view)
     order, report = order_of(content, view.row), report_of(reader, content, view.row)
     array = order
     elements = [] if order is None or not order.elements else list(elements_of(reader, content, view, order))
@@ -238,6 +242,7 @@ def _show_job(home: Home, reader: StoreReader, content: Content, view: JobView, 
         **({} if shown is None or array is None else {"proof": proof_map(reader, content, view, shown)}),
         **({} if shown is not None or not elements else {"elements": array_map(elements)}),
         "records": [record.to_map() for record in records],
+        "operated": [record.to_map() for record in asked],
     }
 
     def draw(page: Sheet) -> None:
@@ -263,7 +268,7 @@ def _show_job(home: Home, reader: StoreReader, content: Content, view: JobView, 
         if elements and shown is None:
             draw_elements(page, content, elements)
             page.line()
-        _draw_timeline(page, records)
+        _draw_timeline(page, records + asked)
 
     return told(document, draw)
 
@@ -347,6 +352,8 @@ def _what(record: RecordView) -> Cell:
     if record.row.kind == "transition":
         before, after = word_of(str(fields.get("from_state"))), state_cell(str(fields.get("to_state")))
         return Cell(f"{before} -> {after.text}", after.style)
+    if record.row.kind == "operated":
+        return Cell(f"operated: {fields.get('action')}")
     return Cell(record.row.kind.replace("_", " "))
 
 
@@ -361,6 +368,9 @@ def _why(record: RecordView, names: Mapping[str, str]) -> str:
     if not record.fields:
         return "`detent verify` says what is wrong"
     evidence = record.evidence
+    if record.row.kind == "operated":
+        fields = record.fields
+        return f"{fields.get('outcome_code')}, by {fields.get('principal_id')} ({fields.get('credential_id')})"
     if evidence is None:
         step, bracket, index = str(record.fields.get("step_id") or "").partition("[")
         if "reused_run_id" in record.fields:
