@@ -33,15 +33,12 @@ from detent.owner.views import JobView, RecordView, RunView, Times, timeline_of_
 from detent.owner.wiring import Parts
 from detent.runs.record.identity import is_driven
 from detent.runs.record.recorded_run import Live, RecordedRun, recorded_run, report_of, value_of
+from detent.serve.own_rows import own_rows
 from detent.store.api import BatchRow, JobRow, LedgerHead, RecordRow, RunRow, StoreReader
 from detent.workers.live_output import live_jobs, live_since
 
 SCANNED_MAX: Final = 2_000
 """Actions that one page looks at; with filters it may hold fewer than its limit and still have a next one."""
-from detent.serve.own_rows import own_rows
-from detent.store.api import JobRow, LedgerHead, RecordRow, RunRow, StoreReader
-from detent.workers.live_output import live_jobs, live_since
-
 T = TypeVar("T")
 VALUE_BYTES_MAX: Final = 1024 * 1024
 """A value larger than this is left out of a job's answer."""

@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from detent.serve.routes import (, about, files, home, jobs, ledger, pages, runs, submit, uploads
+from detent.serve.routes import (
+    about,
+    audit,
+    files,
+    home,
+    jobs,
+    keys,
+    ledger,
+    me,
+    members,
+    pages,
+    runs,
+    submit,
+    told,
+    uploads,
+)
 from detent.serve.table import Route
 
 ALL: Final[tuple[Route, ...]] = (
@@ -20,5 +35,6 @@ ALL: Final[tuple[Route, ...]] = (
     *keys.ROUTES,
     *members.ROUTES,
     *audit.ROUTES,
+    *told.ROUTES,
     *pages.ROUTES,
 )
