@@ -175,6 +175,25 @@ def test_a_page_has_one_tenants_jobs_newest_first(writer: Writer, store: Store) 
     assert ids(run_id="run-1") == ["a", "c"]
     assert ids(run_id="run-1", state="RUNNING") == ["c"]
     assert ids("other", run_id="run-1") == []
+    assert ids(label="nothing/like it") == []
+
+
+def test_jobs_and_runs_are_found_by_the_beginning_of_their_ids(writer: Writer, store: Store) -> None:
+    writer.submit("ab-1", "ab-2", "ac-1", "b")
+    writer.append([submitted("ab-9")], [job("ab-9", tenant_id="other")], runs=[run("ab-r"), run("b-r")])
+
+    def ids(prefix: str, tenant: str = "tenant", **choice: object) -> list[str]:
+        return [row.job_id for row in store.jobs_prefixed(tenant, prefix, **{"limit": 10, **choice})]  # type: ignore[arg-type]
+
+    assert ids("a") == ["ab-1", "ab-2", "ac-1"]
+    assert ids("ab") == ["ab-1", "ab-2"]
+    assert ids("ab", "other") == ["ab-9"]
+    assert ids("ab", after="ab-1") == ["ab-2"]
+    assert ids("a", limit=1) == ["ab-1"]
+    assert ids("%") == ids("A") == ids("ab-1x") == []
+    assert [row.run_id for row in store.runs_prefixed("tenant", "ab", limit=10)] == ["ab-r"]
+    assert [row.run_id for row in store.runs_prefixed("tenant", "", after="ab-r", limit=10)] == ["b-r"]
+    assert store.runs_prefixed("other", "ab", limit=10) == []
 
 
 def test_a_page_has_one_tenants_runs_newest_first(writer: Writer, store: Store) -> None:

@@ -12,7 +12,7 @@ import pytest
 from detent.errors import InvariantBroken, StoreUnavailable
 from detent.store import checks
 from detent.store.api import ANSWER_BYTES_MAX
-from detent.store.sqlite import SqliteStore, database, reader, schema_check, store
+from detent.store.sqlite import SqliteStore, database, pages, reader, schema_check, store
 from tests.store.rows import Writer, everything
 
 NOT_PLANNED = {"begin_write", "begin_read", "commit", "rollback"}
@@ -143,6 +143,9 @@ def test_only_queries_with_a_bounded_answer_sort(plans: dict[str, list[str]]) ->
         ("jobs_page_live", "jobs_by_state (state=? AND rowid<?)"),
         ("jobs_page_ended", "jobs_ended_by_tenant (tenant_id=? AND state=? AND rowid<?)"),
         ("jobs_page_of_run", "jobs_by_run (run_id=? AND rowid<?)"),
+        ("jobs_page_labelled", "work_by_label (label=? AND workspace=? AND rowid<?)"),
+        ("jobs_prefixed", "sqlite_autoindex_job_names_1 (job_id>? AND job_id<?)"),
+        ("runs_prefixed", "sqlite_autoindex_runs_1 (run_id>? AND run_id<?)"),
         ("runs_page", "runs_by_tenant (tenant_id=? AND (started_tick,run_id)<(?,?))"),
         ("runs_page_of_status", "runs_by_tenant_status (tenant_id=? AND status=? AND (started_tick,run_id)<(?,?))"),
         ("labels_of_run", "jobs_by_run (run_id=?)"),
@@ -164,7 +167,7 @@ def test_a_query_uses_the_index_that_was_made_for_it(plans: dict[str, list[str]]
 
 
 def test_every_query_is_used_and_every_used_query_is_there() -> None:
-    code = "".join(inspect.getsource(module) for module in (database, reader, schema_check, store))
+    code = "".join(inspect.getsource(module) for module in (database, pages, reader, schema_check, store))
     used = {name for name in schema_check.queries() if f'"{name}"' in code}
     assert set(schema_check.queries()) == used
     asked = re.findall(r'(?:_SQL|_sql|statements|queries\(\))\["(\w+)"\]|(?:_make|_first|_pair|tuple), "(\w+)"', code)

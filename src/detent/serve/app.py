@@ -17,7 +17,7 @@ import time
 import traceback
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import Any, Final, TextIO
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 from pydantic import BaseModel, ValidationError
 from starlette.routing import Route as StarletteRoute
@@ -383,6 +383,9 @@ async def _send(exchange: Exchange, route: Route, answer: Answer, streams: OpenS
         "cache-control": "no-store" if answer.tag is None else "private, no-cache",
         **answer.headers,
     }
+    following = getattr(answer.content, "next", None) if route.pages else None
+    if following is not None:
+        fields["link"] = f'<{_next_page(exchange, following)}>; rel="next"'
     if answer.tag is not None:
         fields["etag"] = answer.tag
         if matches(exchange.header(b"if-none-match"), answer.tag):
@@ -405,6 +408,13 @@ async def _send(exchange: Exchange, route: Route, answer: Answer, streams: OpenS
         await exchange.begin(answer.status, fields)
         with streams.watch(exchange.known) as ended:
             await _stream(exchange, content, ended)
+
+
+def _next_page(exchange: Exchange, cursor: str) -> str:
+    """The address of the following page: that of this one with another cursor."""
+    asked = parse_qsl(exchange.scope["query_string"].decode("ascii"), keep_blank_values=True)
+    kept = [(name, value) for name, value in asked if name != "cursor"]
+    return f"{exchange.scope['raw_path'].decode('ascii')}?{urlencode([*kept, ('cursor', cursor)])}"
 
 
 async def _stream(exchange: Exchange, content: AsyncIterator[bytes], ended: asyncio.Event) -> None:

@@ -33,6 +33,7 @@ from detent.owner.views import JobView, RecordView, RunView, Times, timeline_of_
 from detent.owner.wiring import Parts
 from detent.runs.record.identity import is_driven
 from detent.runs.record.recorded_run import Live, RecordedRun, recorded_run, report_of, value_of
+from detent.serve.listing import JobFilter, Place, RunFilter, jobs_listed, runs_listed
 from detent.serve.own_rows import own_rows
 from detent.store.api import BatchRow, JobRow, LedgerHead, RecordRow, RunRow, StoreReader
 from detent.workers.live_output import live_jobs, live_since
@@ -110,12 +111,10 @@ class TenantReader:
     # -- jobs ----------------------------------------------------------------------------------------------------------
 
     def jobs(
-        self, tenant: str, *, run_id: str | None, state: str | None, before: int | None, limit: int
-    ) -> list[tuple[int, JobView]]:
-        """A page of jobs as they were submitted, newest first, each with its number."""
-        times = self._times_now()
-        found = self._reader.jobs_page(tenant, run_id=run_id, state=state, before=before, limit=limit)
-        return [(number, view_of_job(row, times)) for number, row in found]
+        self, tenant: str, wanted: JobFilter, place: Place | None, limit: int
+    ) -> tuple[list[JobView], Place | None]:
+        """A page of jobs, and the place behind it."""
+        return jobs_listed(self._reader, self._times_now(), tenant, wanted, place, limit)
 
     def jobs_of(self, tenant: str, job_ids: Sequence[str]) -> list[JobView]:
         """Those of these jobs that exist here, in the order in which they were asked for."""
@@ -192,11 +191,11 @@ class TenantReader:
 
     # -- runs ----------------------------------------------------------------------------------------------------------
 
-    def runs(self, tenant: str, *, status: str | None, before: tuple[int, str] | None, limit: int) -> list[RunView]:
-        """A page of runs, newest first."""
-        times = self._times_now()
-        found = self._reader.runs_page(tenant, status=status, before=before, limit=limit)
-        return [view_of_run(row, times) for row in found]
+    def runs(
+        self, tenant: str, wanted: RunFilter, place: Place | None, limit: int
+    ) -> tuple[list[RunView], Place | None]:
+        """A page of runs, newest first, and the place behind it."""
+        return runs_listed(self._reader, self._times_now(), tenant, wanted, place, limit)
 
     def run(self, tenant: str, run_id: str) -> RunView:
         """One run as it stands."""

@@ -314,10 +314,20 @@ class StoreReader(Protocol):
         *,
         run_id: str | None = None,
         state: str | None = None,
+        label: str | None = None,
         before: int | None = None,
         limit: int,
     ) -> list[tuple[int, JobRow]]:
-        """A tenant's jobs as they were submitted, newest first, those numbered below ``before`` only; each with its number."""
+        """A tenant's jobs as they were submitted, newest first, those numbered below ``before`` only; each with its number.
+
+        Not for a run and a label at once. A label is that of work in the index of equal work.
+        """
+
+    def jobs_prefixed(self, tenant_id: str, prefix: str, *, after: str = "", limit: int) -> list[JobRow]:
+        """A tenant's jobs whose ids begin so, by id, those after ``after`` only."""
+
+    def runs_prefixed(self, tenant_id: str, prefix: str, *, after: str = "", limit: int) -> list[RunRow]:
+        """The same for runs."""
 
     def runs_page(
         self, tenant_id: str, *, status: str | None = None, before: tuple[int, str] | None = None, limit: int

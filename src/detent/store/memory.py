@@ -329,16 +329,30 @@ class MemoryStore:
         *,
         run_id: str | None = None,
         state: str | None = None,
+        label: str | None = None,
         before: int | None = None,
         limit: int,
     ) -> list[tuple[int, JobRow]]:
         """A tenant's jobs as they were submitted, newest first, each with its number."""
+        labelled = None if label is None else {row.job_id for row in self.work_labelled(tenant_id, label, 1 << 40)}
         chosen = [
             (self._named[job.job_id], job)
             for job in self.recent_jobs(run_id=run_id, state=state)
-            if job.tenant_id == tenant_id and (before is None or self._named[job.job_id] < before)
+            if job.tenant_id == tenant_id
+            and (before is None or self._named[job.job_id] < before)
+            and (labelled is None or job.job_id in labelled)
         ]
         return chosen[:limit]
+
+    def jobs_prefixed(self, tenant_id: str, prefix: str, *, after: str = "", limit: int) -> list[JobRow]:
+        """A tenant's jobs whose ids begin so, by id."""
+        chosen = (job for job in self.jobs(after=after or None) if job.job_id.startswith(prefix))
+        return [job for job in chosen if job.tenant_id == tenant_id][:limit]
+
+    def runs_prefixed(self, tenant_id: str, prefix: str, *, after: str = "", limit: int) -> list[RunRow]:
+        """A tenant's runs whose ids begin so, by id."""
+        chosen = [run for run in self._runs.values() if run.tenant_id == tenant_id and run.run_id.startswith(prefix)]
+        return sorted((run for run in chosen if run.run_id > after), key=lambda run: run.run_id.encode())[:limit]
 
     def runs_page(
         self, tenant_id: str, *, status: str | None = None, before: tuple[int, str] | None = None, limit: int

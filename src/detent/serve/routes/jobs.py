@@ -15,7 +15,19 @@ from detent.jobs.platform_order import requested_by
 from detent.jobs.status import project_job
 from detent.owner.views import JobView
 from detent.serve.call import Answer, Call, Shape
-from detent.serve.paging import LIMIT, Cursor, Id, JobState, Limit
+from detent.serve.listing import JobFilter, Place
+from detent.serve.paging import (
+    LIMIT,
+    NDJSON,
+    Cursor,
+    Id,
+    JobState,
+    Limit,
+    Moment,
+    Prefix,
+    moment_ms,
+    whole_listing,
+)
 from detent.serve.records import LedgerRecord, record_of
 from detent.serve.table import READING, Route
 from detent.serve.tenant_reader import JobFacts
@@ -24,6 +36,8 @@ from detent.words.states import kernel_name, word_of
 
 IDS_MAX: Final = 500
 LOG_BYTES_MAX: Final = 1024 * 1024
+MATCHES_MAX: Final = 500
+"""Lines that a search in a log gives at once."""
 
 
 class JobSummary(Shape):
@@ -99,6 +113,16 @@ class JobsQuery(Shape):
 
     state: JobState | None = None
     run: Id | None = None
+    label: Annotated[str, Field(min_length=1, max_length=400)] | None = None
+    """What they do, by name: `workflow/step` or the function's name. Finds work that can be reused."""
+    q: Prefix | None = None
+    """The beginning of their ids; listed by id then."""
+    worker: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """The worker that has them, with `state=running`."""
+    since: Moment | None = None
+    """Submitted then or later."""
+    until: Moment | None = None
+    """Submitted before."""
     limit: Limit = LIMIT
     cursor: Cursor | None = None
 
@@ -154,6 +178,8 @@ class LogQuery(Shape):
     stream: Literal["stdout", "stderr"] = "stdout"
     offset: Annotated[int, Field(ge=0, le=1 << 53)] = 0
     limit: Annotated[int, Field(ge=1, le=LOG_BYTES_MAX)] = LOG_BYTES_MAX
+    q: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """Only the lines that have this text, from `offset` on; `Detent-Log-Offsets` says where each begins."""
 
 
 class JobRecords(Shape):
@@ -243,19 +269,25 @@ def job_tag(view: JobView) -> str:
 
 async def _list(call: Call) -> Answer:
     query: JobsQuery = call.query
-    state = None if query.state is None else kernel_name(query.state)
-    filters = {"state": state, "run": query.run}
-    before = None
+    filters = {name: getattr(query, name) for name in ("state", "run", "label", "q", "worker", "since", "until")}
+    place = None
     if query.cursor is not None:
-        (number,) = read_cursor(query.cursor, "/v1/jobs", filters, (int,))
-        before = int(number)
-    found = await call.read(
-        lambda reader: reader.jobs(call.workspace, run_id=query.run, state=state, before=before, limit=query.limit + 1)
+        place = read_cursor(query.cursor, "/v1/jobs", filters, (int if query.q is None else str,))
+    wanted = JobFilter(
+        None if query.state is None else kernel_name(query.state),
+        *(query.run, query.label, query.q, query.worker),
+        *(moment_ms(query.since), moment_ms(query.until)),
     )
-    shown = found[: query.limit]
-    following = write_cursor("/v1/jobs", filters, (shown[-1][0],)) if len(found) > len(shown) else None
-    items = [JobSummary.model_validate(summary(view)) for _, view in shown]
-    return Answer(JobsPage(items=items, next=following))
+    wanted.insist_on_index()
+
+    async def page(at: Place | None, limit: int) -> tuple[list[JobView], Place | None]:
+        return await call.read(lambda reader: reader.jobs(call.workspace, wanted, at, limit))
+
+    if call.media_type == NDJSON:
+        return whole_listing(page, place, lambda view: JobSummary.model_validate(summary(view)))
+    found, behind = await page(place, query.limit)
+    following = None if behind is None else write_cursor("/v1/jobs", filters, behind)
+    return Answer(JobsPage(items=[JobSummary.model_validate(summary(view)) for view in found], next=following))
 
 
 async def _some(call: Call) -> Answer:
@@ -306,6 +338,26 @@ def _attempt(one: AttemptLog) -> Attempt:
     )
 
 
+def lines_with(data: bytes, text: bytes, offset: int, size_max: int) -> tuple[bytes, list[int], int]:
+    """Lines that have a text, from an offset on: the lines, where each begins, and where to go on.
+
+    Ends before the line that would be too much; the first one is given whole, however long it is.
+    """
+    lines: list[bytes] = []
+    offsets: list[int] = []
+    size, place = 0, min(offset, len(data))
+    while (found := data.find(text, place)) >= 0:
+        first = max(data.rfind(b"\n", 0, found) + 1, place)
+        end = data.find(b"\n", found + len(text))
+        stop = len(data) if end < 0 else end + 1
+        if offsets and (size + stop - first > size_max or len(offsets) == MATCHES_MAX):
+            return b"".join(lines), offsets, place
+        lines.append(data[first:stop])
+        offsets.append(first)
+        size, place = size + stop - first, stop
+    return b"".join(lines), offsets, len(data)
+
+
 async def _log(call: Call) -> Answer:
     query: LogQuery = call.query
     log = await call.read(lambda reader: reader.log(call.workspace, call.path["job_id"]))
@@ -318,8 +370,12 @@ async def _log(call: Call) -> Answer:
         )
     attempt = log.attempts[number - 1] if log.attempts else AttemptLog(0, running=not log.ended)
     stream = attempt.stream(query.stream)
-    piece = stream.data[query.offset : query.offset + query.limit]
-    following = min(query.offset, len(stream.data)) + len(piece)
+    offsets: list[int] | None = None
+    if query.q is None:
+        piece = stream.data[query.offset : query.offset + query.limit]
+        following = min(query.offset, len(stream.data)) + len(piece)
+    else:
+        piece, offsets, following = lines_with(stream.data, query.q.encode(), query.offset, query.limit)
     over = not attempt.running and following == len(stream.data)
     headers = {
         "detent-log-attempt": str(number),
@@ -328,6 +384,8 @@ async def _log(call: Call) -> Answer:
         "detent-log-truncated": "true" if stream.truncated else "false",
         "detent-log-content": stream.fate if attempt.fate in {None, "here"} else attempt.fate,
     }
+    if offsets is not None:
+        headers["detent-log-offsets"] = ",".join(map(str, offsets))
     return Answer(piece, headers=headers)
 
 
@@ -352,6 +410,7 @@ ROUTES: Final = (
         READING,
         {200: JobsPage},
         query=JobsQuery,
+        also=(NDJSON,),
         pages=True,
     ),
     Route(

@@ -14,7 +14,19 @@ from detent.kernel.run import RUNNING as RUN_RUNNING
 from detent.owner.views import RunView
 from detent.runs.record.recorded_run import RecordedRun, RecordedStep
 from detent.serve.call import Answer, Call, Shape
-from detent.serve.paging import LIMIT, Cursor, Limit, RunStatus, StepState
+from detent.serve.listing import Place, RunFilter
+from detent.serve.paging import (
+    LIMIT,
+    NDJSON,
+    Cursor,
+    Limit,
+    Moment,
+    Prefix,
+    RunStatus,
+    StepState,
+    moment_ms,
+    whole_listing,
+)
 from detent.serve.table import READING, Route
 from detent.serve.waiting import Wait, until_ended
 from detent.words.states import SUCCEEDED, word_of
@@ -69,6 +81,13 @@ class RunsQuery(Shape):
     """Which runs, and where to go on."""
 
     status: RunStatus | None = None
+    name: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    q: Prefix | None = None
+    """The beginning of their ids; listed by id then, and goes with no other filter."""
+    since: Moment | None = None
+    """Started then or later."""
+    until: Moment | None = None
+    """Started before."""
     limit: Limit = LIMIT
     cursor: Cursor | None = None
 
@@ -182,21 +201,22 @@ def _tag(view: RunView) -> str | None:
 
 async def _list(call: Call) -> Answer:
     query: RunsQuery = call.query
-    status = COMPLETED if query.status == SUCCEEDED else query.status
-    filters = {"status": status}
-    before = None
-    if query.cursor is not None:
-        tick, run_id = read_cursor(query.cursor, "/v1/runs", filters, (int, str))
-        before = (int(tick), str(run_id))
-    found = await call.read(
-        lambda reader: reader.runs(call.workspace, status=status, before=before, limit=query.limit + 1)
+    filters = {name: getattr(query, name) for name in ("status", "name", "q", "since", "until")}
+    place = None if query.cursor is None else read_cursor(query.cursor, "/v1/runs", filters, (int, str))
+    wanted = RunFilter(
+        COMPLETED if query.status == SUCCEEDED else query.status,
+        *(query.name, query.q, moment_ms(query.since), moment_ms(query.until)),
     )
-    shown = found[: query.limit]
-    following = None
-    if len(found) > len(shown):
-        last = shown[-1].row
-        following = write_cursor("/v1/runs", filters, (last.started_tick, last.run_id))
-    return Answer(RunsPage(items=[RunSummary.model_validate(summary(view)) for view in shown], next=following))
+    wanted.insist_on_index()
+
+    async def page(at: Place | None, limit: int) -> tuple[list[RunView], Place | None]:
+        return await call.read(lambda reader: reader.runs(call.workspace, wanted, at, limit))
+
+    if call.media_type == NDJSON:
+        return whole_listing(page, place, lambda view: RunSummary.model_validate(summary(view)))
+    found, behind = await page(place, query.limit)
+    following = None if behind is None else write_cursor("/v1/runs", filters, behind)
+    return Answer(RunsPage(items=[RunSummary.model_validate(summary(view)) for view in found], next=following))
 
 
 async def _one(call: Call) -> Answer:
@@ -332,6 +352,7 @@ ROUTES: Final = (
         READING,
         {200: RunsPage},
         query=RunsQuery,
+        also=(NDJSON,),
         pages=True,
     ),
     Route(

@@ -333,6 +333,27 @@ FROM jobs INDEXED BY jobs_by_run CROSS JOIN job_names USING (job_no)
 WHERE run_id = ?5 AND jobs.job_no < ?2 AND tenant_id = ?1 AND (?4 IS NULL OR state = ?4)
 ORDER BY jobs.job_no DESC LIMIT ?3
 
+-- name: jobs_page_labelled
+-- The same for the jobs that do work of one label.
+SELECT job_no, partition, job_id, tenant_id, run_id, state, transition_seq, attempt_id, head, jobs.tick, body, transition_seq
+FROM work INDEXED BY work_by_label CROSS JOIN jobs USING (job_no) CROSS JOIN job_names USING (job_no)
+WHERE label = ?5 AND workspace = ?1 AND work.job_no < ?2 AND tenant_id = ?1 AND (?4 IS NULL OR state = ?4)
+ORDER BY work.job_no DESC LIMIT ?3
+
+-- name: jobs_prefixed
+-- A tenant's jobs whose ids are from ?2 up to ?3 and behind ?4, by id, at most ?5.
+SELECT partition, job_id, tenant_id, run_id, state, transition_seq, attempt_id, head, tick, body, transition_seq
+FROM job_names CROSS JOIN jobs USING (job_no)
+WHERE job_id >= ?2 AND job_id < ?3 AND job_id > ?4 AND tenant_id = ?1
+ORDER BY job_id LIMIT ?5
+
+-- name: runs_prefixed
+-- The same for runs.
+SELECT partition, run_id, tenant_id, name, status, started_tick, ended_tick, body
+FROM runs
+WHERE run_id >= ?2 AND run_id < ?3 AND run_id > ?4 AND +tenant_id = ?1
+ORDER BY run_id LIMIT ?5
+
 -- name: tenant_job_counts
 -- How many jobs of each tenant stand in each state.
 SELECT tenant_id, state, count(*) FROM jobs GROUP BY tenant_id, state

@@ -48,6 +48,7 @@ from detent.store.sqlite.database import (
 )
 from detent.store.sqlite.errors import translated
 from detent.store.sqlite.packing import PACKED, SHARED_MARK, Shapes, SharedSignatures, unzip_commands
+from detent.store.sqlite.pages import TenantPages
 from detent.store.sqlite.schema_check import queries, schema_faults
 
 _Row = TypeVar("_Row")
@@ -81,7 +82,7 @@ _SCHEMA_WITH_SHAPES: Final = 7
 """The schema that packs; a ledger of an older one has no packed rows."""
 
 
-class SqliteReader:
+class SqliteReader(TenantPages):
     """A ledger opened for reading: safe from any process, beside any writer."""
 
     def __init__(self, path: Path, connection: apsw.Connection, options: Options, *, pinned: bool = False) -> None:
@@ -241,40 +242,6 @@ class SqliteReader:
         # As above: a state that most jobs are in is found soonest by going through all of them.
         name = "recent_jobs" if state in {None, State.SUCCEEDED} else "recent_jobs_in_state"
         return self._rows(_JOB_ROW, name, *page)
-
-    def jobs_page(
-        self,
-        tenant_id: str,
-        *,
-        run_id: str | None = None,
-        state: str | None = None,
-        before: int | None = None,
-        limit: int,
-    ) -> list[tuple[int, JobRow]]:
-        """A tenant's jobs as they were submitted, newest first, each with its number."""
-        if run_id is not None:
-            name = "jobs_page_of_run"
-        elif state in {None, State.SUCCEEDED}:
-            name = "jobs_page"  # Most jobs of a long history have succeeded: as above.
-        else:
-            # Few jobs are live at a time, of all tenants together; what ended badly adds up.
-            name = "jobs_page_ended" if state in {State.FAILED, State.CANCELED} else "jobs_page_live"
-        most = INTEGER_MAX if before is None else min(before, INTEGER_MAX)
-        return list(self._rows(_numbered_job, name, tenant_id, most, limit, state, run_id))
-
-    def runs_page(
-        self, tenant_id: str, *, status: str | None = None, before: tuple[int, str] | None = None, limit: int
-    ) -> list[RunRow]:
-        """A tenant's runs, newest first."""
-        tick, run_id = before or (INTEGER_MAX, "")
-        name = "runs_page" if status is None else "runs_page_of_status"
-        return list(self._rows(_RUN_ROW, name, tenant_id, min(tick, INTEGER_MAX), run_id, limit, status))
-
-    def tenant_counts(self) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], int]]:
-        """How many jobs each tenant has in each state, and how many runs of each status."""
-        jobs = {(row[0], row[1]): row[2] for row in self._rows(tuple, "tenant_job_counts")}
-        runs = {(row[0], row[1]): row[2] for row in self._rows(tuple, "tenant_run_counts")}
-        return jobs, runs
 
     def job_heads(self, *, run_id: str | None = None) -> Iterator[JobHead]:
         """Every job's head in canonical order."""
@@ -524,10 +491,6 @@ class SqliteReader:
         except (apsw.Error, OverflowError, UnicodeDecodeError) as exc:
             raise translated(exc, self._path) from exc
         return None if row is None else make(row)
-
-
-def _numbered_job(row: tuple[Any, ...]) -> tuple[int, JobRow]:
-    return row[0], _JOB_ROW(row[1:])
 
 
 def _verbatim(data: bytes) -> bytes:
