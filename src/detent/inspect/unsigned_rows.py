@@ -20,8 +20,10 @@ from typing import Any, Final
 from uuid import UUID
 
 from detent.canon import NotCanonical, decode, digest_text, parse_digest, sha256
+from detent.errors import StoreCorrupt
 from detent.inspect.missing_content import created_ms, fields_of, job_of, opened, order_of
 from detent.jobs.dedupe import IDEMPOTENCY_WINDOW_MS, ExecutionKey
+from detent.jobs.kept_answer import WHOLE, read_kept
 from detent.jobs.order import INPUT, Order
 from detent.kernel import Job, checkpoint
 from detent.kernel.checkpoint import CHECKPOINT_BYTES_MAX
@@ -53,6 +55,7 @@ class Beside:
         self._labels = 0
         self._unsure = 0
         self._borrowed = 0
+        self._whole = 0
         self._unanswered = 0
 
     def findings(self, content: Content) -> Iterator[Finding]:
@@ -96,6 +99,11 @@ class Beside:
                 "Which request a kept answer to an idempotency key was given to, where it names the job of an earlier equal request"
                 f" ({self._borrowed:,}). Before it is used, the job is compared with the request."
             )
+        if self._whole:
+            yield (
+                f"The bytes of answers that a server keeps for idempotency keys ({self._whole:,}). Their jobs are here; a repeat of the"
+                " request gets these bytes."
+            )
         if self._unanswered > 0:
             yield (
                 f"What became of kept answers to idempotency keys whose jobs are here ({self._unanswered:,}). They may have expired"
@@ -137,6 +145,9 @@ class Beside:
         yield Finding("WORK_INDEX_WRONG", "the job's work can be reused, and its row is missing", job_id=job.job_id)
 
     def _answer(self, content: Content, row: AnswerRow) -> Iterator[Finding]:
+        if row.response[:1] == WHOLE:
+            yield from self._whole_answer(content, row)
+            return
         job_id, reader = row.response.decode(errors="replace"), content.reader
         job = job_of(reader.job(job_id))
         if job is None:
@@ -157,6 +168,18 @@ class Beside:
         latest = max(began or 0, job.submitted_tick)
         if began is not None and not began - CLOCKS_APART_MS <= row.stored_at_ms <= latest + CLOCKS_APART_MS:
             yield _wrong_answer("was not kept when its job was submitted", job_id)
+
+    def _whole_answer(self, content: Content, row: AnswerRow) -> Iterator[Finding]:
+        """A whole answer of a server names jobs that are there, and is not older than them."""
+        try:
+            kept = read_kept(row.response)
+        except StoreCorrupt:
+            yield _wrong_answer("cannot be read")
+            return
+        self._whole += 1
+        for job_id in () if kept is None else kept.jobs:
+            if content.reader.job(job_id) is None:
+                yield _wrong_answer("names a job that is not there", job_id)
 
     def _counts(self, job: Job) -> bool:
         """Whether an answer that was kept when this job was submitted would still be here."""

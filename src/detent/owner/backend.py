@@ -124,8 +124,11 @@ class Backend:
         parts: Parts | None = None,
         tenant: str = TENANT,
         random: Callable[[int], bytes] | None = None,
+        remembers: bool = True,
     ) -> None:
+        """``remembers``: whether orders and content are kept in memory for workers of this process; a server has none."""
         self.home = home
+        self._remembers = remembers
         self.session = session
         self.tenant = tenant
         self.random = random or RandomBlocks()
@@ -252,7 +255,7 @@ class Backend:
             self._remember(digest, data)
 
     def _remember(self, digest: bytes, data: bytes) -> None:
-        if len(data) > CACHED_BYTES_MAX:
+        if len(data) > CACHED_BYTES_MAX or not self._remembers:
             return
         with self._lock:
             self._cache[digest] = data
@@ -279,7 +282,8 @@ class Backend:
         tenant = tenant or self.tenant
         # Everything in an order was checked where it came in: the contract when it was loaded, results by their worker.
         digest, inline = self.store(seal_trusted(order.document(), self.random(NONCE_BYTES)))
-        self._orders[digest] = order
+        if self._remembers:
+            self._orders[digest] = order
         if len(self._orders) > CACHED_MAX:
             self._orders.popitem(last=False)
         now, retries = self.now_ms(), order.limits.retries

@@ -19,7 +19,7 @@ from pathlib import Path
 from detent.canon import digest_text
 from detent.canon.late import dataclass
 from detent.errors import DetentError, InvalidInput, OutcomeUnknown, StoreCorrupt, StoreUnavailable
-from detent.kernel import Erase, Job, Run
+from detent.kernel import Command, Erase, Job, Run
 from detent.kernel.manifest import PLATFORM
 from detent.kernel.records import DIGESTS_PER_ERASED_MAX
 from detent.kernel.run import RUNNING
@@ -121,10 +121,12 @@ def erase_job(
     parts: Parts | None = None,
     reason_code: str = REASON,
     dry_run: bool = False,
+    behind: Sequence[Command] = (),
 ) -> Erased:
     """Erase everything that one job names: its payload, its reports, and the values, streams and files named in them.
 
     Content that another job or run names as well stays, and is listed. Refuses a job that is not there or has not ended.
+    ``behind`` are commands for the commit of the last erasure.
     """
     chosen = parts or Parts()
     with chosen.open_snapshot(home.ledger) as reader:
@@ -136,7 +138,7 @@ def erase_job(
         content = Content(reader, home.content_files())
         found = content_of_jobs(content, [job_id])
         planned = _planned(content, home, found, frozenset({job_id}), frozenset())
-    return planned if dry_run else _carried_out(planned, home, chosen, environment, reason_code)
+    return planned if dry_run else _carried_out(planned, home, chosen, environment, reason_code, behind)
 
 
 def erase_expired(
@@ -228,8 +230,15 @@ def _planned(
     )
 
 
-def _carried_out(planned: Erased, home: Home, parts: Parts, environment: Mapping[str, str], reason_code: str) -> Erased:
-    _record(home, planned.erased, parts, environment, reason_code)
+def _carried_out(
+    planned: Erased,
+    home: Home,
+    parts: Parts,
+    environment: Mapping[str, str],
+    reason_code: str,
+    behind: Sequence[Command] = (),
+) -> Erased:
+    _record(home, planned.erased, parts, environment, reason_code, behind)
     return replace(planned, in_log=bool(planned.erased) and not empty_wal(home.ledger))
 
 
@@ -288,10 +297,18 @@ def _remove(parts: Parts, home: Home, digests: Sequence[bytes], taken: int) -> N
 
 
 def _record(
-    home: Home, digests: Sequence[bytes], parts: Parts, environment: Mapping[str, str], reason_code: str
+    home: Home,
+    digests: Sequence[bytes],
+    parts: Parts,
+    environment: Mapping[str, str],
+    reason_code: str,
+    behind: Sequence[Command] = (),
 ) -> None:
     """Have the erasures recorded, then remove the files; the owner of the home writes the record."""
     if not digests:
+        if behind:
+            with Session(home, parts, environment=environment) as session:
+                session.ask(behind)
         return
     files = home.content_files()
     if home.uploads.is_dir():
@@ -303,12 +320,15 @@ def _record(
     with Session(home, parts, environment=environment) as session:
         for start in range(0, len(digests), DIGESTS_PER_ERASED_MAX):
             chunk = tuple(digests[start : start + DIGESTS_PER_ERASED_MAX])
-            expected = _erase_chunk(session, chunk, expected, reason_code)
+            is_last = start + len(chunk) >= len(digests)
+            expected = _erase_chunk(session, chunk, expected, reason_code, behind if is_last else ())
             for digest in chunk:
                 files.erase(digest)
 
 
-def _erase_chunk(session: Session, chunk: tuple[bytes, ...], expected: int, reason_code: str) -> int:
+def _erase_chunk(
+    session: Session, chunk: tuple[bytes, ...], expected: int, reason_code: str, behind: Sequence[Command] = ()
+) -> int:
     """Have one erasure recorded, behind those of others who erase at the same time; gives back the next number.
 
     An unknown outcome is asked again under the same number, which is answered by the record if there is one (X-173).
@@ -316,7 +336,7 @@ def _erase_chunk(session: Session, chunk: tuple[bytes, ...], expected: int, reas
     lost = 0
     for _ in range(ERASE_TRIES_MAX):
         try:
-            (answer,) = session.ask([Erase(0, chunk, expected, reason_code)])
+            answer, *_ = session.ask([Erase(0, chunk, expected, reason_code), *behind])
         except OutcomeUnknown:
             lost += 1
             if lost >= UNKNOWN_TRIES_MAX:

@@ -18,6 +18,7 @@ from detent.canon.late import dataclass
 from detent.contract import ContractInvalid, load
 from detent.contract.words import BYTES_MAX
 from detent.errors import DetentError, InvalidInput, RequestRefused
+from detent.jobs.dedupe import ExecutionKey
 from detent.jobs.elements import element_id
 from detent.jobs.order import Call, Order, Retries
 from detent.jobs.work import WorkReport
@@ -26,6 +27,7 @@ from detent.kernel.run import RUNNING
 from detent.kernel.table import TERMINAL
 from detent.owner.backend import Backend
 from detent.reuse.ingredients import default_shell
+from detent.reuse.work_keys import WorkKeys
 from detent.runs.record.inputs import RETRY_OF, RunIdentity, RunInputs, RunLock, digests_of, parse_inputs
 from detent.runs.runtime import Runtime
 from detent.runs.submit.calls import value_digests
@@ -95,23 +97,8 @@ def retry_job(work: Runtime, row: JobRow, element: int | None = None) -> Retried
 
     Raises `InvalidInput` where that cannot be done.
     """
+    again, key = order_again(work.backend, work.work_keys, row, element)
     job = Job.decode(row.body)
-    order = _order(work.backend, job)
-    if element is not None:
-        order = order.of_element(element)
-    elif order.elements:
-        raise InvalidInput(
-            f"job {job.job_id!r} has {len(order.elements)} elements, and each is retried by itself",
-            hint=f"`detent show {job.job_id}` lists them; `detent retry {element_id(job.job_id, 0)}` retries the first",
-        )
-    call, salt = _call(order), order.origin.ingredients.get("salt")
-    work_key = work.work_keys.of(call, value_digests(work.backend), salt=salt)
-    again = Order(
-        replace(call, shell=order.call.shell),
-        order.label,
-        replace(order.limits, retries=Retries(job.max_retries, job.retry_categories)),
-        replace(order.origin, ingredients=work_key.ingredients, retry_of=element_id(job.job_id, element), again=None),
-    )
     ended = threading.Event()
     job_id = work.backend.new_uuid()
 
@@ -120,9 +107,7 @@ def retry_job(work: Runtime, row: JobRow, element: int | None = None) -> Retried
             ended.set()
 
     submitter: Submitter[None] = Submitter(work.backend, work.supervisor, threading.Event())
-    submission = work.backend.submission(
-        again, job_id=job_id, job_kind=job.job_kind, priority=job.priority, key=work_key.key
-    )
+    submission = work.backend.submission(again, job_id=job_id, job_kind=job.job_kind, priority=job.priority, key=key)
     unlisten = work.listen(attempted)
     try:
         while submitter.submit([submission]) != [True]:
@@ -132,7 +117,34 @@ def retry_job(work: Runtime, row: JobRow, element: int | None = None) -> Retried
             submitter.check_supervisor()
     finally:
         unlisten()
-    return RetriedJob(job_id, element_id(job.job_id, element), order.label, done.state, done.report)
+    return RetriedJob(job_id, element_id(job.job_id, element), again.label, done.state, done.report)
+
+
+def order_again(
+    backend: Backend, work_keys: WorkKeys, row: JobRow, element: int | None = None
+) -> tuple[Order, ExecutionKey | None]:
+    """The order of a job that runs a task's job, or one element of it, again, and its key.
+
+    Raises `InvalidInput` where that cannot be done.
+    """
+    job = Job.decode(row.body)
+    order = _order(backend, job)
+    if element is not None:
+        order = order.of_element(element)
+    elif order.elements:
+        raise InvalidInput(
+            f"job {job.job_id!r} has {len(order.elements)} elements, and each is retried by itself",
+            hint=f"`detent show {job.job_id}` lists them; `detent retry {element_id(job.job_id, 0)}` retries the first",
+        )
+    call, salt = _call(order), order.origin.ingredients.get("salt")
+    work_key = work_keys.of(call, value_digests(backend), salt=salt)
+    again = Order(
+        replace(call, shell=order.call.shell),
+        order.label,
+        replace(order.limits, retries=Retries(job.max_retries, job.retry_categories)),
+        replace(order.origin, ingredients=work_key.ingredients, retry_of=element_id(job.job_id, element), again=None),
+    )
+    return again, work_key.key
 
 
 def _inputs(backend: Backend, run: Run) -> RunInputs:

@@ -66,7 +66,7 @@ class Runtime:
 
     With ``idle`` it takes no work before `start`, and none at all when it has no workers. With ``late`` a run starts the workers,
     when something has to run: of a run whose results are all there, none would do anything. ``host`` was started ahead for it.
-    ``session`` is one that its caller opened and closes.
+    ``session`` is one that its caller opened and closes: a server's, which lives long and keeps no content in memory.
     """
 
     def __init__(  # noqa: PLR0913 - settings, all but the first by name
@@ -117,7 +117,7 @@ class Runtime:
             self.resources: Mapping[str, int] = {CPU: self.workers or WORKERS_MAX, **self.settings.resources}
             """What there is for work to take, of each kind."""
             self.idempotency = self.settings.idempotency
-            self.backend = Backend(home, self.session, parts=self.parts)
+            self.backend = Backend(home, self.session, parts=self.parts, remembers=session is None)
             self.work_keys = WorkKeys(self.backend)
             self.supervisor = self._make_supervisor()
             if begins:

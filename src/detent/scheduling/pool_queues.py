@@ -9,7 +9,7 @@ of one plain `ClassQueues`, byte for byte.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from detent.canon.show import show
@@ -107,6 +107,11 @@ class PoolQueues:
         if queues is None:
             return id_fault("pool_id", pool_id) is None and type(priority) is int and priority in CLASSES
         return queues.has_room(priority)
+
+    def has_room_for(self, priorities: Sequence[int], *, pool_id: str = NO_POOL) -> bool:
+        """Whether jobs of these classes could all be enqueued now without displacing another."""
+        queues = self._pools.get(pool_id)
+        return (self.make(self.policy) if queues is None else queues).has_room_for(priorities)
 
     def __len__(self) -> int:
         return len(self._pool_of)

@@ -21,7 +21,7 @@ for room comes in through `has_room`, which counts only free places, so it neith
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from typing import Final, TypeAlias
 
@@ -231,6 +231,13 @@ class ClassQueues:
         if type(priority) is not int or not PRIORITY_MIN <= priority <= PRIORITY_MAX:
             return False
         return self._classes[priority].room > 0 and len(self._places) < self.total
+
+    def has_room_for(self, priorities: Sequence[int]) -> bool:
+        """Whether jobs of these classes could all be enqueued now without displacing another."""
+        wanted = {priority: priorities.count(priority) for priority in set(priorities)}
+        if any(priority not in CLASSES or self._classes[priority].room < count for priority, count in wanted.items()):
+            return False
+        return len(self._places) + len(priorities) <= self.total
 
     def __len__(self) -> int:
         return len(self._places)

@@ -12,7 +12,7 @@ open again, also for jobs that wait for one of the fleet's pools and need no par
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
@@ -149,6 +149,14 @@ class Scheduler:
     def _enqueued(self, arrival: Arrival, placed: Enqueued, decision: bytes) -> Enqueued:
         evictions = tuple(evicted(lost, placed.reason_code, arrival.job_id).encode() for lost in placed.evicted)
         return Enqueued(placed.arrival, placed.evicted, placed.reason_code, decision, evictions)
+
+    def refuse_together(self, priorities: Sequence[int]) -> Refused | None:
+        """Why not all of some new jobs could wait now, each of its class; None when they could. Changes nothing."""
+        if self.fleet:
+            return Refused("INVALID_PARAMS", "jobs are admitted together only while no replica is registered")
+        if self.queues.has_room_for(priorities):
+            return None
+        return Refused("QUEUE_FULL", f"the queue has no room for {len(priorities)} more jobs together")
 
     def readmit(self, job_id: str, priority: int) -> None:
         """Give a job that is tried again the last place of its line; it is never evicted from there."""

@@ -61,6 +61,8 @@ class Exchange:
         self.status = 0
         self.code = ""
         self.sent_bytes = 0
+        self.said = b""
+        """Its body, if that is a document."""
 
     @property
     def principal(self) -> Principal | None:
@@ -272,7 +274,8 @@ class Endpoint:
             exchange.caller,
             route.name,
         )
-        await _send(exchange, route, await route.handler(call), self._serving.access.open)
+        answer = await self._serving.idempotency.answered(call, route, exchange.said, route.handler)
+        await _send(exchange, route, answer, self._serving.access.open)
 
 
 async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001 - as the router calls it
@@ -336,10 +339,11 @@ async def _body(route: Route, exchange: Exchange) -> BaseModel | Incoming | None
     data = bytearray()
     async for piece in pieces:
         data += piece
-    json_decode(bytes(data), name="body", bytes_max=most, depth_max=BODY_DEPTH_MAX)
+    exchange.said = said = bytes(data)
+    json_decode(said, name="body", bytes_max=most, depth_max=BODY_DEPTH_MAX)
     assert route.body is not None
     try:
-        return route.body.model_validate_json(bytes(data), strict=True)
+        return route.body.model_validate_json(said, strict=True)
     except ValidationError as exc:
         raise _invalid(_faults(exc, "body")) from None
 

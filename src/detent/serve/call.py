@@ -16,6 +16,7 @@ from detent.serve.incoming import Head
 
 if TYPE_CHECKING:
     from detent.owner.socket_messages import Answer as Decided
+    from detent.serve.idempotency import Once
     from detent.serve.serving import Serving
     from detent.serve.tenant_reader import TenantReader
     from detent.serve.writing import Writing
@@ -62,6 +63,8 @@ class Call:
     caller: Caller | None = field(default=None, repr=False)
     operation: str = ""
     """The route's method and address, as records call it."""
+    once: Once | None = None
+    """Under an idempotency key: how the answer is kept in the commit of what the request does."""
 
     @property
     def workspace(self) -> str:

@@ -50,6 +50,7 @@ from detent.serve.counters import Counters
 from detent.serve.downloads import Downloads, checked_public_url, url_keys
 from detent.serve.driving import CHECKER, DRIVER, Driving
 from detent.serve.events import Hub
+from detent.serve.idempotency import Idempotency
 from detent.serve.limits import Rates
 from detent.serve.login import link, make_login
 from detent.serve.openapi import document
@@ -182,6 +183,7 @@ def run(
                 surroundings = Surroundings(_origins(listening, hosts), listening.behind_proxy, listening.proxy_header)
                 return Serving(
                     writer=Writer(session),
+                    idempotency=Idempotency(work.idempotency, parts.clock.wall_ms),
                     submitting=Submitting(work, project.resolve()),
                     home=home,
                     session=session,

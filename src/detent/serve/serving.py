@@ -13,6 +13,7 @@ from detent.serve.counters import Counters
 from detent.serve.downloads import Downloads
 from detent.serve.driving import Driving
 from detent.serve.events import Hub
+from detent.serve.idempotency import Idempotency
 from detent.serve.readers import Readers
 from detent.serve.submitting import Submitting
 from detent.serve.uploading import Uploading
@@ -30,6 +31,7 @@ class Serving:
     hub: Hub
     uploads: Uploading
     writer: Writer
+    idempotency: Idempotency
     submitting: Submitting
     downloads: Downloads
     counters: Counters

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -23,12 +23,15 @@ from detent.jobs.elements import split_element_id
 from detent.jobs.fields import EnvelopeInvalid
 from detent.jobs.order import Call, JobLimits, Retries
 from detent.jobs.payload import JobPayload
+from detent.jobs.platform_order import repeated
 from detent.jobs.status import project_job
 from detent.jobs.values import result_name
 from detent.kernel import Job
+from detent.kernel.manifest import PLATFORM
 from detent.owner.backend import Backend, Submission
 from detent.reuse.work_keys import Found, Miss
 from detent.runs.platform_jobs import JobOptions, PlatformJobs
+from detent.runs.retry import order_again
 from detent.runs.runtime import Runtime
 from detent.runs.submit.calls import Calls, JobRequest
 from detent.serve.values import files_in, received
@@ -126,6 +129,31 @@ class Submitting:
                 return self._earlier(found.job_id)
             found = Miss("an element of a map did it before, which has no job of its own")
         return self._new(calls.submission(request, key, job_id or self.backend.new_uuid(), found))
+
+    def again(self, asker: Asker, job_id: str, element: int | None = None) -> Offered:
+        """A new job that does the work of an ended one again, and names it (X-154)."""
+        own = self._work.for_tenant(asker.workspace)
+        row = own.backend.reader.job(job_id)
+        if row is None:
+            raise InvalidInput("there is no such job in this workspace", code="UNKNOWN_JOB")
+        job = Job.read(row.body)
+        if job.job_kind == PLATFORM:
+            asked = own.backend.submitted([job_id]).get(job_id)
+            if asked is None:
+                raise DetentError("its payload is gone", code="CONTENT_GONE", hint="submit the payload again")
+            draft = {name: value for name, value in repeated(asked.order).items() if name != "requested_by"}
+            return self.payload(asker, draft, JobOptions())
+        order, key = order_again(own.backend, own.work_keys, row, element)
+        order = replace(order, origin=replace(order.origin, requested_by=asker.principal_id))
+        submission = own.backend.submission(
+            order, job_id=self.backend.new_uuid(), job_kind=job.job_kind, priority=job.priority, key=key
+        )
+        return self._new(submission)
+
+    @property
+    def supersedes(self) -> bool:
+        """Whether new platform jobs replace older ones here."""
+        return self._work.settings.supersede
 
     def supersede(self, payload: JobPayload) -> tuple[str, ...]:
         """Cancel what a new platform job replaces, where the settings say so. Writes by itself, once the job is durable."""

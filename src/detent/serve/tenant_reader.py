@@ -35,7 +35,7 @@ from detent.runs.record.identity import is_driven
 from detent.runs.record.recorded_run import Live, RecordedRun, recorded_run, report_of, value_of
 from detent.serve.listing import JobFilter, Place, RunFilter, jobs_listed, runs_listed
 from detent.serve.own_rows import own_rows
-from detent.store.api import BatchRow, JobRow, LedgerHead, RecordRow, RunRow, StoreReader
+from detent.store.api import AnswerRow, BatchRow, JobRow, LedgerHead, RecordRow, RunRow, StoreReader
 from detent.workers.live_output import live_jobs, live_since
 
 SCANNED_MAX: Final = 2_000
@@ -188,6 +188,10 @@ class TenantReader:
             if one["artifact_id"] == artifact_id:
                 return one, self._reader.content(parse_digest(str(one["digest"])))
         raise InvalidInput("the job has no such artifact", code="NOT_FOUND")
+
+    def kept_answer(self, _tenant: str, scope: bytes) -> AnswerRow | None:
+        """What a request under an idempotency key was answered; the scope of a key is made of its workspace."""
+        return self._reader.answer(scope)
 
     # -- runs ----------------------------------------------------------------------------------------------------------
 

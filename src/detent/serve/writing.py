@@ -13,16 +13,17 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 from typing import Final, NamedTuple, TypeVar
 
-from detent.errors import InboxFull, StoreUnavailable
-from detent.kernel import Command
+from detent.errors import InboxFull, Refused, StoreUnavailable
+from detent.kernel import Command, Kernel
 from detent.owner.backend import Submission, commands_of
 from detent.owner.session import Session
 from detent.owner.socket_messages import Answer
-from detent.owner.turn import Judge
+from detent.scheduling.scheduler import Scheduler
 from detent.store.api import AnswerRow
 
 T = TypeVar("T")
@@ -44,7 +45,8 @@ class Writing:
     content: Sequence[tuple[bytes, bytes]] = ()
     answers: Sequence[AnswerRow] = ()
     """Kept only if everything is granted."""
-    judge: Judge | None = field(default=None)
+    atomic: bool = False
+    """Whether all submissions are granted, or none."""
 
 
 class _Waiting(NamedTuple):
@@ -130,16 +132,24 @@ class Writer:
     def _send(self, writing: Writing) -> Callable[[], list[Answer]]:
         submissions = writing.submissions
         commands: list[Command] = [*commands_of(submissions), *writing.commands]
-        if not (commands or writing.answers or writing.judge):
+        if not (commands or writing.answers):
             return list
         inline = [piece for submission in submissions for piece in submission.inline]
         return self._session.send(
-            commands,
+            writing.commands if writing.atomic else commands,
             content=[*inline, *writing.content],
             work=[submission.work for submission in submissions if submission.work is not None],
             answers=writing.answers,
-            judge=writing.judge,
+            judge=partial(all_or_none, submissions) if writing.atomic else None,
         )
+
+
+def all_or_none(submissions: Sequence[Submission], kernel: Kernel) -> Sequence[Command] | Refused:
+    """Submissions that will all be granted, or why they would not be, found before anything is decided."""
+    queue = kernel.queue
+    priorities = [submission.manifest.priority for submission in submissions]
+    refused = queue.refuse_together(priorities) if isinstance(queue, Scheduler) else None
+    return commands_of(submissions) if refused is None else refused
 
 
 def _tell(told: Sequence[tuple[_Waiting, list[Answer] | BaseException]]) -> None:

@@ -167,7 +167,7 @@ class AnswerRow(NamedTuple):
     """Digest over workspace, user, endpoint and key."""
     body_digest: bytes
     response: bytes
-    """The id of the job, as text."""
+    """The id of the job, as text; or a whole answer (`detent.jobs.kept_answer`)."""
     stored_at_ms: int
     """By the wall clock, since 1970."""
 

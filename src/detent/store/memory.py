@@ -196,11 +196,12 @@ class MemoryStore:
             self._erase_answers(frozenset(commit.erased))
 
     def _erase_answers(self, erased: frozenset[bytes]) -> None:
-        from detent.ledger.loose import named_digests  # noqa: PLC0415 - erasing is rare
+        from detent.jobs.kept_answer import jobs_named  # noqa: PLC0415 - erasing is rare
+        from detent.ledger.loose import named_digests  # noqa: PLC0415
 
         for scope, answer in list(self._answers.items()):
-            job = self._jobs.get(answer.response.decode(errors="replace"))
-            if job is not None and not erased.isdisjoint(named_digests(job.body)):
+            jobs = (self._jobs.get(job_id) for job_id in jobs_named(answer.response))
+            if any(job is not None and not erased.isdisjoint(named_digests(job.body)) for job in jobs):
                 del self._answers[scope]
 
     def _check_work(self, work: Sequence[WorkRow], known: Container[str]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from detent.errors import IdempotencyKeysFull, Refused, StoreCorrupt, error_of
 from detent.jobs.dedupe import Repeated, StoredAnswer, decide_idempotency
+from detent.jobs.kept_answer import WHOLE
 from detent.jobs.order import Order
 from detent.owner.backend import Backend
 from detent.owner.kept_answers import free_job_id, request_digest
@@ -39,8 +40,8 @@ class KeptRequests:
         decided = decide_idempotency(stored, body_digest=body, now_ms=self._backend.now_ms(), window_ms=self._window_ms)
         if isinstance(decided, Refused):
             raise error_of(decided, hint="use another key for another request")
-        if not isinstance(decided, Repeated):
-            return None
+        if not isinstance(decided, Repeated) or decided.response[:1] == WHOLE:
+            return None  # A whole answer is a server's, whose keys have scopes of their own.
         job_id = decided.response.decode()
         submitted = self._backend.submitted([job_id]).get(job_id)
         if submitted is None or not (request_digest(submitted.order) == body or is_same(submitted.order)):

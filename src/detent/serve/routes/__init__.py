@@ -7,6 +7,8 @@ from typing import Final
 from detent.serve.routes import (
     about,
     audit,
+    batch,
+    change,
     files,
     home,
     jobs,
@@ -27,6 +29,8 @@ ALL: Final[tuple[Route, ...]] = (
     *home.ROUTES,
     *jobs.ROUTES,
     *submit.ROUTES,
+    *batch.ROUTES,
+    *change.ROUTES,
     *runs.ROUTES,
     *files.ROUTES,
     *uploads.ROUTES,

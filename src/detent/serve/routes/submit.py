@@ -112,21 +112,27 @@ async def post_job(call: Call) -> Answer:
     asked: JobAsked = call.body
     insist_on_scope(call, asked)
     await insist_on_content(call, asked)
-    offered: list[Offered] = []
+    made: list[tuple[Offered, Answer]] = []
 
     def make() -> Writing:
-        offered[:] = [offer(call, asked)]
-        return Writing([one.submission for one in offered if one.submission is not None])
+        one = offer(call, asked)
+        answer = Answer(
+            taken(one).model_dump_json().encode(),
+            200 if one.deduplicated else 202,
+            headers={"location": f"/v1/jobs/{one.job_id}"},
+        )
+        made.append((one, answer))
+        kept = [] if call.once is None else [call.once.row(answer, [one.job_id])]
+        return Writing([] if one.submission is None else [one.submission], answers=kept)
 
-    answers = await call.write(make)
-    (one,) = offered
-    for answer in answers:
-        if answer.refusal is not None:
-            raise error_of(answer.refusal)
-    if one.payload is not None:
+    for decided in await call.write(make):
+        if decided.refusal is not None:
+            raise error_of(decided.refusal)
+    one, answer = made[-1]
+    if one.payload is not None and call.serving.submitting.supersedes:
         payload = one.payload
         await call.serving.writer.run(lambda: call.serving.submitting.supersede(payload))
-    return Answer(taken(one), 200 if one.deduplicated else 202, headers={"location": f"/v1/jobs/{one.job_id}"})
+    return answer
 
 
 def offer(call: Call, asked: JobAsked, job_id: str | None = None) -> Offered:
@@ -187,5 +193,6 @@ ROUTES: Final = (
         {202: JobTaken, 200: JobTaken},
         body=JobAsked,
         body_bytes_max=BODY_BYTES,
+        idempotent=True,
     ),
 )

@@ -169,6 +169,10 @@ DELETE FROM answers WHERE stored_at_ms <= ?1
 SELECT scope, body
 FROM answers CROSS JOIN job_names ON job_names.job_id = CAST(response AS TEXT) CROSS JOIN jobs USING (job_no)
 
+-- name: whole_answers
+-- Answers that are kept whole; each may name many jobs.
+SELECT scope, response FROM answers WHERE substr(response, 1, 1) = x'01'
+
 -- name: delete_answer
 -- Forgets one answer.
 DELETE FROM answers WHERE scope = ?1

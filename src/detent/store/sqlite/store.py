@@ -345,10 +345,16 @@ class SqliteStore(SqliteReader):
         self._writer.execute(_SQL["delete_old_refusals"], (REFUSALS_KEPT_MAX,))
 
     def _erase_answers(self, erased: frozenset[bytes]) -> None:
-        from detent.ledger.loose import named_digests  # noqa: PLC0415 - erasing is rare
+        from detent.jobs.kept_answer import jobs_named  # noqa: PLC0415 - erasing is rare
+        from detent.ledger.loose import named_digests  # noqa: PLC0415
 
         rows: list[Any] = self._cursor.execute(_SQL["answered_jobs"]).fetchall()
         gone = [(scope,) for scope, body in rows if not erased.isdisjoint(named_digests(body))]
+        whole: list[Any] = self._cursor.execute(_SQL["whole_answers"]).fetchall()
+        for scope, response in whole:
+            jobs = (self.job(job_id) for job_id in jobs_named(response))
+            if any(job is not None and not erased.isdisjoint(named_digests(job.body)) for job in jobs):
+                gone.append((scope,))
         if gone:
             self._cursor.executemany(_SQL["delete_answer"], gone)
 
