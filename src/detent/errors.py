@@ -140,6 +140,7 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
             "workflow", "the contract, payload or request is not valid", EXIT_INVALID, 400, False, _VALIDATION
         ),
         "CONTRACT_INVALID": Code("serve", "the contract has findings", EXIT_INVALID, 422, False, _VALIDATION),
+        "TREE_INVALID": Code("jobs", "the source tree cannot be laid out", EXIT_INVALID, 422, False, _VALIDATION),
         "CONTRACT_TOO_COSTLY": Code(
             "serve", "looking at the contract takes too much time or memory", EXIT_INVALID, 422, False, _VALIDATION
         ),

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,39 @@ def test_a_contract_that_takes_too_long_is_refused_and_the_next_is_looked_at(lab
         assert process.wait(ANSWER_SECONDS) == 0
     assert said[0]["error"]["code"] == "CONTRACT_TOO_COSTLY"
     assert said[1]["answer"]["ok"]
+
+
+@pytest.mark.door("route POST /v1/trees:missing")
+def test_a_run_takes_its_code_from_a_source_tree(served: Served, laboured: Laboured) -> None:
+    """T4: what a workspace has not uploaded it cannot name, whether it is there or not."""
+    code = b"def note(word, place):\n    return 'from the tree: ' + word\n"
+    contract = NOTE.replace("tasks:note", "treed:note").encode() + b"result: {$from: note}\n"
+    files = {"flows/note.yaml": contract, "flows/treed.py": code}
+    listed = [
+        {"path": path, "digest": f"sha256:{sha256(data).hexdigest()}", "size_bytes": len(data)}
+        for path, data in files.items()
+    ]
+    first = post(served, "/v1/trees:missing", {"files": listed}).json
+    run = {
+        "contract": {"tree": first["tree"], "entry": "flows/note.yaml"},
+        "params": {"place": str(laboured.directory), "word": "hi"},
+    }
+    assert len(first["missing"]) == 3
+    assert post(served, "/v1/runs", run).code == "CONTENT_UNKNOWN"
+    for data in (*files.values(), first["list"].encode()):
+        path = f"/v1/uploads/sha256:{sha256(data).hexdigest()}"
+        assert served.ask("PUT", path, body=data, headers={"Content-Type": "application/octet-stream"}).status == 201
+    assert post(served, "/v1/trees:missing", {"files": listed}).json["missing"] == []
+    reply = post(served, "/v1/runs?wait=60", run)
+    assert reply.status == 202, reply.body
+    assert ended(served, reply.json["run_id"]) == "succeeded"
+    (job,) = served.json(f"/v1/jobs?run={reply.json['run_id']}")["items"]
+    assert served.json(f"/v1/jobs/{job['job_id']}")["value"] == "from the tree: hi"
+    absent = post(served, "/v1/runs", {**run, "contract": {"tree": first["tree"], "entry": "../note.yaml"}})
+    assert (absent.status, absent.code) == (422, "TREE_INVALID")
+    for path in ("../x", "/etc/passwd", "a/../b", "a\\b"):
+        refused = post(served, "/v1/trees:missing", {"files": [{**listed[0], "path": path}]})
+        assert (refused.status, refused.code) == (422, "TREE_INVALID")
 
 
 @pytest.mark.door("route POST /v1/runs/{run_id}/retry")

@@ -7,7 +7,7 @@ checker (`detent.inspect.contract_checker`) looks at contracts within limits of 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -16,6 +16,7 @@ from uuid import UUID
 from detent.canon.crypto import sha256
 from detent.errors import DetentError, InvalidInput
 from detent.inspect.contract_checker import NAME
+from detent.jobs.source_tree import SourceTree, read_tree
 from detent.kernel import Command
 from detent.owner.backend import RandomBlocks
 from detent.owner.home import Home
@@ -25,6 +26,7 @@ from detent.owner.wiring import Parts
 from detent.runs.cancel import Cancelled, Canceller
 from detent.runs.record.identity import new_run_id
 from detent.serve.children import Children
+from detent.store.trees import laid_out
 
 T = TypeVar("T")
 
@@ -73,6 +75,17 @@ class Driving:
         if not said["ok"] and mode != "check":
             raise _invalid(said)
         return said
+
+    async def lay_out(self, tree: bytes, insist: Callable[[list[bytes]], Awaitable[None]]) -> tuple[SourceTree, Path]:
+        """A source tree that was uploaded, in its directory; ``insist`` refuses files that its workspace may not name."""
+        content = self._home.content_files()
+        await insist([tree])
+        data = await self._on(self._pool, lambda: content.get(tree))
+        if data is None:
+            raise InvalidInput("the list of the source tree is not stored here", code="CONTENT_GONE")
+        found = await self._on(self._pool, lambda: read_tree(data))
+        await insist([one.digest for one in found.files])
+        return found, await self._on(self._pool, lambda: laid_out(self._home.path, found, content))
 
     async def start(
         self, workspace: str, requested_by: str, looked: Mapping[str, Any], options: Mapping[str, Any]

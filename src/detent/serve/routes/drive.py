@@ -1,4 +1,4 @@
-"""Runs, written: start, cancel and retry them; and contracts, checked and planned without running anything of them."""
+"""Runs, written: start, cancel and retry them, from source trees too; and contracts, checked and planned without running them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from typing import Annotated, Final
 
 from pydantic import Field, JsonValue
 
-from detent.errors import RequestRefused
+from detent.canon import digest_text, parse_digest
+from detent.errors import InvalidInput, RequestRefused
+from detent.jobs.source_tree import FILES_MAX, LIST_BYTES_MAX, TREE_BYTES_MAX, TreeFile, source_tree
 from detent.serve.audit import operated
-from detent.serve.call import Answer, Call, Shape
+from detent.serve.call import WHOLE, Answer, Call, Shape
 from detent.serve.routes.runs import RunSummary, summary
+from detent.serve.routes.uploads import DIGEST_PATTERN
 from detent.serve.table import READING, Route
 from detent.serve.waiting import Wait, until_ended
 from detent.words.states import word_of
@@ -32,13 +35,49 @@ class Options(Shape):
     """How many jobs of the run may be under way at once."""
 
 
+class TreeEntry(Shape):
+    """A contract file in a source tree."""
+
+    tree: Annotated[str, Field(pattern=DIGEST_PATTERN)]
+    """The digest of the tree's list, as `POST /v1/trees:missing` tells it; the list and all files were uploaded."""
+    entry: Annotated[str, Field(min_length=1, max_length=1_024)]
+    """The path of the contract file in the tree. Its functions are found beside it."""
+
+
 class NewRun(Shape):
     """A contract and what to run it with."""
 
-    contract: ContractText
-    """The text of a contract file, YAML or JSON. Its functions are found in the directory that the server was started for."""
+    contract: ContractText | TreeEntry
+    """The text of a contract file, whose functions are found in the directory that the server was started for; or a file in a
+    source tree."""
     params: Params = Field(default_factory=dict)
     options: Options = Options()
+
+
+class TreeListFile(Shape):
+    """One file of a source tree."""
+
+    path: Annotated[str, Field(min_length=1, max_length=1_024)]
+    digest: Annotated[str, Field(pattern=DIGEST_PATTERN)]
+    size_bytes: Annotated[int, Field(ge=0, le=TREE_BYTES_MAX), WHOLE]
+    executable: bool = False
+
+
+class TreeList(Shape):
+    """The files of a source tree."""
+
+    files: Annotated[list[TreeListFile], Field(max_length=FILES_MAX)]
+
+
+class TreeMissing(Shape):
+    """What has to be uploaded before a source tree can be used."""
+
+    tree: str
+    """The digest of the tree."""
+    missing: list[str]
+    """Digests that this workspace has not uploaded; the tree's own is that of `list`."""
+    list: str
+    """The canonical list of the tree, to be uploaded as it is."""
 
 
 class StartedRun(Shape):
@@ -142,10 +181,48 @@ def _principal(call: Call) -> str:
 async def _start(call: Call) -> Answer:
     body: NewRun = call.body
     driving = call.serving.driving
-    looked = await driving.look("bind", call.workspace, body.contract, params=body.params)
+    if isinstance(body.contract, TreeEntry):
+        text, place = await _from_tree(call, body.contract)
+        looked = await driving.look("bind", call.workspace, text, params=body.params, **place)
+    else:
+        looked = await driving.look("bind", call.workspace, body.contract, params=body.params)
     options = {name: value for name, value in body.options.model_dump().items() if value}
     run_id = await driving.start(call.workspace, _principal(call), looked, options)
     return await _started(call, run_id, None)
+
+
+async def _from_tree(call: Call, named: TreeEntry) -> tuple[str, dict[str, str]]:
+    """The text of a contract file in a source tree, and where its functions are found."""
+
+    async def insist(digests: list[bytes]) -> None:
+        await call.serving.uploads.insist_on_known(call.workspace, digests, "body.contract.tree")
+
+    tree, directory = await call.serving.driving.lay_out(parse_digest(named.tree), insist)
+    found = next((one for one in tree.files if one.path == named.entry), None)
+    if found is None or found.size_bytes > CONTRACT_BYTES_MAX:
+        raise InvalidInput(
+            "the source tree has no such contract file" if found is None else "the contract file is too large",
+            code="TREE_INVALID",
+            hint="`entry` is the path of a file in the tree",
+        )
+    path = directory / named.entry
+    try:
+        text = path.read_text(encoding="utf-8")
+    except ValueError:
+        raise InvalidInput("the contract file is not UTF-8", code="TREE_INVALID") from None
+    return text, {"base": str(path.parent), "name": named.entry}
+
+
+async def _missing(call: Call) -> Answer:
+    body: TreeList = call.body
+    files = [TreeFile(one.path, parse_digest(one.digest), one.size_bytes, one.executable) for one in body.files]
+    tree = source_tree(files)
+    wanted = list(dict.fromkeys([*(one.digest for one in tree.files), tree.digest()]))
+    missing = await call.serving.uploads.missing(call.workspace, wanted)
+    answer = TreeMissing(
+        tree=digest_text(tree.digest()), missing=[digest_text(digest) for digest in missing], list=tree.data().decode()
+    )
+    return Answer(answer)
 
 
 async def _started(call: Call, run_id: str, retry_of: str | None) -> Answer:
@@ -213,7 +290,7 @@ ROUTES: Final = (
         _start,
         "Start a run of a contract; the server drives it to its end.",
         "runs:write",
-        (*_LOOKING, *_DRIVING),
+        (*_LOOKING, *_DRIVING, "TREE_INVALID", "CONTENT_UNKNOWN", "CONTENT_GONE", "NOT_STRICT_JSON"),
         {202: StartedRun},
         query=StartQuery,
         body=NewRun,
@@ -243,6 +320,17 @@ ROUTES: Final = (
         body=NoBody,
         idempotent=True,
         audited=True,
+    ),
+    Route(
+        "POST",
+        "/v1/trees:missing",
+        _missing,
+        "List what has to be uploaded before a source tree can be used.",
+        "artifacts:write",
+        ("TREE_INVALID", *READING),
+        {200: TreeMissing},
+        body=TreeList,
+        body_bytes_max=LIST_BYTES_MAX,
     ),
     Route(
         "POST",

@@ -1,0 +1,130 @@
+"""Source trees: which lists can be laid out, which are refused, and that the digest names the list."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from detent.canon import sha256
+from detent.errors import InvalidInput, StoreCorrupt
+from detent.jobs import source_tree as trees
+from detent.jobs.source_tree import TreeFile, read_tree, source_tree
+from detent.store.content import ContentFiles
+from detent.store.trees import laid_out
+
+EMPTY = sha256(b"")
+TRAVERSING = [
+    *("", ".", "..", "/", "/etc/passwd", "//etc/passwd", "../x", "a/../b", "a/..", "a/./b", "./a", "a//b", "a/"),
+    *(
+        "..\\x",
+        "a\\b",
+        "C:\\x",
+        "a\0b",
+        "a\nb",
+        "a\x7f",
+        "\x1b[0m",
+        "a/../../b",
+        "\ud800",
+        "x" * 256,
+        "/".join("x" * 600),
+    ),
+    *("...//..", "..//", "a/b/../../..", "\t", "a/\r", "a/b/.", ".//.", "../", "/..", "/.", "a\x00/../b"),
+    *(None, 3, b"a", ["a"]),
+]
+
+
+def file(path: object, data: bytes = b"", **more: bool) -> TreeFile:
+    return TreeFile(path, sha256(data), len(data), **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("path", TRAVERSING, ids=repr)
+def test_a_path_that_is_not_plain_is_refused(path: object) -> None:
+    with pytest.raises((InvalidInput, TypeError)) as raised:
+        source_tree([file(path)])
+    assert getattr(raised.value, "code", "TREE_INVALID") == "TREE_INVALID"
+
+
+@pytest.mark.parametrize(
+    "path", ["a", "a/b.py", "...", "..a", "a b", "ü/é.py", ".hidden", "a..b", "-rf", "~", "$HOME", "%2e%2e"]
+)
+def test_a_plain_path_is_taken_as_it_is(path: str) -> None:
+    assert source_tree([file(path)]).files[0].path == path
+
+
+def test_a_tree_is_named_by_its_list_in_whatever_order_it_is_said() -> None:
+    one, other = file("a.py", b"1"), file("b/c.py", b"2", executable=True)
+    tree = source_tree([other, one])
+    assert tree == source_tree([one, other])
+    assert tree.data() == (
+        b'{"files":[["a.py",0,"sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b",1],'
+        b'["b/c.py",1,"sha256:d4735e3a265e16eee03f59718b9b5d03019c07d8b6c51f90da3a666eec13ab35",1]],"version":1}'
+    )
+    assert read_tree(tree.data()) == tree
+
+
+@pytest.mark.parametrize(
+    ("paths", "why"),
+    [
+        (("a", "a"), "there twice"),
+        (("a", "a/b"), "a file and a directory"),
+        (("a/b/c", "a/b"), "a file and a directory"),
+    ],
+)
+def test_a_tree_that_cannot_be_laid_out_is_refused(paths: tuple[str, ...], why: str) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        source_tree([file(path) for path in paths])
+
+
+def test_a_tree_has_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trees, "FILES_MAX", 2)
+    with pytest.raises(InvalidInput, match="at most 2 files, not 3"):
+        source_tree([file(name) for name in "abc"])
+    monkeypatch.setattr(trees, "TREE_BYTES_MAX", 5)
+    with pytest.raises(InvalidInput, match="at most 5 bytes, not 6"):
+        source_tree([file("a", b"123"), file("b", b"456")])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b'{"files":[],"version":2}',
+        b'{"files":[["a",0]],"version":1}',
+        b'{"files": [],"version":1}',
+        b'{"files":[["a",2,"sha256:' + b"0" * 64 + b'",0]],"version":1}',
+        b'{"files":[["a",0,"sha256:' + b"0" * 64 + b'",-1]],"version":1}',
+        b'{"files":[["../a",0,"sha256:' + b"0" * 64 + b'",0]],"version":1}',
+    ],
+)
+def test_a_list_that_is_not_one_is_refused(data: bytes) -> None:
+    with pytest.raises(InvalidInput):
+        read_tree(data)
+
+
+def test_a_tree_is_laid_out_once_read_only_and_checked(tmp_path: Path) -> None:
+    content = ContentFiles(tmp_path / "content")
+    for data in (b"one", b"two"):
+        content.put(data)
+    tree = source_tree([file("a.py", b"one"), file("b/run.sh", b"two", executable=True)])
+    place = laid_out(tmp_path, tree, content)
+    assert place == laid_out(tmp_path, tree, content)
+    assert [(place / name).read_bytes() for name in ("a.py", "b/run.sh")] == [b"one", b"two"]
+    assert [(place / name).stat().st_mode & 0o777 for name in ("a.py", "b/run.sh")] == [0o444, 0o555]
+    assert [path.name for path in (tmp_path / "trees").iterdir()] == [tree.digest().hex()]
+
+
+def test_a_tree_with_wrong_or_missing_bytes_is_not_laid_out(tmp_path: Path) -> None:
+    content = ContentFiles(tmp_path / "content")
+    with pytest.raises(InvalidInput, match="not stored here"):
+        laid_out(tmp_path, source_tree([file("a", b"gone")]), content)
+    content.put(b"long")
+    with pytest.raises(StoreCorrupt, match="says 1"):
+        laid_out(tmp_path, source_tree([TreeFile("a", sha256(b"long"), 1)]), content)
+    stored = content.path(sha256(b"long"))
+    stored.chmod(0o600)
+    stored.write_bytes(b"lies")
+    with pytest.raises(StoreCorrupt):
+        laid_out(tmp_path, source_tree([file("a", b"long")]), content)
+    assert list((tmp_path / "trees").iterdir()) == []
