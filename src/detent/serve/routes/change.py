@@ -17,6 +17,7 @@ from detent.runs.cancel import USER
 from detent.runs.erase import erase_job
 from detent.serve.audit import operated
 from detent.serve.call import Answer, Call, Shape
+from detent.serve.listing import JobFilter
 from detent.serve.paging import Id, JobState
 from detent.serve.routes.jobs import JobSummary, summary
 from detent.serve.routes.submit import SUBMITTING, JobTaken, taken
@@ -213,8 +214,8 @@ def _job_or_element(reader: TenantReader, *, workspace: str, name: str) -> tuple
 
 
 def _open_jobs(reader: TenantReader, *, workspace: str, run_id: str | None, state: str, limit: int) -> list[str]:
-    page = reader.jobs(workspace, run_id=run_id, state=state, before=None, limit=limit)
-    return [view.job.job_id for _, view in page]
+    found, _ = reader.jobs(workspace, JobFilter(state=state, run_id=run_id), None, limit)
+    return [view.job.job_id for view in found]
 
 
 def _reason(call: Call, reason: str | None) -> tuple[bytes | None, tuple[tuple[bytes, bytes], ...]]:
