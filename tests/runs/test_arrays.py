@@ -261,6 +261,7 @@ def test_a_run_with_arrays_that_is_repeated_is_named_once(arrayed: Project) -> N
     (said,) = reuse_records(arrayed, second["run_id"])
     assert (said["kind"], said["reused_run_id"], said["except_steps"]) == ("run_reused", first, [])
     assert said["steps_reused"] == 6, "four arrays and two steps of their own"
+    assert f"6 jobs of run {first}" in arrayed("show", second["run_id"]).out
     found = elements(arrayed)
     assert [one["job_id"] for one in found] == before
     assert all(one["reused"] for one in found)
@@ -307,4 +308,19 @@ def test_a_longer_list_is_not_told_as_part_of_an_earlier_array(arrayed: Project)
     shorter = arrayed.run("mapped.yaml", "-p", "count=25")
     assert shorter["result"] == 2 * sum(range(25))
     assert [one["reused"] for one in elements(arrayed)] == [True] * 25
+    assert arrayed.json("verify")["ok"]
+
+
+def test_a_reused_run_is_told_when_the_earlier_one_was_erased(arrayed: Project) -> None:
+    """X-171: the orders of the arrays are gone, and with them which elements the last one had."""
+    write(arrayed, "double")
+    first = arrayed.run("mapped.yaml")["run_id"]
+    before = [one["job_id"] for one in elements(arrayed)]
+    second = arrayed.run("mapped.yaml")["run_id"]
+    assert arrayed("erase", "--run", first, "--yes").code == 0
+    shown = arrayed.json("show", second)["step_list"]
+    assert {step["step"]: step["state"] for step in shown} == {"listed": "reused", "each": "reused", "total": "reused"}
+    found = elements(arrayed)
+    assert [one["job_id"] for one in found] == before[:31]
+    assert all(one["reused"] for one in found)
     assert arrayed.json("verify")["ok"]

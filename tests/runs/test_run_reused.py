@@ -106,7 +106,7 @@ def test_every_command_tells_the_steps_of_a_reused_run(done: Project) -> None:
     assert done.json("retry", run_id)["retried"] is False
     done.json("gc")
     assert states(done, run_id) == {"reused": ALL}
-    assert f"{ALL} results of run {first}" in done("show", run_id).out
+    assert f"{ALL} jobs of run {first}" in done("show", run_id).out
     assert done("replay").code == 0
 
 
@@ -119,7 +119,7 @@ def test_one_changed_input_is_an_exception(done: Project) -> None:
     assert kinds(done, run_id) == {"run_started": 1, "run_reused": 1, "run_ended": 1}
     assert states(done, run_id) == {"reused": STEPS, "succeeded": 2}
     assert done.json("show", run_id)["steps_reused"] == STEPS
-    assert f"{STEPS} results of run {first}, 2 steps excepted" in done("show", run_id).out
+    assert f"{STEPS} jobs of run {first}, 2 steps excepted" in done("show", run_id).out
     again = done.run("flow.yaml", "-p", "x=5")["run_id"]
     assert reused(done, again)["reused_run_id"] == first
     assert kinds(done, again)["step_reused"] == 2, "those of the second run are named one by one"

@@ -360,7 +360,7 @@ def _what(record: RecordView) -> Cell:
 def _taken(fields: Mapping[str, Any]) -> str:
     """What a run took of another one; the record may be damaged."""
     count, excepted = fields.get("steps_reused"), fields.get("except_steps")
-    taken = f"{count_text(count, 'result') if type(count) is int else 'results'} of run {fields['reused_run_id']}"
+    taken = f"{count_text(count, 'job') if type(count) is int else 'jobs'} of run {fields['reused_run_id']}"
     return taken + (f", {count_text(len(excepted), 'step')} excepted" if type(excepted) is list and excepted else "")
 
 

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from detent.canon import NotCanonical, decode, digest, digest_text, encode_trusted
 from detent.errors import DetentError
+from detent.jobs.elements import ELEMENTS_MAX
 from detent.jobs.order import Order
 from detent.kernel import Run
 from detent.kernel.history import RUN_REUSED, STEP_REUSED
@@ -76,6 +77,8 @@ class Reuses:
         self._earlier: EarlierRun | None = None
         self._jobs: dict[str, JobRow] = {}
         """Jobs of the earlier run whose results were taken, by their ids."""
+        self._earlier_jobs: frozenset[str] = frozenset()
+        """All of its jobs."""
         for record in reader.records_of_run(run_id):
             if record.kind == STEP_REUSED and (said := _fields(record.body)):
                 taken = Taken(str(said["job_id"]), said["ingredients_digest"], said.get("element"))
@@ -93,7 +96,9 @@ class Reuses:
             without = {job_id for element_id in excepted for job_id in self._earlier.jobs_of(element_id)}
         except (DetentError, ValueError):
             return
-        self._jobs = {row.job_id: row for row in self._reader.jobs(run_id=run_id) if row.job_id not in without}
+        rows = {row.job_id: row for row in self._reader.jobs(run_id=run_id)}
+        self._earlier_jobs = frozenset(rows)
+        self._jobs = {job_id: row for job_id, row in rows.items() if job_id not in without}
 
     def of(self, step_id: str, index: int | None) -> Taken | None:
         """The result that an element took; None when it took none."""
@@ -111,12 +116,24 @@ class Reuses:
         found = self._arrays.setdefault(step_id, {})
         for first in range(self._looked.get(step_id, 0), index + 1):
             row = self._jobs.get(earlier.array_id(step_id, first))
-            order = None if row is None else self._order_of(row)
-            for place, element in enumerate(() if row is None or order is None else order.elements):
-                if row is not None and element.index is not None:
-                    found[element.index] = Taken(row.job_id, None, place)
+            if row is not None:
+                order = self._order_of(row)
+                for place, taken in enumerate(
+                    self._likely_indexes(earlier, step_id, first)
+                    if order is None
+                    else (element.index for element in order.elements)
+                ):
+                    if taken is not None:
+                        found[taken] = Taken(row.job_id, None, place)
         self._looked[step_id] = max(self._looked.get(step_id, 0), index + 1)
         return found.get(index)
+
+    def _likely_indexes(self, earlier: EarlierRun, step_id: str, first: int) -> range:
+        """The elements of an array whose order was erased: up to the next one that has a job; of the last array, the first alone."""
+        for index in range(first + 1, first + ELEMENTS_MAX + 1):
+            if {earlier.job_id(step_id, index), earlier.array_id(step_id, index)} & self._earlier_jobs:
+                return range(first, index)
+        return range(first, first + 1)
 
     def took_any(self, step_id: str, *, mapped: bool) -> bool:
         """Whether a step took the result of any of its elements."""
