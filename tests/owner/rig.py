@@ -29,7 +29,7 @@ from detent.kernel import (
     decode_commands,
     plain_queue,
 )
-from detent.ledger import sign_trust
+from detent.ledger import KeyEntry, SignedTrust, sign_trust
 from detent.owner.home import genesis_trust
 from detent.owner.owner import Owner
 from detent.owner.recovery import Recovered, recover
@@ -43,6 +43,7 @@ OWNER_KEY = SigningKey(b"\x02" * 32)
 LOG_KEY = SigningKey(b"\x03" * 32)
 ROOT_KEY = SigningKey(b"\x04" * 32)
 RESULT_KEY = SigningKey(b"\x05" * 32)
+ENROLL_KEY = SigningKey(b"\x06" * 32)
 PUBLIC_KEYS = {
     "root": ROOT_KEY.public_key,
     "manifest": SUBMITTER.public_key,
@@ -56,9 +57,15 @@ LEASE_TICKS = 100
 GAP_TICKS = LEASE_TICKS // 3
 
 
+def first_trust() -> SignedTrust:
+    """The first trust configuration of the test ledger: that of every home, and a key that certifies workers."""
+    config = genesis_trust(ORIGIN, PUBLIC_KEYS)
+    return sign_trust(replace(config, keys=(*config.keys, KeyEntry(ENROLL_KEY.public_key, "enroll"))), ROOT_KEY)
+
+
 def announce_trust(tick: int) -> ChangeTrust:
-    """The first trust configuration of the test ledger."""
-    signed = sign_trust(genesis_trust(ORIGIN, PUBLIC_KEYS), ROOT_KEY)
+    """Announce it."""
+    signed = first_trust()
     return ChangeTrust(tick, 1, signed.digest(), signed.envelope())
 
 

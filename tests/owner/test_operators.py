@@ -49,7 +49,10 @@ def test_an_action_that_is_not_in_the_list_is_refused_before_anything_is_written
     assert rig.size == size
 
 
-def test_workers_are_known_again_after_a_restart(rig: Rig) -> None:
+@pytest.mark.parametrize("checkpoint_records", [1, 10_000], ids=["from a checkpoint", "from the beginning"])
+def test_workers_are_known_again_after_a_restart(rig: Rig, checkpoint_records: int) -> None:
+    rig.owner.close()
+    rig.open(checkpoint_records=checkpoint_records)
     evidence = encode({"certificate": b"one", "proof": b""})
     command = EnrollWorker(0, "gpu-1", b"\x01" * 32, sha256(b"one"), evidence)
     assert rig.one(command).status == "COMMITTED"

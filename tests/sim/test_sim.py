@@ -16,14 +16,13 @@ import pytest
 
 from detent.inspect.audit import store_items
 from detent.inspect.unsigned_rows import Beside, Checkpoints
-from detent.ledger import sign_trust
 from detent.ledger.verify import verify_items
-from detent.owner.home import genesis_trust
 from detent.scheduling.scheduler import Scheduler
 from detent.store.content import ContentFiles
 from tests.owner.homes import scratch_directory
-from tests.owner.rig import ORIGIN, PUBLIC_KEYS, ROOT_KEY
+from tests.owner.rig import ORIGIN, first_trust
 from tests.sim.arrays import ArrayWorld
+from tests.sim.operators import OperatorWorld
 from tests.sim.world import World
 
 STEPS = 150
@@ -59,7 +58,7 @@ def verify(world: World, directory: Path) -> None:
     """The ledger of a history holds against the root it was begun with, and against every tree head kept on the way."""
     report = verify_items(
         store_items(world.store, ContentFiles(directory / "content"), ORIGIN, Beside(), Checkpoints(Scheduler)),
-        root=sign_trust(genesis_trust(ORIGIN, PUBLIC_KEYS), ROOT_KEY).digest(),
+        root=first_trust().digest(),
         kept_heads=[head.note for head in world.rig.kept],
         rows_expected=True,
     )
@@ -92,6 +91,16 @@ def test_a_history_of_arrays_on_sqlite_is_the_history_in_memory(seed: int, direc
     sqlite.store.close()
 
 
+@pytest.mark.parametrize("seed", SEEDS[:6] if len(SEEDS) > 1 else SEEDS)
+def test_every_action_that_was_answered_is_recorded_and_workers_come_and_go_once(seed: int, directory: Path) -> None:
+    """X-165, X-173: operators and workers of other machines, with lost answers, repeats and crashes of the owner."""
+    memory, sqlite = (played_by(OperatorWorld, seed, place) for place in (None, directory))
+    assert list(memory.bytes()) == list(sqlite.bytes())
+    verify(sqlite, directory)
+    assert memory.operated
+    sqlite.store.close()
+
+
 @pytest.mark.parametrize("seed", SEEDS[::4])
 def test_a_history_on_sqlite_is_the_history_in_memory(seed: int, directory: Path) -> None:
     """PIPE-119: the same seed, the same bytes, whatever the store."""
@@ -109,6 +118,6 @@ def test_a_seed_plays_the_same_history_twice(seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1_000, 1_500))
-@pytest.mark.parametrize("make", [World, ArrayWorld])
+@pytest.mark.parametrize("make", [World, ArrayWorld, OperatorWorld])
 def test_long_histories(seed: int, make: type[World], directory: Path) -> None:
     verify(played_by(make, seed, None, steps=600), directory)
