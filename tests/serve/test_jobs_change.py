@@ -72,7 +72,7 @@ def test_an_atomic_batch_with_a_fault_submits_nothing(served: Served) -> None:
 
 
 def test_an_atomic_batch_that_the_queue_cannot_hold_submits_nothing(served: Served) -> None:
-    before = served.json("/v1/counts")["jobs"]
+    before = post(served, "/v1/jobs:cancel", {"state": "queued", "expected": 5_000, "dry_run": True}).json["matched"]
     full = {"items": [task(priority="low") for _ in range(1_000)], "atomic": True}
     first = post(served, "/v1/jobs:batch", full, **{"Idempotency-Key": "thousand"})
     assert first.status == 200, first.body
@@ -82,7 +82,8 @@ def test_an_atomic_batch_that_the_queue_cannot_hold_submits_nothing(served: Serv
     refused = post(served, "/v1/jobs:batch", full)
     assert (refused.status, refused.code) == (429, "QUEUE_FULL")
     assert 1 <= int(refused.headers["retry-after"]) <= 60
-    assert served.json("/v1/counts")["jobs"].get("queued", 0) == before.get("queued", 0) + 1_000
+    matched = post(served, "/v1/jobs:cancel", {"state": "queued", "expected": 5_000, "dry_run": True}).json["matched"]
+    assert matched == before + 1_000
     part = post(served, "/v1/jobs:batch", {"items": [task(priority="low") for _ in range(300)]})
     problems = [one["problem"]["code"] for one in part.json["items"] if "problem" in one]
     assert problems == ["QUEUE_FULL"] * 100
@@ -115,9 +116,10 @@ def test_what_cannot_be_cancelled_is_told(served: Served) -> None:
 
 def test_open_jobs_are_cancelled_together_if_they_are_as_many_as_expected(served: Served) -> None:
     post(served, "/v1/jobs:batch", {"items": [task() for _ in range(5)]})
-    queued = served.json("/v1/counts")["jobs"].get("queued", 0)
-    dry = post(served, "/v1/jobs:cancel", {"expected": queued, "dry_run": True})
-    assert dry.json == {"matched": queued, "cancelled": 0, "dry_run": True}
+    dry = post(served, "/v1/jobs:cancel", {"expected": 5_000, "dry_run": True}).json
+    queued = dry["matched"]
+    assert (queued >= 5, dry["cancelled"], dry["dry_run"]) == (True, 0, True)
+    assert post(served, "/v1/jobs:cancel", {"expected": queued - 1}).code == "CONFLICT"
     before = batches(served)
     done = post(served, "/v1/jobs:cancel", {"expected": queued, "reason": "cleared"})
     assert done.json == {"matched": queued, "cancelled": queued, "dry_run": False}

@@ -62,6 +62,8 @@ class Submission:
     inline: Inline
     work: WorkRow | None
     command: Submit | None = None
+    request: bytes | None = None
+    """What the job asks of the scheduler: a session that pays for it."""
 
 
 def commands_of(submissions: Sequence[Submission]) -> list[Submit]:
@@ -70,7 +72,7 @@ def commands_of(submissions: Sequence[Submission]) -> list[Submit]:
     if unsigned:
         signed = sign_own_manifests([submission.manifest for submission in unsigned], unsigned[0].key)
         for submission, manifest in zip(unsigned, signed, strict=True):
-            submission.command = Submit(0, manifest, submission.run_id)
+            submission.command = Submit(0, manifest, submission.run_id, submission.request)
     return [submission.command for submission in submissions if submission.command is not None]
 
 

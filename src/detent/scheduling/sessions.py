@@ -183,6 +183,14 @@ class Sessions:
         amounts = self.defaults.to_list() if account is None else account.left
         return tuple(sorted((name, left) for name, left in zip(BUDGETS, amounts, strict=True) if left is not None))
 
+    def has(self, session_id: str) -> bool:
+        """Whether a session has budgets of its own."""
+        return session_id in self._accounts
+
+    def names(self, prefix: str, limit: int) -> list[str]:
+        """Sessions with budgets whose ids begin so, in order."""
+        return sorted(name for name in self._accounts if name.startswith(prefix))[:limit]
+
     def overrun(self, session_id: str) -> tuple[tuple[str, int], ...]:
         """What a session's jobs used beyond its budgets."""
         account = self._accounts.get(session_id)

@@ -44,6 +44,10 @@ LATE_MAX: Final = 256
 BEAT_SECONDS: Final = 15.0
 RETRY_MS: Final = 1_000
 RUNS_KNOWN_MAX: Final = 10_000
+SESSION: Final = "session:"
+"""How the topic of a session begins."""
+Remaining = Callable[[str, str], Awaitable[dict[str, int]]]
+"""What is left of the budgets of a workspace's session."""
 _ID: Final = re.compile(r"[0-9]{1,5}:[0-9]{1,12}(?:,[0-9]{1,5}:[0-9]{1,12}){0,255}")
 
 
@@ -74,12 +78,14 @@ class Stream:
     tenant: str
     credential_id: str
     topics: frozenset[str]
-    waiting: deque[tuple[str, Happening]] = field(default_factory=deque)
+    waiting: deque[tuple[str | None, Happening]] = field(default_factory=deque)
+    told: dict[str, str] = field(default_factory=dict)
+    """Of each session that it follows: what was told last."""
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     late: bool = False
 
-    def put(self, event_id: str, happening: Happening) -> None:
-        """Hand over an event; one too many cuts the stream."""
+    def put(self, event_id: str | None, happening: Happening) -> None:
+        """Hand over an event, with its id unless it is live only; one too many cuts the stream."""
         if len(self.waiting) >= LATE_MAX:
             self.late = True
         else:
@@ -90,8 +96,8 @@ class Stream:
 class Hub:
     """Follows the ledger for everyone who waits. Everything but the reading happens in the HTTP loop."""
 
-    def __init__(self, session: Session, readers: Readers) -> None:
-        self._session, self._readers = session, readers
+    def __init__(self, session: Session, readers: Readers, remaining: Remaining) -> None:
+        self._session, self._readers, self.remaining = session, readers, remaining
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
         self._streams: set[Stream] = set()
@@ -179,6 +185,7 @@ class Hub:
                 ends = await self._readers.read(lambda reader: reader.positions())
                 for partition, end in enumerate(ends):
                     await self._tell(partition, end)
+                await self._tell_sessions()
                 async with self._told:
                     self._told.notify_all()
             except DetentError:
@@ -198,6 +205,23 @@ class Hub:
                 self.heard(row)
                 if told is not None:
                     self._hand_on(self._owned(told))
+
+    async def _tell_sessions(self) -> None:
+        """Tell the streams that follow a session what is left of its budgets, where that has changed (X-095)."""
+        for stream in [one for one in self._streams if any(topic.startswith(SESSION) for topic in one.topics)]:
+            await self.tell_sessions(stream)
+
+    async def tell_sessions(self, stream: Stream) -> None:
+        """The same for one stream."""
+        for session_id in sorted(topic.removeprefix(SESSION) for topic in stream.topics if topic.startswith(SESSION)):
+            try:
+                left = await self.remaining(stream.tenant, session_id)
+            except DetentError:
+                continue  # It was closed, or another process owns the home now.
+            data = json.dumps({"session_id": session_id, "remaining": left}, sort_keys=True)
+            if stream.told.get(session_id) != data:
+                stream.told[session_id] = data
+                stream.put(None, Happening(stream.tenant, "metrics", None, None, data))
 
     def _hand_on(self, told: Happening) -> None:
         event_id = self.event_id(self.at)
@@ -286,6 +310,7 @@ class Hub:
                 yield frame
         self._streams.add(own)  # Nothing was awaited since the positions were compared: no gap, no repeat.
         try:
+            await self.tell_sessions(own)
             async for frame in self._live(own):
                 yield frame
         finally:

@@ -45,6 +45,7 @@ from detent.serve.access import Access, Surroundings
 from detent.serve.address import ADDRESS_FILE, LOCK_FILE, told_address
 from detent.serve.app import Application
 from detent.serve.authenticate import local_token
+from detent.serve.budgets import Budgets
 from detent.serve.children import Children, ChildSpec
 from detent.serve.counters import Counters
 from detent.serve.downloads import Downloads, checked_public_url, url_keys
@@ -177,19 +178,22 @@ def run(
             driving = Driving(home, session, parts, children, project=project)
             work = Runtime(home, workers=0, idle=True, parts=parts, session=session)
 
+            budgets = Budgets(session)
+
             def begin() -> Serving:
                 """What the handlers share; made within the loop."""
                 hosts = _hosts(listening, port)
                 surroundings = Surroundings(_origins(listening, hosts), listening.behind_proxy, listening.proxy_header)
                 return Serving(
                     writer=Writer(session),
+                    budgets=budgets,
                     idempotency=Idempotency(work.idempotency, parts.clock.wall_ms),
                     submitting=Submitting(work, project.resolve()),
                     home=home,
                     session=session,
                     access=Access(home.path, session, token, rates, surroundings, parts.clock.wall_ms),
                     readers=readers,
-                    hub=Hub(session, readers),
+                    hub=Hub(session, readers, budgets.left),
                     uploads=Uploading(home),
                     downloads=downloads,
                     counters=Counters(),

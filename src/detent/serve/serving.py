@@ -9,6 +9,7 @@ from detent.inspect.monitoring import Exposition
 from detent.owner.home import Home
 from detent.owner.session import Session
 from detent.serve.access import Access
+from detent.serve.budgets import Budgets
 from detent.serve.counters import Counters
 from detent.serve.downloads import Downloads
 from detent.serve.driving import Driving
@@ -32,6 +33,7 @@ class Serving:
     uploads: Uploading
     writer: Writer
     idempotency: Idempotency
+    budgets: Budgets
     submitting: Submitting
     downloads: Downloads
     counters: Counters

@@ -15,7 +15,7 @@ from detent.words.states import word_of
 
 TOPICS_MAX: Final = 50
 STREAMS_MAX: Final = 1_000
-_TOPIC: Final = re.compile(r"jobs|runs|(?:job|run):[A-Za-z0-9._:-]{1,200}")
+_TOPIC: Final = re.compile(r"jobs|runs|(?:job|run|session):[A-Za-z0-9._:-]{1,200}")
 
 
 class Counts(Shape):
@@ -103,7 +103,7 @@ async def _topics(call: Call, written: str) -> frozenset[str]:
     assert call.principal is not None
     faults = [topic for topic in topics if not _TOPIC.fullmatch(topic)]
     if faults or len(topics) > TOPICS_MAX:
-        message = f"is a list of at most {TOPICS_MAX} topics: jobs, runs, job:ID, run:ID"
+        message = f"is a list of at most {TOPICS_MAX} topics: jobs, runs, job:ID, run:ID, session:ID"
         raise InvalidInput(
             f"query.topics {message}",
             code="VALIDATION_ERROR",
@@ -117,6 +117,11 @@ async def _topics(call: Call, written: str) -> frozenset[str]:
         raise InvalidInput("there is no such job in this workspace", code="UNKNOWN_JOB")
     for run_id in (name for kind, _, name in named if kind == "run"):
         await call.read(lambda reader, run_id=run_id: reader.run(call.workspace, run_id))  # type: ignore[misc]
+    sessions = [name for kind, _, name in named if kind == "session"]
+    if sessions and not call.principal.may("sessions:read"):
+        raise RequestRefused("the credential lacks the scope sessions:read", code="FORBIDDEN")
+    for session_id in sessions:
+        await call.serving.budgets.left(call.workspace, session_id)
     return topics
 
 

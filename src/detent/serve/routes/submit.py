@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue, model_validator
@@ -9,7 +10,9 @@ from pydantic import Field, JsonValue, model_validator
 from detent.canon.grammar import AMOUNT_MAX, RESOURCES_MAX
 from detent.errors import RequestRefused, error_of
 from detent.runs.platform_jobs import JobOptions
+from detent.serve.budgets import headers_of, paid_by
 from detent.serve.call import Answer, Call, Shape
+from detent.serve.paging import Id
 from detent.serve.submitting import Asker, Offered, TaskAsked, content_named
 from detent.serve.table import READING, Route
 from detent.serve.writing import Writing
@@ -71,6 +74,15 @@ class Task(Shape):
         )
 
 
+class Paid(Shape):
+    """The session that pays for a job, and the most that the job may take from each of its budgets."""
+
+    session_id: Id
+    tokens: Annotated[int, Field(ge=0, le=1 << 53)] | None = None
+    time_ms: Annotated[int, Field(ge=0, le=1 << 53)] | None = None
+    cost: Annotated[int, Field(ge=0, le=1 << 53)] | None = None
+
+
 class JobAsked(Shape):
     """A job to submit: exactly one of a payload and a task."""
 
@@ -81,6 +93,8 @@ class JobAsked(Shape):
     """Whether an earlier failure of the same payload answers, too."""
     in_flight: Literal["new", "join"] = "new"
     """Whether an equal payload that is under way answers (`join`)."""
+    paid_by: Paid | None = None
+    """A session whose budgets cover the job."""
 
     @model_validator(mode="after")
     def _exactly_one(self) -> JobAsked:
@@ -112,6 +126,8 @@ async def post_job(call: Call) -> Answer:
     asked: JobAsked = call.body
     insist_on_scope(call, asked)
     await insist_on_content(call, asked)
+    if asked.paid_by is not None:
+        await call.serving.budgets.left(call.workspace, asked.paid_by.session_id)
     made: list[tuple[Offered, Answer]] = []
 
     def make() -> Writing:
@@ -129,6 +145,9 @@ async def post_job(call: Call) -> Answer:
         if decided.refusal is not None:
             raise error_of(decided.refusal)
     one, answer = made[-1]
+    if asked.paid_by is not None:
+        left = await call.serving.budgets.left(call.workspace, asked.paid_by.session_id)
+        answer = replace(answer, headers={**answer.headers, **headers_of(left)})
     if one.payload is not None and call.serving.submitting.supersedes:
         payload = one.payload
         await call.serving.writer.run(lambda: call.serving.submitting.supersede(payload))
@@ -142,9 +161,13 @@ def offer(call: Call, asked: JobAsked, job_id: str | None = None) -> Offered:
     submitting = call.serving.submitting
     if asked.payload is not None:
         options = JobOptions(reuse_failed=asked.reuse_failed, in_flight_policy=asked.in_flight)
-        return submitting.payload(asker, asked.payload, options, job_id)
-    assert asked.task is not None
-    return submitting.task(asker, asked.task.asked(), job_id)
+        one = submitting.payload(asker, asked.payload, options, job_id)
+    else:
+        assert asked.task is not None
+        one = submitting.task(asker, asked.task.asked(), job_id)
+    if asked.paid_by is not None and one.submission is not None:
+        one.submission.request = paid_by(call.workspace, asked.paid_by.session_id, asked.paid_by.model_dump())
+    return one
 
 
 def taken(one: Offered) -> JobTaken:
@@ -177,7 +200,14 @@ async def insist_on_content(call: Call, asked: JobAsked) -> None:
 
 SUBMITTING: Final = (
     *("QUEUE_FULL", "WORKSPACE_MISMATCH", "CONTENT_UNKNOWN", "PLAN_EXCEEDED", "NO_FEASIBLE_POOL", "POOL_UNREADY"),
-    *("POLICY_UNKNOWN", "SESSION_BUDGET_EXCEEDED", "CTX_TOO_LONG", "TOKEN_BUDGET_EXCEEDED", "INVALID_PARAMS"),
+    *(
+        "POLICY_UNKNOWN",
+        "SESSION_BUDGET_EXCEEDED",
+        "CTX_TOO_LONG",
+        "NOT_FOUND",
+        "TOKEN_BUDGET_EXCEEDED",
+        "INVALID_PARAMS",
+    ),
     *("CONFLICT", "INBOX_FULL", "OUTCOME_UNKNOWN"),
 )
 """The codes of every route that submits jobs."""
