@@ -88,7 +88,7 @@ def test_head_is_answered_where_get_is_and_without_content(served: Served) -> No
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
 def test_another_method_is_refused_with_those_that_are_taken(served: Served, method: str) -> None:
-    reply = served.ask(method, "/v1/runs")
+    reply = served.ask(method, "/v1/counts")
     assert (reply.status, reply.code) == (405, "METHOD_NOT_ALLOWED")
     assert reply.headers["allow"] == "GET, HEAD"
 

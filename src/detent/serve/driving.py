@@ -38,6 +38,7 @@ LOOK_SECONDS: Final = 90.0
 ANSWER_SECONDS: Final = 30.0
 """How long the driver host may take to have a run recorded, also when it has just died."""
 CANCEL_SECONDS: Final = 10.0
+ONCE_LABEL: Final = b"detent/run-once/v1\0"
 
 
 class Driving:
@@ -88,15 +89,21 @@ class Driving:
         return found, await self._on(self._pool, lambda: laid_out(self._home.path, found, content))
 
     async def start(
-        self, workspace: str, requested_by: str, looked: Mapping[str, Any], options: Mapping[str, Any]
+        self,
+        workspace: str,
+        requested_by: str,
+        looked: Mapping[str, Any],
+        options: Mapping[str, Any],
+        *,
+        once: bytes | None = None,
     ) -> str:
-        """Have a run recorded and driven; gives its id once it is on the ledger."""
+        """Have a run recorded and driven; gives its id once it is on the ledger. The same ``once`` is the same run."""
         asked = {"op": "start", "inputs": looked["inputs"], "options": dict(options)}
-        return await self._run(workspace, requested_by, looked["name"], asked)
+        return await self._run(workspace, requested_by, looked["name"], once, asked)
 
-    async def retry(self, workspace: str, requested_by: str, run_id: str, name: str) -> str:
+    async def retry(self, workspace: str, requested_by: str, run_id: str, name: str, once: bytes | None = None) -> str:
         """Have the parts of a run that did not succeed run again; gives the id of the run that does."""
-        return await self._run(workspace, requested_by, name, {"op": "retry", "retry_of": run_id})
+        return await self._run(workspace, requested_by, name, once, {"op": "retry", "retry_of": run_id})
 
     async def cancel(self, run_id: str, reason: str | None, beside: Command) -> Cancelled:
         """Cancel a run; ``beside`` is recorded in the first commit of it."""
@@ -111,8 +118,12 @@ class Driving:
             canceller = Canceller(self._home, self._session, reader, reason=reason, beside=beside)
             return canceller.run(run_id, wait_seconds=CANCEL_SECONDS)
 
-    async def _run(self, workspace: str, requested_by: str, name: str, asked: Mapping[str, Any]) -> str:
-        operation = UUID(bytes=self._random(16), version=4)
+    async def _run(
+        self, workspace: str, requested_by: str, name: str, once: bytes | None, asked: Mapping[str, Any]
+    ) -> str:
+        # Under an idempotency key the ids follow from it: what a killed server began and did not answer is the same run again.
+        drawn = self._random(16) if once is None else sha256(ONCE_LABEL + once)[:16]
+        operation = UUID(bytes=drawn, version=4)
         run_id = new_run_id(name, lambda size: sha256(operation.bytes)[:size])
         document = {
             **asked,

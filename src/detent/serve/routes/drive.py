@@ -178,6 +178,11 @@ def _principal(call: Call) -> str:
     return call.principal.principal_id
 
 
+def _once(call: Call) -> bytes | None:
+    """What tells this request from all others but its repetitions; None without an idempotency key."""
+    return None if call.once is None else call.once.scope + call.once.body
+
+
 async def _start(call: Call) -> Answer:
     body: NewRun = call.body
     driving = call.serving.driving
@@ -187,7 +192,7 @@ async def _start(call: Call) -> Answer:
     else:
         looked = await driving.look("bind", call.workspace, body.contract, params=body.params)
     options = {name: value for name, value in body.options.model_dump().items() if value}
-    run_id = await driving.start(call.workspace, _principal(call), looked, options)
+    run_id = await driving.start(call.workspace, _principal(call), looked, options, once=_once(call))
     return await _started(call, run_id, None)
 
 
@@ -254,7 +259,7 @@ async def _cancel(call: Call) -> Answer:
 async def _retry(call: Call) -> Answer:
     run_id = call.path["run_id"]
     view = await call.read(lambda reader: reader.run(call.workspace, run_id))
-    retried = await call.serving.driving.retry(call.workspace, _principal(call), run_id, view.row.name)
+    retried = await call.serving.driving.retry(call.workspace, _principal(call), run_id, view.row.name, _once(call))
     await call.serving.driving.record(operated(call, "run.retry", "run", run_id))
     return await _started(call, retried, run_id)
 
