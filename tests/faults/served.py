@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
+from typing import Any
 
 from detent.inspect.audit import verify_home
 from tests.serve.laboured import Laboured, eventually, offspring_of, project
@@ -63,17 +64,12 @@ class Site:
     def cycle(self, number: int) -> None:
         """Ask for some work, kill something meanwhile, and see that all of it is acknowledged."""
         place = str(self.laboured.directory)
-        asked = [
-            (
-                f"job-{number}-{n}",
-                "/v1/jobs",
-                {"task": {"target": "tasks:note", "arguments": [f"j{number}.{n}", place]}},
-            )
-            for n in range(3)
-        ]
-        asked.append(
-            (f"run-{number}", "/v1/runs", {"contract": CONTRACT, "params": {"place": place, "word": f"r{number}"}})
-        )
+        asked: list[tuple[str, str, dict[str, Any]]] = []
+        for n in range(3):
+            task = {"target": "tasks:note", "arguments": [f"j{number}.{n}", place]}
+            asked.append((f"job-{number}-{n}", "/v1/jobs", {"task": task}))
+        params = {"place": place, "word": f"r{number}"}
+        asked.append((f"run-{number}", "/v1/runs", {"contract": CONTRACT, "params": params}))
         moment = self._random.randrange(len(asked))
         for turn, (key, path, document) in enumerate(asked):
             if turn == moment:

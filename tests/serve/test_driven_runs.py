@@ -141,6 +141,26 @@ def test_a_contract_that_takes_too_long_is_refused_and_the_next_is_looked_at(lab
     assert said[1]["answer"]["ok"]
 
 
+@pytest.mark.door("route GET /v1/runs/{run_id}/diff/{other_id}")
+def test_two_runs_are_compared_and_a_timeline_tells_every_attempt(served: Served, laboured: Laboured) -> None:
+    place = str(laboured.directory)
+    one, other = (started(served, NOTE, place=place, word=word) for word in ("old", "new"))
+    assert [ended(served, run) for run in (one, other)] == ["succeeded", "succeeded"]
+    told = served.json(f"/v1/runs/{one}/diff/{other}")
+    assert told["params"] == [{"name": "word", "old": "old", "new": "new"}]
+    (step,) = told["steps_changed"]
+    (element,) = step["elements"]
+    assert [changed["name"] for changed in element["ingredients"]] == ["argument:word"]
+    assert element["result_digests"][0] != element["result_digests"][1]
+    same = served.json(f"/v1/runs/{one}/diff/{one}")
+    assert (same["params"], same["steps_changed"], same["steps_added"], same["complete"]) == ([], [], [], True)
+    timeline = served.json(f"/v1/runs/{one}/timeline")
+    assert (timeline["step"], timeline["attempt"], timeline["state"]) == (["note"], [1], ["succeeded"])
+    assert timeline["started_ms"][0] <= timeline["ended_ms"][0]
+    for path in (f"/v1/runs/{one}/diff/absent", f"/v1/runs/absent/diff/{one}", "/v1/runs/absent/timeline"):
+        assert served.get(path).code == "UNKNOWN_RUN"
+
+
 @pytest.mark.door("route POST /v1/trees:missing")
 def test_a_run_takes_its_code_from_a_source_tree(served: Served, laboured: Laboured) -> None:
     """T4: what a workspace has not uploaded it cannot name, whether it is there or not."""

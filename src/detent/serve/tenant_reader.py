@@ -21,6 +21,7 @@ from detent.inspect.explain_job import explained
 from detent.inspect.explain_run import explain_run
 from detent.inspect.job_results import job_result
 from detent.inspect.logs import AttemptLog, JobLog, attempts_of, job_log, job_times
+from detent.inspect.run_history import difference, timeline_of_run
 from detent.jobs.order import Order
 from detent.jobs.status import Timeline, timeline
 from detent.jobs.work import WorkFile, WorkReport
@@ -211,6 +212,26 @@ class TenantReader:
             view = view_of_run(_own_run(reader, tenant, run_id), Times.of(reader))
             live = Live(live_since(self._home.path), self._parts.clock.wall_ms())
             return view, recorded_run(reader, content, view.run, live)
+
+    def timeline(self, tenant: str, run_id: str) -> tuple[RunView, dict[str, Any] | None]:
+        """The attempts of a run as columns; None in place of them when what it was started with is gone."""
+        with self._moment() as (reader, content):
+            view, times = view_of_run(_own_run(reader, tenant, run_id), self._times_now()), Times.of(reader)
+            run = recorded_run(
+                reader, content, view.run, Live(live_since(self._home.path), self._parts.clock.wall_ms())
+            )
+            return view, None if run is None else timeline_of_run(reader, content, run, times)
+
+    def difference(self, tenant: str, first: str, second: str) -> dict[str, Any] | None:
+        """What differs between two runs; None when what one of them was started with is gone."""
+        with self._moment() as (reader, content):
+            times = Times.of(reader)
+            views = [view_of_run(_own_run(reader, tenant, run_id), times) for run_id in (first, second)]
+            live = Live(live_since(self._home.path), self._parts.clock.wall_ms())
+            runs = [recorded_run(reader, content, view.run, live) for view in views]
+            if runs[0] is None or runs[1] is None:
+                return None
+            return difference(reader, content, runs[0], runs[1])
 
     def explain_run(self, tenant: str, run_id: str, step: str | None) -> dict[str, object]:
         """Why each step of a run is where it is."""

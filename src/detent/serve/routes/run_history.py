@@ -1,0 +1,117 @@
+"""Runs, looked back on: the timeline of one, and the difference of two."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import JsonValue
+
+from detent.access.headers import weak_tag
+from detent.errors import InvalidInput
+from detent.kernel.run import RUNNING
+from detent.serve.call import Answer, Call, Shape
+from detent.serve.table import READING, Route
+
+
+class Timeline(Shape):
+    """The attempts of a run's own jobs as columns: row n of each is attempt n. Times are milliseconds since 1970."""
+
+    step: list[str]
+    index: list[int | None]
+    job_id: list[str]
+    attempt: list[int]
+    waited_ms: list[int | None]
+    """How long it waited for a worker before it began."""
+    started_ms: list[int | None]
+    ended_ms: list[int | None]
+    worker: list[str | None]
+    state: list[str]
+    complete: bool
+    """Whether all jobs are there; a large run is told for its first 2,000."""
+
+
+class Changed(Shape):
+    """A name with two values."""
+
+    name: str
+    old: JsonValue
+    new: JsonValue
+
+
+class ElementDifference(Shape):
+    """What differs in one job of a step."""
+
+    index: int | None
+    job_ids: list[str]
+    ingredients: list[Changed]
+    """What its key was made of: code, arguments, inputs, versions; by digest."""
+    result_digests: list[str | None]
+
+
+class StepDifference(Shape):
+    """What differs in a step that both runs have; pairs are the first run's and the second's."""
+
+    step: str
+    state: list[str]
+    ran_ms: list[int | None]
+    total: list[int | None]
+    elements: list[ElementDifference]
+
+
+class RunDifference(Shape):
+    """What differs between two runs."""
+
+    params: list[Changed]
+    steps_added: list[str]
+    steps_removed: list[str]
+    steps_changed: list[StepDifference]
+    complete: bool
+    """Whether everything was compared; of a step, the first 2,000 elements are."""
+
+
+def _gone() -> InvalidInput:
+    return InvalidInput(
+        "the run has no steps to show: it is not a run of a contract, or its inputs were erased",
+        code="CONTENT_GONE",
+        hint="GET /v1/jobs?run= lists its jobs",
+    )
+
+
+async def _timeline(call: Call) -> Answer:
+    view, columns = await call.read(lambda reader: reader.timeline(call.workspace, call.path["run_id"]))
+    if columns is None:
+        raise _gone()
+    tag = None if view.row.status == RUNNING else weak_tag("timeline", view.row.run_id, view.row.body)
+    return Answer(Timeline.model_validate(columns), tag=tag)
+
+
+async def _diff(call: Call) -> Answer:
+    first, second = call.path["run_id"], call.path["other_id"]
+    told = await call.read(lambda reader: reader.difference(call.workspace, first, second))
+    if told is None:
+        raise _gone()
+    return Answer(RunDifference.model_validate(told))
+
+
+_OWN: Final = ("UNKNOWN_RUN", "CONTENT_GONE", *READING)
+ROUTES: Final = (
+    Route(
+        "GET",
+        "/v1/runs/{run_id}/timeline",
+        _timeline,
+        "Read when each attempt of a run waited, began and ended, as columns.",
+        "runs:read",
+        _OWN,
+        {200: Timeline},
+        etag=True,
+    ),
+    Route(
+        "GET",
+        "/v1/runs/{run_id}/diff/{other_id}",
+        _diff,
+        "Compare two runs: parameters, steps, what their work was made of, and results.",
+        "runs:read",
+        _OWN,
+        {200: RunDifference},
+    ),
+)
