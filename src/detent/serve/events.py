@@ -17,9 +17,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import secrets
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -28,7 +29,7 @@ from detent.canon import decode_trusted
 from detent.errors import DetentError, InvalidInput
 from detent.jobs.status import RETRYING, JobStatus, project_status
 from detent.kernel.history import RUN_ENDED, RUN_REUSED, STEP_REUSED
-from detent.kernel.records import RUN_STARTED, SUBMITTED, TRANSITION
+from detent.kernel.records import OPERATED, RUN_STARTED, SUBMITTED, TRANSITION
 from detent.kernel.run import RUNNING as RUN_RUNNING
 from detent.kernel.table import State
 from detent.owner.session import Session
@@ -51,6 +52,10 @@ Remaining = Callable[[str, str], Awaitable[dict[str, int]]]
 _ID: Final = re.compile(r"[0-9]{1,5}:[0-9]{1,12}(?:,[0-9]{1,5}:[0-9]{1,12}){0,255}")
 
 
+_WHOLE: Final = {"job": "jobs", "run": "runs", "operated": "audit"}
+"""The topics that have every event of a kind."""
+
+
 @dataclass(frozen=True, slots=True)
 class Happening:
     """One record as streams see it."""
@@ -63,7 +68,7 @@ class Happening:
 
     def is_for(self, topics: frozenset[str]) -> bool:
         """Whether a stream with these topics wants it."""
-        own = {f"{self.event}s"} if self.event in {"job", "run"} else set()
+        own = {_WHOLE[self.event]} if self.event in _WHOLE else set()
         if self.job_id is not None:
             own.add(f"job:{self.job_id}")
         if self.run_id is not None:
@@ -78,9 +83,14 @@ class Stream:
     tenant: str
     credential_id: str
     topics: frozenset[str]
+    stream_id: str = field(default_factory=lambda: f"st_{secrets.token_hex(12)}")
     waiting: deque[tuple[str | None, Happening]] = field(default_factory=deque)
+    live: deque[bytes] = field(default_factory=deque)
+    """Frames without an id, which no resumed stream gets again."""
     told: dict[str, str] = field(default_factory=dict)
     """Of each session that it follows: what was told last."""
+    sent: dict[tuple[str, int, str], int] = field(default_factory=dict)
+    """How much of each job's output was sent: by job, attempt and stream."""
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     late: bool = False
 
@@ -90,6 +100,12 @@ class Stream:
             self.late = True
         else:
             self.waiting.append((event_id, happening))
+        self.woken.set()
+
+    def say(self, event: str, data: Mapping[str, Any]) -> None:
+        """Hand over something that is only told live; dropped for a reader that lags."""
+        if len(self.live) < LATE_MAX:
+            self.live.append(_frame(event, json.dumps(data), None))
         self.woken.set()
 
 
@@ -145,6 +161,20 @@ class Hub:
     def streams(self) -> int:
         """How many streams are open."""
         return len(self._streams)
+
+    def open_streams(self) -> list[Stream]:
+        """The streams that are live now."""
+        return list(self._streams)
+
+    def choose(self, tenant: str, credential_id: str, stream_id: str, topics: frozenset[str]) -> bool:
+        """Have a stream follow other topics from now on; False when the credential has no such stream."""
+        for stream in self._streams:
+            if (stream.stream_id, stream.tenant, stream.credential_id) == (stream_id, tenant, credential_id):
+                stream.topics = topics
+                stream.sent = {key: size for key, size in stream.sent.items() if f"log:{key[0]}" in topics}
+                stream.say("reset", {"reason": "the topics changed", "topics": sorted(topics)})
+                return True
+        return False
 
     def streams_of(self, credential_id: str) -> int:
         """How many streams of one credential are open."""
@@ -296,7 +326,13 @@ class Hub:
         """The frames of one stream, from behind an event or from now on, until the server stops or the reader is late."""
         at = None if last_event_id is None else self.position(last_event_id)
         own = Stream(tenant, credential_id, topics)
-        hello = {"protocol": 1, "now_ms": time.time_ns() // 1_000_000, "oldest": 0, "resumed": at is not None}
+        hello = {
+            "protocol": 1,
+            "stream": own.stream_id,
+            "now_ms": time.time_ns() // 1_000_000,
+            "oldest": 0,
+            "resumed": at is not None,
+        }
         return self._frames(own, hello, at, reset=last_event_id is not None and at is None)
 
     async def _frames(
@@ -338,6 +374,8 @@ class Hub:
             while own.waiting:
                 event_id, told = own.waiting.popleft()
                 yield _frame(told.event, told.data, event_id)
+            while own.live:
+                yield own.live.popleft()
             if own.late or self.draining.is_set():
                 reason = "late" if own.late else "draining"
                 yield _frame("bye", json.dumps({"reason": reason, "retry_ms": RETRY_MS}), None, retry_ms=RETRY_MS)
@@ -380,6 +418,10 @@ def happening(row: RecordRow, body: dict[str, Any]) -> Happening | None:
             "reason_code": body.get("reason_code"),
         }
         return Happening(body["tenant_id"], "run", None, row.run_id, json.dumps(data))
+    if row.kind == OPERATED:
+        named = ("action", "object_kind", "object_id", "outcome_code", "principal_id", "credential_id")
+        data = {name: body[name] for name in named} | {"position": f"{row.partition}:{row.position}"}
+        return Happening(body.get("tenant_id") or "", "operated", None, None, json.dumps(data))
     if row.kind == RUN_REUSED:
         data = {"run_id": row.run_id, "status": word_of(RUN_RUNNING), "reason_code": None}
         return Happening("", "run", None, row.run_id, json.dumps({**data, "reused_run_id": body["reused_run_id"]}))

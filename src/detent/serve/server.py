@@ -53,11 +53,13 @@ from detent.serve.driving import CHECKER, DRIVER, Driving
 from detent.serve.events import Hub
 from detent.serve.idempotency import Idempotency
 from detent.serve.limits import Rates
+from detent.serve.live_topics import LiveTopics
 from detent.serve.login import link, make_login
 from detent.serve.openapi import document
 from detent.serve.protocol import KEEP_ALIVE_SECONDS, LimitedProtocol
 from detent.serve.readers import Readers
 from detent.serve.routes import ALL
+from detent.serve.routes.home import queue_of
 from detent.serve.serving import Serving
 from detent.serve.submitting import Submitting
 from detent.serve.table import Table
@@ -236,6 +238,7 @@ class _Server(uvicorn.Server):
     on_started: Callable[[], None]
     on_draining: Callable[[], None]
     serving: Serving
+    live: LiveTopics
     ended_by = 0
 
     def __init__(self, listening: Listening, faults: list[BaseException]) -> None:
@@ -256,6 +259,8 @@ class _Server(uvicorn.Server):
         await serving.hub.start(partial(serving.access.load, serving.readers))
         serving.access.refused.start()
         await serving.uploads.start()
+        self.live = LiveTopics(serving.hub, serving.readers, partial(_queue_now, serving))
+        self.live.start()
         self.deferred.application = self.application(self.serving)
         await super().startup(sockets)
         self.on_started()
@@ -267,6 +272,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
         await self.serving.access.stop()
         await asyncio.to_thread(self.serving.writer.close)
+        await self.live.stop()
         await self.serving.hub.stop()
         await self.serving.uploads.stop()
 
@@ -284,6 +290,10 @@ class _Server(uvicorn.Server):
         """Remember which signal it was."""
         self.ended_by = self.ended_by or sig
         super().handle_exit(sig, frame)
+
+
+async def _queue_now(serving: Serving) -> dict[str, Any]:
+    return (await queue_of(serving)).model_dump()
 
 
 class _Deferred:

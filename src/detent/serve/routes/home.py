@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 from pydantic import Field
 
 from detent.errors import InvalidInput, RequestRefused
 from detent.serve.call import Answer, Call, Shape
+from detent.serve.serving import Serving
 from detent.serve.table import READING, Route
 from detent.words.states import word_of
 
 TOPICS_MAX: Final = 50
 STREAMS_MAX: Final = 1_000
-_TOPIC: Final = re.compile(r"jobs|runs|(?:job|run|session):[A-Za-z0-9._:-]{1,200}")
+_TOPIC: Final = re.compile(r"jobs|runs|queue|audit|(?:job|run|log|session):[A-Za-z0-9._:-]{1,200}")
+_SCOPES: Final = {
+    "run": "runs:read",
+    "runs": "runs:read",
+    "log": "logs:read",
+    "queue": "queue:read",
+    "audit": "audit:read",
+    "session": "sessions:read",
+}
+"""What a topic needs beside jobs:read."""
 
 
 class Counts(Shape):
@@ -56,7 +67,16 @@ class EventsQuery(Shape):
     """What to follow."""
 
     topics: Annotated[str, Field(min_length=1, max_length=12_000)]
-    """Up to 50, comma-joined: `jobs`, `runs`, `job:ID`, `run:ID` (the run and its jobs)."""
+    """Up to 50, comma-joined: `jobs`, `runs`, `job:ID`, `run:ID` (the run and its jobs), `log:JOB` (its output as it comes), `queue`
+    (at most once a second), `session:ID` (what is left of its budgets), `audit` (actions of operators)."""
+
+
+class Topics(Shape):
+    """What a stream follows from now on."""
+
+    topics: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=210)]], Field(min_length=1, max_length=TOPICS_MAX)
+    ]
 
 
 async def _counts(call: Call) -> Answer:
@@ -67,7 +87,12 @@ async def _counts(call: Call) -> Answer:
 
 
 async def _queue(call: Call) -> Answer:
-    found = await asyncio.to_thread(call.serving.metrics.queues, call.serving.session)
+    return Answer(await queue_of(call.serving))
+
+
+async def queue_of(serving: Serving) -> Queue:
+    """What waits now."""
+    found = await asyncio.to_thread(serving.metrics.queues, serving.session)
     pools = [
         QueuePool(
             pool=pool,
@@ -79,12 +104,12 @@ async def _queue(call: Call) -> Answer:
         )
         for pool, depths in sorted(found.depths.items())
     ]
-    return Answer(Queue(waiting=sum(pool.waiting for pool in pools), capacity=found.capacity_total, pools=pools))
+    return Queue(waiting=sum(pool.waiting for pool in pools), capacity=found.capacity_total, pools=pools)
 
 
 async def _events(call: Call) -> Answer:
     query: EventsQuery = call.query
-    topics = await _topics(call, query.topics)
+    topics = await _topics(call, query.topics.split(","), "query.topics")
     serving, principal = call.serving, call.principal
     assert principal is not None
     open_here = serving.hub.streams_of(principal.credential_id)
@@ -97,29 +122,41 @@ async def _events(call: Call) -> Answer:
     return Answer(frames, headers={"x-accel-buffering": "no"})
 
 
-async def _topics(call: Call, written: str) -> frozenset[str]:
+async def _change(call: Call) -> Answer:
+    body: Topics = call.body
+    topics = await _topics(call, body.topics, "body.topics")
+    principal = call.principal
+    assert principal is not None
+    if not call.serving.hub.choose(call.workspace, principal.credential_id, call.path["stream"], topics):
+        raise RequestRefused("the credential has no such stream open", code="NOT_FOUND")
+    return Answer(Topics(topics=sorted(topics)))
+
+
+async def _topics(call: Call, written: Sequence[str], path: str) -> frozenset[str]:
     """The topics of a stream, each one that this workspace has and the credential may see."""
-    topics = frozenset(written.split(","))
+    topics = frozenset(written)
     assert call.principal is not None
     faults = [topic for topic in topics if not _TOPIC.fullmatch(topic)]
     if faults or len(topics) > TOPICS_MAX:
-        message = f"is a list of at most {TOPICS_MAX} topics: jobs, runs, job:ID, run:ID, session:ID"
-        raise InvalidInput(
-            f"query.topics {message}",
-            code="VALIDATION_ERROR",
-            details={"errors": [{"path": "query.topics", "message": message}]},
+        message = (
+            f"is a list of at most {TOPICS_MAX} topics: jobs, runs, job:ID, run:ID, log:JOB, session:ID, queue, audit"
         )
-    if not call.principal.may("runs:read") and any(topic.startswith("run") for topic in topics):
-        raise RequestRefused("the credential lacks the scope runs:read", code="FORBIDDEN")
+        raise InvalidInput(
+            f"{path} {message}",
+            code="VALIDATION_ERROR",
+            details={"errors": [{"path": path, "message": message}]},
+        )
+    for topic in sorted(topics):
+        scope = _SCOPES.get(topic.partition(":")[0])
+        if scope is not None and not call.principal.may(scope):
+            raise RequestRefused(f"the credential lacks the scope {scope}", code="FORBIDDEN")
     named = [topic.partition(":") for topic in sorted(topics) if ":" in topic]
-    jobs = [name for kind, _, name in named if kind == "job"]
+    jobs = list({name for kind, _, name in named if kind in {"job", "log"}})
     if len(await call.read(lambda reader: reader.jobs_of(call.workspace, jobs))) < len(jobs):
         raise InvalidInput("there is no such job in this workspace", code="UNKNOWN_JOB")
     for run_id in (name for kind, _, name in named if kind == "run"):
         await call.read(lambda reader, run_id=run_id: reader.run(call.workspace, run_id))  # type: ignore[misc]
     sessions = [name for kind, _, name in named if kind == "session"]
-    if sessions and not call.principal.may("sessions:read"):
-        raise RequestRefused("the credential lacks the scope sessions:read", code="FORBIDDEN")
     for session_id in sessions:
         await call.serving.budgets.left(call.workspace, session_id)
     return topics
@@ -146,5 +183,15 @@ ROUTES: Final = (
         query=EventsQuery,
         media_type="text/event-stream",
         streams=True,
+    ),
+    Route(
+        "PUT",
+        "/v1/events/{stream}/topics",
+        _change,
+        "Have an open stream follow other topics from now on; its `hello` says its name.",
+        "jobs:read",
+        ("UNKNOWN_JOB", "UNKNOWN_RUN", "NOT_FOUND", *READING),
+        {200: Topics},
+        body=Topics,
     ),
 )
