@@ -27,6 +27,7 @@ PROGRAMMES = (
     "bench.artifact_rate",
     "bench.run_rate",
     "bench.owner_rate",
+    "bench.http_rate",
     "bench.store_append",
     "bench.verify_rate",
     "bench.big_ledger",
