@@ -29,10 +29,11 @@ from detent.jobs.status import JobStatus
 from detent.kernel.run import RUN_STATUSES, RUNNING
 from detent.kernel.table import State
 from detent.runs.record.view import StepView
-from detent.sdk.client import Handle, Left
+from detent.sdk.client import Handle
 from detent.sdk.context import TaskContext
 from detent.sdk.flow import Flow
 from detent.sdk.flow_handle import FlowHandle
+from detent.sdk.outcomes import Left
 from detent.sdk.run import Run
 from detent.sdk.task import Task
 from detent.serve.openapi import document

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     )
     from detent.executor.file import File
     from detent.runs.ordered.item_outcome import SKIP
-    from detent.sdk.client import Client, TaskCancelled, TaskFailed
+    from detent.sdk.async_client import AsyncClient
+    from detent.sdk.client import Client
     from detent.sdk.context import context
     from detent.sdk.flow import flow
     from detent.sdk.ordered_map import ordered_map
+    from detent.sdk.outcomes import TaskCancelled, TaskFailed
     from detent.sdk.run import RunFailed, run
     from detent.sdk.task import task
     from detent.sdk.verify import verify
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 _WHERE = {
     "File": "detent.executor.file",
     "context": "detent.sdk.context",
+    "AsyncClient": "detent.sdk.async_client",
     "Client": "detent.sdk.client",
     "flow": "detent.sdk.flow",
     "ordered_map": "detent.sdk.ordered_map",
@@ -46,12 +49,13 @@ _WHERE = {
     "Refused": "detent.errors",
     "RequestRefused": "detent.errors",
     "RunFailed": "detent.sdk.run",
-    "TaskCancelled": "detent.sdk.client",
-    "TaskFailed": "detent.sdk.client",
+    "TaskCancelled": "detent.sdk.outcomes",
+    "TaskFailed": "detent.sdk.outcomes",
 }
 
 __all__ = [
     "SKIP",
+    "AsyncClient",
     "Client",
     "DetentError",
     "File",

@@ -9,7 +9,8 @@ import pytest
 
 from detent.canon import parse_digest
 from detent.canon.merkle import verify_inclusion
-from detent.sdk.client import Client, TaskFailed
+from detent.sdk.client import Client
+from detent.sdk.outcomes import TaskFailed
 from tests.cli.conftest import Cli
 from tests.golden.archives import put_in_place
 from tests.golden.arrays import ARCHIVE, RETRIED, REUSED, SECOND

@@ -13,8 +13,9 @@ import pytest
 from detent.errors import InvalidInput
 from detent.reuse import path_arguments
 from detent.reuse.path_arguments import LOOKED_MAX, PathArguments, no_value
-from detent.sdk.client import Client, TaskFailed
+from detent.sdk.client import Client
 from detent.sdk.flow_file import load_flow
+from detent.sdk.outcomes import TaskFailed
 from tests.cli.project import Project, detent_home, project
 
 __all__ = ["detent_home", "project"]

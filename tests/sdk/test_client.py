@@ -24,7 +24,8 @@ from detent.owner.wiring import Parts
 from detent.runs import runtime
 from detent.runs.erase import erase_job
 from detent.runs.submit import submitter
-from detent.sdk.client import Client, TaskCancelled, TaskFailed
+from detent.sdk.client import Client
+from detent.sdk.outcomes import TaskCancelled, TaskFailed
 from detent.store.api import JobRow
 from detent.store.sqlite import SqliteStore
 from detent.testing import FakeClock, Faults, InlineLane, TemporaryHome, faulty

@@ -13,7 +13,8 @@ import pytest
 
 from detent.errors import InvalidInput
 from detent.kernel import Cancel, Claim, Grant, Job
-from detent.sdk.client import Client, Left, TaskCancelled
+from detent.sdk.client import Client
+from detent.sdk.outcomes import Left, TaskCancelled
 from detent.sdk.run import run as run_contract
 from detent.store.sqlite import SqliteStore
 from detent.testing import TemporaryHome

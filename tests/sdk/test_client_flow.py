@@ -12,7 +12,8 @@ import pytest
 
 import detent
 from detent.errors import InvalidInput
-from detent.sdk.client import Client, Left
+from detent.sdk.client import Client
+from detent.sdk.outcomes import Left
 from detent.testing import TemporaryHome
 from detent.testing.plugin import detent_clock, detent_home
 from tests.runs.rig import eventually

@@ -13,7 +13,8 @@ from detent.errors import InvalidInput
 from detent.inspect.replay import replay_home
 from detent.jobs.order import Order
 from detent.kernel import Job
-from detent.sdk.client import Client, TaskFailed
+from detent.sdk.client import Client
+from detent.sdk.outcomes import TaskFailed
 from detent.testing import TemporaryHome
 from detent.testing.plugin import detent_clock, detent_home
 from tests.homes import retry_at_once

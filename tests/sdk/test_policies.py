@@ -20,7 +20,8 @@ from detent.inspect.replay import replay_home
 from detent.kernel import Job, KernelConfig
 from detent.owner.recovery import recover
 from detent.scheduling import Scheduler
-from detent.sdk.client import Client, Handle, TaskFailed
+from detent.sdk.client import Client, Handle
+from detent.sdk.outcomes import TaskFailed
 from detent.store.sqlite import SqliteStore
 from detent.testing import TemporaryHome
 from detent.testing.plugin import detent_home

@@ -12,19 +12,17 @@ not ended then stays in the queue, and the next client goes on with it.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 
-from detent.errors import DetentError, InvalidInput
-from detent.sdk.options import Duration, check_policies, not_ended, waiting_seconds
-from detent.words.quantities import count_text
+from detent.errors import InvalidInput
+from detent.sdk.options import Duration, check_policies, not_ended, refuse_ambiguous, waiting_seconds
+from detent.sdk.outcomes import Left, TaskCancelled, TaskFailed, ticket_failure
 
 if TYPE_CHECKING:
     from detent.inspect.fetch_artifacts import Fetched
@@ -44,46 +42,6 @@ ENDPOINT = "Client.submit"
 CLOSE_SECONDS = 60.0
 """How long `Client.close` waits for what was submitted and begun, unless asked otherwise."""
 logger = logging.getLogger("detent.client")
-
-
-class TaskFailed(DetentError):
-    """A task did not succeed; ``details`` has its category, code and traceback."""
-
-    code = "WORK_FAILED"
-
-
-class TaskCancelled(TaskFailed):
-    """A task was cancelled before it ended."""
-
-    code = "WORK_CANCELLED"
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """What a client left when it was closed; empty, and so false, when all had ended."""
-
-    interrupted: tuple[str, ...] = ()
-    """Jobs that were running here. They are in the queue again, and begin anew with the next worker."""
-    queued: tuple[str, ...] = ()
-    """Jobs that this client submitted and that have not begun, or not here."""
-    runs: tuple[str, ...] = ()
-    """Runs of flows, to be taken up where they stand."""
-
-    def __bool__(self) -> bool:
-        return bool(self.interrupted or self.queued or self.runs)
-
-    def __str__(self) -> str:
-        counts = (
-            (self.interrupted, "interrupted job", None),
-            (self.queued, "job in the queue", "jobs in the queue"),
-            (self.runs, "unfinished run", None),
-        )
-        said = [
-            f"{count_text(len(ids), one, many)} ({ids[0]}{', ...' if ids[1:] else ''})"
-            for ids, one, many in counts
-            if ids
-        ]
-        return ", ".join(said) or "nothing"
 
 
 class Handle:
@@ -143,6 +101,9 @@ class Handle:
 class Client:
     """Submits functions and flows to a home and runs them on local workers. Safe for several threads.
 
+    With the URL of a server in place of a home, the server's workers run them (see `detent.sdk.remote_client`): ``key`` is one of its
+    keys, else ``DETENT_KEY``; ``pin`` the digest of its public key.
+
     ``home`` names the directory of the ledger; otherwise the nearest ``.detent`` upwards, or a new one here. ``force`` runs
     everything again, ``salt`` disowns all earlier results.
 
@@ -151,6 +112,14 @@ class Client:
     what it submits to other processes.
     """
 
+    def __new__(cls, home: str | Path | None = None, **options: Any) -> Self:
+        """A `RemoteClient`, which has the same methods, where the URL of a server is given."""
+        if isinstance(home, str) and home.startswith(("http://", "https://")):
+            from detent.sdk.remote_client import RemoteClient  # noqa: PLC0415 - `import detent` stays cheap
+
+            return cast("Self", RemoteClient(home, **options))
+        return object.__new__(cls)
+
     def __init__(
         self,
         home: str | Path | None = None,
@@ -158,7 +127,11 @@ class Client:
         workers: int | None = None,
         force: bool = False,
         salt: str | None = None,
+        key: str | None = None,
+        pin: str | None = None,
     ) -> None:
+        if key is not None or pin is not None:
+            raise InvalidInput("key= and pin= are for servers", hint='detent.Client("https://...", key=...)')
         from detent.runs.ahead import host_ahead  # noqa: PLC0415 - `import detent` stays cheap
         from detent.sdk.user_code import refuse_while_loading  # noqa: PLC0415
 
@@ -226,7 +199,7 @@ class Client:
         options = {"reuse": reuse, "idempotency_key": idempotency_key, **policies}
         given = {name: value for name, value in options.items() if value is not None}
         if given:
-            _refuse_ambiguous(function, given)
+            refuse_ambiguous(function, given)
         if isinstance(function, Flow):
             if given:
                 raise InvalidInput(
@@ -517,7 +490,7 @@ class Client:
             backend = self._work.backend
             return restored(backend.value(report), no_results, self._file)
         row = None if report is not None else self._work.backend.reader.job(ticket.job_id)
-        raise _failure(ticket, None if row is None else Job.decode(row.body).reason_code)
+        raise ticket_failure(ticket, None if row is None else Job.decode(row.body).reason_code)
 
     def _element_result(self, ticket: Ticket, place: int) -> Any:
         """What came of one element of an array that has ended."""
@@ -540,51 +513,3 @@ def _named(**policies: str | None) -> dict[str, str]:
     named = {kind: name for kind, name in policies.items() if name is not None}
     check_policies(named)
     return named
-
-
-def _refuse_ambiguous(function: Any, given: dict[str, Any]) -> None:
-    """Refuse an option of the client's that is also a parameter of the function."""
-    import inspect  # noqa: PLC0415 - only where an option is given
-
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return
-    for name in given:
-        if name in parameters:
-            raise InvalidInput(
-                f"{name}= is an option of submit and a parameter of {getattr(function, '__name__', function)}",
-                hint=f"say which: client.submit_call(function, args, {{'{name}': ...}}, {name}=...)",
-            )
-
-
-def _failure(ticket: Ticket, reason_code: str | None = None) -> TaskFailed:
-    """What is raised for a job that failed; ``reason_code`` is the ledger's, for one whose end its worker did not report."""
-    error = None if ticket.report is None else ticket.report.result.failure
-    hint = f"`detent explain {ticket.name}` and `detent logs {ticket.name}` tell more"
-    if error is None:
-        from detent.workers.next_attempt import unreported, unreported_category  # noqa: PLC0415
-
-        code = reason_code or ticket.state
-        return TaskFailed(
-            f"{code}: {unreported(code, 'it ended without a report')}",
-            hint=hint,
-            details={"job_id": ticket.name, "category": unreported_category(code), "code": code},
-        )
-    from detent.runs.record.outcome import users_line  # noqa: PLC0415
-
-    name = error.type or error.code
-    failure = TaskFailed(
-        f"{name}: {error.message}" if error.message else name,
-        hint=hint,
-        details={
-            "job_id": ticket.name,
-            "category": error.category,
-            "code": error.code,
-            "traceback": error.traceback,
-            "line": error.line,
-        },
-    )
-    if error.traceback and (place := users_line(error.traceback, os.getcwd())) is not None:  # noqa: PTH109
-        failure.__notes__.insert(0, f"at {place}")  # Before the hint, as a traceback would have it.
-    return failure

@@ -239,3 +239,19 @@ def _check_type(name: str, given: object, kind: type) -> None:
 
 def _wrong(name: str, given: object, wanted: str) -> NoReturn:
     raise InvalidInput(f"{name}={given!r:.80} is not allowed", hint=f"{name} must be {wanted}")
+
+
+def refuse_ambiguous(function: Any, given: dict[str, Any]) -> None:
+    """Refuse an option of the client's that is also a parameter of the function."""
+    import inspect  # noqa: PLC0415 - only where an option is given
+
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return
+    for name in given:
+        if name in parameters:
+            raise InvalidInput(
+                f"{name}= is an option of submit and a parameter of {getattr(function, '__name__', function)}",
+                hint=f"say which: client.submit_call(function, args, {{'{name}': ...}}, {name}=...)",
+            )

@@ -1,0 +1,179 @@
+"""`detent.Client("http://...")`: jobs at a server, from Python, with the errors and results of a local client."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import detent
+from detent.errors import InvalidInput, RequestRefused
+from detent.jobs.status import JobStatus
+from tests.remote.sides import Project, project, served_project
+from tests.serve.served import Served
+from tests.serve.toxic import Fault, Toxic
+
+WORK = """\
+import time
+from pathlib import Path
+
+
+def square(n):
+    return n * n
+
+
+def fail(word):
+    raise ValueError(word)
+
+
+def read(file):
+    return file.read_bytes().decode()
+
+
+def sleep(seconds):
+    time.sleep(seconds)
+
+
+def nothing():
+    return None
+
+
+def large():
+    return "x" * 2_000_000
+"""
+
+
+@pytest.fixture(scope="module")
+def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Project, Served, Toxic]]:
+    made = project(tmp_path_factory.mktemp("working"))
+    (made.directory / "remote_work.py").write_text(WORK)
+    made.detent("init")
+    with (
+        Toxic() as proxy,
+        served_project(
+            made,
+            *("--workers", "2", "--project", str(made.directory), "--allow-host", f"127.0.0.1:{proxy.port}"),
+        ) as served,
+    ):
+        proxy.target = served.port
+        yield made, served, proxy
+
+
+@pytest.fixture
+def work(working: tuple[Project, Served, Toxic], monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    import importlib
+
+    monkeypatch.syspath_prepend(str(working[0].directory))
+    monkeypatch.chdir(working[0].directory)
+    yield importlib.import_module("remote_work")
+    sys.modules.pop("remote_work", None)
+
+
+@pytest.fixture
+def client(working: tuple[Project, Served, Toxic]) -> Iterator[detent.Client]:
+    _, served, proxy = working
+    proxy.fail(None)
+    with detent.Client(proxy.url, key=served.token) as made:
+        yield made
+
+
+def test_a_function_runs_at_the_server_and_its_result_comes_back(client: detent.Client, work: ModuleType) -> None:
+    handle = client.submit(work.square, 7)
+    assert handle.result(timeout="60s") == 49
+    assert (handle.done(), handle.status, handle.deduplicated) == (True, JobStatus.SUCCEEDED, False)
+    assert client.handle(handle.job_id).result() == 49
+    assert client.submit(work.nothing).result(60) is None
+
+
+def test_many_calls_are_one_request_and_come_back_in_order(client: detent.Client, work: ModuleType) -> None:
+    handles = client.submit_many(work.square, [(n,) for n in range(20)])
+    assert [handle.result(60) for handle in handles] == [n * n for n in range(20)]
+    assert list(client.map(work.square, range(15))) == [n * n for n in range(15)]
+    assert list(client.map(work.square, [])) == []
+
+
+def test_a_failure_is_the_same_error_as_beside_a_home(client: detent.Client, work: ModuleType) -> None:
+    with pytest.raises(detent.TaskFailed, match="ValueError: no such river") as caught:
+        client.submit_call(work.fail, ("no such river",)).result(60)
+    assert caught.value.details["category"] == "USER_CODE_ERROR"
+    assert "raise ValueError(word)" in str(caught.value.details["traceback"])
+    assert caught.value.hint is not None
+    assert "detent logs" in caught.value.hint
+    failed = client.submit(work.fail, "again")
+    assert isinstance(failed.exception(60), detent.TaskFailed)
+
+
+def test_a_job_that_takes_longer_times_out_and_can_be_cancelled(client: detent.Client, work: ModuleType) -> None:
+    handle = client.submit(work.sleep, 600)
+    with pytest.raises(TimeoutError, match="has not ended within"):
+        handle.result(timeout=0.3)
+    assert handle.cancel() is True
+    with pytest.raises(detent.TaskCancelled, match="was cancelled"):
+        handle.result(60)
+    assert handle.cancel() is False
+
+
+def test_files_travel_by_digest(client: detent.Client, work: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("a river")
+    assert client.submit(work.read, detent.File(tmp_path / "note.txt")).result(60) == "a river"
+
+
+def test_a_lost_answer_submits_nothing_twice(
+    client: detent.Client, work: ModuleType, working: tuple[Project, Served, Toxic]
+) -> None:
+    made, _, proxy = working
+    before = len(made.detent("list", "--jobs", "-o", "json").document)
+    for fault in (Fault.DROP, Fault.RESET, Fault.CUT):
+        client.submit(work.square, 1).result(60)
+        proxy.fail(fault, 2)
+        assert client.submit(work.square, 3).result(60) == 9
+    assert len(made.detent("list", "--jobs", "-o", "json").document) == before + 6
+
+
+def test_the_same_idempotency_key_names_the_same_job(client: detent.Client, work: ModuleType) -> None:
+    first = client.submit_call(work.square, (4,), idempotency_key="order-4711")
+    again = client.submit_call(work.square, (4,), idempotency_key="order-4711")
+    assert again.job_id == first.job_id
+    with pytest.raises(InvalidInput) as caught:
+        client.submit_call(work.square, (5,), idempotency_key="order-4711")
+    assert caught.value.code == "IDEMPOTENCY_KEY_REUSED"
+
+
+def test_what_a_server_does_not_take_is_told(
+    client: detent.Client, work: ModuleType, working: tuple[Project, Served, Toxic], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, served, proxy = working
+    with pytest.raises(InvalidInput, match="for a home on this machine"):
+        detent.Client(proxy.url, key=served.token, workers=2)
+    with pytest.raises(InvalidInput, match="are for servers"):
+        detent.Client(key=served.token)
+    with pytest.raises(InvalidInput, match="user_id"):
+        client.submit_job({}, user_id="ann")
+    with pytest.raises(InvalidInput):
+        client.submit_job({"schema_version": "1.0"})
+    with pytest.raises(InvalidInput, match="no such job"):
+        client.handle("none").result(5)
+    with pytest.raises(detent.DetentError, match="larger than an answer"):
+        client.submit(work.large).result(60)
+    monkeypatch.delenv("DETENT_KEY", raising=False)
+    with detent.Client(proxy.url) as stranger, pytest.raises(RequestRefused) as caught:
+        stranger.submit(work.square, 1)
+    assert caught.value.code == "UNAUTHENTICATED"
+
+
+def test_a_client_may_be_awaited(work: ModuleType, working: tuple[Project, Served, Toxic]) -> None:
+    _, served, proxy = working
+
+    async def together() -> list[int]:
+        async with detent.AsyncClient(proxy.url, key=served.token) as client:
+            handles = await asyncio.gather(*(client.submit(work.square, n) for n in range(5)))
+            assert await handles[0].done() in {True, False}
+            many = await client.submit_many(work.square, [(n,) for n in range(3)])
+            mapped = [value async for value in client.map(work.square, [1, 2])]
+            return [*await asyncio.gather(*(one.result(60) for one in [*handles, *many])), *mapped]
+
+    assert asyncio.run(together()) == [0, 1, 4, 9, 16, 0, 1, 4, 1, 4]
