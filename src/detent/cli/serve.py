@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from detent.serve.server import Started
 
 PORT = 7733
+QUEUE_ADVISED = 10_000
+"""Jobs of a class that a queue behind HTTP should hold."""
 NEEDED = ("starlette", "uvicorn", "httptools")
 
 
@@ -146,6 +148,11 @@ def _say(shell: Shell, home: Path, told: Started, *, insecure_http: bool, open_b
     from detent.store.files import replace_no_follow  # noqa: PLC0415
 
     shell.ending.answered = True
+    if told.queue_capacity < QUEUE_ADVISED:
+        shell.note(
+            f"note: the queue holds {told.queue_capacity:,} jobs of a class; for many clients set [queue] capacity_per_class = 10000"
+            f" and capacity_total = 100000 in {home / 'config.toml'}"
+        )
     seen = shell.format != JSON and sys.stdout.isatty()
     login_file = home / DIRECTORY / LINK_FILE
     if not seen:

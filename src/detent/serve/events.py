@@ -34,6 +34,7 @@ from detent.kernel.run import RUNNING as RUN_RUNNING
 from detent.kernel.table import State
 from detent.owner.session import Session
 from detent.serve.readers import Readers
+from detent.serve.room import Room
 from detent.serve.tenant_reader import TenantReader
 from detent.store.api import RecordRow
 from detent.words.states import REUSED, word_of
@@ -129,6 +130,7 @@ class Hub:
         """The next position of each partition that is not told yet."""
         self.jobs: Counter[tuple[str, str]] = Counter()
         self.runs: Counter[tuple[str, str]] = Counter()
+        self.room = Room()
 
     async def start(self, first: Callable[[Sequence[int]], Awaitable[None]] | None = None) -> None:
         """Count what there is, and follow from there; ``first`` is told from where, and done before anything is followed."""
@@ -269,6 +271,8 @@ class Hub:
         elif row.kind == TRANSITION:
             self.jobs[tenant, body["from_state"]] -= 1
             self.jobs[tenant, body["to_state"]] += 1
+            if body["from_state"] == State.QUEUED.value:
+                self.room.left()
         elif row.kind == RUN_STARTED:
             self.runs[tenant, RUN_RUNNING] += 1
         elif row.kind == RUN_ENDED:

@@ -116,6 +116,8 @@ class Started:
     """The address that logs a browser in, once."""
     owner: str
     """`here` or `elsewhere`."""
+    queue_capacity: int
+    """Jobs of one class that the queue holds."""
 
 
 def insist_on_protection(listening: Listening) -> None:
@@ -211,7 +213,8 @@ def run(
                 _keep_address(home, url)
                 children.start()
                 login = link(url, make_login(home.path, now_ms=parts.clock.wall_ms()))
-                started(Started(url, token_file, login, "here" if session.owns else "elsewhere"))
+                capacity = work.settings.scheduling_policy().queue_policy().capacity_per_class
+                started(Started(url, token_file, login, "here" if session.owns else "elsewhere", capacity))
 
             server.begin, server.on_started, server.on_draining = begin, tell, children.ask_to_end
             server.application = lambda serving: Application(serving, table, log)

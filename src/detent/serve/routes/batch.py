@@ -94,7 +94,7 @@ class _Batch:
         """Take note of what was refused. Under a key, a job that is there already was submitted by an earlier try."""
         refused = [answer.refusal for answer in decided if answer.refusal is not None]
         if refused and (self.asked.atomic or refused[0].code == "IDEMPOTENCY_KEYS_FULL"):
-            raise error_of(refused[0])
+            raise self.call.serving.hub.room.refusal_of(refused[0])
         new = [place for place, one in sorted(self.offered.items()) if one.submission is not None]
         for place, answer in zip(new, decided, strict=True):
             if answer.refusal is None or (answer.refusal.code == "CONFLICT" and self.call.once is not None):

@@ -8,13 +8,14 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, JsonValue, model_validator
 
 from detent.canon.grammar import AMOUNT_MAX, RESOURCES_MAX
-from detent.errors import RequestRefused, error_of
+from detent.errors import RequestRefused
 from detent.runs.platform_jobs import JobOptions
 from detent.serve.budgets import headers_of, paid_by
 from detent.serve.call import Answer, Call, Shape
 from detent.serve.paging import Id
 from detent.serve.submitting import Asker, Offered, TaskAsked, content_named
 from detent.serve.table import READING, Route
+from detent.serve.waiting import Wait
 from detent.serve.writing import Writing
 
 BODY_BYTES: Final = 16 * 1024 * 1024
@@ -103,6 +104,12 @@ class JobAsked(Shape):
         return self
 
 
+class SubmitQuery(Shape):
+    """How long to wait for room in a full queue, in seconds."""
+
+    wait: Wait = 0
+
+
 class JobLinks(Shape):
     """Where to go on."""
 
@@ -141,9 +148,10 @@ async def post_job(call: Call) -> Answer:
         kept = [] if call.once is None else [call.once.row(answer, [one.job_id])]
         return Writing([] if one.submission is None else [one.submission], answers=kept)
 
-    for decided in await call.write(make):
+    room = call.serving.hub.room
+    for decided in await room.admitted(call.query.wait, lambda: call.write(make)):
         if decided.refusal is not None:
-            raise error_of(decided.refusal)
+            raise room.refusal_of(decided.refusal)
     one, answer = made[-1]
     if asked.paid_by is not None:
         left = await call.serving.budgets.left(call.workspace, asked.paid_by.session_id)
@@ -221,6 +229,7 @@ ROUTES: Final = (
         "jobs:write",
         (*READING, *SUBMITTING),
         {202: JobTaken, 200: JobTaken},
+        query=SubmitQuery,
         body=JobAsked,
         body_bytes_max=BODY_BYTES,
         idempotent=True,
