@@ -239,6 +239,8 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
             "remote", "the server cannot prove that it is the one", EXIT_REFUSED, 500, False, None
         ),
         "ANSWER_INVALID": Code("remote", "the server's answer cannot be used", EXIT_UNAVAILABLE, 500, False, None),
+        "URL_REFUSED": Code("access", "the server sends no requests to this address", EXIT_INVALID, 422, False, None),
+        "WEBHOOK_FAILED": Code("serve", "a webhook did not take an event", EXIT_FAILED, 500, True, None),
         "EXTRA_MISSING": Code("serve", "an optional part is not installed", EXIT_REFUSED, 500, False, None),
         # Our own bug.
         "INVARIANT_VIOLATION": Code("kernel", "an internal invariant is broken", EXIT_FAILED, 500, False, _INTERNAL),

@@ -14,7 +14,11 @@ COMPUTE_CHUNK: Final = "detent.engine.ordered_runtime.chunk:compute_chunk"
 STATED: Final = "detent.engine.ordered_runtime.notes:stated"
 """The target of a note of an ordered run, which is closed in the commit that submits it."""
 
+DELIVER: Final = "detent.serve.deliver:deliver"
+"""Sends one event to a webhook."""
+
 HELD_BY: Final = {
     COMPUTE_CHUNK: "detent.runs.ordered.chunk",
     STATED: "detent.runs.ordered.notes",
+    DELIVER: "detent.serve.deliver",
 }

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from detent.access.destinations import read_networks
 from detent.access.quotas import UploadQuota
 from detent.canon import parse_digest
 from detent.canon.grammar import CPU, RESOURCE_HINT, amount_fault, name_fault
@@ -112,6 +113,10 @@ supersede = false
 # day_bytes_max = 107374182400
 # day_count_max = 100000
 
+[webhooks]
+# Webhooks reach the public internet alone. Networks of your own that they may reach, too:
+# allow = ["10.1.0.0/16"]
+
 [resources]
 # What this machine has besides processors, in whole numbers, for steps that say what they take: gpu = 1, memory_mb = 16000.
 """
@@ -142,6 +147,7 @@ _SECTIONS: dict[str, frozenset[str] | None] = {
     "uploads": frozenset({"stored_bytes_max", "day_bytes_max", "day_count_max"}),
     "jobs": frozenset({"supersede", "retention_ms", *_BOUNDS}),
     "access": frozenset(ACCESS_RATES),
+    "webhooks": frozenset({"allow"}),
 }
 POOL_WORKERS_MAX = 1024
 """Workers of one pool."""
@@ -234,6 +240,11 @@ class Settings:
             raise HomeError(f"{self.path}: {exc}", hint="correct the setting and start again") from exc
 
     @property
+    def webhooks_allowed(self) -> tuple[str, ...]:
+        """Networks that webhooks may reach beside the public internet."""
+        return tuple(self.raw.get("webhooks", {}).get("allow", ()))
+
+    @property
     def access(self) -> Mapping[str, int]:
         """How often callers of a server may ask, where the settings say it."""
         access: Mapping[str, int] = self.raw.get("access", {})
@@ -312,6 +323,7 @@ def read_settings(path: Path) -> Settings:
     _check_resources(path, tables.get("resources", {}))
     _check_numbers(path, "idempotency", tables.get("idempotency", {}), _IDEMPOTENCY_MAX)
     _check_numbers(path, "uploads", tables.get("uploads", {}), dict.fromkeys(tables.get("uploads", {}), 2**60))
+    _check_webhooks(path, tables.get("webhooks", {}).get("allow", []))
     _check_numbers(path, "access", tables.get("access", {}), dict.fromkeys(ACCESS_RATES, ACCESS_RATE_MAX))
     _check_workers(path, tables.get("workers", {}))
     for section, key in (("metrics", "textfile"), ("log", "to")):
@@ -352,6 +364,15 @@ def _check_workers(path: Path, pools: Mapping[str, Any]) -> None:
                 f"{path}: workers.{name} needs exactly count, a whole number from 1 to {POOL_WORKERS_MAX}",
                 hint="correct the setting and start again",
             )
+
+
+def _check_webhooks(path: Path, allowed: object) -> None:
+    try:
+        if not isinstance(allowed, list) or not all(isinstance(one, str) for one in allowed):
+            raise InvalidInput('needs a list of networks, such as ["10.1.0.0/16"]')
+        read_networks(allowed)
+    except InvalidInput as exc:
+        raise HomeError(f"{path}: webhooks.allow: {exc}", hint="correct the setting and start again") from exc
 
 
 def _check_path(path: Path, key: str, said: object) -> None:

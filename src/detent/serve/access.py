@@ -19,6 +19,7 @@ from typing import Final
 from detent.access.forwarded import Networks
 from detent.access.state import AccessState
 from detent.access.tokens import Token
+from detent.access.webhooks import Hooks
 from detent.kernel import Operate
 from detent.kernel.records import OPERATED
 from detent.owner.names import DIRECTORY, NAMES_FILE, read_names
@@ -69,6 +70,8 @@ class Access:
         self._places: dict[str | None, list[Place]] = {}
         self._times = Times()
         self._changing = asyncio.Lock()
+        self.hooks = Hooks()
+        """The webhooks of all workspaces."""
         self.now_ms = now_ms
         self.rates = rates
         self.proxies: Networks = [] if surroundings.behind_proxy is None else [ip_network(surroundings.behind_proxy)]
@@ -106,12 +109,18 @@ class Access:
         """Take in a record as it is committed."""
         if row.kind != OPERATED:
             return
-        body, _ = opened(row)
+        body, evidence = opened(row)
         if not body:
             return  # For `verify` to report.
+        if row.partition == ACCESS_PARTITION:
+            self.hooks.apply(body, evidence, at_ms=self.at_ms(body["tick"]), position=row.position)
         insort(self._places.setdefault(body["tenant_id"], []), (body["tick"], row.partition, row.position))
         if row.partition == ACCESS_PARTITION and take_in(self.state, row, self._times):
             self.open.judge()
+
+    def at_ms(self, tick: int) -> int:
+        """The moment of a tick."""
+        return self._times.ms(tick)
 
     def places(self, workspace: str | None, before: Place | None, limit: int) -> list[Place]:
         """Where the actions in a workspace are, newest first; those of the whole server for None."""

@@ -55,6 +55,7 @@ from detent.serve.idempotency import Idempotency
 from detent.serve.limits import Rates
 from detent.serve.live_topics import LiveTopics
 from detent.serve.login import link, make_login
+from detent.serve.notifying import Notifier
 from detent.serve.openapi import document
 from detent.serve.protocol import KEEP_ALIVE_SECONDS, LimitedProtocol
 from detent.serve.readers import Readers
@@ -188,16 +189,19 @@ def run(
                 """What the handlers share; made within the loop."""
                 hosts = _hosts(listening, port)
                 surroundings = Surroundings(_origins(listening, hosts), listening.behind_proxy, listening.proxy_header)
+                writer, hub = Writer(session), Hub(session, readers, budgets.left)
+                access = Access(home.path, session, token, rates, surroundings, parts.clock.wall_ms)
                 return Serving(
-                    writer=Writer(session),
+                    writer=writer,
                     budgets=budgets,
                     idempotency=Idempotency(work.idempotency, parts.clock.wall_ms),
                     submitting=Submitting(work, project.resolve()),
                     home=home,
                     session=session,
-                    access=Access(home.path, session, token, rates, surroundings, parts.clock.wall_ms),
+                    access=access,
                     readers=readers,
-                    hub=Hub(session, readers, budgets.left),
+                    hub=hub,
+                    notifier=Notifier(home.path, hub, readers, writer, access, work.backend),
                     uploads=Uploading(home),
                     downloads=downloads,
                     counters=Counters(),
@@ -258,12 +262,13 @@ class _Server(uvicorn.Server):
         """Follow the ledger, listen, then say so."""
         self.serving = self.begin()
         serving = self.serving
-        serving.hub.heard = serving.access.take
+        serving.hub.heard = serving.heard
         await serving.hub.start(partial(serving.access.load, serving.readers))
         serving.access.refused.start()
         await serving.uploads.start()
         self.live = LiveTopics(serving.hub, serving.readers, partial(_queue_now, serving))
         self.live.start()
+        serving.notifier.start()
         self.deferred.application = self.application(self.serving)
         await super().startup(sockets)
         self.on_started()
@@ -273,6 +278,7 @@ class _Server(uvicorn.Server):
         self.serving.hub.drain()
         self.on_draining()
         await super().shutdown(sockets)
+        await self.serving.notifier.stop()
         await self.serving.access.stop()
         await asyncio.to_thread(self.serving.writer.close)
         await self.live.stop()

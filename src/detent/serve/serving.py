@@ -15,10 +15,12 @@ from detent.serve.downloads import Downloads
 from detent.serve.driving import Driving
 from detent.serve.events import Hub
 from detent.serve.idempotency import Idempotency
+from detent.serve.notifying import Notifier
 from detent.serve.readers import Readers
 from detent.serve.submitting import Submitting
 from detent.serve.uploading import Uploading
 from detent.serve.writing import Writer
+from detent.store.api import RecordRow
 
 
 @dataclass(slots=True)
@@ -36,6 +38,7 @@ class Serving:
     budgets: Budgets
     submitting: Submitting
     downloads: Downloads
+    notifier: Notifier
     counters: Counters
     hosts: frozenset[str]
     openapi: bytes
@@ -44,3 +47,8 @@ class Serving:
     driving: Driving
     broken: Callable[[BaseException], None] = lambda _: None
     """Stops the process: an invariant is broken."""
+
+    def heard(self, row: RecordRow) -> None:
+        """Hand a record that was committed to those who go by it."""
+        self.access.take(row)
+        self.notifier.hear(row)

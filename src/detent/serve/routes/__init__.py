@@ -24,6 +24,7 @@ from detent.serve.routes import (
     submit,
     told,
     uploads,
+    webhooks,
 )
 from detent.serve.table import Route
 
@@ -44,6 +45,7 @@ ALL: Final[tuple[Route, ...]] = (
     *me.ROUTES,
     *keys.ROUTES,
     *members.ROUTES,
+    *webhooks.ROUTES,
     *audit.ROUTES,
     *told.ROUTES,
     *pages.ROUTES,

@@ -1,0 +1,218 @@
+"""Webhooks of a workspace: made, listed, tried, deleted. Deliveries are jobs, and are listed like jobs."""
+
+from __future__ import annotations
+
+import secrets
+from base64 import b32encode
+from typing import Annotated, Final, Literal
+from urllib.parse import quote
+
+from pydantic import Field
+
+from detent.access.changes import Change
+from detent.access.destinations import URL_CHARS_MAX, read_destination
+from detent.access.webhooks import ED25519, EVENTS, HOOKS_MAX, Hook, event_id_of, public_text, secret_text
+from detent.canon import SigningKey, tick_to_iso
+from detent.errors import DetentError, InvalidInput, RequestRefused, error_of
+from detent.serve.audit import recorded
+from detent.serve.call import Answer, Call, Shape
+from detent.serve.deliver import DeliveryFailed, judged_addresses, key_or_new
+from detent.serve.notifying import Delivery, job_id_of, label_of
+from detent.serve.table import READING, Route
+from detent.serve.times import written_ms
+from detent.serve.writing import Writing
+
+EventName = Literal["job.ended", "run.ended"]
+assert EventName.__args__ == EVENTS  # type: ignore[attr-defined]
+_COMMITTING: Final = ("STORE_UNAVAILABLE", "OUTCOME_UNKNOWN")
+
+
+class WebhookBody(Shape):
+    """The webhook to make."""
+
+    url: Annotated[str, Field(min_length=1, max_length=URL_CHARS_MAX)]
+    """Where events go: https, and an address of the public internet."""
+    events: Annotated[list[EventName], Field(min_length=1, max_length=len(EVENTS))]
+    """`job.ended` for jobs that were submitted alone, `run.ended` for runs."""
+    signature: Literal["ed25519", "hmac"] = "ed25519"
+
+
+class WebhookShown(Shape):
+    """A webhook."""
+
+    hook_id: str
+    url: str
+    events: list[str]
+    signature: str
+    state: Literal["on", "off"]
+    reason: str | None
+    """Why it was switched off."""
+    created_at: str | None
+    public_key: str | None
+    """What its deliveries are verified with, as `whpk_` and base64; null where a shared secret signs them."""
+    deliveries: str
+    """Where its deliveries are listed: each is a job."""
+
+
+class WebhookMade(Shape):
+    """A new webhook; a shared secret is shown here and never again."""
+
+    webhook: WebhookShown
+    secret: str | None
+
+
+class WebhookList(Shape):
+    """The webhooks of the workspace, oldest first."""
+
+    items: list[WebhookShown]
+
+
+class Tried(Shape):
+    """The job that delivers a test event."""
+
+    job_id: str
+
+
+async def _list(call: Call) -> Answer:
+    hooks = call.serving.access.hooks.of(call.workspace)
+    return Answer(WebhookList(items=[_shown(call, hook) for hook in hooks]))
+
+
+async def _read(call: Call) -> Answer:
+    return Answer(_shown(call, _found(call)))
+
+
+async def _create(call: Call) -> Answer:
+    body: WebhookBody = call.body
+    access = call.serving.access
+    await call.serving.writer.run(lambda: _judge(call, body.url))
+    async with access.changing:
+        if len(access.hooks.of(call.workspace)) >= HOOKS_MAX:
+            raise RequestRefused(
+                f"the workspace has {HOOKS_MAX} webhooks", code="ACCESS_FULL", hint="delete those that are not used"
+            )
+        hook_id = f"wh_{b32encode(secrets.token_bytes(10)).decode().lower()}"
+        own = body.signature == ED25519
+        secret = await call.serving.writer.run(
+            lambda: key_or_new(call.serving.home.path, call.workspace if own else hook_id)
+        )
+        parameters = {"url": body.url, "events": sorted(set(body.events)), "signature": body.signature}
+        change = Change("webhook.create", "webhook", hook_id, call.workspace, parameters)
+        await access.commit(call.serving.hub, recorded(call, change))
+    made = access.hooks.hook(call.workspace, hook_id)
+    if made is None:
+        raise RequestRefused("the webhook was deleted as it was made", code="CONFLICT")
+    shown = WebhookMade(webhook=_shown(call, made), secret=None if own else secret_text(secret))
+    return Answer(shown, 201, headers={"location": f"/v1/webhooks/{hook_id}"})
+
+
+async def _delete(call: Call) -> Answer:
+    access, hook = call.serving.access, _found(call)
+    async with access.changing:
+        change = Change("webhook.delete", "webhook", hook.hook_id, call.workspace)
+        await access.commit(call.serving.hub, recorded(call, change))
+    return Answer(None, 204)
+
+
+async def _test(call: Call) -> Answer:
+    hook, notifier = _found(call), call.serving.notifier
+    event_id = event_id_of(call.request_id, 0, 0)
+    now = tick_to_iso(call.serving.access.now_ms(), 1, 0)
+    event = {"id": event_id, "type": "webhook.test", "timestamp": now, "workspace": call.workspace, "data": {}}
+    job_id = job_id_of(event_id)
+    change = Change("webhook.test", "webhook", hook.hook_id, call.workspace)
+    answers = await call.write(
+        lambda: Writing([notifier.delivery(Delivery(hook, event), job_id)], [recorded(call, change)])
+    )
+    for answer in answers:
+        if answer.refusal is not None:
+            raise error_of(answer.refusal)
+    return Answer(Tried(job_id=job_id), 202, headers={"location": f"/v1/jobs/{job_id}"})
+
+
+def _judge(call: Call, url: str) -> None:
+    """Refuse a URL that could never be delivered to. A name that is not known yet may be known later."""
+    try:
+        judged_addresses(read_destination(url), call.serving.home.settings().webhooks_allowed)
+    except DeliveryFailed:
+        pass
+    except DetentError as exc:
+        raise InvalidInput(
+            str(exc), code="URL_REFUSED", hint=exc.hint, details={"errors": [{"path": "body.url", "message": str(exc)}]}
+        ) from exc
+
+
+def _found(call: Call) -> Hook:
+    hook = call.serving.access.hooks.hook(call.workspace, call.path["hook_id"])
+    if hook is None:
+        raise InvalidInput(
+            "there is no such webhook in this workspace", code="NOT_FOUND", hint="GET /v1/webhooks lists the webhooks"
+        )
+    return hook
+
+
+def _shown(call: Call, hook: Hook) -> WebhookShown:
+    public = None
+    if hook.signature == ED25519:
+        public = public_text(SigningKey(key_or_new(call.serving.home.path, hook.workspace)).public_key)
+    return WebhookShown(
+        hook_id=hook.hook_id,
+        url=hook.url,
+        events=list(hook.events),
+        signature=hook.signature,
+        state="on" if hook.disabled is None else "off",
+        reason=hook.disabled,
+        created_at=written_ms(hook.created_ms),
+        public_key=public,
+        deliveries=f"/v1/jobs?label={quote(label_of(hook.hook_id))}",
+    )
+
+
+ROUTES: Final = (
+    Route(
+        "GET", "/v1/webhooks", _list, "List the webhooks of this workspace.", "webhooks:write", (), {200: WebhookList}
+    ),
+    Route(
+        "POST",
+        "/v1/webhooks",
+        _create,
+        "Make a webhook: events of this workspace are sent to its URL, signed.",
+        "webhooks:write",
+        ("URL_REFUSED", "ACCESS_FULL", "CONFLICT", *_COMMITTING),
+        {201: WebhookMade},
+        body=WebhookBody,
+        audited=True,
+        action="webhook.create",
+    ),
+    Route(
+        "GET",
+        "/v1/webhooks/{hook_id}",
+        _read,
+        "Read one webhook.",
+        "webhooks:write",
+        ("NOT_FOUND",),
+        {200: WebhookShown},
+    ),
+    Route(
+        "DELETE",
+        "/v1/webhooks/{hook_id}",
+        _delete,
+        "Delete a webhook; deliveries that are queued are still made.",
+        "webhooks:write",
+        ("NOT_FOUND", *_COMMITTING),
+        {204: None},
+        audited=True,
+        action="webhook.delete",
+    ),
+    Route(
+        "POST",
+        "/v1/webhooks/{hook_id}/test",
+        _test,
+        "Send a test event to a webhook.",
+        "webhooks:write",
+        (*READING, "NOT_FOUND", "QUEUE_FULL", "INBOX_FULL", "CONFLICT", *_COMMITTING),
+        {202: Tried},
+        audited=True,
+        action="webhook.test",
+    ),
+)

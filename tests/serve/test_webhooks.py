@@ -1,0 +1,256 @@
+"""Webhooks at the routes: a receiver with TLS on the loopback gets every event once, signed, and no address inside is reached."""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import threading
+import time
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from detent.access.webhooks import signed_headers
+from detent.canon.crypto import verify_signature
+from tests.homes import Played
+from tests.serve.certificates import Certificates, certificates
+from tests.serve.served import ANSWER_SECONDS, Reply, Served, play, start
+
+pytestmark = pytest.mark.door("route: /v1/webhooks; setting: [webhooks] allow")
+
+
+@dataclass(slots=True)
+class Receiver:
+    """What a receiver has got, and what it answers."""
+
+    port: int
+    got: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+    answers: list[int] = field(default_factory=list)
+    """The statuses of the next answers; 204 behind them."""
+
+    @property
+    def url(self) -> str:
+        return f"https://localhost:{self.port}/hook?of=tests"
+
+    def events(self, kind: str) -> list[Any]:
+        return [event for _, body in self.got if (event := json.loads(body))["type"] == kind]
+
+
+@contextmanager
+def receiving(made: Certificates) -> Iterator[Receiver]:
+    told = Receiver(0)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            told.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
+            self.send_response(told.answers.pop(0) if told.answers else 204)
+            self.send_header("location", "https://localhost:1/elsewhere")
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as the base class has it
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made.chain, made.key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    told.port = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield told
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@dataclass(slots=True)
+class Place:
+    """A home that may reach the loopback, its server and a receiver."""
+
+    played: Played
+    environment: dict[str, str]
+    receiver: Receiver
+    served: Served
+
+    def again(self) -> None:
+        """Start the server anew after it was killed."""
+        self.served = start(self.played.home.path, self.environment, "--workers", "1", "--project", self.project)
+
+    @property
+    def project(self) -> str:
+        return str(self.played.home.path.parent / "project")
+
+    def post(self, path: str, document: Any = None) -> Reply:
+        return self.served.ask("POST", path, body=None if document is None else json.dumps(document).encode())
+
+    def hook(self, *events: str, **said: Any) -> Any:
+        reply = self.post("/v1/webhooks", {"url": self.receiver.url, "events": list(events), **said})
+        assert reply.status == 201, reply.body
+        return reply.json
+
+    def counts(self) -> Any:
+        return self.served.json("/v1/counts")["jobs"]
+
+    def is_quiet(self) -> bool:
+        counts = self.counts()
+        return not counts.get("running", 0) and not counts.get("queued", 0)
+
+    def run_job(self, target: str = "sums.py:add") -> str:
+        reply = self.post("/v1/jobs", {"task": {"target": target, "arguments": [1, 2], "retries": 0}})
+        assert reply.status == 202, reply.body
+        job_id = str(reply.json["job_id"])
+        assert self.served.get(f"/v1/jobs/{job_id}?wait=60").json["status"] in {"succeeded", "failed"}
+        return job_id
+
+
+@pytest.fixture
+def place(shared_place: Place) -> Place:
+    """The place without hooks and with an empty receiver."""
+    for hook in shared_place.served.json("/v1/webhooks")["items"]:
+        assert shared_place.served.ask("DELETE", f"/v1/webhooks/{hook['hook_id']}").status == 204
+    until(shared_place.is_quiet)
+    shared_place.receiver.got.clear()
+    shared_place.receiver.answers.clear()
+    return shared_place
+
+
+@pytest.fixture(scope="module")
+def shared_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    tmp_path = tmp_path_factory.mktemp("webhooks")
+    made = certificates(tmp_path / "tls")
+    played = play(tmp_path)
+    settings = played.home.path / "config.toml"
+    settings.write_text(
+        settings.read_text()
+        .replace("[backoffs]", "[backoffs]\nwebhook = [50]")
+        .replace("[webhooks]", '[webhooks]\nallow = ["127.0.0.0/8", "::1/128"]')
+    )
+    project = played.home.path.parent / "project"
+    project.mkdir()
+    (project / "sums.py").write_text("def add(a, b):\n    return a + b\n\n\ndef fail(a, b):\n    raise ValueError(a)\n")
+    environment = {**os.environ, **played.environment, "SSL_CERT_FILE": str(made.authority)}
+    with receiving(made) as receiver:
+        options = ("--workers", "1", "--project", str(project))
+        found = Place(played, environment, receiver, start(played.home.path, environment, *options))
+        try:
+            yield found
+        finally:
+            if found.served.process.poll() is None:
+                found.served.stop()
+
+
+def until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while not done():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def test_the_end_of_a_job_is_delivered_once_and_signed(place: Place) -> None:
+    before = place.run_job()
+    made = place.hook("job.ended")
+    job_id, failed = place.run_job(), place.run_job("sums.py:fail")
+
+    until(lambda: len(place.receiver.got) >= 2)
+    events = {event["data"]["job_id"]: event for event in place.receiver.events("job.ended")}
+    assert events.keys() == {job_id, failed}, f"not {before}, which ended before there was a hook"
+    assert events[job_id]["data"]["status"] == "succeeded"
+    assert (events[failed]["data"]["status"], events[failed]["workspace"]) == ("failed", "local")
+    public = b64decode(made["webhook"]["public_key"].removeprefix("whpk_"))
+    for headers, body in place.receiver.got:
+        assert headers["content-type"] == "application/json"
+        assert headers["webhook-id"] == json.loads(body)["id"]
+        assert abs(int(headers["webhook-timestamp"]) - time.time()) < 300
+        version, _, signature = headers["webhook-signature"].partition(",")
+        message = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+        assert version == "v1a"
+        assert verify_signature(public, message, b64decode(signature))
+    listed = place.served.json(f"/v1/webhooks/{made['webhook']['hook_id']}")
+    assert (listed["state"], made["secret"]) == ("on", None)
+
+
+def test_a_delivery_is_repeated_until_the_receiver_takes_it_and_redirects_are_not_followed(place: Place) -> None:
+    made = place.hook("job.ended", signature="hmac")
+    place.receiver.answers += [500, 302]
+    place.run_job()
+
+    until(lambda: len(place.receiver.got) == 3)
+    ids = {headers["webhook-id"] for headers, _ in place.receiver.got}
+    assert len(ids) == 1
+    headers, body = place.receiver.got[-1]
+    secret = b64decode(made["secret"].removeprefix("whsec_"))
+    assert (
+        signed_headers(headers["webhook-id"], int(headers["webhook-timestamp"]), body, secret).items()
+        <= headers.items()
+    )
+    assert place.served.json("/v1/webhooks")["items"][0]["public_key"] is None
+
+
+def test_a_server_that_was_killed_delivers_what_ended_meanwhile_once(place: Place) -> None:
+    place.hook("job.ended")
+    place.receiver.answers += [500] * 2
+    before = sum(place.counts().values())
+    first = place.run_job()
+    place.served.process.kill()
+    place.served.process.communicate()
+    position = place.played.home.path / "serve" / "webhooks" / "position"
+    position.write_text(json.dumps([0 for _ in json.loads(position.read_text())]))  # As old as it can be.
+    place.again()
+    second = place.run_job()
+
+    until(lambda: {event["data"]["job_id"] for event in place.receiver.events("job.ended")} == {first, second})
+    until(place.is_quiet)
+    assert sum(place.counts().values()) == before + 4, "two jobs, and one delivery for each"
+    assert len({headers["webhook-id"] for headers, _ in place.receiver.got}) == 2
+
+
+def test_a_receiver_that_is_gone_switches_its_hook_off_on_the_ledger(place: Place) -> None:
+    made = place.hook("job.ended")
+    hook_id = made["webhook"]["hook_id"]
+    place.receiver.answers += [410]
+    place.run_job()
+
+    until(lambda: place.served.json(f"/v1/webhooks/{hook_id}")["state"] == "off")
+    assert place.served.json(f"/v1/webhooks/{hook_id}")["reason"] == "the receiver answered 410"
+    place.run_job()
+    assert len(place.receiver.got) == 1
+    actions = [item["action"] for item in place.served.json("/v1/audit?limit=200")["items"]]
+    assert {"webhook.create", "webhook.disabled"} <= set(actions)
+
+
+def test_a_hook_can_be_tried_and_deleted(place: Place) -> None:
+    hook_id = place.hook("run.ended")["webhook"]["hook_id"]
+    tried = place.post(f"/v1/webhooks/{hook_id}/test")
+    assert tried.status == 202, tried.body
+    assert place.served.get(f"/v1/jobs/{tried.json['job_id']}?wait=60").json["status"] == "succeeded"
+    assert [event["data"] for event in place.receiver.events("webhook.test")] == [{}]
+
+    assert place.served.ask("DELETE", f"/v1/webhooks/{hook_id}").status == 204
+    assert place.served.get(f"/v1/webhooks/{hook_id}").code == "NOT_FOUND"
+    assert place.post(f"/v1/webhooks/{hook_id}/test").code == "NOT_FOUND"
+    assert place.served.json("/v1/webhooks") == {"items": []}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("http://example.org/", "https://127.0.0.1/", "https://localhost/", "https://[::1]/", "https://10.0.0.1/"),
+        *("https://169.254.169.254/latest/meta-data", "https://0x7f000001/", "https://2130706433/", "https://0/"),
+        *("https://[::ffff:127.0.0.1]/", "https://[64:ff9b::7f00:1]/", "https://user@example.org/", "https://a b/"),
+    ],
+)
+def test_a_url_that_leads_inside_is_refused(served: Served, url: str) -> None:
+    reply = served.ask("POST", "/v1/webhooks", body=json.dumps({"url": url, "events": ["run.ended"]}).encode())
+
+    assert (reply.status, reply.code) == (422, "URL_REFUSED")
+    assert served.json("/v1/webhooks") == {"items": []}
