@@ -65,3 +65,8 @@ def test_every_route_needs_a_credential_unless_it_is_one_of_the_public_ones() ->
     files = "/v1/files/{workspace}/{artifact}/{name}"
     about = {"/healthz", "/readyz", "/v1/version", "/v1/openapi.json", "/problems/{code}"}
     assert public == {*about, files, "/login", "/static/{name}", "/v1/login"}
+
+
+def test_every_recorded_route_says_under_which_action() -> None:
+    """Attempts that are refused are recorded under it."""
+    assert [route.name for route in ALL if route.audited and route.action is None] == []

@@ -45,7 +45,7 @@ def explain(
     content = Content(reader, home.content_files())
     kind, identifier, step, element = _meant(reader, content, identifier, step)
     if kind == "run":
-        return _explain_run(home, reader, content, identifier, step)
+        return _explain_run(home, reader, content, identifier, step, tenant)
     return _explain_job(home, reader, content, identifier, element, again=again, tenant=tenant)
 
 
@@ -93,10 +93,13 @@ def _explain_job(
     return told(document, draw)
 
 
-def _explain_run(home: Home, reader: StoreReader, content: Content, run_id: str, step: str | None) -> Told:
+def _explain_run(
+    home: Home, reader: StoreReader, content: Content, run_id: str, step: str | None, tenant: str | None
+) -> Told:
 
     found = explain_run(reader, content, run_id, step, driven=is_driven(home.path, run_id))
-    waits = standstill(reader) if found.view.row.ended_tick is None else None
+    # A reader of one tenant has not what the scheduler is rebuilt from.
+    waits = standstill(reader) if found.view.row.ended_tick is None and tenant is None else None
     return told(found.to_map(), lambda page: _draw_run(page, found), notes=[] if waits is None else [waits])
 
 

@@ -44,8 +44,8 @@ class Wanted:
         return self.show_jobs or self.run_id is not None or self.state is not None or self.correlation is not None
 
 
-def list_rows(home: Home, reader: StoreReader, wanted: Wanted, *, now_ms: int) -> Told:
-    """List runs or jobs."""
+def list_rows(home: Home, reader: StoreReader, wanted: Wanted, *, now_ms: int, tenant: str | None = None) -> Told:
+    """List runs or jobs; those of one tenant alone where it is named, whose reader has no others to rebuild the scheduler from."""
     by_job, most, state = wanted.by_job, wanted.most, wanted.state
     run_id = None if wanted.run_id is None else the_run(reader, wanted.run_id).run_id
     fetch = None if most is None else most + 1  # One more, to know whether there is more.
@@ -82,7 +82,7 @@ def list_rows(home: Home, reader: StoreReader, wanted: Wanted, *, now_ms: int) -
     answer = told(document, draw)
     if most is not None and len(runs) + len(jobs) > most:
         answer.notes.append(f"only the first {count_text(most, 'row')}; --limit 0 shows all")
-    if (waits := standstill(reader)) is not None:
+    if tenant is None and (waits := standstill(reader)) is not None:
         answer.notes.append(waits)
     return answer
 

@@ -33,6 +33,7 @@ from detent.errors import DetentError, InvariantBroken, StoreCorrupt
 from detent.serve.authenticate import Known
 from detent.serve.call import Answer, Call
 from detent.serve.caller import Caller, caller_in
+from detent.serve.idempotency import Idempotency
 from detent.serve.incoming import Gone, Head, Incoming, pieces_of
 from detent.serve.open_streams import OpenStreams
 from detent.serve.refusal import Refusal
@@ -126,10 +127,10 @@ class Exchange:
 class Application:
     """The ASGI application."""
 
-    def __init__(self, serving: Serving, table: Table, log: TextIO | None = None) -> None:
+    def __init__(self, serving: Serving, table: Table, idempotency: Idempotency, log: TextIO | None = None) -> None:
         self._serving, self._log = serving, log
         routes = [
-            StarletteRoute(path, Endpoint(serving, methods), include_in_schema=False)
+            StarletteRoute(path, Endpoint(serving, idempotency, methods), include_in_schema=False)
             for path, methods in table.by_path().items()
         ]
         self._router = Router(routes, redirect_slashes=False, default=_nothing_here)
@@ -239,8 +240,8 @@ class Application:
 class Endpoint:
     """One address, with the routes of its methods."""
 
-    def __init__(self, serving: Serving, methods: Mapping[str, Route]) -> None:
-        self._serving = serving
+    def __init__(self, serving: Serving, idempotency: Idempotency, methods: Mapping[str, Route]) -> None:
+        self._serving, self._idempotency = serving, idempotency
         self._methods = {**({"HEAD": methods["GET"]} if "GET" in methods else {}), **methods}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - the exchange has them
@@ -274,7 +275,7 @@ class Endpoint:
             exchange.caller,
             route.name,
         )
-        answer = await self._serving.idempotency.answered(call, route, exchange.said, route.handler)
+        answer = await self._idempotency.answered(call, route, exchange.said, route.handler)
         await _send(exchange, route, answer, self._serving.access.open)
 
 

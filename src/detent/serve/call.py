@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
@@ -16,10 +16,10 @@ from detent.serve.incoming import Head
 
 if TYPE_CHECKING:
     from detent.owner.socket_messages import Answer as Decided
-    from detent.serve.idempotency import Once
     from detent.serve.serving import Serving
     from detent.serve.tenant_reader import TenantReader
     from detent.serve.writing import Writing
+    from detent.store.api import AnswerRow
 
 T = TypeVar("T")
 _REQUEST: Final = b"detent/request/v1\0"
@@ -38,6 +38,19 @@ class Shape(BaseModel):
     """The base of every document that goes in or out: closed, so that nothing is taken or told that the API does not name."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
+
+
+class Once(Protocol):
+    """A request under an idempotency key that was not used before (`serve/idempotency.py`)."""
+
+    @property
+    def scope(self) -> bytes: ...
+
+    @property
+    def body(self) -> bytes: ...
+
+    def row(self, answer: Answer, jobs: Sequence[str] = ()) -> AnswerRow:
+        """The answer as it is kept, for the commit of what the request does."""
 
 
 @dataclass(frozen=True, slots=True)

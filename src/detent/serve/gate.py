@@ -92,15 +92,15 @@ class Gate:
         self._count("logins", caller.address, self._rates.logins)
 
     def _credential(self, caller: Caller) -> Known | None:
-        """The credential of a request: a key where one is sent, else the cookie, else what a proxy says."""
+        """The credential of a request: a key where one is sent, else the user that a proxy names, else the cookie."""
         workspace = caller.header(WORKSPACE_HEADER)
         written = caller.header(b"authorization")
         if written is not None:
             token = bearer(written)
             return None if token is None else self._authenticator.by_token(token, workspace)
-        if caller.proxied and self._proxy_header is not None:
-            user = caller.header(self._proxy_header)
-            return None if user is None else self._authenticator.by_proxy(user, workspace)
+        user = None if self._proxy_header is None or not caller.proxied else caller.header(self._proxy_header)
+        if user is not None:
+            return self._authenticator.by_proxy(user, workspace)
         value = cookie_value(caller.header(b"cookie"), secure=caller.secure)
         return None if value is None else self._authenticator.by_cookie(value, workspace)
 

@@ -194,7 +194,6 @@ def run(
                 return Serving(
                     writer=writer,
                     budgets=budgets,
-                    idempotency=Idempotency(work.idempotency, parts.clock.wall_ms),
                     submitting=Submitting(work, project.resolve()),
                     home=home,
                     session=session,
@@ -221,7 +220,8 @@ def run(
                 started(Started(url, token_file, login, "here" if session.owns else "elsewhere", capacity))
 
             server.begin, server.on_started, server.on_draining = begin, tell, children.ask_to_end
-            server.application = lambda serving: Application(serving, table, log)
+            once = Idempotency(work.idempotency, parts.clock.wall_ms)
+            server.application = lambda serving: Application(serving, table, once, log)
             try:
                 server.run([listener])
             finally:

@@ -14,7 +14,6 @@ from detent.serve.counters import Counters
 from detent.serve.downloads import Downloads
 from detent.serve.driving import Driving
 from detent.serve.events import Hub
-from detent.serve.idempotency import Idempotency
 from detent.serve.notifying import Notifier
 from detent.serve.readers import Readers
 from detent.serve.submitting import Submitting
@@ -34,7 +33,6 @@ class Serving:
     hub: Hub
     uploads: Uploading
     writer: Writer
-    idempotency: Idempotency
     budgets: Budgets
     submitting: Submitting
     downloads: Downloads

@@ -244,6 +244,7 @@ ROUTES: Final = (
         {200: JobSummary},
         body=CancelAsked,
         audited=True,
+        action="job.cancel",
     ),
     Route(
         "POST",
@@ -256,6 +257,7 @@ ROUTES: Final = (
         body=CancelMany,
         idempotent=True,
         audited=True,
+        action="job.cancel",
     ),
     Route(
         "POST",
@@ -268,6 +270,7 @@ ROUTES: Final = (
         body=RetryAsked,
         idempotent=True,
         audited=True,
+        action="job.retry",
     ),
     Route(
         "POST",
@@ -279,5 +282,6 @@ ROUTES: Final = (
         {200: ErasedJob},
         body=EraseAsked,
         audited=True,
+        action="job.erase",
     ),
 )

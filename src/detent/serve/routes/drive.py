@@ -312,6 +312,7 @@ ROUTES: Final = (
         {200: CancelledRun},
         body=CancelRun,
         audited=True,
+        action="run.cancel",
     ),
     Route(
         "POST",
@@ -325,6 +326,7 @@ ROUTES: Final = (
         body=NoBody,
         idempotent=True,
         audited=True,
+        action="run.retry",
     ),
     Route(
         "POST",

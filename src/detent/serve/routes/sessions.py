@@ -110,6 +110,7 @@ ROUTES: Final = (
         body=SessionAsked,
         idempotent=True,
         audited=True,
+        action="session.open",
     ),
     Route(
         "GET",
@@ -138,5 +139,6 @@ ROUTES: Final = (
         ("NOT_FOUND", *_WRITING),
         {200: SessionShown},
         audited=True,
+        action="session.close",
     ),
 )

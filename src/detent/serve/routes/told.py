@@ -170,7 +170,9 @@ async def _list(call: Call) -> Answer:
     wanted = Wanted(query.jobs, query.run, state, query.correlation, query.most, query.whole)
     now_ms = SystemClock().wall_ms()
     found = await call.read(
-        lambda reader: reader.page(call.workspace, lambda home, rows: list_rows(home, rows, wanted, now_ms=now_ms))
+        lambda reader: reader.page(
+            call.workspace, lambda home, rows: list_rows(home, rows, wanted, now_ms=now_ms, tenant=call.workspace)
+        )
     )
     return _page(found)
 
