@@ -12,7 +12,7 @@ from detent.owner.content import Content, order_of
 from detent.owner.views import Times, view_of_job
 from detent.runs.record.recorded_run import RecordedElement, RecordedRun, RecordedStep, report_of
 from detent.store.api import StoreReader
-from detent.words.states import word_of
+from detent.words.states import RUNNING
 
 JOBS_MAX: Final = 2_000
 """Jobs of a run whose attempts are told, and elements that are compared; a larger run is told so far."""
@@ -31,7 +31,7 @@ def timeline_of_run(reader: StoreReader, content: Content, run: RecordedRun, tim
         seen.add(element.carrier)
         view = view_of_job(element.row, times)
         for attempt in attempts_of(reader, content, view):
-            state = word_of("RUNNING") if attempt.running else (attempt.status or attempt.reason_code or "").lower()
+            state = RUNNING if attempt.running else (attempt.status or attempt.reason_code or "").lower()
             row = (step.key, element.index, element.carrier, attempt.number, attempt.waited_ms, attempt.started_ms)
             for name, value in zip(COLUMNS, (*row, attempt.finished_ms, attempt.worker or None, state), strict=True):
                 columns[name].append(value)

@@ -34,6 +34,7 @@ from detent.sdk.calls import MakeCall, StoreArguments, caller
 from detent.sdk.options import Duration, check_policies, not_ended, refuse_ambiguous, waiting_seconds
 from detent.sdk.outcomes import Left, TaskCancelled, TaskFailed, task_failure
 from detent.store.content import ContentFiles
+from detent.words.states import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT
 
 if TYPE_CHECKING:
     from detent.runs.submit.calls import JobRequest
@@ -47,7 +48,7 @@ BATCH_MAX: Final = 500
 MAP_AHEAD: Final = 2_000
 """Calls of a map that are submitted before the first of them has been given back."""
 _PRIORITIES: Final = {number: name for name, number in PRIORITY_NAMES.items()}
-_ENDED: Final = frozenset({"succeeded", "failed", "timed_out", "cancelled"})
+_ENDED: Final = frozenset({SUCCEEDED, FAILED, TIMED_OUT, CANCELLED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,9 +296,9 @@ class RemoteClient:
     def value(self, detail: Mapping[str, Any]) -> Any:
         """What a job that has ended gave back, or the error that its failure stands for."""
         job_id, status = str(detail["job_id"]), detail["status"]
-        if status == "cancelled":
+        if status == CANCELLED:
             raise TaskCancelled(f"job {job_id} was cancelled", hint=f"`detent explain {job_id}`")
-        if status != "succeeded":
+        if status != SUCCEEDED:
             error = None if detail["error"] is None else _Error(**detail["error"])
             raise task_failure(job_id, error, str(detail["reason_code"] or detail["state"]))
         value = detail["value"]

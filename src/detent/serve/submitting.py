@@ -35,7 +35,7 @@ from detent.runs.retry import order_again
 from detent.runs.runtime import Runtime
 from detent.runs.submit.calls import Calls, JobRequest
 from detent.serve.values import files_in, received
-from detent.words.states import word_of
+from detent.words.states import QUEUED, word_of
 
 WALL_BY: Final = "timeout_ms of the request"
 MEMORY_BY: Final = "memory_mb of the request"
@@ -212,9 +212,6 @@ class Submitting:
             raise RequestRefused(f"job {job_id} is gone", code="CONFLICT", hint="repeat the request", retryable=True)
         job = Job.read(row.body)
         return Offered(job_id, word_of(project_job(job).status), _moment(job.submitted_tick), None)
-
-
-QUEUED: Final = "queued"
 
 
 class _Results:

@@ -25,7 +25,7 @@ from detent.serve.submitting import Asker, Offered
 from detent.serve.table import READING, Route
 from detent.serve.tenant_reader import TenantReader
 from detent.serve.writing import Writing
-from detent.words.states import kernel_name, word_of
+from detent.words.states import CANCELLED, kernel_name, word_of
 
 CANCELLED_MAX: Final = 5_000
 """Jobs that one request cancels: they share a commit."""
@@ -85,7 +85,7 @@ class ErasedJob(Shape):
 async def cancel_job(call: Call) -> Answer:
     """Cancel a job; once more is the same answer."""
     asked: CancelAsked = call.body
-    view = await _own(call, "cancelled")
+    view = await _own(call, CANCELLED)
     job_id, workspace = view.job.job_id, call.workspace
     if view.job.state != State.CANCELED.value:
         _insist_on_open(view)

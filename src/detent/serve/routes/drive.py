@@ -15,7 +15,7 @@ from detent.serve.routes.runs import RunSummary, summary
 from detent.serve.routes.uploads import DIGEST_PATTERN
 from detent.serve.table import READING, Route
 from detent.serve.waiting import Wait, until_ended
-from detent.words.states import word_of
+from detent.words.states import CANCELLED, word_of
 
 CONTRACT_BYTES_MAX: Final = 4 * 1024 * 1024
 BODY_BYTES_MAX: Final = CONTRACT_BYTES_MAX + 1024 * 1024
@@ -248,7 +248,7 @@ async def _cancel(call: Call) -> Answer:
     body: CancelRun = call.body
     run_id = call.path["run_id"]
     before = await call.read(lambda reader: reader.run(call.workspace, run_id))
-    if before.row.ended_tick is not None and word_of(before.row.status) != "cancelled":
+    if before.row.ended_tick is not None and word_of(before.row.status) != CANCELLED:
         raise RequestRefused(f"run {run_id!r} has ended: {word_of(before.row.status)}", code="CONFLICT")
     beside = operated(call, "run.cancel", "run", run_id, reason=body.reason)
     cancelled = await call.serving.driving.cancel(run_id, body.reason, beside)
