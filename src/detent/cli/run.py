@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detent.cli.contract_file import is_flow_name, read_contract, refused
-from detent.cli.shell import JSON, Shell, interrupts, teaching, with_shell
+from detent.cli.shell import JSON, Shell, connectable, interrupts, teaching
 from detent.cli.terminal import run_exit_code
 from detent.errors import EXIT_INTERRUPTED
 
@@ -66,7 +66,7 @@ resumed.""",
 )
 @click.option("--watch", is_flag=True, help="Run it on the contract's `schedule:` until Ctrl-C.")
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress, only the summary.")
-@with_shell
+@connectable
 def command(  # noqa: PLR0913 - a command's options
     shell: Shell,
     file: str,
@@ -82,7 +82,15 @@ def command(  # noqa: PLR0913 - a command's options
     quiet: bool,
 ) -> int:
     """Run a pipeline."""
-    from detent.runs.ahead import host_ahead  # noqa: PLC0415 - keeps `--help` fast
+    if (server := shell.server()) is not None:
+        from detent.cli.remote_run import run_there  # noqa: PLC0415 - keeps `--help` fast
+
+        if watch or workers is not None or salt is not None:
+            raise click.UsageError("--watch, --workers and --salt are for a home on this machine")
+        options_there = {"force": force, "reuse_failed": reuse_failed, "max_parallel": max_parallel}
+        with server:
+            return run_there(shell, server, file, assignments, options_there, new=new, quiet=quiet)
+    from detent.runs.ahead import host_ahead  # noqa: PLC0415
 
     # Before all else is loaded, and in vain if the contract is wrong: then it ends with this process.
     host = None if watch else host_ahead(shell.home_option, reuses=not force)

@@ -201,8 +201,8 @@ class RemoteClient:
 
         if isinstance(function, Flow):
             raise InvalidInput(
-                f"{function!r} is a flow, and a flow is a run: `detent run --connect` starts one at a server",
-                hint=f"detent run FILE:FLOW --connect {self.url}",
+                f"{function!r} is a flow, and a client of a server submits functions",
+                hint="write the pipeline as a contract file: detent run FILE --connect URL",
             )
         policies = {"quota": quota, "lease": lease, "backoff": backoff}
         options = {"reuse": reuse, "idempotency_key": idempotency_key, **policies}
