@@ -146,6 +146,7 @@ def test_every_code_maps_to_a_known_exit_code_status_and_category(code: str) -> 
         416,
         421,
         422,
+        426,
         429,
         431,
         500,

@@ -213,6 +213,18 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         "BODY_TOO_LARGE": Code("serve", "the body is larger than the route takes", EXIT_INVALID, 413, False, None),
         "UNSUPPORTED_MEDIA_TYPE": Code("serve", "the body has another media type", EXIT_INVALID, 415, False, None),
         "HOST_REFUSED": Code("access", "the server does not answer for this host", EXIT_REFUSED, 421, False, None),
+        "CLOCK_SKEW": Code("access", "the request was signed at another time", EXIT_REFUSED, 401, True, None),
+        "WORKER_RETIRED": Code("access", "the worker was retired", EXIT_REFUSED, 403, False, None),
+        "TURN_STALE": Code("serve", "the worker has taken a later turn already", EXIT_FAILED, 409, False, None),
+        "PROTOCOL_UNSUPPORTED": Code(
+            "serve", "the server does not speak this version of the protocol", EXIT_UNAVAILABLE, 426, False, None
+        ),
+        "CODE_MISMATCH": Code("workers", "the worker has other code than the job names", EXIT_FAILED, 409, True, None),
+        "ENV_MISMATCH": Code(
+            "workers", "the worker has other packages than the job names", EXIT_FAILED, 409, True, None
+        ),
+        "KIND_UNSUPPORTED": Code("workers", "the worker cannot run this kind of job", EXIT_FAILED, 409, True, None),
+        "CONTENT_MISSING": Code("workers", "the report names content that was not sent", EXIT_FAILED, 409, True, None),
         "RATE_LIMITED": Code("access", "too many requests in a short time", EXIT_REFUSED, 429, True, None),
         "CONTENT_UNKNOWN": Code(
             "store", "the workspace has not uploaded this content", EXIT_INVALID, 422, False, _VALIDATION

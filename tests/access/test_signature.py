@@ -15,7 +15,6 @@ from detent.access.signature import (
     Said,
     read_content_digest,
     read_signature,
-    said_of,
     sign,
 )
 from detent.canon import SigningKey
@@ -24,7 +23,7 @@ from detent.errors import InvalidInput
 
 KEY = SigningKey(bytes(range(32)))
 NONCE = bytes(range(16))
-SAID = said_of("POST", "/v1/workers/w-1/turn", "", b"\xa0")
+SAID = Said("POST", "/v1/workers/w-1/turn", "", sha256(b"\xa0").digest())
 PARAMETERS = (
     '("@method" "@path" "@query" "content-digest");created=1700000000;keyid="'
     "56475aa75463474c0285df5dbf2bcab73da651358839e9b77481b2eab107708c"

@@ -27,7 +27,7 @@ from detent.kernel.outcome import COMMITTED
 from detent.ledger.signing import report_named
 from detent.owner.backend import Backend
 from detent.owner.content import seal_value
-from detent.reuse.work_keys import Witnessed
+from detent.reuse.witness import Witnessed
 from detent.store.api import Store, StoreReader
 from detent.store.content import ContentFiles
 from detent.workers.home_bench import HomeBench

@@ -12,6 +12,13 @@ PUBLIC: Final = "public"
 ANY: Final = "any"
 """The scope of a route for every valid credential: it tells a caller about itself."""
 
+WORKER: Final = "worker"
+"""The scope of a route that a worker asks by a signed request; what it may see is what its leases name."""
+BY_ENROLMENT: Final = "enrolment"
+"""The scope of the route that takes an enrolment token in its body."""
+OWN_CREDENTIAL: Final = frozenset({WORKER, BY_ENROLMENT})
+"""Scopes of routes whose handlers check a credential of their own."""
+
 READ: Final = frozenset(
     {"runs:read", "jobs:read", "logs:read", "artifacts:read", "queue:read", "workers:read", "sessions:read"}
 )

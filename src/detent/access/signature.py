@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from detent.canon import SigningKey, sha256
+from detent.canon import SigningKey
 from detent.canon.crypto import SIGNATURE_BYTES, verify_signature
 from detent.errors import InvalidInput
 
@@ -103,11 +103,6 @@ def read_content_digest(header: str | None) -> bytes:
 def content_digest(digest: bytes) -> str:
     """A digest of SHA-256 as the header writes it."""
     return f"sha-256=:{b64encode(digest).decode()}:"
-
-
-def said_of(method: str, path: str, query: str, body: bytes) -> Said:
-    """What is signed of a request with this body."""
-    return Said(method, path, query, sha256(body))
 
 
 def _base(said: Said, parameters: str) -> bytes:

@@ -5,47 +5,84 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from detent.cli.shell import Shell, teaching, with_shell
-from detent.errors import EXIT_INTERRUPTED
+from detent.errors import EXIT_INTERRUPTED, InvalidInput
+
+if TYPE_CHECKING:
+    from detent.remote.address import Address
+    from detent.remote.worker_state import Enrolled, WorkerState
+    from detent.runs.ending import Ending
+
+RESOURCE_MAX: Final = 2**31
 
 
 @click.command(
     "worker",
     help=teaching(
-        """Run jobs of a home that another process serves or drives. `detent serve` starts such a process by itself;
-start more of them to have more workers, or run them under another limit of the system.
+        """Run jobs: of a home on this machine, or of a server elsewhere.
 
-The workers never own the home. They wait up to a minute for an owner, and again whenever it has ended. On SIGTERM or
-Ctrl-C they take no more jobs and finish those under way; jobs that take longer than --drain-timeout go to other workers.""",
-        """  detent worker --home /srv/jobs/.detent
-  detent worker --workers 8 --drain-timeout 300
+With --connect and --enrol, the machine becomes a worker of a server: it makes a key of its own, is certified by the
+server, and takes jobs by signed requests. Afterwards `detent worker` alone goes on for that server. Jobs run the code of
+--project, which is compared with what each job names before it runs.
+
+Without a server it runs jobs of a home that another process serves or drives; `detent serve` starts such a process by
+itself. These workers never own the home. They wait up to a minute for an owner, and again whenever it has ended.
+
+On SIGTERM or Ctrl-C workers take no more jobs and finish those under way; jobs that take longer than --drain-timeout go
+to other workers.""",
+        """  detent worker --connect https://jobs.example.org --enrol dte_... --slots 4 --project ~/models
+  detent worker
+  detent worker --home /srv/jobs/.detent --workers 8
 """,
     ),
 )
+@click.option("--connect", metavar="URL", help="Work for the server at this address.")
 @click.option(
-    "-w", "--workers", type=click.IntRange(1, 1024), help="Number of worker processes.  [default: one per core]"
+    "--enrol", metavar="TOKEN", help="Enrol this machine with a token: `detent keys enrol` on the server makes one."
+)
+@click.option("--pin", metavar="SHA256", help="Insist on the server's public key: sha256: and 64 hex digits.")
+@click.option("--label", "labels", metavar="LABEL", multiple=True, help="Say what this machine is; may be repeated.")
+@click.option(
+    "--resource", "resources", metavar="NAME=N", multiple=True, help="Say what it has: gpu=2; may be repeated."
+)
+@click.option(
+    "--state",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where key and certificate are kept.  [default: detent/worker below the user's state directory]",
+)
+@click.option(
+    *("-w", "--workers", "--slots"),
+    type=click.IntRange(1, 1024),
+    help="Number of worker processes.  [default: one per core]",
 )
 @click.option(
     "--project",
     metavar="DIR",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Where functions are found whose jobs name no directory.  [default: this directory]",
+    help="Where functions are found.  [default: this directory]",
 )
 @click.option("--drain-timeout", type=click.FloatRange(0, 86_400), default=10.0, show_default=True, metavar="SECONDS")
 @click.option("--lifeline", type=click.IntRange(min=0), hidden=True, help="A pipe that ends with the server.")
 @with_shell
-def command(
-    shell: Shell, *, workers: int | None, project: Path | None, drain_timeout: float, lifeline: int | None
-) -> int:
+def command(shell: Shell, *, workers: int | None, project: Path | None, drain_timeout: float, **options: Any) -> int:
     """Run jobs until the end is asked for."""
     from detent.runs.ending import Ending  # noqa: PLC0415 - keeps `--help` fast
+
+    lifeline: int | None = options["lifeline"]
+    ending = Ending(lifeline)
+    elsewhere = _elsewhere(shell, options)
+    if elsewhere is not None:
+        return _work_elsewhere(shell, elsewhere, ending, workers, project or Path.cwd(), drain_timeout, options)
     from detent.runs.local_workers import work_until  # noqa: PLC0415
 
-    ending = Ending(lifeline)
     home = shell.home(writes=True)
     if project is not None:
         os.chdir(project)
@@ -54,3 +91,76 @@ def command(
     if lifeline is None:
         shell.note("stopped")
     return EXIT_INTERRUPTED if ending.signal == signal.SIGINT else 0
+
+
+def _elsewhere(shell: Shell, options: Mapping[str, Any]) -> tuple[WorkerState, Enrolled] | None:
+    """The server to work for; None where a home on this machine is meant.
+
+    A home that is named, or that a server started this process for, comes before what was enrolled earlier.
+    """
+    from detent.owner.place import HOME_VARIABLE  # noqa: PLC0415
+    from detent.remote.worker_state import WorkerState, worker_directory  # noqa: PLC0415
+
+    if options["connect"] is None and options["enrol"] is None:
+        if options["lifeline"] is not None or shell.home_option is not None or os.environ.get(HOME_VARIABLE):
+            return None
+        directory = options["state"] or worker_directory(os.environ)
+        if not directory.is_dir():
+            return None
+        state = WorkerState(directory)
+        enrolled = state.enrolled()
+        return None if enrolled is None else (state, enrolled)
+    state = WorkerState(options["state"] or worker_directory(os.environ))
+    if options["enrol"] is None:
+        enrolled = state.enrolled()
+        if enrolled is None:
+            raise InvalidInput(
+                "this machine is not enrolled yet",
+                hint="add --enrol dte_...; `detent keys enrol` on the server makes one",
+            )
+        return state, replace(enrolled, url=_address(options).url, pin=options["pin"] or enrolled.pin)
+    from detent.remote.enrol import enrol  # noqa: PLC0415
+
+    if options["connect"] is None:
+        raise InvalidInput("--enrol needs the address of the server", hint="add --connect URL")
+    enrolled = enrol(state, _address(options), options["enrol"], pin=options["pin"], labels=options["labels"])
+    shell.note(f"enrolled as {enrolled.worker_id}; from now on `detent worker` is enough")
+    return state, enrolled
+
+
+def _address(options: Mapping[str, Any]) -> Address:
+    from detent.remote.address import parse_address  # noqa: PLC0415
+
+    return parse_address(options["connect"], pin=options["pin"])
+
+
+def _work_elsewhere(
+    shell: Shell,
+    elsewhere: tuple[WorkerState, Enrolled],
+    ending: Ending,
+    workers: int | None,
+    project: Path,
+    drain_timeout: float,
+    options: Mapping[str, Any],
+) -> int:
+    from detent.remote.worker import WorkerSettings, work_for  # noqa: PLC0415
+    from detent.runs.runtime import worker_count  # noqa: PLC0415
+
+    state, enrolled = elsewhere
+    directory = project.resolve()
+    os.chdir(directory)
+    sys.path.insert(0, str(directory))
+    settings = WorkerSettings(worker_count(workers), directory, drain_timeout, _resources(options["resources"]))
+    work_for(state, enrolled, settings, ending, shell.note)
+    shell.note("stopped")
+    return EXIT_INTERRUPTED if ending.signal == signal.SIGINT else 0
+
+
+def _resources(written: tuple[str, ...]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for text in written:
+        name, equals, amount = text.partition("=")
+        if not equals or not name or not (amount.isascii() and amount.isdecimal()) or int(amount) > RESOURCE_MAX:
+            raise InvalidInput(f"--resource {text!r:.80} is not a name and a number", hint="write it as gpu=2")
+        found[name] = int(amount)
+    return found

@@ -26,7 +26,7 @@ from detent.owner.views import ABSENT as NEVER_STORED
 from detent.owner.views import DAMAGED, ERASED, JobView, Times, whereabouts
 from detent.reuse.earlier_jobs import Compared, EarlierJob, EarlierJobs
 from detent.reuse.ingredients import ABSENT, Change, CodeReader, describe, is_same_work, key_of_order
-from detent.reuse.work_keys import CODED
+from detent.reuse.witness import CODED
 from detent.runs.record.outcome import read_result
 from detent.runs.record.recorded_run import report_of
 from detent.store.api import JobRow, StoreReader, WorkRow

@@ -236,6 +236,18 @@ class Session:
                 continue
             return _answered(lambda: asked.result(timeout), timeout)[-1]  # noqa: B023
 
+    def judged(
+        self, report: bytes, content: Sequence[tuple[bytes, bytes]]
+    ) -> tuple[Judge, Sequence[tuple[bytes, bytes]]]:
+        """What the owner has to decide about a signed report, to be sent with other commands, and the content that goes with it.
+
+        Only where this process owns the home: raises `StoreUnavailable` elsewhere.
+        """
+        link = self._ready()
+        if not isinstance(link, OwnedHome):
+            raise StoreUnavailable("another process owns the home", hint="ask again when that process has ended")
+        return judge_report(self.home, link.trusts, link.owners, link.certificates, 0, report, content)
+
     def observe(self, observer: Observer) -> Callable[[], None]:
         """Receive every record that is committed to the home from now on, in order, under any owner.
 

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from detent.access.actions import check_action
 from detent.canon import check_uint64
@@ -43,7 +43,15 @@ LABEL_BYTES_MAX = 1024
 Make: TypeAlias = Callable[[int], Command]
 """A command without its tick: the owner supplies it."""
 
-Judge: TypeAlias = Callable[[Kernel], Sequence[Command] | Refused]
+
+class Judged(NamedTuple):
+    """Commands made within a turn, and what was refused beside them, which is logged."""
+
+    commands: Sequence[Command]
+    refusals: Sequence[Refused]
+
+
+Judge: TypeAlias = Callable[[Kernel], Sequence[Command] | Judged | Refused]
 """Makes the commands of a request within its turn, from what stands then; or refuses it, which is logged."""
 
 T = TypeVar("T")
@@ -136,13 +144,19 @@ def _hashed(piece: tuple[bytes, bytes]) -> Hashed:
     return known
 
 
-def commands_of(request: Request, tick: int, kernel: Kernel) -> list[Command] | Refused:
-    """The commands themselves, with their tick; refuses what the kernel does not know, and a batch full of claims."""
+def commands_of(request: Request, tick: int, kernel: Kernel) -> tuple[list[Command], Sequence[Refused]] | Refused:
+    """The commands themselves, with their tick, and what is refused beside them.
+
+    Refuses what the kernel does not know, and a batch full of claims.
+    """
     commands = [make(tick) for make in request.makes]
+    refusals: Sequence[Refused] = ()
     if request.judge is not None:
         judged = request.judge(kernel)
         if isinstance(judged, Refused):
             return judged
+        if isinstance(judged, Judged):
+            judged, refusals = judged
         commands += [stamped(command, tick) for command in judged]
     claimed = 0
     for command in commands:
@@ -154,7 +168,7 @@ def commands_of(request: Request, tick: int, kernel: Kernel) -> list[Command] | 
             claimed += command.limit
     if claimed > TURN_COMMANDS_MAX and len(commands) > 1:  # A single claim has its own limit, and its own refusal.
         raise InvalidInput(f"one request claims {claimed} jobs (limit {TURN_COMMANDS_MAX})", hint="ask in parts")
-    return commands
+    return commands, refusals
 
 
 def with_outcome(command: Command, before: Sequence[Outcome]) -> Command:
@@ -273,12 +287,15 @@ class TurnDecider:
         ``beats`` are the heartbeats of the turn so far, by job.
         """
         try:
-            commands = commands_of(request, turn.tick, self._kernel)
+            made = commands_of(request, turn.tick, self._kernel)
         except Exception as exc:  # noqa: BLE001 - a caller's own code; its failure is its answer, not the owner's end
             request.future.set_exception(exc)
             return None
-        if isinstance(commands, Refused):
-            return [self._turn_away(commands, turn)]
+        if isinstance(made, Refused):
+            return [self._turn_away(made, turn)]
+        commands, refusals = made
+        for refusal in refusals:
+            self._turn_away(refusal, turn)
         if request.answers and (full := self._answers.refusal(request.answers, turn.answers)) is not None:
             # Also of a request without commands, whose caller has to learn that its key is not remembered.
             return [self._turn_away(full, turn)] * max(1, len(commands))

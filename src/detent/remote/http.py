@@ -27,7 +27,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, BinaryIO, Final, Self
 from urllib.parse import quote, urlencode
 from uuid import uuid4
 
@@ -203,6 +203,47 @@ class Http:
         finally:
             connection.http.close()
 
+    @contextmanager
+    def pieces(
+        self, path: str, *, query: Mapping[str, object], headers: Mapping[str, str], silence: float = ANSWER_SECONDS
+    ) -> Iterator[Iterator[bytes]]:
+        """The bytes of an answer of any length, for as long as the block lasts; ``silence`` is how long the next may take."""
+        connection = self._connect()
+        try:
+            sent = {"user-agent": self._agent, "accept": "*/*", **headers}
+            answer = self._sent(connection, "GET", self.target(path, query), None, sent, silence)
+            if answer.status != 200:
+                self._judged(Reply(answer.status, _fields(answer), answer.read(ANSWER_BYTES_MAX)))
+            yield self._read(answer)
+        finally:
+            connection.http.close()
+
+    def _read(self, answer: HTTPResponse) -> Iterator[bytes]:
+        try:
+            while piece := answer.read1(_CHUNK):
+                yield piece
+        except (OSError, HTTPException) as exc:
+            raise self._unreachable(exc) from exc
+        if answer.length:
+            raise self._unreachable(ConnectionError("the answer ended before its end"))
+
+    def put_file(
+        self, path: str, file: BinaryIO, size_bytes: int, *, query: Mapping[str, object], headers: Mapping[str, str]
+    ) -> None:
+        """Send a file of any length."""
+        connection = self._connect()
+        try:
+            sent = {
+                "user-agent": self._agent,
+                "content-type": "application/octet-stream",
+                "content-length": str(size_bytes),
+                **headers,
+            }
+            answer = self._sent(connection, "PUT", self.target(path, query), file, sent, ANSWER_SECONDS)
+            self._judged(Reply(answer.status, _fields(answer), answer.read(ANSWER_BYTES_MAX)))
+        finally:
+            connection.http.close()
+
     def target(self, path: str, query: Mapping[str, object] | None = None) -> str:
         """The path and query as they are sent; a value of None is left out."""
         given = {name: _text(value) for name, value in (query or {}).items() if value is not None}
@@ -251,7 +292,7 @@ class Http:
         connection: _Connection,
         method: str,
         target: str,
-        content: bytes | None,
+        content: bytes | BinaryIO | None,
         headers: Mapping[str, str],
         seconds: float,
     ) -> HTTPResponse:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,11 +19,9 @@ from detent.canon.grammar import SQLITE
 from detent.canon.late import NamedTuple, dataclass
 from detent.canon.strict_json import JsonValue
 from detent.errors import DetentError, InvariantBroken
-from detent.executor.annotations import PARSING
-from detent.executor.own_targets import COMPUTE_CHUNK
 from detent.jobs.dedupe import DedupeRequest, ExecutionKey, Join, PriorJob, Reuse, dedupe
 from detent.jobs.elements import element_id
-from detent.jobs.order import Call, JobLimits, Order, Retries, read_order
+from detent.jobs.order import Call, JobLimits, Retries, read_order
 from detent.jobs.status import TERMINAL_STATUSES, ErrorCategory, JobStatus, project_job
 from detent.jobs.values import result_name
 from detent.jobs.work import WorkReport
@@ -32,32 +29,21 @@ from detent.kernel import Job
 from detent.kernel.table import State
 from detent.owner.backend import Backend, Submitted
 from detent.reuse.ingredients import (
-    CodeDigest,
-    CodeReader,
     FileDigests,
-    Surroundings,
-    around,
     binding_digest,
     changed,
     describe,
-    env_version,
     ingredients,
     inputs_digests,
     is_same_work,
     key_of_work,
     never_reused,
-    of_surroundings,
     outputs_match,
-    source_digest,
-    together,
 )
 from detent.reuse.path_arguments import PathArguments, expanded, no_value
+from detent.reuse.witness import CodeWitness, surroundings_of
 from detent.store.api import JobRow, WorkRow
 
-LOOK_SECONDS: Final = 0.2
-"""How long what was read of the user's source is taken for granted."""
-CODED: Final = frozenset({"python", "map"})
-"""Kinds that call functions of the user's own project."""
 FORCED: Final = "`--force` asked for it again"
 LIMIT_BOUND: Final = "a limit had ended it, and another limit might not"
 OTHER_LIMITS: Final = "the same work is under way with other limits"
@@ -136,15 +122,6 @@ class Miss:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Witnessed:
-    """What is said of an attempt by those who watched it from outside."""
-
-    env_version: str
-    stale: bool = False
-    """Its code, its packages or its tools are not those that its order was made from."""
-
-
 class _Earlier(NamedTuple):
     """A job under a key, as the ledger had it when it was looked for."""
 
@@ -205,16 +182,14 @@ def no_results(named: str) -> bytes:
     raise InvariantBroken(f"the result {named} is not known here")
 
 
-class WorkKeys:
+class WorkKeys(CodeWitness):
     """Keys of one process's work on one home. Its own thread's at a time: the driver's, or a client's under its lock."""
 
     def __init__(self, backend: Backend) -> None:
+        super().__init__()
         self._backend = backend
         self._files = FileDigests()
-        self._readers: dict[str | None, tuple[float, CodeReader]] = {}
-        self._sources: dict[str, CodeDigest] = {}
         self._looked: dict[ExecutionKey, list[_Earlier]] = {}
-        self.env_version = env_version({})
         self.path_arguments = PathArguments()
 
     def of(
@@ -246,11 +221,6 @@ class WorkKeys:
         if (why := never_reused(call, code)) is not None:
             return WorkKey(None, made, call, limits, why)
         return WorkKey(key_of_work("action", binding_digest(call), made, surroundings.env_version), made, call, limits)
-
-    def refresh(self) -> None:
-        """Forget what was read of source that has been edited since: the next work key describes the code as it is now."""
-        for base in [base for base, held in self._readers.items() if not held[1].is_current]:
-            del self._readers[base]
 
     def for_tenant(self, tenant: str) -> WorkKeys:
         """The same for the work of another workspace: what was read of code and files is shared, what was done before is not."""
@@ -358,66 +328,6 @@ class WorkKeys:
         more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
         return "; ".join(describe(change) for change in changes[:3]) + more
 
-    def witness(self, order: Order, since: float) -> Witnessed:
-        """What an attempt at an order ran in, and whether that and its code are still what the order was made from.
-
-        By a look not older than ``since``. What came of an order that has changed meanwhile may be of either; it would stand
-        under the key of the one that was meant, and answer for that.
-        """
-        call, made_from = order.call, order.origin.ingredients
-        keyed = bool(made_from) and made_from.get("code", "") is not None
-        try:
-            if (called := _chunk_calls(call)) is None:
-                code = self._code(call, made_from.get("version"), since if keyed else None)
-            else:
-                code = self.together(called, call.base)
-        except DetentError:
-            return Witnessed(self.env_version, keyed)
-        surroundings = surroundings_of(call, code)
-        if not keyed:
-            return Witnessed(surroundings.env_version, stale=False)
-        digest = None if code is None or code.digest is None else digest_text(code.digest)
-        stale = digest != made_from.get("code") or surroundings.ingredients() != of_surroundings(made_from)
-        return Witnessed(surroundings.env_version, stale)
-
-    def env_version_of(self, called: Iterable[str], base: str | None) -> str:
-        """What calling these functions runs in: the interpreter, and the packages that they reach."""
-        try:
-            return around(self.together(called, base)).env_version
-        except DetentError:
-            return self.env_version
-
-    def together(
-        self, called: Iterable[str], base: str | None, version: str | None = None, since: float | None = None
-    ) -> CodeDigest:
-        """The code of several functions as one."""
-        with PARSING:
-            reader = self._reader(base, since)
-            return together({name: reader.digest(name, version=version) for name in called})
-
-    def _code(self, call: Call, version: str | None, since: float | None = None) -> CodeDigest | None:
-        if call.kind == "code":
-            known = self._sources.get(call.target)
-            if known is None:
-                with PARSING:
-                    known = self._sources[call.target] = source_digest(call.target)
-            return known
-        if call.kind not in CODED:
-            return None
-        if call.kind != "map":
-            return self.together((str(call.target),), call.base, version, since)
-        from detent.contract.map_run import called  # noqa: PLC0415 - a mapped step has loaded a contract
-
-        return self.together(called(call.target), call.base, version, since)
-
-    def _reader(self, base: str | None, since: float | None) -> CodeReader:
-        now = time.monotonic()
-        looked, reader = self._readers.get(base, (0.0, None))
-        if reader is None or looked < (now - LOOK_SECONDS if since is None else since):
-            reader = CodeReader(base)
-            self._readers[base] = (now, reader)
-        return reader
-
     def fault(self, call: Call, report: WorkReport) -> str:
         """What speaks against taking an earlier result: something of it is gone, or an output is not as it was left."""
         if report.stale:
@@ -438,26 +348,6 @@ class WorkKeys:
         except DetentError as exc:
             return str(exc)
         return "; ".join(f"its output {fault.path} is {fault.fault}" for fault in faults[:3])
-
-
-def surroundings_of(call: Call, code: CodeDigest | None) -> Surroundings:
-    """What work runs in at this moment: a platform job in its runner, all else in the interpreter with what its code reaches."""
-    job_type = call.target.get("job_type") if call.kind == "job" else None
-    if job_type is None:
-        return around(code)
-    from detent.executor.runners import tools  # noqa: PLC0415 - most runs have no platform jobs
-
-    if job_type not in tools.NAMES:
-        return around(None)  # It is refused where it is run.
-    return Surroundings(tools.env_version(job_type), runner=tools.runner_of(job_type), tools=tools.versions(job_type))
-
-
-def _chunk_calls(call: Call) -> tuple[str, ...] | None:
-    """The functions of the user's own that a chunk of an ordered run calls; None for any other call."""
-    if call.kind != "python" or call.target != COMPUTE_CHUNK:
-        return None
-    work = call.arguments[0]
-    return tuple(name for name in (work["compute"], work.get("filter")) if name is not None)
 
 
 def _map_fault(target: Mapping[str, Any], directory: str, value: JsonValue) -> str:

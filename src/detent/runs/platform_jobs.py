@@ -50,7 +50,7 @@ from detent.kernel.table import OPEN
 from detent.owner.backend import Submission
 from detent.owner.kept_answers import request_digest
 from detent.reuse.ingredients import key_of_order
-from detent.reuse.work_keys import surroundings_of
+from detent.reuse.witness import surroundings_of
 from detent.runs.record.job_check import platform_faults, schema_faults
 from detent.runs.runtime import Runtime
 from detent.runs.submit.requests import KeptRequests, insist_on_kept

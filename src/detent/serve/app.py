@@ -274,6 +274,7 @@ class Endpoint:
             exchange.known,
             exchange.caller,
             route.name,
+            gone=exchange.gone,
         )
         answer = await self._idempotency.answered(call, route, exchange.said, route.handler)
         await _send(exchange, route, answer, self._serving.access.open)

@@ -78,6 +78,8 @@ class Call:
     """The route's method and address, as records call it."""
     once: Once | None = None
     """Under an idempotency key: how the answer is kept in the commit of what the request does."""
+    gone: Callable[[], Awaitable[None]] | None = field(default=None, repr=False)
+    """Waits until the caller closes the connection; for a handler that has read the whole body."""
 
     @property
     def workspace(self) -> str:

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from detent.access.browser import Asked, cookie_value, foreign
 from detent.access.buckets import Rate
 from detent.access.problem import Problem
-from detent.access.scopes import PUBLIC
+from detent.access.scopes import OWN_CREDENTIAL, PUBLIC
 from detent.access.tokens import bearer
 from detent.serve.authenticate import BY_KEY, Authenticator, Known
 from detent.serve.caller import Caller
@@ -57,7 +57,7 @@ class Gate:
         """Who asks; None on a public route. Raises the `Refusal` of a caller that is not known or may be a foreign page."""
         if not caller.local:
             self._count("requests", caller.address, self._rates.addresses)
-        if route.scope == PUBLIC:
+        if route.scope == PUBLIC or route.scope in OWN_CREDENTIAL:
             if route.method not in {"GET", "HEAD"}:
                 self._insist_on_own_page(caller, route)
             return None

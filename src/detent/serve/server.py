@@ -50,6 +50,7 @@ from detent.serve.children import Children, ChildSpec
 from detent.serve.counters import Counters
 from detent.serve.downloads import Downloads, checked_public_url, url_keys
 from detent.serve.driving import CHECKER, DRIVER, Driving
+from detent.serve.enrolling import Enrolling
 from detent.serve.events import Hub
 from detent.serve.idempotency import Idempotency
 from detent.serve.limits import Rates
@@ -64,6 +65,7 @@ from detent.serve.routes.home import queue_of
 from detent.serve.serving import Serving
 from detent.serve.submitting import Submitting
 from detent.serve.table import Table
+from detent.serve.turns import Turns
 from detent.serve.uploading import Uploading
 from detent.serve.writing import Writer
 from detent.store.files import replace_no_follow
@@ -191,6 +193,9 @@ def run(
                 surroundings = Surroundings(_origins(listening, hosts), listening.behind_proxy, listening.proxy_header)
                 writer, hub = Writer(session), Hub(session, readers, budgets.left)
                 access = Access(home.path, session, token, rates, surroundings, parts.clock.wall_ms)
+                turns = Turns(session, work.backend, hub.draining)
+                enrolling = Enrolling(home, session, turns)
+                turns.follow = enrolling.take_in
                 return Serving(
                     writer=writer,
                     budgets=budgets,
@@ -203,6 +208,9 @@ def run(
                     notifier=Notifier(home.path, hub, readers, writer, access, work.backend),
                     uploads=Uploading(home),
                     downloads=downloads,
+                    turns=turns,
+                    enrolling=enrolling,
+                    origin=home.settings().origin,
                     counters=Counters(),
                     hosts=hosts,
                     openapi=described,
@@ -269,6 +277,7 @@ class _Server(uvicorn.Server):
         self.live = LiveTopics(serving.hub, serving.readers, partial(_queue_now, serving))
         self.live.start()
         serving.notifier.start()
+        await serving.turns.start()
         self.deferred.application = self.application(self.serving)
         await super().startup(sockets)
         self.on_started()
@@ -284,6 +293,7 @@ class _Server(uvicorn.Server):
         await self.live.stop()
         await self.serving.hub.stop()
         await self.serving.uploads.stop()
+        self.serving.turns.close()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -13,10 +13,12 @@ from detent.serve.budgets import Budgets
 from detent.serve.counters import Counters
 from detent.serve.downloads import Downloads
 from detent.serve.driving import Driving
+from detent.serve.enrolling import Enrolling
 from detent.serve.events import Hub
 from detent.serve.notifying import Notifier
 from detent.serve.readers import Readers
 from detent.serve.submitting import Submitting
+from detent.serve.turns import Turns
 from detent.serve.uploading import Uploading
 from detent.serve.writing import Writer
 from detent.store.api import RecordRow
@@ -37,6 +39,10 @@ class Serving:
     submitting: Submitting
     downloads: Downloads
     notifier: Notifier
+    turns: Turns
+    enrolling: Enrolling
+    origin: str
+    """The name of the ledger."""
     counters: Counters
     hosts: frozenset[str]
     openapi: bytes

@@ -10,7 +10,7 @@ from typing import Final
 from pydantic import BaseModel
 
 from detent.access.actions import ACTIONS
-from detent.access.scopes import ANY, PUBLIC, SCOPES
+from detent.access.scopes import ANY, OWN_CREDENTIAL, PUBLIC, SCOPES
 from detent.errors import InvariantBroken, registered
 from detent.serve.call import Handler
 
@@ -94,7 +94,7 @@ class Route:
     def all_codes(self) -> tuple[str, ...]:
         """Every code that it may answer with."""
         codes = [*_ALWAYS, *(self.codes or ())]
-        codes += [] if self.scope == PUBLIC else _WITH_CREDENTIAL
+        codes += [] if self.scope == PUBLIC or self.scope in OWN_CREDENTIAL else _WITH_CREDENTIAL
         codes += ["CSRF_REFUSED"] if self.scope == PUBLIC and self.method != "GET" else []
         codes += _WITH_BODY if self.body is not None else ()
         codes += _WITH_KEY if self.idempotent else ()
@@ -130,7 +130,7 @@ class Table:
 
 
 def _fault(route: Route) -> str | None:
-    if route.scope not in SCOPES | {PUBLIC, ANY}:
+    if route.scope not in SCOPES | OWN_CREDENTIAL | {PUBLIC, ANY}:
         return f"has the scope {route.scope!r}, which does not exist" if route.scope else "has no scope"
     if route.action is not None and (route.action not in ACTIONS or not route.audited):
         return f"has the action {route.action!r}, which does not exist or is not recorded"

@@ -19,7 +19,7 @@ from detent.jobs.order import Order
 from detent.jobs.work import Result, WorkReport
 from detent.kernel import Grant, QuotaPolicy
 from detent.owner.backend import Reported
-from detent.reuse.work_keys import Witnessed
+from detent.reuse.witness import Witnessed
 from detent.workers.action_leases import HeldAction
 from detent.workers.reports import Attempt
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
 
 from detent.errors import DetentError, Refused
 from detent.jobs.order import Order
-from detent.kernel import Claim, Command, Finish, Grant, Heartbeat, Job
+from detent.kernel import Claim, Command, Finish, Grant, Heartbeat, Job, QuotaPolicy
 from detent.kernel.history import Record
 from detent.kernel.policy import UNLIMITED_QUOTA
 from detent.kernel.quota import left_of
@@ -19,7 +19,7 @@ from detent.kernel.table import TERMINAL, State
 from detent.owner.backend import Backend, Reported, joined
 from detent.owner.session import ask_again
 from detent.owner.socket_messages import Answer
-from detent.reuse.work_keys import Witnessed
+from detent.reuse.witness import Witnessed
 from detent.workers.action_leases import ActionLeases
 from detent.workers.bench import Allowance, Attempted, Closing, Inputs, Listener, Settled
 from detent.workers.claim_ahead import ClaimAhead, given_up
@@ -37,6 +37,42 @@ _DISPATCH: Final = b"hdispatch"
 def ends_attempt(record: Record) -> bool:
     """Whether a record may be the end of an attempt; evidence is looked at as bytes, because that is cheap."""
     return record.kind == "transition" and _DISPATCH not in (record.evidence or b"")
+
+
+def news_of(records: Sequence[Record]) -> tuple[int, list[tuple[str, bool]]]:
+    """How many jobs have come into the queue and are still there, and which have moved, each with whether an attempt may be over."""
+    queued: set[str | None] = set()
+    moved: list[tuple[str, bool]] = []
+    for record in records:
+        job_id, evidence = record.job_id, record.evidence or b""
+        if record.kind == "submitted" or _IN_QUEUE in evidence:
+            queued.add(job_id)  # Also if it is the very job that is being given back: it is in the queue again.
+        elif job_id in queued and _DISPATCH in evidence:
+            queued.discard(job_id)  # Another supervisor has it already.
+        elif job_id is not None:
+            moved.append((job_id, ends_attempt(record)))
+    return len(queued), moved
+
+
+def limiting_quotas(backend: Backend) -> dict[bytes, QuotaPolicy]:
+    """The quotas that limit something, by hash; one that the settings have dropped is still decided by the kernel."""
+    return {quota.hash(): quota for quota in backend.policies.quotas.values() if quota != UNLIMITED_QUOTA}
+
+
+def allowance_of(
+    backend: Backend, grant: Grant, order: Order, quotas: Mapping[bytes, QuotaPolicy] | None = None
+) -> Allowance:
+    """What an attempt may use of its job's budgets, and, of an array, what earlier attempts came to."""
+    policy = (limiting_quotas(backend) if quotas is None else quotas).get(grant.quota_policy_hash)
+    row = backend.reader.job(grant.job_id) if policy is not None or order.elements else None
+    if row is None:
+        return Allowance()
+    job = Job.read(row.body)
+    left = None if policy is None else left_of(job.usage, policy)
+    if not order.elements:
+        return Allowance(left)
+    found = backend.array_report(grant.job_id) if grant.attempt_id else None
+    return Allowance(left, None if found is None else found[1].carried(), frozenset(job.retry_categories))
 
 
 class HomeBench:
@@ -72,8 +108,7 @@ class HomeBench:
         self.stopping = threading.Event()
         """Ends the wait for an owner that does not answer."""
         self._backend = backend
-        self._quotas = {quota.hash(): quota for quota in backend.policies.quotas.values() if quota != UNLIMITED_QUOTA}
-        """The quotas that limit something; one that the settings have dropped is still decided by the kernel."""
+        self._quotas = limiting_quotas(backend)
         self._action_leases = ActionLeases(lambda: backend.reader)
 
     def attach(self, listener: Listener) -> Callable[[], None]:
@@ -82,16 +117,7 @@ class HomeBench:
 
     def _observe(self, listener: Listener, records: Sequence[Record]) -> None:
         """Called after commits, on the thread that made them."""
-        queued: set[str | None] = set()
-        moved: list[tuple[str, bool]] = []
-        for record in records:
-            job_id, evidence = record.job_id, record.evidence or b""
-            if record.kind == "submitted" or _IN_QUEUE in evidence:
-                queued.add(job_id)  # Also if it is the very job that is being given back: it is in the queue again.
-            elif job_id in queued and _DISPATCH in evidence:
-                queued.discard(job_id)  # Another supervisor has it already.
-            elif job_id is not None:
-                moved.append((job_id, ends_attempt(record)))
+        queued, moved = news_of(records)
         if moved or queued:
             listener.hear(moved, queued=bool(queued))
 
@@ -108,16 +134,7 @@ class HomeBench:
 
     def allowance(self, grant: Grant, order: Order) -> Allowance:
         """What the attempt may use of its job's budgets, and, of an array, what earlier attempts came to."""
-        policy = self._quotas.get(grant.quota_policy_hash)
-        row = self._backend.reader.job(grant.job_id) if policy is not None or order.elements else None
-        if row is None:
-            return Allowance()
-        job = Job.read(row.body)
-        left = None if policy is None else left_of(job.usage, policy)
-        if not order.elements:
-            return Allowance(left)
-        found = self._backend.array_report(grant.job_id) if grant.attempt_id else None
-        return Allowance(left, None if found is None else found[1].carried(), frozenset(job.retry_categories))
+        return allowance_of(self._backend, grant, order, self._quotas)
 
     def sign(self, attempts: Sequence[Attempt]) -> list[Reported]:
         """Sign the outcomes of attempts with the home's own key."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from detent.canon import NotCanonical, json_digest
 from detent.executor.plain.telling import bounded
@@ -27,8 +27,8 @@ from detent.jobs.work import (
     stream_parts,
 )
 from detent.kernel import Finish, Grant
-from detent.owner.backend import Backend, Inline, Reported
-from detent.reuse.work_keys import Witnessed
+from detent.owner.backend import Inline, Reported
+from detent.reuse.witness import Witnessed
 
 LIMIT_WALL: Final = "LIMIT_WALL"
 LIMIT_MEMORY: Final = "LIMIT_MEMORY"
@@ -42,10 +42,22 @@ OF_TASK: Final = "timeout of the task"
 """Where the limit of a job without a step was set; the order of a step says it itself."""
 
 
+class Signs(Protocol):
+    """Where reports are signed, and what they name is kept: a home's backend, or a worker elsewhere."""
+
+    def random(self, count: int, /) -> bytes: ...
+
+    def store(self, data: bytes) -> tuple[bytes, Inline]: ...
+
+    def stored_value(self, value: bytes | None) -> tuple[bytes | None, bytes | None, Inline]: ...
+
+    def sign_together(self, reports: Sequence[tuple[WorkReport, bytes]]) -> list[Reported]: ...
+
+
 class Reporter:
     """Makes the reports of one supervisor."""
 
-    def __init__(self, backend: Backend, worker: str) -> None:
+    def __init__(self, backend: Signs, worker: str) -> None:
         self._backend = backend
         self._worker = worker
 

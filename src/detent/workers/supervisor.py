@@ -18,7 +18,7 @@ from detent.errors import OutcomeUnknown, Refused, StoreUnavailable
 from detent.jobs.order import Order
 from detent.owner.backend import Backend, Submission
 from detent.owner.socket_messages import Answer
-from detent.reuse.work_keys import Witnessed
+from detent.reuse.witness import Witnessed
 from detent.store.api import AnswerRow
 from detent.workers.bench import Attempted, Closing
 from detent.workers.drive import Drive, HeldSignals

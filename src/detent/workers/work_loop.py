@@ -19,7 +19,7 @@ from detent.jobs.work import Failure, Result, failed
 from detent.kernel import Grant
 from detent.owner.backend import Reported
 from detent.reuse.ingredients import env_version
-from detent.reuse.work_keys import Witnessed
+from detent.reuse.witness import Witnessed
 from detent.workers.action_leases import HeldAction
 from detent.workers.bench import Attempted, Bench, Closing, assignment_of
 from detent.workers.executor import Asleep, Executor, Sleeper

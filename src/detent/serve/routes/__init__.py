@@ -25,6 +25,7 @@ from detent.serve.routes import (
     told,
     uploads,
     webhooks,
+    workers,
 )
 from detent.serve.table import Route
 
@@ -49,4 +50,5 @@ ALL: Final[tuple[Route, ...]] = (
     *audit.ROUTES,
     *told.ROUTES,
     *pages.ROUTES,
+    *workers.ROUTES,
 )

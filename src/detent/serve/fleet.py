@@ -1,0 +1,166 @@
+"""The workers on other machines, as a server knows them: who is enrolled, and who was heard of lately.
+
+Who is enrolled is a fold of the ledger's records, read when the server starts and followed from there. What a worker holds and how far its
+turns are lies in memory only: a worker names its leases with every turn, so a server that was started again knows them after the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from detent.access.certificate import Certificate, replica_of
+from detent.access.turn import Granted
+from detent.canon import decode_trusted
+from detent.kernel import EnrollWorker, Grant
+from detent.kernel.history import WORKER_ENROLLED, WORKER_RETIRED, Record
+from detent.kernel.records import OPERATED
+from detent.ledger.trust_config import TrustFault
+from detent.ledger.workers import read_enrolment
+from detent.store.api import RecordRow, StoreReader
+
+ANSWERS_KEPT: Final = 4
+"""Turns of a worker whose answers are kept for a repeat."""
+UNSUITED_MAX: Final = 256
+"""Jobs remembered that a worker gave back because it cannot run them."""
+SILENT_SECONDS: Final = 60.0
+_KINDS: Final = (WORKER_ENROLLED, WORKER_RETIRED)
+
+
+@dataclass(slots=True)
+class HeldLease:
+    """A lease of a worker, and the content that it opens."""
+
+    grant: Grant
+    lease_seconds: float
+    granted: Granted | None = None
+    """As it was told; None after a restart, until it is needed."""
+    inputs: frozenset[bytes] = frozenset()
+    uploaded: set[bytes] = field(default_factory=set)
+    beat_at: float = 0.0
+    """When it was extended last."""
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """A worker: its certificate, and what is known of its present start."""
+
+    certificate: Certificate
+    key_id: bytes
+    envelope: bytes
+    """The certificate as it was signed."""
+    token_digest: bytes
+    """The enrolment token that brought it."""
+    retired: bool = False
+    draining: bool = False
+    boot: str | None = None
+    turn: int = 0
+    """The highest turn so far."""
+    answers: OrderedDict[int, asyncio.Future[bytes]] = field(default_factory=OrderedDict)
+    leases: dict[bytes, HeldLease] = field(default_factory=dict)
+    unsuited: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    """Ends the wait of the turn that waits."""
+    waits: bool = False
+    woken_jobs: set[str] = field(default_factory=set)
+    """Jobs of its leases that moved while its turn waits."""
+    heard_at: float | None = None
+    slots: int = 0
+    wanted: int = 0
+    version: str = ""
+    resources: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def worker_id(self) -> str:
+        """Its name."""
+        return self.certificate.worker_id
+
+    @property
+    def holder(self) -> str:
+        """The name that its leases are granted to."""
+        return replica_of(self.worker_id, self.boot or "")
+
+    def begin(self, boot: str) -> None:
+        """Take note of a new start."""
+        self.boot = boot
+        self.leases.clear()
+        self.unsuited.clear()
+        self.draining = False
+
+    def give_back(self, job_id: str) -> None:
+        """Remember a job that it cannot run."""
+        self.unsuited[job_id] = None
+        if len(self.unsuited) > UNSUITED_MAX:
+            self.unsuited.popitem(last=False)
+
+    @property
+    def state(self) -> str:
+        """`retired`, `never`, `silent`, `draining`, `busy` or `idle`."""
+        if self.retired:
+            return "retired"
+        if self.heard_at is None:
+            return "never"
+        if time.monotonic() - self.heard_at > SILENT_SECONDS:
+            return "silent"
+        if self.draining:
+            return "draining"
+        return "busy" if self.leases else "idle"
+
+
+class Fleet:
+    """All workers that were ever enrolled. For the HTTP loop alone."""
+
+    def __init__(self) -> None:
+        self._workers: dict[str, Worker] = {}
+        self.uses: dict[bytes, int] = {}
+        """How often each enrolment token was used, by its digest."""
+
+    def __iter__(self) -> Iterator[Worker]:
+        return iter(self._workers.values())
+
+    def get(self, worker_id: str) -> Worker | None:
+        """A worker, also a retired one; None for one that was never enrolled."""
+        return self._workers.get(worker_id)
+
+    def take_in(self, kind: str, body: bytes, evidence: bytes | None) -> None:
+        """Apply a record; what is not about workers changes nothing."""
+        if kind == WORKER_ENROLLED:
+            self._enrol(_fields(body), evidence or b"")
+        elif kind == WORKER_RETIRED and (worker := self._workers.get(_fields(body).get("worker_id", ""))) is not None:
+            worker.retired = True
+            worker.leases.clear()
+            worker.wake.set()
+
+    def enrolled(self, command: EnrollWorker) -> None:
+        """Take in a worker whose enrolment was just committed: its record may be heard of a moment later."""
+        fields = {"key_id": command.key_id, "certificate_digest": command.certificate_digest}
+        self._enrol({"worker_id": command.worker_id, **fields}, command.evidence)
+
+    def _enrol(self, fields: dict[str, Any], evidence: bytes) -> None:
+        enrolment = read_enrolment(evidence, fields["worker_id"], fields["key_id"], fields["certificate_digest"])
+        if isinstance(enrolment, TrustFault) or fields["worker_id"] in self._workers:
+            return
+        token = enrolment.proof.token_digest
+        self.uses[token] = self.uses.get(token, 0) + 1
+        signed = enrolment.signed
+        self._workers[fields["worker_id"]] = Worker(signed.certificate, fields["key_id"], signed.envelope(), token)
+
+
+def enrolled_records(reader: StoreReader) -> list[RecordRow]:
+    """What the ledger says about workers so far, in order."""
+    rows = [row for kind in (*_KINDS, OPERATED) for row in reader.records_of_kind(0, kind)]
+    return sorted(rows, key=lambda row: row.position)
+
+
+def is_about_workers(record: Record) -> bool:
+    """Whether a committed record is about a worker or an enrolment token."""
+    return record.kind in _KINDS or (record.kind == OPERATED and b"enrolment." in record.body)
+
+
+def _fields(body: bytes) -> dict[str, Any]:
+    fields = decode_trusted(body)
+    return fields if isinstance(fields, dict) else {}

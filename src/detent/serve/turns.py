@@ -1,0 +1,409 @@
+"""Answers the turns of workers on other machines.
+
+    a turn  ->  its number  ->  reports checked, commands made within the owner's turn, one commit  ->  grants, or a wait  ->  the answer
+
+* The same number again is the same answer, also while the first one still waits. A lower number is stale.
+* At most one turn of a worker waits: a higher number answers the older one at once.
+* A worker names all its leases. One that it was granted and does not name is granted again, since its answer was lost.
+* Leases are extended when a sixth of their time has passed, so a worker may count on the other five sixths from each answered turn.
+* Jobs that come into the queue wake the workers that wait longest. A claim that found nothing passes the news on.
+
+Everything here happens in the HTTP loop, except what reads the ledger or commits: that has threads of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, NamedTuple, TypeVar
+
+from detent.access.turn import UNSUITED, Answer, Granted, Turn
+from detent.canon import sha256
+from detent.errors import InvalidInput, RequestRefused
+from detent.jobs.work import WorkReport
+from detent.kernel import Claim, Grant
+from detent.kernel.history import Record
+from detent.ledger import SignedResult
+from detent.owner.backend import Backend
+from detent.owner.session import Session
+from detent.owner.worker_turn import End, Lease, Report, WorkerTurn
+from detent.serve.fleet import ANSWERS_KEPT, Fleet, HeldLease, Worker, enrolled_records, is_about_workers
+from detent.serve.grants import Opened, opened
+from detent.store.api import CONTENT_INLINE_BYTES_MAX, RecordRow
+from detent.store.streams import VerifiedStream
+from detent.workers.action_leases import ActionLeases
+from detent.workers.home_bench import news_of
+
+T = TypeVar("T")
+
+THREADS: Final = 4
+PIECE_BYTES: Final = 256 * 1024
+BEATS_PER_LEASE: Final = 6
+KINDS: Final = ("action", "task", "platform")
+"""What a worker elsewhere may be given; the driver of an ordered run stays beside its ledger."""
+MISSING: Final = "CONTENT_MISSING"
+
+
+class Decided(NamedTuple):
+    """What came of one commit for a worker."""
+
+    turn: WorkerTurn
+    opened: Sequence[Opened]
+    missing: Sequence[bytes]
+
+
+class Turns:
+    """The turns of all workers."""
+
+    def __init__(self, session: Session, backend: Backend, draining: asyncio.Event) -> None:
+        self.fleet = Fleet()
+        self._session, self._backend = session, backend
+        self._draining = draining
+        self._loop = asyncio.get_running_loop()
+        self._threads = ThreadPoolExecutor(THREADS, "detent-turn")
+        self._actions = ActionLeases(lambda: backend.reader)
+        self._waiting: OrderedDict[Worker, None] = OrderedDict()
+        self._holders: dict[str, Worker] = {}
+        self._end: Callable[[], None] = lambda: None
+        self.started_ms = backend.now_ms()
+        self.answered = 0
+        """Turns answered since the start."""
+        self.follow: Callable[[Record | RecordRow], None] = lambda _record: None
+        """Told of records about enrolment tokens."""
+
+    async def start(self) -> None:
+        """Read who is enrolled, and follow from there."""
+        self._end = await asyncio.to_thread(self._session.observe, self._observe)
+        for row in await self.run(lambda: enrolled_records(self._backend.reader)):
+            self._take_record(row)
+
+    def close(self) -> None:
+        """Follow no longer."""
+        self._end()
+        self._threads.shutdown()
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do something that commits or reads, on a thread for that."""
+        return await self._loop.run_in_executor(self._threads, work)
+
+    # -- a turn --------------------------------------------------------------------------------------------------------
+
+    async def turn(self, worker: Worker, said: Turn, gone: asyncio.Event) -> bytes:
+        """The answer to a turn of a worker, which has been authenticated. ``gone`` is set when it hangs up."""
+        known = worker.answers.get(said.turn)
+        if known is not None:
+            return await asyncio.shield(known)
+        if said.turn <= worker.turn:
+            raise RequestRefused(
+                f"turn {said.turn} of worker {worker.worker_id} comes after turn {worker.turn}",
+                code="TURN_STALE",
+                hint="go on with a higher number",
+                details={"errors": [{"path": "turn", "message": str(worker.turn)}]},
+            )
+        before, worker.turn = worker.turn, said.turn
+        worker.wake.set()
+        answer: asyncio.Future[bytes] = self._loop.create_future()
+        worker.answers[said.turn] = answer
+        try:
+            data = (await self._answer(worker, said, gone)).encode()
+        except BaseException:
+            # Nothing is known to be done: the same number may come again and is decided anew, which is safe (X-173).
+            worker.answers.pop(said.turn, None)
+            if worker.turn == said.turn:
+                worker.turn = before
+            answer.cancel()
+            raise
+        answer.set_result(data)
+        while len(worker.answers) > ANSWERS_KEPT:
+            worker.answers.popitem(last=False)
+        self.answered += 1
+        return data
+
+    async def _answer(self, worker: Worker, said: Turn, gone: asyncio.Event) -> Answer:
+        arrived = time.monotonic()
+        self._hear(worker, said)
+        recovers = worker.boot != said.boot
+        if recovers:
+            worker.begin(said.boot)
+        wanted = 0 if said.draining or worker.draining else said.wanted
+        decided = await self.run(lambda: self._decide(worker, said, wanted, recovers=recovers))
+        self._take_in(worker, decided)
+        for end in said.ended:
+            if end.code in UNSUITED:
+                worker.give_back(end.job_id)
+        results = dict(decided.turn.results)
+        grants = [one.granted for one in decided.opened] + self._unheard(worker, said, decided)
+        gone_leases = list(decided.turn.gone)
+        waited_ms = 0
+        if not (results or grants or gone_leases or decided.missing) and said.wait_ms:
+            grants, gone_leases, looked_at = await self._wait(worker, said, wanted, gone)
+            waited_ms = int(max(0.0, looked_at - arrived) * 1_000)
+        for lease_id in gone_leases:
+            self._let_go(worker, lease_id)
+        return Answer(
+            said.turn,
+            self._backend.now_ms(),
+            waited_ms,
+            tuple(results.items()),
+            tuple(decided.missing),
+            tuple((lease_id, "LEASE_INVALID") for lease_id in gone_leases),
+            tuple(grants),
+            directive="drain" if worker.draining else None,
+        )
+
+    def _hear(self, worker: Worker, said: Turn) -> None:
+        worker.heard_at = time.monotonic()
+        worker.slots, worker.version, worker.wanted = said.slots, said.version, said.wanted
+        worker.resources = dict(said.resources)
+
+    def _unheard(self, worker: Worker, said: Turn, decided: Decided) -> list[Granted]:
+        """Leases that the worker has, and does not name: their grants are told again."""
+        named = {beat.lease_id for beat in said.beats} | decided.turn.results.keys()
+        told = {one.granted.grant[5] for one in decided.opened} | set(decided.turn.gone)
+        return [
+            held.granted
+            for lease_id, held in worker.leases.items()
+            if held.granted is not None and lease_id not in named and lease_id not in told
+        ]
+
+    # -- one commit ----------------------------------------------------------------------------------------------------
+
+    def _decide(self, worker: Worker, said: Turn, wanted: int, *, recovers: bool) -> Decided:
+        """Check what was reported, commit it together with heartbeats and a claim, and open what was granted. On a thread."""
+        reports, content, missing = self._reports(worker, said)
+        now = time.monotonic()
+        named = {beat.lease_id for beat in said.beats}
+        unheard = {lease_id: held for lease_id, held in worker.leases.items() if lease_id not in named}
+        turn = WorkerTurn(
+            worker.holder,
+            worker.worker_id,
+            reports,
+            [End(end.job_id, end.lease_id, end.code) for end in said.ended],
+            [
+                *(Lease(beat.job_id, beat.lease_id) for beat in said.beats),
+                *(Lease(held.grant.job_id, lease_id) for lease_id, held in unheard.items()),
+            ],
+            # Those that are told again begin anew, so they are extended, too.
+            frozenset(lease_id for lease_id in named if _is_due(worker.leases.get(lease_id), now)) | unheard.keys(),
+            self._claim(worker, wanted),
+            recovers,
+        )
+        granted = self._committed(turn, content)
+        turn.results.update(dict.fromkeys(self._unsent(said, reports), MISSING))
+        found = [grant for grant in turn.found if grant.lease_id not in named]
+        return Decided(turn, [self._open(grant) for grant in (*found, *granted)], missing)
+
+    def _committed(self, turn: WorkerTurn, content: Sequence[tuple[bytes, bytes]] = ()) -> Sequence[Grant]:
+        return turn.read(self._session.send((), content=content, judge=turn.judge)())
+
+    def _claim(self, worker: Worker, wanted: int) -> Claim | None:
+        if not wanted or worker.retired:
+            return None
+        return Claim(
+            0,
+            worker.holder,
+            wanted,
+            worker.certificate.tenants,
+            KINDS,
+            tuple(worker.unsuited) if worker.unsuited else None,
+        )
+
+    def _reports(self, worker: Worker, said: Turn) -> tuple[list[Report], list[tuple[bytes, bytes]], list[bytes]]:
+        """The reports of a turn as they are judged, the content they bring, and what they name that is not there.
+
+        A report may name what came with it, what its worker uploaded under the same lease, and what its job was given. That other content
+        is in the home counts for nothing: it may be another workspace's (T4).
+        """
+        pieces = {sha256(piece): piece for piece in said.content}
+        if any(len(piece) > CONTENT_INLINE_BYTES_MAX for piece in said.content):
+            raise InvalidInput(f"a piece of content in a turn has at most {CONTENT_INLINE_BYTES_MAX} bytes")
+        reports: list[Report] = []
+        content: dict[bytes, bytes] = {}
+        missing: list[bytes] = []
+        for lease_id, envelope in said.reports:
+            named = _named(envelope)
+            held = worker.leases.get(lease_id)
+            known = set() if held is None else held.inputs | held.uploaded
+            lacking = [digest for digest in named if digest not in pieces and digest not in known]
+            if lacking and held is not None:
+                missing += lacking
+                continue
+            own = [(digest, pieces[digest]) for digest in named if digest in pieces]
+            if len(envelope) > CONTENT_INLINE_BYTES_MAX:
+                self._backend.files.put(envelope)
+            judge, kept = self._session.judged(envelope, own)
+            content.update(kept)
+            reports.append(Report(lease_id, judge))
+        return reports, list(content.items()), missing
+
+    def _unsent(self, said: Turn, reports: Sequence[Report]) -> list[bytes]:
+        judged = {report.lease_id for report in reports}
+        return [lease_id for lease_id, _ in said.reports if lease_id not in judged]
+
+    def _open(self, grant: Grant) -> Opened:
+        return opened(self._backend, self._actions, grant, self._lease_ms(grant))
+
+    def _lease_ms(self, grant: Grant) -> int:
+        policies = self._backend.policies.leases
+        policy = policies.get(grant.lease_policy_id) or min(policies.values(), key=lambda one: one.lease_ttl_ticks)
+        return min(policy.lease_ttl_ticks, policy.heartbeat_extension_ticks)
+
+    def _take_in(self, worker: Worker, decided: Decided) -> None:
+        """Keep in memory what was committed."""
+        now = time.monotonic()
+        for lease_id, code in decided.turn.results.items():
+            if code != MISSING:
+                self._let_go(worker, lease_id)
+        for lease_id in decided.turn.beats:
+            if (held := worker.leases.get(lease_id)) is not None:
+                held.beat_at = now
+        told = {one.granted.grant[5] for one in decided.opened}
+        for grant in decided.turn.found:
+            if grant.lease_id not in told:
+                self._hold(worker, HeldLease(grant, self._lease_ms(grant) / 1_000, beat_at=now))
+        for one in decided.opened:
+            grant = Grant(*one.granted.grant)
+            self._hold(worker, HeldLease(grant, self._lease_ms(grant) / 1_000, one.granted, one.inputs, beat_at=now))
+
+    def _hold(self, worker: Worker, held: HeldLease) -> None:
+        worker.leases[held.grant.lease_id] = held
+        self._holders[held.grant.job_id] = worker
+
+    def _let_go(self, worker: Worker, lease_id: bytes) -> None:
+        held = worker.leases.pop(lease_id, None)
+        if held is not None and self._holders.get(held.grant.job_id) is worker:
+            del self._holders[held.grant.job_id]
+
+    # -- content -------------------------------------------------------------------------------------------------------
+
+    async def open(self, held: HeldLease) -> None:
+        """Find out what a lease names, where that is not known: after a restart of the server."""
+        if held.granted is None:
+            found = await self.run(lambda: self._open(held.grant))
+            held.granted, held.inputs = found
+
+    async def content(self, digest: bytes) -> bytes | AsyncIterator[bytes] | None:
+        """Content that a lease names: whole where it is small, else piece by piece as it is read and checked."""
+        stream = await self.run(lambda: self._backend.files.stream(digest))
+        if stream is None:
+            return await self.run(lambda: self._backend.content(digest))
+        return self._pieces(stream)
+
+    async def _pieces(self, stream: VerifiedStream) -> AsyncIterator[bytes]:
+        try:
+            while piece := await self.run(lambda: stream.read1(PIECE_BYTES)):
+                yield piece
+        finally:
+            await self.run(stream.close)
+
+    # -- waiting -------------------------------------------------------------------------------------------------------
+
+    async def _wait(
+        self, worker: Worker, said: Turn, wanted: int, gone: asyncio.Event
+    ) -> tuple[list[Granted], list[bytes], float]:
+        """Wait for jobs, or until a lease is gone; ends at once when a newer turn comes, or when the worker hangs up.
+
+        Gives the moment before which no lease was granted, too.
+        """
+        deadline = time.monotonic() + said.wait_ms / 1_000
+        try:
+            while worker.turn == said.turn and not gone.is_set() and not self._draining.is_set() and not worker.retired:
+                worker.wake.clear()
+                self._waiting[worker] = None
+                left = deadline - time.monotonic()
+                if left <= 0 or worker.draining:
+                    break
+                await _first(left, worker.wake, gone, self._draining)
+                self._waiting.pop(worker, None)
+                if worker.turn != said.turn or gone.is_set() or worker.retired:
+                    break
+                looked_at = time.monotonic()
+                grants, lost = await self._look(worker, wanted)
+                if grants or lost:
+                    return grants, lost, looked_at
+        finally:
+            self._waiting.pop(worker, None)
+        return [], [], 0.0
+
+    async def _look(self, worker: Worker, wanted: int) -> tuple[list[Granted], list[bytes]]:
+        """Claim for a worker that waits, and see which of its leases that moved are gone."""
+        moved, worker.woken_jobs = worker.woken_jobs, set()
+        leases = [
+            Lease(held.grant.job_id, lease_id) for lease_id, held in worker.leases.items() if held.grant.job_id in moved
+        ]
+        turn = WorkerTurn(worker.holder, worker.worker_id, leases=leases, claim=self._claim(worker, wanted))
+
+        def decide() -> Decided:
+            return Decided(turn, [self._open(grant) for grant in self._committed(turn)], ())
+
+        decided = await self.run(decide)
+        self._take_in(worker, decided)
+        if wanted and len(decided.opened) in (0, wanted):
+            self._wake_next()
+        return [one.granted for one in decided.opened], list(decided.turn.gone)
+
+    def _wake_next(self) -> None:
+        worker = next(iter(self._waiting), None)
+        if worker is not None:
+            self._waiting.pop(worker)
+            worker.wake.set()
+
+    # -- what happens on the ledger ------------------------------------------------------------------------------------
+
+    def _observe(self, records: Sequence[Record]) -> None:
+        """Called after commits, on the thread that made them."""
+        queued, moved = news_of(records)
+        workers = [record for record in records if is_about_workers(record)]
+        if (queued or moved or workers) and not self._loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # The loop has ended meanwhile.
+                self._loop.call_soon_threadsafe(self._heard, queued, [job_id for job_id, _ in moved], workers)
+
+    def _take_record(self, record: Record | RecordRow) -> None:
+        self.fleet.take_in(record.kind, record.body, record.evidence)
+        self.follow(record)
+
+    def _heard(self, queued: int, moved: Sequence[str], workers: Sequence[Record]) -> None:
+        for record in workers:
+            self._take_record(record)
+        for job_id in moved:
+            worker = self._holders.get(job_id)
+            if worker is not None:
+                worker.woken_jobs.add(job_id)
+                worker.wake.set()
+        seen: set[tuple[str, ...] | None] = set()
+        for worker in list(self._waiting):
+            tenants = worker.certificate.tenants
+            if queued > 0 or (seen and tenants not in seen):
+                seen.add(tenants)
+                queued -= worker.wanted
+                worker.wake.set()
+
+
+def _is_due(held: HeldLease | None, now: float) -> bool:
+    """Whether a lease is to be extended now; one that this process does not know is."""
+    return held is None or now - held.beat_at >= held.lease_seconds / BEATS_PER_LEASE
+
+
+def _named(envelope: bytes) -> list[bytes]:
+    """The content that a report names; none for what is not a report, which is refused later."""
+    from detent.jobs.report import read_report  # noqa: PLC0415 - loads Pydantic for platform jobs
+
+    try:
+        report = read_report(SignedResult.parse(envelope).body)
+    except InvalidInput:
+        return []
+    return list(dict.fromkeys(report.contents())) if isinstance(report, WorkReport) else []
+
+
+async def _first(seconds: float, *events: asyncio.Event) -> None:
+    """Wait for the first of some events, or for so long."""
+    tasks = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()

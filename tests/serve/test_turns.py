@@ -1,0 +1,388 @@
+"""The turn, by hand: numbers, repeats, forged and stale requests, workers that lie, and content that only a lease opens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detent.access.signature import Said, sign
+from detent.access.turn import Beat, Ended, Turn, read_answer
+from detent.canon import SigningKey, digest_text, encode, json_digest
+from detent.errors import DetentError, InvalidInput
+from detent.kernel import Grant
+from detent.store.content import ContentFiles
+from tests.serve.elsewhere import HANDS, HandWorker, ended, enrolment, task
+from tests.serve.laboured import Laboured, eventually, project
+from tests.serve.served import Reply, Served, start
+
+pytestmark = pytest.mark.door("POST /v1/workers/{worker}/turn")
+
+
+@pytest.fixture(scope="module")
+def laboured(tmp_path_factory: pytest.TempPathFactory) -> Laboured:
+    return project(tmp_path_factory.mktemp("turns"))
+
+
+@pytest.fixture(scope="module")
+def served(laboured: Laboured) -> Iterator[Served]:
+    server = start(laboured.home.path, laboured.environment, "--project", str(laboured.directory))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while HANDS:
+        HANDS.pop().http.close()
+
+
+@pytest.fixture
+def worker(served: Served, tmp_path: Path) -> Iterator[HandWorker]:
+    hand = HandWorker(served, tmp_path / "worker")
+    yield hand
+    served.ask("POST", f"/v1/workers/{hand.enrolled.worker_id}/retire")
+
+
+def queued(served: Served, laboured: Laboured, word: str = "one") -> str:
+    return task(served, "tasks:note", word, str(laboured.directory))
+
+
+def granted(worker: HandWorker, job_id: str) -> Grant:
+    answer = worker.turn(wanted=1)
+    (one,) = answer.grants
+    grant = Grant(*one.grant)
+    assert grant.job_id == job_id
+    return grant
+
+
+def refused(worker: HandWorker, said: Turn) -> str:
+    with pytest.raises(DetentError) as caught:
+        worker.turn(said)
+    return caught.value.code
+
+
+def posted(served: Served, worker: HandWorker, body: bytes, headers: dict[str, str], path: str | None = None) -> Reply:
+    where = path or f"/v1/workers/{worker.enrolled.worker_id}/turn"
+    return served.ask("POST", where, body=body, headers={"Content-Type": "application/cbor", **headers}, token=None)
+
+
+def test_a_job_is_granted_with_its_order_and_closed_by_a_signed_report(
+    served: Served, laboured: Laboured, worker: HandWorker
+) -> None:
+    job_id = queued(served, laboured, "signed")
+    answer = worker.turn(wanted=1)
+    (one,) = answer.grants
+    grant = Grant(*one.grant)
+    assert (grant.job_id, grant.replica_id) == (job_id, worker.holder)
+    assert one.order is not None
+    assert b"tasks:note" in one.order
+    answer = worker.turn(reports=(worker.report(grant, b'"value"'),))
+    assert answer.results == ((grant.lease_id, "OK"),)
+    assert ended(served, job_id)["status"] == "succeeded"
+
+
+def test_the_same_number_is_the_same_answer_and_a_lower_one_is_stale(
+    served: Served, laboured: Laboured, worker: HandWorker
+) -> None:
+    job_id = queued(served, laboured, "repeat")
+    said = worker.say(wanted=1)
+    first = worker.turn(said)
+    assert worker.turn(said) == first
+    (one,) = first.grants
+    assert refused(worker, replace(said, turn=said.turn - 1)) == "TURN_STALE"
+    grant = Grant(*one.grant)
+    reporting = worker.say(reports=(worker.report(grant),))
+    assert worker.turn(reporting) == worker.turn(reporting)
+    assert ended(served, job_id)["attempt"] == 1
+
+
+def test_a_grant_whose_answer_was_lost_is_told_again(served: Served, laboured: Laboured, worker: HandWorker) -> None:
+    job_id = queued(served, laboured, "lost")
+    grant = granted(worker, job_id)
+    (again,) = worker.turn(wanted=0).grants
+    assert Grant(*again.grant) == grant
+    held = worker.turn(beats=(Beat(job_id, grant.lease_id),))
+    assert (held.grants, held.revoked) == ((), ())
+    worker.turn(reports=(worker.report(grant),))
+    assert ended(served, job_id)["status"] == "succeeded"
+
+
+def test_a_new_start_gives_the_leases_of_the_older_one_up(
+    served: Served, laboured: Laboured, worker: HandWorker
+) -> None:
+    job_id = queued(served, laboured, "boot")
+    old = granted(worker, job_id)
+    worker.boot = "f" * 16
+    grants = worker.turn(wanted=1).grants or worker.turn(wanted=1, wait_ms=5_000).grants
+    new = Grant(*grants[0].grant)
+    assert (new.job_id, new.replica_id) == (job_id, worker.holder)
+    late = worker.turn(reports=(worker.report(old),))
+    assert late.results[0][1] != "OK"
+    assert worker.turn(reports=(worker.report(new),)).results == ((new.lease_id, "OK"),)
+    assert ended(served, job_id)["status"] == "succeeded"
+
+
+def test_a_waiting_turn_gets_the_job_that_comes(served: Served, laboured: Laboured, worker: HandWorker) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:
+        said = worker.say(wanted=1, wait_ms=20_000)
+        waiting = pool.submit(worker.turn, said)
+        job_id = queued(served, laboured, "waited")
+        (one,) = waiting.result(60).grants
+    grant = Grant(*one.grant)
+    assert grant.job_id == job_id
+    worker.turn(reports=(worker.report(grant),))
+    assert ended(served, job_id)["status"] == "succeeded"
+
+
+def test_a_newer_turn_answers_the_one_that_waits(served: Served, worker: HandWorker) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(worker.turn, worker.say(wanted=0, wait_ms=20_000))
+        shown = f"/v1/workers/{worker.enrolled.worker_id}"
+        eventually(lambda: served.json(shown)["silent_ms"] is not None, "the turn waits")
+        assert worker.turn().turn == worker.number
+        assert waiting.result(10).turn == worker.number - 1
+
+
+def test_a_worker_cannot_end_or_report_the_lease_of_another(
+    served: Served, laboured: Laboured, worker: HandWorker, tmp_path: Path
+) -> None:
+    liar = HandWorker(served, tmp_path / "liar")
+    job_id = queued(served, laboured, "mine")
+    grant = granted(worker, job_id)
+    for said in (
+        {"ended": (Ended(job_id, grant.lease_id, "WORKER_LOST"),)},
+        {"reports": (liar.report(grant, b'"lie"'),)},
+        {"reports": (liar.report(grant, worker=worker.holder),)},
+        {"reports": (liar.report(grant, lease_id=b"\x02" * 32),)},
+    ):
+        ((_, code),) = liar.turn(**said).results
+        assert code != "OK", said
+    assert liar.turn(beats=(Beat(job_id, grant.lease_id),)).revoked == ((grant.lease_id, "LEASE_INVALID"),)
+    assert worker.turn(reports=(worker.report(grant, b'"truth"'),)).results == ((grant.lease_id, "OK"),)
+    assert ended(served, job_id)["status"] == "succeeded"
+    served.ask("POST", f"/v1/workers/{liar.enrolled.worker_id}/retire")
+
+
+def test_results_of_a_stolen_key_do_not_count_after_it_was_retired(
+    served: Served, laboured: Laboured, tmp_path: Path
+) -> None:
+    thief = HandWorker(served, tmp_path / "thief")
+    grant = granted(thief, queued(served, laboured, "stolen"))
+    served.ask("POST", f"/v1/workers/{thief.enrolled.worker_id}/retire")
+    assert refused(thief, thief.say(reports=(thief.report(grant),))) == "WORKER_RETIRED"
+
+
+def test_a_worker_gets_no_jobs_of_other_workspaces(served: Served, laboured: Laboured, tmp_path: Path) -> None:
+    other = HandWorker(served, tmp_path / "other", enrolment(served, tenants=["another"]))
+    queued(served, laboured, "not-theirs")
+    assert other.turn(wanted=5).grants == ()
+    mine = HandWorker(served, tmp_path / "mine")
+    (one,) = mine.turn(wanted=1).grants
+    grant = Grant(*one.grant)
+    mine.turn(reports=(mine.report(grant),))
+
+
+@pytest.mark.door("GET /v1/workers/{worker}/content/{digest}")
+def test_content_is_opened_by_a_live_lease_that_names_it_and_by_nothing_else(
+    served: Served, laboured: Laboured, worker: HandWorker, tmp_path: Path
+) -> None:
+    """T4, T7"""
+    files = ContentFiles(tmp_path / "content")
+    secret = b"of another workspace" * 10_000
+    (laboured.home.path / "content").mkdir(exist_ok=True)
+    digest = ContentFiles(laboured.home.path / "content").put(secret)
+    job_id = queued(served, laboured, "content")
+    grant = granted(worker, job_id)
+    worker.turn(beats=(Beat(job_id, grant.lease_id),))
+    fetched = worker.requests.fetch(grant.payload_digest, grant.lease_id, files)
+    assert sha256(fetched.read_bytes()).digest() == grant.payload_digest
+    for wanted, lease in ((digest, grant.lease_id), (grant.payload_digest, b"\x01" * 32)):
+        with pytest.raises(DetentError, match="no live lease"):
+            worker.requests.fetch(wanted, lease, ContentFiles(tmp_path / "else"))
+    # A report may not name what its worker never had, though it lies in the home.
+    answer = worker.turn(reports=(worker.report(grant, None, value_content=digest, value_digest=digest),))
+    assert answer.results == ((grant.lease_id, "CONTENT_MISSING"),)
+    assert answer.missing == (digest,)
+    own = ContentFiles(tmp_path / "own")
+    value = b'"' + b"mine" * 50_000 + b'"'
+    mine = own.put(value)
+    worker.requests.send(mine, grant.lease_id, own)
+    answer = worker.turn(reports=(worker.report(grant, None, value_content=mine, value_digest=json_digest(value)),))
+    assert answer.results == ((grant.lease_id, "OK"),)
+    assert ended(served, job_id)["status"] == "succeeded"
+
+
+# -- requests that are not the worker's ---------------------------------------------------------------------------------
+
+
+def signed(worker: HandWorker, body: bytes, **changes: Any) -> dict[str, str]:
+    path = f"/v1/workers/{worker.enrolled.worker_id}/turn"
+    said = Said(
+        **{
+            "method": "POST",
+            "path": path,
+            "query": "",
+            "content_digest": sha256(body).digest(),
+            **changes.pop("said", {}),
+        }
+    )
+    said_by = changes.pop("key", worker.key)
+    return sign(
+        said,
+        said_by,
+        **{
+            "created": worker.requests.now_ms() // 1_000,
+            "nonce": b"\x05" * 16,
+            "origin": worker.enrolled.origin,
+            **changes,
+        },
+    )
+
+
+FORGERIES: dict[str, dict[str, Any]] = {
+    "another key": {"key": SigningKey(b"\x09" * 32)},
+    "another ledger": {"origin": "detent/elsewhere"},
+    "another method": {"said": {"method": "PUT"}},
+    "another path": {"said": {"path": "/v1/workers/someone/turn"}},
+    "a query": {"said": {"query": "x=1"}},
+    "another body": {"said": {"content_digest": b"\x01" * 32}},
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_forged_request_is_refused(served: Served, worker: HandWorker, forgery: str) -> None:
+    body = worker.say().encode()
+    assert posted(served, worker, body, signed(worker, body, **FORGERIES[forgery])).status == 401
+
+
+@pytest.mark.parametrize("missing", ["signature", "signature-input", "content-digest"])
+def test_an_unsigned_request_is_refused(served: Served, worker: HandWorker, missing: str) -> None:
+    body = worker.say().encode()
+    headers = {name: value for name, value in signed(worker, body).items() if name != missing}
+    assert posted(served, worker, body, headers).code == "UNAUTHENTICATED"
+
+
+@pytest.mark.parametrize("seconds", [-86_400, -301, 301, 86_400])
+def test_a_wrong_clock_is_told_the_time_and_set_right(served: Served, worker: HandWorker, seconds: int) -> None:
+    body = worker.say().encode()
+    created = worker.requests.now_ms() // 1_000 + seconds
+    reply = posted(served, worker, body, signed(worker, body, created=created))
+    assert reply.code == "CLOCK_SKEW"
+    assert abs(int(reply.json["errors"][0]["message"]) // 1_000 - created + seconds) <= 60
+    worker.requests._offset_ms = seconds * 1_000
+    assert worker.turn().turn == worker.number
+
+
+def test_an_unknown_worker_and_a_wrong_signature_are_told_alike(served: Served, worker: HandWorker) -> None:
+    body = worker.say().encode()
+    headers = signed(worker, body, said={"path": "/v1/workers/nobody-00000000/turn"})
+    unknown = posted(served, worker, body, headers, "/v1/workers/nobody-00000000/turn")
+    wrong = posted(served, worker, body, signed(worker, body, key=SigningKey(b"\x09" * 32)))
+    assert {**unknown.json, "instance": ""} == {**wrong.json, "instance": ""}
+
+
+def test_a_recorded_turn_is_worth_nothing_later(served: Served, laboured: Laboured, worker: HandWorker) -> None:
+    """The bytes of forty turns, sent again by another: each is stale, or gets the answer it got."""
+    job_id = queued(served, laboured, "recorded")
+    recorded = []
+    for number in range(40):
+        body = worker.say(wanted=0 if number else 1).encode()
+        headers = signed(worker, body)
+        recorded.append((body, headers, posted(served, worker, body, headers)))
+    (one,) = read_answer(recorded[0][2].body).grants
+    grant = Grant(*one.grant)
+    worker.turn(reports=(worker.report(grant),))
+    for body, headers, first in recorded:
+        again = posted(served, worker, body, headers)
+        assert again.status == 409 or again.body == first.body
+    assert ended(served, job_id)["attempt"] == 1
+
+
+NOT_TURNS: list[bytes] = [
+    *(b"", b"{}", b"\xa0", b"\xff", encode([]), encode({"protocol": 1}), encode({"protocol": "1"}), b"\x00" * 64),
+]
+
+
+@pytest.mark.parametrize("body", NOT_TURNS)
+def test_what_is_not_a_turn_is_refused(served: Served, worker: HandWorker, body: bytes) -> None:
+    assert posted(served, worker, body, signed(worker, body)).status == 400
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 2**60])
+def test_another_protocol_is_told_what_is_spoken(served: Served, worker: HandWorker, protocol: int) -> None:
+    body = encode({"protocol": protocol})
+    reply = posted(served, worker, body, signed(worker, body))
+    assert (reply.status, reply.code) == (426, "PROTOCOL_UNSUPPORTED")
+
+
+WRONG: dict[str, Any] = {
+    "boot": "short",
+    "turn": -1,
+    "wanted": 257,
+    "wait_ms": 20_001,
+    "beats": (("job", b"short"),),
+    "reports": ((b"\x01" * 32, "text"),),
+    "content": ("text",),
+    "ended": (("job", b"\x01" * 32, "MADE_UP"),),
+    "logs": (("job", "stdin", 0, b""),),
+    "slots": 1_025,
+    "version": "x" * 65,
+    "resources": {"gpu": -1},
+    "draining": 1,
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_every_field_of_a_turn_is_checked(served: Served, worker: HandWorker, name: str) -> None:
+    body = replace(worker.say(), **{name: WRONG[name]}).encode()
+    reply = posted(served, worker, body, signed(worker, body))
+    assert reply.status == 400
+    assert name in reply.json["detail"]
+
+
+# -- enrolment ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.door("POST /v1/workers")
+def test_a_token_enrols_as_often_as_it_says_and_not_when_it_is_revoked(served: Served, tmp_path: Path) -> None:
+    token = enrolment(served, uses=1)
+    HandWorker(served, tmp_path / "first", token)
+    with pytest.raises(DetentError, match="used 1 of 1 times") as caught:
+        HandWorker(served, tmp_path / "second", token)
+    assert caught.value.code == "ENROLMENT_REFUSED"
+    revoked = enrolment(served, uses=5, labels=["a100"])
+    enrolment_id = revoked.split("_")[1]
+    assert served.ask("DELETE", f"/v1/enrolments/{enrolment_id}").status == 204
+    shown = {one["enrolment_id"]: one for one in served.json("/v1/enrolments")["items"]}
+    assert (shown[enrolment_id]["state"], shown[enrolment_id]["labels"]) == ("revoked", ["a100"])
+    with pytest.raises(DetentError, match="revoked"):
+        HandWorker(served, tmp_path / "third", revoked)
+    with pytest.raises(InvalidInput):
+        HandWorker(served, tmp_path / "fourth", revoked[:-1] + ("0" if revoked[-1] != "0" else "1"))
+    assert revoked not in json.dumps(served.json("/v1/enrolments"))
+
+
+def test_a_proof_of_another_key_does_not_enrol(served: Served) -> None:
+    token = enrolment(served)
+    from detent.access.certificate import prove
+    from detent.access.tokens import read_token
+
+    given = read_token(token)
+    assert given is not None
+    origin = served.json("/v1/version")["origin"]
+    proof = prove(origin, given.digest, b"\x01" * 16, SigningKey(b"\x07" * 32))
+    body = {"token": token, "public_key": SigningKey(b"\x08" * 32).public_key.hex(), "proof": proof.encode().hex()}
+    reply = served.ask("POST", "/v1/workers", body=json.dumps(body).encode(), token=None)
+    assert reply.code == "ENROLMENT_REFUSED"
+    assert digest_text(given.digest) not in reply.body.decode()

@@ -1,0 +1,189 @@
+"""Workers on other machines, as their users have them: `detent worker --connect` beside `detent serve`, killed, drained and cut off."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from detent.inspect.audit import verify_home
+from detent.owner.home import Home
+from tests.serve.elsewhere import RemoteWorker, ended, remote_worker, task
+from tests.serve.laboured import Laboured, eventually, project
+from tests.serve.served import ANSWER_SECONDS, Served, start
+from tests.serve.toxic import Fault, Toxic
+
+pytestmark = pytest.mark.door("detent worker --connect")
+
+
+@pytest.fixture
+def laboured(tmp_path: Path) -> Laboured:
+    (tmp_path / "server").mkdir()
+    return project(tmp_path / "server")
+
+
+@pytest.fixture
+def proxy() -> Iterator[Toxic]:
+    with Toxic() as toxic:
+        yield toxic
+
+
+def serve(laboured: Laboured, proxy: Toxic) -> Served:
+    """A server behind the proxy."""
+    server = start(
+        *(laboured.home.path, laboured.environment, "--project", str(laboured.directory)),
+        *("--allow-host", f"127.0.0.1:{proxy.port}"),
+    )
+    proxy.target = server.port
+    return server
+
+
+@pytest.fixture
+def served(laboured: Laboured, proxy: Toxic) -> Iterator[Served]:
+    server = serve(laboured, proxy)
+    yield server
+    if server.process.poll() is None:
+        server.stop()
+    else:
+        server.process.communicate()
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, laboured: Laboured) -> Path:
+    """The other machine's checkout of the project."""
+    directory = tmp_path / "elsewhere"
+    directory.mkdir()
+    (directory / "tasks.py").write_text((laboured.directory / "tasks.py").read_text())
+    return directory
+
+
+def submit(served: Served, laboured: Laboured, name: str, *words: str) -> list[str]:
+    return [task(served, f"tasks:{name}", word, str(laboured.directory)) for word in words]
+
+
+def verified(laboured: Laboured, worker: RemoteWorker) -> None:
+    """The whole ledger verifies, and says that the worker's key signed results."""
+    report = verify_home(Home(laboured.home.path), environment=laboured.environment)
+    assert report.ok, report.findings
+    key_id = worker.key_id[:16]
+    assert any(f"by {key_id}" in line or worker.worker_id in line for line in report.proved), report.proved
+
+
+def test_jobs_run_on_another_machine_over_a_bad_network_and_the_ledger_names_its_key(
+    served: Served, laboured: Laboured, elsewhere: Path, proxy: Toxic
+) -> None:
+    """Nothing is lost, nothing is done twice, whatever happens to the answers."""
+    words: list[str] = []
+    with remote_worker(served, elsewhere, url=proxy.url) as worker:
+        for fault in (None, Fault.DROP, Fault.RESET, Fault.CUT, Fault.DELAY, Fault.BUFFER):
+            failed = proxy.failed
+            proxy.fail(fault, times=3)
+            new = [f"{fault}-{number}" for number in range(5)]
+            jobs = submit(served, laboured, "note", *new)
+            for job_id in jobs:
+                found = ended(served, job_id)
+                assert (found["status"], found["attempt"]) == ("succeeded", 1)
+            words += new
+            assert sorted(line.split()[0] for line in laboured._lines("done.txt")) == sorted(words)
+            assert fault is None or proxy.failed > failed
+        (shown,) = served.json("/v1/workers")["items"]
+        assert (shown["worker_id"], shown["slots"]) == (worker.worker_id, 2)
+        assert (worker.state / "key").stat().st_mode & 0o777 == 0o600
+        assert worker.end() == 0
+    served.stop()
+    verified(laboured, worker)
+
+
+@pytest.mark.slow
+def test_a_half_open_network_loses_nothing_and_repeats_nothing(
+    served: Served, laboured: Laboured, elsewhere: Path, proxy: Toxic
+) -> None:
+    with remote_worker(served, elsewhere, url=proxy.url) as worker:
+        proxy.fail(Fault.STALL, times=4)
+        words = [f"word-{number}" for number in range(6)]
+        for job_id in submit(served, laboured, "note", *words):
+            assert ended(served, job_id)["status"] == "succeeded"
+        assert laboured.done() == words
+        worker.end()
+
+
+def test_after_enrolment_the_command_alone_goes_on_and_a_killed_worker_loses_nothing(
+    served: Served, laboured: Laboured, elsewhere: Path
+) -> None:
+    """X-163: the next start gives the leases of the killed one up, so a restart costs no lease time."""
+    with remote_worker(served, elsewhere) as worker:
+        (job_id,) = submit(served, laboured, "wait", "held")
+        eventually(lambda: laboured.begun() == ["held"], "the job runs")
+        worker.end(signal.SIGKILL)
+        worker.start(alone=True).wait_for("takes jobs")
+        eventually(lambda: laboured.begun() == ["held", "held"], "the job runs again")
+        laboured.go()
+        assert ended(served, job_id)["status"] == "succeeded"
+        assert laboured.done() == ["held"]
+
+
+def test_a_killed_server_finds_its_worker_and_the_result_that_waited(
+    served: Served, laboured: Laboured, elsewhere: Path, proxy: Toxic
+) -> None:
+    with remote_worker(served, elsewhere, url=proxy.url) as worker:
+        (job_id,) = submit(served, laboured, "wait", "held")
+        eventually(lambda: laboured.begun() == ["held"], "the job runs")
+        served.stop(signal.SIGKILL)
+        laboured.go()
+        eventually(lambda: laboured.done() == ["held"], "the job ends while there is no server")
+        server = serve(laboured, proxy)
+        found = ended(server, job_id)
+        assert (found["status"], found["attempt"]) == ("succeeded", 1)
+        assert laboured.begun() == ["held"]
+        assert worker.end() == 0
+        server.stop()
+    verified(laboured, worker)
+
+
+def test_a_cancelled_job_is_ended_there_and_a_drained_worker_finishes_and_ends(
+    served: Served, laboured: Laboured, elsewhere: Path
+) -> None:
+    with remote_worker(served, elsewhere) as worker:
+        held, other = submit(served, laboured, "wait", "held", "other")
+        eventually(lambda: sorted(laboured.begun()) == ["held", "other"], "both run")
+        line = [sys.executable, "-m", "detent", "cancel", "--home", str(laboured.home.path), held]
+        subprocess.run(line, env=laboured.environment, check=True, capture_output=True, timeout=ANSWER_SECONDS)
+        (third,) = submit(served, laboured, "note", "third")
+        assert ended(served, third)["status"] == "succeeded"
+        assert served.ask("POST", f"/v1/workers/{worker.worker_id}/drain").status == 200
+        laboured.go()
+        assert ended(served, other)["status"] == "succeeded"
+        assert ended(served, held)["status"] == "cancelled"
+        assert worker.ended() == 0
+        assert laboured.done() == ["other", "third"]
+
+
+def test_a_retired_worker_is_told_so_and_ends(served: Served, laboured: Laboured, elsewhere: Path) -> None:
+    with remote_worker(served, elsewhere) as worker:
+        (job_id,) = submit(served, laboured, "wait", "held")
+        eventually(lambda: laboured.begun() == ["held"], "the job runs")
+        assert served.ask("POST", f"/v1/workers/{worker.worker_id}/retire").json["state"] == "retired"
+        assert worker.ended() == 3
+        assert served.json(f"/v1/jobs/{job_id}")["status"] == "running"
+    served.stop()
+    assert verify_home(Home(laboured.home.path), environment=laboured.environment).ok
+
+
+def test_other_code_gives_the_job_back_to_a_worker_that_has_the_right_one(
+    served: Served, laboured: Laboured, elsewhere: Path, tmp_path: Path
+) -> None:
+    """X-176: code is compared before it runs."""
+    source = (elsewhere / "tasks.py").read_text()
+    (elsewhere / "tasks.py").write_text(source.replace("return word\n", "return word * 2\n"))
+    right = tmp_path / "right"
+    right.mkdir()
+    (right / "tasks.py").write_text(source)
+    with remote_worker(served, elsewhere):
+        (job_id,) = submit(served, laboured, "note", "once")
+        with remote_worker(served, right):
+            assert ended(served, job_id)["status"] == "succeeded"
+        assert laboured.done() == ["once"]
