@@ -79,5 +79,31 @@ def test_the_run_goes_on_without_its_command_and_is_found_again(
     assert len(there.detent("list", "-o", "json").document) == 1, "the second command took up the run of the first"
 
 
+def test_cancel_ends_a_run_at_the_server_and_says_so(apart: tuple[Project, Project, Served], tmp_path: Path) -> None:
+    here, there, served = apart
+    key, url = served.token, served.told["url"]
+    words = ["run", "waits.yaml", "-p", f"path={tmp_path / 'never'}", "--connect", url, "-q", "-o", "json"]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "detent", *words],
+        cwd=here.directory,
+        env={**here.environment, "DETENT_KEY": key},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    deadline = time.monotonic() + 120
+    while not there.detent("list", "--jobs", "--state", "running", "-o", "json").document:
+        assert time.monotonic() < deadline
+    ended = here.detent("cancel", "waits", "--reason", "wrong file", "--connect", url, "-o", "json", DETENT_KEY=key)
+    assert (ended.document["kind"], ended.document["cancelled"], len(ended.document["jobs_cancelled"])) == (
+        "run",
+        True,
+        1,
+    )
+    assert running.wait(120) == 130
+    running.communicate()
+    again = here.detent("cancel", "waits", "--connect", url, DETENT_KEY=key)
+    assert "was cancelled before" in again.out
+
+
 def _steps_asked(directory: Path) -> int:
     return (directory / "access.log").read_text().count("/steps")

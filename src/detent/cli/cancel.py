@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from detent.cli.page import Page
-from detent.cli.shell import Shell, teaching, with_shell
+from detent.cli.shell import Shell, connectable, teaching
 from detent.errors import EXIT_FAILED, EXIT_UNAVAILABLE
 from detent.pages.sheet import Cell
 from detent.pages.text import GOOD, WARN
@@ -43,9 +43,18 @@ The exit code is 0 if the run or job was already cancelled, and 1 if it ended in
 @click.argument("identifier", metavar="RUN|JOB")
 @click.option("--reason", metavar="TEXT", help="Stored with the cancellation; `detent explain` shows it.")
 @click.option("--at", metavar="ITEM", type=click.IntRange(min=0), help="For `detent map`: the first item to cancel.")
-@with_shell
+@connectable
 def command(shell: Shell, identifier: str, *, reason: str | None, at: int | None) -> int:
     """Cancel a run or a job."""
+    if (server := shell.server()) is not None:
+        if at is not None:
+            raise click.UsageError("--at is for a home on this machine")
+        with server:
+            there = server.cancel(identifier, reason)
+        ended_code = (
+            EXIT_FAILED if there.before and not there.is_cancelled else 0 if there.is_cancelled else EXIT_UNAVAILABLE
+        )
+        return shell.answer(there.to_map(), lambda page: _draw(page, there), code=ended_code)
     from detent.errors import InvalidInput  # noqa: PLC0415
     from detent.owner.content import Content  # noqa: PLC0415
     from detent.owner.session import Session  # noqa: PLC0415

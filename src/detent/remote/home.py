@@ -12,10 +12,12 @@ from detent.inspect.logs import JobLog
 from detent.pages.logs import Asked, News, read_found, read_log, read_news, seen_map
 from detent.pages.sheet import Told, read_told
 from detent.remote.http import ANSWER_SECONDS, Http
-from detent.runs.find_jobs import NEWEST, Found, FoundJob
-from detent.words.states import OVER
+from detent.runs.cancel import Cancelled
+from detent.runs.find_jobs import JOB, NEWEST, OPEN, RUN, STEP, Found, FoundJob, insist_on_whole
+from detent.words.states import CANCELLED, OVER
 
 LOGS_AT_ONCE: Final = 200
+READ_AT_ONCE: Final = 500
 FOLLOW_SECONDS: Final = 10
 WAIT_SECONDS: Final = 30.0
 FOLLOW_PATIENCE: Final = 300.0
@@ -90,3 +92,30 @@ class RemoteHome:
                     hint=f"it goes on at the server: `detent result {job_id} --wait` waits for it again",
                     details={"job_id": job_id},
                 )
+
+    def cancel(self, identifier: str, reason: str | None) -> Cancelled:
+        """Cancel the run or job that is meant, and say what that did."""
+        found = self.find(identifier, named=OPEN)
+        insist_on_whole(found, CANCELLED)
+        if found.kind == STEP:
+            raise InvalidInput(
+                f"{identifier!r} is a step of run {found.run_id}",
+                hint=f"`detent cancel {found.run_id}` cancels the run; `detent list --run {found.run_id}` shows its jobs",
+            )
+        kind, name = (RUN, found.run_id or identifier) if found.kind == RUN else (JOB, found.jobs[0].job_id)
+        path = f"/v1/{kind}s/{name}"
+        before = self.http.get(path)
+        status = "status" if kind == RUN else "state"
+        if before[status] in OVER:
+            return Cancelled(kind, name, str(before[status]), before=True)
+        open_jobs = self._open_jobs([job.job_id for job in found.jobs]) if kind == RUN else []
+        after = self.http.post(f"{path}/cancel", {} if reason is None else {"reason": reason})
+        ended = set(open_jobs) - set(self._open_jobs(open_jobs))
+        return Cancelled(kind, name, str(after[status]), tuple(job for job in open_jobs if job in ended))
+
+    def _open_jobs(self, job_ids: list[str]) -> list[str]:
+        found: list[str] = []
+        for first in range(0, len(job_ids), READ_AT_ONCE):
+            items = self.http.post("/v1/jobs:read", {"job_ids": job_ids[first : first + READ_AT_ONCE]})["items"]
+            found += [item["job_id"] for item in items if item["state"] not in OVER]
+        return found
