@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from detent.access.scopes import ANY, PUBLIC, ROLES
+from detent.access.scopes import ANY, ROLES, SCOPES
 from detent.access.tokens import make_token
 from detent.serve.routes import ALL
 from detent.serve.table import Route
@@ -28,8 +28,9 @@ OBJECTS: dict[str, tuple[tuple[str, ...], str]] = {
     "stream": ((), "nowhere"),
     "hook_id": ((), "nowhere"),
     "schedule_id": ((), "nowhere"),
-    "worker_id": ((), "nowhere"),
-    "enrolment_id": ((), "nowhere"),
+    "worker": ((), "nowhere"),
+    "enrolment": ((), "aaaaaaaaaaaa"),
+    "digest": ((), f"sha256:{'0' * 64}"),
     "principal": (("p_member",), "p_nowhere"),
     "workspace": (("demo",), "nowhere"),
     "record": (("RECORD",), "0:999999999"),
@@ -51,6 +52,7 @@ BODIES: dict[str, Any] = {
     "POST /v1/contracts:plan": {"contract": "name: x"},
     "PUT /v1/events/{stream}/topics": {"topics": ["jobs"]},
     "POST /v1/webhooks": {"url": "https://hooks.example/x", "events": ["job.ended"]},
+    "POST /v1/workers": {},
     "POST /v1/uploads": {"digest": f"sha256:{'1' * 64}", "size_bytes": 1},
     "POST /v1/login": {"token": "x"},
     "POST /v1/keys": {"name": "x"},
@@ -138,7 +140,8 @@ def address(route: Route, fill: Mapping[str, str], *, absent: bool = True, choic
 
 
 def needs_credential() -> list[Route]:
-    return [route for route in ALL if route.scope != PUBLIC]
+    """Routes for keys and sessions. Those of workers are asked with credentials of their own (tests/serve/test_turns.py)."""
+    return [route for route in ALL if route.scope in SCOPES | {ANY}]
 
 
 def credential_cases(secret: str, expired: str, revoked: str) -> Iterator[Case]:
