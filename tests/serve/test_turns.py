@@ -21,7 +21,7 @@ from tests.serve.elsewhere import HANDS, HandWorker, ended, enrolment, task
 from tests.serve.laboured import Laboured, eventually, project
 from tests.serve.served import Reply, Served, start
 
-pytestmark = pytest.mark.door("POST /v1/workers/{worker}/turn")
+pytestmark = pytest.mark.door("POST /v1/workers/{worker_id}/turn")
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +193,7 @@ def test_a_worker_gets_no_jobs_of_other_workspaces(served: Served, laboured: Lab
     mine.turn(reports=(mine.report(grant),))
 
 
-@pytest.mark.door("GET /v1/workers/{worker}/content/{digest}")
+@pytest.mark.door("GET /v1/workers/{worker_id}/content/{digest}")
 def test_content_is_opened_by_a_live_lease_that_names_it_and_by_nothing_else(
     served: Served, laboured: Laboured, worker: HandWorker, tmp_path: Path
 ) -> None:

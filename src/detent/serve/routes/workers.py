@@ -151,7 +151,7 @@ async def _list(call: Call) -> Answer:
 
 
 async def _revoke(call: Call) -> Answer:
-    token = call.serving.enrolling.tokens.get(call.path["enrolment"])
+    token = call.serving.enrolling.tokens.get(call.path["enrolment_id"])
     if token is None:
         raise RequestRefused("there is no such enrolment", code="NOT_FOUND")
     await call.serving.enrolling.revoke(token, _operated(call, REVOKE, "enrolment", token.enrolment_id))
@@ -248,7 +248,7 @@ async def _retire(call: Call) -> Answer:
 
 
 def _found(call: Call) -> Worker:
-    worker = call.serving.turns.fleet.get(call.path["worker"])
+    worker = call.serving.turns.fleet.get(call.path["worker_id"])
     if worker is None or not _is_seen(call, worker):
         raise RequestRefused("there is no such worker", code="NOT_FOUND")
     return worker
@@ -333,7 +333,7 @@ def _authenticated(call: Call) -> Worker:
     serving = call.serving
     return authenticated(
         serving.turns.fleet,
-        call.path["worker"],
+        call.path["worker_id"],
         call.head,
         origin=serving.origin,
         now_ms=_now_ms(),
@@ -377,7 +377,7 @@ ROUTES: Final = (
         *("workers:write", (), {200: Enrolments}),
     ),
     Route(
-        *("DELETE", "/v1/enrolments/{enrolment}", _revoke, "Revoke an enrolment token."),
+        *("DELETE", "/v1/enrolments/{enrolment_id}", _revoke, "Revoke an enrolment token."),
         *("workers:write", ("NOT_FOUND", *_WRITING), {204: None}),
         audited=True,
         action="enrolment.revoke",
@@ -396,11 +396,11 @@ ROUTES: Final = (
         *("workers:read", (), {200: WorkersShown}),
     ),
     Route(
-        *("GET", "/v1/workers/{worker}", _worker, "Show a worker."),
+        *("GET", "/v1/workers/{worker_id}", _worker, "Show a worker."),
         *("workers:read", ("NOT_FOUND",), {200: WorkerShown}),
     ),
     Route(
-        *("POST", "/v1/workers/{worker}/drain", _drain, "Have a worker finish what it runs and take nothing more."),
+        *("POST", "/v1/workers/{worker_id}/drain", _drain, "Have a worker finish what it runs and take nothing more."),
         *("workers:write", ("NOT_FOUND", *_WRITING), {200: WorkerShown}),
         audited=True,
         action="worker.drain",
@@ -408,7 +408,7 @@ ROUTES: Final = (
     Route(
         *(
             "POST",
-            "/v1/workers/{worker}/retire",
+            "/v1/workers/{worker_id}/retire",
             _retire,
             "End a worker's key: nothing that it signs from now on counts.",
         ),
@@ -417,7 +417,7 @@ ROUTES: Final = (
         action="worker.retire",
     ),
     Route(
-        *("POST", "/v1/workers/{worker}/turn", _turn, "Take a worker's turn: results, leases, a claim and a wait."),
+        *("POST", "/v1/workers/{worker_id}/turn", _turn, "Take a worker's turn: results, leases, a claim and a wait."),
         *(WORKER, ("PROTOCOL_UNSUPPORTED", "TURN_STALE", *_SIGNED, *READING, *_WRITING), {200: None}),
         takes=(MEDIA_TYPE,),
         media_type=MEDIA_TYPE,
@@ -426,7 +426,7 @@ ROUTES: Final = (
     Route(
         *(
             "GET",
-            "/v1/workers/{worker}/content/{digest}",
+            "/v1/workers/{worker_id}/content/{digest}",
             _fetch,
             "Fetch content that a live lease of the worker names.",
         ),
@@ -437,7 +437,7 @@ ROUTES: Final = (
     Route(
         *(
             "PUT",
-            "/v1/workers/{worker}/content/{digest}",
+            "/v1/workers/{worker_id}/content/{digest}",
             _send,
             "Store content that a result under the lease will name.",
         ),
