@@ -51,7 +51,7 @@ def test_every_look_at_a_store_is_decided_for_pages(tmp_path: Path) -> None:
     own = {name for name in names if name in vars(OwnRows)}
     refused = {
         *("answer", "answer_rows", "answers_kept", "close", "content_digests", "erased_digests", "job_heads"),
-        *("jobs_outside_work", "tenant_counts", "work_element_rows", "work_rows"),
+        *("jobs_outside_work", "jobs_prefixed", "runs_prefixed", "tenant_counts", "work_element_rows", "work_rows"),
     }
     assert names <= own | SHARED | refused
     with Parts().open_reader(fresh(tmp_path).home.ledger) as reader, pytest.raises(InvariantBroken):
