@@ -15,6 +15,7 @@ from detent.canon import decode, sha256
 from tests.homes import RUN
 from tests.serve.served import Reply, Served
 from tests.serve.shared import OTHER, OWN, Shared, detent
+from tests.serve.test_jobs_write import CELL
 
 pytestmark = pytest.mark.door("route: /v1/keys, /v1/members, /v1/workspaces, /v1/me; command: detent keys")
 IN_OWN = {"Detent-Workspace": OWN}
@@ -166,6 +167,15 @@ def test_only_the_server_admin_sees_and_makes_workspaces(shared: Shared) -> None
     assert post(served, "/v1/workspaces", plan).code == "CONFLICT"
     for wrong in ({"timeout_ms": -1}, {"fly": 1}, {"network_access": 3}):
         assert post(served, "/v1/workspaces", {"workspace": "w", "plan": wrong}).code == "VALIDATION_ERROR"
+    inside = {"Detent-Workspace": "planned"}
+    bounded = served.ask("POST", "/v1/jobs", body=_payload(timeout_ms=2_000), headers=inside)
+    assert (bounded.status, bounded.code) == (403, "PLAN_EXCEEDED"), "its plan holds in place of the settings"
+    assert served.ask("POST", "/v1/jobs", body=_payload(timeout_ms=900), headers=inside).status == 202
+    upload = {**inside, "Content-Type": "application/octet-stream"}
+    large = f"/v1/uploads/sha256:{sha256(b'123456').hex()}"
+    assert served.ask("PUT", large, body=b"123456", headers=upload).code == "UPLOAD_QUOTA"
+    small = f"/v1/uploads/sha256:{sha256(b'12345').hex()}"
+    assert served.ask("PUT", small, body=b"12345", headers=upload).status == 201
     changed = served.ask("PATCH", "/v1/workspaces/planned", body=b'{"quotas": {"streams": 3}}')
     assert (changed.json["plan"], _given(changed.json["quotas"]), changed.json["name"]) == (
         None,
@@ -252,3 +262,8 @@ def test_every_action_can_be_proved_from_its_bytes(shared: Shared) -> None:
 
 def test_the_ledger_with_operators_actions_verifies(shared: Shared) -> None:
     assert detent(shared.played, "verify")["ok"]
+
+
+def _payload(**limits: int) -> bytes:
+    """A platform job as a request has it."""
+    return json.dumps({"payload": {**CELL, "limits": limits}}).encode()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -41,7 +41,7 @@ from detent.jobs.dedupe import (
 from detent.jobs.fields import EnvelopeInvalid, read_document
 from detent.jobs.order import Call, Order
 from detent.jobs.payload import LOCAL_USER, JobPayload, ObjectExecute, read_payload
-from detent.jobs.plans import check_plan, within_plan
+from detent.jobs.plans import Plan, check_plan, within_plan
 from detent.jobs.platform_order import is_platform_order, platform_order, repeated
 from detent.jobs.status import TERMINAL_STATUSES, ErrorCategory, project_job
 from detent.jobs.work import WorkReport
@@ -132,8 +132,10 @@ class JobOptions:
 class PlatformJobs:
     """Submits platform jobs to one home. Safe for several threads."""
 
-    def __init__(self, work: Runtime) -> None:
+    def __init__(self, work: Runtime, plan_of: Callable[[str], tuple[str, Plan]] | None = None) -> None:
+        """``plan_of`` gives the plan of a workspace with its name; without it the settings do."""
         self._work = work
+        self._plan_of = plan_of or work.settings.plans.of
         self._backend = work.backend
         self._submitter: Submitter[None] = Submitter(work.backend, work.supervisor, threading.Event())
         self._kept = KeptRequests(work.backend, work.idempotency.window_ms)
@@ -184,14 +186,13 @@ class PlatformJobs:
 
     def checked(self, given: Mapping[str, Any]) -> Draft:
         """Check a payload whole and hold it to the plan of its workspace. Raises what `submit` raises."""
-        name, plan = self._work.settings.plans.of(str(given.get("workspace_id")))
+        name, plan = self._plan_of(str(given.get("workspace_id")))
         document = within_plan(given, plan)
         faults, payload = schema_faults(document)
         if payload is None:
             raise _invalid(faults)
         if refused := check_plan(payload.limits, payload.environment, plan, name=name):
-            settings = self._work.home.path / "config.toml"
-            raise error_of(refused, hint=f"ask for less, or raise [plans.{name}] in {settings}")
+            raise error_of(refused, hint=f"ask for less, or raise [plans.{name}] in the settings of the home")
         if faults := list(platform_faults(payload)):
             raise _invalid(faults)
         return Draft(name, document, payload)

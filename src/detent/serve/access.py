@@ -20,6 +20,7 @@ from detent.access.forwarded import Networks
 from detent.access.state import AccessState
 from detent.access.tokens import Token
 from detent.access.webhooks import Hooks
+from detent.jobs.plans import Plan, Plans, read_plans
 from detent.kernel import Operate
 from detent.kernel.records import OPERATED
 from detent.owner.names import DIRECTORY, NAMES_FILE, read_names
@@ -63,9 +64,10 @@ class Access:
         token: Token,
         rates: Rates,
         surroundings: Surroundings,
+        plans: Plans,
         now_ms: Callable[[], int],
     ) -> None:
-        self._session, self._home = session, home
+        self._session, self._home, self._plans = session, home, plans
         self._names: tuple[tuple[int, int] | None, dict[str, str]] = (None, {})
         self._places: dict[str | None, list[Place]] = {}
         self._times = Times()
@@ -138,10 +140,21 @@ class Access:
         """Held while a change is decided and committed: two that are decided at once would not see each other."""
         return self._changing
 
+    def plan_of(self, workspace: str) -> tuple[str, Plan]:
+        """The plan that a workspace was given, with its name; else the one of the settings."""
+        known = self.state.workspace(workspace)
+        if known is None or known.plan is None:
+            return self._plans.of(workspace)
+        return workspace, read_plans({workspace: known.plan}).by_name[workspace]
+
+    def quota(self, workspace: str, name: str) -> int | None:
+        """A number that a workspace has for itself; None: as the settings say."""
+        known = self.state.workspace(workspace)
+        return None if known is None or known.quotas is None else known.quotas.get(name)
+
     def streams_max(self, workspace: str) -> int:
         """How many streams a credential of a workspace may have open."""
-        known = self.state.workspace(workspace)
-        own = None if known is None or known.quotas is None else known.quotas.get("streams")
+        own = self.quota(workspace, "streams")
         return self.rates.streams if own is None else own
 
     # -- names ---------------------------------------------------------------------------------------------------------

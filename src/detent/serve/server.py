@@ -192,21 +192,23 @@ def run(
                 hosts = _hosts(listening, port)
                 surroundings = Surroundings(_origins(listening, hosts), listening.behind_proxy, listening.proxy_header)
                 writer, hub = Writer(session), Hub(session, readers, budgets.left)
-                access = Access(home.path, session, token, rates, surroundings, parts.clock.wall_ms)
+                access = Access(
+                    home.path, session, token, rates, surroundings, work.settings.plans, parts.clock.wall_ms
+                )
                 turns = Turns(session, work.backend, hub.draining)
                 enrolling = Enrolling(home, session, turns)
                 turns.follow = enrolling.take_in
                 return Serving(
                     writer=writer,
                     budgets=budgets,
-                    submitting=Submitting(work, project.resolve()),
+                    submitting=Submitting(work, project.resolve(), access.plan_of),
                     home=home,
                     session=session,
                     access=access,
                     readers=readers,
                     hub=hub,
                     notifier=Notifier(home.path, hub, readers, writer, access, work.backend),
-                    uploads=Uploading(home),
+                    uploads=Uploading(home, access.quota),
                     downloads=downloads,
                     turns=turns,
                     enrolling=enrolling,

@@ -9,7 +9,7 @@ For the writing thread alone: the readers of code and files are for one thread a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from detent.jobs.elements import split_element_id
 from detent.jobs.fields import EnvelopeInvalid
 from detent.jobs.order import Call, JobLimits, Retries
 from detent.jobs.payload import JobPayload
+from detent.jobs.plans import Plan
 from detent.jobs.platform_order import repeated
 from detent.jobs.status import project_job
 from detent.jobs.values import result_name
@@ -92,9 +93,9 @@ class Offered:
 class Submitting:
     """Prepares the jobs of all workspaces of one server."""
 
-    def __init__(self, work: Runtime, project: Path) -> None:
+    def __init__(self, work: Runtime, project: Path, plan_of: Callable[[str], tuple[str, Plan]]) -> None:
         self._work, self._project = work, str(project)
-        self._platform = PlatformJobs(work)
+        self._platform = PlatformJobs(work, plan_of)
         self._calls: dict[str, Calls] = {}
 
     @property

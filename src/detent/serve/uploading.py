@@ -37,9 +37,11 @@ SWEEP_SECONDS: Final = 3_600.0
 class Uploading:
     """The uploads of one server. For the HTTP loop."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, own_quota: Callable[[str, str], int | None]) -> None:
+        """``own_quota`` gives a number that a workspace has for itself; where it has none, the settings hold."""
         self._uploads = Uploads(home.uploads, home.content_files())
-        self._quota: UploadQuota = home.settings().uploads
+        self._settings: UploadQuota = home.settings().uploads
+        self._own_quota = own_quota
         self._pool = ThreadPoolExecutor(THREADS, "detent-upload")
         self._at_once: Counter[str] = Counter()
         self._writing: set[str] = set()
@@ -70,7 +72,7 @@ class Uploading:
     async def put(self, principal: Principal, digest: bytes, body: Incoming) -> tuple[int, bool]:
         """Store a whole body; its size, and whether it was new to the workspace. What does not have the digest is thrown away."""
         workspace = principal.workspace
-        with self._one_more(principal.credential_id):
+        with self._one_more(principal):
             await self._insist_on_quota(workspace, body.size_bytes or 0)
             file = await self._do(self._uploads.new_file)
             try:
@@ -107,7 +109,7 @@ class Uploading:
         """
         workspace = principal.workspace
         found = await self.find(workspace, upload_id)
-        with self._one_more(principal.credential_id), self._alone(found):
+        with self._one_more(principal), self._alone(found):
             found = await self.find(workspace, upload_id)
             _insist_on_offset(found, offset, body.size_bytes)
             await self._do(lambda: self._uploads.insist_on_room(body.size_bytes or 0))
@@ -151,13 +153,26 @@ class Uploading:
                 data = bytes(gathered)
                 await asyncio.shield(self._do(lambda: file.write(data)))
 
+    def _quota(self, workspace: str) -> UploadQuota:
+        stored, day = (self._own_quota(workspace, name) for name in ("stored_bytes", "upload_bytes_per_day"))
+        settings = self._settings
+        return UploadQuota(
+            settings.stored_bytes_max if stored is None else stored,
+            settings.day_bytes_max if day is None else day,
+            settings.day_count_max,
+        )
+
     async def _insist_on_quota(self, workspace: str, size_bytes: int) -> None:
+        quota = self._quota(workspace)
+
         def check() -> None:
             usage = self._uploads.usage(workspace)
             so_far = Uploaded(usage.stored_bytes, usage.day_bytes, usage.day_count, usage.day_began_ms)
-            refusal = upload_refusal(self._quota, so_far, size_bytes, now_ms=time.time_ns() // 1_000_000)
+            refusal = upload_refusal(quota, so_far, size_bytes, now_ms=time.time_ns() // 1_000_000)
             if refusal is not None:
-                raise error_of(refusal, hint="[uploads] in the settings of the home says how much")
+                raise error_of(
+                    refusal, hint="[uploads] in the settings of the home says how much, or the quotas of the workspace"
+                )
             if usage.open_count >= OPEN_MAX:
                 raise RequestRefused(f"the workspace has {OPEN_MAX:,} uploads open", code="UPLOADS_FULL")
             self._uploads.insist_on_room(size_bytes)
@@ -165,9 +180,11 @@ class Uploading:
         await self._do(check)
 
     @contextmanager
-    def _one_more(self, credential_id: str) -> Iterator[None]:
-        if self._at_once[credential_id] >= AT_ONCE_MAX:
-            raise RequestRefused(f"a credential has at most {AT_ONCE_MAX} uploads at once", code="UPLOADS_FULL")
+    def _one_more(self, principal: Principal) -> Iterator[None]:
+        credential_id = principal.credential_id
+        most = self._own_quota(principal.workspace, "uploads_at_once") or AT_ONCE_MAX
+        if self._at_once[credential_id] >= most:
+            raise RequestRefused(f"a credential has at most {most} uploads at once", code="UPLOADS_FULL")
         self._at_once[credential_id] += 1
         try:
             yield
