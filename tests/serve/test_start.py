@@ -139,6 +139,18 @@ def test_without_its_extra_it_says_what_to_install(played: Played, tmp_path: Pat
     assert "pip install 'detent[serve]'" in said
 
 
+def test_a_directory_without_a_home_gets_one(tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    line = [sys.executable, "-m", "detent", "serve", "--port", "0", "--workers", "0", "-o", "json"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, cwd=tmp_path, env=environment, text=True) as process:
+        assert process.stdout is not None
+        told = json.loads(process.stdout.readline())
+        process.terminate()
+        assert process.wait(ANSWER_SECONDS) == 0
+    assert told["home"] == str(tmp_path / ".detent")
+    assert (tmp_path / ".detent" / "ledger.db").exists()
+
+
 def test_a_token_that_others_can_read_is_refused(played: Played) -> None:
     with serving(played) as served:
         token = Path(served.told["token_file"])

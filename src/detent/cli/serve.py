@@ -104,8 +104,8 @@ def command(  # noqa: PLR0913 - one for each option
     if login_only:
         return _login(shell)
     _insist_on_extra()
-    from detent.runs.runtime import worker_count  # noqa: PLC0415 - keeps `--help` fast
-    from detent.serve.server import Beside, Listening, run  # noqa: PLC0415 - nothing else loads it
+    from detent.runs.runtime import home_at, worker_count  # noqa: PLC0415 - keeps `--help` fast
+    from detent.serve.server import Beside, Listening, insist_on_protection, run  # noqa: PLC0415 - nothing else loads it
 
     listening = Listening(
         *(host, port, tls_cert, tls_key, behind_proxy, insecure_http),
@@ -115,6 +115,8 @@ def command(  # noqa: PLR0913 - one for each option
         proxy_header=proxy_header,
     )
     beside = Beside(worker_count(workers, least=0), project)
+    insist_on_protection(listening)
+    home_at(shell.home_option)  # A new one where there is none, as `detent run` makes it.
     home = shell.home(writes=True)
     log = _log(access_log)
     try:

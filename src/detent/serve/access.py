@@ -1,7 +1,7 @@
 """Access to one server: who is known, what each may do, what is open for them, and what operators did.
 
 Keys, members and workspaces are a fold of the ledger's records, read when the server starts and followed from then on
-(decision 0032): a key that a command revoked counts for nothing as soon as the commit is seen, and streams that it had open end.
+(decision 0031): a key that a command revoked counts for nothing as soon as the commit is seen, and streams that it had open end.
 
 For the HTTP loop alone.
 """
