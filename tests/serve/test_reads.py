@@ -185,7 +185,8 @@ def test_proofs_of_the_ledger_verify(worked: Served) -> None:
 def test_every_route_answers_for_foreign_ids_as_for_absent_ones(worked: Served, route: Any) -> None:
     """The tenant `demo` has the job `done` and the run `run-1`."""
     own, foreign = ("{job_id}", "done") if route.parameters == ("job_id",) else ("{run_id}", RUN)
-    one, other = (worked.ask(route.method, route.path.replace(own, name)) for name in (foreign, "none"))
+    body = None if route.body is None else b"{}"
+    one, other = (worked.ask(route.method, route.path.replace(own, name), body=body) for name in (foreign, "none"))
     assert one.status == other.status == 404
     assert {**one.json, "instance": ""} == {**other.json, "instance": ""}
     assert one.headers.keys() == other.headers.keys()

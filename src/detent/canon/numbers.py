@@ -20,6 +20,7 @@ import math
 import sys
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from detent.canon.show import show
@@ -69,17 +70,21 @@ def tick_to_iso(tick: int, tick_ms: int, epoch_base_ms: int) -> str:
     check_uint64("tick", tick)
     check_uint64("tick_ms", tick_ms)
     days, ms = divmod(check_uint64("epoch_base_ms", epoch_base_ms) + tick * tick_ms, _MS_PER_DAY)
-    year, month, day = _date(days)
-    year_text = f"{year:04d}" if year <= 9999 else f"+{year}"
     seconds, ms = divmod(ms, 1000)
-    clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{ms:03d}"
-    return f"{year_text}-{month:02d}-{day:02d}T{clock}Z"
+    return f"{_date_text(days)}T{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{ms:03d}Z"
 
 
 def _fitting(result: int, left: int, sign: str, right: int) -> int:
     if type(result) is not int or not 0 <= result <= UINT64_MAX:
         raise InvariantBroken(f"{left} {sign} {right} does not fit in 64 bits")
     return result
+
+
+@lru_cache(64)  # A page of jobs has a few days, and two moments a job.
+def _date_text(days: int) -> str:
+    year, month, day = _date(days)
+    year_text = f"{year:04d}" if year <= 9999 else f"+{year}"
+    return f"{year_text}-{month:02d}-{day:02d}"
 
 
 def _date(days: int) -> tuple[int, int, int]:

@@ -26,7 +26,7 @@ from detent.kernel.run import COMPLETED, RUNNING
 from detent.kernel.table import TERMINAL, State
 from detent.ledger import SignedResult
 from detent.owner.content import Content, order_of
-from detent.owner.views import ABSENT, DAMAGED, ERASED, HERE, JobView, RecordView, job_view, timeline_of_job
+from detent.owner.views import ABSENT, DAMAGED, ERASED, HERE, JobView, RecordView, job_view, moves_of_job
 from detent.store.api import StoreReader
 from detent.words.states import word_of
 from detent.workers.live_output import LIVE_BYTES_MAX, STDERR, STDOUT, STREAMS, LiveJob, live_jobs
@@ -152,9 +152,22 @@ def attempts_of(
     reader: StoreReader, content: Content, view: JobView, element: int | None = None
 ) -> Iterator[AttemptLog]:
     """A job's attempts in order, each from its report; of an element, those that it was in."""
+    return attempts_in(reader, content, view, moves_of_job(reader, view), element)
+
+
+def attempts_in(
+    reader: StoreReader,
+    content: Content,
+    view: JobView,
+    records: Iterable[RecordView],
+    element: int | None = None,
+    *,
+    printed: bool = True,
+) -> Iterator[AttemptLog]:
+    """The same from a job's records, which were read already. Without ``printed``, what it wrote is left where it is."""
     number, running = 0, False
     queued = claimed = view.job.submitted_tick
-    for record in timeline_of_job(reader, content, view):
+    for record in records:
         tick = record.tick or queued
         if record.fields.get("to_state") == State.QUEUED:
             queued = tick
@@ -162,7 +175,7 @@ def attempts_of(
             number, running, claimed = number + 1, True, tick
         elif running and record.fields.get("from_state") == State.RUNNING:
             running = False
-            ended = _ended(reader, content, number, record, element)
+            ended = _ended(reader, content, number, record, element, printed=printed)
             if ended is None:
                 continue
             began_ms = view.times.ms(claimed) if ended.started_ms is None else ended.started_ms
@@ -174,7 +187,7 @@ def attempts_of(
 
 
 def _ended(
-    reader: StoreReader, content: Content, number: int, record: RecordView, element: int | None
+    reader: StoreReader, content: Content, number: int, record: RecordView, element: int | None, *, printed: bool
 ) -> AttemptLog | None:
     """How an attempt ended; None for one that an element was not in, because it was settled before."""
     evidence = record.evidence
@@ -198,7 +211,9 @@ def _ended(
             return None
         report = own
     result, used = report.result, report.result.usage
-    stdout, stderr = (_printed(reader, content, report, stream) for stream in STREAMS)
+    stdout, stderr = (
+        _printed(reader, content, report, stream) if printed else StreamLog() for stream in (STDOUT, STDERR)
+    )
     return AttemptLog(
         number,
         status=result.status,

@@ -270,8 +270,16 @@ def job_view(reader: StoreReader, job_id: str) -> JobView | None:
 
 def timeline_of_job(reader: StoreReader, content: Content, view: JobView) -> list[RecordView]:
     """A job's records in order: submitted, then every transition with why it happened."""
-    rows = (row for row in reader.records_of_job(view.row.job_id) if row.partition == view.row.partition)
-    return [_record_view(reader, content, row, view.times) for row in rows]
+    return [_record_view(reader, content, row, view.times) for row in _rows_of_job(reader, view)]
+
+
+def moves_of_job(reader: StoreReader, view: JobView) -> list[RecordView]:
+    """The same without a look at the content that they name."""
+    return [RecordView(row, *_read_record(row), None, view.times) for row in _rows_of_job(reader, view)]
+
+
+def _rows_of_job(reader: StoreReader, view: JobView) -> Iterator[RecordRow]:
+    return (row for row in reader.records_of_job(view.row.job_id) if row.partition == view.row.partition)
 
 
 def timeline_of_run(reader: StoreReader, content: Content, view: RunView) -> list[RecordView]:
@@ -345,18 +353,27 @@ def view_of_job(row: JobRow, times: Times) -> JobView:
     return JobView(row, _read(Job.decode, row.body, f"job {row.job_id!r}"), times)
 
 
+def quick_view_of_job(row: JobRow, times: Times) -> JobView:
+    """The same for an answer to a request: the row is not encoded again to be compared, which `verify` does."""
+    return JobView(row, _read(Job.read, row.body, f"job {row.job_id!r}"), times)
+
+
 def _record_view(reader: StoreReader, content: Content, row: RecordRow, times: Times) -> RecordView:
-    fields = _fields(row)
-    evidence = None
-    if row.kind == "transition" and row.evidence is not None:
-        try:
-            evidence = Evidence.decode(row.evidence)
-        except DetentError:
-            fields = {}
+    fields, evidence = _read_record(row)
     detail = None
     if evidence is not None and evidence.detail_digest is not None:
         detail, _ = whereabouts(reader, content, evidence.detail_digest, row if evidence.names_decision else None)
     return RecordView(row, fields, evidence, detail, times)
+
+
+def _read_record(row: RecordRow) -> tuple[dict[str, Any], Evidence | None]:
+    """A record's fields and why it happened; no fields when either cannot be read."""
+    if row.kind != "transition" or row.evidence is None:
+        return _fields(row), None
+    try:
+        return _fields(row), Evidence.decode(row.evidence)
+    except DetentError:
+        return {}, None
 
 
 def _fields(row: RecordRow) -> dict[str, Any]:
@@ -376,7 +393,7 @@ def _read(read: Any, body: bytes, what: str) -> Any:
     """Decode a stored row; one that cannot be read is damage, not a bug of ours."""
     try:
         return read(body)
-    except (DetentError, InvariantBroken, TypeError, ValueError) as exc:
+    except (DetentError, InvariantBroken, TypeError, ValueError, RecursionError) as exc:
         raise StoreCorrupt(
             f"the stored row of {what} cannot be read: {exc}", hint="run `detent verify` to see what was changed"
         ) from exc

@@ -31,7 +31,7 @@ from detent.owner.state_directory import KeptHeads, displaced_heads, forget_boun
 from detent.owner.ticks import Clock, SystemClock
 from detent.owner.turn import Judge
 from detent.scheduling.scheduler import Scheduler
-from detent.store.api import Store, StoreReader, TreeHeadRow
+from detent.store.api import LedgerReader, Store, StoreReader, TreeHeadRow
 from detent.store.sqlite import SqliteStore
 from detent.store.sqlite.database import UNSYNCED, Options
 from detent.store.uploads import uploads_kept
@@ -54,7 +54,7 @@ class Parts:
     serves: bool = False
     """Whether the owner is a server: it announces a key that certifies workers, where the ledger has none."""
 
-    def read_ledger(self, ledger: Path) -> StoreReader:
+    def read_ledger(self, ledger: Path) -> LedgerReader:
         """A reader, for the caller to close."""
         return SqliteStore.open_reader(ledger)
 

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from detent.errors import InvalidInput
 from detent.kernel.table import TERMINAL, State
-from detent.owner.views import JobView, RunView, Times, view_of_job, view_of_run
+from detent.owner.views import JobView, RunView, Times, quick_view_of_job, view_of_run
 from detent.store.api import JobRow, RunRow, StoreReader
 
 Row = TypeVar("Row")
@@ -85,7 +85,7 @@ def jobs_listed(
             lambda row: (row.job_id,),
             (place, limit, count),
         )
-        return [view_of_job(row, times) for row in named], following
+        return [quick_view_of_job(row, times) for row in named], following
     if wanted.until_ms is not None and place is None:
         place = (_number_at(reader, times, tenant, wanted.until_ms),)
     first = 0 if wanted.since_ms is None else _number_at(reader, times, tenant, wanted.since_ms)
@@ -96,12 +96,12 @@ def jobs_listed(
 
     found, following = _page(
         fetch,
-        lambda row: wanted.worker in {None, view_of_job(row[1], times).job.lease_holder},
+        lambda row: wanted.worker is None or wanted.worker == quick_view_of_job(row[1], times).job.lease_holder,
         lambda row: (row[0],),
         (place, limit, count),
         lambda row: row[0] < first,
     )
-    return [view_of_job(row, times) for _, row in found], following
+    return [quick_view_of_job(row, times) for _, row in found], following
 
 
 def runs_listed(
@@ -164,7 +164,7 @@ def _number_at(reader: StoreReader, times: Times, tenant: str, moment_ms: int) -
     while low < high:
         middle = (low + high + 1) // 2  # Whether everything below it was submitted before the moment.
         found = reader.jobs_page(tenant, before=middle, limit=1)
-        if found and times.ms(view_of_job(found[0][1], times).job.submitted_tick) >= moment_ms:
+        if found and times.ms(quick_view_of_job(found[0][1], times).job.submitted_tick) >= moment_ms:
             high = middle - 1
         else:
             low = middle

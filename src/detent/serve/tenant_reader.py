@@ -20,7 +20,7 @@ from detent.errors import DetentError, InvalidInput, StoreCorrupt
 from detent.inspect.explain_job import explained
 from detent.inspect.explain_run import explain_run
 from detent.inspect.job_results import job_result
-from detent.inspect.logs import AttemptLog, JobLog, attempts_of, job_log, job_times
+from detent.inspect.logs import AttemptLog, JobLog, attempts_in, attempts_of, job_log, job_times
 from detent.inspect.run_history import difference, timeline_of_run
 from detent.jobs.order import Order
 from detent.jobs.status import Timeline, timeline
@@ -30,7 +30,16 @@ from detent.owner.content import Content, order_of
 from detent.owner.home import Home
 from detent.owner.operating import opened
 from detent.owner.recovery import tree_node
-from detent.owner.views import JobView, RecordView, RunView, Times, timeline_of_job, view_of_job, view_of_run
+from detent.owner.views import (
+    JobView,
+    RecordView,
+    RunView,
+    Times,
+    moves_of_job,
+    quick_view_of_job,
+    timeline_of_job,
+    view_of_run,
+)
 from detent.owner.wiring import Parts
 from detent.runs.record.identity import is_driven
 from detent.runs.record.recorded_run import Live, RecordedRun, recorded_run, report_of, value_of
@@ -121,25 +130,26 @@ class TenantReader:
         """Those of these jobs that exist here, in the order in which they were asked for."""
         times = self._times_now()
         found = {row.job_id: row for row in self._reader.jobs_of(job_ids) if row.tenant_id == tenant}
-        return [view_of_job(found[job_id], times) for job_id in dict.fromkeys(job_ids) if job_id in found]
+        return [quick_view_of_job(found[job_id], times) for job_id in dict.fromkeys(job_ids) if job_id in found]
 
     def job(self, tenant: str, job_id: str) -> JobView:
         """One job as it stands."""
-        return view_of_job(_own_job(self._reader, tenant, job_id), self._times_now())
+        return quick_view_of_job(_own_job(self._reader, tenant, job_id), self._times_now())
 
     def attempts(self, tenant: str, job_id: str) -> tuple[JobView, list[AttemptLog]]:
         """A job's attempts in order."""
         with self._moment() as (reader, content):
-            view = view_of_job(_own_job(reader, tenant, job_id), Times.of(reader))
+            view = quick_view_of_job(_own_job(reader, tenant, job_id), self._times_at(reader))
             return view, list(attempts_of(reader, content, view))
 
     def detail(self, tenant: str, job_id: str) -> JobFacts:
         """Everything about a job that its answer has."""
         with self._moment() as (reader, content):
             row = _own_job(reader, tenant, job_id)
-            view = view_of_job(row, Times.of(reader))
-            attempts = list(attempts_of(reader, content, view))
-            since_ms = live_since(self._home.path).get(job_id)
+            view = quick_view_of_job(row, self._times_at(reader))
+            records = moves_of_job(reader, view)
+            attempts = list(attempts_in(reader, content, view, records, printed=False))
+            since_ms = None if view.job.terminal else live_since(self._home.path).get(job_id)
             waited_ms, ran_ms = job_times(view, attempts, since_ms, self._parts.clock.wall_ms())
             report = report_of(reader, content, row)
             data = None if report is None else value_of(content, report)
@@ -148,7 +158,7 @@ class TenantReader:
             if view.job.job_kind == "platform" and view.job.terminal:
                 with suppress(DetentError):  # What was erased or is damaged is told by the content's own state.
                     result = job_result(self._home, content, job_id).result
-            bodies = [record.fields for record in timeline_of_job(reader, content, view)]
+            bodies = [record.fields for record in records]
             told = timeline(bodies) if all(bodies) else None
             return JobFacts(view, order_of(content, row), report, value, result, told, attempts, waited_ms, ran_ms)
 
@@ -169,13 +179,13 @@ class TenantReader:
     def job_records(self, tenant: str, job_id: str) -> tuple[JobView, list[RecordView]]:
         """A job's records in order."""
         with self._moment() as (reader, content):
-            view = view_of_job(_own_job(reader, tenant, job_id), Times.of(reader))
+            view = quick_view_of_job(_own_job(reader, tenant, job_id), self._times_at(reader))
             return view, timeline_of_job(reader, content, view)
 
     def artifacts(self, tenant: str, job_id: str) -> tuple[JobView, list[Mapping[str, Any]]]:
         """The files that a job made, as its signed result names them."""
         with self._moment() as (reader, content):
-            view = view_of_job(_own_job(reader, tenant, job_id), Times.of(reader))
+            view = quick_view_of_job(_own_job(reader, tenant, job_id), self._times_at(reader))
             if view.job.job_kind == "platform":
                 return view, job_result(self._home, content, job_id).artifacts
             report = report_of(reader, content, view.row)
@@ -209,14 +219,14 @@ class TenantReader:
     def recorded(self, tenant: str, run_id: str) -> tuple[RunView, RecordedRun | None]:
         """A run with its steps; None in place of them when what it was started with is gone."""
         with self._moment() as (reader, content):
-            view = view_of_run(_own_run(reader, tenant, run_id), Times.of(reader))
+            view = view_of_run(_own_run(reader, tenant, run_id), self._times_at(reader))
             live = Live(live_since(self._home.path), self._parts.clock.wall_ms())
             return view, recorded_run(reader, content, view.run, live)
 
     def timeline(self, tenant: str, run_id: str) -> tuple[RunView, dict[str, Any] | None]:
         """The attempts of a run as columns; None in place of them when what it was started with is gone."""
         with self._moment() as (reader, content):
-            view, times = view_of_run(_own_run(reader, tenant, run_id), self._times_now()), Times.of(reader)
+            view, times = view_of_run(_own_run(reader, tenant, run_id), self._times_at(reader)), self._times_at(reader)
             run = recorded_run(
                 reader, content, view.run, Live(live_since(self._home.path), self._parts.clock.wall_ms())
             )
@@ -225,7 +235,7 @@ class TenantReader:
     def difference(self, tenant: str, first: str, second: str) -> dict[str, Any] | None:
         """What differs between two runs; None when what one of them was started with is gone."""
         with self._moment() as (reader, content):
-            times = Times.of(reader)
+            times = self._times_at(reader)
             views = [view_of_run(_own_run(reader, tenant, run_id), times) for run_id in (first, second)]
             live = Live(live_since(self._home.path), self._parts.clock.wall_ms())
             runs = [recorded_run(reader, content, view.run, live) for view in views]
@@ -363,14 +373,17 @@ class TenantReader:
     @contextmanager
     def _moment(self) -> Iterator[tuple[StoreReader, Content]]:
         """The ledger at one moment, with the content that it names."""
-        with self._parts.open_snapshot(self._home.ledger) as reader:
+        with self._reader.snapshot() as reader:
             yield reader, Content(reader, self._home.content_files())
 
     def _times_now(self) -> Times:
+        return self._times_at(self._reader)
+
+    def _times_at(self, reader: StoreReader) -> Times:
         """How ticks are written as time. Every owner records it anew, so it is read once for each."""
-        epoch = self._reader.head(0).epoch
+        epoch = reader.head(0).epoch
         if self._times is None or self._times[0] != epoch:
-            self._times = (epoch, Times.of(self._reader))
+            self._times = (epoch, Times.of(reader))
         return self._times[1]
 
 

@@ -16,6 +16,7 @@ Rows are plain tuples, because the hot path binds tens of thousands of them a se
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from hashlib import sha256
 from typing import Protocol, Self
 
@@ -404,6 +405,13 @@ class StoreReader(Protocol):
         """How many answers were stored after a moment, and when the oldest of them was. Reads all of them."""
 
     def close(self) -> None: ...
+
+
+class LedgerReader(StoreReader, Protocol):
+    """A reader that can look at one moment."""
+
+    def snapshot(self) -> AbstractContextManager[StoreReader]:
+        """A reader that sees the commits of this moment and none that follow, for as long as the block lasts."""
 
 
 class Store(StoreReader, Protocol):

@@ -287,13 +287,13 @@ async def _list(call: Call) -> Answer:
         return whole_listing(page, place, lambda view: JobSummary.model_validate(summary(view)))
     found, behind = await page(place, query.limit)
     following = None if behind is None else write_cursor("/v1/jobs", filters, behind)
-    return Answer(JobsPage(items=[JobSummary.model_validate(summary(view)) for view in found], next=following))
+    return Answer(JobsPage.model_validate({"items": [summary(view) for view in found], "next": following}))
 
 
 async def _some(call: Call) -> Answer:
     body: JobIds = call.body
     found = await call.read(lambda reader: reader.jobs_of(call.workspace, body.job_ids))
-    return Answer(JobsFound(items=[JobSummary.model_validate(summary(view)) for view in found]))
+    return Answer(JobsFound.model_validate({"items": [summary(view) for view in found]}))
 
 
 async def _one(call: Call) -> Answer:

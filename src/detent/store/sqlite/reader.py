@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from heapq import merge
 from pathlib import Path
@@ -47,6 +48,7 @@ from detent.store.sqlite.database import (
     open_for_reading,
 )
 from detent.store.sqlite.errors import translated
+from detent.store.sqlite.moments import Moments
 from detent.store.sqlite.packing import PACKED, SHARED_MARK, Shapes, SharedSignatures, unzip_commands
 from detent.store.sqlite.pages import TenantPages
 from detent.store.sqlite.schema_check import queries, schema_faults
@@ -91,6 +93,9 @@ class SqliteReader(TenantPages):
         self._options = replace(options, any_schema=True)  # Judged once, when the file was opened.
         self._pinned = pinned
         self._idle: list[apsw.Connection] = []
+        self._moments = Moments(
+            path, partial(open_for_reading, path, self._options), partial(_pinned, path, self._options)
+        )
         self._closed = False
         self._schema = 0
         self._begin_packing()
@@ -128,16 +133,13 @@ class SqliteReader(TenantPages):
         """P, fixed when the ledger was made."""
         return self._partitions
 
-    @contextmanager
-    def snapshot(self) -> Iterator[StoreReader]:
+    def snapshot(self) -> AbstractContextManager[StoreReader]:
         """A reader of its own that sees the commits of this moment and none that follow."""
-        connection = open_for_reading(self._path, self._options)
-        try:
-            connection.execute(self._sql["begin_read"])
-            # Making the reader reads the ledger's name, and the first read is what fixes the moment.
-            yield SqliteReader(self._path, connection, self._options, pinned=True)
-        finally:
-            close_quietly(connection)
+        return self._moments.now()
+
+    def look_through(self, connection: apsw.Connection) -> None:
+        """Read what another connection sees from now on; what is known of shapes and signatures stays true."""
+        self._connection = connection
 
     def head(self, partition: int) -> LedgerHead:
         """Where the partition's log stands."""
@@ -377,6 +379,7 @@ class SqliteReader(TenantPages):
     def close(self) -> None:
         """Let go of the file."""
         self._closed = True
+        self._moments.close()
         while self._idle:
             close_quietly(self._idle.pop())
         close_quietly(self._connection)  # last: a writer empties the WAL when it is the last to go
@@ -491,6 +494,10 @@ class SqliteReader(TenantPages):
         except (apsw.Error, OverflowError, UnicodeDecodeError) as exc:
             raise translated(exc, self._path) from exc
         return None if row is None else make(row)
+
+
+def _pinned(path: Path, options: Options, moment: apsw.Connection) -> SqliteReader:
+    return SqliteReader(path, moment, options, pinned=True)
 
 
 def _verbatim(data: bytes) -> bytes:
