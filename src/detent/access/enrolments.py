@@ -10,6 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from detent.access.changes import Change
+from detent.access.tokens import ENROLMENT, ID_BYTES, SECRET_BYTES, Token, make_token
+
 CREATE: Final = "enrolment.create"
 REVOKE: Final = "enrolment.revoke"
 OK: Final = "OK"
@@ -17,6 +20,8 @@ USES_MAX: Final = 1_000
 TTL_SECONDS: Final = 3_600
 TTL_SECONDS_MAX: Final = 30 * 24 * 3_600
 KEPT_MAX: Final = 10_000
+RANDOM_BYTES: Final = ID_BYTES + SECRET_BYTES
+"""Random bytes that a new token takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,12 @@ class EnrolmentToken:
             return f"the enrolment token was used {used} of {self.uses} times"
         return None
 
+    def state(self, used: int, now_ms: int) -> str:
+        """`active`, `used`, `expired` or `revoked`."""
+        if self.fault(used, now_ms) is None:
+            return "active"
+        return "revoked" if self.revoked else "used" if used >= self.uses else "expired"
+
     def parameters(self) -> dict[str, Any]:
         """What the record of its making says."""
         return {
@@ -55,6 +66,45 @@ class EnrolmentToken:
             "created_ms": self.created_ms,
             "expires_ms": self.expires_ms,
         }
+
+    def creation(self) -> Change:
+        """Its making, as it is recorded: it concerns the server as a whole."""
+        return Change(CREATE, "enrolment", self.enrolment_id, None, self.parameters())
+
+    def revocation(self) -> Change:
+        """Its end, as it is recorded."""
+        return Change(REVOKE, "enrolment", self.enrolment_id, None)
+
+
+@dataclass(frozen=True, slots=True)
+class EnrolmentDraft:
+    """A token that is wanted."""
+
+    tenants: tuple[str, ...] | None
+    """None: all workspaces."""
+    pools: tuple[str, ...] | None = None
+    labels: tuple[str, ...] = ()
+    uses: int = 1
+    lasts_ms: int = TTL_SECONDS * 1_000
+
+
+def create_enrolment(
+    draft: EnrolmentDraft, made_by: str, *, random: bytes, now_ms: int
+) -> tuple[EnrolmentToken, Token]:
+    """Make a token out of `RANDOM_BYTES` random bytes: what is recorded of it, and its text."""
+    token = make_token(ENROLMENT, random)
+    made = EnrolmentToken(
+        token.token_id,
+        token.digest,
+        None if draft.tenants is None else tuple(sorted(set(draft.tenants))),
+        None if draft.pools is None else tuple(sorted(set(draft.pools))),
+        tuple(sorted(set(draft.labels))),
+        draft.uses,
+        now_ms,
+        now_ms + draft.lasts_ms,
+        made_by,
+    )
+    return made, token
 
 
 class EnrolmentTokens:

@@ -15,6 +15,7 @@ from detent.pages.text import BAD, FAINT, GOOD, WARN
 
 if TYPE_CHECKING:
     from detent.access.changes import Change
+    from detent.access.enrolments import EnrolmentTokens
     from detent.access.scopes import Principal
     from detent.access.state import AccessState, Key
 
@@ -119,9 +120,11 @@ def list_keys(shell: Shell, *, workspace: str, ended: bool) -> int:
 @click.command(
     "revoke",
     help=teaching(
-        "Revoke an API key at once; a running server also ends the streams that it has open.",
+        """Revoke an API key at once; a running server also ends the streams that it has open. With the id of an enrolment token: it
+enrols no more workers. Those that it enrolled go on; `POST /v1/workers/ID/retire` ends one.""",
         """  detent keys revoke 7abq2lwx3mnz
   detent keys revoke 7abq2lwx3mnz --workspace team-a --reason "laptop lost"
+  detent keys revoke dte_bv3kq5oyzw2h
 """,
     ),
 )
@@ -133,10 +136,16 @@ def revoke(shell: Shell, *, key_id: str, workspace: str, reason: str | None) -> 
     """Revoke a key."""
     from detent.access.changes import revoke_key  # noqa: PLC0415 - keeps `--help` fast
 
+    revoked = bare_id(key_id)
     with Operator(shell, workspace) as operator:
-        operator.commit(revoke_key(operator.state, operator.principal, bare_id(key_id)), reason)
-    document = {"key_id": bare_id(key_id), "state": "revoked"}
-    return shell.answer(document, lambda page: page.line(Cell("revoked", GOOD), f" API key {bare_id(key_id)}"))
+        enrolment = None if operator.state.key(revoked) else operator.enrolments()[0].get(revoked)
+        if enrolment is None:
+            change, said, what = revoke_key(operator.state, operator.principal, revoked), "key_id", "API key"
+        else:
+            change, said, what = enrolment.revocation(), "enrolment_id", "enrolment token"
+        operator.commit(change, reason)
+    document = {said: revoked, "state": "revoked"}
+    return shell.answer(document, lambda page: page.line(Cell("revoked", GOOD), f" {what} {revoked}"))
 
 
 def rotate(shell: Shell, key_id: str, workspace: str) -> int:
@@ -173,7 +182,11 @@ class Operator:
         self.now_ms = self._parts.clock.wall_ms()
         self.principal: Principal = local_principal(CREDENTIAL, workspace)
         self.state: AccessState = self._read()
-        self._insist_on_workspace(workspace)
+        try:
+            self.insist_on_workspace(workspace)
+        except BaseException:
+            self.__exit__()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -201,25 +214,32 @@ class Operator:
             raise RequestRefused(f"key {key_id} was revoked meanwhile", code="CONFLICT", hint="make another one")
         return key
 
+    def enrolments(self) -> tuple[EnrolmentTokens, dict[bytes, int]]:
+        """The enrolment tokens, and how often each was used."""
+        from detent.owner.operating import read_enrolments  # noqa: PLC0415
+
+        with self._parts.open_reader(self._ledger) as reader:
+            return read_enrolments(reader)
+
+    def insist_on_workspace(self, workspace: str) -> None:
+        """Refuse a workspace that does not exist."""
+        from detent.errors import InvalidInput  # noqa: PLC0415
+
+        if self.state.workspace(workspace) is None:
+            raise InvalidInput(
+                f"there is no workspace {workspace!r:.80}", hint="`detent keys workspace list` lists them"
+            )
+
     def _read(self) -> AccessState:
         from detent.owner.operating import read_access  # noqa: PLC0415
 
         with self._parts.open_reader(self._ledger) as reader:
             return read_access(reader)
 
-    def _insist_on_workspace(self, workspace: str) -> None:
-        from detent.errors import InvalidInput  # noqa: PLC0415
-
-        if self.state.workspace(workspace) is None:
-            self.__exit__()
-            raise InvalidInput(
-                f"there is no workspace {workspace!r:.80}", hint="`detent keys workspace list` lists them"
-            )
-
 
 def bare_id(written: str) -> str:
-    """A key's id, also where it was written as in a key: `dtk_...`."""
-    return written.removeprefix("dtk_").split("_")[0]
+    """The id of a key or an enrolment token, also where it was written as in one: `dtk_...`, `dte_...`."""
+    return written.removeprefix("dtk_").removeprefix("dte_").split("_")[0]
 
 
 def to_map(key: Key, name: str | None, now_ms: int) -> dict[str, Any]:
@@ -232,9 +252,9 @@ def to_map(key: Key, name: str | None, now_ms: int) -> dict[str, Any]:
         "role": key.role,
         "scopes": sorted(key.scopes),
         "state": key.state(now_ms),
-        "created_at": _iso(key.created_ms),
-        "expires_at": _iso(key.expires_ms),
-        "revoked_at": _iso(key.revoked_ms),
+        "created_at": iso(key.created_ms),
+        "expires_at": iso(key.expires_ms),
+        "revoked_at": iso(key.revoked_ms),
         "made_by": key.made_by,
     }
 
@@ -251,9 +271,7 @@ def _answer_secret(shell: Shell, key: Key, name: str, secret: str, done: str, no
         page.line(Cell(f"  export DETENT_KEY={secret}", FAINT))
         if done == "rotated":
             page.line("The old secret counts for another 24 hours.")
-        page.line(
-            Cell(f"It ends on {_iso(key.expires_ms)}." if key.expires_ms is not None else "It never ends.", FAINT)
-        )
+        page.line(Cell(f"It ends on {iso(key.expires_ms)}." if key.expires_ms is not None else "It never ends.", FAINT))
 
     return shell.answer(document, draw)
 
@@ -267,11 +285,12 @@ def _row(key: Key, name: str, now_ms: int) -> list[Cellish]:
         key.role or "-",
         f"{len(key.scopes)}" if key.role else ", ".join(sorted(key.scopes)),
         Cell(state, GOOD if state == "active" else BAD),
-        Cell(_iso(key.expires_ms) or "never", WARN if soon else FAINT),
+        Cell(iso(key.expires_ms) or "never", WARN if soon else FAINT),
     ]
 
 
-def _iso(moment_ms: int | None) -> str | None:
+def iso(moment_ms: int | None) -> str | None:
+    """A moment as people and JSON have it."""
     from detent.canon import tick_to_iso  # noqa: PLC0415 - keeps `--help` fast
 
     return None if moment_ms is None else tick_to_iso(moment_ms, 1, 0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detent.cli import api_keys, workspaces
+from detent.cli import api_keys, enrolments, workspaces
 from detent.cli.page import Page
 from detent.cli.shell import Shell, format_option, home_option, list_by_default, teaching, with_shell
 from detent.pages.sheet import Cell, Cellish
@@ -30,7 +30,7 @@ ROTATED_ROLES = ("root", "manifest", "transition", "result", "log", "enroll")
 pin the root digest when they verify an export.
 
 API keys for programs that talk to `detent serve` are made by `detent keys create` and listed by `detent keys api`;
-`workspace` and `member` say who shares the server.""",
+`workspace` and `member` say who shares the server. `detent keys enrol` makes a token that brings a worker on another machine.""",
         """  detent keys
   detent keys show 1f0c
   detent keys rotate transition
@@ -171,7 +171,7 @@ def rotate_key(shell: Shell, role: str, workspace: str) -> int:
     return shell.answer(document, draw)
 
 
-for own in (*api_keys.COMMANDS, *workspaces.GROUPS):
+for own in (*api_keys.COMMANDS, *enrolments.COMMANDS, *workspaces.GROUPS):
     command.add_command(own)
 
 

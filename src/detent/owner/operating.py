@@ -8,12 +8,16 @@ from typing import Any, Final
 
 from detent.access.actions import check_action
 from detent.access.changes import Change
+from detent.access.enrolments import EnrolmentTokens
 from detent.access.scopes import Principal
 from detent.access.state import OK, AccessState
 from detent.canon import NotCanonical, decode, encode, sha256
 from detent.errors import RequestRefused
 from detent.kernel import Operate
+from detent.kernel.history import WORKER_ENROLLED
 from detent.kernel.records import OPERATED
+from detent.ledger.trust_config import TrustFault
+from detent.ledger.workers import read_enrolment
 from detent.owner.session import Session
 from detent.owner.views import Times
 from detent.store.api import RecordRow, StoreReader
@@ -86,6 +90,26 @@ def read_access(reader: StoreReader) -> AccessState:
     for row in reader.records_of_kind(0, OPERATED):
         take_in(state, row, times)
     return state
+
+
+def read_enrolments(reader: StoreReader) -> tuple[EnrolmentTokens, dict[bytes, int]]:
+    """The enrolment tokens that the ledger knows, and how often each was used, by the digest of its secret."""
+    tokens, uses = EnrolmentTokens(), dict[bytes, int]()
+    for row in reader.records_of_kind(0, OPERATED):
+        body, evidence = opened(row)
+        parameters = evidence.get("parameters")
+        tokens.take_in(body, parameters if isinstance(parameters, dict) else {})
+    for row in reader.records_of_kind(0, WORKER_ENROLLED):
+        fields, _ = opened(row)
+        if not fields:
+            continue
+        enrolment = read_enrolment(
+            row.evidence or b"", fields["worker_id"], fields["key_id"], fields["certificate_digest"]
+        )
+        if not isinstance(enrolment, TrustFault):
+            digest = enrolment.proof.token_digest
+            uses[digest] = uses.get(digest, 0) + 1
+    return tokens, uses
 
 
 def take_in(state: AccessState, row: RecordRow, times: Times) -> bool:

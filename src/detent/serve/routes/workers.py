@@ -10,9 +10,19 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from detent.access.certificate import Certificate, Proof
-from detent.access.enrolments import CREATE, REVOKE, TTL_SECONDS, TTL_SECONDS_MAX, USES_MAX, EnrolmentToken
+from detent.access.enrolments import (
+    CREATE,
+    RANDOM_BYTES,
+    REVOKE,
+    TTL_SECONDS,
+    TTL_SECONDS_MAX,
+    USES_MAX,
+    EnrolmentDraft,
+    EnrolmentToken,
+    create_enrolment,
+)
 from detent.access.scopes import BY_ENROLMENT, WORKER, Principal
-from detent.access.tokens import ENROLMENT, ID_BYTES, SECRET_BYTES, Token, make_token, read_token
+from detent.access.tokens import ENROLMENT, Token, read_token
 from detent.access.turn import MEDIA_TYPE, PROTOCOLS, TURN_BYTES_MAX, protocol_of, read_turn
 from detent.canon import check_public_key, key_id_of, parse_digest, sha256
 from detent.errors import DetentError, InvalidInput, RequestRefused, TrustError
@@ -22,6 +32,7 @@ from detent.serve.call import WHOLE, Answer, Call, Shape
 from detent.serve.fleet import HeldLease, Worker
 from detent.serve.incoming import Incoming
 from detent.serve.table import READING, Route
+from detent.serve.times import written_ms
 from detent.serve.worker_auth import authenticated, insist_on_body
 
 BYTES: Final = "application/octet-stream"
@@ -53,8 +64,8 @@ class EnrolmentShown(Shape):
     labels: list[str]
     uses: int
     used: int
-    created_at_ms: int
-    expires_at_ms: int
+    created_at: str | None
+    expires_at: str | None
     state: str
     """`active`, `expired`, `used` or `revoked`."""
 
@@ -127,18 +138,15 @@ class LeaseQuery(Shape):
 async def _create(call: Call) -> Answer:
     body: EnrolmentStart = call.body
     assert call.principal is not None
-    token = make_token(ENROLMENT, secrets.token_bytes(ID_BYTES + SECRET_BYTES))
-    now_ms = _now_ms()
-    made = EnrolmentToken(
-        token.token_id,
-        token.digest,
-        None if body.tenants == ["*"] else tuple(sorted(set(body.tenants or [call.workspace]))),
-        None if body.pools is None else tuple(sorted(set(body.pools))),
-        tuple(sorted(set(body.labels))),
+    draft = EnrolmentDraft(
+        None if body.tenants == ["*"] else tuple(body.tenants or [call.workspace]),
+        None if body.pools is None else tuple(body.pools),
+        tuple(body.labels),
         body.uses,
-        now_ms,
-        now_ms + body.ttl_seconds * 1_000,
-        call.principal.credential_id,
+        body.ttl_seconds * 1_000,
+    )
+    made, token = create_enrolment(
+        draft, call.principal.credential_id, random=secrets.token_bytes(RANDOM_BYTES), now_ms=_now_ms()
     )
     await call.serving.enrolling.create(
         made, _operated(call, CREATE, "enrolment", made.enrolment_id, made.parameters())
@@ -208,8 +216,6 @@ def _certified(call: Call, worker: Worker, status: int = 200) -> Answer:
 
 def _enrolment(call: Call, token: EnrolmentToken) -> EnrolmentShown:
     used = call.serving.turns.fleet.uses.get(token.secret, 0)
-    fault = token.fault(used, _now_ms())
-    state = "active" if fault is None else "revoked" if token.revoked else "used" if used >= token.uses else "expired"
     return EnrolmentShown(
         enrolment_id=token.enrolment_id,
         tenants=None if token.tenants is None else list(token.tenants),
@@ -217,9 +223,9 @@ def _enrolment(call: Call, token: EnrolmentToken) -> EnrolmentShown:
         labels=list(token.labels),
         uses=token.uses,
         used=used,
-        created_at_ms=token.created_ms,
-        expires_at_ms=token.expires_ms,
-        state=state,
+        created_at=written_ms(token.created_ms),
+        expires_at=written_ms(token.expires_ms),
+        state=token.state(used, _now_ms()),
     )
 
 
