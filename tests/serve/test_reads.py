@@ -75,6 +75,9 @@ def test_a_job_that_succeeded_is_read_with_its_value_and_times(worked: Served) -
     reply = worked.get(f"/v1/jobs/{job['job_id']}")
     again = worked.get(f"/v1/jobs/{job['job_id']}", headers={"If-None-Match": reply.headers["etag"]})
     assert (again.status, again.body) == (304, b"")
+    for asked, status in ((reply.headers["etag"], 304), ('W/"other"', 200)):
+        told = worked.get(f"/v1/jobs/{job['job_id']}", headers={"If-None-Match": asked})
+        assert (told.status, told.headers["etag"]) == (status, reply.headers["etag"])
 
 
 def test_a_job_that_failed_is_read_with_its_error(worked: Served) -> None:
@@ -194,3 +197,15 @@ def test_every_route_answers_for_foreign_ids_as_for_absent_ones(worked: Served, 
 
 def test_a_listing_of_a_foreign_run_is_empty(worked: Served) -> None:
     assert worked.json(f"/v1/jobs?run={RUN}")["items"] == []
+
+
+def test_who_has_the_tag_of_a_foreign_job_is_told_nothing(worked: Served) -> None:
+    """A tag is known under the workspace for which it was read, and a credential still comes first."""
+    job_id = job_of(worked, "doubles/numbers")["job_id"]
+    asked = {"If-None-Match": worked.get(f"/v1/jobs/{job_id}").headers["etag"]}
+    assert worked.get(f"/v1/jobs/{job_id}", headers=asked).status == 304
+    assert worked.get(f"/v1/jobs/{job_id}", headers=asked, token=None).status == 401
+    made = worked.ask("POST", "/v1/workspaces", body=b'{"workspace": "beside", "name": "Beside"}')
+    assert made.status == 201, made.body
+    beside = worked.get(f"/v1/jobs/{job_id}", headers={**asked, "Detent-Workspace": "beside"})
+    assert (beside.status, beside.code) == (404, "UNKNOWN_JOB")

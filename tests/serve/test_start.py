@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from detent.serve.server import Listening, _bound
 from tests.homes import Played
 from tests.serve.served import ANSWER_SECONDS, Served, play, serving, start
 
@@ -206,3 +208,21 @@ def test_the_access_log_has_a_line_for_each_request_and_no_secret(played: Played
     assert served.token not in log.read_text()
     assert "limit" not in log.read_text()
     assert "secret-name" not in log.read_text()
+
+
+def test_a_connection_does_not_wait_for_receipts_between_the_pieces_of_an_answer() -> None:
+    async def accepted(listener: socket.socket) -> int:
+        found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        async def look(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            found.set_result(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        async with await asyncio.start_server(look, sock=listener):
+            _, writer = await asyncio.open_connection(*listener.getsockname())
+            option = await asyncio.wait_for(found, ANSWER_SECONDS)
+            writer.close()
+            return option
+
+    with _bound(Listening(port=0)) as listener:
+        assert asyncio.run(accepted(listener))

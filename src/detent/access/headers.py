@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from detent.canon import sha256
@@ -28,8 +29,13 @@ def host_is_allowed(values: Iterable[str], allowed: Iterable[str], scheme: str) 
     if found is None:
         return False
     named = (found[1].lower().rstrip("."), found[2] or _DEFAULT_PORTS[scheme])
+    return named in _hosts_named(frozenset(allowed), scheme)
+
+
+@lru_cache(8)
+def _hosts_named(allowed: frozenset[str], scheme: str) -> frozenset[tuple[str, str]]:
     known = (_HOST.fullmatch(one) for one in allowed)
-    return named in {(one[1].lower(), one[2] or _DEFAULT_PORTS[scheme]) for one in known if one is not None}
+    return frozenset((one[1].lower(), one[2] or _DEFAULT_PORTS[scheme]) for one in known if one is not None)
 
 
 def path_fault(raw: str, decoded: str) -> str | None:

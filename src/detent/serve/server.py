@@ -50,6 +50,7 @@ from detent.serve.children import Children, ChildSpec
 from detent.serve.counters import Counters
 from detent.serve.downloads import Downloads, checked_public_url, url_keys
 from detent.serve.driving import CHECKER, DRIVER, Driving
+from detent.serve.ended_jobs import EndedJobs
 from detent.serve.enrolling import Enrolling
 from detent.serve.events import Hub
 from detent.serve.idempotency import Idempotency
@@ -220,6 +221,7 @@ def run(
                     metrics=Exposition(home, parts),
                     broken=server.stop_for,
                     driving=driving,
+                    ended_jobs=EndedJobs(),
                 )
 
             def tell() -> None:
@@ -387,7 +389,8 @@ def _bound(listening: Listening) -> Iterator[socket.socket]:
     """A socket that listens there."""
     _raise_descriptors()
     family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # Named as TCP: only then does asyncio send the pieces of an answer at once, instead of waiting 40 ms for the reader's receipt.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((listening.host, listening.port))

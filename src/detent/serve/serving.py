@@ -13,6 +13,7 @@ from detent.serve.budgets import Budgets
 from detent.serve.counters import Counters
 from detent.serve.downloads import Downloads
 from detent.serve.driving import Driving
+from detent.serve.ended_jobs import EndedJobs
 from detent.serve.enrolling import Enrolling
 from detent.serve.events import Hub
 from detent.serve.notifying import Notifier
@@ -49,6 +50,7 @@ class Serving:
     openapi_tag: str
     metrics: Exposition
     driving: Driving
+    ended_jobs: EndedJobs
     broken: Callable[[BaseException], None] = lambda _: None
     """Stops the process: an invariant is broken."""
 

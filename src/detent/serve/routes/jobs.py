@@ -298,12 +298,12 @@ async def _some(call: Call) -> Answer:
 
 async def _one(call: Call) -> Answer:
     query: JobQuery = call.query
-    job_id = call.path["job_id"]
+    job_id, known = call.path["job_id"], call.serving.ended_jobs
     if call.if_none_match is not None:
-        # A caller that asks again for a job that has ended costs one row, and not its report and its records.
-        view = await call.read(lambda reader: reader.job(call.workspace, job_id))
-        if view.job.terminal and matches(call.if_none_match, job_tag(view)):
-            return Answer(None, tag=job_tag(view))
+        # A caller that asks again for a job that has ended costs a row at most, and not its report and its records.
+        tag = known.tag(call.workspace, job_id) or await _tag_if_ended(call, job_id)
+        if tag is not None and matches(call.if_none_match, tag):
+            return Answer(None, tag=tag)
     facts = await until_ended(
         call.serving.hub,
         "job",
@@ -314,6 +314,15 @@ async def _one(call: Call) -> Answer:
     )
     # While it runs its times go on, so only a job that has ended stays the same.
     return Answer(_detail(facts), tag=job_tag(facts.view) if facts.view.job.terminal else None)
+
+
+async def _tag_if_ended(call: Call, job_id: str) -> str | None:
+    """The tag of a job that has ended, for this request and the next ones; None for one that has not."""
+    view = await call.read(lambda reader: reader.job(call.workspace, job_id))
+    if not view.job.terminal:
+        return None
+    call.serving.ended_jobs.ended(call.workspace, job_id, job_tag(view))
+    return job_tag(view)
 
 
 async def _attempts(call: Call) -> Answer:
