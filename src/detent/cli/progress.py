@@ -179,9 +179,9 @@ class PlainLines:
         if self._last_ms is None:
             self._last_ms = view.now_ms
             how = "goes on" if view.resumed else "started"
+            workers = "" if view.workers is None else f", {count_text(view.workers, 'worker')}"
             told.append(
-                f"{safe(view.name)} {how}: run {safe(view.run_id)}, {count_text(len(view.steps), 'step')},"
-                f" {count_text(view.workers, 'worker')}"
+                f"{safe(view.name)} {how}: run {safe(view.run_id)}, {count_text(len(view.steps), 'step')}{workers}"
             )
         self._room = min(BURST_LINES, self._room + max(0, view.now_ms - self._last_ms) / LINE_EVERY_MS)
         self._last_ms = view.now_ms

@@ -157,7 +157,8 @@ def _foot(view: RunView, columns: int, look: Look) -> Line:
         long.append(Cell(f"{between}{said.skipped + said.cancelled:,} not run", FAINT))
     if said.running and view.ended_ms is None:
         jobs = sum(step.running for step in view.steps)
-        long.append(Cell(f"{between}{jobs:,} under way on {count_text(view.workers, 'worker')}", FAINT))
+        where = "" if view.workers is None else f" on {count_text(view.workers, 'worker')}"
+        long.append(Cell(f"{between}{jobs:,} under way{where}", FAINT))
     spent = Cell(f"{between}{short_duration(elapsed_ms(view))}", FAINT)
     whole = (*long, spent)
     return whole if line_width(whole) <= columns else (*short, spent)

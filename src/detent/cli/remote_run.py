@@ -43,24 +43,35 @@ def run_there(
     given = {name: value for name, value in options.items() if value}
     asked = {"contract": send_tree(server.http, Path(file).resolve()), "params": params, "options": given}
     run = start_run(server.http, asked, state_directory(os.environ).parent / "runs", new=new)
-    return watch(shell, server, run, quiet=quiet)
+    return watch(shell, run, quiet=quiet)
 
 
-def watch(shell: Shell, server: RemoteHome, run: RemoteRun, *, quiet: bool) -> int:
-    """Watch a run at a server to its end, then answer with what `detent show` tells of it.
+def watch(shell: Shell, run: RemoteRun, *, quiet: bool) -> int:
+    """Watch a run at a server to its end, then answer with the summary of a run.
 
     Ctrl-C cancels the run; once more, or a request to terminate, looks away: the run goes on, and the same command finds it again.
     """
+    from detent.cli.summary import NO_RESULT, draw_summary, summary_data  # noqa: PLC0415
+
+    run.look()
     with interrupts(run):
         if quiet or shell.format == JSON:
-            status = run.watch()
+            ended = run.watch()
         else:
             from detent.cli.progress import Console, Progress  # noqa: PLC0415
 
             with Progress(run.view, Console.of(sys.stderr, os.environ)):
-                status = run.watch()
-    told = server.page("show", id=run.run_id, what="run")
-    told.code = run_exit_code(status)
-    if status == RUNNING:
-        told.notes.append(f"run {run.run_id} goes on at the server; the same command finds it again")
-    return shell.tell(told)
+                ended = run.watch()
+    left = run.outcome()
+    said: dict[str, Any] = {
+        "result": left.result if left.gives_result and not left.result_left_out else NO_RESULT,
+        "artifacts": left.artifacts,
+        "failures": left.failures,
+    }
+    document = summary_data(ended, **said) if shell.format == JSON else None
+    code = shell.answer(document, lambda page: draw_summary(page, ended, **said), code=run_exit_code(ended.status))
+    if ended.status == RUNNING:
+        shell.note(f"run {run.run_id} goes on at the server; the same command finds it again")
+    if left.result_left_out:
+        shell.note("note: the result is too large to be sent; `detent show` tells what each step returned")
+    return code

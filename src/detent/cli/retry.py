@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detent.cli.page import Page
-from detent.cli.shell import Shell, teaching, with_shell
+from detent.cli.shell import Shell, connectable, teaching
 from detent.errors import EXIT_FAILED
 from detent.pages.sheet import Cell, state_cell
 from detent.pages.text import BAD, FAINT, STRONG, safe, shortened
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from detent.owner.content import Content
     from detent.owner.home import Home
     from detent.owner.views import JobView
+    from detent.remote.home import RemoteHome
     from detent.runs.retry import RetriedJob
     from detent.store.api import JobRow, RunRow, StoreReader
 
@@ -49,7 +50,7 @@ The history of the earlier run or job does not change; the new one refers to it.
     help="For `detent map`: time limit for one commit to the destination.  [default: 1h]",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress, only the summary.")
-@with_shell
+@connectable
 def command(shell: Shell, identifier: str, *, workers: int | None, commit_timeout: str | None, quiet: bool) -> int:
     """Retry a run or a job."""
     from detent.cli.shell import duration_ms  # noqa: PLC0415 - keeps `--help` fast
@@ -58,6 +59,11 @@ def command(shell: Shell, identifier: str, *, workers: int | None, commit_timeou
     from detent.owner.wiring import Parts  # noqa: PLC0415
     from detent.runs.find_jobs import find_jobs  # noqa: PLC0415
 
+    if (server := shell.server()) is not None:
+        if workers is not None or commit_timeout is not None:
+            raise click.UsageError("--workers and --commit-timeout are for a home on this machine")
+        with server:
+            return _retry_there(shell, server, identifier, quiet=quiet)
     commit_ms = None if commit_timeout is None else duration_ms("--commit-timeout", commit_timeout)
     home = shell.home(writes=True)
     with Parts().open_reader(home.ledger) as reader:
@@ -69,13 +75,45 @@ def command(shell: Shell, identifier: str, *, workers: int | None, commit_timeou
         state = None if job is None else _state(reader, content, job, element)
     if run is not None:
         if found.kind != "run":
-            shell.note(
-                f"{identifier} belongs to run {run.run_id}; everything in that run that did not succeed is run again"
-            )
+            _note_whole_run(shell, identifier, run.run_id)
         return _retry_run(shell, home, run, workers=workers, quiet=quiet, commit_ms=commit_ms)
     assert job is not None
     assert state is not None
     return _retry_job(shell, home, job.row, element, state, workers=workers)
+
+
+def _retry_there(shell: Shell, server: RemoteHome, identifier: str, *, quiet: bool) -> int:
+    """Have a server run again what did not succeed of a run, and watch that."""
+    from detent.cli.remote_run import watch  # noqa: PLC0415
+    from detent.errors import InvalidInput  # noqa: PLC0415
+    from detent.remote.runs import RemoteRun  # noqa: PLC0415
+    from detent.runs.find_jobs import RUN  # noqa: PLC0415
+
+    found = server.find(identifier)
+    if found.run_id is None:
+        raise InvalidInput(
+            f"{identifier!r} is a job without a run: --connect retries runs",
+            hint="POST /v1/jobs/{job_id}/retry submits such a job again",
+        )
+    if found.kind != RUN:
+        _note_whole_run(shell, identifier, found.run_id)
+    before = server.http.get(f"/v1/runs/{found.run_id}")
+    if before["status"] == SUCCEEDED:
+        return _nothing_to_retry(shell, found.run_id, before["name"])
+    run_id = str(server.http.post(f"/v1/runs/{found.run_id}/retry", {})["run_id"])
+    return watch(shell, RemoteRun(server.http, run_id, resumed=run_id == found.run_id), quiet=quiet)
+
+
+def _note_whole_run(shell: Shell, identifier: str, run_id: str) -> None:
+    """Say that more is run again than was named."""
+    shell.note(f"{identifier} belongs to run {run_id}; everything in that run that did not succeed is run again")
+
+
+def _nothing_to_retry(shell: Shell, run_id: str, name: str) -> int:
+    """Answer for a run that succeeded."""
+    document = {"run_id": run_id, "name": name, "status": SUCCEEDED, "retried": False}
+    said = f"{SUCCEEDED}: there is nothing to run again"
+    return shell.answer(document, lambda page: page.line(f"run {run_id} ", Cell(said, FAINT)))
 
 
 def _state(reader: StoreReader, content: Content, view: JobView, element: int | None) -> str:
@@ -102,9 +140,7 @@ def _retry_run(
     from detent.runs.runtime import Runtime  # noqa: PLC0415
 
     if word_of(row.status) == SUCCEEDED:
-        document = {"run_id": row.run_id, "name": row.name, "status": word_of(row.status), "retried": False}
-        said = f"{SUCCEEDED}: there is nothing to run again"
-        return shell.answer(document, lambda page: page.line(f"run {row.run_id} ", Cell(said, FAINT)))
+        return _nothing_to_retry(shell, row.run_id, row.name)
     with Runtime(home, workers=workers) as work:
         if (ordered := ordered_to_retry(work.backend, Run.decode(row.body))) is not None:
             # What the run left is added to; one that never began to write has nothing to add to.

@@ -22,7 +22,7 @@ from detent.pages.sheet import Cell, Cellish, artifact_fields, state_cell
 from detent.pages.text import BAD, FAINT, NOTE, STRONG, WARN, beginning, safe, shortened
 from detent.runs.record.view import Counts, RunView, counts, elapsed_ms, step_elapsed_ms, step_waited_ms
 from detent.words.quantities import count_text, short_duration
-from detent.words.states import CANCELLED, FAILED, SKIPPED, STOPPED, SUCCEEDED, word_of
+from detent.words.states import CANCELLED, FAILED, RUNNING, SKIPPED, STOPPED, SUCCEEDED, word_of
 
 if TYPE_CHECKING:
     from detent.runs.record.outcome import Artifact, StepFailure
@@ -90,7 +90,7 @@ def next_commands(
 ) -> list[tuple[str, str]]:
     """What to type next, and what that gives: for a failure its story, its output and another try; else the proof.
 
-    The commands work where the run was started: a home that would not be found from there is named.
+    The commands work where the run was started: a home or a server that would not be found from there is named.
     """
     commands: list[tuple[str, str]] = []
     told = next((failure for failure in failures if failure.job_id is not None), None)
@@ -102,12 +102,16 @@ def next_commands(
         ]
         if told.where is not None:
             commands.append((f"detent show {job_id}", "its traceback, arguments and records"))
-    if view.status == STOPPED:
+    if view.status == RUNNING:
+        commands.append((f"detent show {view.run_id}", "what is done so far"))
+    elif view.status == STOPPED:
         commands.append((f"detent show {view.run_id}", "what is done; run the same command again to resume"))
     elif word_of(view.status) == SUCCEEDED:
         commands.append((f"detent show {view.run_id}", "every step and record"))
     else:
         commands.append((f"detent retry {view.run_id}", "run what is missing; finished work is kept"))
+    if view.workers is None:
+        return _at_server(view.home, commands)
     commands.append(("detent verify", "check that the history is complete and untouched"))
     found = None
     with suppress(DetentError):  # One above that this user may not use: the one that was used is named, then.
@@ -117,6 +121,15 @@ def next_commands(
         return commands
     named = shlex.quote(str(home.relative_to(here) if home.is_relative_to(here) else home))
     return [(f"{line} --home {named}", what) for line, what in commands]
+
+
+def _at_server(url: str, commands: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The commands with the server that they need, unless the environment names it. `verify` is for the home itself."""
+    from detent.remote.address import URL_VARIABLE  # noqa: PLC0415 - a run on this machine needs none of it
+
+    if os.environ.get(URL_VARIABLE, "").rstrip("/") == url:
+        return commands
+    return [(f"{line} --connect {shlex.quote(url)}", what) for line, what in commands]
 
 
 def draw_summary(

@@ -42,6 +42,7 @@ from detent.owner.views import (
 )
 from detent.owner.wiring import Parts
 from detent.runs.record.identity import is_driven
+from detent.runs.record.recorded_outcome import RecordedOutcome, recorded_outcome
 from detent.runs.record.recorded_run import Live, RecordedRun, recorded_run, report_of, value_of
 from detent.serve.listing import JobFilter, Place, RunFilter, jobs_listed, runs_listed
 from detent.serve.own_rows import own_rows
@@ -222,6 +223,15 @@ class TenantReader:
             view = view_of_run(_own_run(reader, tenant, run_id), self._times_at(reader))
             live = Live(live_since(self._home.path), self._parts.clock.wall_ms())
             return view, recorded_run(reader, content, view.run, live)
+
+    def outcome(self, tenant: str, run_id: str) -> tuple[RunView, RecordedOutcome | None]:
+        """A run with what it left behind; None in place of that when what it was started with is gone."""
+        with self._moment() as (reader, content):
+            view = view_of_run(_own_run(reader, tenant, run_id), Times.of(reader))
+            run = recorded_run(reader, content, view.run)
+            if run is None:
+                return view, None
+            return view, recorded_outcome(own_rows(reader, tenant), content, self._home.content_files(), run)
 
     def timeline(self, tenant: str, run_id: str) -> tuple[RunView, dict[str, Any] | None]:
         """The attempts of a run as columns; None in place of them when what it was started with is gone."""

@@ -246,17 +246,25 @@ class Binder:
 
     def stored(self, value: JsonValue) -> JsonValue:
         """A value of the contract as an order has it: references named by digest, parameters put in."""
-        if type(value) is dict:
-            if len(value) == 1:
-                if FROM in value:
-                    # A disabled step need not say what it would run; it gives nothing.
-                    return self._steps[value[FROM]].reference() if value[FROM] in self._steps else None
-                if PARAM in value:
-                    return self._params[value[PARAM]]
-            return {key: self.stored(item) for key, item in value.items()}
-        if type(value) in (list, tuple):
-            return [self.stored(item) for item in value]
-        return value
+        return bound(value, self._params.__getitem__, self._reference)
+
+    def _reference(self, key: str) -> JsonValue:
+        # A disabled step need not say what it would run; it gives nothing.
+        return self._steps[key].reference() if key in self._steps else None
+
+
+def bound(value: JsonValue, param: Callable[[str], JsonValue], step: Callable[[str], JsonValue]) -> JsonValue:
+    """A value of the contract, with what ``param`` and ``step`` give in the place of its references."""
+    if type(value) is dict:
+        if len(value) == 1:
+            if FROM in value:
+                return step(value[FROM])
+            if PARAM in value:
+                return param(value[PARAM])
+        return {key: bound(item, param, step) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return [bound(item, param, step) for item in value]
+    return value
 
 
 def _leaves(binding: Binding, target: Any) -> Mapping[str, str]:

@@ -94,8 +94,10 @@ class RunView:
     steps: tuple[StepView, ...]
     started_ms: int
     now_ms: int
-    workers: int
+    workers: int | None
+    """Worker processes that the command has; None where a server has them."""
     home: str
+    """Its directory, or the URL of the server that has it."""
     ended_ms: int | None = None
     resumed: bool = False
     """Whether an earlier process began it."""
