@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,9 @@ from detent.pages.text import FAINT, GOOD, short
 from detent.words.quantities import size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from detent.inspect.fetch_artifacts import Fetched, Streams
 
 
 @click.command(
@@ -38,7 +41,7 @@ An existing file with other content is kept and reported, unless --force is give
 @connectable
 def command(shell: Shell, identifier: str, wanted: tuple[str, ...], *, directory: Path | None, force: bool) -> int:
     """List or copy artifacts."""
-    from detent.inspect.fetch_artifacts import chosen, fetch_artifacts  # noqa: PLC0415 - keeps `--help` fast
+    from detent.inspect.fetch_artifacts import chosen  # noqa: PLC0415 - keeps `--help` fast
     from detent.inspect.job_results import job_result  # noqa: PLC0415
     from detent.owner.content import Content  # noqa: PLC0415
     from detent.owner.wiring import Parts  # noqa: PLC0415
@@ -46,15 +49,41 @@ def command(shell: Shell, identifier: str, wanted: tuple[str, ...], *, directory
 
     if force and directory is None:
         raise click.UsageError("--force is for --output")
+    if (server := shell.server()) is not None:
+        from detent.remote.files import RemoteFiles  # noqa: PLC0415
+
+        with server:
+            job_id = server.one_job(identifier)
+            result = server.page("result", id=job_id).document["result"] or {}
+            copy = partial(_copy, lambda: RemoteFiles(server.http, job_id), directory, force=force)
+            return _answer(shell, job_id, chosen(result.get("artifacts", []), wanted), copy)
     home = shell.home()
     with Parts().open_snapshot(home.ledger) as reader:
         content = Content(reader, home.content_files())
         view = job_result(home, content, job_meant(content, identifier))
-    artifacts = chosen(view.artifacts, wanted)
-    document: dict[str, Any] = {"job_id": view.job_id, "artifacts": [dict(one) for one in artifacts]}
-    if directory is None:
+    copy = partial(_copy, home.content_files, directory, force=force)
+    return _answer(shell, view.job_id, chosen(view.artifacts, wanted), copy)
+
+
+def _copy(
+    files: Callable[[], Streams], directory: Path | None, artifacts: list[Mapping[str, Any]], *, force: bool
+) -> list[Fetched] | None:
+    """Copy artifacts into a directory; None where none was named."""
+    from detent.inspect.fetch_artifacts import fetch_artifacts  # noqa: PLC0415
+
+    return None if directory is None else fetch_artifacts(files(), artifacts, directory, force=force)
+
+
+def _answer(
+    shell: Shell,
+    job_id: str,
+    artifacts: list[Mapping[str, Any]],
+    copy: Callable[[list[Mapping[str, Any]]], list[Fetched] | None],
+) -> int:
+    document: dict[str, Any] = {"job_id": job_id, "artifacts": [dict(one) for one in artifacts]}
+    fetched = copy(artifacts)
+    if fetched is None:
         return shell.answer(document, lambda page: _draw_list(page, artifacts))
-    fetched = fetch_artifacts(home.content_files(), artifacts, directory, force=force)
     document["fetched"] = [one.to_map() for one in fetched]
 
     def draw(page: Page) -> None:

@@ -1,4 +1,4 @@
-"""Artifacts of a job, copied out of the content store into a directory of the user's.
+"""Artifacts of a job, copied out of the content store, or from a server, into a directory of the user's.
 
 A file appears under its name whole or not at all, and only if its bytes have the digest that the signed result names. Nothing is
 overwritten unless that was asked for. Names come from untrusted code: only a plain file name is used, anything else is replaced
@@ -13,16 +13,22 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from detent.canon import digest_text, parse_digest
 from detent.canon.late import dataclass, pattern
 from detent.errors import DetentError, InvalidInput
-from detent.store.content import ContentFiles
 from detent.store.streams import VerifiedStream
 
 PLAIN_NAME: Final = pattern(r"[A-Za-z0-9_][A-Za-z0-9_. +@=-]{0,199}")
 COPY_BYTES: Final = 1 << 20
+
+
+class Streams(Protocol):
+    """Where artifacts come from: the content store of a home, or a server."""
+
+    def stream(self, digest: bytes, /) -> VerifiedStream | None:
+        """The bytes of a digest, checked while they are read; None when they are gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ def chosen(artifacts: Sequence[Mapping[str, Any]], wanted: Sequence[str]) -> lis
 
 
 def fetch_artifacts(
-    files: ContentFiles, artifacts: Sequence[Mapping[str, Any]], directory: Path, *, force: bool = False
+    files: Streams, artifacts: Sequence[Mapping[str, Any]], directory: Path, *, force: bool = False
 ) -> list[Fetched]:
     """Copy artifacts into a directory, which is made if need be; where each is now.
 
@@ -109,7 +115,7 @@ def _is_same(path: Path, artifact: Mapping[str, Any]) -> bool:
         return digest_text(hashlib.file_digest(file, "sha256").digest()) == str(artifact["digest"])
 
 
-def _fetch(files: ContentFiles, artifact: Mapping[str, Any], path: Path, *, force: bool) -> Fetched:
+def _fetch(files: Streams, artifact: Mapping[str, Any], path: Path, *, force: bool) -> Fetched:
     digest = parse_digest(str(artifact["digest"]))
     stream = files.stream(digest)
     if stream is None:
