@@ -130,11 +130,11 @@ class Turns:
         if recovers:
             worker.begin(said.boot)
         wanted = 0 if said.draining or worker.draining else said.wanted
-        decided = await self.run(lambda: self._decide(worker, said, wanted, recovers=recovers))
-        self._take_in(worker, decided)
-        for end in said.ended:
+        for end in said.ended:  # Before the claim of the same commit, which would grant them again.
             if end.code in UNSUITED:
                 worker.give_back(end.job_id)
+        decided = await self.run(lambda: self._decide(worker, said, wanted, recovers=recovers))
+        self._take_in(worker, decided)
         results = dict(decided.turn.results)
         grants = [one.granted for one in decided.opened] + self._unheard(worker, said, decided)
         gone_leases = list(decided.turn.gone)
