@@ -114,6 +114,35 @@ def test_a_grant_whose_answer_was_lost_is_told_again(served: Served, laboured: L
     assert ended(served, job_id)["status"] == "succeeded"
 
 
+def test_metrics_count_turns_and_workers_and_say_how_long_the_quietest_was_silent(
+    served: Served, worker: HandWorker
+) -> None:
+    def told(name: str) -> float:
+        lines = served.get("/metrics").body.decode().splitlines()
+        return float(next(line.rpartition(" ")[2] for line in lines if line.startswith(f"{name} ")))
+
+    before, never = told("detent_worker_turns_total"), told('detent_workers{state="never"}')
+    worker.turn()
+    assert told("detent_worker_turns_total") == before + 1
+    assert told('detent_workers{state="never"}') == never - 1
+    first = told("detent_worker_silence_seconds")
+    assert first > 0
+    eventually(lambda: told("detent_worker_silence_seconds") > first, "silence grows")
+
+
+@pytest.mark.parametrize("code", ["CODE_MISMATCH", "ENV_MISMATCH", "KIND_UNSUPPORTED"])
+def test_a_job_that_a_worker_gave_back_is_not_granted_to_it_again_with_the_same_turn(
+    served: Served, laboured: Laboured, worker: HandWorker, tmp_path: Path, code: str
+) -> None:
+    job_id = queued(served, laboured, code)
+    grant = granted(worker, job_id)
+    answer = worker.turn(wanted=4, ended=(Ended(job_id, grant.lease_id, code),))
+    assert (answer.results, answer.grants) == (((grant.lease_id, "OK"),), ())
+    assert worker.turn(wanted=4).grants == ()
+    other = HandWorker(served, tmp_path / "other")
+    assert other.turn(reports=(other.report(granted(other, job_id)),)).results[0][1] == "OK"
+
+
 def test_a_new_start_gives_the_leases_of_the_older_one_up(
     served: Served, laboured: Laboured, worker: HandWorker
 ) -> None:

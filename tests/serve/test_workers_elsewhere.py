@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from detent.executor.own_targets import DELIVER
 from detent.inspect.audit import verify_home
 from detent.owner.home import Home
 from tests.serve.elsewhere import RemoteWorker, ended, remote_worker, task
@@ -187,3 +188,14 @@ def test_other_code_gives_the_job_back_to_a_worker_that_has_the_right_one(
         with remote_worker(served, right):
             assert ended(served, job_id)["status"] == "succeeded"
         assert laboured.done() == ["once"]
+
+
+def test_a_delivery_of_a_webhook_stays_beside_the_keys_that_sign_it(
+    served: Served, laboured: Laboured, elsewhere: Path
+) -> None:
+    with remote_worker(served, elsewhere) as worker:
+        job_id = task(served, DELIVER)
+        worker.wait_for(f"gave job {job_id} back: the worker cannot run this kind of job (KIND_UNSUPPORTED)")
+        (other,) = submit(served, laboured, "note", "other")
+        assert ended(served, other)["status"] == "succeeded"
+        eventually(lambda: served.json(f"/v1/jobs/{job_id}")["state"] == "queued", "the delivery waits again")

@@ -22,6 +22,7 @@ from detent.access.certificate import replica_of
 from detent.access.turn import LEASES_MAX, Answer, Beat, Ended, Granted, Turn
 from detent.canon import SigningKey, decode_trusted, sha256
 from detent.errors import DetentError, InvalidInput
+from detent.executor.own_targets import DELIVER
 from detent.jobs.order import Order, read_order
 from detent.jobs.work import VALUE_INLINE_BYTES_MAX, WorkReport
 from detent.kernel import Grant, QuotaPolicy
@@ -44,6 +45,8 @@ FENCE_SHARE: Final = 5 / 6
 FENCE_SECONDS_MAX: Final = 3.0
 """How long before that what runs is ended: children need a moment to go."""
 NEVER: Final = 3600.0
+BESIDE_THE_LEDGER: Final = frozenset({DELIVER})
+"""Functions that need the server's home: the keys of webhooks lie there."""
 
 
 @dataclass(slots=True)
@@ -315,25 +318,28 @@ class RemoteBench:
         held = self.leases[grant.lease_id] = Held(grant, granted, lease_seconds, until)
         return held
 
-    def fetched(self, held: Held, sealed: bytes | None, values: dict[str, bytes | Path], earlier: bytes | None) -> None:
-        """Everything that an attempt needs is here: let it begin, or give it back if it is not for this worker."""
+    def fetched(
+        self, held: Held, sealed: bytes | None, values: dict[str, bytes | Path], earlier: bytes | None
+    ) -> str | None:
+        """Everything that an attempt needs is here: let it begin, or give it back and return why it is not for this worker."""
         code = None
         if held.granted.refusal is None and sealed is not None:
             order = self._placed(read_order(open_value(sealed)))
             held.order, held.values = order, values
             held.earlier = None if earlier is None else _report(earlier)
-            if order.call.kind not in self._kinds:
+            if order.call.kind not in self._kinds or order.call.target in BESIDE_THE_LEDGER:
                 code = "KIND_UNSUPPORTED"
             else:
                 code = self._witness.mismatch(order, time.monotonic())
         if code is not None:
             self.give_back(held, code)
-            return
+            return code
         with self.changed:
             if held.grant.lease_id in self.leases:
                 self._granted.append(held.grant)
         if self._listener is not None:
             self._listener.hear((), queued=True)
+        return None
 
     def _placed(self, order: Order) -> Order:
         """An order whose paths begin at this worker's project."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from detent.access.turn import WAIT_MS_MAX, Turn, read_answer
-from detent.errors import DetentError
+from detent.errors import DetentError, registered
 from detent.remote.bench import Held, RemoteBench
 from detent.remote.outbox import Outgoing
 from detent.remote.signed import SignedRequests, told_number
@@ -191,7 +191,9 @@ class TurnTaker:
             for digest in granted.files:
                 fetched(digest)
             earlier = None if granted.earlier is None else fetched(granted.earlier).read_bytes()
-            self._bench.fetched(held, sealed, values, earlier)
+            code = self._bench.fetched(held, sealed, values, earlier)
+            if code is not None:
+                self._tell(f"gave job {held.grant.job_id} back: {registered(code).meaning} ({code})")
         except (DetentError, OSError, ValueError) as exc:
             if isinstance(exc, DetentError) and exc.code in FINAL:
                 raise
