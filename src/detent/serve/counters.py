@@ -1,8 +1,13 @@
-"""What the server counts about itself, for `/metrics`: requests by route and status, their seconds, open streams. No tenants."""
+"""What the server counts about itself, for `/metrics`: requests by route and status, their seconds, open streams, workers elsewhere. No tenants."""
 
 from __future__ import annotations
 
+from collections import Counter as Tally
+from collections.abc import Iterable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+WORKER_STATES = ("idle", "busy", "draining", "silent", "never")
 
 
 class Counters:
@@ -17,6 +22,24 @@ class Counters:
             "detent_http_request_seconds", "Time to the end of an answer.", ["route"], registry=self._registry
         )
         self.streams = Gauge("detent_http_streams", "Event streams that are open.", registry=self._registry)
+        self.turns = Counter(
+            "detent_worker_turns", "Turns of workers on other machines that were answered.", registry=self._registry
+        )
+        self._workers = Gauge("detent_workers", "Workers on other machines.", ["state"], registry=self._registry)
+        self._silence = Gauge(
+            "detent_worker_silence_seconds",
+            "Time since the last turn of the worker that was silent for longest; retired workers do not count.",
+            registry=self._registry,
+        )
+        self.workers(())
+
+    def workers(self, fleet: Iterable[tuple[str, float | None]]) -> None:
+        """Take note of the workers as they are now: the state of each, and for how many seconds it has been silent."""
+        found = [(state, silent) for state, silent in fleet if state != "retired"]
+        counts = Tally(state for state, _ in found)
+        for state in WORKER_STATES:
+            self._workers.labels(state).set(counts[state])
+        self._silence.set(max((silent for _, silent in found if silent is not None), default=0.0))
 
     def answered(self, route: str, status: int, seconds: float) -> None:
         """Count one request."""

@@ -98,6 +98,11 @@ class Worker:
             self.unsuited.popitem(last=False)
 
     @property
+    def silent_seconds(self) -> float | None:
+        """Since its last turn; None when none came since the server started."""
+        return None if self.heard_at is None else time.monotonic() - self.heard_at
+
+    @property
     def state(self) -> str:
         """`retired`, `never`, `silent`, `draining`, `busy` or `idle`."""
         if self.retired:

@@ -95,6 +95,7 @@ async def _problem(call: Call) -> Answer:
 
 async def _metrics(call: Call) -> Answer:
     home = await asyncio.to_thread(call.serving.metrics.text, call.serving.session)
+    call.serving.counters.workers((worker.state, worker.silent_seconds) for worker in call.serving.turns.fleet)
     return Answer(home + call.serving.counters.exposition())
 
 

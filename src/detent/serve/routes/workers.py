@@ -279,7 +279,7 @@ def _shown(worker: Worker) -> WorkerShown:
         leases=len(worker.leases),
         resources=worker.resources,
         version=worker.version,
-        silent_ms=None if worker.heard_at is None else int((time.monotonic() - worker.heard_at) * 1_000),
+        silent_ms=None if (silent := worker.silent_seconds) is None else int(silent * 1_000),
     )
 
 
@@ -301,7 +301,9 @@ async def _turn(call: Call) -> Answer:
     gone = asyncio.Event()
     watching = asyncio.ensure_future(_watch(call, gone))
     try:
-        return Answer(await call.serving.turns.turn(worker, said, gone), media_type=MEDIA_TYPE)
+        answer = await call.serving.turns.turn(worker, said, gone)
+        call.serving.counters.turns.inc()
+        return Answer(answer, media_type=MEDIA_TYPE)
     finally:
         watching.cancel()
 
