@@ -132,7 +132,7 @@ def served_project(made: Project, *options: str) -> Iterator[Served]:
         if served.process.poll() is None:
             served.stop()
         else:
-            served.process.communicate()
+            served.kill()
 
 
 class Sides:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -133,9 +132,7 @@ def test_following_outlasts_a_server_that_is_killed(tmp_path: Path) -> None:
         )
         assert following.stdout is not None
         assert following.stdout.readline() == "wait | waiting\n"
-        served.process.send_signal(signal.SIGKILL)
-        served.process.wait()
-        served.process.communicate()
+        served.kill()
         again = start(made.home, made.environment, "--port", str(served.port), "--workers", "0")
         try:
             stop.write_text("")

@@ -110,6 +110,14 @@ class Served:
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), ANSWER_SECONDS)
 
+    def kill(self) -> None:
+        """End it at once. Its children may hold its pipes for as long as they wait for the next server, so those are not read."""
+        self.process.kill()
+        self.process.wait(ANSWER_SECONDS)
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
+
     def stop(self, number: int = signal.SIGTERM) -> int:
         """End it by a signal; gives the exit code."""
         self.process.send_signal(number)
@@ -156,7 +164,7 @@ def serving(played: Played, *options: str) -> Iterator[Served]:
         if served.process.poll() is None:
             served.stop()
         else:
-            served.process.communicate()
+            served.kill()
 
 
 def play(directory: Path) -> Played:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -141,9 +140,7 @@ def test_an_answer_that_a_killed_server_did_not_give_is_given_by_the_next(tmp_pa
             deadline = time.monotonic() + 60
             while jobs(served) == before and time.monotonic() < deadline:
                 pass
-            served.process.send_signal(signal.SIGKILL)
-            served.process.wait(60)
-            served.process.communicate()
+            served.kill()
         following = start(home, environment, "--project", str(worked.directory), "--workers", "0")
         try:
             first, again = (

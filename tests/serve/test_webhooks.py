@@ -201,8 +201,7 @@ def test_a_server_that_was_killed_delivers_what_ended_meanwhile_once(place: Plac
     place.receiver.answers += [500] * 2
     before = sum(place.counts().values())
     first = place.run_job()
-    place.served.process.kill()
-    place.served.process.communicate()
+    place.served.kill()
     position = place.played.home.path / "serve" / "webhooks" / "position"
     position.write_text(json.dumps([0 for _ in json.loads(position.read_text())]))  # As old as it can be.
     place.again()

@@ -50,7 +50,7 @@ def served(laboured: Laboured, proxy: Toxic) -> Iterator[Served]:
     if server.process.poll() is None:
         server.stop()
     else:
-        server.process.communicate()
+        server.kill()
 
 
 @pytest.fixture
