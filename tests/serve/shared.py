@@ -67,10 +67,10 @@ def sharing(directory: Path) -> Iterator[Shared]:
         for workspace in (OWN, OTHER):
             body = json.dumps({"workspace": workspace}).encode()
             assert served.ask("POST", "/v1/workspaces", body=body).status == 201
-        expires = time.monotonic() + 1.5
         shared.keys["expired"] = detent(
             played, "keys", "create", "late", "--role", "server_admin", "--expires", "1s", "--workspace", OWN
         )["secret"]
+        expires = time.monotonic() + 1.5
         for role in ("viewer", "submitter", "operator", "auditor", "admin", "server_admin"):
             shared.keys[role] = shared.make(role, role=role)
         shared.keys["metrics"] = shared.make("metrics", scopes=["metrics:read"])

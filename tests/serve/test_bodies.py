@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from itertools import product
 
 import pytest
@@ -188,3 +189,19 @@ def test_a_caller_that_goes_away_in_the_middle_of_its_body_harms_nothing(served:
         connection.sendall((head + "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{").encode())
         connection.shutdown(socket.SHUT_RDWR)
     assert served.get("/healthz", token=None).status == 200
+
+
+def test_a_request_that_is_refused_before_its_body_came_leaves_the_connection_usable(served: Served) -> None:
+    head = (
+        f"POST /v1/jobs HTTP/1.1\r\nHost: {served.host}\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n"
+    )
+    with served.connect() as connection:
+        connection.sendall(head.encode())
+        time.sleep(0.1)  # The refusal is decided by now; what is sent next is the rest of that request.
+        connection.sendall(b"{}")
+        with connection.makefile("rb") as answers:
+            assert answers.readline().split()[1] == b"401"
+            fields = dict(line.strip().lower().split(b":", 1) for line in iter(answers.readline, b"\r\n"))
+            answers.read(int(fields[b"content-length"]))
+            connection.sendall(f"GET /healthz HTTP/1.1\r\nHost: {served.host}\r\n\r\n".encode())
+            assert answers.readline().split()[1] == b"200"

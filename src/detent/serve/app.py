@@ -16,13 +16,14 @@ import sys
 import time
 import traceback
 from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import suppress
 from typing import Any, Final, TextIO
 from urllib.parse import parse_qsl, urlencode
 
 from pydantic import BaseModel, ValidationError
 from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from detent.access.headers import accepts, host_is_allowed, is_media_type, matches, path_fault
 from detent.access.problem import MEDIA_TYPE, Problem, bug, problem_of
@@ -45,6 +46,9 @@ QUERY_FIELDS_MAX: Final = 32
 BODY_DEPTH_MAX: Final = 32
 NOT_RECORDED: Final = frozenset({429, 500, 503})
 """Refusals that say nothing about the operator: too many requests, or a server in trouble."""
+DRAINED_BYTES_MAX: Final = 64 * 1024
+DRAIN_SECONDS: Final = 1.0
+"""How long a refusal waits for the rest of a small body."""
 _EXCHANGE: Final = "detent.exchange"
 
 
@@ -52,7 +56,8 @@ class Exchange:
     """One request and its answer."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.scope, self.receive, self._send = scope, receive, send
+        self.scope, self._receive, self._send = scope, receive, send
+        self._is_whole = False
         self.request_id = new_request_id()
         self.route = "none"
         self.used: Route | None = None
@@ -112,11 +117,28 @@ class Exchange:
 
     async def problem(self, problem: Problem, headers: Mapping[str, str]) -> None:
         """Answer with a problem."""
+        await self.drained()
         self.code = problem.code
         fields = {"content-type": MEDIA_TYPE, "cache-control": "no-store", **headers}
         if problem.retry_after_seconds is not None:
             fields["retry-after"] = str(problem.retry_after_seconds)
         await self.whole(problem.status, fields, json.dumps(problem.document(self.request_id)).encode())
+
+    async def receive(self) -> Message:
+        """The next piece of the request, or that the caller has gone."""
+        message = await self._receive()
+        self._is_whole = self._is_whole or not message.get("more_body", False)
+        return message
+
+    async def drained(self) -> None:
+        """Take what is still to come of a small body, so that the connection of a refused request can be used again."""
+        length = self.header(b"content-length") or "0"
+        if not length.isdecimal() or not 0 < int(length) <= DRAINED_BYTES_MAX:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                while not self._is_whole:
+                    await self.receive()
 
     async def gone(self) -> None:
         """Wait until the caller closes the connection."""

@@ -205,7 +205,7 @@ ROUTES: Final = (
         _create,
         "Make an API key in this workspace; its secret is shown in this answer only.",
         "keys:write",
-        ("CONFLICT", "ACCESS_FULL", *_COMMITTING),
+        ("NOT_FOUND", "CONFLICT", "ACCESS_FULL", *_COMMITTING),
         {201: KeySecret},
         body=KeyBody,
         audited=True,

@@ -149,7 +149,6 @@ ROUTES: Final = (
         body=LoginBody,
         audited=True,
         action="login",
-        body_bytes_max=1_024,
     ),
     Route(
         "DELETE",

@@ -23,14 +23,14 @@ from detent.errors import InvalidInput
 from detent.jobs.payload import ARTIFACTS_MAX, MEMORY_MB_MAX, OUTPUT_KB_MAX, TIME_MS_MAX
 from detent.owner.names import put_names
 from detent.serve.audit import recorded
-from detent.serve.call import Answer, Call, Shape
+from detent.serve.call import WHOLE, Answer, Call, Shape
 from detent.serve.paging import LIMIT, Cursor, Limit, Name, Role
 from detent.serve.table import Route
 from detent.serve.times import written_ms
 
 _COMMITTING: Final = ("STORE_UNAVAILABLE", "OUTCOME_UNKNOWN", "HOME_INVALID")
-Number = Annotated[int, Field(ge=1, le=QUOTA_MAX)]
-Milliseconds = Annotated[int, Field(ge=1, le=TIME_MS_MAX)]
+Number = Annotated[int, Field(ge=1, le=QUOTA_MAX), WHOLE]
+Milliseconds = Annotated[int, Field(ge=1, le=TIME_MS_MAX), WHOLE]
 
 
 class PlanShape(Shape):
@@ -38,9 +38,9 @@ class PlanShape(Shape):
 
     timeout_ms: Milliseconds | None = None
     cpu_ms: Milliseconds | None = None
-    memory_mb: Annotated[int, Field(ge=1, le=MEMORY_MB_MAX)] | None = None
-    max_output_kb: Annotated[int, Field(ge=1, le=OUTPUT_KB_MAX)] | None = None
-    max_artifacts: Annotated[int, Field(ge=1, le=ARTIFACTS_MAX)] | None = None
+    memory_mb: Annotated[int, Field(ge=1, le=MEMORY_MB_MAX), WHOLE] | None = None
+    max_output_kb: Annotated[int, Field(ge=1, le=OUTPUT_KB_MAX), WHOLE] | None = None
+    max_artifacts: Annotated[int, Field(ge=1, le=ARTIFACTS_MAX), WHOLE] | None = None
     network_access: bool = False
 
 
@@ -50,9 +50,9 @@ class QuotaShape(Shape):
     stored_bytes: Number | None = None
     upload_bytes_per_day: Number | None = None
     uploads_at_once: Number | None = None
-    reads_per_second: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    writes_per_second: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    streams: Annotated[int, Field(ge=1, le=1_000)] | None = None
+    reads_per_second: Annotated[int, Field(ge=1, le=1_000_000), WHOLE] | None = None
+    writes_per_second: Annotated[int, Field(ge=1, le=1_000_000), WHOLE] | None = None
+    streams: Annotated[int, Field(ge=1, le=1_000), WHOLE] | None = None
 
 
 class Member(Shape):
