@@ -65,6 +65,18 @@ def browse(profile: Path, address: str, *flags: str) -> str:
     return done.stdout
 
 
+def tried(profile: Path, address: str) -> str:
+    """What a hostile page got. The browser's virtual time does not wait for a WebSocket, so a busy machine may need another try."""
+    found = ""
+    for _ in range(8):
+        told = browse(profile, address)
+        found = told.partition('<pre id="out">')[2].partition("</pre>")[0]
+        if found.endswith("done=1"):
+            return found
+        assert "GOT" not in found, found
+    raise AssertionError(f"the page did not end: {found}")
+
+
 @contextmanager
 def hostile(base: str) -> Iterator[int]:
     """A page of another origin that tries everything against a server."""
@@ -99,9 +111,7 @@ def test_a_browser_logs_in_and_a_hostile_page_gets_nothing(shared: Shared, tmp_p
     # From another port of the same host, whose requests carry the cookie (same site), and from another host.
     with hostile(base) as port:
         for host in ("127.0.0.1", "localhost"):
-            told = browse(tmp_path, f"http://{host}:{port}/")
-            found = told.partition('<pre id="out">')[2].partition("</pre>")[0]
-            assert found.endswith("done=1"), (found, told[-2000:])
+            found = tried(tmp_path, f"http://{host}:{port}/")
             assert "GOT" not in found, found
     assert served.get("/v1/keys?limit=200").body == before
     assert "You are logged in." in browse(tmp_path, f"{base}/login"), "nothing logged it out"
