@@ -8,8 +8,8 @@ PYTHON ?=
 UV ?= uv
 SEED ?=
 BIN := .venv/bin
-# Two workers, because the smallest machine we care for has two cores; `make test JOBS=8` uses more.
-JOBS ?= 2
+# Four workers on the smallest machine we care for, which has two cores: tests of servers and workers mostly wait for processes.
+JOBS ?= 4
 # Minutes of the attack programme in `make soak`; as root it runs twice, the second time as an ordinary user.
 ATTACK_MINUTES ?= 15
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
