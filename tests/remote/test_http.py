@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -29,11 +29,12 @@ def answering(*answers: bytes) -> Iterator[str]:
     listening = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
-        for answer in answers:
-            connection, _ = listening.accept()
-            with connection:
-                connection.recv(65536)
-                connection.sendall(answer)
+        with suppress(OSError):  # It is closed while it waits for a request that is not made.
+            for answer in answers:
+                connection, _ = listening.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(answer)
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
