@@ -127,7 +127,8 @@ class WorkLoop:
         self._draining = True
         self._rouse()
         deadline = time.monotonic() + timeout
-        while not self._idle.is_set() and (left := deadline - time.monotonic()) > 0:
+        # A loop that has ended never becomes idle.
+        while not self._idle.is_set() and self._thread.is_alive() and (left := deadline - time.monotonic()) > 0:
             self._wait_idle(min(left, LOOK_SECONDS))
         return self._idle.is_set()
 
