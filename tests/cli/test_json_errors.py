@@ -39,7 +39,7 @@ WITHOUT_A_HOME = {
     "trace": ["--all", "--output", "trace.ndjson"],
     "compare": ["absent.ndjson"],
     "metrics": [],
-    "serve": [],
+    "serve": ["--home", "file", "--port", "0"],
     "worker": [],
     "replicas": [],
     "init": ["--home", "file"],

@@ -25,7 +25,8 @@ from tests.serve.served import ANSWER_SECONDS, Served, play, serving, start
 
 def attempt(played: Played, *options: str, environment: Mapping[str, str] | None = None) -> tuple[int, Any, str]:
     """Try to start a server that must not start: exit code, the JSON document, standard error."""
-    line = [sys.executable, "-m", "detent", "serve", "--home", str(played.home.path), "-o", "json", *options]
+    port = () if "--port" in options else ("--port", "0")
+    line = [sys.executable, "-m", "detent", "serve", "--home", str(played.home.path), "-o", "json", *port, *options]
     ended = subprocess.run(
         line,
         capture_output=True,

@@ -10,7 +10,7 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,13 @@ from tests.serve.served import ANSWER_SECONDS, Reply, Served, play, read_all, se
 
 BYTES = {"Content-Type": "application/octet-stream"}
 pytestmark = pytest.mark.door("route: /v1/uploads")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server of these tests alone: they look at what uploads leave, and fuzzing begins many that it never ends."""
+    with serving(play(tmp_path_factory.mktemp("uploads"))) as server:
+        yield server
 
 
 def digest_of(data: bytes) -> str:
