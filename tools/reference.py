@@ -22,6 +22,7 @@ from typing import Any
 import click
 
 import detent
+from detent.access.scopes import own_scope
 from detent.cli.app import COMMANDS, cli
 from detent.cli.terminal import EXIT_CODES
 from detent.errors import CODES
@@ -341,6 +342,8 @@ def http_page(table: Table) -> str:
     for route in routes:
         lines += [f"## {route.method} {route.path}", "", route.summary, ""]
         notes = [f"Scope `{route.scope}`", *(["ETag"] if route.etag else []), *(["pages"] if route.pages else [])]
+        narrower = own_scope(route.scope)
+        notes[0] += "" if narrower is None else f" (`{narrower}` for what the caller submitted itself)"
         notes += ["takes Idempotency-Key"] if route.idempotent else []
         notes += ["leaves an `operated` record"] if route.audited else []
         notes += [f"answers with `{route.media_type}`"] if route.media_type != "application/json" else []

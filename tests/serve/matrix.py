@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from detent.access.scopes import ANY, ROLES, SCOPES
+from detent.access.scopes import ANY, ROLES, SCOPES, own_scope
 from detent.access.tokens import make_token
 from detent.serve.routes import ALL
 from detent.serve.table import Route
@@ -159,7 +159,7 @@ def scope_cases(keys: Mapping[str, str]) -> Iterator[Case]:
     for route in needs_credential():
         for role in ROLES:
             headers = {"Authorization": f"Bearer {keys[role]}"}
-            lacks = route.scope != ANY and route.scope not in ROLES[role]
+            lacks = route.scope != ANY and not {route.scope, own_scope(route.scope)} & ROLES[role]
             if lacks or (route.method == "GET" and not route.streams):
                 path = address(route, {})
                 yield Case(f"{route.name} {role}", route.method, path, headers, None, "FORBIDDEN" if lacks else None)

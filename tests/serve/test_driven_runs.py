@@ -18,6 +18,7 @@ import pytest
 from detent.canon import decode
 from detent.inspect.audit import verify_home
 from detent.owner.wiring import Parts
+from tests.serve.keyed import key, post_as
 from tests.serve.laboured import Laboured, eventually, offspring_of, project
 from tests.serve.served import ANSWER_SECONDS, Reply, Served, start
 
@@ -224,6 +225,27 @@ def test_a_cancelled_run_ends_and_the_record_says_by_whom(served: Served, labour
     (action,) = (one for one in actions if isinstance(one, dict) and one["action"] == "run.cancel")
     assert (action["object_id"], action["outcome_code"], action["tenant_id"]) == (run_id, "OK", "local")
     assert post(served, "/v1/runs/absent/cancel", {}).code == "UNKNOWN_RUN"
+
+
+@pytest.mark.door("route POST /v1/runs/{run_id}/cancel")
+def test_a_submitter_cancels_the_runs_that_it_started_and_their_jobs(served: Served, laboured: Laboured) -> None:
+    (laboured.directory / "go").unlink(missing_ok=True)
+    ann, bob, begun = key(served, "submitter"), key(served, "submitter"), len(laboured.begun())
+    body = {"contract": TWO, "params": {"place": str(laboured.directory)}}
+    run_id = post_as(served, ann, "/v1/runs", body).json["run_id"]
+    eventually(lambda: len(laboured.begun()) > begun, "the first step runs")
+    (job,) = served.json(f"/v1/jobs?run={run_id}")["items"]
+    for path in (f"/v1/runs/{run_id}/cancel", f"/v1/jobs/{job['job_id']}/cancel"):
+        assert post_as(served, bob, path, {}).code == "FORBIDDEN"
+    assert served.json(f"/v1/runs/{run_id}")["status"] == "running"
+    assert post_as(served, ann, f"/v1/runs/{run_id}/cancel", {}).status == 200
+    assert ended(served, run_id) == "cancelled"
+    begun = len(laboured.begun())
+    retried = post_as(served, bob, f"/v1/runs/{run_id}/retry", {}).json["run_id"]
+    eventually(lambda: len(laboured.begun()) > begun, "the first step runs again")
+    assert post_as(served, ann, f"/v1/runs/{retried}/cancel", {}).code == "FORBIDDEN", "the retry is bob's"
+    assert post_as(served, bob, f"/v1/runs/{retried}/cancel", {}).status == 200
+    assert ended(served, retried) == "cancelled"
 
 
 @pytest.mark.parametrize("killed", ["driver", "server"])

@@ -14,6 +14,7 @@ from detent.canon import decode
 from detent.kernel.records import OPERATED
 from detent.owner.home import Home
 from detent.owner.wiring import Parts
+from tests.serve.keyed import key, post_as
 from tests.serve.served import Served, serving
 from tests.serve.test_jobs_write import CELL, post, task
 from tests.serve.worked import Worked, project
@@ -112,6 +113,30 @@ def test_what_cannot_be_cancelled_is_told(served: Served) -> None:
     assert post(served, f"/v1/jobs/{job_id}.0/cancel", {}).code == "CONFLICT"
     assert post(served, f"/v1/jobs/{job_id}/retry", {}).code == "CONFLICT"
     assert post(served, f"/v1/jobs/{job_id}/erase", {}).code == "CONFLICT"
+
+
+def test_a_submitter_cancels_what_it_submitted_and_nothing_else(served: Served) -> None:
+    ann, bob, eve = key(served, "submitter"), key(served, "submitter"), key(served, "viewer")
+    hers, also_hers = (post_as(served, ann, "/v1/jobs", task()).json["job_id"] for _ in range(2))
+    payload = {"payload": {**CELL, "document_id": "ann's"}}
+    cell = post_as(served, ann, "/v1/jobs", payload).json["job_id"]
+    local = new_job(served)
+    refused = post_as(served, bob, f"/v1/jobs/{hers}/cancel", {})
+    assert (refused.status, refused.code) == (403, "FORBIDDEN")
+    assert ("job.cancel", hers, "FORBIDDEN") in actions(served)
+    assert post_as(served, ann, f"/v1/jobs/{local}/cancel", {}).code == "FORBIDDEN"
+    assert post_as(served, eve, f"/v1/jobs/{hers}/cancel", {}).code == "FORBIDDEN"
+    for job_id in (hers, cell):
+        assert post_as(served, ann, f"/v1/jobs/{job_id}/cancel", {}).json["status"] == "cancelled"
+    many = {"expected": 5_000, "dry_run": True}
+    assert post_as(served, bob, "/v1/jobs:cancel", many).json["matched"] == 0
+    assert post_as(served, ann, "/v1/jobs:cancel", many).json["matched"] == 1
+    assert post_as(served, ann, "/v1/jobs:cancel", {"expected": 0}).code == "CONFLICT"
+    done = post_as(served, ann, "/v1/jobs:cancel", {"expected": 1}).json
+    assert done == {"matched": 1, "cancelled": 1, "dry_run": False}
+    assert served.json(f"/v1/jobs/{also_hers}")["status"] == "cancelled"
+    assert served.json(f"/v1/jobs/{local}")["status"] == "queued"
+    assert post_as(served, key(served, "operator"), f"/v1/jobs/{local}/cancel", {}).json["status"] == "cancelled"
 
 
 def test_open_jobs_are_cancelled_together_if_they_are_as_many_as_expected(served: Served) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from detent.access.scopes import ROLES, SCOPES, Principal
+from detent.access.scopes import ROLES, SCOPES, Principal, with_implied
 from detent.access.state import LOCAL, AccessState, Key
 from detent.access.tokens import API_KEY, ID_BYTES, SECRET_BYTES, Token, make_secret, make_token, new_id
 from detent.errors import DetentError, InvalidInput, RequestRefused
@@ -195,7 +195,7 @@ def _wanted_scopes(draft: KeyDraft) -> frozenset[str]:
 
 
 def _within(scopes: frozenset[str], maker: Principal) -> None:
-    if extra := sorted(scopes - maker.scopes):
+    if extra := sorted(scopes - with_implied(maker.scopes)):
         raise _fault("body.scopes", f"your own credential does not have {', '.join(extra)}")
 
 

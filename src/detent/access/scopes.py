@@ -26,23 +26,35 @@ _SUBMIT: Final = frozenset({"jobs:write", "artifacts:write"})
 _CODE: Final = frozenset({"tasks:write", "runs:write"})
 """Code with the rights of a worker: an application that gets `jobs:write` alone runs nothing outside the sandbox."""
 _OPERATE: Final = frozenset({"jobs:cancel", "runs:cancel", "sessions:write"})
+_CANCEL_OWN: Final = frozenset({"jobs:cancel-own", "runs:cancel-own"})
+"""To cancel what the same principal submitted, where `jobs:cancel` and `runs:cancel` are about all that the workspace has."""
 _AUDIT: Final = frozenset({"audit:read", "ledger:read", "ledger:export"})
 _ADMIN: Final = frozenset({"keys:write", "members:write", "webhooks:write"})
 _SERVER: Final = frozenset({"workers:write", "metrics:read", "server:admin"})
 
-SCOPES: Final = READ | _SUBMIT | _CODE | _OPERATE | _AUDIT | _ADMIN | _SERVER
+SCOPES: Final = READ | _SUBMIT | _CODE | _CANCEL_OWN | _OPERATE | _AUDIT | _ADMIN | _SERVER
 """Every scope there is."""
 
 ROLES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
         "viewer": READ,
-        "submitter": READ | _SUBMIT | _CODE,
-        "operator": READ | _SUBMIT | _CODE | _OPERATE,
+        "submitter": READ | _SUBMIT | _CODE | _CANCEL_OWN,
+        "operator": READ | _SUBMIT | _CODE | _CANCEL_OWN | _OPERATE,
         "auditor": READ | _AUDIT,
-        "admin": READ | _SUBMIT | _CODE | _OPERATE | _AUDIT | _ADMIN,
+        "admin": READ | _SUBMIT | _CODE | _CANCEL_OWN | _OPERATE | _AUDIT | _ADMIN,
         "server_admin": SCOPES,
     }
 )
+
+
+def own_scope(scope: str) -> str | None:
+    """The scope that allows the same for what the principal submitted itself; None where there is none."""
+    return f"{scope}-own" if f"{scope}-own" in SCOPES else None
+
+
+def with_implied(scopes: frozenset[str]) -> frozenset[str]:
+    """Scopes together with those that they include: all includes one's own."""
+    return scopes | {own for scope in scopes if (own := own_scope(scope)) is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ class DriverHost:
             how = "has not ended" if row.status == RUNNING else "succeeded: there is nothing to run again"
             raise RequestRefused(f"run {row.run_id!r} {how}", code="CONFLICT")
         earlier = run_to_retry(work.backend, Run.decode(row.body)).inputs
-        about = {**about_run(asked["requested_by"], {}), **earlier.about}
+        about = {**earlier.about, **about_run(asked["requested_by"], {})}
         return self._begin(asked, replace(earlier, about=about))
 
     def _begin(self, asked: Mapping[str, Any], inputs: RunInputs) -> dict[str, Any]:

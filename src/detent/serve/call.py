@@ -87,6 +87,10 @@ class Call:
         assert self.principal is not None
         return self.principal.workspace
 
+    def may(self, scope: str) -> bool:
+        """Whether the credential has a scope. A route that takes the `-own` form of its scope asks for the whole one."""
+        return self.principal is not None and self.principal.may(scope)
+
     @property
     def request_digest(self) -> bytes:
         """What was asked, in 32 bytes: the method, the address with its query, and the body as it was understood."""

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from detent.access.browser import Asked, cookie_value, foreign
 from detent.access.buckets import Rate
 from detent.access.problem import Problem
-from detent.access.scopes import OWN_CREDENTIAL, PUBLIC
+from detent.access.scopes import OWN_CREDENTIAL, PUBLIC, own_scope
 from detent.access.tokens import bearer
 from detent.serve.authenticate import BY_KEY, Authenticator, Known
 from detent.serve.caller import Caller
@@ -80,8 +80,8 @@ class Gate:
 
     def insist(self, known: Known, route: Rule) -> None:
         """Refuse a principal without the route's scope, or one that asks too often."""
-        principal = known.principal
-        if not principal.may(route.scope):
+        principal, own = known.principal, own_scope(route.scope)
+        if not principal.may(route.scope) and (own is None or not principal.may(own)):
             raise Refusal(Problem("FORBIDDEN", f"the credential lacks the scope {route.scope}"))
         quotas = self._authenticator.state.workspace(principal.workspace)
         kind, rate = self._rates.of(route.writes, None if quotas is None else quotas.quotas)

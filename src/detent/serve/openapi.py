@@ -10,7 +10,7 @@ from pydantic.json_schema import models_json_schema
 
 from detent.access.changes import PRINCIPAL_PATTERN, WORKSPACE_PATTERN
 from detent.access.problem import MEDIA_TYPE
-from detent.access.scopes import PUBLIC
+from detent.access.scopes import PUBLIC, own_scope
 from detent.errors import registered
 from detent.serve.table import ID_PATTERN, JSON, Route, Table
 from detent.version import __version__
@@ -100,6 +100,8 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
         "x-detent-codes": sorted(route.all_codes),
         "x-detent-audited": route.audited,
     }
+    if (own := own_scope(route.scope)) is not None:
+        operation["x-detent-own-scope"] = own  # It is enough for what the caller submitted itself.
     parameters = [_path_parameter(name) for name in route.parameters]
     if route.query is not None:
         parameters += _query_parameters(schemas[route.query.__name__])

@@ -46,6 +46,7 @@ from detent.runs.record.recorded_outcome import RecordedOutcome, recorded_outcom
 from detent.runs.record.recorded_run import Live, RecordedRun, recorded_run, report_of, value_of
 from detent.serve.listing import JobFilter, Place, RunFilter, jobs_listed, runs_listed
 from detent.serve.own_rows import own_rows
+from detent.serve.requesters import asked_for_job, asked_for_run
 from detent.store.api import AnswerRow, BatchRow, JobRow, LedgerHead, RecordRow, RunRow, StoreReader
 from detent.workers.live_output import live_jobs, live_since
 
@@ -137,6 +138,12 @@ class TenantReader:
         """One job as it stands."""
         return quick_view_of_job(_own_job(self._reader, tenant, job_id), self._times_now())
 
+    def jobs_asked_by(self, tenant: str, job_ids: Sequence[str], principal_id: str) -> list[str]:
+        """Those of these jobs that a principal submitted, alone or as part of a run."""
+        with self._moment() as (reader, content):
+            rows = [row for row in reader.jobs_of(job_ids) if row.tenant_id == tenant]
+            return [row.job_id for row in rows if asked_for_job(reader, content, row) == principal_id]
+
     def attempts(self, tenant: str, job_id: str) -> tuple[JobView, list[AttemptLog]]:
         """A job's attempts in order."""
         with self._moment() as (reader, content):
@@ -216,6 +223,11 @@ class TenantReader:
     def run(self, tenant: str, run_id: str) -> RunView:
         """One run as it stands."""
         return view_of_run(_own_run(self._reader, tenant, run_id), self._times_now())
+
+    def is_run_of(self, tenant: str, run_id: str, principal_id: str) -> bool:
+        """Whether a principal started a run."""
+        with self._moment() as (reader, content):
+            return asked_for_run(content, _own_run(reader, tenant, run_id)) == principal_id
 
     def recorded(self, tenant: str, run_id: str) -> tuple[RunView, RecordedRun | None]:
         """A run with its steps; None in place of them when what it was started with is gone."""

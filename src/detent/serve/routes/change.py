@@ -17,7 +17,7 @@ from detent.runs.cancel import USER
 from detent.runs.erase import erase_job
 from detent.serve.audit import operated
 from detent.serve.call import Answer, Call, Shape
-from detent.serve.listing import JobFilter
+from detent.serve.listing import JobFilter, Place
 from detent.serve.paging import Id, JobState
 from detent.serve.routes.jobs import JobSummary, summary
 from detent.serve.routes.submit import SUBMITTING, JobTaken, taken
@@ -29,6 +29,11 @@ from detent.words.states import CANCELLED, kernel_name, word_of
 
 CANCELLED_MAX: Final = 5_000
 """Jobs that one request cancels: they share a commit."""
+PAGE_MAX: Final = 1_000
+"""Jobs that are looked at in one read."""
+LOOKED_AT_MAX: Final = 20_000
+"""Open jobs that are looked at for a caller's own ones."""
+JOBS_CANCEL: Final = "jobs:cancel"
 Reason = Annotated[str, Field(min_length=1, max_length=1_000)]
 """Why, in words; it is kept with the record."""
 
@@ -87,6 +92,8 @@ async def cancel_job(call: Call) -> Answer:
     asked: CancelAsked = call.body
     view = await _own(call, CANCELLED)
     job_id, workspace = view.job.job_id, call.workspace
+    if not call.may(JOBS_CANCEL) and not await _asked_by_caller(call, [job_id]):
+        raise not_own(f"job {job_id}", JOBS_CANCEL)
     if view.job.state != State.CANCELED.value:
         _insist_on_open(view)
 
@@ -106,7 +113,10 @@ async def cancel_job(call: Call) -> Answer:
 
 
 async def cancel_jobs(call: Call) -> Answer:
-    """Cancel the open jobs that match, if they are no more than expected; all of them in one commit."""
+    """Cancel the open jobs that match, if they are no more than expected; all of them in one commit.
+
+    A caller that may cancel its own jobs alone has no others that match.
+    """
     asked: CancelMany = call.body
     workspace = call.workspace
     states = [kernel_name(asked.state)] if asked.state is not None else list(OPEN)
@@ -116,10 +126,7 @@ async def cancel_jobs(call: Call) -> Answer:
         )
     found: list[str] = []
     for state in states:
-        page = await call.read(
-            partial(_open_jobs, workspace=workspace, run_id=asked.run, state=state, limit=asked.expected + 1)
-        )
-        found += page
+        found += await _matching(call, JobFilter(state=state, run_id=asked.run), asked.expected + 1)
     if len(found) > asked.expected:
         raise RequestRefused(
             f"more than {asked.expected} jobs match",
@@ -213,9 +220,48 @@ def _job_or_element(reader: TenantReader, *, workspace: str, name: str) -> tuple
     return reader.job(workspace, split[0]), split[1]
 
 
-def _open_jobs(reader: TenantReader, *, workspace: str, run_id: str | None, state: str, limit: int) -> list[str]:
-    found, _ = reader.jobs(workspace, JobFilter(state=state, run_id=run_id), None, limit)
-    return [view.job.job_id for view in found]
+async def _matching(call: Call, wanted: JobFilter, limit: int) -> list[str]:
+    """The newest jobs that match and that the caller may cancel, at most so many."""
+    found: list[str] = []
+    place, looked_at = None, 0
+    while len(found) < limit:
+        page, place = await call.read(
+            partial(_page_of, workspace=call.workspace, wanted=wanted, place=place, limit=min(limit, PAGE_MAX))
+        )
+        found += page if call.may(JOBS_CANCEL) else await _asked_by_caller(call, page)
+        looked_at += len(page)
+        if place is None:
+            break
+        if looked_at > LOOKED_AT_MAX:
+            raise RequestRefused(
+                f"more than {LOOKED_AT_MAX:,} open jobs of the workspace have to be looked at",
+                code="CONFLICT",
+                hint="name a run, or cancel jobs one by one",
+            )
+    return found
+
+
+def _page_of(
+    reader: TenantReader, *, workspace: str, wanted: JobFilter, place: Place | None, limit: int
+) -> tuple[list[str], Place | None]:
+    views, following = reader.jobs(workspace, wanted, place, limit)
+    return [view.job.job_id for view in views], following
+
+
+async def _asked_by_caller(call: Call, job_ids: list[str]) -> list[str]:
+    """Those of these jobs that the caller itself submitted."""
+    assert call.principal is not None
+    workspace, principal_id = call.workspace, call.principal.principal_id
+    return await call.read(lambda reader: reader.jobs_asked_by(workspace, job_ids, principal_id))
+
+
+def not_own(what: str, scope: str) -> RequestRefused:
+    """The refusal of a caller that may cancel what it submitted itself, and nothing else."""
+    return RequestRefused(
+        f"{what} was submitted by another principal, and the credential lacks the scope {scope}",
+        code="FORBIDDEN",
+        hint="ask for a key of the role operator, which may cancel everything in its workspace",
+    )
 
 
 def _reason(call: Call, reason: str | None) -> tuple[bytes | None, tuple[tuple[bytes, bytes], ...]]:
@@ -239,7 +285,7 @@ ROUTES: Final = (
         "/v1/jobs/{job_id}/cancel",
         cancel_job,
         "Cancel a job.",
-        "jobs:cancel",
+        JOBS_CANCEL,
         ("UNKNOWN_JOB", "CONFLICT", "OUTCOME_UNKNOWN", "INBOX_FULL", *READING),
         {200: JobSummary},
         body=CancelAsked,
@@ -251,7 +297,7 @@ ROUTES: Final = (
         "/v1/jobs:cancel",
         cancel_jobs,
         "Cancel the open jobs that match a filter, all in one commit.",
-        "jobs:cancel",
+        JOBS_CANCEL,
         ("CONFLICT", *READING),
         {200: CancelledMany},
         body=CancelMany,

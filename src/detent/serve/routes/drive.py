@@ -11,6 +11,7 @@ from detent.errors import InvalidInput, RequestRefused
 from detent.jobs.source_tree import FILES_MAX, LIST_BYTES_MAX, TREE_BYTES_MAX, TreeFile, source_tree
 from detent.serve.audit import operated
 from detent.serve.call import WHOLE, Answer, Call, Shape
+from detent.serve.routes.change import not_own
 from detent.serve.routes.runs import RunSummary, summary
 from detent.serve.routes.uploads import DIGEST_PATTERN
 from detent.serve.table import READING, Route
@@ -20,6 +21,7 @@ from detent.words.states import CANCELLED, word_of
 CONTRACT_BYTES_MAX: Final = 4 * 1024 * 1024
 BODY_BYTES_MAX: Final = CONTRACT_BYTES_MAX + 1024 * 1024
 PARALLEL_MAX: Final = 10_000
+RUNS_CANCEL: Final = "runs:cancel"
 ContractText = Annotated[str, Field(min_length=1, max_length=CONTRACT_BYTES_MAX)]
 Params = Annotated[dict[str, JsonValue], Field(max_length=1_000)]
 
@@ -248,6 +250,10 @@ async def _cancel(call: Call) -> Answer:
     body: CancelRun = call.body
     run_id = call.path["run_id"]
     before = await call.read(lambda reader: reader.run(call.workspace, run_id))
+    if not call.may(RUNS_CANCEL):
+        own = await call.read(lambda reader: reader.is_run_of(call.workspace, run_id, _principal(call)))
+        if not own:
+            raise not_own(f"run {run_id}", RUNS_CANCEL)
     if before.row.ended_tick is not None and word_of(before.row.status) != CANCELLED:
         raise RequestRefused(f"run {run_id!r} has ended: {word_of(before.row.status)}", code="CONFLICT")
     beside = operated(call, "run.cancel", "run", run_id, reason=body.reason)
@@ -307,7 +313,7 @@ ROUTES: Final = (
         "/v1/runs/{run_id}/cancel",
         _cancel,
         "Cancel a run: its open jobs are cancelled, then it is closed.",
-        "runs:cancel",
+        RUNS_CANCEL,
         ("UNKNOWN_RUN", "CONFLICT", "OUTCOME_UNKNOWN", *READING),
         {200: CancelledRun},
         body=CancelRun,
