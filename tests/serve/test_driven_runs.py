@@ -50,7 +50,11 @@ steps:
 
 @pytest.fixture(scope="module")
 def laboured(tmp_path_factory: pytest.TempPathFactory) -> Laboured:
-    return project(tmp_path_factory.mktemp("driven"))
+    """A project whose idempotency keys count for a millisecond: each request under one comes after its window."""
+    found = project(tmp_path_factory.mktemp("driven"))
+    config = found.home.path / "config.toml"
+    config.write_text(config.read_text().replace("window_ms = 86400000", "window_ms = 1"))
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -207,6 +211,22 @@ def test_a_retry_runs_what_failed_and_takes_what_succeeded(served: Served, labou
     assert laboured.done().count("good") == 1
     assert post(served, f"/v1/runs/{retried}/retry", {}).code == "CONFLICT"
     assert post(served, "/v1/runs/absent/retry", {}).code == "UNKNOWN_RUN"
+    with Parts().open_reader(laboured.home.ledger) as reader:
+        records = list(reader.records(0, 0, reader.head(0).next_position))
+    (action,) = (one for one in records if one.kind == "operated" and b"run.retry" in one.body and b"OK" in one.body)
+    (begun,) = (one for one in records if one.kind == "run_started" and one.run_id == retried)
+    assert action.batch_no == begun.batch_no, "the record of a retry is in another commit than its effect"
+    assert retried.encode() in (action.evidence or b"")
+
+
+@pytest.mark.door("route POST /v1/runs with Idempotency-Key")
+def test_a_key_that_is_used_again_after_its_window_starts_another_run(served: Served, laboured: Laboured) -> None:
+    body = json.dumps({"contract": NOTE, "params": {"place": str(laboured.directory), "word": "daily"}}).encode()
+    replies = [served.ask("POST", "/v1/runs", body=body, headers={"Idempotency-Key": "daily"}) for _ in range(2)]
+    assert [reply.status for reply in replies] == [202, 202]
+    first, second = (reply.json["run_id"] for reply in replies)
+    assert first != second
+    assert [ended(served, run_id) for run_id in (first, second)] == ["succeeded", "succeeded"]
 
 
 @pytest.mark.door("route POST /v1/runs/{run_id}/cancel")

@@ -103,7 +103,10 @@ class Canceller:
         total = self._items_of(row)
         if total is not None:
             ordered = OrderedCanceller(self._home, self._session, self._reader, self._pause, self._clock)
-            return ordered.cancel(run_id, total, at, self._reason or USER_REASON, self._clock() + wait_seconds)
+            done = ordered.cancel(run_id, total, at, self._reason or USER_REASON, self._clock() + wait_seconds)
+            if self._beside is not None:
+                self._ask([], run_id)  # The boundary was recorded by the run's driver, in a commit of its own.
+            return done
         if at is not None:
             raise InvalidInput(f"run {run_id!r} has steps, not items", hint="--at is for the runs of `detent map`")
         cancelled: dict[str, None] = {}

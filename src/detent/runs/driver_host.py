@@ -18,6 +18,7 @@ import socket
 import sys
 import threading
 import time
+from base64 import b64decode
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -27,6 +28,7 @@ from uuid import UUID
 
 from detent.errors import DetentError, RequestRefused
 from detent.kernel import Run
+from detent.kernel.commands import decode_commands
 from detent.kernel.run import COMPLETED, RUNNING
 from detent.owner.home import Home
 from detent.owner.session import Session
@@ -114,7 +116,7 @@ class DriverHost:
         taken = (RunIdentity(run_id, UUID(asked["operation_id"])), lock)
         handle = RunHandle(work, inputs, options=options_of(inputs), new=True, taken=taken)
         try:
-            handle.begin()
+            handle.begin(decode_commands(b64decode(asked["behind"])) if "behind" in asked else ())
         except BaseException:
             lock.release()
             raise

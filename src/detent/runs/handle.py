@@ -7,7 +7,7 @@ new one begins, which takes earlier results by content (X-174). A run that anoth
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 from uuid import UUID
@@ -18,6 +18,7 @@ from detent.canon.strict_json import JsonValue
 from detent.contract.model import refuse_unknown_policies
 from detent.errors import DetentError, InvariantBroken
 from detent.executor.annotations import refuse_returns
+from detent.kernel import Command
 from detent.kernel.run import COMPLETED
 from detent.kernel.run import RUNNING as RUN_OPEN
 from detent.kernel.table import OPEN
@@ -120,12 +121,15 @@ class RunHandle:
         """Whether it takes up a run that had been left."""
         return self._driver is not None and self._driver.identity.resumed
 
-    def begin(self) -> None:
-        """Have the run recorded, so that it can be taken up wherever this process ends; `run` drives it then."""
+    def begin(self, behind: Sequence[Command] = ()) -> None:
+        """Have the run recorded, so that it can be taken up wherever this process ends; `run` drives it then.
+
+        ``behind`` are decided in the same commit.
+        """
         self.open()
         try:
             if self._driver is not None:
-                self._driver.progress.begin()
+                self._driver.progress.begin(behind)
         except BaseException:
             self._let_go()
             raise

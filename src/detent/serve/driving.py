@@ -7,6 +7,7 @@ checker (`detent.inspect.contract_checker`) looks at contracts within limits of 
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,10 +19,12 @@ from detent.errors import DetentError, InvalidInput
 from detent.inspect.contract_checker import NAME
 from detent.jobs.source_tree import SourceTree, read_tree
 from detent.kernel import Command
+from detent.kernel.commands import encode_commands
 from detent.owner.backend import RandomBlocks
 from detent.owner.home import Home
 from detent.owner.session import Session
 from detent.owner.socket_messages import error_from_map
+from detent.owner.views import Times
 from detent.owner.wiring import Parts
 from detent.runs.cancel import Cancelled, Canceller
 from detent.runs.record.identity import new_run_id
@@ -38,7 +41,7 @@ LOOK_SECONDS: Final = 90.0
 ANSWER_SECONDS: Final = 30.0
 """How long the driver host may take to have a run recorded, also when it has just died."""
 CANCEL_SECONDS: Final = 10.0
-ONCE_LABEL: Final = b"detent/run-once/v1\0"
+ONCE_LABEL: Final = b"detent/run-once/v2\0"
 
 
 class Driving:
@@ -48,6 +51,7 @@ class Driving:
         self._home, self._session, self._parts = home, session, parts
         self._driver, self._checker = children[DRIVER], children[CHECKER]
         self._random = RandomBlocks()
+        self._window_ms = max(1, home.settings().idempotency.window_ms)
         self._pool = ThreadPoolExecutor(THREADS, "detent-drive")
         self._looking = ThreadPoolExecutor(THREADS, "detent-look")
         self.project = str(project)
@@ -101,17 +105,25 @@ class Driving:
         asked = {"op": "start", "inputs": looked["inputs"], "options": dict(options)}
         return await self._run(workspace, requested_by, looked["name"], once, asked)
 
-    async def retry(self, workspace: str, requested_by: str, run_id: str, name: str, once: bytes | None = None) -> str:
-        """Have the parts of a run that did not succeed run again; gives the id of the run that does."""
-        return await self._run(workspace, requested_by, name, once, {"op": "retry", "retry_of": run_id})
+    async def retry(
+        self,
+        workspace: str,
+        requested_by: str,
+        run_id: str,
+        name: str,
+        behind: Callable[[str], Command],
+        once: bytes | None = None,
+    ) -> str:
+        """Have the parts of a run that did not succeed run again; gives the id of the run that does.
+
+        ``behind`` gives what is recorded in the commit that opens that run, by its id.
+        """
+        asked = {"op": "retry", "retry_of": run_id}
+        return await self._run(workspace, requested_by, name, once, asked, behind)
 
     async def cancel(self, run_id: str, reason: str | None, beside: Command) -> Cancelled:
         """Cancel a run; ``beside`` is recorded in the first commit of it."""
         return await self._on(self._pool, lambda: self._cancel(run_id, reason, beside))
-
-    async def record(self, command: Command) -> None:
-        """Have an operator's action recorded whose effect another process has recorded."""
-        await self._on(self._pool, lambda: self._session.ask([command]))
 
     def _cancel(self, run_id: str, reason: str | None, beside: Command) -> Cancelled:
         with self._parts.open_reader(self._home.ledger) as reader:
@@ -119,12 +131,19 @@ class Driving:
             return canceller.run(run_id, wait_seconds=CANCEL_SECONDS)
 
     async def _run(
-        self, workspace: str, requested_by: str, name: str, once: bytes | None, asked: Mapping[str, Any]
+        self,
+        workspace: str,
+        requested_by: str,
+        name: str,
+        once: bytes | None,
+        asked: Mapping[str, Any],
+        behind: Callable[[str], Command] | None = None,
     ) -> str:
-        # Under an idempotency key the ids follow from it: what a killed server began and did not answer is the same run again.
-        drawn = self._random(16) if once is None else sha256(ONCE_LABEL + once)[:16]
-        operation = UUID(bytes=drawn, version=4)
-        run_id = new_run_id(name, lambda size: sha256(operation.bytes)[:size])
+        if once is None:
+            operation = UUID(bytes=self._random(16), version=4)
+        else:
+            operation = await self._on(self._pool, lambda: self._operation(name, once))
+        run_id = _run_id(name, operation)
         document = {
             **asked,
             "workspace": workspace,
@@ -132,11 +151,36 @@ class Driving:
             "run_id": run_id,
             "operation_id": str(operation),
         }
+        if behind is not None:
+            document["behind"] = b64encode(encode_commands([behind(run_id)])).decode()
         await self._on(self._pool, lambda: self._driver.ask(document, ANSWER_SECONDS))
         return run_id
 
+    def _operation(self, name: str, once: bytes) -> UUID:
+        """The operation of a request under an idempotency key: the same one for as long as the key counts.
+
+        So what a killed server began and did not answer is the same run again, and a key that is used again after its window
+        starts another. Ids are drawn by spans of the window's length; a run of the span before counts until it is too old.
+        """
+        window_ms, now_ms = self._window_ms, self._parts.clock.wall_ms()
+        span = now_ms // window_ms
+        before, present = (UUID(bytes=_drawn(once, number), version=4) for number in (span - 1, span))
+        with self._parts.open_reader(self._home.ledger) as reader:
+            row = reader.run(_run_id(name, before))
+            if row is not None and now_ms < Times.of(reader).ms(row.started_tick) + window_ms:
+                return before
+        return present
+
     async def _on(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(pool, work)
+
+
+def _drawn(once: bytes, span: int) -> bytes:
+    return sha256(ONCE_LABEL + once + str(span).encode())[:16]
+
+
+def _run_id(name: str, operation: UUID) -> str:
+    return new_run_id(name, lambda size: sha256(operation.bytes)[:size])
 
 
 def _invalid(said: Mapping[str, Any]) -> DetentError:

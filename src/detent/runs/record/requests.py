@@ -28,8 +28,8 @@ class Requests:
         self._identity = identity
         self._submitter = submitter
 
-    def begin(self, inputs: RunInputs) -> None:
-        """Open the run. Refuses by `InvalidInput` one that exists with other inputs."""
+    def begin(self, inputs: RunInputs, behind: Sequence[Command] = ()) -> None:
+        """Open the run; ``behind`` are decided in the same commit. Refuses by `InvalidInput` one that exists with other inputs."""
         # The contract was checked when it was loaded, the parameters when they were bound to it.
         digest, inline = self._backend.sealed_trusted(inputs.document())
         contract, bindings = digests_of(inputs.contract)
@@ -43,7 +43,7 @@ class Requests:
             digest,
             str(self._identity.operation_id),
         )
-        (answer,) = self._submitter.ask([command], inline)
+        answer, *_ = self._submitter.ask([command, *behind], inline)
         if answer.refusal is not None:
             raise error_of(answer.refusal)
 

@@ -15,7 +15,7 @@ from typing import Final
 from detent.errors import error_of
 from detent.jobs.elements import element_id
 from detent.jobs.work import WorkReport
-from detent.kernel import Job
+from detent.kernel import Command, Job
 from detent.kernel import run as run_status
 from detent.kernel.run import CANCELLED_WITH_RUN
 from detent.kernel.table import TERMINAL, State
@@ -94,8 +94,11 @@ class RunProgress:
         self._timeout_ms = inputs.contract.outline.timeout_ms
         self._cancelled = self._is_late = self._begun = False
 
-    def begin(self) -> None:
-        """Open the run, or take it up where it was left; it is durable then. Once more does nothing."""
+    def begin(self, behind: Sequence[Command] = ()) -> None:
+        """Open the run, or take it up where it was left; it is durable then. Once more does nothing.
+
+        ``behind`` are decided in the commit that opens it.
+        """
         if self._begun:
             return
         if self._identity.resumed:
@@ -103,7 +106,7 @@ class RunProgress:
             self.started_ms = self._past.started_ms or self.started_ms
             self._graph.begun = self._past.begun(self.steps)
         else:
-            self._requests.begin(self._inputs)
+            self._requests.begin(self._inputs, behind)
         self._graph.open_all()
         self._begun = True
 

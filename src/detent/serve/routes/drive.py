@@ -9,6 +9,7 @@ from pydantic import Field, JsonValue
 from detent.canon import digest_text, parse_digest
 from detent.errors import InvalidInput, RequestRefused
 from detent.jobs.source_tree import FILES_MAX, LIST_BYTES_MAX, TREE_BYTES_MAX, TreeFile, source_tree
+from detent.kernel import Operate
 from detent.serve.audit import operated
 from detent.serve.call import WHOLE, Answer, Call, Shape
 from detent.serve.routes.change import not_own
@@ -265,8 +266,13 @@ async def _cancel(call: Call) -> Answer:
 async def _retry(call: Call) -> Answer:
     run_id = call.path["run_id"]
     view = await call.read(lambda reader: reader.run(call.workspace, run_id))
-    retried = await call.serving.driving.retry(call.workspace, _principal(call), run_id, view.row.name, _once(call))
-    await call.serving.driving.record(operated(call, "run.retry", "run", run_id))
+
+    def behind(retry: str) -> Operate:
+        return operated(call, "run.retry", "run", run_id, parameters={"run_id": retry})
+
+    retried = await call.serving.driving.retry(
+        call.workspace, _principal(call), run_id, view.row.name, behind, _once(call)
+    )
     return await _started(call, retried, run_id)
 
 
