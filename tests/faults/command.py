@@ -10,6 +10,7 @@ this process, whether it forked twice, began a session of its own or lost its en
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import io
 import json
@@ -150,6 +151,10 @@ def become(request: dict[str, Any]) -> None:
         for where, value in request.get("settings", {}).items():
             module, _, setting = where.rpartition(".")
             setattr(importlib.import_module(module), setting, value)
+        if request.get("forks"):
+            from tests.faults import forks
+
+            forks.install()
         if request.get("patience_seconds") is not None:
             from detent.owner.session import ask_again
 
@@ -205,6 +210,7 @@ def say(**fields: Any) -> None:
 
 
 if __name__ == "__main__":
-    for name in LOADED:
+    for name in (*LOADED, *sys.argv[1:]):
         importlib.import_module(name)
+    gc.freeze()  # A collection in a fork would copy every page that holds an object.
     Server().serve()

@@ -75,12 +75,12 @@ class Command:
 
 
 class Commands:
-    """A server of commands in a process of its own."""
+    """A server of commands in a process of its own, which has loaded these modules beside the usual ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, *modules: str) -> None:
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.command"],
+            [sys.executable, "-m", "tests.faults.command", *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=ROOT,

@@ -6,17 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.served import programme
+from tests.faults.served import KILLED, REQUESTS_A_CYCLE, programme
 
 pytestmark = pytest.mark.door("detent serve, killed")
 
 
 def test_a_server_that_is_killed_under_load_loses_nothing_and_does_nothing_twice(tmp_path: Path) -> None:
-    told = programme(tmp_path, cycles=4, seed=4)
-    assert told.repeats == 16
-    assert sum(told.kills.values()) == 4
+    told = programme(tmp_path, cycles=100, seed=4)
+    assert told.repeats == 100 * REQUESTS_A_CYCLE
+    assert sum(told.kills.values()) == 100
+    assert told.kills.keys() == KILLED.keys()
+    assert told.interrupted, "kills that cut nothing short show little"
 
 
 @pytest.mark.slow
 def test_the_same_many_times(tmp_path: Path) -> None:
-    assert programme(tmp_path, cycles=500, seed=1).repeats == 2_000
+    assert programme(tmp_path, cycles=500, seed=1).repeats == 500 * REQUESTS_A_CYCLE

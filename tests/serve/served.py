@@ -85,9 +85,7 @@ class Served:
             sent["Content-Type"] = "application/json"
         try:
             connection.request(method, path, body=body, headers={**sent, **(headers or {})})
-            answer = connection.getresponse()
-            fields = {name.lower(): value for name, value in answer.getheaders()}
-            return Reply(answer.status, fields, answer.read())
+            return read_reply(connection)
         finally:
             connection.close()
 
@@ -124,6 +122,13 @@ class Served:
         code = self.process.wait(ANSWER_SECONDS)
         self.process.communicate()
         return code
+
+
+def read_reply(connection: HTTPConnection) -> Reply:
+    """The answer to what was asked on a connection."""
+    answer = connection.getresponse()
+    fields = {name.lower(): value for name, value in answer.getheaders()}
+    return Reply(answer.status, fields, answer.read())
 
 
 def read_all(connection: socket.socket) -> bytes:

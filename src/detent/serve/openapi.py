@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from detent.access.changes import PRINCIPAL_PATTERN, WORKSPACE_PATTERN
+from detent.access.headers import weak_tag
 from detent.access.problem import MEDIA_TYPE
 from detent.access.scopes import PUBLIC, own_scope
 from detent.errors import registered
@@ -51,6 +53,12 @@ _OWN_PATTERNS: Final = {
     "workspace": WORKSPACE_PATTERN,
     "record": "^[0-9]{1,5}:[0-9]{1,12}$",
 }
+
+
+def described(table: Table) -> tuple[bytes, str]:
+    """The description as a server answers it, and its tag."""
+    data = json.dumps(document(table), sort_keys=True).encode()
+    return data, weak_tag(data)
 
 
 def document(table: Table) -> dict[str, Any]:

@@ -23,7 +23,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, TextIO
@@ -32,7 +32,6 @@ from urllib.parse import urlsplit
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from detent.access.headers import weak_tag
 from detent.errors import DetentError, InvalidInput, OutcomeUnknown, RequestRefused
 from detent.inspect.monitoring import Exposition
 from detent.owner.home import Home
@@ -58,7 +57,7 @@ from detent.serve.limits import Rates
 from detent.serve.live_topics import LiveTopics
 from detent.serve.login import link, make_login
 from detent.serve.notifying import Notifier
-from detent.serve.openapi import document
+from detent.serve.openapi import described
 from detent.serve.protocol import KEEP_ALIVE_SECONDS, LimitedProtocol
 from detent.serve.readers import Readers
 from detent.serve.routes import ALL
@@ -174,7 +173,6 @@ def run(
         rates = Rates.from_settings(home.settings().access)
         port = listener.getsockname()[1]
         url = f"{listening.scheme}://{_bracketed(listening.host)}:{port}"
-        described = json.dumps(document(table), sort_keys=True).encode()
         faults: list[BaseException] = []
         server = _Server(listening, faults)
         with Session(home, parts, on_failed=lambda: server.stop_for(_commit_failed())) as session:
@@ -216,8 +214,7 @@ def run(
                     origin=home.settings().origin,
                     counters=Counters(),
                     hosts=hosts,
-                    openapi=described,
-                    openapi_tag=weak_tag(described),
+                    openapi=cache(partial(described, table)),  # It takes longer than all else at start-up.
                     metrics=Exposition(home, parts),
                     broken=server.stop_for,
                     driving=driving,

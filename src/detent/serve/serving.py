@@ -46,8 +46,8 @@ class Serving:
     """The name of the ledger."""
     counters: Counters
     hosts: frozenset[str]
-    openapi: bytes
-    openapi_tag: str
+    openapi: Callable[[], tuple[bytes, str]]
+    """The description of all routes and its tag, made when it is first asked for."""
     metrics: Exposition
     driving: Driving
     ended_jobs: EndedJobs

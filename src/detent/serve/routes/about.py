@@ -75,7 +75,8 @@ async def _version(call: Call) -> Answer:
 
 
 async def _openapi(call: Call) -> Answer:
-    return Answer(call.serving.openapi, tag=call.serving.openapi_tag)
+    data, tag = await asyncio.to_thread(call.serving.openapi)
+    return Answer(data, tag=tag)
 
 
 async def _problem(call: Call) -> Answer:
