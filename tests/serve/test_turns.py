@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 
 from detent.access.signature import Said, sign
-from detent.access.turn import Beat, Ended, Turn, read_answer
-from detent.canon import SigningKey, digest_text, encode, json_digest
+from detent.access.turn import Beat, Ended, Log, Turn, Watch, protocol_of, read_answer
+from detent.canon import SigningKey, decode, digest_text, encode, json_digest
 from detent.errors import DetentError, InvalidInput
 from detent.kernel import Grant
+from detent.remote.bench import Machine, RemoteBench
+from detent.remote.signed import SignedRequests
+from detent.remote.turns import TurnTaker
 from detent.store.content import ContentFiles
 from tests.serve.elsewhere import HANDS, HandWorker, ended, enrolment, task
 from tests.serve.laboured import Laboured, eventually, project
@@ -348,11 +351,95 @@ def test_what_is_not_a_turn_is_refused(served: Served, worker: HandWorker, body:
     assert posted(served, worker, body, signed(worker, body)).status == 400
 
 
-@pytest.mark.parametrize("protocol", [0, 2, 2**60])
+@pytest.mark.parametrize("protocol", [0, 3, 2**60])
 def test_another_protocol_is_told_what_is_spoken(served: Served, worker: HandWorker, protocol: int) -> None:
     body = encode({"protocol": protocol})
     reply = posted(served, worker, body, signed(worker, body))
     assert (reply.status, reply.code) == (426, "PROTOCOL_UNSUPPORTED")
+    assert [one["message"] for one in reply.json["errors"]] == ["1", "2"]
+    assert "install a version of detent" in reply.json["hint"]
+
+
+# As the release before wrote it: boot 0123456789abcdef, turn 1763400000000, 1 wanted, 4 slots, gpu=1.
+RECORDED_TURN_1 = bytes.fromhex(
+    "ae64626f6f747030313233343536373839616263646566646c6f677380647475726e1b0000019a92d4a2006562656174738065656e6465648065736c"
+    "6f7473046677616e7465640167636f6e74656e7480677265706f727473806776657273696f6e65302e312e3067776169745f6d730068647261696e69"
+    "6e67f46870726f746f636f6c01697265736f7572636573a16367707501"
+)
+ANSWER_1 = (
+    *("directive", "grants", "missing", "now_ms", "protocol", "results", "revoked", "turn", "waited_ms", "watch"),
+)
+
+
+def test_a_worker_of_the_release_before_is_served_in_its_own_protocol(
+    served: Served, laboured: Laboured, worker: HandWorker
+) -> None:
+    job_id = queued(served, laboured)
+    reply = posted(served, worker, RECORDED_TURN_1, signed(worker, RECORDED_TURN_1))
+    assert reply.status == 200
+    fields = decode(reply.body)
+    assert isinstance(fields, dict)
+    assert tuple(sorted(fields)) == ANSWER_1
+    assert (fields["protocol"], fields["watch"]) == (1, [])
+    grant = Grant(*read_answer(reply.body).grants[0].grant)
+    assert grant.job_id == job_id
+    assert served.get(f"/v1/jobs/{job_id}/logs").status == 200, "its output is not seen while it runs"
+    old = replace(worker.say(beats=(Beat(job_id, grant.lease_id),)), protocol=1)
+    assert decode(worker.requests.turn(old.encode(), 60))["watch"] == []
+    worker.turn(reports=(worker.report(grant),))
+    assert ended(served, job_id)["status"] == "succeeded"
+
+
+def test_a_worker_goes_on_in_the_older_protocol_where_its_server_knows_no_other(
+    served: Served, laboured: Laboured, worker: HandWorker, tmp_path: Path
+) -> None:
+    """The server of the release before is this one, behind a refusal of what it would not know."""
+
+    class Older(SignedRequests):
+        def turn(self, body: bytes, seconds: float) -> bytes:
+            if protocol_of(body)[0] != 1:
+                raise DetentError("protocol 2 is not spoken here: 1 are", code="PROTOCOL_UNSUPPORTED")
+            return super().turn(body, seconds)
+
+    job_id = queued(served, laboured)
+    machine = Machine(1, frozenset({"python"}), tmp_path, tmp_path)
+    bench = RemoteBench(worker.enrolled.worker_id, worker.key, ContentFiles(tmp_path / "content"), machine)
+    told: list[str] = []
+    turns = TurnTaker(
+        bench, Older(worker.http, worker.enrolled.worker_id, worker.key, worker.enrolled.origin), tell=told.append
+    )
+    bench.offer(1)
+    turns.start()
+    try:
+        eventually(lambda: bool(told), "the job came, and went back: its code is not here")
+        assert f"gave job {job_id} back" in told[0]
+        assert turns.failure is None
+    finally:
+        turns.stop()
+        served.ask("POST", f"/v1/jobs/{job_id}/cancel", body=b"{}")
+
+
+def test_output_counts_for_a_watched_lease_of_the_worker_itself_and_once(
+    served: Served, laboured: Laboured, worker: HandWorker, tmp_path: Path
+) -> None:
+    job_id = queued(served, laboured)
+    grant = granted(worker, job_id)
+    path, beats = f"/v1/jobs/{job_id}/logs", (Beat(job_id, grant.lease_id),)
+
+    def printed(offset: int, data: bytes, **more: Any) -> Log:
+        return Log(**{"lease_id": grant.lease_id, "stream": "stdout", "offset": offset, "data": data, **more})
+
+    worker.turn(beats=beats, logs=(printed(0, b"unasked"),))
+    assert served.get(path).body == b"", "no client had asked for it"
+    assert worker.turn(beats=beats, wait_ms=10_000).watch == (Watch(grant.lease_id, 0, 0),)
+    other = HandWorker(served, tmp_path / "other")
+    other.turn(logs=(printed(0, b"of another"),))
+    pieces = (printed(0, b"one "), printed(2, b"e two "), printed(8, b"three"), printed(99, b"a gap"))
+    (watch,) = worker.turn(beats=beats, logs=pieces).watch
+    assert watch.stdout_bytes == 13
+    assert served.get(path).body == b"one two three"
+    worker.turn(reports=(worker.report(grant),))
+    assert served.get(path).body == b"", "the report counts"
 
 
 WRONG: dict[str, Any] = {
@@ -364,7 +451,9 @@ WRONG: dict[str, Any] = {
     "reports": ((b"\x01" * 32, "text"),),
     "content": ("text",),
     "ended": (("job", b"\x01" * 32, "MADE_UP"),),
-    "logs": (("job", "stdin", 0, b""),),
+    "logs": ((b"\x01" * 32, "stdin", 0, b""),),
+    "pool": "two words",
+    "labels": ("",),
     "slots": 1_025,
     "version": "x" * 65,
     "resources": {"gpu": -1},

@@ -9,6 +9,8 @@ The rules:
 * Turns have numbers that rise, over every start of a worker. The same number again gets the same answer.
 * A worker names every lease that it holds. A lease that it was granted and does not name is granted again: its answer was lost.
 * Everything is bounded here, on both sides. Neither side takes a field that it does not know.
+* Two versions are spoken: this one and the one before. A server answers in the version of the turn; a worker whose server does not know
+  its version goes on in the older one. Version 1 has no `pool` and `labels`, and shows no output of running jobs.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from detent.canon import DIGEST_BYTES, NotCanonical, decode, encode
 from detent.canon.show import show
 from detent.errors import InvalidInput
 
-PROTOCOL: Final = 1
-PROTOCOLS: Final = (1,)
+PROTOCOL: Final = 2
+PROTOCOLS: Final = (1, 2)
 """The versions that this side speaks; a worker and a server that are one release apart share one."""
 MEDIA_TYPE: Final = "application/cbor"
 TURN_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -43,6 +45,9 @@ DIRECTIVES: Final = frozenset({"drain", "upgrade", "retire"})
 STREAMS: Final = ("stdout", "stderr")
 _BOOT: Final = re.compile(r"[0-9a-f]{16}")
 _CODE: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+_NAME: Final = re.compile(r"[^\x00-\x20\x7f-\x9f]{1,100}")
+_NAMED: Final = "a name of 1 to 100 characters without spaces"
+LABELS_MAX: Final = 64
 
 
 class Beat(NamedTuple):
@@ -62,12 +67,20 @@ class Ended(NamedTuple):
 
 
 class Log(NamedTuple):
-    """What a watched job has printed since the last turn."""
+    """What a watched job has printed to a stream, from an offset on."""
 
-    job_id: str
+    lease_id: bytes
     stream: str
     offset: int
     data: bytes
+
+
+class Watch(NamedTuple):
+    """A lease whose output is looked at now, and how much of it the server has."""
+
+    lease_id: bytes
+    stdout_bytes: int
+    stderr_bytes: int
 
 
 ENDS: Final = frozenset({"INTERRUPTED", "WORKER_LOST", "CODE_MISMATCH", "ENV_MISMATCH", "KIND_UNSUPPORTED"})
@@ -95,12 +108,18 @@ class Turn:
     slots: int = 0
     version: str = ""
     resources: Mapping[str, int] = field(default_factory=dict)
+    pool: str | None = None
+    """The pool that the worker works in."""
+    labels: tuple[str, ...] = ()
+    """What its machine is."""
+    protocol: int = PROTOCOL
 
     def encode(self) -> bytes:
-        """Canonical bytes."""
+        """Canonical bytes, in the version that the turn says."""
+        newer = {} if self.protocol < 2 else {"pool": self.pool, "labels": list(self.labels)}
         return encode(
             {
-                "protocol": PROTOCOL,
+                "protocol": self.protocol,
                 "boot": self.boot,
                 "turn": self.turn,
                 "wanted": self.wanted,
@@ -110,10 +129,11 @@ class Turn:
                 "reports": [list(report) for report in self.reports],
                 "content": list(self.content),
                 "ended": [list(ended) for ended in self.ended],
-                "logs": [list(log) for log in self.logs],
+                "logs": [] if self.protocol < 2 else [list(log) for log in self.logs],
                 "slots": self.slots,
                 "version": self.version,
                 "resources": dict(self.resources),
+                **newer,
             }
         )
 
@@ -129,9 +149,11 @@ def protocol_of(data: bytes) -> tuple[int, dict[str, Any]]:
 
 def read_turn(fields: dict[str, Any]) -> Turn:
     """A turn, checked whole; `InvalidInput` says which field is wrong."""
-    _exact(fields, _TURN_FIELDS, "a turn")
-    said = {name: check(name, fields[name]) for name, check in _TURN.items()}
-    return Turn(**said)
+    protocol = fields["protocol"]
+    checks = _TURN if protocol >= 2 else _TURN_1
+    _exact(fields, frozenset({*checks, "protocol"}), "a turn")
+    said = {name: check(name, fields[name]) for name, check in checks.items()}
+    return Turn(**said, protocol=protocol) if protocol >= 2 else Turn(**{**said, "logs": ()}, protocol=protocol)
 
 
 class Granted(NamedTuple):
@@ -168,15 +190,16 @@ class Answer:
     """Content that reports name and that is not there: to be sent first, with the reports once more."""
     revoked: tuple[tuple[bytes, str], ...] = ()
     grants: tuple[Granted, ...] = ()
-    watch: tuple[str, ...] = ()
-    """Jobs whose output is looked at now."""
+    watch: tuple[Watch, ...] = ()
+    """The leases whose output is looked at now."""
     directive: str | None = None
+    protocol: int = PROTOCOL
 
     def encode(self) -> bytes:
-        """Canonical bytes."""
+        """Canonical bytes, in the version that the answer says."""
         return encode(
             {
-                "protocol": PROTOCOL,
+                "protocol": self.protocol,
                 "turn": self.turn,
                 "now_ms": self.now_ms,
                 "waited_ms": self.waited_ms,
@@ -184,7 +207,7 @@ class Answer:
                 "missing": list(self.missing),
                 "revoked": [list(one) for one in self.revoked],
                 "grants": [_listed(one) for one in self.grants],
-                "watch": list(self.watch),
+                "watch": [] if self.protocol < 2 else [list(one) for one in self.watch],
                 "directive": self.directive,
             }
         )
@@ -196,7 +219,8 @@ def read_answer(data: bytes) -> Answer:
     _exact(fields, frozenset({*_ANSWER, "protocol"}), "an answer")
     if fields["protocol"] not in PROTOCOLS:
         raise InvalidInput("the server answers in another version of the protocol", code="PROTOCOL_UNSUPPORTED")
-    return Answer(**{name: check(name, fields[name]) for name, check in _ANSWER.items()})
+    said = {name: check(name, fields[name]) for name, check in _ANSWER.items()}
+    return Answer(**said, protocol=fields["protocol"])
 
 
 # -- checks --------------------------------------------------------------------------------------------------------------
@@ -318,7 +342,7 @@ def _listed(granted: Granted) -> list[Any]:
 
 _ID: Final = _text(200)
 _LEASE: Final = _digest
-_TURN: Final[Mapping[str, Check]] = {
+_TURN_1: Final[Mapping[str, Check]] = {
     "boot": _matching(_BOOT, "16 hex digits"),
     "turn": _integer(TURN_MAX),
     "wanted": _integer(WANTED_MAX),
@@ -328,12 +352,17 @@ _TURN: Final[Mapping[str, Check]] = {
     "reports": _many(_row(tuple, _LEASE, _bytes(TURN_BYTES_MAX)), REPORTS_MAX),
     "content": _many(_bytes(TURN_BYTES_MAX), PIECES_MAX),
     "ended": _many(_row(Ended._make, _ID, _LEASE, _one_of(ENDS)), LEASES_MAX),
-    "logs": _many(_row(Log._make, _ID, _one_of(STREAMS), _integer(TURN_MAX), _bytes(LOG_BYTES_MAX)), LOGS_MAX),
+    "logs": _many(_row(tuple, _ID, _one_of(STREAMS), _integer(TURN_MAX), _bytes(LOG_BYTES_MAX)), LOGS_MAX),
     "slots": _integer(1_024),
     "version": _text(64),
     "resources": _counts,
 }
-_TURN_FIELDS: Final = frozenset({*_TURN, "protocol"})
+_TURN: Final[Mapping[str, Check]] = {
+    **_TURN_1,
+    "logs": _many(_row(Log._make, _LEASE, _one_of(STREAMS), _integer(TURN_MAX), _bytes(LOG_BYTES_MAX)), LOGS_MAX),
+    "pool": _optional(_matching(_NAME, _NAMED)),
+    "labels": _many(_matching(_NAME, _NAMED), LABELS_MAX),
+}
 _GRANT: Final = (
     *(_ID, _ID, _optional(_ID), _integer(2**63), _integer(2**63), _LEASE, _integer(2**64), _ID, _digest, _digest),
     *(_text(200), _bytes(DIGEST_BYTES)),
@@ -360,7 +389,7 @@ _ANSWER: Final[Mapping[str, Check]] = {
         ),
         LEASES_MAX,
     ),
-    "watch": _many(_ID, LEASES_MAX),
+    "watch": _many(_row(Watch._make, _LEASE, _integer(TURN_MAX), _integer(TURN_MAX)), LEASES_MAX),
     "directive": _optional(_one_of(DIRECTIVES)),
 }
 

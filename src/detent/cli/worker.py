@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from detent.runs.ending import Ending
 
 RESOURCE_MAX: Final = 2**31
+ENROL_VARIABLE: Final = "DETENT_ENROL"
+TOKEN_BYTES_MAX: Final = 1_000
 
 
 @click.command(
@@ -28,7 +30,7 @@ RESOURCE_MAX: Final = 2**31
     help=teaching(
         """Run jobs: of a home on this machine, or of a server elsewhere.
 
-With --connect and --enrol, the machine becomes a worker of a server: it makes a key of its own, is certified by the
+With --connect and a token to enrol, the machine becomes a worker of a server: it makes a key of its own, is certified by the
 server, and takes jobs by signed requests. Afterwards `detent worker` alone goes on for that server. Jobs run the code of
 --project, which is compared with what each job names before it runs.
 
@@ -37,7 +39,7 @@ itself. These workers never own the home. They wait up to a minute for an owner,
 
 On SIGTERM or Ctrl-C workers take no more jobs and finish those under way; jobs that take longer than --drain-timeout go
 to other workers.""",
-        """  detent worker --connect https://jobs.example.org --enrol dte_... --slots 4 --project ~/models
+        """  detent worker --connect https://jobs.example.org --enrol-file token --slots 4 --project ~/models
   detent worker
   detent worker --home /srv/jobs/.detent --workers 8
 """,
@@ -45,9 +47,19 @@ to other workers.""",
 )
 @click.option("--connect", metavar="URL", help="Work for the server at this address.")
 @click.option(
-    "--enrol", metavar="TOKEN", help="Enrol this machine with a token: `detent keys enrol` on the server makes one."
+    "--enrol",
+    metavar="TOKEN",
+    help="Enrol this machine with a token: `detent keys enrol` on the server makes one. Other users of the machine can see it "
+    f"in the list of processes; --enrol-file and {ENROL_VARIABLE} keep it from them.",
+)
+@click.option(
+    "--enrol-file",
+    metavar="FILE",
+    type=click.Path(allow_dash=True, dir_okay=False),
+    help=f"Read the token from a file, or from standard input: -.  [also: the variable {ENROL_VARIABLE}]",
 )
 @click.option("--pin", metavar="SHA256", help="Insist on the server's public key: sha256: and 64 hex digits.")
+@click.option("--pool", metavar="POOL", help="Work in this pool: take jobs that name it, and those that name none.")
 @click.option("--label", "labels", metavar="LABEL", multiple=True, help="Say what this machine is; may be repeated.")
 @click.option(
     "--resource", "resources", metavar="NAME=N", multiple=True, help="Say what it has: gpu=2; may be repeated."
@@ -101,7 +113,8 @@ def _elsewhere(shell: Shell, options: Mapping[str, Any]) -> tuple[WorkerState, E
     from detent.owner.place import HOME_VARIABLE  # noqa: PLC0415
     from detent.remote.worker_state import WorkerState, worker_directory  # noqa: PLC0415
 
-    if options["connect"] is None and options["enrol"] is None:
+    token = _token(options)
+    if options["connect"] is None and token is None:
         if options["lifeline"] is not None or shell.home_option is not None or os.environ.get(HOME_VARIABLE):
             return None
         directory = options["state"] or worker_directory(os.environ)
@@ -111,21 +124,42 @@ def _elsewhere(shell: Shell, options: Mapping[str, Any]) -> tuple[WorkerState, E
         enrolled = state.enrolled()
         return None if enrolled is None else (state, enrolled)
     state = WorkerState(options["state"] or worker_directory(os.environ))
-    if options["enrol"] is None:
+    if token is None:
         enrolled = state.enrolled()
         if enrolled is None:
             raise InvalidInput(
                 "this machine is not enrolled yet",
-                hint="add --enrol dte_...; `detent keys enrol` on the server makes one",
+                hint="add --enrol-file FILE with a token; `detent keys enrol` on the server makes one",
             )
         return state, replace(enrolled, url=_address(options).url, pin=options["pin"] or enrolled.pin)
     from detent.remote.enrol import enrol  # noqa: PLC0415
 
     if options["connect"] is None:
-        raise InvalidInput("--enrol needs the address of the server", hint="add --connect URL")
-    enrolled = enrol(state, _address(options), options["enrol"], pin=options["pin"], labels=options["labels"])
+        raise InvalidInput("an enrolment needs the address of the server", hint="add --connect URL")
+    enrolled = enrol(state, _address(options), token, pin=options["pin"], labels=options["labels"])
     shell.note(f"enrolled as {enrolled.worker_id}; from now on `detent worker` is enough")
     return state, enrolled
+
+
+def _token(options: Mapping[str, Any]) -> str | None:
+    """The enrolment token, wherever it was given. From the environment it counts with --connect only, and where no worker is enrolled yet."""
+    from detent.remote.worker_state import STATE_FILE, worker_directory  # noqa: PLC0415
+
+    given, file = options["enrol"], options["enrol_file"]
+    if given is not None and file is not None:
+        raise InvalidInput("--enrol and --enrol-file both give a token", hint="give one of them")
+    if given is not None:
+        return str(given)
+    if file is None:
+        token = os.environ.pop(ENROL_VARIABLE, None)  # Jobs do not see it.
+        directory: Path = options["state"] or worker_directory(os.environ)
+        return token if token and options["connect"] is not None and not (directory / STATE_FILE).exists() else None
+    try:
+        with click.open_file(file, "rb") as stream:
+            data: bytes = stream.read(TOKEN_BYTES_MAX + 1)
+        return data.decode("ascii").strip()
+    except (OSError, ValueError) as exc:
+        raise InvalidInput(f"the enrolment token cannot be read from {file}: {exc}") from exc
 
 
 def _address(options: Mapping[str, Any]) -> Address:
@@ -150,7 +184,14 @@ def _work_elsewhere(
     directory = project.resolve()
     os.chdir(directory)
     sys.path.insert(0, str(directory))
-    settings = WorkerSettings(worker_count(workers), directory, drain_timeout, _resources(options["resources"]))
+    settings = WorkerSettings(
+        worker_count(workers),
+        directory,
+        drain_timeout,
+        _resources(options["resources"]),
+        options["pool"],
+        tuple(options["labels"]),
+    )
     work_for(state, enrolled, settings, ending, shell.note)
     shell.note("stopped")
     return EXIT_INTERRUPTED if ending.signal == signal.SIGINT else 0

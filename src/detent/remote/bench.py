@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from detent.access.certificate import replica_of
-from detent.access.turn import LEASES_MAX, Answer, Beat, Ended, Granted, Turn
+from detent.access.turn import LEASES_MAX, PROTOCOL, PROTOCOLS, Answer, Beat, Ended, Granted, Turn
 from detent.canon import SigningKey, decode_trusted, sha256
 from detent.errors import DetentError, InvalidInput
 from detent.executor.own_targets import DELIVER
@@ -30,6 +30,7 @@ from detent.ledger import sign_results
 from detent.owner.backend import Inline, RandomBlocks, Reported
 from detent.owner.content import open_value
 from detent.remote.outbox import Outbox, Outgoing
+from detent.remote.output import SentOutput, printed_since
 from detent.reuse.witness import CodeWitness, Witnessed
 from detent.store.api import CONTENT_INLINE_BYTES_MAX
 from detent.store.content import ContentFiles
@@ -47,6 +48,22 @@ FENCE_SECONDS_MAX: Final = 3.0
 NEVER: Final = 3600.0
 BESIDE_THE_LEDGER: Final = frozenset({DELIVER})
 """Functions that need the server's home: the keys of webhooks lie there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a worker says of itself, and where its jobs run."""
+
+    slots: int
+    kinds: frozenset[str]
+    """The kinds of orders that can run here."""
+    project: Path
+    """Where the code of jobs is that bring none."""
+    work: Path
+    """Where content is cached and output is kept."""
+    resources: Mapping[str, int] = field(default_factory=dict)
+    pool: str | None = None
+    labels: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -68,18 +85,7 @@ class RemoteBench:
     beat_seconds: Mapping[str, float] = {"": NEVER}
     """Turns extend the leases; the supervisor need not."""
 
-    def __init__(
-        self,
-        worker_id: str,
-        key: SigningKey,
-        files: ContentFiles,
-        *,
-        slots: int,
-        kinds: frozenset[str],
-        resources: Mapping[str, int],
-        project: Path,
-    ) -> None:
-        """``kinds`` are the kinds of orders that can run here, ``project`` is where their code is."""
+    def __init__(self, worker_id: str, key: SigningKey, files: ContentFiles, machine: Machine) -> None:
         self.boot = os.urandom(8).hex()
         self.identity = replica_of(worker_id, self.boot)
         self.files = files
@@ -87,13 +93,15 @@ class RemoteBench:
         self.changed = threading.Condition()
         """Notified when there is something to tell the server, and guards everything below."""
         self.outbox = Outbox()
+        self.output = SentOutput(machine.work)
+        self.protocol = PROTOCOL
         self.leases: dict[bytes, Held] = {}
         self.vacant = 0
         self.is_draining = False
         self.random = RandomBlocks()
         self.reporter = Reporter(self, self.identity)
         self._key = key
-        self._slots, self._kinds, self._resources, self._project = slots, kinds, resources, project
+        self._machine = machine
         self._witness = CodeWitness()
         self._granted: deque[Grant] = deque()
         self._seen: OrderedDict[bytes, None] = OrderedDict()
@@ -268,9 +276,13 @@ class RemoteBench:
             tuple((report.lease_id, report.envelope) for report in reports),
             tuple(content.values()),
             tuple(ends),
-            slots=self._slots,
+            self.output.take(),
+            slots=self._machine.slots,
             version=__version__,
-            resources=dict(self._resources),
+            resources=dict(self._machine.resources),
+            pool=self._machine.pool,
+            labels=tuple(sorted(set(self._machine.labels))),
+            protocol=self.protocol,
         )
 
     def renumber(self, last: int) -> None:
@@ -282,7 +294,34 @@ class RemoteBench:
         """Bring what a turn would have brought with a later one."""
         with self.changed:
             self.outbox.back(_brought(turn))
+            self.output.not_sent()
             self.changed.notify_all()
+
+    def speak_older(self) -> bool:
+        """Go on in the version of the protocol before this one; False where that is spoken already."""
+        with self.changed:
+            if self.protocol == min(PROTOCOLS):
+                return False
+            self.protocol -= 1
+            return True
+
+    def follow_output(self) -> bool:
+        """Have what watched jobs have printed go with the next turn; whether there was anything."""
+        with self.changed:
+            jobs = {
+                lease_id: held.grant.job_id
+                for lease_id, held in self.leases.items()
+                # Of an array only the call at hand could be seen.
+                if held.order is not None and not held.order.elements
+            }
+            if not self.output.watched or self.output.has_fresh:
+                return False
+        logs = printed_since(self.output.read(jobs))
+        with self.changed:
+            self.output.add([log for log in logs if log.lease_id in self.leases])
+            if logs:
+                self.changed.notify_all()
+        return bool(logs)
 
     def take_in(self, turn: Turn, answer: Answer, sent_at: float) -> tuple[list[Held], list[Outgoing]]:
         """Take in an answer; gives the leases whose needs are to be fetched, and reports whose files are to be sent first."""
@@ -300,6 +339,7 @@ class RemoteBench:
             granted_at = sent_at + answer.waited_ms / 1_000
             begun = [held for granted in answer.grants if (held := self._begun(granted, granted_at)) is not None]
             self.vacant = max(0, self.vacant - len(begun))
+            self.output.watch(answer.watch)
             missing = [outgoing for lease_id in unsent if (outgoing := self.outbox.get(lease_id)) is not None]
             self.changed.notify_all()
         self.revoke([lease_id for lease_id, _ in answer.revoked])
@@ -327,7 +367,7 @@ class RemoteBench:
             order = self._placed(read_order(open_value(sealed)))
             held.order, held.values = order, values
             held.earlier = None if earlier is None else _report(earlier)
-            if order.call.kind not in self._kinds or order.call.target in BESIDE_THE_LEDGER:
+            if order.call.kind not in self._machine.kinds or order.call.target in BESIDE_THE_LEDGER:
                 code = "KIND_UNSUPPORTED"
             else:
                 code = self._witness.mismatch(order, time.monotonic())
@@ -343,7 +383,7 @@ class RemoteBench:
 
     def _placed(self, order: Order) -> Order:
         """An order whose paths begin at this worker's project."""
-        return replace(order, call=replace(order.call, base=str(self._project)))
+        return replace(order, call=replace(order.call, base=str(self._machine.project)))
 
     def give_back(self, held: Held, code: str) -> None:
         """End an attempt that did not begin here."""

@@ -1,7 +1,8 @@
 """Takes the turns of a worker: one that waits at the server, and one that goes at once when there is something to tell.
 
 Two threads take turns at it, so that a finished job is reported while the other one waits; its turn has the higher number and the
-server answers the older one then. A third thread looks at the clock: it gives leases up whose time is over, whatever the network does.
+server answers the older one then. A third thread looks at the clock: it gives leases up whose time is over, whatever the network does. A
+fourth one looks at what jobs print, while a client of the server does.
 
 A turn that is not answered is sent again under the same number, with pauses from 0.2 s to 5 s. Nothing that was finished is lost meanwhile.
 """
@@ -12,6 +13,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +29,8 @@ PAUSE_SECONDS_MAX: Final = 5.0
 ANSWER_SECONDS: Final = 5.0
 """How long an answer may take beyond the wait that was asked for."""
 BEATS_PER_LEASE: Final = 3
+OUTPUT_SECONDS: Final = 0.3
+"""How often the output of watched jobs is looked at."""
 FINAL: Final = frozenset({"WORKER_RETIRED", "PROTOCOL_UNSUPPORTED", "UNAUTHENTICATED", "SERVER_UNTRUSTED"})
 """Refusals that no repeat changes: the worker ends."""
 
@@ -49,6 +53,7 @@ class TurnTaker:
         self._threads = [
             *(threading.Thread(target=self._run, name=f"detent-turn-{one}", daemon=True) for one in range(2)),
             threading.Thread(target=self._fence, name="detent-fence", daemon=True),
+            threading.Thread(target=self._follow, name="detent-output", daemon=True),
         ]
 
     def start(self) -> None:
@@ -93,7 +98,7 @@ class TurnTaker:
             if self._under_way == 0 or (self._waits and self._under_way == 1 and self._is_urgent()):
                 wait_ms = 0 if bench.is_draining and not bench.leases else self._wait_ms()
                 turn = bench.compose(wait_ms, self._requests.now_ms())
-                if self._under_way and not (turn.reports or turn.ended or turn.wanted > self._wanted):
+                if self._under_way and not (turn.reports or turn.ended or turn.logs or turn.wanted > self._wanted):
                     return None
                 self._under_way += 1
                 self._waits, self._wanted = True, turn.wanted
@@ -103,7 +108,9 @@ class TurnTaker:
 
     def _is_urgent(self) -> bool:
         bench = self._bench
-        return bench.outbox.has_fresh or (not self._wanted and bench.vacant > 0 and not bench.outbox.is_full)
+        if bench.outbox.has_fresh or bench.output.has_fresh:
+            return True
+        return not self._wanted and bench.vacant > 0 and not bench.outbox.is_full
 
     def _wait_ms(self) -> int:
         shortest = min((held.lease_seconds for held in self._bench.leases.values()), default=60.0)
@@ -145,6 +152,9 @@ class TurnTaker:
                 if exc.code == "TURN_STALE":
                     self._bench.renumber(told_number(exc, "turn") or turn.turn)
                     return sent_at, None
+                if exc.code == "PROTOCOL_UNSUPPORTED" and self._bench.speak_older():
+                    body = replace(turn, protocol=self._bench.protocol).encode()
+                    continue
                 if exc.code in FINAL or not _may_pass(exc):
                     raise
                 self._away(exc)
@@ -218,6 +228,15 @@ class TurnTaker:
         while not self._stopping.is_set():
             now = time.monotonic()
             self._stopping.wait(min(1.0, self._bench.fence(now) - now))
+
+    def _follow(self) -> None:
+        while not self._stopping.is_set():
+            with self._bench.changed:
+                if not self._bench.output.watched:
+                    self._bench.changed.wait(1.0)
+                    continue
+            self._bench.follow_output()
+            self._stopping.wait(OUTPUT_SECONDS)
 
     def _judge(self, exc: DetentError) -> None:
         if exc.code in FINAL or not _may_pass(exc):

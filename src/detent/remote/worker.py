@@ -18,7 +18,7 @@ from detent.errors import DetentError
 from detent.executor.plain.pool import Pool
 from detent.executor.plain.sweep import sweep_orphans
 from detent.remote.address import parse_address
-from detent.remote.bench import RemoteBench
+from detent.remote.bench import Machine, RemoteBench
 from detent.remote.http import Http
 from detent.remote.signed import SignedRequests
 from detent.remote.turns import TurnTaker
@@ -45,6 +45,8 @@ class WorkerSettings:
     project: Path
     drain_seconds: float = 10.0
     resources: Mapping[str, int] | None = None
+    pool: str | None = None
+    labels: tuple[str, ...] = ()
 
 
 def work_for(
@@ -69,10 +71,15 @@ def _worked(
         enrolled.worker_id,
         key,
         files,
-        slots=settings.slots,
-        kinds=frozenset({"python", "shell", "code", "job"}),
-        resources=settings.resources or {},
-        project=settings.project,
+        Machine(
+            settings.slots,
+            frozenset({"python", "shell", "code", "job"}),
+            settings.project,
+            work,
+            settings.resources or {},
+            settings.pool,
+            settings.labels,
+        ),
     )
     plain = PlainExecutor(Pool(settings.slots, live=live, content=work / "content", preload=LOADED_BY_TASKS))
     with Http(parse_address(enrolled.url, pin=enrolled.pin), agent="detent-worker") as http:

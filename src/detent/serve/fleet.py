@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from detent.access.certificate import Certificate, replica_of
-from detent.access.turn import Granted
+from detent.access.turn import Granted, Watch
 from detent.canon import decode_trusted
 from detent.kernel import EnrollWorker, Grant
 from detent.kernel.history import WORKER_ENROLLED, WORKER_RETIRED, Record
 from detent.kernel.records import OPERATED
 from detent.ledger.trust_config import TrustFault
 from detent.ledger.workers import read_enrolment
+from detent.serve.far_output import FarOutput
 from detent.store.api import RecordRow, StoreReader
 
 ANSWERS_KEPT: Final = 4
@@ -43,6 +44,10 @@ class HeldLease:
     uploaded: set[bytes] = field(default_factory=set)
     beat_at: float = 0.0
     """When it was extended last."""
+    since_ns: int = field(default_factory=time.time_ns)
+    """Since when this server knows of it."""
+    output: FarOutput | None = None
+    """What its job prints; None until a client asks for it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +77,11 @@ class Worker:
     slots: int = 0
     wanted: int = 0
     version: str = ""
+    protocol: int = 0
     resources: dict[str, int] = field(default_factory=dict)
+    pool: str | None = None
+    labels: frozenset[str] = frozenset()
+    """What this start says of itself, beside its certificate."""
 
     @property
     def worker_id(self) -> str:
@@ -87,9 +96,35 @@ class Worker:
     def begin(self, boot: str) -> None:
         """Take note of a new start."""
         self.boot = boot
-        self.leases.clear()
+        self.let_all_go()
         self.unsuited.clear()
         self.draining = False
+
+    def let_go(self, lease_id: bytes) -> HeldLease | None:
+        """Forget a lease that is over; gives what was known of it."""
+        held = self.leases.pop(lease_id, None)
+        if held is not None and held.output is not None:
+            held.output.close()
+        return held
+
+    def let_all_go(self) -> None:
+        """Forget all leases."""
+        for lease_id in list(self.leases):
+            self.let_go(lease_id)
+
+    def watched(self) -> tuple[Watch, ...]:
+        """The leases whose output a client looks at, as the worker is told them."""
+        found: list[Watch] = []
+        for lease_id, held in self.leases.items():
+            if held.output is not None and held.output.is_watched:
+                held.output.is_told = True
+                found.append(held.output.watched(lease_id))
+        return tuple(found)
+
+    @property
+    def has_unwatched(self) -> bool:
+        """Whether a client looks at output that the worker has not been asked for."""
+        return any(held.output is not None and not held.output.is_told for held in self.leases.values())
 
     def give_back(self, job_id: str) -> None:
         """Remember a job that it cannot run."""
@@ -137,7 +172,7 @@ class Fleet:
             self._enrol(_fields(body), evidence or b"")
         elif kind == WORKER_RETIRED and (worker := self._workers.get(_fields(body).get("worker_id", ""))) is not None:
             worker.retired = True
-            worker.leases.clear()
+            worker.let_all_go()
             worker.wake.set()
 
     def enrolled(self, command: EnrollWorker) -> None:

@@ -25,8 +25,15 @@ QUEUE: Final = "queue"
 class LiveTopics:
     """Tells streams what happens between records."""
 
-    def __init__(self, hub: Hub, readers: Readers, queue: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
-        self._hub, self._readers, self._queue = hub, readers, queue
+    def __init__(
+        self,
+        hub: Hub,
+        readers: Readers,
+        queue: Callable[[], Awaitable[Mapping[str, Any]]],
+        watch: Callable[[str, str], object],
+    ) -> None:
+        """``watch`` has the output of a job that runs on another machine sent here."""
+        self._hub, self._readers, self._queue, self._watch = hub, readers, queue, watch
         self._said: Mapping[str, Any] | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -67,6 +74,7 @@ class LiveTopics:
     async def _tell_log(self, stream: Stream, job_id: str) -> None:
         if (job_id, 0, "ended") in stream.sent:
             return
+        self._watch(stream.tenant, job_id)
         log: JobLog = await self._readers.read(lambda reader: reader.log(stream.tenant, job_id))
         for attempt in log.attempts:
             for name in ("stdout", "stderr"):

@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar
 
-from detent.access.turn import UNSUITED, Answer, Granted, Turn
+from detent.access.turn import UNSUITED, Answer, Granted, Log, Turn
 from detent.canon import sha256
 from detent.errors import InvalidInput, RequestRefused
 from detent.jobs.work import WorkReport
@@ -31,6 +31,7 @@ from detent.ledger import SignedResult
 from detent.owner.backend import Backend
 from detent.owner.session import Session
 from detent.owner.worker_turn import End, Lease, Report, WorkerTurn
+from detent.serve.far_output import FarOutput, FarOutputs
 from detent.serve.fleet import ANSWERS_KEPT, Fleet, HeldLease, Worker, enrolled_records, is_about_workers
 from detent.serve.grants import Opened, opened
 from detent.store.api import CONTENT_INLINE_BYTES_MAX, RecordRow
@@ -46,6 +47,10 @@ BEATS_PER_LEASE: Final = 6
 KINDS: Final = ("action", "task", "platform")
 """What a worker elsewhere may be given; the driver of an ordered run stays beside its ledger."""
 MISSING: Final = "CONTENT_MISSING"
+SHOWS_OUTPUT: Final = 2
+"""The version of the protocol from which on a worker sends what its jobs print."""
+FIRST_OUTPUT_SECONDS: Final = 2.0
+"""How long the first request for a job's output waits for it."""
 
 
 class Decided(NamedTuple):
@@ -61,6 +66,7 @@ class Turns:
 
     def __init__(self, session: Session, backend: Backend, draining: asyncio.Event) -> None:
         self.fleet = Fleet()
+        self._outputs = FarOutputs(session.home.path)
         self._session, self._backend = session, backend
         self._draining = draining
         self._loop = asyncio.get_running_loop()
@@ -85,6 +91,9 @@ class Turns:
         """Follow no longer."""
         self._end()
         self._threads.shutdown()
+        for worker in self.fleet:
+            worker.let_all_go()
+        self._outputs.close()
 
     async def run(self, work: Callable[[], T]) -> T:
         """Do something that commits or reads, on a thread for that."""
@@ -135,11 +144,14 @@ class Turns:
                 worker.give_back(end.job_id)
         decided = await self.run(lambda: self._decide(worker, said, wanted, recovers=recovers))
         self._take_in(worker, decided)
+        for log in said.logs:
+            if (held := worker.leases.get(log.lease_id)) is not None and held.output is not None:
+                held.output.came.set()
         results = dict(decided.turn.results)
         grants = [one.granted for one in decided.opened] + self._unheard(worker, said, decided)
         gone_leases = list(decided.turn.gone)
         waited_ms = 0
-        if not (results or grants or gone_leases or decided.missing) and said.wait_ms:
+        if not (results or grants or gone_leases or decided.missing or said.logs) and said.wait_ms:
             grants, gone_leases, looked_at = await self._wait(worker, said, wanted, gone)
             waited_ms = int(max(0.0, looked_at - arrived) * 1_000)
         for lease_id in gone_leases:
@@ -152,13 +164,16 @@ class Turns:
             tuple(decided.missing),
             tuple((lease_id, "LEASE_INVALID") for lease_id in gone_leases),
             tuple(grants),
+            worker.watched(),
             directive="drain" if worker.draining else None,
+            protocol=said.protocol,
         )
 
     def _hear(self, worker: Worker, said: Turn) -> None:
         worker.heard_at = time.monotonic()
         worker.slots, worker.version, worker.wanted = said.slots, said.version, said.wanted
-        worker.resources = dict(said.resources)
+        worker.resources, worker.protocol = dict(said.resources), said.protocol
+        worker.pool, worker.labels = said.pool, frozenset(said.labels)
 
     def _unheard(self, worker: Worker, said: Turn, decided: Decided) -> list[Granted]:
         """Leases that the worker has, and does not name: their grants are told again."""
@@ -175,6 +190,7 @@ class Turns:
     def _decide(self, worker: Worker, said: Turn, wanted: int, *, recovers: bool) -> Decided:
         """Check what was reported, commit it together with heartbeats and a claim, and open what was granted. On a thread."""
         reports, content, missing = self._reports(worker, said)
+        self._show(worker, said.logs)
         now = time.monotonic()
         named = {beat.lease_id for beat in said.beats}
         unheard = {lease_id: held for lease_id, held in worker.leases.items() if lease_id not in named}
@@ -274,9 +290,39 @@ class Turns:
         self._holders[held.grant.job_id] = worker
 
     def _let_go(self, worker: Worker, lease_id: bytes) -> None:
-        held = worker.leases.pop(lease_id, None)
+        held = worker.let_go(lease_id)
         if held is not None and self._holders.get(held.grant.job_id) is worker:
             del self._holders[held.grant.job_id]
+
+    # -- output --------------------------------------------------------------------------------------------------------
+
+    def watch(self, workspace: str, job_id: str) -> FarOutput | None:
+        """Have a worker send what a job of a workspace prints; its output where it was not asked before, else None."""
+        worker = self._holders.get(job_id)
+        if worker is None or worker.protocol < SHOWS_OUTPUT:
+            return None
+        held = next((one for one in worker.leases.values() if one.grant.job_id == job_id), None)
+        if held is None or held.grant.tenant_id != workspace:
+            return None
+        if held.output is None:
+            held.output = self._outputs.new()
+        if not held.output.watch():
+            return None
+        worker.wake.set()
+        return held.output
+
+    async def watch_first(self, workspace: str, job_ids: Sequence[str]) -> None:
+        """The same for several; waits a moment for what those that were not asked before have printed so far."""
+        asked = [output for job_id in job_ids if (output := self.watch(workspace, job_id)) is not None]
+        deadline = time.monotonic() + FIRST_OUTPUT_SECONDS
+        for output in asked:
+            await _first(max(0.0, deadline - time.monotonic()), output.came, self._draining)
+
+    def _show(self, worker: Worker, logs: Sequence[Log]) -> None:
+        """Keep what watched jobs have printed. On a thread."""
+        for log in logs:
+            if (held := worker.leases.get(log.lease_id)) is not None and held.output is not None:
+                held.output.take(held.grant.job_id, held.since_ns, [log])
 
     # -- content -------------------------------------------------------------------------------------------------------
 
@@ -315,7 +361,7 @@ class Turns:
                 worker.wake.clear()
                 self._waiting[worker] = None
                 left = deadline - time.monotonic()
-                if left <= 0 or worker.draining:
+                if left <= 0 or worker.draining or worker.has_unwatched:
                     break
                 await _first(left, worker.wake, gone, self._draining)
                 self._waiting.pop(worker, None)

@@ -31,8 +31,8 @@ class LiveOutput:
         self._directory = directory
         self._files: dict[str, int] = {}
 
-    def begin(self, job_id: str) -> None:
-        """Show a job, with nothing printed yet."""
+    def begin(self, job_id: str, since_ns: int | None = None) -> None:
+        """Show a job, with nothing printed yet. It begins now, unless it is said since when it runs."""
         with suppress(OSError, HomeUntrusted):
             if not self._files:
                 self._directory.mkdir(mode=0o700)
@@ -40,7 +40,8 @@ class LiveOutput:
             for name in STREAMS:
                 os.ftruncate(self._files[name], 0)
             # Last, and in one piece: a reader of the name finds nothing of the job before.
-            os.pwrite(self._files[JOB], f"{job_id}\n".encode(), 0)
+            since = "" if since_ns is None else f"{since_ns}\n"
+            os.pwrite(self._files[JOB], f"{job_id}\n{since}".encode(), 0)
 
     def printed(self, stream: str, data: bytes) -> None:
         """Show what was printed."""

@@ -369,6 +369,7 @@ def lines_with(data: bytes, text: bytes, offset: int, size_max: int) -> tuple[by
 
 async def _log(call: Call) -> Answer:
     query: LogQuery = call.query
+    await call.serving.turns.watch_first(call.workspace, [call.path["job_id"]])
     log = await call.read(lambda reader: reader.log(call.workspace, call.path["job_id"]))
     number = query.attempt or len(log.attempts)
     if number > len(log.attempts) or (not log.attempts and query.attempt is not None):

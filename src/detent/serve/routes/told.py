@@ -219,6 +219,7 @@ async def _find(call: Call) -> Answer:
 async def _logs(call: Call) -> Answer:
     body: LogsBody = call.body
     wanted = [(one.job_id, one.element) for one in body.jobs]
+    await call.serving.turns.watch_first(call.workspace, [job_id for job_id, _ in wanted])
     items = await call.read(
         lambda reader: reader.page(call.workspace, lambda home, rows: logs.logs(home, rows, wanted))
     )
@@ -233,6 +234,8 @@ async def _follow(call: Call) -> Answer:
     while True:
         poll = partial(logs.follow, asked=asked)
         news = await call.read(partial(TenantReader.page, tenant=call.workspace, make=poll))
+        for job_id in news.seen.jobs:
+            call.serving.turns.watch(call.workspace, job_id)
         if news.pieces or news.ended or loop.time() >= deadline or call.serving.hub.draining.is_set():
             return Answer(FollowAnswer.model_validate(news.to_map()))
         asked = logs.Asked(asked.job_ids, asked.run_id, asked.step, news.seen)

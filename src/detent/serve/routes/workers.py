@@ -296,6 +296,7 @@ async def _turn(call: Call) -> Answer:
             f"protocol {protocol} is not spoken here: {', '.join(map(str, PROTOCOLS))} are",
             code="PROTOCOL_UNSUPPORTED",
             hint="install a version of detent on the worker that is at most one release away from the server's",
+            details={"errors": [{"path": "protocol", "message": str(one)} for one in PROTOCOLS]},
         )
     said = read_turn(fields)
     gone = asyncio.Event()
