@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,8 @@ import pytest
 import detent
 from detent.errors import InvalidInput, RequestRefused
 from detent.jobs.status import JobStatus
-from tests.remote.sides import Project, project, served_project
+from tests.cli.submitted import needs_sandbox, square
+from tests.remote.sides import Project, Sides, project, served_project
 from tests.serve.served import Served
 from tests.serve.toxic import Fault, Toxic
 
@@ -44,6 +47,12 @@ def nothing():
 
 def large():
     return "x" * 2_000_000
+
+
+def flaky(path):
+    if not Path(path).exists():
+        raise RuntimeError("not yet")
+    return "mended"
 """
 
 
@@ -157,12 +166,79 @@ def test_what_a_server_does_not_take_is_told(
         client.submit_job({"schema_version": "1.0"})
     with pytest.raises(InvalidInput, match="no such job"):
         client.handle("none").result(5)
-    with pytest.raises(detent.DetentError, match="larger than an answer"):
-        client.submit(work.large).result(60)
     monkeypatch.delenv("DETENT_KEY", raising=False)
     with detent.Client(proxy.url) as stranger, pytest.raises(RequestRefused) as caught:
         stranger.submit(work.square, 1)
     assert caught.value.code == "UNAUTHENTICATED"
+
+
+def test_a_large_result_comes_whole(client: detent.Client, work: ModuleType) -> None:
+    assert client.submit(work.large).result(60) == "x" * 2_000_000
+
+
+def test_a_single_job_is_retried_and_told_as_beside_the_home(
+    client: detent.Client,
+    work: ModuleType,
+    working: tuple[Project, Served, Toxic],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, served, _ = working
+    monkeypatch.setenv("XDG_STATE_HOME", made.environment["XDG_STATE_HOME"])
+    monkeypatch.setenv("DETENT_KEY", served.token)
+    sides = Sides(made, served, capsys)
+    failed = client.submit_call(work.flaky, (str(made.directory / "mended"),))
+    assert isinstance(failed.exception(60), detent.TaskFailed)
+    near, there = sides.here("retry", failed.job_id), sides.there("retry", failed.job_id)
+    assert (there.code, _without_ids(there.out)) == (1, _without_ids(near.out))
+    assert "retry of  " + failed.job_id in there.out
+    assert "RuntimeError: not yet" in there.out
+    (made.directory / "mended").write_text("")
+    mended = sides.there("retry", failed.job_id, "-o", "json")
+    document = mended.document
+    assert (mended.code, document["state"], document["result"], document["retry_of"], document["error"]) == (
+        *(0, "succeeded", "mended"),
+        *(failed.job_id, None),
+    )
+    assert set(document) == set(sides.here("retry", failed.job_id, "-o", "json").document)
+    needless = sides.there("retry", document["job_id"])
+    assert needless == sides.here("retry", document["job_id"])
+    assert "nothing to run again" in needless.out
+    slow = client.submit(work.sleep, 600)
+    refused = sides.there("retry", slow.job_id, "-o", "json")
+    assert (refused.code, refused.document["error"]["code"]) == (1, "CONFLICT")
+    slow.cancel()
+
+
+@needs_sandbox
+def test_a_payload_is_submitted_by_the_command_as_beside_the_home(
+    working: tuple[Project, Served, Toxic],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    made, served, _ = working
+    monkeypatch.setenv("XDG_STATE_HOME", made.environment["XDG_STATE_HOME"])
+    monkeypatch.setenv("DETENT_KEY", served.token)
+    monkeypatch.chdir(tmp_path)
+    sides = Sides(made, served, capsys)
+    for name, number in (("near.json", 7), ("there.json", 8)):
+        (tmp_path / name).write_text(json.dumps(square(number, workspace_id="local")))
+    near, there = (
+        sides.here("submit", "near.json", "--wait", "-o", "json").document,
+        sides.there("submit", "there.json", "--wait", "-o", "json").document,
+    )
+    assert set(near) - {"superseded"} == set(there)
+    told = ("status", "job_type", "workspace_id", "plan", "deduplicated")
+    assert [there[name] for name in told] == [near[name] for name in told]
+    assert there["result"]["outputs"]["result_json"] == {"y": 64}
+    again = sides.there("submit", "there.json")
+    assert again.out.startswith(f"found job {there['job_id']}  succeeded")
+    assert _without_ids(again.out).replace("p_local", "local") == _without_ids(sides.here("submit", "near.json").out)
+    user = sides.there("submit", "there.json", "--user", "ann")
+    assert (user.code, "the key says who asks" in user.err) == (2, True)
+    (tmp_path / "bad.json").write_text("{}")
+    assert sides.there("submit", "bad.json").code == sides.here("submit", "bad.json").code
 
 
 def test_a_client_may_be_awaited(work: ModuleType, working: tuple[Project, Served, Toxic]) -> None:
@@ -177,3 +253,8 @@ def test_a_client_may_be_awaited(work: ModuleType, working: tuple[Project, Serve
             return [*await asyncio.gather(*(one.result(60) for one in [*handles, *many])), *mapped]
 
     assert asyncio.run(together()) == [0, 1, 4, 9, 16, 0, 1, 4, 1, 4]
+
+
+def _without_ids(text: str) -> str:
+    text = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "JOB", text)
+    return re.sub(r" in [0-9.]+m?s", " in TIME", text)

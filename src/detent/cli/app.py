@@ -79,8 +79,10 @@ class Commands(click.Group):
         """Load a command's module and give the command in it."""
         if cmd_name not in self.list_commands(ctx):
             return None
+        from detent.cli.local_only import refusing  # noqa: PLC0415 - loads nothing that a command does not
+
         command = import_module(f"detent.cli.{cmd_name}").command
-        return command if isinstance(command, click.Command) else None
+        return refusing(command, cmd_name) if isinstance(command, click.Command) else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

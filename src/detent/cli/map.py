@@ -111,6 +111,7 @@ def command(  # noqa: PLR0913 - a command's options
     quiet: bool,
 ) -> int:
     """Map a function over items."""
+    shell.insist_on_local()
     from detent.runs.ahead import host_ahead  # noqa: PLC0415 - keeps `--help` fast
 
     host = host_ahead(shell.home_option, reuses=False)  # Before all else is loaded.

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from detent.cli.page import Page
 from detent.cli.shell import Shell, connectable, teaching
-from detent.errors import EXIT_FAILED
-from detent.pages.sheet import Cell, state_cell
-from detent.pages.text import BAD, FAINT, STRONG, safe, shortened
-from detent.words.quantities import short_duration
-from detent.words.states import OVER, SUCCEEDED, word_of
+from detent.pages.sheet import Cell
+from detent.pages.text import FAINT
+from detent.words.states import SUCCEEDED, word_of
 
 if TYPE_CHECKING:
     from detent.owner.content import Content
     from detent.owner.home import Home
     from detent.owner.views import JobView
     from detent.remote.home import RemoteHome
-    from detent.runs.retry import RetriedJob
-    from detent.store.api import JobRow, RunRow, StoreReader
-
-RESULT_SHOWN_MAX = 400
+    from detent.store.api import RunRow, StoreReader
 
 
 @click.command(
@@ -53,7 +46,8 @@ The history of the earlier run or job does not change; the new one refers to it.
 @connectable
 def command(shell: Shell, identifier: str, *, workers: int | None, commit_timeout: str | None, quiet: bool) -> int:
     """Retry a run or a job."""
-    from detent.cli.shell import duration_ms  # noqa: PLC0415 - keeps `--help` fast
+    from detent.cli.retry_job import retry_here  # noqa: PLC0415 - keeps `--help` fast
+    from detent.cli.shell import duration_ms  # noqa: PLC0415
     from detent.owner.content import Content  # noqa: PLC0415
     from detent.owner.views import job_view  # noqa: PLC0415
     from detent.owner.wiring import Parts  # noqa: PLC0415
@@ -79,22 +73,19 @@ def command(shell: Shell, identifier: str, *, workers: int | None, commit_timeou
         return _retry_run(shell, home, run, workers=workers, quiet=quiet, commit_ms=commit_ms)
     assert job is not None
     assert state is not None
-    return _retry_job(shell, home, job.row, element, state, workers=workers)
+    return retry_here(shell, home, job.row, element, state, workers=workers)
 
 
 def _retry_there(shell: Shell, server: RemoteHome, identifier: str, *, quiet: bool) -> int:
-    """Have a server run again what did not succeed of a run, and watch that."""
+    """Have a server run a job again, or what did not succeed of a run, and watch that."""
     from detent.cli.remote_run import watch  # noqa: PLC0415
-    from detent.errors import InvalidInput  # noqa: PLC0415
+    from detent.cli.retry_job import retry_there  # noqa: PLC0415
     from detent.remote.runs import RemoteRun  # noqa: PLC0415
     from detent.runs.find_jobs import RUN  # noqa: PLC0415
 
     found = server.find(identifier)
     if found.run_id is None:
-        raise InvalidInput(
-            f"{identifier!r} is a job without a run: --connect retries runs",
-            hint="POST /v1/jobs/{job_id}/retry submits such a job again",
-        )
+        return retry_there(shell, server, found.jobs[0])
     if found.kind != RUN:
         _note_whole_run(shell, identifier, found.run_id)
     before = server.http.get(f"/v1/runs/{found.run_id}")
@@ -152,73 +143,3 @@ def _retry_run(
             shell.note(f"note: {file} has changed since; retry uses the recorded contract, `detent run` the new one")
         handle = RunHandle(work, retry.inputs, taken=retry.taken)
         return drive(shell, work, handle, quiet=quiet)
-
-
-def _retry_job(shell: Shell, home: Home, row: JobRow, element: int | None, state: str, *, workers: int | None) -> int:
-    from detent.errors import RequestRefused  # noqa: PLC0415
-    from detent.jobs.elements import element_id  # noqa: PLC0415
-    from detent.kernel import Job  # noqa: PLC0415
-    from detent.kernel.manifest import PLATFORM  # noqa: PLC0415
-    from detent.runs.retry import retry_job  # noqa: PLC0415
-    from detent.runs.runtime import Runtime  # noqa: PLC0415
-
-    name = element_id(row.job_id, element)
-    if word_of(state) == SUCCEEDED:
-        document = {"job_id": name, "state": word_of(state), "retried": False}
-        said = f"{SUCCEEDED}: there is nothing to run again"
-        return shell.answer(document, lambda page: page.line(f"job {name} ", Cell(said, FAINT)))
-    if word_of(state) not in OVER:
-        raise RequestRefused(
-            f"job {name!r} has not ended: {word_of(state)}",
-            code="CONFLICT",
-            hint=f"wait for it, or `detent cancel {row.job_id}` first",
-        )
-    with Runtime(home, workers=1 if workers is None else workers) as work:
-        if Job.decode(row.body).job_kind == PLATFORM:
-            from detent.pages.result import result_page  # noqa: PLC0415
-            from detent.runs.platform_jobs import PlatformJobs  # noqa: PLC0415 - loads Pydantic
-            from detent.runs.single_jobs import SingleJobs  # noqa: PLC0415
-            from detent.sdk.platform_jobs import result_of  # noqa: PLC0415
-
-            again = PlatformJobs(work).retry(row.job_id)
-            view = result_of(work, SingleJobs(work), again.job_id, None)
-            return shell.tell(result_page(view, submitted={**again.to_map(), "retry_of": row.job_id, "retried": True}))
-        ended = retry_job(work, row, element)
-        value = work.backend.value(ended.report) if ended.report is not None and ended.report.ok else None
-    code = 0 if word_of(ended.state) == SUCCEEDED else EXIT_FAILED
-    return shell.answer(_job_map(ended, value), lambda page: _draw_job(page, ended, value), code=code)
-
-
-def _job_map(ended: RetriedJob, value: Any) -> dict[str, Any]:
-    report = ended.report
-    error = None if report is None else report.result.failure
-    return {
-        "job_id": ended.job_id,
-        "retry_of": ended.retry_of,
-        "label": ended.label,
-        "state": word_of(ended.state),
-        "retried": True,
-        "result": value,
-        "error": None
-        if error is None
-        else {"category": error.category, "code": error.code, "type": error.type, "message": error.message},
-    }
-
-
-def _draw_job(page: Page, ended: RetriedJob, value: Any) -> None:
-    from detent.runs.record.outcome import failure_of  # noqa: PLC0415
-
-    report = ended.report
-    took = "" if report is None else f" in {short_duration(report.result.finished_ms - report.result.started_ms)}"
-    page.line(Cell(ended.label, STRONG), " ", state_cell(ended.state), took, Cell(f"  job {ended.job_id}", FAINT))
-    page.fields([("retry of", ended.retry_of)], indent="  ")
-    if report is not None and report.result.failure is not None:
-        told = failure_of(ended.label, report.result.failure)
-        page.hanging(["  ", Cell(f"{told.category} {told.code}", BAD), "  "], told.message)
-        if told.where is not None:
-            page.hanging([Cell("  at ", FAINT)], told.where)
-    elif word_of(ended.state) == SUCCEEDED:
-        text = shortened(safe(json.dumps(value, ensure_ascii=False)), RESULT_SHOWN_MAX)
-        page.fields([("result", text)], indent="  ")
-    page.line()
-    page.line("  ", Cell(f"detent logs {ended.job_id}", FAINT))

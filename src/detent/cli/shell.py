@@ -90,10 +90,18 @@ class Shell:
 
         A copy of another home is named as one: to a command that only looks in a note, to one that writes by `HomeCopied`.
         """
+        self.insist_on_local()
         found = self._find()
         if writes or looks:
             self._say_copied(found, writes=writes)
         return found
+
+    def insist_on_local(self) -> None:
+        """Refuse to use a home of this machine where the user means one behind a server."""
+        if self.home_option is None:
+            from detent.cli.local_only import refuse_variable  # noqa: PLC0415 - keeps `--help` fast
+
+            refuse_variable(os.environ)
 
     def _say_copied(self, home: Home, *, writes: bool) -> None:
         from detent.owner.state_directory import COPY_HINT, copied, copied_from  # noqa: PLC0415

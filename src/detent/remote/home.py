@@ -73,6 +73,10 @@ class RemoteHome:
             raise InvalidInput(f"{identifier!r} is not one job", hint=f"`detent show {identifier}` lists its jobs")
         return found.jobs[0].job_id
 
+    def state_of(self, name: str) -> str:
+        """Where a job, or an element of one, stands."""
+        return str(self.page("show", id=name, what=JOB).document["state"])
+
     def await_job(self, job_id: str, seconds: float | None = None) -> dict[str, Any]:
         """Wait for the end of a job, also while the server restarts; `RequestRefused` (``RESULT_NOT_READY``) when that takes longer."""
         deadline = None if seconds is None else time.monotonic() + seconds

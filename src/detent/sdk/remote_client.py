@@ -13,23 +13,22 @@ key: nothing is submitted twice.
 from __future__ import annotations
 
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
-from uuid import uuid4
 
-from detent.canon import digest_text, json_decode, json_digest, json_encode, parse_digest
+from detent.canon import json_decode, parse_digest
 from detent.canon.grammar import PRIORITY_NAMES
 from detent.errors import DetentError, InvalidInput
 from detent.jobs.status import JobStatus
 from detent.jobs.values import is_file
 from detent.remote.address import KEY_VARIABLE, PIN_VARIABLE, parse_address
 from detent.remote.http import ANSWER_SECONDS, Http
+from detent.remote.jobs import failure_of_job, post, submit_payload, value_of_job
+from detent.remote.uploads import Uploads
 from detent.sdk.calls import MakeCall, StoreArguments, caller
 from detent.sdk.options import Duration, check_policies, not_ended, refuse_ambiguous, waiting_seconds
 from detent.sdk.outcomes import Left, TaskCancelled, TaskFailed, task_failure
@@ -41,26 +40,12 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS: Final = 60.0
 """For how long a server that restarts or is busy is asked again."""
-SUBMIT_SECONDS: Final = 24 * 3600.0
-"""For how long a submission waits for room, unless it says so itself; a full queue makes a local one wait, too."""
 WAIT_SECONDS: Final = 30
 BATCH_MAX: Final = 500
 MAP_AHEAD: Final = 2_000
 """Calls of a map that are submitted before the first of them has been given back."""
 _PRIORITIES: Final = {number: name for name, number in PRIORITY_NAMES.items()}
 _ENDED: Final = frozenset({SUCCEEDED, FAILED, TIMED_OUT, CANCELLED})
-
-
-@dataclass(frozen=True, slots=True)
-class _Error:
-    """Why a job failed, as the server tells it."""
-
-    category: str
-    code: str
-    message: str
-    type: str | None
-    traceback: str | None
-    line: int | None = None
 
 
 class RemoteHandle:
@@ -170,9 +155,8 @@ class RemoteClient:
         self.url = address.url
         self._files = tempfile.TemporaryDirectory(prefix="detent-client-")
         self._content = ContentFiles(Path(self._files.name))
-        self._sent: set[str] = set()
+        self._uploads = Uploads(self.http)
         self._calls: dict[int, tuple[Any, tuple[MakeCall, StoreArguments]]] = {}
-        self._sending = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -226,7 +210,7 @@ class RemoteClient:
         """Submit one call of a function that the server has; durable when this returns. A full queue makes it wait."""
         named = _policies(quota=quota, lease=lease, backoff=backoff)
         body = {"task": self._task(self._call(function, args, kwargs or {}, reuse, named))}
-        taken = self._post("/v1/jobs", body, waiting_seconds("timeout", timeout), idempotency_key)
+        taken = post(self.http, "/v1/jobs", body, seconds=waiting_seconds("timeout", timeout), key=idempotency_key)
         return self._handle(taken)
 
     def submit_many(
@@ -275,11 +259,9 @@ class RemoteClient:
         if user_id is not None:
             raise InvalidInput("user_id= is for a home on this machine", hint="the key says who asks a server")
         document = json_decode(payload, name="payload") if isinstance(payload, bytes) else dict(payload)
-        for path in files:
-            with Path(path).open("rb") as source:
-                self._send(self._content.put_from(source).digest)
-        body = {"payload": document, "reuse_failed": reuse_failed, "in_flight": "join" if join else "new"}
-        return self._handle(self._post("/v1/jobs", body, waiting_seconds("timeout", timeout), idempotency_key))
+        options: dict[str, Any] = {"reuse_failed": reuse_failed, "join": join, "files": files, "key": idempotency_key}
+        seconds = waiting_seconds("timeout", timeout)
+        return self._handle(submit_payload(self.http, self._uploads, document, seconds=seconds, **options))
 
     def handle(self, job_id: str) -> RemoteHandle:
         """A handle for a job that was submitted earlier, by any process."""
@@ -299,16 +281,8 @@ class RemoteClient:
         if status == CANCELLED:
             raise TaskCancelled(f"job {job_id} was cancelled", hint=f"`detent explain {job_id}`")
         if status != SUCCEEDED:
-            error = None if detail["error"] is None else _Error(**detail["error"])
-            raise task_failure(job_id, error, str(detail["reason_code"] or detail["state"]))
-        value = detail["value"]
-        if value is None and detail["value_digest"] not in {None, _NULL_TEXT}:
-            raise DetentError(
-                f"the result of job {job_id} is larger than an answer may be, or was erased",
-                code="CONTENT_GONE",
-                hint="return large data as a detent.File",
-            )
-        return value
+            raise task_failure(job_id, failure_of_job(detail), str(detail["reason_code"] or detail["state"]))
+        return value_of_job(self.http, detail)
 
     def _mapped(
         self,
@@ -353,7 +327,7 @@ class RemoteClient:
             raise InvalidInput(f"a server runs functions, and {request.label!r} is a {call.kind} step")
         arguments, keywords = list(call.arguments), dict(call.keywords)
         for digest in _digests([arguments, keywords]):
-            self._send(digest)
+            self._uploads.send_file(self._content.path(digest), digest)
         said = {
             "target": call.target,
             "arguments": arguments,
@@ -373,30 +347,12 @@ class RemoteClient:
         handles: list[RemoteHandle] = []
         for first in range(0, len(asked), BATCH_MAX):
             part = list(asked[first : first + BATCH_MAX])
-            items = self._post("/v1/jobs:batch", {"items": part, "atomic": True}, seconds)["items"]
+            items = post(self.http, "/v1/jobs:batch", {"items": part, "atomic": True}, seconds=seconds)["items"]
             handles += [self._handle(item) for item in items]
         return handles
 
-    def _post(self, path: str, body: object, seconds: float | None, key: str | None = None) -> Any:
-        patience = SUBMIT_SECONDS if seconds is None else seconds
-        return self.http.post(path, body, idempotency_key=key or uuid4().hex, patience=patience)
-
     def _handle(self, taken: Mapping[str, Any]) -> RemoteHandle:
         return RemoteHandle(self, str(taken["job_id"]), deduplicated=bool(taken["deduplicated"]))
-
-    def _send(self, digest: bytes) -> None:
-        """Send the bytes of a digest, once for each client."""
-        name = f"sha256:{digest.hex()}"
-        with self._sending:
-            if name in self._sent:
-                return
-        data = self._content.path(digest).read_bytes()
-        self.http.ask("PUT", f"/v1/uploads/{name}", data=data, media_type="application/octet-stream")
-        with self._sending:
-            self._sent.add(name)
-
-
-_NULL_TEXT: Final = digest_text(json_digest(json_encode(None)))
 
 
 def _digests(value: Any) -> Iterator[bytes]:

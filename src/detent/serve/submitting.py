@@ -31,7 +31,7 @@ from detent.kernel import Job
 from detent.kernel.manifest import PLATFORM
 from detent.owner.backend import Backend, Submission
 from detent.reuse.work_keys import Found, Miss
-from detent.runs.platform_jobs import JobOptions, PlatformJobs
+from detent.runs.platform_jobs import JobOptions, PlatformJobs, SubmittedJob
 from detent.runs.retry import order_again
 from detent.runs.runtime import Runtime
 from detent.runs.submit.calls import Calls, JobRequest
@@ -83,6 +83,8 @@ class Offered:
     """None: an earlier job answers."""
     payload: JobPayload | None = None
     """Of a new platform job."""
+    platform: SubmittedJob | None = None
+    """Of a platform job: what is told of its payload."""
 
     @property
     def deduplicated(self) -> bool:
@@ -115,8 +117,9 @@ class Submitting:
             raise _placed(exc) from exc
         known = self._platform.answered(prepared, options)
         if known is not None:
-            return self._earlier(known)
-        return self._new(self._platform.submission(prepared), prepared.payload)
+            return replace(self._earlier(known), platform=prepared.submitted(known, deduplicated=True))
+        one = self._new(self._platform.submission(prepared), prepared.payload)
+        return replace(one, platform=prepared.submitted(one.job_id))
 
     def task(self, asker: Asker, asked: TaskAsked, job_id: str | None = None) -> Offered:
         """A call of a function, or the earlier job that answers for it."""

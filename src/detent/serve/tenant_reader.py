@@ -170,6 +170,14 @@ class TenantReader:
             told = timeline(bodies) if all(bodies) else None
             return JobFacts(view, order_of(content, row), report, value, result, told, attempts, waited_ms, ran_ms)
 
+    def value(self, tenant: str, job_id: str) -> tuple[JobView, bytes | None]:
+        """What a function returned, as it is stored; None when it returned nothing, or it is gone."""
+        with self._moment() as (reader, content):
+            row = _own_job(reader, tenant, job_id)
+            report = report_of(reader, content, row)
+            data = None if report is None or not report.ok else value_of(content, report)
+            return quick_view_of_job(row, self._times_at(reader)), data
+
     def log(self, tenant: str, job_id: str) -> JobLog:
         """What a job has printed so far, attempt by attempt, also while it runs."""
         with self._moment() as (reader, content):

@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue, model_validator
 
 from detent.canon.grammar import AMOUNT_MAX, RESOURCES_MAX
 from detent.errors import RequestRefused
-from detent.runs.platform_jobs import JobOptions
+from detent.runs.platform_jobs import JobOptions, SubmittedJob
 from detent.serve.budgets import headers_of, paid_by
 from detent.serve.call import Answer, Call, Shape
 from detent.serve.paging import Id
@@ -117,6 +117,19 @@ class JobLinks(Shape):
     events: str
 
 
+class PlatformTaken(Shape):
+    """What a payload stands for."""
+
+    job_type: str
+    workspace_id: str
+    user_id: str
+    """The principal that asked."""
+    execution_key: str
+    """Equal for equal work."""
+    plan: str
+    """The name of the plan that the payload was held to."""
+
+
 class JobTaken(Shape):
     """The job that does the work, or did it before."""
 
@@ -126,6 +139,8 @@ class JobTaken(Shape):
     """Whether it was submitted before."""
     created_at: str
     links: JobLinks
+    platform: PlatformTaken | None
+    """Null for a call of a function."""
 
 
 async def post_job(call: Call) -> Answer:
@@ -187,7 +202,12 @@ def taken(one: Offered) -> JobTaken:
         deduplicated=one.deduplicated,
         created_at=one.created_at,
         links=links,
+        platform=None if one.platform is None else _platform(one.platform),
     )
+
+
+def _platform(told: SubmittedJob) -> PlatformTaken:
+    return PlatformTaken.model_validate({name: getattr(told, name) for name in PlatformTaken.model_fields})
 
 
 def insist_on_scope(call: Call, asked: JobAsked) -> None:
