@@ -16,11 +16,14 @@ from typing import Any
 
 import pytest
 
-from detent.access.webhooks import signed_headers
+from detent.access.webhooks import FAILURES_MAX, signed_headers
 from detent.canon.crypto import verify_signature
+from detent.kernel import Job
+from detent.owner.wiring import Parts
 from tests.homes import Played
 from tests.serve.certificates import Certificates, certificates
 from tests.serve.served import ANSWER_SECONDS, Reply, Served, play, start
+from tests.serve.shared import Shared
 
 pytestmark = pytest.mark.door("route: /v1/webhooks; setting: [webhooks] allow")
 
@@ -203,7 +206,8 @@ def test_a_server_that_was_killed_delivers_what_ended_meanwhile_once(place: Plac
     first = place.run_job()
     place.served.kill()
     position = place.played.home.path / "serve" / "webhooks" / "position"
-    position.write_text(json.dumps([0 for _ in json.loads(position.read_text())]))  # As old as it can be.
+    kept = json.loads(position.read_text())
+    position.write_text(json.dumps({**kept, "at": [0 for _ in kept["at"]]}))  # As old as it can be.
     place.again()
     second = place.run_job()
 
@@ -225,6 +229,61 @@ def test_a_receiver_that_is_gone_switches_its_hook_off_on_the_ledger(place: Plac
     assert len(place.receiver.got) == 1
     actions = [item["action"] for item in place.served.json("/v1/audit?limit=200")["items"]]
     assert {"webhook.create", "webhook.disabled"} <= set(actions)
+
+
+def test_failures_in_a_row_are_counted_over_a_restart_of_the_server(place: Place) -> None:
+    hook_id = place.hook("job.ended")["webhook"]["hook_id"]
+    place.run_job()
+    until(lambda: len(place.receiver.got) == 1)
+    until(place.is_quiet)
+    position = place.played.home.path / "serve" / "webhooks" / "position"
+    assert place.served.stop() == 0
+    kept = json.loads(position.read_text())
+    assert kept["failures"] == {}, "it was taken"
+    position.write_text(json.dumps({**kept, "failures": {hook_id: FAILURES_MAX - 2, "wh_gone": 7}}))
+    place.again()
+    for expected, state in ((FAILURES_MAX - 1, "on"), (FAILURES_MAX, "off")):
+        place.receiver.answers += [500] * 9
+        place.run_job()
+        until(lambda: not place.receiver.answers)
+        until(place.is_quiet)
+        if state == "on":
+            until(lambda: json.loads(position.read_text())["failures"] == {hook_id: expected})  # noqa: B023
+            place.served.kill()
+            place.again()
+    until(lambda: place.served.json(f"/v1/webhooks/{hook_id}")["state"] == "off")
+    assert place.served.json(f"/v1/webhooks/{hook_id}")["reason"] == "50 deliveries in a row failed"
+
+
+def test_a_full_queue_is_told_once_although_the_queue_is_full(place: Place) -> None:
+    place.hook("queue.full")
+    items = [{"task": {"target": "sums.py:add", "arguments": [1, 2]}} for _ in range(400)]
+    told = place.post("/v1/jobs:batch", {"items": items}).json["items"]
+    refused = [one["problem"]["code"] for one in told if "problem" in one]
+    assert set(refused) == {"QUEUE_FULL"}
+    place.post("/v1/jobs:batch", {"items": items})
+
+    until(lambda: len(place.receiver.events("queue.full")) == 1)
+    (event,) = place.receiver.events("queue.full")
+    assert (event["workspace"], event["data"]["queue"]) == ("local", "waiting")
+    until(place.is_quiet)
+    assert len(place.receiver.got) == 1
+    (action,) = place.served.json("/v1/audit?action=queue.full")["items"]
+    assert (action["principal"], action["record"]) == ("p_server", event["position"])
+
+
+def test_deliveries_have_pauses_of_a_second_to_six_hours_where_the_settings_name_no_others(shared: Shared) -> None:
+    body = json.dumps({"url": "https://hooks.example/x", "events": ["worker.lost"]}).encode()
+    made = shared.served.ask("POST", "/v1/webhooks", body=body).json["webhook"]["hook_id"]
+    tried = shared.served.ask("POST", f"/v1/webhooks/{made}/test").json["job_id"]
+    with Parts().open_reader(shared.played.home.ledger) as reader:
+        row = reader.job(tried)
+    assert row is not None
+    job = Job.read(row.body)
+    assert (job.backoff_schedule_id, job.max_retries) == ("webhook", 8)
+    policies = shared.served.ask("POST", f"/v1/jobs/{tried}/cancel", body=b"{}")
+    assert policies.status == 200
+    assert shared.served.ask("DELETE", f"/v1/webhooks/{made}").status == 204
 
 
 def test_a_hook_can_be_tried_and_deleted(place: Place) -> None:

@@ -37,6 +37,8 @@ QUOTAS: Final = frozenset(
 """What a workspace can have a number of its own for; the settings say the rest."""
 QUOTA_MAX: Final = 2**53 - 1
 WORKSPACE_PATTERN: Final = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
+RESERVED: Final = frozenset({"p_local", "p_server", "p_webhooks"})
+"""Principals that the server itself acts as, or for the user of the home: none of them is a member."""
 PRINCIPAL_PATTERN: Final = r"^p_[A-Za-z0-9]{1,40}$"
 
 
@@ -132,6 +134,8 @@ def set_member(state: AccessState, maker: Principal, principal_id: str, role: st
     """Give a principal a role in the maker's workspace, in place of the one it has."""
     if not re.fullmatch(PRINCIPAL_PATTERN, principal_id):
         raise _fault("path.principal", "a principal is written p_ and up to 40 letters and digits")
+    if principal_id in RESERVED:
+        raise _fault("path.principal", "is a name that the server itself acts under")
     if role not in ROLES:
         raise _fault("body.role", f"is not one of {', '.join(ROLES)}")
     members = state.members(maker.workspace)

@@ -20,8 +20,10 @@ from typing import Any, Final
 from detent.access.state import OK
 from detent.canon import SigningKey
 
-EVENTS: Final = ("job.ended", "run.ended")
-"""What a hook can ask for: the end of a job that was submitted alone, and the end of a run."""
+EVENTS: Final = ("job.ended", "run.ended", "worker.lost", "queue.full")
+"""What a hook can ask for: the end of a job that was submitted alone, the end of a run, and what a server notices (`ALERTS`)."""
+ALERTS: Final = frozenset({"worker.lost", "queue.full"})
+"""Actions that a server records in its own name, each an event of the same name."""
 HOOKS_MAX: Final = 50
 """Hooks of one workspace."""
 FAILURES_MAX: Final = 50
@@ -69,6 +71,14 @@ class Hooks:
     def wanting(self, workspace: str, event: str) -> Iterator[Hook]:
         """The hooks that are on and want an event."""
         return (hook for hook in self.of(workspace) if hook.disabled is None and event in hook.events)
+
+    def workspaces(self) -> list[str]:
+        """The workspaces that have hooks."""
+        return list(dict.fromkeys(hook.workspace for hook in self._hooks.values()))
+
+    def ids(self) -> frozenset[str]:
+        """The names of all hooks."""
+        return frozenset(self._hooks)
 
     def __len__(self) -> int:
         return len(self._hooks)

@@ -151,7 +151,7 @@ class Backend:
         self._origin = trust.origin
         self._manifest_key = signing_key(home, trust, "manifest", size)
         self._result_key = signing_key(home, trust, "result", size)
-        self.policies = settings.policies()
+        self.policies = settings.policies().of_server() if self._parts.serves else settings.policies()
         self._chosen: dict[tuple[str, tuple[tuple[str, str], ...]], Chosen] = {}
 
     @property

@@ -26,6 +26,10 @@ from detent.kernel.policy import (
 )
 
 DURATION_MS_MAX: Final = 100 * 366 * 24 * 3_600_000
+WEBHOOKS: Final = BackoffSchedule(
+    "webhook", (1_000, 10_000, 60_000, 600_000, 1_800_000, 3_600_000, 10_800_000, 21_600_000)
+)
+"""The pauses between the tries of a delivery where the settings define no other: 1 s to 6 h. Only homes that serve have it."""
 _LEASE_KEYS: Final = frozenset({"ttl_ms", "heartbeat_ms"})
 _DELAYS: Final = "delays_ms"
 _RULE: Final = "evaluation_rule_id"
@@ -47,6 +51,10 @@ class Policies:
     leases: Mapping[str, LeasePolicy]
     backoffs: Mapping[str, BackoffSchedule]
     tenants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def of_server(self) -> Policies:
+        """These policies with what a server needs beside them."""
+        return replace(self, backoffs={WEBHOOKS.backoff_schedule_id: WEBHOOKS, **self.backoffs})
 
     @property
     def known(self) -> dict[str, tuple[str, ...]]:

@@ -170,13 +170,16 @@ class Settings:
     root: bytes
     raw: Mapping[str, Any]
 
-    def kernel_config(self, *, partitions: int, partition_id: int, environment: Mapping[str, str]) -> KernelConfig:
+    def kernel_config(
+        self, *, partitions: int, partition_id: int, environment: Mapping[str, str], serves: bool = False
+    ) -> KernelConfig:
         """The kernel's configuration for one partition; a fault names the file and the key."""
         kernel = self.raw.get("kernel", {})
         runtime_class = kernel.get("runtime_class", "CPU-only")
         if not isinstance(runtime_class, str):
             raise self._fault("kernel.runtime_class", "must be a text")
         policy, policies = self.scheduling_policy(), self.policies()
+        policies = policies.of_server() if serves else policies
         try:
             return KernelConfig(
                 partitions=partitions,

@@ -336,7 +336,7 @@ def _owner(  # noqa: PLR0913 - the parts an owner is wired from
             f"{home.ledger} is the ledger {store.origin}, but {settings.path} belongs to {settings.origin}",
             hint="put the file back that belongs to this home",
         )
-    config = _config(home, settings, store, partition)
+    config = _config(home, settings, store, partition, serves=parts.serves)
     recovered = recover(store, partition, config, make_queue=parts.make_queue)
     config = carried_over(config, recovered.kernel.config, recovered.kernel.jobs.values())
     size = recovered.tail.size
@@ -362,9 +362,13 @@ def _owner(  # noqa: PLR0913 - the parts an owner is wired from
     )
 
 
-def _config(home: Home, settings: Settings, store: StoreReader, partition: int) -> KernelConfig:
+def _config(
+    home: Home, settings: Settings, store: StoreReader, partition: int, *, serves: bool = False
+) -> KernelConfig:
     environment = environment_policy(home)
-    return settings.kernel_config(partitions=store.partitions, partition_id=partition, environment=environment)
+    return settings.kernel_config(
+        partitions=store.partitions, partition_id=partition, environment=environment, serves=serves
+    )
 
 
 def _announce(tick: int, *, signed: SignedTrust) -> ChangeTrust:

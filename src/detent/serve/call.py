@@ -108,7 +108,11 @@ class Call:
 
     async def write(self, make: Callable[[], Writing]) -> list[Decided]:
         """Have commands decided together with those of other requests; see `Writer.write`."""
-        return await self.serving.writer.write(make)
+        answers = await self.serving.writer.write(make)
+        for answer in answers:
+            if answer.refusal is not None and answer.refusal.code == "QUEUE_FULL":
+                self.serving.alerts.queue_full(self.workspace, answer.refusal.message)
+        return answers
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,28 +14,30 @@ import asyncio
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from detent.access.changes import Change
 from detent.access.scopes import Principal
-from detent.access.webhooks import ED25519, FAILURES_MAX, Hook, event_id_of
+from detent.access.webhooks import ALERTS, ED25519, FAILURES_MAX, Hook, event_id_of
 from detent.canon import decode_trusted, digest, tick_to_iso
 from detent.canon.grammar import PRIORITY_NAMES
 from detent.errors import DetentError
 from detent.executor.own_targets import DELIVER
 from detent.jobs.order import Call, JobLimits, Order, Origin, Retries
 from detent.kernel.history import RUN_ENDED
-from detent.kernel.records import TRANSITION
+from detent.kernel.records import OPERATED, TRANSITION
 from detent.kernel.table import TERMINAL, State
 from detent.owner.backend import Backend, Submission
-from detent.owner.operating import new_request_id, operate
+from detent.owner.operating import new_request_id, opened, operate
 from detent.serve.access import Access
+from detent.serve.alerts import PRINCIPAL as SERVER
 from detent.serve.deliver import GONE, KEYS
 from detent.serve.events import PAGE, Hub, happening
+from detent.serve.fleet import Fleet
 from detent.serve.readers import Readers
 from detent.serve.writing import Writer, Writing
 from detent.store.api import RecordRow
@@ -44,7 +46,7 @@ from detent.workers.claim_ahead import FULL
 from detent.workflow.identity import uuid8
 
 BACKOFF: Final = "webhook"
-"""The name of the backoff that deliveries take, where the settings define it; else the default one."""
+"""The name of the backoff that deliveries take: 1 s to 6 h, where the settings define no other (`owner.policies.WEBHOOKS`)."""
 RETRIES: Final = Retries(8, ("INTERNAL_ERROR", "USER_CODE_ERROR"))
 WALL_MS: Final = 60_000
 PAUSE_SECONDS: Final = 1.0
@@ -67,12 +69,30 @@ class Delivery:
     event: Mapping[str, Any]
 
 
+class Outcome(NamedTuple):
+    """How a delivery ended."""
+
+    workspace: str
+    hook_id: str
+    ok: bool
+    gone: bool
+    """Whether the receiver said that it wants nothing more."""
+
+
+class Seen(NamedTuple):
+    """What some records lead to."""
+
+    deliveries: list[tuple[Delivery, str]]
+    outcomes: list[Outcome]
+
+
 class Notifier:
     """Submits deliveries. Its methods are for the HTTP loop, `delivery` for the writing thread."""
 
     def __init__(
-        self, home: Path, hub: Hub, readers: Readers, writer: Writer, access: Access, backend: Backend
+        self, home: Path, hub: Hub, readers: Readers, writer: Writer, access: Access, backend: Backend, fleet: Fleet
     ) -> None:
+        self._fleet = fleet
         self._home, self._hub, self._readers, self._writer = home, hub, readers, writer
         self._access, self._backend = access, backend
         self._allowed = list(backend.home.settings().webhooks_allowed)
@@ -85,10 +105,11 @@ class Notifier:
 
     def start(self) -> None:
         """Go on where the last server stopped."""
-        kept = self._kept()
-        known = kept is not None and len(kept) == len(self._hub.at)
-        self._at = [min(own, end) for own, end in zip(kept or (), self._hub.at, strict=False)] if known else []
-        self._at = self._at or list(self._hub.at)
+        at, failures = self._kept() or ([], {})
+        self._at = list(self._hub.at)
+        if len(at) == len(self._at):
+            self._at = [min(own, end) for own, end in zip(at, self._at, strict=True)]
+            self._failures = Counter(failures)
         self._heard.set()
         self._task = asyncio.create_task(self._follow())
 
@@ -101,18 +122,18 @@ class Notifier:
 
     def hear(self, row: RecordRow) -> None:
         """Take note that something was committed."""
-        if row.kind in {TRANSITION, RUN_ENDED}:
+        if row.kind in {TRANSITION, RUN_ENDED, OPERATED}:
             self._heard.set()
 
     # -- for handlers --------------------------------------------------------------------------------------------------
 
-    def delivery(self, one: Delivery, job_id: str) -> Submission:
-        """The job that delivers an event."""
+    def delivery(self, one: Delivery, job_id: str, *, plain: bool = False) -> Submission:
+        """The job that delivers an event; ``plain`` with the default backoff, for an owner of the home that has no other."""
         hook = one.hook
         backend = self._backend.for_tenant(hook.workspace)
         key = hook.workspace if hook.signature == ED25519 else hook.hook_id
         said = {"id": hook.hook_id, "url": hook.url, "signature": hook.signature, "key": key}
-        known = BACKOFF in backend.policies.backoffs
+        policies = {} if plain else {"backoff": BACKOFF}
         order = Order(
             Call(
                 kind="python",
@@ -121,12 +142,12 @@ class Notifier:
                 cache=False,
             ),
             label_of(hook.hook_id),
-            JobLimits(
-                wall_ms=WALL_MS, wall_by="webhooks", retries=RETRIES, policies={"backoff": BACKOFF} if known else {}
-            ),
+            JobLimits(wall_ms=WALL_MS, wall_by="webhooks", retries=RETRIES, policies=policies),
             Origin(requested_by=PRINCIPAL),
         )
-        return backend.submission(order, job_id=job_id, job_kind="task", priority=PRIORITY_NAMES["normal"], key=None)
+        # What is wrong with the server itself has a class of its own: a queue that is full would keep the news of it.
+        priority = PRIORITY_NAMES["high" if one.event["type"] in ALERTS else "normal"]
+        return backend.submission(order, job_id=job_id, job_kind="task", priority=priority, key=None)
 
     # -- following -----------------------------------------------------------------------------------------------------
 
@@ -150,58 +171,81 @@ class Notifier:
         while (first := self._at[partition]) < end:
             stop = min(end, first + PAGE)
             rows = await self._readers.read(lambda reader: reader.happened(partition, first, stop))  # noqa: B023
-            wanted = await self._writer.run(lambda: self._wanted(rows))  # noqa: B023
-            await self._submit(wanted)
+            seen = await self._writer.run(lambda: self._seen(rows))  # noqa: B023
+            await self._submit(seen.deliveries)
+            # Counted in the same step as the position moves on: the file has both, so no end of a delivery counts twice.
+            off = self._counted(seen.outcomes)
             self._at[partition] = stop
+            for workspace, hook_id, reason in off:
+                await asyncio.to_thread(self._switch_off, workspace, hook_id, reason)
 
-    def _wanted(self, rows: Sequence[RecordRow]) -> list[tuple[Delivery, str]]:
-        """The deliveries that records lead to, each with the id of its job."""
-        found: list[tuple[Delivery, str]] = []
+    def _seen(self, rows: Sequence[RecordRow]) -> Seen:
+        """What records lead to: deliveries, each with the id of its job, and how earlier ones ended."""
+        seen = Seen([], [])
         for row in rows:
             with suppress(ValueError, KeyError, TypeError):  # For `verify` to report.
-                found += self._of(row, decode_trusted(row.body))
-        return found
+                self._look_at(row, decode_trusted(row.body), seen)
+        return seen
 
-    def _of(self, row: RecordRow, body: dict[str, Any]) -> Iterable[tuple[Delivery, str]]:
+    def _look_at(self, row: RecordRow, body: dict[str, Any], seen: Seen) -> None:
         kind = _event_of(row, body)
         if kind is None:
             return
-        workspace = body["tenant_id"]
-        if row.job_id is not None and self._settled(workspace, row.job_id, body):
+        if row.job_id is not None and (outcome := self._outcome(body["tenant_id"], row.job_id, body)) is not None:
+            seen.outcomes.append(outcome)
             return
         told = happening(row, body)
-        for hook in list(self._access.hooks.wanting(workspace, kind)):
-            if told is None or (row.partition == 0 and row.position < hook.from_position):
-                continue
-            event = {
-                "id": event_id_of(hook.hook_id, row.partition, row.position),
-                "type": kind,
-                "timestamp": tick_to_iso(self._access.at_ms(body["tick"]), 1, 0),
-                "workspace": workspace,
-                "position": f"{row.partition}:{row.position}",
-                "data": json.loads(told.data),
-            }
-            yield Delivery(hook, event), job_id_of(event["id"])
+        data = _alerted(row, body) if kind in ALERTS else None if told is None else json.loads(told.data)
+        if data is None:
+            return
+        for workspace in self._workspaces(kind, body):
+            for hook in list(self._access.hooks.wanting(workspace, kind)):
+                if row.partition == 0 and row.position < hook.from_position:
+                    continue
+                event_id = event_id_of(hook.hook_id, row.partition, row.position)
+                event = {
+                    "id": event_id,
+                    "type": kind,
+                    "timestamp": tick_to_iso(self._access.at_ms(body["tick"]), 1, 0),
+                    "workspace": workspace,
+                    "position": f"{row.partition}:{row.position}",
+                    "data": data,
+                }
+                seen.deliveries.append((Delivery(hook, event), job_id_of(event_id)))
 
-    def _settled(self, workspace: str, job_id: str, body: Mapping[str, Any]) -> bool:
-        """Whether a job was a delivery itself; its outcome counts for its hook."""
+    def _workspaces(self, kind: str, body: Mapping[str, Any]) -> list[str]:
+        """Whose event it is. What concerns the whole server is told to all, and a worker to those that it works for."""
+        if body["tenant_id"] is not None:
+            return [body["tenant_id"]]
+        worker = self._fleet.get(body["object_id"]) if kind == "worker.lost" else None
+        return [name for name in self._access.hooks.workspaces() if worker is None or worker.certificate.covers(name)]
+
+    def _outcome(self, workspace: str, job_id: str, body: Mapping[str, Any]) -> Outcome | None:
+        """How a delivery ended; None for a job that is not one."""
         if not self._access.hooks.of(workspace):
-            return False
+            return None
         asked = self._backend.submitted([job_id]).get(job_id)
         if asked is None or asked.order.call.target != DELIVER:
-            return False
+            return None
         hook_id = str(asked.order.call.keywords.get("hook", {}).get("id"))
         reported = self._backend.report_of(job_id)
         value = None if reported is None else self._backend.value(reported[1])
-        if isinstance(value, dict) and value.get("status") == GONE:
-            self._switch_off(workspace, hook_id, "the receiver answered 410")
-        elif body["to_state"] == State.SUCCEEDED:
-            self._failures.pop(hook_id, None)
-        else:
+        gone = isinstance(value, dict) and value.get("status") == GONE
+        return Outcome(workspace, hook_id, ok=body["to_state"] == State.SUCCEEDED and not gone, gone=gone)
+
+    def _counted(self, outcomes: Sequence[Outcome]) -> list[tuple[str, str, str]]:
+        """Count failures in a row; the hooks that are to be switched off, each with the reason."""
+        off: list[tuple[str, str, str]] = []
+        for workspace, hook_id, ok, gone in outcomes:
+            if ok:
+                self._failures.pop(hook_id, None)
+                continue
             self._failures[hook_id] += 1
-            if self._failures[hook_id] >= FAILURES_MAX:
-                self._switch_off(workspace, hook_id, f"{FAILURES_MAX} deliveries in a row failed")
-        return True
+            if gone:
+                off.append((workspace, hook_id, "the receiver answered 410"))
+            elif self._failures[hook_id] >= FAILURES_MAX:
+                off.append((workspace, hook_id, f"{FAILURES_MAX} deliveries in a row failed"))
+        return off
 
     def _switch_off(self, workspace: str, hook_id: str, reason: str) -> None:
         hook = self._access.hooks.hook(workspace, hook_id)
@@ -212,16 +256,24 @@ class Notifier:
         command = operate(principal, change, request_id=new_request_id(), route="webhooks", reason=reason)
         self._backend.session.ask([command])
 
-    async def _submit(self, wanted: Sequence[tuple[Delivery, str]]) -> None:
+    async def _submit(self, wanted: Sequence[tuple[Delivery, str]], *, plain: bool = False) -> None:
         """Submit deliveries; those that are there already stay as they are, and a full queue is waited for."""
         while wanted:
-            some = list(wanted)
-            answers = await self._writer.write(lambda: Writing([self.delivery(one, job) for one, job in some]))  # noqa: B023
-            pairs = list(zip(some, answers, strict=True))
-            wanted = [one for one, answer in pairs if answer.refusal is not None and answer.refusal.code in FULL]
-            for (one, _), answer in pairs:
-                if answer.refusal is not None and answer.refusal.code not in {*FULL, "CONFLICT"}:
-                    sys.stderr.write(f"detent serve: webhook {one.hook.hook_id}: {answer.refusal.message}\n")
+            some, again = list(wanted), list[tuple[Delivery, str]]()
+            answers = await self._writer.write(
+                lambda: Writing([self.delivery(one, job, plain=plain) for one, job in some])  # noqa: B023
+            )
+            wanted = []
+            for one, answer in zip(some, answers, strict=True):
+                code = None if answer.refusal is None else answer.refusal.code
+                if code in FULL:
+                    wanted.append(one)
+                elif code is not None and code != "CONFLICT":
+                    again.append(one)
+                    if plain and answer.refusal is not None:
+                        sys.stderr.write(f"detent serve: webhook {one[0].hook.hook_id}: {answer.refusal.message}\n")
+            if again and not plain:
+                await self._submit(again, plain=True)
             if wanted:
                 await asyncio.sleep(PAUSE_SECONDS)
 
@@ -231,18 +283,22 @@ class Notifier:
     def _file(self) -> Path:
         return self._home / "serve" / KEYS / CURSOR_FILE
 
-    def _kept(self) -> list[int] | None:
+    def _kept(self) -> tuple[list[int], dict[str, int]] | None:
+        """How far the last server was, and how many deliveries of each hook had failed in a row by then."""
         try:
             kept = json.loads(self._file.read_bytes())
-        except (OSError, ValueError):
+            at, failures = (kept, {}) if isinstance(kept, list) else (kept["at"], kept["failures"])
+        except (OSError, ValueError, KeyError, TypeError):
             return None
-        good = isinstance(kept, list) and all(type(one) is int and one >= 0 for one in kept)
-        return kept if good else None
+        numbers = [*at, *failures.values()] if isinstance(at, list) and isinstance(failures, dict) else [None]
+        return (at, failures) if all(type(one) is int and one >= 0 for one in numbers) else None
 
     def _keep(self) -> None:
         if len(self._access.hooks) or self._file.exists():
-            with suppress(OSError):  # An older one leads to the same deliveries.
-                replace_no_follow(self._file, json.dumps(self._at).encode())
+            known = self._access.hooks.ids()
+            self._failures = Counter({name: count for name, count in self._failures.items() if name in known})
+            with suppress(OSError):  # An older one leads to the same deliveries, and the same counts.
+                replace_no_follow(self._file, json.dumps({"at": self._at, "failures": self._failures}).encode())
 
 
 def job_id_of(event_id: str) -> str:
@@ -251,9 +307,18 @@ def job_id_of(event_id: str) -> str:
 
 
 def _event_of(row: RecordRow, body: Mapping[str, Any]) -> str | None:
-    """What a record is for hooks: the end of a run, or of a job that was submitted alone."""
+    """What a record is for hooks: the end of a run, or of a job that was submitted alone, or what the server noticed."""
+    if row.kind == OPERATED:
+        return body["action"] if body["action"] in ALERTS and body["principal_id"] == SERVER else None
     if row.kind == RUN_ENDED:
         return "run.ended"
     if row.kind != TRANSITION or body["to_state"] not in TERMINAL or body["batch_index"] + 1 != body["batch_len"]:
         return None
     return "job.ended" if row.run_id is None else None
+
+
+def _alerted(row: RecordRow, body: Mapping[str, Any]) -> dict[str, Any]:
+    """What is told of something that the server noticed."""
+    _, evidence = opened(row)
+    said = evidence.get("parameters")
+    return {body["object_kind"]: body["object_id"], **(said if isinstance(said, dict) else {})}

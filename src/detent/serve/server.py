@@ -42,6 +42,7 @@ from detent.owner.wiring import Parts
 from detent.runs.runtime import Runtime
 from detent.serve.access import Access, Surroundings
 from detent.serve.address import ADDRESS_FILE, LOCK_FILE, told_address
+from detent.serve.alerts import Alerts
 from detent.serve.app import Application
 from detent.serve.authenticate import local_token
 from detent.serve.budgets import Budgets
@@ -206,7 +207,8 @@ def run(
                     access=access,
                     readers=readers,
                     hub=hub,
-                    notifier=Notifier(home.path, hub, readers, writer, access, work.backend),
+                    notifier=Notifier(home.path, hub, readers, writer, access, work.backend, turns.fleet),
+                    alerts=Alerts(session, turns.fleet),
                     uploads=Uploading(home, access.quota),
                     downloads=downloads,
                     turns=turns,
@@ -279,6 +281,7 @@ class _Server(uvicorn.Server):
         self.live.start()
         serving.notifier.start()
         await serving.turns.start()
+        serving.alerts.start()
         self.deferred.application = self.application(self.serving)
         await super().startup(sockets)
         self.on_started()
@@ -288,6 +291,7 @@ class _Server(uvicorn.Server):
         self.serving.hub.drain()
         self.on_draining()
         await super().shutdown(sockets)
+        await self.serving.alerts.stop()
         await self.serving.notifier.stop()
         await self.serving.access.stop()
         await asyncio.to_thread(self.serving.writer.close)

@@ -9,6 +9,7 @@ from detent.inspect.monitoring import Exposition
 from detent.owner.home import Home
 from detent.owner.session import Session
 from detent.serve.access import Access
+from detent.serve.alerts import Alerts
 from detent.serve.budgets import Budgets
 from detent.serve.counters import Counters
 from detent.serve.downloads import Downloads
@@ -40,6 +41,7 @@ class Serving:
     submitting: Submitting
     downloads: Downloads
     notifier: Notifier
+    alerts: Alerts
     turns: Turns
     enrolling: Enrolling
     origin: str
