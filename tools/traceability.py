@@ -34,7 +34,7 @@ if __name__ == "__main__":
 from tools.doors import LIBRARY, Doors, Names, package_names
 
 CONTRACTS = ("pipeline.md", "ordered.md", "core.md", "workflow.md", "jobs.md", "decisions.md")
-PARTS = ("server", "fleet", "PostgreSQL")
+PARTS = ("fleet", "PostgreSQL")
 """What a row may wait for."""
 TEXT_CHARS_MAX = 100
 TESTS_SHOWN_MAX = 3

@@ -12,15 +12,18 @@ from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from detent.canon import decode
 from detent.inspect.audit import verify_home
 from detent.owner.wiring import Parts
+from tests.cli.submitted import needs_sandbox
 from tests.serve.keyed import key, post_as
 from tests.serve.laboured import Laboured, eventually, offspring_of, project
 from tests.serve.served import ANSWER_SECONDS, Reply, Served, start
+from tests.serve.test_jobs_write import CELL
 
 TWO = """\
 name: two
@@ -104,6 +107,70 @@ def test_a_contract_with_faults_is_refused_with_line_and_column_and_no_run_begin
     assert (missing.status, missing.code) == (400, "INVALID_PARAMS")
     assert "'place' is required" in missing.json["detail"]
     assert served.json("/v1/runs")["items"] == before
+
+
+@pytest.mark.door("route POST /v1/runs")
+def test_one_operation_is_one_run_and_other_inputs_under_it_are_refused(served: Served, laboured: Laboured) -> None:
+    """X-145: the id of the operation follows from the key, so asking twice is one run, and asking otherwise none."""
+    params = {"place": str(laboured.directory), "word": "operation"}
+
+    def asked(**changes: str) -> Reply:
+        body = json.dumps({"contract": NOTE, "params": params | changes}).encode()
+        return served.ask("POST", "/v1/runs", body=body, headers={"Idempotency-Key": "operation"})
+
+    first, again = asked(), asked()
+    assert (first.status, again.body, again.headers["detent-replayed"]) == (202, first.body, "true")
+    refused = asked(word="another")
+    assert (refused.status, refused.code) == (422, "IDEMPOTENCY_KEY_REUSED")
+    assert ended(served, first.json["run_id"]) == "succeeded"
+    assert asked().body == first.body
+    assert laboured.done().count("operation") == 1
+    assert "another" not in laboured.done()
+
+
+CELL_WITH_FILE = """\
+import pathlib
+
+def main():
+    print("x" * 5000)
+    pathlib.Path("/job/out/notes.txt").write_text("two lines\\nof text\\n")
+    return 7
+"""
+
+
+@needs_sandbox
+@pytest.mark.door("route POST /v1/jobs")
+def test_the_platforms_checklist_holds_for_a_job_over_http(served: Served) -> None:
+    """JOB-079: execution key, idempotency key, persistence with lifecycle, dedupe and reuse, signed URLs, bounded output."""
+    payload = {
+        **CELL,
+        "inputs": {"object": {"type": "code", "content": {"format": "python", "value": CELL_WITH_FILE}}},
+        "output_spec": {"formats": ["json"], "return_stdout": True},
+        "limits": {"max_output_kb": 2},
+    }
+    headers = {"Idempotency-Key": "checklist"}
+    first, again = (
+        served.ask("POST", "/v1/jobs", body=json.dumps({"payload": payload}).encode(), headers=headers) for _ in "ab"
+    )
+    assert (first.status, again.body) == (202, first.body)
+    job_id = first.json["job_id"]
+    job = served.json(f"/v1/jobs/{job_id}?wait=60")
+    assert job["status"] == "succeeded", job
+    outputs = job["result"]["outputs"]
+    assert (len(outputs["stdout"]), outputs["truncated"]) == (2048, ["stdout"])
+    records = served.json(f"/v1/jobs/{job_id}/records")["items"]
+    assert [one["fields"].get("to_state") for one in records] == [None, "RUNNING", "SUCCEEDED"]
+    (file,) = served.json(f"/v1/jobs/{job_id}/artifacts")["items"]
+    parts = urlsplit(file["url"])
+    assert served.get(f"{parts.path}?{parts.query}", token=None).body == b"two lines\nof text\n"
+    assert served.get(f"{parts.path}?{parts.query[:-1]}", token=None).status == 403
+    # The same work under no key, and under another, has the same execution key: it is done already.
+    for more in ({}, {"Idempotency-Key": "checklist, later"}):
+        known = served.ask("POST", "/v1/jobs", body=json.dumps({"payload": payload}).encode(), headers=more)
+        assert (known.status, known.json["job_id"], known.json["deduplicated"]) == (200, job_id, True)
+    other = {**payload, "limits": {"max_output_kb": 3}}
+    fresh = post(served, "/v1/jobs", {"payload": other})
+    assert (fresh.status, fresh.json["deduplicated"]) == (202, False)
 
 
 @pytest.mark.door("route POST /v1/contracts:validate")

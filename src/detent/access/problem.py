@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from detent.errors import DetentError, registered
@@ -14,6 +14,8 @@ ERRORS_MAX: Final = 50
 RETRY_MS: Final = 1_000
 """How soon a retryable request may come back, where nothing better is known."""
 RETRY_MS_MAX: Final = 60_000
+CONFLICT: Final = ("expected_transition_seq", "stored_transition_seq", "committed_state")
+"""What the kernel says of a conflict: what was expected, and where the job stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class Problem:
     retry_after_ms: int | None = None
     errors: tuple[tuple[str, str], ...] = ()
     """Faults of the request's parts, as (path, message)."""
+    conflict: Mapping[str, Any] = field(default_factory=dict)
+    """Where a job stands that a request expected elsewhere (PIPE-067)."""
 
     @property
     def status(self) -> int:
@@ -54,8 +58,9 @@ class Problem:
             "code": self.code,
             "retryable": entry.retryable if self.retryable is None else self.retryable,
         }
-        if self.retry_after_seconds is not None:
+        if self.retry_after_ms is not None or self.retry_after_seconds is not None:
             shown["retry_after_ms"] = self.retry_after_ms if self.retry_after_ms is not None else RETRY_MS
+        shown |= self.conflict
         if self.hint is not None:
             shown["hint"] = self.hint
         if self.errors:
@@ -73,7 +78,8 @@ def problem_of(error: DetentError) -> Problem:
     )
     wait_ms = error.details.get("retry_after_ms")
     retry_after_ms = wait_ms if isinstance(wait_ms, int) else None
-    return Problem(error.code, str(error), error.hint, error.retryable, retry_after_ms, errors)
+    conflict: dict[str, Any] = {name: error.details[name] for name in CONFLICT if name in error.details}
+    return Problem(error.code, str(error), error.hint, error.retryable, retry_after_ms, errors, conflict)
 
 
 def bug(request_id: str) -> dict[str, Any]:

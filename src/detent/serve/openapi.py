@@ -32,6 +32,12 @@ PROBLEM: Final[dict[str, Any]] = {
         "code": _TEXT,
         "retryable": {"type": "boolean", "description": "Whether the same request may succeed later, unchanged."},
         "retry_after_ms": {"type": "integer"},
+        "expected_transition_seq": {
+            "type": "integer",
+            "description": "Of a conflict: where the request expected the job.",
+        },
+        "stored_transition_seq": {"type": "integer", "description": "Of a conflict: where the job stands."},
+        "committed_state": {"type": "string", "description": "Of a conflict: the state of the job."},
         "hint": _TEXT,
         "errors": {
             "type": "array",

@@ -207,7 +207,9 @@ class Submitting:
         return known
 
     def _new(self, submission: Submission, payload: JobPayload | None = None) -> Offered:
-        manifest = submission.manifest
+        # A caller over HTTP is refused by a full queue and does not wait for room as a library caller does, so the
+        # policy of the queue decides about its jobs: what `drop-lru` and `shed-low-priority` give up is one of these.
+        submission.manifest = manifest = replace(submission.manifest, evictable=True)
         return Offered(manifest.job_id, QUEUED, _moment(manifest.created_tick), submission, payload)
 
     def _earlier(self, job_id: str) -> Offered:

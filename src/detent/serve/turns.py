@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from detent.access.turn import UNSUITED, Answer, Granted, Log, Turn
 from detent.canon import sha256
-from detent.errors import InvalidInput, RequestRefused
+from detent.errors import DetentError, InvalidInput, RequestRefused
 from detent.jobs.work import WorkReport
 from detent.kernel import Claim, Grant
 from detent.kernel.history import Record
@@ -34,6 +34,7 @@ from detent.owner.worker_turn import End, Lease, Report, WorkerTurn
 from detent.serve.far_output import FarOutput, FarOutputs
 from detent.serve.fleet import ANSWERS_KEPT, Fleet, HeldLease, Worker, enrolled_records, is_about_workers
 from detent.serve.grants import Opened, opened
+from detent.serve.reported_values import refused, value_fault
 from detent.store.api import CONTENT_INLINE_BYTES_MAX, RecordRow
 from detent.store.streams import VerifiedStream
 from detent.workers.action_leases import ActionLeases
@@ -241,7 +242,8 @@ class Turns:
         content: dict[bytes, bytes] = {}
         missing: list[bytes] = []
         for lease_id, envelope in said.reports:
-            named = _named(envelope)
+            report = _report(envelope)
+            named = [] if report is None else list(dict.fromkeys(report.contents()))
             held = worker.leases.get(lease_id)
             known = set() if held is None else held.inputs | held.uploaded
             lacking = [digest for digest in named if digest not in pieces and digest not in known]
@@ -249,12 +251,21 @@ class Turns:
                 missing += lacking
                 continue
             own = [(digest, pieces[digest]) for digest in named if digest in pieces]
+            fault = None if report is None else value_fault(report, lambda one: pieces.get(one) or self._stored(one))
+            if fault is not None:
+                reports.append(Report(lease_id, refused(envelope, fault)))
+                continue
             if len(envelope) > CONTENT_INLINE_BYTES_MAX:
                 self._backend.files.put(envelope)
             judge, kept = self._session.judged(envelope, own)
             content.update(kept)
             reports.append(Report(lease_id, judge))
         return reports, list(content.items()), missing
+
+    def _stored(self, digest: bytes) -> bytes | None:
+        with contextlib.suppress(DetentError):
+            return self._backend.content(digest)
+        return None
 
     def _unsent(self, said: Turn, reports: Sequence[Report]) -> list[bytes]:
         judged = {report.lease_id for report in reports}
@@ -434,15 +445,15 @@ def _is_due(held: HeldLease | None, now: float) -> bool:
     return held is None or now - held.beat_at >= held.lease_seconds / BEATS_PER_LEASE
 
 
-def _named(envelope: bytes) -> list[bytes]:
-    """The content that a report names; none for what is not a report, which is refused later."""
+def _report(envelope: bytes) -> WorkReport | None:
+    """What a worker reports of a function or command; None for what is not such a report, which is refused later."""
     from detent.jobs.report import read_report  # noqa: PLC0415 - loads Pydantic for platform jobs
 
     try:
         report = read_report(SignedResult.parse(envelope).body)
     except InvalidInput:
-        return []
-    return list(dict.fromkeys(report.contents())) if isinstance(report, WorkReport) else []
+        return None
+    return report if isinstance(report, WorkReport) else None
 
 
 async def _first(seconds: float, *events: asyncio.Event) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Final
 
 from pydantic import Field
 
-from detent.errors import InvalidInput, RequestRefused, error_of
+from detent.errors import DetentError, InvalidInput, Refused, RequestRefused, error_of
 from detent.jobs.elements import split_element_id
 from detent.kernel import Cancel, Command
 from detent.kernel.table import OPEN, State
@@ -16,7 +17,7 @@ from detent.owner.views import JobView
 from detent.runs.cancel import USER
 from detent.runs.erase import erase_job
 from detent.serve.audit import operated
-from detent.serve.call import Answer, Call, Shape
+from detent.serve.call import WHOLE, Answer, Call, Shape
 from detent.serve.listing import JobFilter, Place
 from detent.serve.paging import Id, JobState
 from detent.serve.routes.jobs import JobSummary, summary
@@ -42,6 +43,8 @@ class CancelAsked(Shape):
     """Why a job is cancelled."""
 
     reason: Reason | None = None
+    transition_seq: Annotated[int, Field(ge=0, le=1 << 53), WHOLE] | None = None
+    """Cancel only a job that still stands there: where the caller has seen it."""
 
 
 class CancelMany(Shape):
@@ -100,14 +103,14 @@ async def cancel_job(call: Call) -> Answer:
         def make() -> Writing:
             digest, inline = _reason(call, asked.reason)
             commands: list[Command] = [
-                Cancel(0, workspace, job_id, USER, detail_digest=digest),
+                Cancel(0, workspace, job_id, USER, asked.transition_seq, digest),
                 operated(call, "job.cancel", "job", job_id, reason=asked.reason),
             ]
             return Writing(commands=commands, content=inline)
 
         answer, *_ = await call.write(make)
         if answer.refusal is not None:
-            raise _moved_on(job_id) if answer.refusal.code == "CONTRACT_VIOLATION" else error_of(answer.refusal)
+            raise _moved_on(job_id) if answer.refusal.code == "CONTRACT_VIOLATION" else _conflict(answer.refusal)
         view = await call.read(lambda reader: reader.job(workspace, job_id))
     return Answer(JobSummary.model_validate(summary(view)))
 
@@ -272,7 +275,20 @@ def _reason(call: Call, reason: str | None) -> tuple[bytes | None, tuple[tuple[b
 
 def _insist_on_open(view: JobView) -> None:
     if view.job.terminal:
-        raise _moved_on(view.job.job_id, word_of(view.job.state))
+        error = _moved_on(view.job.job_id, word_of(view.job.state))
+        error.details |= {
+            "stored_transition_seq": view.job.transition_seq,
+            "committed_state": word_of(view.job.state),
+        }
+        raise error
+
+
+def _conflict(refusal: Refused) -> DetentError:
+    """A refusal of the kernel in the words of the API."""
+    details = dict(refusal.details)
+    if "committed_state" in details:
+        details["committed_state"] = word_of(str(details["committed_state"]))
+    return error_of(replace(refusal, details=details), hint="read the job again, and decide by what it says then")
 
 
 def _moved_on(job_id: str, state: str = "over") -> RequestRefused:
