@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import click
 
@@ -366,12 +367,22 @@ def _code_rows(codes: list[str]) -> list[str]:
 
 
 def _field_row(name: str, model: Any) -> str:
-    kind = model.model_fields[name].annotation
-    written = kind.__name__ if isinstance(kind, type) and not hasattr(kind, "__args__") else str(kind)
-    written = re.sub(
-        r"(?:typing|detent\.[\w.]+|collections\.abc)\.(?=\w)", "", re.sub(r"Annotated\[(\w+).*?\)\]", r"\1", written)
-    )
-    return f"| `{name}` | {written} |".replace(" | None", " or null").replace("NoneType", "null")
+    return f"| `{name}` | {_kind(model.model_fields[name].annotation)} |"
+
+
+def _kind(annotation: Any) -> str:
+    """A type in words, without its bounds: `list[str] or null`."""
+    origin, inside = get_origin(annotation), get_args(annotation)
+    if annotation is NoneType:
+        return "null"
+    if origin is Annotated:
+        return _kind(inside[0])
+    if origin in (Union, UnionType):
+        return " or ".join(_kind(one) for one in inside)
+    if origin is Literal:
+        return " or ".join(f"`{one}`" for one in inside)
+    written = getattr(annotation if origin is None else origin, "__name__", str(annotation))
+    return f"{written}[{', '.join(map(_kind, inside))}]" if origin is not None else written
 
 
 def main(arguments: list[str]) -> int:
