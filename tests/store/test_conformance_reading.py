@@ -17,6 +17,7 @@ from detent.store.api import (
     DecisionsRow,
     Hashed,
     JobHead,
+    JobsWanted,
     Store,
     TreeHeadRow,
 )
@@ -155,8 +156,8 @@ def test_a_page_has_one_tenants_jobs_newest_first(writer: Writer, store: Store) 
         writer.move(job_id, 2, state)
     writer.move("c", 1, "RUNNING", run_id="run-1")
 
-    def ids(tenant: str = "tenant", **choice: object) -> list[str]:
-        found = store.jobs_page(tenant, **{"limit": 10, **choice})  # type: ignore[arg-type]
+    def ids(tenant: str = "tenant", *, limit: int = 10, **choice: Any) -> list[str]:
+        found = store.jobs_page(JobsWanted(tenant, **choice), limit=limit)
         assert [number for number, _ in found] == sorted((number for number, _ in found), reverse=True)
         return [row.job_id for _, row in found]
 
@@ -164,7 +165,7 @@ def test_a_page_has_one_tenants_jobs_newest_first(writer: Writer, store: Store) 
     assert ids("other") == ["y", "d", "x"]
     assert ids("nobody") == []
     assert ids(limit=2) == ["e", "b"]
-    second = store.jobs_page("tenant", limit=2)[1][0]
+    second = store.jobs_page(JobsWanted("tenant"), limit=2)[1][0]
     assert ids(before=second) == ["a", "c"]
     assert ids(before=0) == []
     assert ids(state="QUEUED") == ["a"]

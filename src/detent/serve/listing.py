@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from detent.errors import InvalidInput
 from detent.kernel.table import TERMINAL, State
 from detent.owner.views import JobView, RunView, Times, quick_view_of_job, view_of_run
-from detent.store.api import JobRow, RunRow, StoreReader
+from detent.store.api import JobRow, JobsWanted, RunRow, StoreReader
 
 Row = TypeVar("Row")
 Place = tuple[int | str, ...]
@@ -91,8 +91,8 @@ def jobs_listed(
     first = 0 if wanted.since_ms is None else _number_at(reader, times, tenant, wanted.since_ms)
 
     def fetch(place: Place | None) -> list[tuple[int, JobRow]]:
-        chosen = {"run_id": wanted.run_id, "state": wanted.state, "label": wanted.label}
-        return reader.jobs_page(tenant, **chosen, before=int(place[0]) if place else None, limit=count)
+        before = int(place[0]) if place else None
+        return reader.jobs_page(JobsWanted(tenant, wanted.run_id, wanted.state, wanted.label, before), limit=count)
 
     found, following = _page(
         fetch,
@@ -159,11 +159,11 @@ def _page(
 
 def _number_at(reader: StoreReader, times: Times, tenant: str, moment_ms: int) -> int:
     """The number from which on a tenant's jobs were submitted at a moment or later."""
-    newest = reader.jobs_page(tenant, limit=1)
+    newest = reader.jobs_page(JobsWanted(tenant), limit=1)
     low, high = 0, newest[0][0] + 1 if newest else 0
     while low < high:
         middle = (low + high + 1) // 2  # Whether everything below it was submitted before the moment.
-        found = reader.jobs_page(tenant, before=middle, limit=1)
+        found = reader.jobs_page(JobsWanted(tenant, before=middle), limit=1)
         if found and times.ms(quick_view_of_job(found[0][1], times).job.submitted_tick) >= moment_ms:
             high = middle - 1
         else:

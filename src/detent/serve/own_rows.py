@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any, Final, cast
 
 from detent.errors import InvariantBroken
-from detent.store.api import JobRow, RecordRow, RefusalRow, RunRow, StoreReader
+from detent.store.api import JobRow, JobsWanted, RecordRow, RefusalRow, RunRow, StoreReader
 
 FOREIGN_MAX: Final = 10_000
 PAGE: Final = 1_000
@@ -129,7 +129,7 @@ class OwnRows:
 
     def _recent(self, run_id: str | None, state: str | None) -> Iterator[JobRow]:
         before: int | None = None
-        while page := self._reader.jobs_page(self._tenant, run_id=run_id, state=state, before=before, limit=PAGE):
+        while page := self._reader.jobs_page(JobsWanted(self._tenant, run_id, state, before=before), limit=PAGE):
             yield from (row for _, row in page)
             before = page[-1][0]
 

@@ -248,6 +248,18 @@ class LedgerHead(NamedTuple):
     last_tick: int
 
 
+class JobsWanted(NamedTuple):
+    """Which jobs a page lists: those of one tenant, and of a run or under a label if one of the two is given."""
+
+    tenant_id: str
+    run_id: str | None = None
+    state: str | None = None
+    label: str | None = None
+    """That of work in the index of equal work."""
+    before: int | None = None
+    """Only jobs that are numbered below."""
+
+
 class StoreReader(Protocol):
     """The reading half: safe from any process, needs no ownership."""
 
@@ -309,20 +321,8 @@ class StoreReader(Protocol):
     ) -> Iterator[JobRow]:
         """Jobs in the order in which they were submitted, newest first."""
 
-    def jobs_page(
-        self,
-        tenant_id: str,
-        *,
-        run_id: str | None = None,
-        state: str | None = None,
-        label: str | None = None,
-        before: int | None = None,
-        limit: int,
-    ) -> list[tuple[int, JobRow]]:
-        """A tenant's jobs as they were submitted, newest first, those numbered below ``before`` only; each with its number.
-
-        Not for a run and a label at once. A label is that of work in the index of equal work.
-        """
+    def jobs_page(self, wanted: JobsWanted, *, limit: int) -> list[tuple[int, JobRow]]:
+        """Jobs as they were submitted, newest first, each with its number."""
 
     def jobs_prefixed(self, tenant_id: str, prefix: str, *, after: str = "", limit: int) -> list[JobRow]:
         """A tenant's jobs whose ids begin so, by id, those after ``after`` only."""

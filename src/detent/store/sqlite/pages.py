@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from detent.kernel.table import State
-from detent.store.api import JobRow, RunRow
+from detent.store.api import JobRow, JobsWanted, RunRow
 from detent.store.checks import INTEGER_MAX, maker
+from detent.store.sqlite.statements import Statements
 
-_Row = TypeVar("_Row")
 _JOB_ROW: Final = maker(JobRow)
 _RUN_ROW: Final = maker(RunRow)
 _LAST: Final = "\U0010ffff"
 """Behind every character of an id."""
 
 
-class TenantPages(ABC):
+class TenantPages(Statements):
     """The part of a reader that lists what belongs to one tenant."""
 
-    @abstractmethod
-    def _rows(
-        self, make: Callable[[tuple[Any, ...]], _Row], name: str, *bindings: int | str | bytes | None
-    ) -> Iterator[_Row]:
-        """The rows of a query."""
-
-    def jobs_page(
-        self,
-        tenant_id: str,
-        *,
-        run_id: str | None = None,
-        state: str | None = None,
-        label: str | None = None,
-        before: int | None = None,
-        limit: int,
-    ) -> list[tuple[int, JobRow]]:
+    def jobs_page(self, wanted: JobsWanted, *, limit: int) -> list[tuple[int, JobRow]]:
         """A tenant's jobs as they were submitted, newest first, each with its number."""
+        tenant_id, run_id, state, label, before = wanted
         if run_id is not None:
             name = "jobs_page_of_run"
         elif label is not None:

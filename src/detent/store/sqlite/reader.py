@@ -1,24 +1,14 @@
-"""The reading half of the SQLite store.
-
-Each iterator is one statement on a connection of its own, so it sees the commits of the moment it was asked for, and
-nothing else that is asked meanwhile is held back to that moment: all statements that are open on one SQLite connection
-share one view. The connections are kept for the next iterator.
-
-An iterator holds its moment until it is used up or dropped, and as long as it does the WAL cannot be emptied: read what is
-needed and let go.
-"""
+"""The reading half of the SQLite store: records, jobs, runs and content of a ledger."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import partial
 from hashlib import sha256
-from heapq import merge
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
 import apsw
 
@@ -26,7 +16,6 @@ from detent.errors import StoreCorrupt
 from detent.kernel.run import RUNNING as RUN_OPEN
 from detent.kernel.table import State
 from detent.store.api import (
-    AnswerRow,
     BatchRow,
     CheckpointRow,
     DecisionsRow,
@@ -38,25 +27,17 @@ from detent.store.api import (
     RunRow,
     StoreReader,
     TreeHeadRow,
-    WorkRow,
 )
 from detent.store.checks import INTEGER_MAX, JOB_RECORD_KINDS, PARTITIONS_MAX, POSITION_BITS, check_partition, maker
-from detent.store.sqlite.database import (
-    DEFAULT_OPTIONS,
-    Options,
-    close_quietly,
-    open_for_reading,
-)
+from detent.store.sqlite.beside import BesideReader
+from detent.store.sqlite.database import DEFAULT_OPTIONS, Options, open_for_reading
 from detent.store.sqlite.errors import translated
 from detent.store.sqlite.moments import Moments
 from detent.store.sqlite.packing import PACKED, SHARED_MARK, Shapes, SharedSignatures, unzip_commands
 from detent.store.sqlite.pages import TenantPages
-from detent.store.sqlite.schema_check import queries, schema_faults
+from detent.store.sqlite.schema_check import schema_faults
+from detent.store.sqlite.statements import first_column, hex_list
 
-_Row = TypeVar("_Row")
-_Binding = int | str | bytes | None
-
-_ANSWER_ROW: Final = maker(AnswerRow)
 _BATCH_ROW: Final = maker(BatchRow)
 _DECISIONS_ROW: Final = maker(DecisionsRow)
 _CHECKPOINT_ROW: Final = maker(CheckpointRow)
@@ -67,39 +48,24 @@ _RECORD_ROW: Final = maker(RecordRow)
 _REFUSAL_ROW: Final = maker(RefusalRow)
 _RUN_ROW: Final = maker(RunRow)
 _TREE_HEAD_ROW: Final = maker(TreeHeadRow)
-_WHOLE_WORK_ROW: Final = maker(WorkRow)
 
 _NUMBERS: Final = 1 << POSITION_BITS
 _UNLIMITED: Final = -1
-_WORK_COLUMNS: Final = len(WorkRow._fields) - 1
-"""All but the keys to be written."""
-_IDLE_CONNECTIONS_MAX: Final = 4
-_SCHEMA_WITH_WORK: Final = 2
-"""The schema that brought the index of work and the answers; a ledger of an older one has none."""
 _SCHEMA_WITH_DECISIONS: Final = 4
 """The schema that keeps the decision records of a commit together; an older one has a piece of content for each."""
-_SCHEMA_WITH_ELEMENTS: Final = 6
-"""The schema that brought the elements of arrays into that index."""
 _SCHEMA_WITH_SHAPES: Final = 7
 """The schema that packs; a ledger of an older one has no packed rows."""
 
 
-class SqliteReader(TenantPages):
+class SqliteReader(BesideReader, TenantPages):
     """A ledger opened for reading: safe from any process, beside any writer."""
 
     def __init__(self, path: Path, connection: apsw.Connection, options: Options, *, pinned: bool = False) -> None:
-        self._path = path
-        self._connection = connection
-        self._options = replace(options, any_schema=True)  # Judged once, when the file was opened.
-        self._pinned = pinned
-        self._idle: list[apsw.Connection] = []
+        super().__init__(path, connection, options, pinned=pinned)
         self._moments = Moments(
             path, partial(open_for_reading, path, self._options), partial(_pinned, path, self._options)
         )
-        self._closed = False
-        self._schema = 0
         self._begin_packing()
-        self._sql = queries()
         row = self._one(tuple, "ledger")
         # The table is strict when it is written; a damaged page, or an edited file, can hold any value. Nearly
         # everything goes through all partitions, so their number is believed only as far as their rows are there.
@@ -268,12 +234,12 @@ class SqliteReader(TenantPages):
 
     def content(self, digest: bytes) -> bytes | None:
         """Bytes stored inline under a digest; None when absent or erased. Raises `StoreCorrupt` for other bytes."""
-        data = self._one(_first, "content", digest)
+        data = self._one(first_column, "content", digest)
         return None if data is None else self._checked(digest, data)
 
     def contents(self, digests: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
         """What is stored inline under these digests, each with its digest. Raises `StoreCorrupt` for other bytes."""
-        for digest, data in self._rows(_pair, "contents", _hex_list(digests)):
+        for digest, data in self._rows(_pair, "contents", hex_list(digests)):
             yield digest, self._checked(digest, data)
 
     def content_digests(self) -> Iterator[tuple[bytes, int]]:
@@ -282,11 +248,11 @@ class SqliteReader(TenantPages):
 
     def is_erased(self, digest: bytes) -> bool:
         """Whether the digest is known as erased."""
-        return self._one(_first, "is_erased", digest) is not None
+        return self._one(first_column, "is_erased", digest) is not None
 
     def erased_digests(self) -> Iterator[bytes]:
         """Every digest known as erased, in order."""
-        return self._rows(_first, "erased_digests")
+        return self._rows(first_column, "erased_digests")
 
     def decisions(self, partition: int, first: int = 0, stop: int | None = None) -> Iterator[DecisionsRow]:
         """What was kept of the decisions of batches, by batch number."""
@@ -309,54 +275,6 @@ class SqliteReader(TenantPages):
         """The newest refusals first."""
         return self._rows(_REFUSAL_ROW, "refusals", job_id, limit)
 
-    def work(self, workspace: str, execution_key: bytes) -> Iterator[WorkRow]:
-        """Jobs and elements of arrays that do this work, in the order in which they were submitted."""
-        return self._found_work(_numbered_work, "work", "work_in_elements", workspace, execution_key)
-
-    def work_of_keys(self, workspace: str, execution_keys: Sequence[bytes]) -> Iterator[tuple[WorkRow, JobRow]]:
-        """The same for any of these pieces of work, each with its job's row."""
-        keys = _hex_list(execution_keys)
-        return self._found_work(_numbered_work_and_job, "work_of_keys", "work_of_keys_in_elements", workspace, keys)
-
-    def work_labelled(self, workspace: str, label: str, limit: int = 100) -> Iterator[WorkRow]:
-        """Jobs under a label, newest first."""
-        if not self._knows(_SCHEMA_WITH_WORK):
-            return iter(())
-        return self._rows(_work_row, "work_labelled", workspace, label, limit)
-
-    def work_rows(self) -> Iterator[WorkRow]:
-        """The whole index, in the order in which the jobs were submitted; without the elements of arrays."""
-        return self._rows(_work_row, "work_rows") if self._knows(_SCHEMA_WITH_WORK) else iter(())
-
-    def work_element_rows(self) -> Iterator[tuple[str, int, bytes]]:
-        """The keys of all elements of arrays: job, element and key, in the order of submission."""
-        return self._rows(_element_key, "work_element_rows") if self._knows(_SCHEMA_WITH_ELEMENTS) else iter(())
-
-    def jobs_outside_work(self) -> Iterator[JobRow]:
-        """Jobs that have no row in the index, in the order in which they were submitted."""
-        return self._rows(_JOB_ROW, "jobs_outside_work") if self._knows(_SCHEMA_WITH_WORK) else iter(())
-
-    def labels_of_run(self, run_id: str) -> set[str]:
-        """The labels of what a run's jobs do."""
-        return set(self._rows(_first, "labels_of_run", run_id)) if self._knows(_SCHEMA_WITH_WORK) else set()
-
-    def answer(self, scope: bytes) -> AnswerRow | None:
-        """What was answered under a client's idempotency key."""
-        return self._one(_ANSWER_ROW, "answer", scope) if self._knows(_SCHEMA_WITH_WORK) else None
-
-    def answer_rows(self) -> Iterator[AnswerRow]:
-        """Every answer that is kept, oldest first."""
-        return self._rows(_ANSWER_ROW, "answer_rows") if self._knows(_SCHEMA_WITH_WORK) else iter(())
-
-    def answers_kept(self, after_ms: int) -> tuple[int, int | None]:
-        """How many answers were stored after a moment, and when the oldest of them was."""
-        found = (
-            self._one(lambda row: (row[0], row[1]), "answers_kept", after_ms)
-            if self._knows(_SCHEMA_WITH_WORK)
-            else None
-        )
-        return (0, None) if found is None else found
-
     def damage(self) -> list[str]:
         """What SQLite's own integrity check finds in the file: pages and indexes. Reads all of it.
 
@@ -378,31 +296,8 @@ class SqliteReader(TenantPages):
 
     def close(self) -> None:
         """Let go of the file."""
-        self._closed = True
         self._moments.close()
-        while self._idle:
-            close_quietly(self._idle.pop())
-        close_quietly(self._connection)  # last: a writer empties the WAL when it is the last to go
-
-    def _knows(self, schema: int) -> bool:
-        """Whether the tables of a schema are there by now: an owner may have brought them since this was opened."""
-        if self._schema < schema:
-            try:
-                self._schema = self._connection.pragma("user_version")
-            except apsw.Error as exc:
-                raise translated(exc, self._path) from exc
-        return self._schema >= schema
-
-    def _found_work(
-        self, make: Callable[[tuple[Any, ...]], tuple[int, _Row]], jobs: str, elements: str, *bindings: _Binding
-    ) -> Iterator[_Row]:
-        """What jobs and elements of arrays do, by the numbers of their jobs."""
-        if not self._knows(_SCHEMA_WITH_WORK):
-            return iter(())
-        found = self._rows(make, jobs, *bindings)
-        if self._knows(_SCHEMA_WITH_ELEMENTS) and (inside := list(self._rows(make, elements, *bindings))):
-            found = merge(found, inside, key=_first)
-        return (row for _, row in found)
+        super().close()
 
     def _record(self, values: tuple[Any, ...]) -> RecordRow:
         """A record as it was appended."""
@@ -434,11 +329,11 @@ class SqliteReader(TenantPages):
         return [(number, body) for number, body in rows if type(number) is int and type(body) is bytes]
 
     def _load_signature(self, number: int) -> bytes | None:
-        body = self._one(_first, "signature", number) if self._knows(_SCHEMA_WITH_SHAPES) else None
+        body = self._one(first_column, "signature", number) if self._knows(_SCHEMA_WITH_SHAPES) else None
         return body if type(body) is bytes else None
 
     def _last_signature(self) -> int:
-        last: int | None = self._one(_first, "last_signature")
+        last: int | None = self._one(first_column, "last_signature")
         return last or 0
 
     def _checked(self, digest: bytes, stored: bytes) -> bytes:
@@ -454,47 +349,6 @@ class SqliteReader(TenantPages):
             )
         return data
 
-    def _rows(self, make: Callable[[tuple[Any, ...]], _Row], name: str, *bindings: _Binding) -> Iterator[_Row]:
-        connection = self._connection_for_rows()
-        # The statement starts here and not at the first row, so that "now" is the moment of the call.
-        try:
-            cursor = connection.execute(self._sql[name], bindings)
-        except (apsw.Error, OverflowError, UnicodeDecodeError) as exc:
-            raise translated(exc, self._path) from exc
-        return self._made(make, cursor, connection)
-
-    def _made(
-        self, make: Callable[[tuple[Any, ...]], _Row], cursor: apsw.Cursor, connection: apsw.Connection
-    ) -> Iterator[_Row]:
-        try:
-            for row in cursor:
-                yield make(row)
-        except (apsw.Error, UnicodeDecodeError) as exc:
-            raise translated(exc, self._path) from exc
-        finally:
-            cursor.close(force=True)
-            self._give_back(connection)
-
-    def _connection_for_rows(self) -> apsw.Connection:
-        if self._pinned or self._closed:  # a closed one answers as closed connections do
-            return self._connection
-        return self._idle.pop() if self._idle else open_for_reading(self._path, self._options)
-
-    def _give_back(self, connection: apsw.Connection) -> None:
-        if connection is self._connection:
-            return
-        if self._closed or len(self._idle) == _IDLE_CONNECTIONS_MAX:
-            close_quietly(connection)
-        else:
-            self._idle.append(connection)
-
-    def _one(self, make: Callable[[tuple[Any, ...]], _Row], name: str, *bindings: _Binding) -> _Row | None:
-        try:
-            row = self._connection.execute(self._sql[name], bindings).fetchone()
-        except (apsw.Error, OverflowError, UnicodeDecodeError) as exc:
-            raise translated(exc, self._path) from exc
-        return None if row is None else make(row)
-
 
 def _pinned(path: Path, options: Options, moment: apsw.Connection) -> SqliteReader:
     return SqliteReader(path, moment, options, pinned=True)
@@ -508,32 +362,6 @@ def _batch(values: tuple[Any, ...]) -> BatchRow:
     """A batch as it was appended."""
     row = _BATCH_ROW(values)
     return row._replace(commands=unzip_commands(row.commands)) if row.commands[:1] in PACKED else row
-
-
-def _first(row: tuple[Any, ...]) -> Any:
-    return row[0]
-
-
-def _work_row(row: tuple[Any, ...]) -> WorkRow:
-    return _WHOLE_WORK_ROW((*row, ()))
-
-
-def _numbered_work(row: tuple[Any, ...]) -> tuple[int, WorkRow]:
-    return row[0], _work_row(row[1:])
-
-
-def _numbered_work_and_job(row: tuple[Any, ...]) -> tuple[int, tuple[WorkRow, JobRow]]:
-    return row[0], (_work_row(row[1 : _WORK_COLUMNS + 1]), _JOB_ROW(row[_WORK_COLUMNS + 1 :]))
-
-
-def _element_key(row: tuple[Any, ...]) -> tuple[str, int, bytes]:
-    job_id, element, key = row
-    return job_id, element, key
-
-
-def _hex_list(values: Sequence[bytes]) -> str:
-    """Bytes as one parameter of a statement."""
-    return json.dumps([value.hex() for value in values])
 
 
 def _pair(row: tuple[Any, ...]) -> tuple[Any, Any]:
