@@ -20,12 +20,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from functools import partial
-from typing import Final, Self, TypeVar
+from typing import Final, Self, TypeVar, Unpack
 
 from detent.errors import DetentError, InvalidInput, OutcomeUnknown, StoreUnavailable
-from detent.kernel import Command, EnrollWorker, Grant, Outcome, RefusedManifest, Submit, VerifiedManifest, partition_of
+from detent.kernel import Command, EnrollWorker, Grant, RefusedManifest, Submit, VerifiedManifest, partition_of
 from detent.kernel.commands import stamped
 from detent.ledger import signer_refusal
 from detent.owner.acceptance import ENVELOPE_BYTES_MAX, VerifiedReport, job_of
@@ -35,9 +34,9 @@ from detent.owner.owner import Owner
 from detent.owner.socket_client import Connection, NotSent
 from detent.owner.socket_messages import OWNER_COMMANDS, Answer, answer_of
 from detent.owner.store_history import GRANTS_PAGE, Observer, Tail, check_asker, open_grants
-from detent.owner.turn import Judge, Make
+from detent.owner.turn import Carried, Judge, Make
 from detent.owner.wiring import OwnedHome, Parts, insist_on_enrolment, judge_report, open_owned
-from detent.store.api import CONTENT_INLINE_BYTES_MAX, AnswerRow, WorkRow
+from detent.store.api import CONTENT_INLINE_BYTES_MAX
 
 _T = TypeVar("_T")
 
@@ -105,34 +104,27 @@ class Session:
         commands: Sequence[Command],
         *,
         partition: int = 0,
-        content: Sequence[tuple[bytes, bytes]] = (),
-        work: Sequence[WorkRow] = (),
-        answers: Sequence[AnswerRow] = (),
         timeout: float | None = None,
+        **carried: Unpack[Carried],
     ) -> list[Answer]:
         """Have commands decided together and wait for the answers. Their ticks are set by the owner.
-
-        ``work`` and ``answers`` are kept beside the ledger in the same commit: a row of work if this request submits its
-        job or finds it submitted, the answers if every command is granted.
 
         Refuses, with `InvalidInput`, what only an owner may say by itself.
         """
         _refuse_owner_commands(commands)
-        while True:
-            link = self._ready()
-            if isinstance(link, OwnedHome):
-                owner = _owner(link, partition)
-                makes = [_make(command, link, owner) for command in commands]
-                call = partial(owner.call, makes, content=content, work=work, answers=answers, timeout=timeout)
-                outcomes = _answered(call, timeout)
-                return [answer_of(outcome) for outcome in outcomes]
-            try:
-                asked = link.ask(partition, commands, content=content, work=work, answers=answers)
-            except NotSent:
-                self._take_over(link)
-                continue
+
+        def here(link: OwnedHome) -> list[Answer]:
+            owner = _owner(link, partition)
+            makes = [_make(command, link, owner) for command in commands]
+            outcomes = _answered(partial(owner.call, makes, timeout=timeout, **carried), timeout)
+            return [answer_of(outcome) for outcome in outcomes]
+
+        def there(link: Connection) -> list[Answer]:
+            asked = link.ask(partition, commands, **carried)
             step_aside()
-            return _answered(lambda: asked.result(timeout), timeout)  # noqa: B023
+            return _answered(partial(asked.result, timeout), timeout)
+
+        return self._reach(here, there)
 
     def post(
         self, commands: Sequence[Command], content: Sequence[tuple[bytes, bytes]] = ()
@@ -150,37 +142,33 @@ class Session:
         commands: Sequence[Command],
         *,
         partition: int = 0,
-        content: Sequence[tuple[bytes, bytes]] = (),
-        work: Sequence[WorkRow] = (),
-        answers: Sequence[AnswerRow] = (),
         judge: Judge | None = None,
+        **carried: Unpack[Carried],
     ) -> Callable[[], list[Answer]]:
         """Ask without waiting; returns how to take the answers. What a thread sends before it takes any shares a commit.
 
         ``judge`` is for an owner of this process; an owner elsewhere cannot be given one: `StoreUnavailable`.
         """
         _refuse_owner_commands(commands)
-        while True:
-            link = self._ready()
-            if isinstance(link, OwnedHome):
-                owner = _owner(link, partition)
-                makes = [_make(command, link, owner) for command in commands]
-                asked = owner.ask(makes, content=content, work=work, answers=answers, judge=judge, wake=False)
 
-                def taken(owner: Owner = owner, asked: Future[list[Outcome]] = asked) -> list[Answer]:
-                    if not asked.done():
-                        owner.take_turn()
-                    return [answer_of(outcome) for outcome in asked.result()]
+        def here(link: OwnedHome) -> Callable[[], list[Answer]]:
+            owner = _owner(link, partition)
+            makes = [_make(command, link, owner) for command in commands]
+            asked = owner.ask(makes, judge=judge, wake=False, **carried)
 
-                return taken
+            def taken() -> list[Answer]:
+                if not asked.done():
+                    owner.take_turn()
+                return [answer_of(outcome) for outcome in asked.result()]
+
+            return taken
+
+        def there(link: Connection) -> Callable[[], list[Answer]]:
             if judge is not None:
                 raise StoreUnavailable("another process owns the home", hint="ask again when that process has ended")
-            try:
-                sent = link.ask(partition, commands, content=content, work=work, answers=answers)
-            except NotSent:
-                self._take_over(link)
-                continue
-            return sent.result
+            return link.ask(partition, commands, **carried).result
+
+        return self._reach(here, there)
 
     def grants(self, replica_id: str, *, partition: int = 0, timeout: float | None = None) -> list[Grant]:
         """The leases that a worker holds, by job id: what to ask after a claim whose answer was lost (X-173)."""
@@ -188,16 +176,12 @@ class Session:
         found: list[Grant] = []
         while True:
             after = found[-1].job_id if found else None
-            link = self._ready()
-            try:
-                if isinstance(link, OwnedHome):
-                    asked = _owner(link, partition).look(partial(open_grants, replica_id=replica_id, after=after))
-                else:
-                    asked = link.grants(partition, replica_id, after)
-            except NotSent:
-                self._take_over(link)
-                continue
-            page = _answered(lambda: asked.result(timeout), timeout)  # noqa: B023
+            look = partial(open_grants, replica_id=replica_id, after=after)
+            asked = self._reach(
+                lambda link: _owner(link, partition).look(look),  # noqa: B023
+                lambda link: link.grants(partition, replica_id, after),  # noqa: B023
+            )
+            page = _answered(partial(asked.result, timeout), timeout)
             found += page
             if len(page) < GRANTS_PAGE:
                 return found
@@ -220,21 +204,20 @@ class Session:
                 raise InvalidInput(f"a signed report has at most {ENVELOPE_BYTES_MAX} bytes, not {len(envelope)}")
             self.home.content_files().put(envelope)
         partition = partition_of(name, self._partitions()) if (name := job_of(report)) is not None else 0
-        while True:
-            link = self._ready()
-            if isinstance(link, OwnedHome):
-                owner = _owner(link, partition)
-                judge, kept = judge_report(
-                    self.home, link.trusts, link.owners, link.certificates, partition, report, content
-                )
-                call = partial(owner.call, (), content=kept, judge=judge, timeout=timeout)
-                return answer_of(_answered(call, timeout)[-1])
-            try:
-                asked = link.result(partition, envelope, content=content)
-            except NotSent:
-                self._take_over(link)
-                continue
-            return _answered(lambda: asked.result(timeout), timeout)[-1]  # noqa: B023
+
+        def here(link: OwnedHome) -> Answer:
+            owner = _owner(link, partition)
+            judge, kept = judge_report(
+                self.home, link.trusts, link.owners, link.certificates, partition, report, content
+            )
+            call = partial(owner.call, (), content=kept, judge=judge, timeout=timeout)
+            return answer_of(_answered(call, timeout)[-1])
+
+        def there(link: Connection) -> Answer:
+            asked = link.result(partition, envelope, content=content)
+            return _answered(partial(asked.result, timeout), timeout)[-1]
+
+        return self._reach(here, there)
 
     def judged(
         self, report: bytes, content: Sequence[tuple[bytes, bytes]]
@@ -296,6 +279,17 @@ class Session:
     def _forked(self) -> bool:
         """Whether this is a copy in a child of the process that opened the session: its threads are not here."""
         return os.getpid() != self._pid
+
+    def _reach(self, here: Callable[[OwnedHome], _T], there: Callable[[Connection], _T]) -> _T:
+        """Ask the owner in this process or the one that is connected; if that one is gone before it was asked, the next."""
+        while True:
+            link = self._ready()
+            if isinstance(link, OwnedHome):
+                return here(link)
+            try:
+                return there(link)
+            except NotSent:
+                self._take_over(link)
 
     def _ready(self) -> OwnedHome | Connection:
         if self._forked:

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypedDict, TypeVar
 
 from detent.access.actions import check_action
 from detent.canon import check_uint64
@@ -85,6 +85,17 @@ class Reply:
         if self._error is not None:
             raise self._error
         return self._outcomes
+
+
+class Carried(TypedDict, total=False):
+    """What a request carries beside its commands, for the same commit."""
+
+    content: Sequence[tuple[bytes, bytes]]
+    """What the commands name, by digest."""
+    work: Sequence[WorkRow]
+    """Rows of the index of work: each is kept if the request submits its job or finds it submitted."""
+    answers: Sequence[AnswerRow]
+    """Answers to idempotency keys: kept if every command is granted."""
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Unpack
 
 from detent.errors import DetentError, Refused
 from detent.kernel import Claim, Command, Finish, Grant
@@ -21,7 +21,8 @@ from detent.kernel.outcome import REFUSED
 from detent.owner.backend import Submission, commands_of, joined
 from detent.owner.session import ask_again
 from detent.owner.socket_messages import Answer
-from detent.store.api import AnswerRow, WorkRow
+from detent.owner.turn import Carried
+from detent.store.api import AnswerRow
 
 FULL: Final = frozenset({"QUEUE_FULL"})
 """Refusals of a submission that may be made again when something has left the queue."""
@@ -36,9 +37,7 @@ class Asks(Protocol):
         commands: Sequence[Command],
         *,
         partition: int = 0,
-        content: Sequence[tuple[bytes, bytes]] = (),
-        work: Sequence[WorkRow] = (),
-        answers: Sequence[AnswerRow] = (),
+        **carried: Unpack[Carried],
     ) -> Sequence[Answer]: ...
 
 
